@@ -103,6 +103,24 @@ def test_a_check_constraint_stops_the_worker(publisher, subscriber) -> None:
     assert subscriber.sql("SELECT * FROM t") == "1|5"
 
 
+def test_functions_of_users_complete_and_check_the_rows(publisher, subscriber) -> None:
+    subscriber.sql("""CREATE FUNCTION twice(x int) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT x * 2';
+        CREATE FUNCTION is_fine(x int) RETURNS boolean IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN RETURN x > 0; END $$;
+        CREATE FUNCTION label(x int) RETURNS text LANGUAGE plpgsql AS $$ BEGIN RETURN 'row ' || x; END $$""")
+    start(
+        publisher,
+        subscriber,
+        "id int PRIMARY KEY, v int",
+        "id int PRIMARY KEY, v int CHECK (is_fine(v)), g int GENERATED ALWAYS AS (twice(v)) STORED, d text DEFAULT label(7)",
+        "INSERT INTO t VALUES (1, 5)",
+    )
+    publisher.sql("INSERT INTO t VALUES (2, 6); UPDATE t SET v = 10 WHERE id = 1")
+    publisher.wait_confirmed()
+    assert subscriber.sql("SELECT * FROM t ORDER BY id") == "1|10|20|row 7\n2|6|12|row 7"
+    publisher.sql("INSERT INTO t VALUES (3, -5)")
+    subscriber.log.error('new row for relation "t" violates check constraint "t_v_check"')
+
+
 @pytest.mark.parametrize("name", ["Odd name", "select", "tab\tname"])
 def test_names_that_need_quotes(publisher, subscriber, name) -> None:
     table = f'CREATE SCHEMA "s x"; CREATE TABLE "s x"."{name}"("k y" int PRIMARY KEY, "va,l" text)'

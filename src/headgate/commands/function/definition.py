@@ -16,7 +16,7 @@ from headgate.catalog.function import Argument, UserFunction
 from headgate.catalog.physical import Cursor, rows, run
 from headgate.catalog.relation import trigger as triggers
 from headgate.commands import default_privilege, dependency, lookup, privilege
-from headgate.commands.function import body, definition_text
+from headgate.commands.function import body, definition_text, dependant
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
@@ -275,7 +275,7 @@ def drop(node: pb.DropStmt, session: Session) -> CommandResult:
             continue
         privilege.check_owner(cursor, context.user, function.owner, word, function.name)
         found.append(function)
-    dependants = [each for function in found for each in triggers_of(cursor, context.database, function)]
+    dependants = [each for function in found for each in _dependants(session, function)]
     dependency.settle(
         transaction,
         dependants,
@@ -286,6 +286,11 @@ def drop(node: pb.DropStmt, session: Session) -> CommandResult:
     for function in found:
         functions.drop(cursor, context.database, function.oid)
     return CommandResult(f"DROP {word.upper()}")
+
+
+def _dependants(session: Session, function: UserFunction) -> list[dependency.Dependant]:
+    cursor, database = session.begin_statement().cursor, session.context.database
+    return [*triggers_of(cursor, database, function), *dependant.of_function(session, function, f"function {signature(function)}")]
 
 
 def triggers_of(cursor: Cursor, database: int, function: UserFunction) -> list[dependency.Dependant]:
