@@ -29,6 +29,10 @@ class SparkPages:
         """The groups of the jobs that have begun and not ended."""
         return {job["jobGroup"] for job in self._answer("jobs?status=running") if "jobGroup" in job}
 
+    def jobs(self) -> int:
+        """How many jobs have begun."""
+        return len(self._answer("jobs"))
+
     def _answer(self, of: str) -> Any:
         [application] = self._read(f"{self.address}/api/v1/applications")
         return self._read(f"{self.address}/api/v1/applications/{application['id']}/{of}")

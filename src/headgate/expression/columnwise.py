@@ -19,12 +19,14 @@ import pyarrow.compute as pc
 
 from headgate.expression import builtin, rewriting
 from headgate.expression import node as n
-from headgate.expression.implementation.comparison import ArrowComparison, decimals
+from headgate.expression.binding.context import BindContext
+from headgate.expression.binding.overload_resolution import ordering_operator
+from headgate.expression.implementation.comparison import ArrowComparison, decimals, without_nan, without_negative_zero
 from headgate.expression.implementation.implementation import ArrowForm, NotColumnwise
 from headgate.expression.implementation.implementations import IMPLEMENTATIONS
 from headgate.expression.spark.comparison import C_COLLATIONS
 from headgate.types import buffers, registry
-from headgate.types.storage import arrow_type
+from headgate.types.storage import arrow_type, stored_as_text
 from headgate.types.text import array as arrays
 from headgate.types.text import text
 
@@ -59,6 +61,86 @@ def value(expression: n.Expression, columns: Mapping[str, pa.Array], rows: int) 
     if result.type != kind:
         raise NotColumnwise(str(kind))
     return result
+
+
+def is_known(expression: n.Expression) -> bool:
+    """Return whether Arrow has a form of every part of an expression, by the tree alone; the values may still have none.
+
+    Parameters count as constants. A function that acts has no form, so an expression of which this is true may be evaluated twice.
+    """
+    return all(_is_known(part) for part in n.walk(expression))
+
+
+def _is_known(node: n.Expression) -> bool:
+    match node:
+        case n.ColumnRef():
+            return node.attnum > 0 and not node.levels_up
+        case (
+            n.OpExpr(operator=operator, args=args)
+            | n.Distinct(operator=operator, args=args)
+            | n.ScalarArrayOp(operator=operator, args=args)
+        ):
+            return not any(map(_is_numeric_text, args)) and _has_form(builtin.operator(operator).function, args)
+        case n.FuncExpr(function=function, args=args):
+            return function in builtin.builtins().functions and _has_form(function, args)
+        case n.NullTest(row=row):
+            return not row
+        case n.ArrayExpr(nested=nested):
+            return not nested
+        case n.Const() | n.Param() | n.SqlValue() | n.BoolExpr() | n.BooleanTest() | n.Coalesce():
+            return True
+        case _:
+            return type(node) is n.Relabel
+
+
+def _is_numeric_text(node: n.Expression) -> bool:
+    return isinstance(node, n.ColumnRef) and node.type.oid == registry.NUMERIC and stored_as_text(node.type.oid, node.type.typmod)
+
+
+def _has_form(function: int, args: Sequence[n.Expression]) -> bool:
+    known = IMPLEMENTATIONS.get(_implementation(function))
+    if known is None or known.arrow is None:
+        return False
+    return known.any_collation or all(each.type.collation in C_COLLATIONS for each in args)
+
+
+def is_ordered(expression: n.Expression) -> bool:
+    """Return whether Arrow can order the values of an expression, by its type."""
+    return _order(expression.type) is not None and not _is_numeric_text(expression)
+
+
+def is_grouped(expression: n.Expression) -> bool:
+    """Return whether equal values of an expression are the same to Arrow, by its type; doubles may turn out not to be."""
+    compare = _order(expression.type)
+    return compare is not None and compare.prepare in (None, decimals, without_nan) and not _is_numeric_text(expression)
+
+
+def sort_key(kind: n.TypeRef, values: pa.Array) -> pa.Array:
+    """Return what Arrow orders as PostgreSQL orders these values."""
+    compare = _order(kind)
+    if compare is None:
+        raise NotColumnwise("a type without an order")
+    [key] = [values] if compare.prepare is None else compare.prepare(values)
+    return key
+
+
+def group_key(kind: n.TypeRef, values: pa.Array) -> pa.Array:
+    """Return the values, if those that are equal to PostgreSQL are the same to Arrow."""
+    compare = _order(kind)
+    if compare is not None and compare.prepare is without_nan:
+        return without_negative_zero(values)
+    if compare is None or compare.prepare not in (None, decimals):
+        raise NotColumnwise("equal values that differ")
+    return sort_key(kind, values)
+
+
+def _order(kind: n.TypeRef) -> ArrowComparison | None:
+    """Return how Arrow compares two values of a type."""
+    less = ordering_operator(kind.oid, 1, BindContext())
+    if less is None or kind.collation not in C_COLLATIONS:
+        return None
+    known = IMPLEMENTATIONS.get(_implementation(builtin.operator(less).function))
+    return known.arrow if known is not None and isinstance(known.arrow, ArrowComparison) else None
 
 
 def _evaluate(node: n.Expression, columns: Mapping[str, pa.Array]) -> Any:

@@ -139,6 +139,17 @@ _OWN = (
         maximum=1048576,
     ),
     _own(
+        "driver_query_memory",
+        SettingKind.INTEGER,
+        65536,
+        SettingContext.SUPERUSER,
+        "Sets the size of the columns that the node reads by itself to answer one query of one table.",
+        extra="A query that reads more is answered by Spark. 0 leaves all but look-ups by key and small tables to Spark.",
+        unit="kB",
+        minimum=0,
+        maximum=2097151,
+    ),
+    _own(
         "warm_up",
         SettingKind.BOOL,
         True,

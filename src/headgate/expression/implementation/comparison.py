@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column
@@ -48,6 +49,15 @@ def without_nan(*values: Any) -> Sequence[Any]:
     for value in values:
         if pc.any(pc.is_nan(value if isinstance(value, pa.Array | pa.ChunkedArray) else pa.array([value.as_py()], value.type))).as_py():
             raise NotColumnwise("NaN")
+    return values
+
+
+def without_negative_zero(values: pa.Array) -> pa.Array:
+    """Doubles of which equal ones have one form: no NaN, and no -0, which equals 0."""
+    without_nan(values)
+    found = values.drop_null().to_numpy(zero_copy_only=False)
+    if np.any(np.signbit(found) & (found == 0)):
+        raise NotColumnwise("-0")
     return values
 
 

@@ -111,6 +111,19 @@ def _may(stats: str | None, column: str, kind: pa.DataType, holds: Callable[[Any
     return holds(low, high + 1000 if pa.types.is_timestamp(kind) else high)
 
 
+def holding(state: TableState, column: str, least: pa.Scalar | None, most: pa.Scalar | None) -> dict[str, Any]:
+    """Return the files that can hold a value from `least` to `most` (None: no bound), which are of a type with an order here."""
+    physical = state.physical.get(column, column)
+    ends = [None if end is None else _values(pa.chunked_array([pa.repeat(end, 1)])) for end in (least, most)]
+    first, last = (None if end is None or not len(end) else end[0] for end in ends)
+    kind = next(end.type for end in (least, most) if end is not None)
+
+    def holds(low: Any, high: Any) -> bool:
+        return bool((first is None or first <= high) and (last is None or low <= last))
+
+    return {path: add for path, add in state.files.items() if _may(add.get("stats"), physical, kind, holds)}
+
+
 def _all_null(stats: str | None, column: str) -> bool:
     """Whether a file is known to contain only NULL in a column."""
     if not stats:

@@ -1,6 +1,6 @@
 """GROUP BY, aggregates and HAVING.
 
-`group` splits what the SELECT list, HAVING and ORDER BY ask into aggregates, computed over the groups, and expressions over
+`read` splits what the SELECT list, HAVING and ORDER BY ask into aggregates, computed over the groups, and expressions over
 the groups' columns. An expression equal to an item of GROUP BY is that item; a column that is neither is 42803, unless the
 primary key of its table is grouped by.
 """
@@ -8,7 +8,7 @@ primary key of its table is grouped by.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from postgast import pg_query_pb2 as pb
@@ -35,10 +35,20 @@ if TYPE_CHECKING:
 Grouped = tuple[Source, list[SelectItem], list[Sort]]
 
 
-def group(
+@dataclass(frozen=True)
+class GroupedQuery:
+    """The groups of a query, and its SELECT list, sort items and HAVING as expressions over the columns of the groups."""
+
+    groups: Groups
+    targets: list[SelectItem]
+    sorts: list[Sort]
+    having: Expression | None
+
+
+def read(
     planner: Planner, node: pb.SelectStmt, source: Source, scope: Scope, targets: Sequence[SelectItem], sorts: Sequence[Sort]
-) -> Grouped | None:
-    """The source, targets and sort items after grouping; None where the query does not group."""
+) -> GroupedQuery | None:
+    """Resolve GROUP BY, aggregates and HAVING; return None if the query does not group."""
     having = None
     context = planner.context.within(construct="HAVING", aggregates=True)
     if node.HasField("having_clause"):
@@ -46,15 +56,26 @@ def group(
     wanted = [each.expression for each in targets] + [each.expression for each in sorts] + ([having] if having is not None else [])
     if not node.group_clause and having is None and not any(_has_aggregate(each) for each in wanted):
         return None
-    sets = grouping_sets.read(node, lambda each: _item(planner, each, targets, scope))
-    grouping = _Grouping(planner, source, sets)
-    new_targets = [replace(each, expression=grouping.over_groups(each.expression)) for each in targets]
-    new_sorts = [replace(each, expression=grouping.over_groups(each.expression)) for each in sorts]
-    condition = None if having is None else grouping.over_groups(having)
-    frame = grouping.frame()
-    if condition is not None:
-        frame = frame.where(planner.evaluation.filter(condition))
-    return Source(frame, source.tables, ()), new_targets, new_sorts
+    groups = Groups(planner, source, grouping_sets.read(node, lambda each: _item(planner, each, targets, scope)))
+    return GroupedQuery(
+        groups,
+        [replace(each, expression=groups.over_groups(each.expression)) for each in targets],
+        [replace(each, expression=groups.over_groups(each.expression)) for each in sorts],
+        None if having is None else groups.over_groups(having),
+    )
+
+
+def group(
+    planner: Planner, node: pb.SelectStmt, source: Source, scope: Scope, targets: Sequence[SelectItem], sorts: Sequence[Sort]
+) -> Grouped | None:
+    """The source, targets and sort items after grouping; None where the query does not group."""
+    found = read(planner, node, source, scope, targets, sorts)
+    if found is None:
+        return None
+    frame = found.groups.frame()
+    if found.having is not None:
+        frame = frame.where(planner.evaluation.filter(found.having))
+    return Source(frame, source.tables, ()), found.targets, found.sorts
 
 
 def _has_aggregate(expression: Expression) -> bool:
@@ -80,7 +101,7 @@ def _item(planner: Planner, node: ParseNode, targets: Sequence[SelectItem], scop
     return known
 
 
-class _Grouping:
+class Groups:
     """The groups of one query and what is computed over them."""
 
     def __init__(self, planner: Planner, source: Source, sets: Sequence[Sequence[Expression]]) -> None:

@@ -263,7 +263,8 @@ def _with_ties(planner: Planner, plan: Plan, offset: int, count: int, sorts: Seq
 _WHOLE = re.compile(r"-?\d+")
 
 
-def _count(planner: Planner, node: ParseNode, clause: str) -> int | None:
+def constant_count(planner: Planner, node: ParseNode, clause: str) -> tuple[Const | None, Expression]:
+    """Return LIMIT or OFFSET as a constant, None if it has to be computed, and as a bigint expression without parameters in place."""
     context = planner.context.within(construct=clause, aggregates=False)
     bound = binder.bind_raw(node, Scope(), context)
     value = coerce(bound, TypeRef(registry.INT8), Reach.ASSIGNMENT, context)
@@ -272,9 +273,15 @@ def _count(planner: Planner, node: ParseNode, clause: str) -> int | None:
     prepared = planner.prepare(value)
     while isinstance(prepared, FuncExpr) and len(prepared.args) == 1:
         prepared = prepared.args[0]
-    if isinstance(prepared, Const) and (prepared.value is None or _WHOLE.fullmatch(prepared.value)):
-        return None if prepared.value is None else int(prepared.value)
-    if any(isinstance(each, ColumnRef) for each in walk(bound)):
+    is_whole = isinstance(prepared, Const) and (prepared.value is None or _WHOLE.fullmatch(prepared.value))
+    return (prepared if is_whole and isinstance(prepared, Const) else None), value
+
+
+def _count(planner: Planner, node: ParseNode, clause: str) -> int | None:
+    constant, value = constant_count(planner, node, clause)
+    if constant is not None:
+        return None if constant.value is None else int(constant.value)
+    if any(isinstance(each, ColumnRef) for each in walk(value)):
         raise PostgresError("42P10", f"argument of {clause} must not contain variables")
     [row] = planner.one_row().select(planner.column(value).alias("count")).collect()
     return None if row["count"] is None else int(row["count"])

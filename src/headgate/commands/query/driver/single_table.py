@@ -1,8 +1,9 @@
-"""Queries of one table that the driver answers by itself: few rows, of which Arrow has PostgreSQL's exact answer.
+"""Queries of one table that the driver answers by itself: of few rows or columns, of which Arrow has PostgreSQL's exact answer.
 
 Called by `select` before the planner. The rows are those of a key that WHERE fixes (`key_lookup`), those of a small table, the first of a
-table that LIMIT asks for, or none (``count(*)``). WHERE and the SELECT list are evaluated column by column (`table_rows`). Whatever is not
-so simple makes the answer None, and the query goes its usual way, which also says what is wrong with it.
+table that LIMIT asks for, those that a bounded reading of its columns finds (`table_scan`), or none (``count(*)``). Grouping, sorting and
+the SELECT list are evaluated column by column (`table_query`). Whatever is not so simple makes the answer None, and the query goes its
+usual way, which also says what is wrong with it.
 
 All rows of a large table, as they are stored, are read while they are sent (decision 0009): Spark would write all of them once more, and
 the first would be sent when the last of its task is written.
@@ -18,14 +19,15 @@ from postgast import pg_query_pb2 as pb
 from headgate.commands import lookup, privilege
 from headgate.commands.query.clause import from_clause, select_list
 from headgate.commands.query.clause.select_list import SelectItem
-from headgate.commands.query.driver import key_lookup, table_rows
+from headgate.commands.query.driver import key_lookup, table_rows, table_scan
+from headgate.commands.query.driver.table_query import TableQuery
 from headgate.commands.query.driver.table_rows import HeldTable, usual_way_says
+from headgate.commands.query.driver.table_scan import Rows
 from headgate.commands.query.plan import PlanColumn
 from headgate.commands.query.planner import Planner
 from headgate.commands.session import Session
-from headgate.expression.binding import binder
 from headgate.expression.implementation.implementation import NotColumnwise
-from headgate.expression.node import ColumnRef, Const, Expression, TypeRef
+from headgate.expression.node import ColumnRef, TypeRef
 from headgate.sql import names
 from headgate.sql.parser import unwrap, walk
 from headgate.storage.delta import file_action
@@ -35,25 +37,30 @@ from headgate.types.resultset import ResultColumn, ResultSet
 
 MOST = 10_000
 """Rows of a LIMIT that are answered so."""
-_PLAIN = frozenset({"target_list", "from_clause", "where_clause", "limit_count", "limit_option", "op"})
-_NOT_HERE = frozenset({"SubLink", "SetToDefault", "FuncCall"})
+_PLAIN = frozenset({
+    "target_list", "from_clause", "where_clause", "group_clause", "having_clause", "distinct_clause", "sort_clause", "limit_count",
+    "limit_offset", "limit_option", "op",
+})  # fmt: skip
+_WHOLE = frozenset({"target_list", "from_clause", "limit_option", "op"})
+_NOT_HERE = frozenset({"SubLink", "SetToDefault"})
 
 
 def answer(node: pb.SelectStmt, session: Session) -> ResultSet | None:
     """The rows, or None."""
-    counted = _is_count(node)
-    if not _is_plain(node) or (not counted and any(each.DESCRIPTOR.name in _NOT_HERE for each in walk(node))):
+    if not _is_plain(node):
         return None
     planner = Planner(session, session.begin_statement())
     try:
         with usual_way_says():
             table = _table(planner, unwrap(node.from_clause[0]))
-        if counted:
-            columns, found = _count(table, node)
+        if _is_count(node) and (counted := _count(table)) is not None:
+            columns, found = _count_column(node), [pa.array([counted], pa.int64())]
         elif (whole := _whole(table, node)) is not None:
             return whole
         else:
-            columns, found = _rows(table, node)
+            with usual_way_says():
+                query = TableQuery.bound(table, node)
+            columns, found = query.columns, query.values(_among(table, node, query))
     except NotColumnwise:
         return None
     return table_rows.result(columns, found, session)
@@ -62,7 +69,9 @@ def answer(node: pb.SelectStmt, session: Session) -> ResultSet | None:
 def _whole(table: HeldTable, node: pb.SelectStmt) -> ResultSet | None:
     """All rows of a table that is not small, where the SELECT list names columns and no more."""
     planner, relation = table.planner, table.relation
-    if node.HasField("where_clause") or node.HasField("limit_count"):
+    if _clauses(node) - _WHOLE:
+        return None
+    if any(each.DESCRIPTOR.name == "FuncCall" for each in walk(node)):
         return None
     with usual_way_says():
         targets = select_list.resolve_unknown(
@@ -86,22 +95,16 @@ def _whole(table: HeldTable, node: pb.SelectStmt) -> ResultSet | None:
 
 def columns(node: pb.SelectStmt, session: Session, known: dict[int, int]) -> tuple[ResultColumn, ...] | None:
     """The columns of a query that is only described, of one table; `known` is filled with the types of its parameters. None as `answer`."""
-    if not _is_plain(node) or any(each.DESCRIPTOR.name in _NOT_HERE for each in walk(node)) or node.HasField("limit_count"):
+    if not _is_plain(node):
         return None
     planner = Planner(session, session.begin_statement(), inferred := dict(known))
     try:
         with usual_way_says():
-            table = _table(planner, unwrap(node.from_clause[0]))
-            targets = select_list.resolve_unknown(
-                select_list.expand(node.target_list, table.source, table.scope, planner.context), planner.context
-            )
-            if node.HasField("where_clause"):
-                context = planner.context.within(construct="WHERE")
-                binder.bind_condition(node.where_clause, table.scope, "WHERE", context=context)
+            query = TableQuery.bound(_table(planner, unwrap(node.from_clause[0])), node)
     except NotColumnwise:
         return None
     known |= inferred
-    return result_columns(targets)
+    return table_rows.described(query.columns)
 
 
 def result_columns(targets: Sequence[SelectItem]) -> tuple[ResultColumn, ...]:
@@ -109,16 +112,22 @@ def result_columns(targets: Sequence[SelectItem]) -> tuple[ResultColumn, ...]:
     return table_rows.described(table_rows.plan_columns(targets))
 
 
+def _clauses(node: pb.SelectStmt) -> set[str]:
+    return {field.name for field, _ in node.ListFields()}
+
+
 def _is_plain(node: pb.SelectStmt) -> bool:
-    """Whether the query has but a SELECT list, one relation, WHERE and LIMIT."""
-    if {field.name for field, _ in node.ListFields()} - _PLAIN or not node.target_list or not from_clause.is_one_relation(node.from_clause):
+    """Whether the query is a SELECT of one relation, without subqueries, windows, WITH and row locks."""
+    if _clauses(node) - _PLAIN or not node.target_list or not from_clause.is_one_relation(node.from_clause):
         return False
-    return node.op == pb.SETOP_NONE and node.limit_option in (pb.LIMIT_OPTION_DEFAULT, pb.LIMIT_OPTION_COUNT)
+    if node.op != pb.SETOP_NONE or node.limit_option not in (pb.LIMIT_OPTION_DEFAULT, pb.LIMIT_OPTION_COUNT):
+        return False
+    return not any(each.DESCRIPTOR.name in _NOT_HERE for each in walk(node))
 
 
 def _is_count(node: pb.SelectStmt) -> bool:
     """Whether the query is ``SELECT count(*) FROM t``."""
-    if len(node.target_list) != 1 or node.HasField("where_clause") or node.HasField("limit_count"):
+    if _clauses(node) - _WHOLE or len(node.target_list) != 1:
         return False
     call = unwrap(unwrap(node.target_list[0]).val)
     if call.DESCRIPTOR.name != "FuncCall" or not call.agg_star or _is_marked(call):
@@ -143,50 +152,28 @@ def _table(planner: Planner, written: pb.RangeVar) -> HeldTable:
     return HeldTable(planner, relation, alias or relation.name, None if alias else relation.schema, names.strings(written.alias.colnames))
 
 
-def _rows(table: HeldTable, node: pb.SelectStmt) -> tuple[tuple[PlanColumn, ...], list[pa.Array]]:
-    """The columns of the answer and their values."""
-    planner = table.planner
-    with usual_way_says():
-        targets = select_list.resolve_unknown(
-            select_list.expand(node.target_list, table.source, table.scope, planner.context), planner.context
-        )
-        condition = table.where(node)
-        wanted = [table.prepared(each.expression) for each in targets]
-        most = _limit(table, node)
-    columns = table_rows.plan_columns(targets)
-    rows = table.passing(_among(table, node, condition, most), condition)
-    return columns, table.values(rows if most is None else rows.slice(0, most), wanted)
-
-
-def _limit(table: HeldTable, node: pb.SelectStmt) -> int | None:
-    if not node.HasField("limit_count"):
-        return None
-    planner = table.planner
-    bound = planner.prepare(binder.bind_raw(node.limit_count, table.scope, planner.context.within(construct="LIMIT")))
-    if not isinstance(bound, Const) or bound.value is None or not bound.value.isdigit() or len(bound.value) > 18:
-        raise NotColumnwise("LIMIT that is no number")
-    return int(bound.value)
-
-
-def _among(table: HeldTable, node: pb.SelectStmt, condition: Expression | None, most: int | None) -> pa.Table:
-    """Rows among which are those that the query means."""
-    planner, relation = table.planner, table.relation
+def _among(table: HeldTable, node: pb.SelectStmt, query: TableQuery) -> Rows:
+    """Rows that pass the condition of a query: all of them, or as many as it can use."""
+    planner, relation, condition = table.planner, table.relation, query.condition
     keys = None if condition is None else key_lookup.of_where(planner, relation, node.where_clause, table.scope)
-    if keys is not None:
-        return key_lookup.rows(planner, relation, keys)
-    held = planner.transaction.held(relation)
+    most = query.enough
+    held = planner.transaction.held(relation) if keys is None else key_lookup.rows(planner, relation, keys)
     if held is None and condition is None and most is not None and most <= MOST:
         held = planner.transaction.first_rows(relation, most)
     if held is None:
-        raise NotColumnwise("many rows")
-    return held
+        return table_scan.read(table, condition, query.keys, most)
+    rows = table.passing(held, condition)
+    return Rows(table.by_key(rows), rows.num_rows)
 
 
-def _count(table: HeldTable, node: pb.SelectStmt) -> tuple[tuple[PlanColumn, ...], list[pa.Array]]:
-    """The number of rows, from the statistics of the files."""
+def _count_column(node: pb.SelectStmt) -> tuple[PlanColumn, ...]:
+    return (PlanColumn(unwrap(node.target_list[0]).name or "count", TypeRef(registry.INT8), "0"),)
+
+
+def _count(table: HeldTable) -> int | None:
+    """The number of rows, from the statistics of the files; None if a file of another writer has none."""
     state, pending = table.planner.transaction.shown(table.relation)
     if not all(map(file_action.is_counted, state.files.values())):
-        raise NotColumnwise("a file of another writer's without statistics")
-    count = state.rows + sum(each.num_rows for each in pending)
-    column = PlanColumn(unwrap(node.target_list[0]).name or "count", TypeRef(registry.INT8), "0")
-    return (column,), [pa.array([count], pa.int64())]
+        return None
+    count: int = state.rows + sum(each.num_rows for each in pending)
+    return count

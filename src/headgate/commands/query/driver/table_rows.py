@@ -18,7 +18,7 @@ from headgate.commands import privilege
 from headgate.commands.query import rendering
 from headgate.commands.query.clause import from_clause
 from headgate.commands.query.clause.select_list import SelectItem
-from headgate.commands.query.plan import Plan, PlanColumn, Source
+from headgate.commands.query.plan import Plan, PlanColumn, Source, reference
 from headgate.commands.query.planner import Planner
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
@@ -58,12 +58,21 @@ class HeldTable:
         self.source = Source(None, tables, self.star)  # type: ignore[arg-type]  # its frame is not asked for
         self.scope = self.source.scope(None)
 
+    @property
+    def references(self) -> list[ColumnRef]:
+        """The table's columns as expressions."""
+        return [reference(each) for each in self.star]
+
     def where(self, node: pb.DeleteStmt | pb.OnConflictClause | pb.SelectStmt | pb.UpdateStmt) -> Expression | None:
         """The condition of a statement's WHERE."""
+        bound = self.bound_where(node)
+        return None if bound is None else self.prepared(bound)
+
+    def bound_where(self, node: pb.DeleteStmt | pb.OnConflictClause | pb.SelectStmt | pb.UpdateStmt) -> Expression | None:
+        """The same without parameters in place."""
         if not has_condition(node):
             return None
-        context = self.planner.context.within(construct="WHERE")
-        return self.prepared(binder.bind_condition(node.where_clause, self.scope, "WHERE", context=context))
+        return binder.bind_condition(node.where_clause, self.scope, "WHERE", context=self.planner.context.within(construct="WHERE"))
 
     def prepared(self, expression: Expression) -> Expression:
         """An expression over columns that the role may read, with parameters in place."""
@@ -77,14 +86,15 @@ class HeldTable:
         """The rows that meet a condition."""
         if condition is None or not rows.num_rows:
             return rows
-        return rows.filter(columnwise.condition(condition, self._by_key(rows), rows.num_rows))
+        return rows.filter(columnwise.condition(condition, self.by_key(rows), rows.num_rows))
 
     def values(self, rows: pa.Table, wanted: Sequence[Expression]) -> list[pa.Array]:
         """The values of expressions, each in the stored form of its type."""
-        by_key = self._by_key(rows)
+        by_key = self.by_key(rows)
         return [columnwise.value(each, by_key, rows.num_rows) for each in wanted]
 
-    def _by_key(self, rows: pa.Table) -> dict[str, pa.Array]:
+    def by_key(self, rows: pa.Table) -> dict[str, pa.Array]:
+        """The columns of rows, by the keys that expressions name them by."""
         return {each.key: buffers.whole(rows.column(place)) for place, each in enumerate(self._columns)}
 
 

@@ -6,6 +6,7 @@ DISTINCT, FILTER and ORDER BY as far as the engine supports them. A form examine
 
     spark        builds the value of a call over the rows of a group (`spark.aggregate_call`)
     takes        whether the Spark form supports the type of the first argument, as the aggregate is declared
+    arrow        the kernels that compute it over the rows of a group in the driver, or None if Arrow has no exact answer
     duckdb       returns the DuckDB call for a query on the system catalogs, or None if the call is not supported
     gathers      keeps the rows in their input order, so that the order of a sorted subquery in FROM must be preserved
 """
@@ -14,6 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
 
 from headgate.expression import node as n
 from headgate.expression.builtin import Function
@@ -35,6 +39,23 @@ DuckdbForm = Callable[[n.Aggregate, Sequence[str], DuckdbEnv], DuckdbCall | None
 """(the call, the SQL of its arguments, the environment) → the DuckDB call."""
 
 
+@dataclass(frozen=True)
+class ArrowCall:
+    """Kernels of Arrow over the argument of an aggregate, with their options.
+
+    `prepare` makes the argument what the kernels compute exactly, or raises `NotColumnwise`. `finish` makes the aggregate's value, in
+    stored form or as a decimal, of what the kernels give.
+    """
+
+    kernels: tuple[tuple[str, Any], ...]
+    prepare: Callable[[pa.Array], pa.Array] | None = None
+    finish: Callable[..., pa.Array] | None = None
+
+
+ArrowForm = Callable[[n.Aggregate], ArrowCall | None]
+"""(the call) → the kernels; decided by the types alone."""
+
+
 def _any(_: int) -> bool:
     return True
 
@@ -46,6 +67,7 @@ class AggregateImplementation:
     spark: Callable[[AggregateCall], Value]
     takes: Callable[[int], bool] = _any
     duckdb: DuckdbForm | None = None
+    arrow: ArrowForm | None = None
     gathers: bool = False
 
     def known(self, found: Function) -> bool:

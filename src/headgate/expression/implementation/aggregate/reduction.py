@@ -8,17 +8,21 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from headgate.expression import node as n
 from headgate.expression.duckdb import comparison as duckdb_order
 from headgate.expression.duckdb.value import Env as DuckdbEnv
-from headgate.expression.implementation.aggregate.aggregate import AggregateImplementation, DuckdbCall, DuckdbForm
+from headgate.expression.implementation.aggregate.aggregate import AggregateImplementation, ArrowCall, ArrowForm, DuckdbCall, DuckdbForm
+from headgate.expression.implementation.comparison import without_negative_zero
 from headgate.expression.spark.aggregate_call import AggregateCall
-from headgate.expression.spark.comparison import by_key, in_stored_order, numeric_key
+from headgate.expression.spark.comparison import C_COLLATIONS, by_key, in_stored_order, numeric_key
 from headgate.expression.spark.value import DIGITS, Value, settle
 from headgate.types import registry, sortkey
+from headgate.types.storage import arrow_type
 
 _WHOLE = frozenset({registry.INT2, registry.INT4, registry.INT8})
 
@@ -66,6 +70,25 @@ def _duckdb_reduced(name: str) -> DuckdbForm:
     return form
 
 
+_IN_ARROWS_ORDER = frozenset({*_WHOLE, registry.DATE, registry.TIMESTAMP, registry.TIMESTAMPTZ, registry.TEXT})
+
+
+def _arrow_extreme(name: str) -> ArrowForm:
+    def form(node: n.Aggregate) -> ArrowCall | None:
+        kind = node.args[0].type
+        if kind.oid in (registry.FLOAT4, registry.FLOAT8):
+            return ArrowCall(((name, None),), without_negative_zero)
+        is_decimal = pa.types.is_decimal(arrow_type(kind.oid, kind.typmod))
+        return ArrowCall(((name, None),)) if is_decimal or (kind.oid in _IN_ARROWS_ORDER and kind.collation in C_COLLATIONS) else None
+
+    return form
+
+
+def _arrow_reduced(name: str) -> ArrowForm:
+    options = pc.ScalarAggregateOptions(skip_nulls=True, min_count=1)
+    return lambda node: ArrowCall(((name, options),))
+
+
 def _ordered(oid: int) -> bool:
     return oid in (registry.ANYARRAY, registry.ANYENUM) or sortkey.comparable(oid, registry.builtin())
 
@@ -75,11 +98,11 @@ def _whole(oid: int) -> bool:
 
 
 AGGREGATES = {
-    "min": AggregateImplementation(functools.partial(_extreme, greatest=False), _ordered, _duckdb_extreme("min")),
-    "max": AggregateImplementation(functools.partial(_extreme, greatest=True), _ordered, _duckdb_extreme("max")),
-    "bool_and": AggregateImplementation(_reduced(F.bool_and), duckdb=_duckdb_reduced("bool_and")),
-    "bool_or": AggregateImplementation(_reduced(F.bool_or), duckdb=_duckdb_reduced("bool_or")),
-    "every": AggregateImplementation(_reduced(F.bool_and), duckdb=_duckdb_reduced("bool_and")),
+    "min": AggregateImplementation(functools.partial(_extreme, greatest=False), _ordered, _duckdb_extreme("min"), _arrow_extreme("min")),
+    "max": AggregateImplementation(functools.partial(_extreme, greatest=True), _ordered, _duckdb_extreme("max"), _arrow_extreme("max")),
+    "bool_and": AggregateImplementation(_reduced(F.bool_and), duckdb=_duckdb_reduced("bool_and"), arrow=_arrow_reduced("all")),
+    "bool_or": AggregateImplementation(_reduced(F.bool_or), duckdb=_duckdb_reduced("bool_or"), arrow=_arrow_reduced("any")),
+    "every": AggregateImplementation(_reduced(F.bool_and), duckdb=_duckdb_reduced("bool_and"), arrow=_arrow_reduced("all")),
     "bit_and": AggregateImplementation(_reduced(F.bit_and), _whole, _duckdb_reduced("bit_and")),
     "bit_or": AggregateImplementation(_reduced(F.bit_or), _whole, _duckdb_reduced("bit_or")),
     "bit_xor": AggregateImplementation(_reduced(F.bit_xor), _whole),

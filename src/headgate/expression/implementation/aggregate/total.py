@@ -10,6 +10,7 @@ import functools
 from collections.abc import Callable, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
@@ -18,7 +19,7 @@ from headgate.expression import node as n
 from headgate.expression.duckdb import value as duckdb
 from headgate.expression.functions import aggregate, money, numeric
 from headgate.expression.functions.datetime import interval
-from headgate.expression.implementation.aggregate.aggregate import AggregateImplementation, DuckdbCall
+from headgate.expression.implementation.aggregate.aggregate import AggregateImplementation, ArrowCall, DuckdbCall
 from headgate.expression.implementation.number.numeric import exactly
 from headgate.expression.spark.aggregate_call import AggregateCall, Kept
 from headgate.expression.spark.comparison import equal_keys, numeric_key
@@ -42,6 +43,8 @@ from headgate.expression.spark.value import (  # fmt: skip
 from headgate.expression.spark.vectorised import call
 from headgate.types import registry, sortkey
 from headgate.types.base.money import amount_of
+from headgate.types.base.numeric import write_numeric
+from headgate.types.storage import arrow_type
 
 _FITS = r"\A-?[0-9]{1,18}(\.[0-9]{1,10})?\z"
 _WHOLE = frozenset({registry.INT2, registry.INT4, registry.INT8})
@@ -189,6 +192,35 @@ def _duckdb_sum(node: n.Aggregate, args: Sequence[str], env: duckdb.Env) -> Duck
     return None if around is None else DuckdbCall("sum", args[0], around)
 
 
+def _arrow_count(node: n.Aggregate) -> ArrowCall:
+    return ArrowCall((("count_distinct" if node.distinct else "count", pc.CountOptions(mode="only_valid")),))
+
+
+_WIDE = {registry.INT2: pa.int64(), registry.INT4: pa.int64(), registry.INT8: pa.decimal128(19, 0)}
+"""In which type Arrow adds integers: no sum of the rows that the driver holds is out of its range."""
+_ADDED_DIGITS = 28
+"""Digits of decimals of which 10**10 can be added in decimal128."""
+
+
+def _arrow_sum(node: n.Aggregate, *, average: bool) -> ArrowCall | None:
+    [value] = node.args
+    kind = arrow_type(value.type.oid, value.type.typmod)
+    fits = pa.types.is_decimal(kind) and kind.precision <= _ADDED_DIGITS
+    if node.distinct or not (fits or value.type.oid in _WHOLE):
+        return None
+    if average:
+        wide = kind if fits else pa.decimal128(19, 0)
+        return ArrowCall((("sum", None), ("count", None)), lambda values: values.cast(wide), _mean)
+    widened = _WIDE.get(value.type.oid, kind)
+    return ArrowCall((("sum", None),), lambda values: values.cast(widened))
+
+
+def _mean(sums: pa.Array, counts: pa.Array) -> pa.Array:
+    totals = write_numeric(sums).to_pylist()
+    means = [None if total is None else numeric.divide(total, str(count)) for total, count in zip(totals, counts.to_pylist(), strict=True)]
+    return pa.array(means, pa.string())
+
+
 def _summed(oid: int) -> bool:
     return oid in _SUMMED
 
@@ -198,9 +230,11 @@ def _exact(oid: int) -> bool:
 
 
 AGGREGATES = {
-    "count": AggregateImplementation(_count, duckdb=_duckdb_count),
-    "sum": AggregateImplementation(functools.partial(_total, average=False), _summed, _duckdb_sum),
-    "avg": AggregateImplementation(functools.partial(_total, average=True), _summed),
+    "count": AggregateImplementation(_count, duckdb=_duckdb_count, arrow=_arrow_count),
+    "sum": AggregateImplementation(
+        functools.partial(_total, average=False), _summed, _duckdb_sum, functools.partial(_arrow_sum, average=False)
+    ),
+    "avg": AggregateImplementation(functools.partial(_total, average=True), _summed, arrow=functools.partial(_arrow_sum, average=True)),
     **dict.fromkeys(
         ("variance", "var_samp", "var_pop", "stddev", "stddev_samp", "stddev_pop"),
         AggregateImplementation(_spread, _exact),

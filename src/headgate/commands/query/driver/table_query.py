@@ -1,0 +1,195 @@
+"""A SELECT of one table that is bound and evaluated over rows which the driver holds: grouping, DISTINCT, ORDER BY, LIMIT, SELECT list.
+
+Called by `single_table`. `TableQuery.bound` decides from the tree alone whether Arrow has every function and aggregate of the query, and
+raises `NotColumnwise` if not. Only then are parameters and the session's values put in, and rows read. What must hold: the clauses are
+bound by the modules that also bind them for Spark (`clause`), in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from postgast import pg_query_pb2 as pb
+
+from headgate.commands.query.clause import grouping, ordering, select_list
+from headgate.commands.query.clause.select_list import SelectItem
+from headgate.commands.query.driver import table_rows
+from headgate.commands.query.driver.table_rows import HeldTable
+from headgate.commands.query.driver.table_scan import Rows, keys_of
+from headgate.commands.query.plan import PlanColumn, Sort
+from headgate.expression import columnwise, columnwise_group
+from headgate.expression.implementation.implementation import NotColumnwise
+from headgate.expression.node import Aggregate, ColumnRef, Expression
+from headgate.sql.parser import ParseNode
+
+
+@dataclass(frozen=True)
+class _Groups:
+    """GROUP BY: the items and aggregates by the keys of their columns, and HAVING over these."""
+
+    items: Mapping[str, Expression]
+    aggregates: Mapping[str, Aggregate]
+    having: Expression | None
+
+
+@dataclass(frozen=True)
+class TableQuery:
+    """A query of one table, with parameters in place. `condition` is that of WHERE."""
+
+    columns: tuple[PlanColumn, ...]
+    condition: Expression | None
+    groups: _Groups | None
+    targets: tuple[Expression, ...]
+    is_distinct: bool
+    sorts: tuple[Sort, ...]
+    limit: int | None
+    offset: int
+
+    @classmethod
+    def bound(cls, table: HeldTable, node: pb.SelectStmt) -> TableQuery:
+        """Bind the clauses of a query."""
+        planner, scope = table.planner, table.scope
+        condition = table.bound_where(node)
+        targets = select_list.expand(node.target_list, table.source, scope, planner.context.within(aggregates=True))
+        sorts: Sequence[Sort] = ordering.read(planner, node.sort_clause, targets, scope)
+        if any(each.ByteSize() for each in node.distinct_clause):
+            raise NotColumnwise("DISTINCT ON")
+        targets = select_list.resolve_unknown(targets, planner.context)
+        columns = table_rows.plan_columns(targets)
+        groups = None
+        grouped = grouping.read(planner, node, table.source, scope, targets, sorts)
+        if grouped is not None:
+            groups = _bound_groups(table, grouped)
+            targets, sorts = grouped.targets, grouped.sorts
+        if node.distinct_clause:
+            ordering.check_distinct(sorts, targets, on=False)
+            for each in targets:
+                ordering.require_equality(each.expression)
+        if not planner.describing:
+            _require_keys(targets if node.distinct_clause else (), sorts, {} if groups is None else groups.aggregates)
+        return cls(
+            columns,
+            None if condition is None else _prepared(table, condition),
+            groups,
+            tuple(_prepared(table, each.expression) for each in targets),
+            bool(node.distinct_clause),
+            tuple(replace(each, expression=_prepared(table, each.expression)) for each in sorts),
+            _count(table, node.limit_count, "LIMIT") if node.HasField("limit_count") else None,
+            (_count(table, node.limit_offset, "OFFSET") or 0) if node.HasField("limit_offset") else 0,
+        )
+
+    @property
+    def keys(self) -> list[str]:
+        """The columns of the table that are needed of rows that pass the condition."""
+        if self.groups is not None:
+            return keys_of([*self.groups.items.values(), *self.groups.aggregates.values()])
+        return keys_of([*self.targets, *(each.expression for each in self.sorts)])
+
+    @property
+    def enough(self) -> int | None:
+        """How many rows that pass the condition suffice, whichever they are; None if all are needed."""
+        is_any = self.groups is None and not self.is_distinct and not self.sorts
+        return self.limit + self.offset if is_any and self.limit is not None else None
+
+    def values(self, rows: Rows) -> list[pa.Array]:
+        """Return the values of the SELECT list over the rows that pass the condition."""
+        try:
+            return self._values(rows)
+        except pa.ArrowException as error:
+            raise NotColumnwise(type(error).__name__) from error
+
+    def _values(self, rows: Rows) -> list[pa.Array]:
+        if self.groups is not None:
+            rows = Rows(*columnwise_group.groups(self.groups.items, self.groups.aggregates, rows.columns, rows.count))
+            if self.groups.having is not None:
+                rows = rows.filter(columnwise.condition(self.groups.having, rows.columns, rows.count))
+        if self.is_distinct:
+            rows = rows.take(self._first_of_equals(rows))
+        if not self.sorts:
+            rows = rows.slice(self.offset, self.limit)
+            return [_value(each, rows) for each in self.targets]
+        # the SELECT list is computed before the rows are sorted, as PostgreSQL does: it may raise in a row that LIMIT leaves out
+        values = [_value(each, rows) for each in self.targets]
+        stop = None if self.limit is None else self.offset + self.limit
+        places = self._places(rows)[self.offset : stop]
+        return [each.take(places) for each in values]
+
+    def _first_of_equals(self, rows: Rows) -> pa.Array:
+        """Return the place of one row of each set of rows whose SELECT lists are equal."""
+        keys = {str(place): columnwise.group_key(each.type, _value(each, rows)) for place, each in enumerate(self.targets)}
+        numbered = pa.table({**keys, "row": pa.array(range(rows.count), pa.int64())})
+        return numbered.group_by(list(keys)).aggregate([("row", "min")]).column("row_min").combine_chunks()
+
+    def _places(self, rows: Rows) -> pa.Array:
+        """Return the places of the rows in the order of ORDER BY."""
+        columns, keys = {}, []
+        for place, sort in enumerate(self.sorts):
+            values = columnwise.sort_key(sort.expression.type, _value(sort.expression, rows))
+            if values.null_count:
+                columns[f"null{place}"] = pc.is_null(values).cast(pa.int8())
+                keys.append((f"null{place}", "descending" if sort.nulls_first else "ascending"))
+            columns[f"value{place}"] = values
+            keys.append((f"value{place}", "descending" if sort.descending else "ascending"))
+        return pc.sort_indices(pa.table(columns), sort_keys=keys)
+
+
+def _bound_groups(table: HeldTable, grouped: grouping.GroupedQuery) -> _Groups:
+    """Bind what a query computes of groups. A column that depends on a grouped primary key is one more item."""
+    groups = grouped.groups
+    if len(groups.sets) != 1 or groups.masks:
+        raise NotColumnwise("grouping sets")
+    items = {key: _prepared(table, item) for item, key in groups.items.items()}
+    columns = {part.key: part for part in table.references}
+    items |= {key: _prepared(table, columns[source]) for source, key in groups.dependent.items()}
+    aggregates = {}
+    for aggregate, key in groups.aggregates.items():
+        if not (table.planner.describing or columnwise_group.is_known(aggregate)):
+            raise NotColumnwise("an aggregate")
+        prepared = aggregate if table.planner.describing else table.prepared(aggregate)
+        assert isinstance(prepared, Aggregate)
+        aggregates[key] = prepared
+    if not (table.planner.describing or all(map(columnwise.is_grouped, items.values()))):
+        raise NotColumnwise("equal values that differ")
+    return _Groups(items, aggregates, None if grouped.having is None else _prepared(table, grouped.having))
+
+
+def _require_keys(distinct: Sequence[SelectItem], sorts: Sequence[Sort], aggregates: Mapping[str, Aggregate]) -> None:
+    """Raise `NotColumnwise` for what Arrow cannot tell apart or order. A sum is a decimal, although numeric is stored as text."""
+    if not all(_is_computed(each.expression, aggregates) or columnwise.is_grouped(each.expression) for each in distinct):
+        raise NotColumnwise("equal values that differ")
+    if not all(_is_computed(each.expression, aggregates) or columnwise.is_ordered(each.expression) for each in sorts):
+        raise NotColumnwise("a type without an order")
+
+
+def _is_computed(expression: Expression, aggregates: Mapping[str, Aggregate]) -> bool:
+    return isinstance(expression, ColumnRef) and expression.key in aggregates
+
+
+def _prepared(table: HeldTable, expression: Expression) -> Expression:
+    """Return an expression with parameters in place, if Arrow has all of it: so no function is called here that acts.
+
+    Of a query that is only described the types are enough.
+    """
+    if table.planner.describing:
+        return expression
+    if not columnwise.is_known(expression):
+        raise NotColumnwise("a function")
+    return table.prepared(expression)
+
+
+def _value(expression: Expression, rows: Rows) -> pa.Array:
+    """Return the values of an expression; those of a column as they are, also if an aggregate gave a decimal."""
+    if isinstance(expression, ColumnRef):
+        return rows.columns[expression.key]
+    return columnwise.value(expression, rows.columns, rows.count)
+
+
+def _count(table: HeldTable, node: ParseNode, clause: str) -> int | None:
+    """Return LIMIT or OFFSET, None for NULL."""
+    constant, _ = ordering.constant_count(table.planner, node, clause)
+    if constant is None or (constant.value is not None and int(constant.value) < 0):
+        raise NotColumnwise(clause)
+    return None if constant.value is None else int(constant.value)

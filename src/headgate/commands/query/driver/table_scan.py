@@ -1,0 +1,164 @@
+"""Reads those columns of the files of one table that a query names, piece by piece, up to the size that `driver_query_memory` allows.
+
+Called by `single_table`. The columns of the condition are read first; the others are read only in row groups of which a row passes. Files
+are skipped by their statistics if a term of the condition compares a column with a constant. What must hold: the rows are those that the
+statement sees, without deleted rows and with the rows of its own transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from headgate.commands.query.clause import pushdown
+from headgate.commands.query.driver.table_rows import HeldTable
+from headgate.expression import builtin, columnwise
+from headgate.expression.implementation.implementation import NotColumnwise
+from headgate.expression.node import ColumnRef, Const, Expression, OpExpr, conjuncts, walk
+from headgate.storage.delta import file_action, file_statistics
+from headgate.storage.delta.file_action import Action
+from headgate.storage.delta.table_state import TableState
+from headgate.storage.rows import RowGroup
+from headgate.storage.write import arrow_row
+from headgate.types import registry
+from headgate.types.text.text import read_text
+
+_TEXT_WIDTH = 8
+"""Bytes that a value without a fixed width is estimated to take, before it is read."""
+_SKIPPING = frozenset({registry.INT2, registry.INT4, registry.INT8, registry.DATE, registry.TEXT})
+"""Types of columns by whose statistics files are skipped."""
+_COMMUTED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows as columns by their keys; `count` counts them also if there is no column."""
+
+    columns: dict[str, pa.Array]
+    count: int
+
+    def filter(self, passing: pa.BooleanArray) -> Rows:
+        """The rows that pass."""
+        return Rows({key: column.filter(passing) for key, column in self.columns.items()}, passing.true_count)
+
+    def take(self, places: pa.Array) -> Rows:
+        """The rows at these places."""
+        return Rows({key: column.take(places) for key, column in self.columns.items()}, len(places))
+
+    def slice(self, offset: int, count: int | None) -> Rows:
+        """The rows behind `offset`, `count` of them at most."""
+        kept = max(self.count - offset, 0) if count is None else max(min(self.count - offset, count), 0)
+        return Rows({key: column.slice(offset, kept) for key, column in self.columns.items()}, kept)
+
+
+def keys_of(expressions: Iterable[Expression]) -> list[str]:
+    """Return the keys of the columns that expressions name."""
+    return list(dict.fromkeys(part.key for each in expressions for part in walk(each) if isinstance(part, ColumnRef)))
+
+
+def read(table: HeldTable, condition: Expression | None, keys: Sequence[str], most: int | None) -> Rows:
+    """Return these columns of the rows that pass; `most` of them are enough. Raise `NotColumnwise` if too much would be read."""
+    scan = _Scan(table, condition, keys)
+    parts: list[Rows] = []
+    count = 0
+    for part in scan.parts():
+        parts.append(part)
+        count += part.count
+        if most is not None and count >= most:
+            break
+    return _joined(parts) if parts else Rows({key: pa.array([], scan.types[key]) for key in scan.wanted}, 0)
+
+
+class _Scan:
+    """One reading of a table: `first` are the keys of the columns that decide whether a row passes, `rest` those of the others."""
+
+    def __init__(self, table: HeldTable, condition: Expression | None, keys: Sequence[str]) -> None:
+        planner, relation = table.planner, table.relation
+        self.table, self.condition = table, condition
+        fields = zip(table.star, arrow_row(relation), strict=True)
+        self.names, self.types = {}, {}
+        for column, field in fields:
+            self.names[column.key], self.types[column.key] = field.name, field.type
+        decisive = [] if condition is None else keys_of([condition])
+        self.wanted = list(dict.fromkeys([*decisive, *keys])) or [table.star[0].key]
+        self.first = decisive or self.wanted
+        self.rest = [key for key in self.wanted if key not in self.first]
+        state, self.pending = planner.transaction.shown(relation)
+        self.state = state if condition is None else replace(state, files=_files(state, condition, self.names))
+        self.left = planner.session.settings.integer("driver_query_memory") * 1024
+        widths = [_width(self.types[key]) for key in self.first]
+        if sum(map(file_action.records, self.state.files.values())) * sum(widths) > self.left:
+            raise NotColumnwise("more than driver_query_memory")
+
+    def parts(self) -> Iterator[Rows]:
+        """The rows that pass, of one row group after another, then those that are not in files."""
+        planner, relation = self.table.planner, self.table.relation
+        for group in planner.transaction.engine.table((relation.database, relation.oid)).groups(self.state):
+            first = list(self._pieces(group, self.first))
+            passing = [self._passing(rows) for rows in first]
+            found = _joined([rows.filter(mask) for rows, mask in zip(first, passing, strict=True)]) if first else None
+            if found is None or not found.count:
+                continue
+            if self.rest:
+                last = max(place for place, mask in enumerate(passing) if mask.true_count)
+                others = zip(self._pieces(group, self.rest), passing[: last + 1], strict=False)
+                found = Rows(found.columns | _joined([rows.filter(mask) for rows, mask in others]).columns, found.count)
+            yield found
+        for added in self.pending:
+            self._count(added.nbytes)
+            columns = self.table.by_key(added)
+            rows = Rows({key: columns[key] for key in self.wanted}, added.num_rows)
+            yield rows.filter(self._passing(rows))
+
+    def _pieces(self, group: RowGroup, keys: Sequence[str]) -> Iterator[Rows]:
+        for batch in group.pieces([self.names[key] for key in keys]):
+            self.table.planner.session.check_cancel()
+            self._count(batch.nbytes)
+            yield Rows(dict(zip(keys, batch.columns, strict=True)), batch.num_rows)
+
+    def _count(self, size: int) -> None:
+        self.left -= size
+        if self.left < 0:
+            raise NotColumnwise("more than driver_query_memory")
+
+    def _passing(self, rows: Rows) -> pa.BooleanArray:
+        if self.condition is None:
+            return pa.repeat(True, rows.count)
+        return columnwise.condition(self.condition, rows.columns, rows.count)
+
+
+def _width(kind: pa.DataType) -> float:
+    """Return the bytes that a value of a type takes."""
+    try:
+        return float(kind.bit_width) / 8
+    except ValueError:  # of text and other types without a fixed width
+        return _TEXT_WIDTH
+
+
+def _joined(parts: Sequence[Rows]) -> Rows:
+    """Return the rows of all parts, which have the same columns."""
+    if len(parts) == 1:
+        return parts[0]
+    columns = {key: pa.concat_arrays([part.columns[key] for part in parts]) for key in parts[0].columns}
+    return Rows(columns, sum(part.count for part in parts))
+
+
+def _files(state: TableState, condition: Expression, names: Mapping[str, str]) -> Mapping[str, Action]:
+    """Return the files that may have a row for which each term of a condition is true."""
+    files = state.files
+    for term in conjuncts(condition):
+        if not isinstance(term, OpExpr) or len(term.args) != 2 or not pushdown.is_exact(term):
+            continue
+        name, (left, right) = builtin.operator(term.operator).name, term.args
+        if isinstance(left, Const):
+            left, right, name = right, left, _COMMUTED.get(name, "")
+        if not (isinstance(left, ColumnRef) and isinstance(right, Const)) or left.type.oid not in _SKIPPING or name not in _COMMUTED:
+            continue
+        if right.value is None:
+            return {}
+        bound = read_text(pa.array([right.value]), right.type.oid, right.type.typmod)[0]
+        least, most = (None if name in ("<", "<=") else bound), (None if name in (">", ">=") else bound)
+        files = file_statistics.holding(replace(state, files=files), names[left.key], least, most)
+    return files
