@@ -1,5 +1,5 @@
-"""Relations in the catalogs: pg_class and all that hangs on it: columns, defaults, indexes, constraints, partitions, views.
+"""Relations in the catalogs: pg_class with columns, defaults, indexes, constraints, partitions and views.
 
-`relation` reads, the others write, inside the transaction of whoever calls them (the commands). What must hold: who may do it and what
-depends on it has been asked before.
+`relation` reads, the other modules write, inside the transaction of the calling command. What must hold: the caller has checked privileges
+and dependent objects.
 """

@@ -1,7 +1,7 @@
 """Views in the catalog: pg_class with relkind 'v', columns and row type, the rule _RETURN with the texts of its query, dependencies.
 
-`commands.view.view` makes the texts. A view's query is kept four times: `query` is what a node evaluates, all names qualified; the others
-are what pg_get_viewdef prints, plain, pretty and with all tables qualified.
+`commands.view.view` builds the texts. A view's query is stored in four forms: `query` is what a node evaluates, with all names qualified.
+The others are what pg_get_viewdef prints: plain, pretty, and with all tables qualified.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from headgate.settings.definition import read_bool
 
 RULE, RELATION = 2618, 1259
 Uses = Iterable[tuple[int, int]]
-"""(relation's oid, attnum, 0 for the relation itself): what a query reads."""
+"""(relation's oid, attnum, or 0 for the relation itself) of everything that a query reads."""
 
 
 @dataclass(frozen=True)
@@ -36,23 +36,23 @@ def create(
     cursor: Cursor, oids: Oids, database: int, namespace: int, name: str, owner: int, columns: Sequence[Column], texts: Texts, uses: Uses,
     given: Sequence[str] = (), persistence: str = "p",
 ) -> Relation:  # fmt: skip
-    """Makes a view; 42P07 if the name is in use."""
-    made = definition.create(
+    """Create a view. Raise 42P07 if the name is in use."""
+    view = definition.create(
         cursor, oids, database, Definition(namespace, name, columns, owner, kind=RelationKind.VIEW, persistence=persistence)
     )
     run(
         cursor,
         "UPDATE hg.pg_class SET relhasrules = true, relfilenode = 0, reloptions = ? WHERE dbid = ? AND oid = ?",
-        [list(given) or None, database, made.oid],
+        [list(given) or None, database, view.oid],
     )
-    _write_rule(cursor, oids, made, texts, uses)
-    return made
+    _write_rule(cursor, oids, view, texts, uses)
+    return view
 
 
 def replace(
     cursor: Cursor, oids: Oids, view: Relation, added: Sequence[Column], texts: Texts, uses: Uses, given: Sequence[str] = ()
 ) -> None:
-    """CREATE OR REPLACE VIEW: another query with the same columns and perhaps more behind them."""
+    """Replace a view's query (CREATE OR REPLACE VIEW) by one with the same columns, and possibly further ones after them."""
     for column in added:
         attribute.add_column(cursor, oids, relations.get(cursor, view.database, view.oid), column)
     set_options(cursor, view.database, view.oid, given)
@@ -61,24 +61,24 @@ def replace(
 
 
 def query(cursor: Cursor, database: int, oid: int) -> str:
-    """The text that a node evaluates."""
-    found = one(cursor, "SELECT ev_query FROM hg.pg_rewrite WHERE dbid = ? AND ev_class = ? AND rulename = '_RETURN'", [database, oid])
-    return "" if found is None else str(found[0])
+    """Return the text that a node evaluates."""
+    row = one(cursor, "SELECT ev_query FROM hg.pg_rewrite WHERE dbid = ? AND ev_class = ? AND rulename = '_RETURN'", [database, oid])
+    return "" if row is None else str(row[0])
 
 
 def options(cursor: Cursor, database: int, oid: int) -> list[str]:
-    """The options of a view, as ``name=value``."""
-    found = one(cursor, "SELECT reloptions FROM hg.pg_class WHERE dbid = ? AND oid = ?", [database, oid])
-    return [] if found is None or found[0] is None else list(found[0])
+    """Return the options of a view, as ``name=value``."""
+    row = one(cursor, "SELECT reloptions FROM hg.pg_class WHERE dbid = ? AND oid = ?", [database, oid])
+    return [] if row is None or row[0] is None else list(row[0])
 
 
 def set_options(cursor: Cursor, database: int, oid: int, given: Sequence[str]) -> None:
-    """Gives a view these options and no others."""
+    """Replace the options of a view."""
     run(cursor, "UPDATE hg.pg_class SET reloptions = ? WHERE dbid = ? AND oid = ?", [list(given) or None, database, oid])
 
 
 def readers(cursor: Cursor, database: int, relation: int) -> list[int]:
-    """The views (oids) that read a relation directly."""
+    """Return the views (oids) that read a relation directly."""
     sql = (
         "SELECT DISTINCT w.ev_class FROM hg.pg_depend d JOIN hg.pg_rewrite w ON w.oid = d.objid AND w.dbid = d.dbid WHERE d.dbid = ?"
         " AND d.classid = 2618 AND d.refclassid = 1259 AND d.refobjid = ? AND d.deptype = 'n' ORDER BY w.ev_class"
@@ -87,7 +87,7 @@ def readers(cursor: Cursor, database: int, relation: int) -> list[int]:
 
 
 def write_texts(cursor: Cursor, database: int, oid: int, texts: Texts) -> None:
-    """The texts anew, after something that the view reads was renamed."""
+    """Rewrite the texts, after an object that the view reads was renamed."""
     run(
         cursor,
         "UPDATE hg.pg_rewrite SET ev_query = ?, ev_action = ?, ev_pretty = ?, ev_qualified = ? WHERE dbid = ? AND ev_class = ?",
@@ -110,33 +110,33 @@ def _write_rule(cursor: Cursor, oids: Oids, view: Relation, texts: Texts, uses: 
 
 
 def _drop_rule(cursor: Cursor, database: int, view: int) -> None:
-    found = one(cursor, "SELECT oid FROM hg.pg_rewrite WHERE dbid = ? AND ev_class = ?", [database, view])
-    if found is not None:
-        run(cursor, "DELETE FROM hg.pg_depend WHERE dbid = ? AND classid = 2618 AND objid = ?", [database, found[0]])
-        run(cursor, "DELETE FROM hg.pg_rewrite WHERE dbid = ? AND oid = ?", [database, found[0]])
+    row = one(cursor, "SELECT oid FROM hg.pg_rewrite WHERE dbid = ? AND ev_class = ?", [database, view])
+    if row is not None:
+        run(cursor, "DELETE FROM hg.pg_depend WHERE dbid = ? AND classid = 2618 AND objid = ?", [database, row[0]])
+        run(cursor, "DELETE FROM hg.pg_rewrite WHERE dbid = ? AND oid = ?", [database, row[0]])
 
 
 def sources(cursor: Cursor, database: int, view: int) -> list[int]:
     """Return the oids of the relations that a view's query names."""
-    found = rows(
+    relation_oids = rows(
         cursor,
         "SELECT DISTINCT d.refobjid FROM hg.pg_depend d JOIN hg.pg_rewrite r ON r.dbid = d.dbid AND r.oid = d.objid"
         " WHERE r.dbid = ? AND r.ev_class = ? AND d.classid = ? AND d.refclassid = ? AND d.deptype = 'n' ORDER BY 1",
         [database, view, RULE, RELATION],
     )
-    return [oid for (oid,) in found]
+    return [oid for (oid,) in relation_oids]
 
 
 def invokers_rights(given: Iterable[str]) -> bool:
-    """Whether the tables under a view with these options are read with the rights of who queries."""
+    """Return whether a view with these options reads its tables with the privileges of the current user."""
     return _is_on(given, "security_invoker")
 
 
 def is_barrier(given: Iterable[str]) -> bool:
-    """Whether no condition of a query sees a row that a view with these options leaves out."""
+    """Return whether a view with these options hides the rows that it excludes from the conditions of a query."""
     return _is_on(given, "security_barrier")
 
 
 def _is_on(given: Iterable[str], name: str) -> bool:
-    found = dict(each.split("=", 1) for each in given)
-    return read_bool(found.get(name, "false")) is True
+    values = dict(option.split("=", 1) for option in given)
+    return read_bool(values.get(name, "false")) is True

@@ -1,4 +1,4 @@
 """Publications, subscriptions, slots and origins in the catalogs (manual, chapter 53).
 
-Read by publisher and subscriber, written by the commands, by walsenders and with each commit of an apply worker.
+Read by publisher and subscriber. Written by the commands, by walsenders and with each commit of an apply worker.
 """

@@ -1,8 +1,8 @@
-"""Subscriptions: pg_subscription, and the sync state of their tables: pg_subscription_rel.
+"""Subscriptions (pg_subscription) and the synchronization state of their tables (pg_subscription_rel).
 
 States of a table (`SubscriptionRel.state`, manual 53.55): i initialize (set by CREATE and REFRESH), d data is being copied,
-f finished table copy, s synchronised with its lsn, r ready (plain replication). The table's sync worker writes d, f, s; the
-apply worker writes r. The row of one table has one writer at a time, so writers do not meet.
+f finished table copy, s synchronized with its lsn, r ready (plain replication). The table's sync worker writes d, f, s; the
+apply worker writes r. The row of one table has one writer at a time, so writers do not conflict.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from headgate.lsn import INVALID, Lsn
 
 @dataclass(frozen=True)
 class Subscription:
-    """A row of pg_subscription. `two_phase`: 'd' disabled, 'p' pending, 'e' enabled; `slot_name` None: NONE.
+    """A row of pg_subscription. `two_phase`: 'd' disabled, 'p' pending, 'e' enabled. `slot_name` None: NONE.
 
-    Behind `skip_lsn`: what PostgreSQL has from 16 on and what only a node has, kept in hg.subscription_option. `origin`: any or none;
-    `schema_evolution`: none, add_columns or follow. `history`: none, all, or the names of tables (`subscription_history`).
+    The fields after `skip_lsn` are those of PostgreSQL 16 and later, and headgate's own, which are stored in hg.subscription_option.
+    `origin`: any or none. `schema_evolution`: none, add_columns or follow. `history`: none, all, or the names of tables
+    (`subscription_history`).
     """
 
     oid: int
@@ -50,28 +51,28 @@ class Subscription:
 
 
 class SyncState(enum.StrEnum):
-    """How far the synchronization of a table is: pg_subscription_rel.srsubstate, in the order in which a table goes through them.
+    """The synchronization state of a table, pg_subscription_rel.srsubstate, in the order in which a table passes through the states.
 
-    (PostgreSQL's CATCHUP and SYNCWAIT are between its processes alone and never in the catalog.)
+    (PostgreSQL's CATCHUP and SYNCWAIT exist only between its processes, and never in the catalog.)
     """
 
     INIT = "i"
     DATASYNC = "d"
     """Rows are being copied."""
     FINISHEDCOPY = "f"
-    """The copy is committed, what has come since is being caught up."""
+    """The copy is committed, and the changes since are being applied."""
     SYNCDONE = "s"
-    """Caught up with `lsn`; the apply worker takes over where it passes that."""
+    """Caught up with `lsn`. The apply worker takes over when it passes that."""
     READY = "r"
 
 
 COPIED = frozenset({SyncState.SYNCDONE, SyncState.READY})
-"""The states of a table whose rows are all here."""
+"""The states of a table whose rows have all been copied."""
 
 
 @dataclass(frozen=True)
 class SubscriptionRel:
-    """The state of one table of a subscription; `lsn` None until SYNCDONE."""
+    """The state of one table of a subscription. `lsn` is None until SYNCDONE."""
 
     subscription: int
     relation: int
@@ -80,7 +81,7 @@ class SubscriptionRel:
 
     @property
     def applied_from(self) -> int | None:
-        """The commit LSN from which on the apply worker applies changes; None: not at all (should_apply_changes_for_rel)."""
+        """The commit LSN from which the apply worker applies changes, or None if it applies none (should_apply_changes_for_rel)."""
         if self.state is SyncState.READY:
             return 0
         return int(self.lsn or 0) if self.state is SyncState.SYNCDONE else None
@@ -102,34 +103,34 @@ _SELECT = (
 
 
 def lookup(cursor: Cursor, database: int, name: str) -> Subscription | None:
-    """The subscription of this name in a database, or None."""
-    found = one(cursor, f"{_SELECT} WHERE subdbid = ? AND subname = ?", [database, name])
-    return None if found is None else _subscription(found)
+    """Return the subscription with this name in a database, or None."""
+    row = one(cursor, f"{_SELECT} WHERE subdbid = ? AND subname = ?", [database, name])
+    return None if row is None else _subscription(row)
 
 
 def find(cursor: Cursor, oid: int) -> Subscription | None:
-    """The subscription with this oid, or None."""
-    found = one(cursor, f"{_SELECT} WHERE oid = ?", [oid])
-    return None if found is None else _subscription(found)
+    """Return the subscription with this oid, or None."""
+    row = one(cursor, f"{_SELECT} WHERE oid = ?", [oid])
+    return None if row is None else _subscription(row)
 
 
 def get(cursor: Cursor, database: int, name: str) -> Subscription:
-    """The subscription of this name; 42704 if there is none."""
-    found = lookup(cursor, database, name)
-    if found is None:
+    """Return the subscription with this name. Raise 42704 if it does not exist."""
+    subscription = lookup(cursor, database, name)
+    if subscription is None:
         raise PostgresError("42704", f'subscription "{name}" does not exist')
-    return found
+    return subscription
 
 
 def all_subscriptions(cursor: Cursor, database: int | None = None) -> list[Subscription]:
-    """The subscriptions of a database, or with None of all databases, by oid."""
+    """Return the subscriptions of a database, or of all databases if None, ordered by oid."""
     if database is None:
         return [_subscription(row) for row in rows(cursor, f"{_SELECT} ORDER BY oid")]
     return [_subscription(row) for row in rows(cursor, f"{_SELECT} WHERE subdbid = ? ORDER BY oid", [database])]
 
 
 def create(cursor: Cursor, subscription: Subscription) -> Subscription:
-    """CREATE SUBSCRIPTION; 42710 if the name is in use in the database."""
+    """Create a subscription. Raise 42710 if the name is in use in the database."""
     if lookup(cursor, subscription.database, subscription.name) is not None:
         raise PostgresError("42710", f'subscription "{subscription.name}" already exists')
     values = {column: _stored(getattr(subscription, field)) for field, column in _FIELDS.items()}
@@ -143,7 +144,7 @@ def create(cursor: Cursor, subscription: Subscription) -> Subscription:
 
 
 def change(cursor: Cursor, oid: int, **fields: object) -> None:
-    """Writes fields of `Subscription` by their names, as ``change(cursor, oid, enabled=False)``. 42710 for a name in use."""
+    """Change fields of `Subscription` by their names, as ``change(cursor, oid, enabled=False)``. Raise 42710 for a name in use."""
     if "name" in fields:
         row = find(cursor, oid)
         if row is not None and lookup(cursor, row.database, str(fields["name"])) is not None:
@@ -156,7 +157,7 @@ def change(cursor: Cursor, oid: int, **fields: object) -> None:
 
 
 def drop(cursor: Cursor, oid: int) -> None:
-    """Removes a subscription, its tables' states and its statistics; the origins are the caller's (origin.drop)."""
+    """Delete a subscription, its tables' states and its statistics. The caller drops the origins (origin.drop)."""
     run(cursor, "DELETE FROM hg.pg_subscription_rel WHERE srsubid = ?", [oid])
     run(cursor, "DELETE FROM hg.subscription_stats WHERE subid = ?", [oid])
     subscription_column.forget(cursor, oid)
@@ -167,14 +168,14 @@ def drop(cursor: Cursor, oid: int) -> None:
 
 
 def tables(cursor: Cursor, oid: int) -> list[SubscriptionRel]:
-    """The states of a subscription's tables, by relation."""
+    """Return the states of a subscription's tables, ordered by relation."""
     return [_state(row) for row in rows(cursor, f"{_STATES} WHERE srsubid = ? ORDER BY srrelid", [oid])]
 
 
 def table(cursor: Cursor, oid: int, relation: int) -> SubscriptionRel | None:
-    """The state of one table, or None if it is not in the subscription."""
-    found = one(cursor, f"{_STATES} WHERE srsubid = ? AND srrelid = ?", [oid, relation])
-    return None if found is None else _state(found)
+    """Return the state of one table, or None if it is not in the subscription."""
+    row = one(cursor, f"{_STATES} WHERE srsubid = ? AND srrelid = ?", [oid, relation])
+    return None if row is None else _state(row)
 
 
 _STATES = "SELECT srsubid, srrelid, srsubstate, srsublsn FROM hg.pg_subscription_rel"
@@ -185,7 +186,7 @@ def _state(row: Row) -> SubscriptionRel:
 
 
 def titles(cursor: Cursor, database: int, oids: Collection[int]) -> dict[int, tuple[str, str]]:
-    """(schema, name) of those of these relations of a database that are there."""
+    """Return (schema, name) of the existing ones among these relations of a database."""
     if not oids:
         return {}
     listed = ", ".join(str(int(oid)) for oid in oids)
@@ -207,32 +208,32 @@ def without_history(cursor: Cursor, subscription: Subscription) -> list[int]:
 
 
 def errors(cursor: Cursor) -> dict[int, tuple[int, int]]:
-    """(errors of apply workers, errors of table syncs) by subscription."""
-    found = rows(cursor, "SELECT subid, apply_error_count, sync_error_count FROM hg.subscription_stats")
-    return {oid: (apply, sync) for oid, apply, sync in found}
+    """Return (errors of apply workers, errors of table syncs) by subscription."""
+    counters = rows(cursor, "SELECT subid, apply_error_count, sync_error_count FROM hg.subscription_stats")
+    return {oid: (apply, sync) for oid, apply, sync in counters}
 
 
 def add_table(cursor: Cursor, database: int, rel: SubscriptionRel) -> None:
-    """Adds a table with its state."""
+    """Add a table with its state."""
     insert(
         cursor, "pg_subscription_rel", dbid=database, srsubid=rel.subscription, srrelid=rel.relation, srsubstate=rel.state, srsublsn=rel.lsn
     )  # fmt: skip
 
 
 def set_table(cursor: Cursor, rel: SubscriptionRel) -> bool:
-    """Writes the state of a table; False if it is not (or no longer) in the subscription.
+    """Write the state of a table. Return False if it is not (or no longer) in the subscription.
 
     A table that is initialized gets rows that no stream has sent: its history is interrupted.
     """
     if rel.state is SyncState.INIT:
         subscription_history.interrupt(cursor, rel.subscription, rel.relation)
     sql = "UPDATE hg.pg_subscription_rel SET srsubstate = ?, srsublsn = ? WHERE srsubid = ? AND srrelid = ?"
-    found = one(cursor, sql, [rel.state, rel.lsn, rel.subscription, rel.relation])
-    return found is not None and found[0] > 0
+    updated = one(cursor, sql, [rel.state, rel.lsn, rel.subscription, rel.relation])
+    return updated is not None and updated[0] > 0
 
 
 def drop_table(cursor: Cursor, oid: int, relation: int) -> None:
-    """Removes a table from a subscription."""
+    """Remove a table from a subscription."""
     run(cursor, "DELETE FROM hg.pg_subscription_rel WHERE srsubid = ? AND srrelid = ?", [oid, relation])
     subscription_column.forget(cursor, oid, relation)
     subscription_resync.forget(cursor, oid, relation)
@@ -240,19 +241,21 @@ def drop_table(cursor: Cursor, oid: int, relation: int) -> None:
 
 
 def subscribing(cursor: Cursor, database: int, relation: int) -> Sequence[int]:
-    """oids of the subscriptions that write a table."""
-    found = rows(cursor, "SELECT srsubid FROM hg.pg_subscription_rel WHERE dbid = ? AND srrelid = ? ORDER BY 1", [database, relation])
-    return [oid for (oid,) in found]
+    """Return the oids of the subscriptions that write a table."""
+    subscriptions = rows(
+        cursor, "SELECT srsubid FROM hg.pg_subscription_rel WHERE dbid = ? AND srrelid = ? ORDER BY 1", [database, relation]
+    )
+    return [oid for (oid,) in subscriptions]
 
 
 def count_error(cursor: Cursor, oid: int, *, sync: bool) -> None:
-    """Counts an error in pg_stat_subscription_stats."""
+    """Count an error in pg_stat_subscription_stats."""
     column = "sync_error_count" if sync else "apply_error_count"
     run(cursor, f"UPDATE hg.subscription_stats SET {column} = {column} + 1 WHERE subid = ?", [oid])
 
 
 def reset_errors(cursor: Cursor, oid: int | None) -> None:
-    """Sets the error counters of a subscription to zero, with None those of all (pg_stat_reset_subscription_stats)."""
+    """Reset the error counters of a subscription, or of all if None (pg_stat_reset_subscription_stats)."""
     sql = "UPDATE hg.subscription_stats SET apply_error_count = 0, sync_error_count = 0, stats_reset = now() AT TIME ZONE 'UTC'"
     run(cursor, sql if oid is None else f"{sql} WHERE subid = {int(oid)}")
 
@@ -270,14 +273,14 @@ def _stored(value: object) -> object:
 
 
 def refuse_unfinished_sync(cursor: Cursor, database: int, relation: int, name: str) -> None:
-    """DROP TABLE and DROP SCHEMA while the table's copy is under way: 22023 (RemoveSubscriptionRel)."""
-    found = rows(
+    """Raise 22023 for DROP TABLE and DROP SCHEMA while the table is being copied (RemoveSubscriptionRel)."""
+    states = rows(
         cursor,
         "SELECT s.subname, r.srsubstate FROM hg.pg_subscription_rel r JOIN hg.pg_subscription s ON s.oid = r.srsubid"
         " WHERE r.dbid = ? AND r.srrelid = ? AND r.srsubstate NOT IN ('i', 'r', 's')",
         [database, relation],
     )
-    for subscription, state in found:
+    for subscription, state in states:
         raise PostgresError(
             "22023",
             f'could not drop relation mapping for subscription "{subscription}"',

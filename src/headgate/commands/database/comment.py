@@ -24,7 +24,7 @@ _RELATION, _NAMESPACE, _DATABASE, _ROLE, _PUBLICATION, _SUBSCRIPTION, _CONSTRAIN
 
 
 def comment(node: pb.CommentStmt, session: Session) -> CommandResult:
-    """COMMENT ON … IS 'text' | NULL."""
+    """Execute COMMENT ON … IS 'text' | NULL."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     catalog, oid, sub, shared = _object(node, session, cursor)
@@ -42,7 +42,7 @@ def comment(node: pb.CommentStmt, session: Session) -> CommandResult:
 
 
 def _object(node: pb.CommentStmt, session: Session, cursor: Cursor) -> tuple[int, int, int, bool]:
-    """(catalog, oid, attnum, whether the comment is shared by all databases) of what is commented on."""
+    """Return (catalog, oid, attnum, whether the comment is shared by all databases) of the commented object."""
     context, target = session.context, unwrap(node.object)
     database = context.database
     match node.objtype:
@@ -59,13 +59,13 @@ def _object(node: pb.CommentStmt, session: Session, cursor: Cursor) -> tuple[int
         case pb.OBJECT_TABCONSTRAINT:
             relation = _relation(list(target.items)[:-1], session, cursor)
             name = unwrap(list(target.items)[-1]).sval
-            found = one(
+            row = one(
                 cursor, "SELECT oid FROM hg.pg_constraint WHERE dbid = ? AND conrelid = ? AND conname = ?", [database, relation.oid, name]
             )
             session.begin_statement().change_object("pg_class", relation.oid)
-            if found is None:
+            if row is None:
                 raise PostgresError("42704", f'constraint "{name}" for table "{relation.name}" does not exist')
-            return _CONSTRAINT, int(found[0]), 0, False
+            return _CONSTRAINT, int(row[0]), 0, False
         case pb.OBJECT_TYPE | pb.OBJECT_DOMAIN:
             kind = user_type.find(target.names, session, cursor)
             assert kind is not None
@@ -86,11 +86,11 @@ def _object(node: pb.CommentStmt, session: Session, cursor: Cursor) -> tuple[int
             privilege.check_owner(cursor, context.user, subscription.owner, "subscription", subscription.name)
             return _SUBSCRIPTION, subscription.oid, 0, False  # pg_description, although pg_subscription is shared
         case pb.OBJECT_DATABASE:
-            found = one(cursor, "SELECT oid, datdba FROM hg.pg_database WHERE datname = ?", [target.sval])
-            if found is None:
+            row = one(cursor, "SELECT oid, datdba FROM hg.pg_database WHERE datname = ?", [target.sval])
+            if row is None:
                 raise PostgresError("3D000", f'database "{target.sval}" does not exist')
-            privilege.check_owner(cursor, context.user, found[1], "database", target.sval)
-            return _DATABASE, int(found[0]), 0, True
+            privilege.check_owner(cursor, context.user, row[1], "database", target.sval)
+            return _DATABASE, int(row[0]), 0, True
         case pb.OBJECT_ROLE:
             return _ROLE, _role(target.sval, session, cursor), 0, True
         case _:
@@ -98,7 +98,7 @@ def _object(node: pb.CommentStmt, session: Session, cursor: Cursor) -> tuple[int
 
 
 def _role(name: str, session: Session, cursor: Cursor) -> int:
-    """Roles belong to those who may create them, superusers to superusers."""
+    """Check that the user may comment on a role. It needs CREATEROLE, and superuser for a superuser's role."""
     role, user = roles.get(cursor, name), roles.get(cursor, session.context.user)
     if role.superuser and not user.superuser:
         raise PostgresError("42501", "must be superuser")
@@ -110,11 +110,11 @@ def _role(name: str, session: Session, cursor: Cursor) -> int:
 def _relation(items: Iterable[pb.Node], session: Session, cursor: Cursor) -> relations.Relation:
     context = session.context
     schema, name = names.split_name(items, context.database_name)
-    found = relations.lookup(cursor, context.database, schema, name, lookup.search_path(cursor, context))
-    if found is None:
+    relation = relations.lookup(cursor, context.database, schema, name, lookup.search_path(cursor, context))
+    if relation is None:
         if schema is not None:
             lookup.namespace(cursor, context.database, schema)
-        shown = name if schema is None else f"{schema}.{name}"
-        raise PostgresError("42P01", f'relation "{shown}" does not exist')
-    privilege.check_owner(cursor, context.user, found.owner, lookup.KINDS[found.kind], found.name)
-    return found
+        full_name = name if schema is None else f"{schema}.{name}"
+        raise PostgresError("42P01", f'relation "{full_name}" does not exist')
+    privilege.check_owner(cursor, context.user, relation.owner, lookup.KINDS[relation.kind], relation.name)
+    return relation

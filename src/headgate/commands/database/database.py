@@ -21,37 +21,37 @@ from headgate.sql.parser import position, unwrap
 _ACCEPTED = {"encoding", "lc_collate", "lc_ctype", "locale", "tablespace", "allow_connections", "connection_limit", "is_template", "owner",
              "template",             "locale_provider", "icu_locale", "strategy", "oid", "collation_version"}  # fmt: skip
 LEAVING_SECONDS = 5.0
-"""How long DROP DATABASE waits for sessions that are about to leave."""
+"""Time in seconds that DROP DATABASE waits for sessions that are about to end."""
 _UTF8 = ("utf8", "utf-8", "unicode", "6")
 
 
 def create(node: pb.CreatedbStmt, session: Session) -> CommandResult:
-    """CREATE DATABASE. A node's databases have the encoding UTF8 and the locale C."""
+    """Execute CREATE DATABASE. All databases of a node have the encoding UTF8 and the locale C."""
     session.prevent_in_block("CREATE DATABASE")
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
-    given = unique(node.options)
-    for name, option in given.items():
+    options = unique(node.options)
+    for name, option in options.items():
         if name not in _ACCEPTED:
             raise PostgresError("42601", f'option "{name}" not recognized', position=position(option.location))
-    if "encoding" in given and given["encoding"].node is not None and given["encoding"].text().lower() not in _UTF8:
-        raise not_supported(f'encoding "{given["encoding"].text()}" is not supported', hint="A node stores text as UTF8.")
-    provider = given["locale_provider"].text().lower() if "locale_provider" in given else "libc"
+    if "encoding" in options and options["encoding"].node is not None and options["encoding"].text().lower() not in _UTF8:
+        raise not_supported(f'encoding "{options["encoding"].text()}" is not supported', hint="A node stores text as UTF8.")
+    provider = options["locale_provider"].text().lower() if "locale_provider" in options else "libc"
     if provider not in ("libc", "icu"):
-        raise PostgresError("42P17", f"unrecognized locale provider: {given['locale_provider'].text()}")
+        raise PostgresError("42P17", f"unrecognized locale provider: {options['locale_provider'].text()}")
     if provider == "icu":
         raise not_supported('locale provider "icu" is not supported', hint="A node compares text as the locale C does.")
-    if "icu_locale" in given:
+    if "icu_locale" in options:
         raise PostgresError("42P17", "ICU locale cannot be specified unless locale provider is ICU")
     for name in ("lc_collate", "lc_ctype", "locale"):
-        if name in given and given[name].value is not None and given[name].text() not in ("C", "POSIX"):
-            raise not_supported(f'locale "{given[name].text()}" is not supported', hint="A node compares text as the locale C does.")
-    owner = given["owner"].text() if "owner" in given and given["owner"].value else context.user
+        if name in options and options[name].value is not None and options[name].text() not in ("C", "POSIX"):
+            raise not_supported(f'locale "{options[name].text()}" is not supported', hint="A node compares text as the locale C does.")
+    owner = options["owner"].text() if "owner" in options and options["owner"].value else context.user
     owner_oid = privilege.used_role(cursor, owner)
     if not privilege.may_create_databases(cursor, context.user):
         raise PostgresError("42501", "permission denied to create database")
     privilege.check_member(cursor, context.user, owner)
-    template = given["template"].text() if "template" in given and given["template"].value else "template1"
+    template = options["template"].text() if "template" in options and options["template"].value else "template1"
     if databases.lookup(cursor, node.dbname) is not None:
         raise PostgresError("42P04", f'database "{node.dbname}" already exists')
     source = databases.lookup(cursor, template)
@@ -68,57 +68,57 @@ def create(node: pb.CreatedbStmt, session: Session) -> CommandResult:
 
 
 def drop(node: pb.DropdbStmt, session: Session) -> CommandResult:
-    """DROP DATABASE [IF EXISTS] d [WITH (FORCE)]."""
+    """Execute DROP DATABASE [IF EXISTS] d [WITH (FORCE)]."""
     session.prevent_in_block("DROP DATABASE")
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
-    given = unique(node.options)
-    for name, option in given.items():
+    options = unique(node.options)
+    for name, option in options.items():
         if name != "force":
             raise PostgresError("42601", f'unrecognized DROP DATABASE option "{name}"', position=position(option.location))
-    found = databases.lookup(cursor, node.dbname)
-    if found is None:
+    database = databases.lookup(cursor, node.dbname)
+    if database is None:
         if not node.missing_ok:
             raise PostgresError("3D000", f'database "{node.dbname}" does not exist')
         session.notices.notice(f'database "{node.dbname}" does not exist, skipping')
         return CommandResult("DROP DATABASE")
-    privilege.check_owner(cursor, context.user, found.owner, "database", found.name)
-    if found.is_template:
+    privilege.check_owner(cursor, context.user, database.owner, "database", database.name)
+    if database.is_template:
         raise PostgresError("42809", "cannot drop a template database")
-    if found.oid == context.database:
+    if database.oid == context.database:
         raise PostgresError("55006", "cannot drop the currently open database")
-    _refuse_used(session, found)
-    count = len(subscriptions.all_subscriptions(cursor, found.oid))
+    _refuse_used(session, database)
+    count = len(subscriptions.all_subscriptions(cursor, database.oid))
     if count:
         detail = "There is 1 subscription." if count == 1 else f"There are {count} subscriptions."
-        raise PostgresError("55006", f'database "{found.name}" is being used by logical replication subscription', detail=detail)
-    if "force" in given:
-        prepared = sum(one.database == found.oid for one in transaction.engine.prepared.all())
+        raise PostgresError("55006", f'database "{database.name}" is being used by logical replication subscription', detail=detail)
+    if "force" in options:
+        prepared = sum(transaction_info.database == database.oid for transaction_info in transaction.engine.prepared.all())
         if prepared:
-            raise PostgresError("55006", f'database "{found.name}" is being used by prepared transactions', detail=_busy(0, prepared))
-        session.node.terminate_database(found.oid)
-    _refuse_others(session, found, "database")
-    transaction.database = found.oid  # the log's entry is one of the database whose tables go
-    for relation in relations.all_tables(cursor, found.oid, {RelationKind.TABLE}):
+            raise PostgresError("55006", f'database "{database.name}" is being used by prepared transactions', detail=_busy(0, prepared))
+        session.node.terminate_database(database.oid)
+    _refuse_others(session, database, "database")
+    transaction.database = database.oid  # the log entry belongs to the database whose tables are dropped
+    for relation in relations.all_tables(cursor, database.oid, {RelationKind.TABLE}):
         transaction.drop_table(relation)
-    databases.drop(cursor, found.oid)
-    slots.drop_database(cursor, found.oid)
-    session.after_commit(lambda: _forget(session, found.oid))
+    databases.drop(cursor, database.oid)
+    slots.drop_database(cursor, database.oid)
+    session.after_commit(lambda: _forget(session, database.oid))
     return CommandResult("DROP DATABASE")
 
 
 def _forget(session: Session, database: int) -> None:
-    """The database has been dropped: no slot of it needs the files of its tables any more."""
+    """Release a dropped database: its slots no longer need the files of its tables."""
     session.node.slots.forget_database(database)
     session.node.engine.clean()
 
 
 def _refuse_others(session: Session, found: databases.Database, what: str) -> None:
-    """55006 while others use a database; sessions that are about to leave have a few seconds (CountOtherDBBackends)."""
+    """Raise 55006 while others use a database. Sessions that are about to end have a few seconds (CountOtherDBBackends)."""
     until = time.monotonic() + LEAVING_SECONDS
     while True:
         others = session.node.sessions_of(found.oid)
-        prepared = sum(one.database == found.oid for one in session.node.engine.prepared.all())
+        prepared = sum(prepared_transaction.database == found.oid for prepared_transaction in session.node.engine.prepared.all())
         if not others and not prepared:
             return
         if time.monotonic() >= until:
@@ -128,7 +128,7 @@ def _refuse_others(session: Session, found: databases.Database, what: str) -> No
 
 
 def _busy(others: int, prepared: int) -> str:
-    """Who uses a database, in PostgreSQL's words."""
+    """Return the users of a database in PostgreSQL's words."""
     if others and prepared:
         return f"There are {others} other session(s) and {prepared} prepared transaction(s) using the database."
     count, what = (others, "other session") if others else (prepared, "prepared transaction")
@@ -136,7 +136,7 @@ def _busy(others: int, prepared: int) -> str:
 
 
 def _refuse_used(session: Session, found: databases.Database) -> None:
-    """55006 if a slot of the database is in use; the others are dropped with it."""
+    """Raise 55006 if a slot of the database is in use. Other slots are dropped with it."""
     active = session.node.slots.active_in(found.oid)
     if active:
         detail = "There is 1 active slot." if active == 1 else f"There are {active} active slots."
@@ -144,31 +144,31 @@ def _refuse_used(session: Session, found: databases.Database) -> None:
 
 
 def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
-    """ALTER DATABASE … RENAME TO."""
+    """Execute ALTER DATABASE … RENAME TO."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
-    found = databases.get(cursor, node.subname)
-    privilege.check_owner(cursor, context.user, found.owner, "database", found.name)
+    database = databases.get(cursor, node.subname)
+    privilege.check_owner(cursor, context.user, database.owner, "database", database.name)
     if not privilege.may_create_databases(cursor, context.user):
         raise PostgresError("42501", "permission denied to rename database")
     if databases.lookup(cursor, node.newname) is not None:
         raise PostgresError("42P04", f'database "{node.newname}" already exists')
-    if found.oid == context.database:
+    if database.oid == context.database:
         raise PostgresError("0A000", "current database cannot be renamed")
-    _refuse_others(session, found, "database")
-    databases.rename(cursor, found.oid, node.newname)
+    _refuse_others(session, database, "database")
+    databases.rename(cursor, database.oid, node.newname)
     return CommandResult("ALTER DATABASE")
 
 
 def change_owner(node: pb.AlterOwnerStmt, session: Session) -> CommandResult:
-    """ALTER DATABASE … OWNER TO."""
+    """Execute ALTER DATABASE … OWNER TO."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     new_owner, oid = privilege.new_owner(cursor, context, node.newowner)
-    found = databases.get(cursor, unwrap(node.object).sval)
-    if oid != found.owner:
-        privilege.check_may_give(cursor, context.user, found.owner, "database", found.name, new_owner)
+    database = databases.get(cursor, unwrap(node.object).sval)
+    if oid != database.owner:
+        privilege.check_may_give(cursor, context.user, database.owner, "database", database.name, new_owner)
         if not privilege.may_create_databases(cursor, context.user):
             raise PostgresError("42501", "permission denied to change owner of database")
-    databases.set_owner(cursor, found.oid, oid)
+    databases.set_owner(cursor, database.oid, oid)
     return CommandResult("ALTER DATABASE")

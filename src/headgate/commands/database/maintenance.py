@@ -1,7 +1,7 @@
 """VACUUM, ANALYZE, REINDEX.
 
-ANALYZE has nothing to do: Spark plans by Delta's own statistics. VACUUM lets the storage remove what nobody can read any more. All
-check their tables' names and privileges as PostgreSQL does.
+ANALYZE does nothing, because Spark plans by Delta's statistics. VACUUM lets the storage remove files that no reader can need any more. All
+of them check their tables' names and privileges as PostgreSQL does.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MOST_WORKERS = 1024
 
 
 def vacuum(node: ParseNode, session: Session) -> CommandResult:
-    """VACUUM and ANALYZE."""
+    """Execute VACUUM or ANALYZE."""
     word = "VACUUM" if node.is_vacuumcmd else "ANALYZE"
     chosen = _vacuum_options(node, word)
     if node.is_vacuumcmd and not chosen.get("analyze") and any(unwrap(item).va_cols for item in node.rels):
@@ -54,11 +54,11 @@ def vacuum(node: ParseNode, session: Session) -> CommandResult:
 
 
 def _vacuum_options(node: ParseNode, word: str) -> dict[str, bool]:
-    """Return the options of VACUUM or ANALYZE that are on; 42601 and 0A000 as ExecVacuum (vacuum.c)."""
-    known = _OF_VACUUM if node.is_vacuumcmd else _OF_ANALYZE
+    """Return the options of VACUUM or ANALYZE that are on. Raise 42601 and 0A000 as ExecVacuum does (vacuum.c)."""
+    known_options = _OF_VACUUM if node.is_vacuumcmd else _OF_ANALYZE
     chosen: dict[str, bool] = {}
     for option in options(node.options):
-        if option.name not in known:
+        if option.name not in known_options:
             raise PostgresError("42601", f'unrecognized {word} option "{option.name}"', position=position(option.location))
         if option.name == "parallel":
             chosen["parallel"] = _workers(option) > 0
@@ -84,15 +84,15 @@ def _workers(option: Option) -> int:
 
 def _check_columns(relation: Relation, columns: Sequence[str]) -> None:
     """Raise 42703 or 42701 for a column of ANALYZE that the table does not have, or that is named twice."""
-    for place, name in enumerate(columns):
+    for index, name in enumerate(columns):
         if relation.column(name) is None:
             raise PostgresError("42703", f'column "{name}" of relation "{relation.name}" does not exist')
-        if name in columns[:place]:
+        if name in columns[:index]:
             raise PostgresError("42701", f'column "{name}" of relation "{relation.name}" appears more than once')
 
 
 def reindex(node: ParseNode, session: Session) -> CommandResult:
-    """REINDEX: indexes hold no data of their own."""
+    """Execute REINDEX, which does nothing because indexes hold no data."""
     for option in options(node.params):
         if option.name not in _OF_REINDEX:
             raise PostgresError("42601", f'unrecognized REINDEX option "{option.name}"', position=position(option.location))

@@ -1,7 +1,7 @@
-"""The elements of CREATE SCHEMA s CREATE TABLE … CREATE VIEW … GRANT …: made in the new schema, by its owner.
+"""The elements of CREATE SCHEMA s CREATE TABLE … CREATE VIEW … GRANT …, which are created in the new schema, by its owner.
 
-Called by `schema`, for PostgreSQL's transformCreateSchemaStmtElements: whatever their order in the statement, sequences come first,
-then tables, views, indexes and grants, so that each finds what it names.
+Called by `schema`, as PostgreSQL's transformCreateSchemaStmtElements: regardless of their order in the statement, sequences are created
+first, then tables, views, indexes and grants, so that each finds the objects that it names.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _KINDS: dict[str, tuple[str | None, Callable[[ParseNode, Session], CommandResult
     "IndexStmt": ("relation", index.create),
     "GrantStmt": (None, grant.grant),
 }
-"""By the order in which they are made: where each names its relation, and what makes it."""
+"""The elements in the order of their creation, with the field that names the relation and the function that creates it."""
 
 
 def check(elements: Iterable[pb.Node], schema: str) -> None:
-    """42P15 for an element that names another schema; 0A000 for one that a node cannot make."""
+    """Raise 42P15 for an element that names another schema, 0A000 for one that a node cannot create."""
     for element in map(unwrap, elements):
         kind = element.DESCRIPTOR.name
         if kind not in _KINDS:
@@ -45,11 +45,11 @@ def check(elements: Iterable[pb.Node], schema: str) -> None:
 
 
 def make(elements: Iterable[pb.Node], session: Session, schema: str, owner: str, owner_oid: int) -> None:
-    """Makes the elements in a schema that exists."""
+    """Create the elements in an existing schema."""
     order = list(_KINDS)
     superuser = privilege.is_superuser(session.begin_statement().cursor, owner)
     with _inside(session.context, schema, owner, owner_oid, superuser=superuser):
-        for element in sorted(map(unwrap, elements), key=lambda each: order.index(each.DESCRIPTOR.name)):
+        for element in sorted(map(unwrap, elements), key=lambda element_node: order.index(element_node.DESCRIPTOR.name)):
             field, action = _KINDS[element.DESCRIPTOR.name]
             if field is not None:
                 getattr(element, field).schemaname = schema
@@ -58,11 +58,11 @@ def make(elements: Iterable[pb.Node], session: Session, schema: str, owner: str,
 
 @contextmanager
 def _inside(context: SessionContext, schema: str, owner: str, owner_oid: int, *, superuser: bool) -> Iterator[None]:
-    """The schema first in the search_path, its owner as the user."""
-    kept = context.search_path, context.user, context.user_oid, context.superuser
+    """Put the schema first in the search_path, and make its owner the current user."""
+    saved = context.search_path, context.user, context.user_oid, context.superuser
     context.search_path = [schema, *context.search_path]
     context.user, context.user_oid, context.superuser = owner, owner_oid, superuser
     try:
         yield
     finally:
-        context.search_path, context.user, context.user_oid, context.superuser = kept
+        context.search_path, context.user, context.user_oid, context.superuser = saved

@@ -1,5 +1,5 @@
-"""INSERT, UPDATE, DELETE and MERGE: rows on their way into a table and out of it, checked as PostgreSQL checks them (manual, chapter 6).
+"""INSERT, UPDATE, DELETE and MERGE: write and remove rows, with PostgreSQL's checks (manual, chapter 6).
 
-Called by `execute`, `new_rows` also by COPY FROM. What must hold: rows are staged in the session's transaction, and a statement that fails
-has staged none.
+Called by `execute`. COPY FROM also uses `new_rows`. What must hold: rows are staged in the session's transaction, and a failed statement
+leaves no staged rows.
 """

@@ -1,4 +1,4 @@
-"""Find out whether a statement reads the table that it writes: then it must also meet the policies for SELECT (`row_security.RULES`).
+"""Find out whether a statement reads the table that it writes. It must then also meet the policies for SELECT (`row_security.RULES`).
 
 As in PostgreSQL (ACL_SELECT of requiredPerms), a statement reads the table if one of its expressions names a column of it. `UPDATE t SET
 a = 1` does not read t, `UPDATE t SET a = a + 1` does. The expressions are bound by a planner that runs nothing. Called only for tables and

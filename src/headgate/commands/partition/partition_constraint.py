@@ -1,8 +1,8 @@
-"""What a partition's bound says of its rows, as an expression (partbounds.c: get_qual_from_partbound).
+"""The constraint that a partition's bound implies for its rows, as an expression (partbounds.c: get_qual_from_partbound).
 
-The text is kept in the catalog (`pg_get_partition_constraintdef`, psql's describe); rows themselves are judged by
-`headgate.storage.routing`. A default partition's constraint depends on its siblings, and one below a partition has its ancestors'
-as well: `rewrite` writes those of a whole tree anew after any change to it.
+The text is stored in the catalog (for `pg_get_partition_constraintdef`, which psql shows). `headgate.storage.routing` checks the rows
+themselves. The constraint of a default partition depends on its siblings, and a partition below another has its ancestors' constraints
+as well. So `rewrite` rewrites the constraints of a whole tree after any change to it.
 """
 
 from __future__ import annotations

@@ -92,10 +92,10 @@ def _follow(transaction: Transaction, parent: Relation, child: Relation, key: In
 def _free(cursor: Cursor, child: Relation, key: IndexKey) -> Index | None:
     """Return an index of the partition that matches and is not part of another index, or None."""
     attached = partition.index_parents(cursor, child.database)
-    template = key.index("")
+    model = key.index("")
     for index in child.indexes:
         wanted = replace(
-            template, name=index.name, oid=index.oid, primary=key.primary, replident=index.replident, constraint=index.constraint,
+            model, name=index.name, oid=index.oid, primary=key.primary, replident=index.replident, constraint=index.constraint,
             immediate=index.immediate, deferrable=key.deferrable, deferred=key.deferred,
         )  # fmt: skip
         if wanted == index and index.oid not in attached and (not key.constraint or index.constraint):

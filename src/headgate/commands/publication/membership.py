@@ -1,4 +1,4 @@
-"""What depends on a table's columns through its membership in publications: row filters and column lists.
+"""The row filters and column lists of publications that depend on a table's columns.
 
 Called by ALTER TABLE before a column is dropped, changed or renamed.
 """
@@ -26,36 +26,36 @@ class Membership:
 
 
 def depending(cursor: Cursor, relation: Relation, attnum: int) -> list[Membership]:
-    """The memberships whose filter or column list uses a column, by the publications' oids."""
-    found = []
+    """Return the memberships whose filter or column list uses a column, ordered by the publications' oids."""
+    memberships = []
     for publication in publications.of_relation(cursor, relation.database, relation.oid):
         member = publication.member(relation.oid)
         if member is None:
             continue
         used = set(member.columns or ())
         if member.tree is not None:
-            used |= {each.attnum for each in walk(serialization.load(member.tree)) if isinstance(each, ColumnRef)}
+            used |= {node.attnum for node in walk(serialization.load(member.tree)) if isinstance(node, ColumnRef)}
         if attnum in used:
-            found.append(Membership(relation.database, publication.oid, publication.name, relation.oid))
-    return sorted(found, key=lambda each: each.publication_oid)
+            memberships.append(Membership(relation.database, publication.oid, publication.name, relation.oid))
+    return sorted(memberships, key=lambda membership: membership.publication_oid)
 
 
 def remove(cursor: Cursor, members: list[Membership]) -> None:
-    """Takes the table out of the publications (DROP COLUMN … CASCADE)."""
+    """Remove the table from the publications (DROP COLUMN … CASCADE)."""
     for member in members:
         publications.drop_member(cursor, member.database, member.publication_oid, member.relation)
 
 
 def renamed(cursor: Cursor, old: Relation, new: Relation) -> None:
-    """Writes the filters of a relation anew after a column was renamed."""
-    names = {each.attnum: each.name for each in new.columns}
+    """Rewrite the filters of a relation after a column was renamed."""
+    names = {column.attnum: column.name for column in new.columns}
     for publication in publications.of_relation(cursor, old.database, old.oid):
         member = publication.member(old.oid)
         if member is None or member.tree is None:
             continue
         bound = rewriting.rewrite(
             serialization.load(member.tree),
-            lambda each: replace(each, name=names[each.attnum]) if isinstance(each, ColumnRef) and each.attnum in names else None,
+            lambda node: replace(node, name=names[node.attnum]) if isinstance(node, ColumnRef) and node.attnum in names else None,
         )
         run(
             cursor,

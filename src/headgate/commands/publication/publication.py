@@ -1,8 +1,8 @@
 """CREATE, ALTER and DROP PUBLICATION (manual, CREATE PUBLICATION).
 
 The order of checks is PostgreSQL's (publicationcmds.c): privilege on the database, FOR ALL TABLES, the name, the options, then
-the objects. Every change calls `Transaction.catalog_changed`, so that a stream judges each change by the publications at its
-place in the log.
+the objects. Every change calls `Transaction.catalog_changed`, so that a stream evaluates each change by the publications at its
+position in the log.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ ACTIONS = ("insert", "update", "delete", "truncate")
 
 
 def read_options(nodes: Iterable[pb.Node], announced: int) -> dict[str, bool]:
-    """The options as fields of `Publication`: insert, update, delete and truncate (all four or none), via_root, reconcile, gencols."""
-    found: dict[str, bool] = {}
-    given: set[str] = set()
+    """Return options as fields of `Publication`: insert, update, delete and truncate (all four or none), via_root, reconcile, gencols."""
+    fields: dict[str, bool] = {}
+    names_seen: set[str] = set()
     for option in options(nodes):
         if option.name not in _OPTIONS and not (option.name == GENERATED and announced >= GENERATED_COLUMNS):
             raise PostgresError("42601", f'unrecognized publication parameter: "{option.name}"')
-        if option.name in given:
+        if option.name in names_seen:
             raise conflicting(option)
-        given.add(option.name)
+        names_seen.add(option.name)
         if option.name == "publish":
-            found |= _actions(option)
+            fields |= _actions(option)
         elif option.name == GENERATED:
-            found["gencols"] = _generated(option)
+            fields["gencols"] = _generated(option)
         else:
-            found[_OPTIONS[option.name]] = option.boolean()
-    return found
+            fields[_OPTIONS[option.name]] = option.boolean()
+    return fields
 
 
 def _generated(option: Option) -> bool:
@@ -66,17 +66,17 @@ def _generated(option: Option) -> bool:
 
 
 def _actions(option: Option) -> dict[str, bool]:
-    given = names.split_identifiers(option.text())
-    if given is None:
+    actions = names.split_identifiers(option.text())
+    if actions is None:
         raise PostgresError("42601", 'invalid list syntax in parameter "publish"')
-    for action in given:
+    for action in actions:
         if action not in ACTIONS:
             raise PostgresError("42601", f'unrecognized value for publication option "publish": "{action}"')
-    return {action: action in given for action in ACTIONS}
+    return {action: action in actions for action in ACTIONS}
 
 
 def create(node: pb.CreatePublicationStmt, session: Session) -> CommandResult:
-    """CREATE PUBLICATION."""
+    """Execute CREATE PUBLICATION."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     privilege.check_create_on_database(cursor, context.user, context.database)
@@ -85,22 +85,22 @@ def create(node: pb.CreatePublicationStmt, session: Session) -> CommandResult:
         raise PostgresError("42501", "must be superuser to create FOR ALL TABLES publication")
     if publications.lookup(cursor, context.database, node.pubname) is not None:
         raise PostgresError("42710", f'publication "{node.pubname}" already exists')
-    given = read_options(node.options, context.announced)
-    via_root = given.get("via_root", False)
+    options = read_options(node.options, context.announced)
+    via_root = options.get("via_root", False)
     members: list[Member] = []
     schemas: list[int] = []
     if not node.for_all_tables:
         tables, schemas = publication_object.resolve(node.pubobjects, cursor, context)
         if schemas and not superuser:
             raise PostgresError("42501", "must be superuser to create FOR TABLES IN SCHEMA publication")
-        found = publication_object.open_tables(tables, cursor, context)
-        publication_object.bind_filters(found, via_root, context.forms, functools.partial(user_call.is_users, session))
-        publication_object.check_column_lists(node.pubname, found, bool(schemas), via_root)
-        members = [_member(table, transaction, context) for table in found]
+        table_objects = publication_object.open_tables(tables, cursor, context)
+        publication_object.bind_filters(table_objects, via_root, context.forms, functools.partial(user_call.is_users, session))
+        publication_object.check_column_lists(node.pubname, table_objects, bool(schemas), via_root)
+        members = [_member(table, transaction, context) for table in table_objects]
         for schema in schemas:
             publication_object.check_schema(cursor, context.database, schema)
     owner = privilege.used_role(cursor, context.user)
-    publication = Publication(0, node.pubname, owner, node.for_all_tables, members=tuple(members), schemas=tuple(schemas), **given)
+    publication = Publication(0, node.pubname, owner, node.for_all_tables, members=tuple(members), schemas=tuple(schemas), **options)
     reconciliation.check_options(publication)
     publications.create(cursor, transaction.engine.catalog.next_oid, context.database, publication)
     transaction.catalog_changed()
@@ -121,7 +121,7 @@ def _member(table: TableObject, transaction: Transaction, context: SessionContex
 
 
 def alter(node: pb.AlterPublicationStmt, session: Session) -> CommandResult:
-    """ALTER PUBLICATION … ADD, SET, DROP objects, SET (options)."""
+    """Execute ALTER PUBLICATION … ADD, SET, DROP objects, or SET (options)."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     publication = publications.get(cursor, context.database, node.pubname)
@@ -140,9 +140,9 @@ def alter(node: pb.AlterPublicationStmt, session: Session) -> CommandResult:
 
 
 def _alter_options(node: pb.AlterPublicationStmt, publication: Publication, transaction: Transaction, announced: int) -> None:
-    given = read_options(node.options, announced)
+    options = read_options(node.options, announced)
     cursor, database = transaction.cursor, transaction.database
-    if given.get("via_root") is False and not publication.all_tables:
+    if options.get("via_root") is False and not publication.all_tables:
         for member in publication.members:
             if member.filter is None and member.columns is None:
                 continue
@@ -156,7 +156,7 @@ def _alter_options(node: pb.AlterPublicationStmt, publication: Publication, tran
                     detail=f'The publication contains {article} for partitioned table "{relation.name}", which is not allowed when'
                     ' "publish_via_partition_root" is false.',
                 )
-    publications.set_options(cursor, database, publication.oid, **given)
+    publications.set_options(cursor, database, publication.oid, **options)
 
 
 def _alter_objects(node: pb.AlterPublicationStmt, publication: Publication, session: Session, transaction: Transaction) -> None:
@@ -172,13 +172,13 @@ def _alter_objects(node: pb.AlterPublicationStmt, publication: Publication, sess
             f'publication "{publication.name}" is defined as FOR ALL TABLES',
             detail=f"{what} cannot be added to or dropped from FOR ALL TABLES publications.",
         )
-    found = publication_object.open_tables(tables, cursor, context)
+    table_objects = publication_object.open_tables(tables, cursor, context)
     if adding:
-        _add(publication, found, schemas, session, transaction)
+        _add(publication, table_objects, schemas, session, transaction)
     elif setting:
-        _set(publication, found, schemas, session, transaction)
+        _set(publication, table_objects, schemas, session, transaction)
     else:
-        _drop(publication, found, schemas, transaction)
+        _drop(publication, table_objects, schemas, transaction)
 
 
 def _add(publication: Publication, found: list[TableObject], schemas: list[int], session: Session, transaction: Transaction) -> None:
@@ -235,10 +235,10 @@ def _drop(publication: Publication, found: list[TableObject], schemas: list[int]
 
 
 def drop(node: pb.DropStmt, session: Session) -> CommandResult:
-    """DROP PUBLICATION [IF EXISTS] a, b."""
+    """Execute DROP PUBLICATION [IF EXISTS] a, b."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
-    found = []
+    dropped = []
     for item in node.objects:
         name = unwrap(item).sval
         publication = publications.lookup(cursor, context.database, name)
@@ -249,15 +249,15 @@ def drop(node: pb.DropStmt, session: Session) -> CommandResult:
             continue
         privilege.check_owner(cursor, context.user, publication.owner, "publication", publication.name)
         transaction.lock_object("pg_publication", publication.oid)
-        found.append(publication)
-    for publication in found:
+        dropped.append(publication)
+    for publication in dropped:
         publications.drop(cursor, context.database, publication.oid)
     transaction.catalog_changed()
     return CommandResult("DROP PUBLICATION")
 
 
 def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
-    """ALTER PUBLICATION … RENAME TO."""
+    """Execute ALTER PUBLICATION … RENAME TO."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     name = unwrap(node.object).sval
@@ -270,7 +270,7 @@ def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
 
 
 def check_new_owner(cursor: Cursor, context: SessionContext, publication: Publication, new: str) -> None:
-    """42501 unless the user may give a publication to a role: by OWNER TO, and by REASSIGN OWNED."""
+    """Raise 42501 unless the user may give a publication to a role, by OWNER TO or REASSIGN OWNED."""
     if privilege.is_superuser(cursor, context.user):
         return
     privilege.check_may_give(cursor, context.user, publication.owner, "publication", publication.name, new)
@@ -285,7 +285,7 @@ def check_new_owner(cursor: Cursor, context: SessionContext, publication: Public
 
 
 def change_owner(node: pb.AlterOwnerStmt, session: Session) -> CommandResult:
-    """ALTER PUBLICATION … OWNER TO."""
+    """Execute ALTER PUBLICATION … OWNER TO."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     name = unwrap(node.object).sval

@@ -1,7 +1,7 @@
-"""The members that CREATE and ALTER PUBLICATION name: object lists → relations with column lists and filters, and schemas.
+"""The members that CREATE and ALTER PUBLICATION name: resolve object lists to relations with column lists and filters, and to schemas.
 
 Called by `publication`. The order of checks is PostgreSQL's: names are resolved, then WHERE is transformed, then column lists
-are checked against the rest of the publication, then ownership and the kind of relation. Nothing here writes.
+are checked against the rest of the publication, then ownership and the kind of relation. This module writes nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from headgate.types.text_column import TextSettings
 
 @dataclass
 class TableObject:
-    """A table that a command names. `columns` are attnums once checked; `filter` is set by `bind_filters`."""
+    """A table that a command names. `columns` are attnums after the check. `filter` is set by `bind_filters`."""
 
     relation: Relation
     where: ParseNode | None
@@ -40,7 +40,7 @@ class TableObject:
 
 
 def resolve(nodes: Iterable[pb.Node], cursor: Cursor, context: SessionContext) -> tuple[list[pb.PublicationTable], list[int]]:
-    """(PublicationTable nodes, schema oids) of an object list; schemas are looked up first, duplicates of them collapse."""
+    """Return (PublicationTable nodes, schema oids) of an object list. Schemas are resolved first, without duplicates."""
     tables: list[pb.PublicationTable] = []
     schemas: list[int] = []
     for node in nodes:
@@ -61,8 +61,8 @@ def resolve(nodes: Iterable[pb.Node], cursor: Cursor, context: SessionContext) -
 
 
 def open_tables(nodes: Iterable[pb.PublicationTable], cursor: Cursor, context: SessionContext) -> list[TableObject]:
-    """The named tables, with the present children of those that have them (unless ONLY is written)."""
-    found: dict[int, TableObject] = {}
+    """Return the named tables, with their current children unless ONLY is used."""
+    tables: dict[int, TableObject] = {}
     for node in nodes:
         relation = lookup.target(cursor, context, node.relation)
         hold.use(cursor, "pg_class", relation.oid)
@@ -72,19 +72,19 @@ def open_tables(nodes: Iterable[pb.PublicationTable], cursor: Cursor, context: S
             raise PostgresError("42809", f'"{relation.name}" is a composite type')
         where = node.where_clause if node.HasField("where_clause") else None
         columns = tuple(names.strings(node.columns)) if node.columns else None
-        known = found.get(relation.oid)
-        if known is not None:
-            _refuse_conflict(relation, known, where, columns)
+        listed = tables.get(relation.oid)
+        if listed is not None:
+            _refuse_conflict(relation, listed, where, columns)
             continue
-        found[relation.oid] = TableObject(relation, where, columns)
+        tables[relation.oid] = TableObject(relation, where, columns)
         if node.relation.inh and not relation.is_partitioned:
             for child in _children(cursor, context.database, relation.oid):
-                known = found.get(child.oid)
-                if known is not None:
-                    _refuse_conflict(relation, known, where, columns)
+                listed = tables.get(child.oid)
+                if listed is not None:
+                    _refuse_conflict(relation, listed, where, columns)
                 else:
-                    found[child.oid] = TableObject(child, where, columns)
-    return list(found.values())
+                    tables[child.oid] = TableObject(child, where, columns)
+    return list(tables.values())
 
 
 def _refuse_conflict(relation: Relation, known: TableObject, where: ParseNode | None, columns: tuple[str, ...] | None) -> None:
@@ -110,10 +110,10 @@ def _children(cursor: Cursor, database: int, parent: int) -> list[Relation]:
 
 
 def bind_filters(tables: Iterable[TableObject], via_root: bool, forms: TextSettings, is_users: Callable[[pb.FuncCall], bool]) -> None:
-    """Binds each WHERE to its table, its constants read under `forms`.
+    """Bind each WHERE to its table. Constants are read under `forms`.
 
-    `is_users`: whether a call is of a function that a user made, which is refused (0A000). 22023 on a partitioned table that is not
-    published through its root.
+    `is_users` tests whether a call is of a user-defined function, which is refused (0A000). Raise 22023 for a filter on a partitioned table
+    that is not published through its root.
     """
     for table in tables:
         if table.where is None:
@@ -132,7 +132,7 @@ def bind_filters(tables: Iterable[TableObject], via_root: bool, forms: TextSetti
 
 
 def check_column_lists(publication: str, tables: Iterable[TableObject], with_schemas: bool, via_root: bool) -> None:
-    """22023 for a column list beside schemas, or on a partitioned table that is not published through its root."""
+    """Raise 22023 for a column list together with schemas, or on a partitioned table that is not published through its root."""
     for table in tables:
         if table.column_names is None:
             continue
@@ -148,7 +148,7 @@ def check_column_lists(publication: str, tables: Iterable[TableObject], with_sch
 
 
 def check_table(table: TableObject, cursor: Cursor, role: str, *, generated: bool) -> None:
-    """Ownership, the kind of relation, and the names in the column list (which become attnums), `generated` ones or not."""
+    """Check ownership, the kind of relation, and the column list, whose names become attnums. `generated` allows generated columns."""
     relation = table.relation
     privilege.check_owner(
         cursor, role, relation.owner, "table" if relation.kind in TABLE_KINDS else lookup.KINDS[relation.kind], relation.name
@@ -176,7 +176,7 @@ def _attnums(relation: Relation, column_names: tuple[str, ...] | None, generated
     for name in column_names:
         if name in SYSTEM_COLUMNS:
             raise PostgresError("42P10", f'cannot use system column "{name}" in publication column list')
-        column = next((each for each in relation.columns if each.name == name), None)
+        column = next((candidate for candidate in relation.columns if candidate.name == name), None)
         if column is None:
             raise PostgresError("42703", f'column "{name}" of relation "{relation.name}" does not exist')
         if column.generated and not generated:
@@ -188,7 +188,7 @@ def _attnums(relation: Relation, column_names: tuple[str, ...] | None, generated
 
 
 def check_schema(cursor: Cursor, database: int, oid: int) -> str:
-    """The schema's name; 22023 for a system schema or a temporary one."""
+    """Return the schema's name. Raise 22023 for a system schema or a temporary one."""
     name = lookup.namespace_name(cursor, database, oid)
     message = f'cannot add schema "{name}" to publication'
     if name in ("pg_catalog", "pg_toast"):

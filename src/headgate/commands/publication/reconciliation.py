@@ -1,13 +1,13 @@
-"""ALTER PUBLICATION of a publication with ``reconcile = true``: what has to hold so that its streams can follow (`publisher.alteration`).
+"""Check that streams can follow ALTER PUBLICATION of a publication with ``reconcile = true`` (`publisher.alteration`).
 
-Called by `publication` when the catalog has been changed, in the same transaction. For each table whose rows cross the gate with the
-alteration:
+Called by `publication` after the catalog has been changed, in the same transaction. For each table with rows that enter or leave the
+publication:
 
-    its write lock      until the COMMIT: nobody has written to it between the two definitions of what is sent
-    its identity        names the rows that go, and holds what filters and column lists ask of it, as for a DELETE
-    its filters         can be computed for every row that is there; else the stream would stop at the alteration for ever
+    its write lock      is held until COMMIT, so that no transaction writes between the old and the new definition of what is sent
+    its identity        must identify the rows that leave, and cover filters and column lists, as for a DELETE
+    its filters         must be computable for every existing row, otherwise the stream would stop at the alteration forever
 
-What a first copy would have decides, so a publication that does not publish all changes of rows cannot be followed.
+The result must be what a first copy would contain, so the streams cannot follow a publication that does not publish all changes of rows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from headgate.storage.transaction.transaction import Transaction
 
 
 def check_options(publication: Publication) -> None:
-    """22023 where a publication is to be followed and does not publish inserts, updates and deletes."""
+    """Raise 22023 if a publication with `reconcile` does not publish inserts, updates and deletes."""
     lacking = [word for word in ("insert", "update", "delete") if not getattr(publication, word)]
     if publication.reconcile and lacking:
         raise PostgresError(
@@ -39,10 +39,10 @@ def check_options(publication: Publication) -> None:
 
 
 def follow(transaction: Transaction, before: Publication, now: Publication) -> None:
-    """Locks and checks the tables that cross; the error of the first that cannot be followed."""
+    """Lock and check the tables with rows that enter or leave. Raise the error of the first that cannot be followed."""
     transaction.unpreparable = "cannot PREPARE a transaction that has altered a publication with reconcile"
     state = history.current(transaction.cursor, transaction.database)
-    crossed = sorted(crossings(state, [before], [now]), key=lambda each: each.relation.oid)
+    crossed = sorted(crossings(state, [before], [now]), key=lambda item: item.relation.oid)
     for crossing in crossed:
         _check_identity(transaction, now, crossing.relation)
     for crossing in crossed:
@@ -65,7 +65,7 @@ def _check_identity(transaction: Transaction, publication: Publication, relation
 
 
 def _check_filters(transaction: Transaction, crossing: Crossing) -> None:
-    """What the new filters raise for a row of the table, as the streams would; those that cannot raise are not asked."""
+    """Raise the error of the new filters for a row of the table, as the streams would. Filters that cannot raise are not evaluated."""
     now = crossing.now
     if now is None or not any(may_raise(row_filter.load(tree).expression) for tree in now.copied):
         return

@@ -1,15 +1,15 @@
-"""The duty of a replica identity: what UPDATE and DELETE of a published table ask (manual, 31.1, 31.3 and 31.4).
+"""Check the replica identity that UPDATE and DELETE of a published table need (manual, 31.1, 31.3 and 31.4).
 
-Called at the start of UPDATE, DELETE and INSERT … ON CONFLICT DO UPDATE, before any row is looked at, once per table that the
-command changes (a leaf, where the table is partitioned). All publications of the database count, whoever subscribes:
+Called at the start of UPDATE, DELETE and INSERT … ON CONFLICT DO UPDATE, before any row is examined, once per table that the
+command changes (a leaf, if the table is partitioned). All publications of the database count, whether subscribed to or not:
 
     filter with a column outside the identity              42P10, first
     column list that does not cover the identity           42P10, second (with FULL every list)
     no identity at all                                     55000
 
-Publications are looked at in the order of RelationBuildPublicationDesc, and no further once all four actions are published and either
-all filters' or all lists' duty is broken for UPDATE and DELETE: where one publication breaks the one and another the other, the order
-decides which error it is.
+Publications are examined in the order of RelationBuildPublicationDesc. The search ends when all four actions are published and either
+a filter or a column list is violated for both UPDATE and DELETE. So if one publication violates the first rule and another the second, the
+order decides about the error.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _WORDS = {"update": ("update", "updates", "updating"), "delete": ("delete from",
 
 
 def check(cursor: Cursor, relation: Relation, action: str) -> None:
-    """Raises unless `action` ('update' or 'delete') may be published of this table, or of each leaf of a partitioned one."""
+    """Raise an error unless `action` ('update' or 'delete') can be published for this table, or for each leaf of a partitioned one."""
     if relation.kind == "p":
         for leaf in partition.load(cursor, relation.database, relation.oid).leaves():
             check(cursor, leaf, action)
@@ -61,7 +61,7 @@ def check(cursor: Cursor, relation: Relation, action: str) -> None:
 
 @dataclass
 class _Broken:
-    """What is published of a table, and the actions for which some filter or some column list asks for more than the identity has."""
+    """The published actions of a table, and the actions for which a filter or a column list needs more than the identity has."""
 
     published: set[str] = field(default_factory=set)
     filter: set[str] = field(default_factory=set)
@@ -69,23 +69,25 @@ class _Broken:
 
 
 def _broken(cursor: Cursor, relation: Relation, key: tuple[int, ...], *, full: bool) -> _Broken:
-    found = _Broken()
+    broken = _Broken()
     for publication, root in _publishing(cursor, relation):
-        actions = {each for each in _ACTIONS if getattr(publication, each)}
-        found.published |= actions
+        actions = {candidate_action for candidate_action in _ACTIONS if getattr(publication, candidate_action)}
+        broken.published |= actions
         if not full and _filter_outside(publication, root, relation, key):
-            found.filter |= actions & _WORDS.keys()
+            broken.filter |= actions & _WORDS.keys()
         if _list_lacks(publication, root, relation, key, full):
-            found.list |= actions & _WORDS.keys()
-        if found.published == _ACTIONS and _WORDS.keys() in (found.filter, found.list):
+            broken.list |= actions & _WORDS.keys()
+        if broken.published == _ACTIONS and _WORDS.keys() in (broken.filter, broken.list):
             break
-    return found
+    return broken
 
 
 def _publishing(cursor: Cursor, relation: Relation) -> list[tuple[Publication, Relation]]:
-    """The publications of a table, and as what: the table itself, with via_root the topmost ancestor that the publication has.
+    """Return the publications of a table, each with the table as which it publishes the rows.
 
-    In order: those that name the table, its schema, each ancestor and that one's schema, by oid; FOR ALL TABLES last.
+    That is the table itself, or with via_root its topmost published ancestor.
+
+    The order is: those that name the table, its schema, each ancestor and its schema, by oid; then those FOR ALL TABLES.
     """
     known = publications.all_publications(cursor, relation.database)
     if not known:
@@ -111,7 +113,7 @@ def _filter_outside(publication: Publication, root: Relation, relation: Relation
     member = publication.member(root.oid)
     if member is None or member.tree is None:
         return False
-    used = {each.name for each in walk(serialization.load(member.tree)) if isinstance(each, ColumnRef) and each.attnum > 0}
+    used = {node.name for node in walk(serialization.load(member.tree)) if isinstance(node, ColumnRef) and node.attnum > 0}
     return not used <= _names(relation, key)
 
 

@@ -1,4 +1,4 @@
-"""Roles, what they own and are granted, and the settings stored for them: CREATE ROLE, GRANT, ALTER ROLE … SET (manual, chapter 22).
+"""Roles, their objects and privileges, and the settings stored for them: CREATE ROLE, GRANT, ALTER ROLE … SET (manual, chapter 22).
 
-Called by `execute`. Whether a role may do something is asked of `commands.privilege`, by every command before it changes something.
+Called by `execute`. `commands.privilege` checks what a role may do, before a command changes anything.
 """

@@ -1,6 +1,6 @@
 """ALTER ROLE … [IN DATABASE d] SET, RESET, and ALTER DATABASE … SET, RESET (AlterRoleSet, AlterDatabaseSet, AlterSetting).
 
-A value is checked as SET checks it and stored as it was written; sessions that begin later have it. Called by `execute`.
+A value is checked as SET checks it and stored as written. Sessions that start later use it. Called by `execute`.
 """
 
 from __future__ import annotations

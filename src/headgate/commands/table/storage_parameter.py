@@ -71,8 +71,7 @@ _TOAST = re.compile(r"autovacuum_|log_autovacuum_|vacuum_")
 def read(nodes: Iterable[pb.Node], kind: str) -> list[str]:
     """Return the parameters of a table of this relkind in the form of pg_class.reloptions.
 
-    Raise 22023 for an unknown name or an invalid value. Parameters of the TOAST table (`toast.`) are checked and ignored,
-    because there is no such table.
+    Raise 22023 for an unknown name or an invalid value. Parameters of the TOAST table (`toast.`) are checked and ignored.
     """
     parameters: dict[str, str] = {}
     elements = list(nodes)

@@ -1,1 +1,1 @@
-"""Types that users make: enums, composite types and domains (manual, CREATE TYPE and CREATE DOMAIN). Called by `execute`."""
+"""User-defined types: enums, composite types and domains (manual, CREATE TYPE and CREATE DOMAIN). Called by `execute`."""

@@ -1,8 +1,8 @@
 """CREATE TYPE … AS (…), ALTER TYPE … ADD, DROP, ALTER and RENAME ATTRIBUTE (manual, part VI; 8.16 Composite Types).
 
-Called by `execute`. A composite type has a row of pg_class and rows of pg_attribute, as in PostgreSQL. Columns keep its values as text, and
-expressions of the catalog name its attributes. The attributes of a type that a table's column has therefore stay as they are: ALTER
-TYPE is 0A000 then, with the message that PostgreSQL has for a change of an attribute's type.
+Called by `execute`. A composite type has a row of pg_class and rows of pg_attribute, as in PostgreSQL. Columns store its values as text,
+and stored expressions name its attributes. So the attributes of a type that a table's column has cannot change. ALTER TYPE then raises
+0A000, with PostgreSQL's message for a change of an attribute's type.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from headgate.types import registry
 
 
 def create(node: pb.CompositeTypeStmt, session: Session) -> CommandResult:
-    """CREATE TYPE name AS (…)."""
+    """Execute CREATE TYPE name AS (…)."""
     try:
         return _create(node, session)
     except PostgresError as error:
-        error.position = None  # PostgreSQL makes a composite type without the text of the statement
+        error.position = None  # PostgreSQL creates a composite type without the text of the statement
         raise
 
 
@@ -49,14 +49,14 @@ def _create(node: pb.CompositeTypeStmt, session: Session) -> CommandResult:
     types.require_free(cursor, context.database, place, name)
     columns = _columns(node.coldeflist, name, session)
     owner = privilege.used_role(cursor, context.user)
-    made = Definition(place, name, columns, owner, kind=RelationKind.COMPOSITE_TYPE)
-    definition.create(cursor, transaction.engine.catalog.next_oid, context.database, made)
+    new_type = Definition(place, name, columns, owner, kind=RelationKind.COMPOSITE_TYPE)
+    definition.create(cursor, transaction.engine.catalog.next_oid, context.database, new_type)
     user_type.changed(session)
     return CommandResult("CREATE TYPE")
 
 
 def _columns(nodes: Sequence[pb.Node], name: str, session: Session) -> Sequence[Column]:
-    """The attributes that a statement defines. 0A000 for a domain with constraints, which would not be checked within a value."""
+    """Return the attributes that a statement defines. Raise 0A000 for a domain with constraints, which would not be checked in a value."""
     cursor, context = session.begin_statement().cursor, session.context
     columns = table_definition.read(nodes, name, cursor, context.database, context.forms).columns
     for column in columns:
@@ -66,20 +66,20 @@ def _columns(nodes: Sequence[pb.Node], name: str, session: Session) -> Sequence[
 
 
 def alter(node: pb.AlterTableStmt, session: Session) -> CommandResult:
-    """ALTER TYPE … ADD, DROP, ALTER ATTRIBUTE."""
+    """Execute ALTER TYPE … ADD, DROP, ALTER ATTRIBUTE."""
     transaction = session.begin_statement()
-    found = _owned(node.relation, session, transaction.cursor)
-    transaction.lock_object("pg_type", found.oid)
+    composite = _owned(node.relation, session, transaction.cursor)
+    transaction.lock_object("pg_type", composite.oid)
     for command in map(unwrap, node.cmds):
-        _refuse_use(session, found)
-        relation = relations.get(transaction.cursor, session.context.database, found.relation)
+        _refuse_use(session, composite)
+        relation = relations.get(transaction.cursor, session.context.database, composite.relation)
         match command.subtype:
             case pb.AT_AddColumn:
-                _add(relation, unwrap(getattr(command, "def")), found, session)
+                _add(relation, unwrap(getattr(command, "def")), composite, session)
             case pb.AT_DropColumn:
                 _drop(relation, command, session)
             case pb.AT_AlterColumnType:
-                _alter(relation, command, found, session)
+                _alter(relation, command, composite, session)
             case _:
                 raise not_supported("this ALTER TYPE is not supported")
         user_type.changed(session)
@@ -87,13 +87,13 @@ def alter(node: pb.AlterTableStmt, session: Session) -> CommandResult:
 
 
 def rename_attribute(node: pb.RenameStmt, session: Session) -> CommandResult:
-    """ALTER TYPE … RENAME ATTRIBUTE."""
+    """Execute ALTER TYPE … RENAME ATTRIBUTE."""
     transaction = session.begin_statement()
     cursor = transaction.cursor
-    found = _owned(node.relation, session, cursor)
-    transaction.lock_object("pg_type", found.oid)
-    _refuse_use(session, found)
-    relation = relations.get(cursor, session.context.database, found.relation)
+    composite = _owned(node.relation, session, cursor)
+    transaction.lock_object("pg_type", composite.oid)
+    _refuse_use(session, composite)
+    relation = relations.get(cursor, session.context.database, composite.relation)
     attribute.rename_column(cursor, relation, _attribute(relation, node.subname).attnum, node.newname)
     user_type.changed(session)
     return CommandResult("ALTER TYPE")
@@ -103,14 +103,14 @@ def _owned(name: pb.RangeVar, session: Session, cursor: Cursor) -> TypeRow:
     parts = statement.strings([name.schemaname, name.relname] if name.schemaname else [name.relname])
     no_relation = PostgresError("42P01", f'relation "{".".join(names.strings(parts))}" does not exist')
     try:
-        found = user_type.owned(parts, session, cursor)
+        composite = user_type.owned(parts, session, cursor)
     except PostgresError as error:
         raise no_relation if error.sqlstate == "42704" else error from None
-    if not found.relation:
+    if not composite.relation:
         raise no_relation
-    if found.kind != "c" or registry.known().find(found.oid) is None:
-        raise PostgresError("42809", f'"{found.name}" is not a composite type')
-    return found
+    if composite.kind != "c" or registry.known().find(composite.oid) is None:
+        raise PostgresError("42809", f'"{composite.name}" is not a composite type')
+    return composite
 
 
 def _attribute(relation: Relation, name: str) -> Column:
@@ -147,15 +147,15 @@ def _alter(relation: Relation, command: pb.AlterTableCmd, found: TypeRow, sessio
 
 
 def _refuse_itself(column: Column, found: TypeRow) -> None:
-    """42P16 for a type that would be part of itself."""
+    """Raise 42P16 for a type that would contain itself."""
     if found.oid in registry.known().of_users(column.type_oid):
         raise PostgresError("42P16", f"composite type {found.name} cannot be made a member of itself")
 
 
 def _refuse_use(session: Session, found: TypeRow) -> None:
-    """0A000 if a column of a table has the type, as it is or within another one."""
+    """Raise 0A000 if a column of a table has the type, directly or within another one."""
     known = registry.known()
-    using = [each.oid for each in known.user_types() if found.oid in known.of_users(each.oid)]
+    using = [user_type.oid for user_type in known.user_types() if found.oid in known.of_users(user_type.oid)]
     cursor, database = session.begin_statement().cursor, session.context.database
     for relation, column, _ in types.columns_of(cursor, database, using):
         table = relations.get(cursor, database, relation).name

@@ -1,4 +1,4 @@
-"""CREATE DOMAIN and ALTER DOMAIN; DROP DOMAIN is DROP TYPE's (`user_type`).
+"""CREATE DOMAIN and ALTER DOMAIN. DROP DOMAIN is handled like DROP TYPE (`user_type`).
 
 A column of a domain is stored as one of the base type. Its constraints are checked with those of the table (`row_constraint`), and in
 casts.
@@ -43,11 +43,11 @@ _REFUSED = {
 
 
 def create(node: pb.CreateDomainStmt, session: Session) -> CommandResult:
-    """CREATE DOMAIN name AS type [DEFAULT …] [NOT NULL | NULL] [CHECK …]."""
+    """Execute CREATE DOMAIN name AS type [DEFAULT …] [NOT NULL | NULL] [CHECK …]."""
     try:
         return _create(node, session)
     except PostgresError as error:
-        error.position = None  # PostgreSQL makes a domain without the text of the statement
+        error.position = None  # PostgreSQL creates a domain without the text of the statement
         raise
 
 
@@ -77,24 +77,24 @@ def _create(node: pb.CreateDomainStmt, session: Session) -> CommandResult:
 def _constraints(
     nodes: Iterable[pb.Node], value: TypeRef, name: str, forms: Forms
 ) -> tuple[bool, str | None, list[tuple[str | None, str]]]:
-    """(NOT NULL, default, checks) of the clauses."""
+    """Return (NOT NULL, default, checks) of the clauses."""
     null: bool | None = None
     default: str | None = None
     checks: list[tuple[str | None, str]] = []
-    for each in map(unwrap, nodes):
-        if each.contype in (pb.CONSTR_NULL, pb.CONSTR_NOTNULL):
-            wanted = each.contype == pb.CONSTR_NULL
-            if null is not None and null != wanted:
+    for clause in map(unwrap, nodes):
+        if clause.contype in (pb.CONSTR_NULL, pb.CONSTR_NOTNULL):
+            is_null = clause.contype == pb.CONSTR_NULL
+            if null is not None and null != is_null:
                 raise PostgresError("42601", "conflicting NULL/NOT NULL constraints")
-            null = wanted
-        elif each.contype == pb.CONSTR_DEFAULT:
+            null = is_null
+        elif clause.contype == pb.CONSTR_DEFAULT:
             if default is not None:
                 raise PostgresError("42601", "multiple default expressions")
-            default = _default(each.raw_expr, value, name, forms)
-        elif each.contype == pb.CONSTR_CHECK:
-            checks.append((each.conname or None, _check(each.raw_expr, value, forms)))
+            default = _default(clause.raw_expr, value, name, forms)
+        elif clause.contype == pb.CONSTR_CHECK:
+            checks.append((clause.conname or None, _check(clause.raw_expr, value, forms)))
         else:
-            raise PostgresError("42601", _REFUSED.get(each.contype, "specifying constraint deferrability not supported for domains"))
+            raise PostgresError("42601", _REFUSED.get(clause.contype, "specifying constraint deferrability not supported for domains"))
     return null is False, default, checks
 
 
@@ -113,36 +113,44 @@ def _check(node: ParseNode, value: TypeRef, forms: Forms) -> str:
 
 
 def alter(node: pb.AlterDomainStmt, session: Session) -> CommandResult:
-    """ALTER DOMAIN: SET and DROP DEFAULT, SET and DROP NOT NULL, ADD, DROP and VALIDATE CONSTRAINT."""
+    """Execute ALTER DOMAIN: SET and DROP DEFAULT, SET and DROP NOT NULL, ADD, DROP and VALIDATE CONSTRAINT."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
-    found = user_type.find(node.type_name, session, cursor)
-    assert found is not None
-    if found.kind != "d":
-        raise PostgresError("42809", f"{found.name} is not a domain")
-    privilege.check_owner(cursor, context.user, found.owner, "domain", found.name)
-    transaction.lock_object("pg_type", found.oid)
-    kind = registry.known().by_oid(found.oid)
-    value = TypeRef(*registry.known().base(found.oid), kind.collation)
+    domain_row = user_type.find(node.type_name, session, cursor)
+    assert domain_row is not None
+    if domain_row.kind != "d":
+        raise PostgresError("42809", f"{domain_row.name} is not a domain")
+    privilege.check_owner(cursor, context.user, domain_row.owner, "domain", domain_row.name)
+    transaction.lock_object("pg_type", domain_row.oid)
+    kind = registry.known().by_oid(domain_row.oid)
+    value = TypeRef(*registry.known().base(domain_row.oid), kind.collation)
     match node.subtype:
         case "T":
-            given = getattr(node, "def")
-            default = _default(given, value, found.name, context.forms) if given.WhichOneof("node") else None
-            types.set_column(cursor, context.database, found.oid, "typdefault", default)
+            expression_node = getattr(node, "def")
+            default = _default(expression_node, value, domain_row.name, context.forms) if expression_node.WhichOneof("node") else None
+            types.set_column(cursor, context.database, domain_row.oid, "typdefault", default)
         case "N":
-            types.set_column(cursor, context.database, found.oid, "typnotnull", False)
+            types.set_column(cursor, context.database, domain_row.oid, "typnotnull", False)
         case "O":
-            types.set_column(cursor, context.database, found.oid, "typnotnull", True)
+            types.set_column(cursor, context.database, domain_row.oid, "typnotnull", True)
         case "C":
-            each = unwrap(getattr(node, "def"))
-            if each.contype != pb.CONSTR_CHECK:
-                raise PostgresError("42601", _REFUSED.get(each.contype, "unrecognized constraint subtype"))
-            name = each.conname or types.check_name(cursor, context.database, found.oid, found.name)
+            constraint = unwrap(getattr(node, "def"))
+            if constraint.contype != pb.CONSTR_CHECK:
+                raise PostgresError("42601", _REFUSED.get(constraint.contype, "unrecognized constraint subtype"))
+            name = constraint.conname or types.check_name(cursor, context.database, domain_row.oid, domain_row.name)
             oids = transaction.engine.catalog.next_oid
-            types.add_check(cursor, oids, context.database, found.oid, found.namespace, name, _check(each.raw_expr, value, context.forms))
+            types.add_check(
+                cursor,
+                oids,
+                context.database,
+                domain_row.oid,
+                domain_row.namespace,
+                name,
+                _check(constraint.raw_expr, value, context.forms),
+            )
         case "X":
-            if not types.drop_check(cursor, context.database, found.oid, node.name):
-                message = f'constraint "{node.name}" of domain "{found.name}" does not exist'
+            if not types.drop_check(cursor, context.database, domain_row.oid, node.name):
+                message = f'constraint "{node.name}" of domain "{domain_row.name}" does not exist'
                 if not node.missing_ok:
                     raise PostgresError("42704", message)
                 session.notices.notice(message + ", skipping", sqlstate="00000")
@@ -151,14 +159,14 @@ def alter(node: pb.AlterDomainStmt, session: Session) -> CommandResult:
     user_type.changed(session)
     if node.subtype in ("O", "C"):
         with rendering.running(session, transaction):
-            _check_rows(session, cursor, found)
+            _check_rows(session, cursor, domain_row)
     return CommandResult("ALTER DOMAIN")
 
 
 def _check_rows(session: Session, cursor: Cursor, found: types.TypeRow) -> None:
-    """23502 and 23514 for a column of the domain, or of a domain over it, that holds a value which the changed domain does not take.
+    """Raise 23502 or 23514 if a column of the domain, or of a domain over it, has a value that violates the changed domain.
 
-    0A000, as in PostgreSQL, for a column that holds values of the domain inside others: their elements are not looked at.
+    Raise 0A000, as PostgreSQL does, for a column that contains values of the domain inside others, because their elements are not checked.
     """
     transaction, database = session.begin_statement(), session.context.database
     domains, containers = _uses(cursor, database, found)
@@ -180,16 +188,16 @@ def _check_rows(session: Session, cursor: Cursor, found: types.TypeRow) -> None:
 
 
 def _uses(cursor: Cursor, database: int, found: types.TypeRow) -> tuple[list[int], list[int]]:
-    """The domain and the domains over it; the types whose values hold such values: arrays of them, domains over those."""
+    """Return the domain and the domains over it, and the types that contain their values: arrays of them, and domains over those."""
     domains, containers, pending = [found.oid], [found.array], [found]
     while pending:
-        each = pending.pop()
-        inside = each.oid in containers
-        for over in types.domains_over(cursor, database, [each.oid]):
+        current = pending.pop()
+        inside = current.oid in containers
+        for over in types.domains_over(cursor, database, [current.oid]):
             (containers if inside else domains).append(over.oid)
             containers.append(over.array)
             pending.append(over)
-        for over in types.domains_over(cursor, database, [each.array]):
+        for over in types.domains_over(cursor, database, [current.array]):
             containers += [over.oid, over.array]
             pending.append(over)
     return domains, containers

@@ -1,1 +1,1 @@
-"""Typed expression to text, as pg_get_expr prints it (ruleutils.c). Called for what catalogs and publishers show of expressions."""
+"""Print typed expressions as pg_get_expr does (ruleutils.c), for catalogs and publishers."""

@@ -1,7 +1,7 @@
-r"""Typed expression → text, exactly as PostgreSQL's pg_get_expr prints it (ruleutils.c).
+r"""Print a typed expression exactly as PostgreSQL's pg_get_expr does (ruleutils.c).
 
-Used for row filters (what a subscriber puts into its COPY, what ``\\dRp+`` shows), column defaults and checks. `deparse` is
-pg_get_expr(…); with `pretty`, pg_get_expr(…, true), as psql's ``\\d`` asks for.
+Used for row filters (in a subscriber's COPY, and in ``\\dRp+``), column defaults and checks. `deparse` is pg_get_expr(…). With `pretty`, it
+is pg_get_expr(…, true), which psql's ``\\d`` uses.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from headgate.types import registry
 
 
 def deparse(expression: n.Expression, pretty: bool = False, types: registry.TypeRegistry | None = None) -> str:
-    """The text of pg_get_expr. `types` is the catalog's registry where user types may occur."""
+    """Return the text of pg_get_expr. Pass the catalog's registry as `types` if user-defined types may occur."""
     printer = Printer(pretty, types or registry.known())
     printer.write(expression, implicit=False)
     return "".join(printer.parts)
@@ -29,7 +29,7 @@ def deparse(expression: n.Expression, pretty: bool = False, types: registry.Type
 
 @dataclass
 class Printer:
-    """The text so far. `pretty` leaves out parentheses that precedence makes unnecessary; lines break at CASE either way."""
+    """The text so far. `pretty` omits parentheses that precedence makes unnecessary. Both forms break lines at CASE."""
 
     pretty: bool
     types: registry.TypeRegistry
@@ -37,43 +37,43 @@ class Printer:
     indent: int = 0
 
     def say(self, text: str) -> None:
-        """Appends text."""
+        """Append text."""
         self.parts.append(text)
 
     def keyword(self, word: str, before: int, after: int) -> None:
-        """appendContextKeyword: a new line, indented, with the word."""
+        """Append a new line, indented, with the word (appendContextKeyword)."""
         self.indent += before
         text = "".join(self.parts).rstrip(" ")
         self.parts = [text, "\n", " " * max(self.indent, 0), word]
         self.indent = max(self.indent + after, 0)
 
     def write(self, expression: n.Expression, *, implicit: bool) -> None:
-        """get_rule_expr: prints a node; `implicit` shows casts that were not written."""
+        """Print a node (get_rule_expr). `implicit` also shows implicit casts."""
         _PRINTERS[type(expression)](self, expression, implicit)
 
     def guarded(self, expression: n.Expression, parent: n.Expression, *, implicit: bool) -> None:
-        """get_rule_expr_paren: in parentheses if the pretty form needs them."""
+        """Print a node, in parentheses if the pretty form needs them (get_rule_expr_paren)."""
         needed = self.pretty and not is_simple(expression, parent)
         self.say("(" if needed else "")
         self.write(expression, implicit=implicit)
         self.say(")" if needed else "")
 
     def listed(self, expressions: Iterable[n.Expression], *, implicit: bool = True) -> None:
-        """The expressions with commas between."""
-        for place, each in enumerate(expressions):
-            self.say(", " if place else "")
-            self.write(each, implicit=implicit)
+        """Print expressions separated by commas."""
+        for index, expression in enumerate(expressions):
+            self.say(", " if index else "")
+            self.write(expression, implicit=implicit)
 
     def open(self) -> None:
-        """The parenthesis that only the plain form has."""
+        """Print an opening parenthesis in the plain form."""
         self.say("" if self.pretty else "(")
 
     def close(self) -> None:
-        """Its end."""
+        """Print a closing parenthesis in the plain form."""
         self.say("" if self.pretty else ")")
 
     def type_name(self, oid: int, modifier: int) -> str:
-        """format_type_with_typemod."""
+        """Return the type's name with its modifier (format_type_with_typemod)."""
         return self.types.format_type(oid, modifier)
 
 
@@ -87,7 +87,7 @@ def _column(out: Printer, node: n.ColumnRef, implicit: bool) -> None:
 
 
 def constant(out: Printer, node: n.Const, show: int = 0) -> None:
-    """get_const_expr: `show` -1 leaves the type away."""
+    """Print a constant (get_const_expr). `show` -1 omits the type."""
     oid, modifier = node.type.oid, node.type.typmod
     if node.value is None:
         out.say("NULL")
@@ -121,7 +121,7 @@ def _param(out: Printer, node: n.Param, implicit: bool) -> None:
 
 
 def cast(out: Printer, arg: n.Expression, kind: n.TypeRef, parent: n.Expression) -> None:
-    """get_coercion_expr: ``(arg)::type``."""
+    """Print ``(arg)::type`` (get_coercion_expr)."""
     if isinstance(arg, n.Const) and arg.type.oid == kind.oid and arg.type.typmod == -1:
         constant(out, arg, -1)
     else:
@@ -142,18 +142,18 @@ def _call(out: Printer, node: n.FuncExpr, implicit: bool) -> None:
     if node.form is n.Form.SQL and sql_syntax.write(out, node, function):
         return
     out.say(f"{quote_ident(function.name)}(")
-    for place, each in enumerate(node.args):
-        out.say(", " if place else "")
-        if node.variadic and place == len(node.args) - 1:
+    for index, argument in enumerate(node.args):
+        out.say(", " if index else "")
+        if node.variadic and index == len(node.args) - 1:
             out.say("VARIADIC ")
         if (
             not node.variadic
             and function.variadic not in (0, registry.ANY)
-            and place == len(node.args) - 1
-            and isinstance(each, n.ArrayExpr)
+            and index == len(node.args) - 1
+            and isinstance(argument, n.ArrayExpr)
         ):
             out.say("VARIADIC ")
-        out.write(each, implicit=True)
+        out.write(argument, implicit=True)
     out.say(")")
 
 
@@ -205,9 +205,9 @@ def _boolean(out: Printer, node: n.BoolExpr, implicit: bool) -> None:
         out.say("NOT ")
         out.guarded(node.args[0], node, implicit=False)
     else:
-        for place, each in enumerate(node.args):
-            out.say(f" {node.kind.value} " if place else "")
-            out.guarded(each, node, implicit=False)
+        for index, argument in enumerate(node.args):
+            out.say(f" {node.kind.value} " if index else "")
+            out.guarded(argument, node, implicit=False)
     out.close()
 
 

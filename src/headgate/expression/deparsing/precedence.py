@@ -1,4 +1,4 @@
-"""Which parentheses the pretty form needs: whether an expression binds tighter than the one around it (isSimpleNode of ruleutils.c).
+"""Decide which parentheses the pretty form needs: whether an expression binds tighter than its parent (isSimpleNode of ruleutils.c).
 
 Called by `deparse`.
 """

@@ -1,6 +1,6 @@
-"""Calls that print in SQL's own syntax: EXTRACT(… FROM …), SUBSTRING(… FROM …), AT TIME ZONE (get_func_sql_syntax of ruleutils.c).
+"""Print calls in SQL syntax: EXTRACT(… FROM …), SUBSTRING(… FROM …), AT TIME ZONE (get_func_sql_syntax of ruleutils.c).
 
-Called by `deparse` for calls that were written so.
+Called by `deparse` for calls that were written in this syntax.
 """
 
 from __future__ import annotations

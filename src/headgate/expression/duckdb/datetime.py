@@ -1,6 +1,6 @@
-"""Dates and times in DuckDB: what leaves the range, what depends on TimeZone, and where date_trunc cuts.
+"""Dates and times in DuckDB: range checks, functions that depend on TimeZone, and date_trunc.
 
-Forms of `implementation.datetime`.
+Used by `implementation.datetime`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""JSON that functions build in DuckDB, in PostgreSQL's spelling (``{"a" : 1}``, ``[1, 2]``).
+"""Functions that build JSON in DuckDB, in PostgreSQL's spelling (``{"a" : 1}``, ``[1, 2]``).
 
-Forms of `implementation.json`; `aggregate` uses `value`.
+Used by `implementation.json`. `aggregate` uses `value`.
 """
 
 from __future__ import annotations

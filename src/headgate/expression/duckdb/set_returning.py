@@ -1,7 +1,7 @@
-"""Calls of functions that return sets, in DuckDB: as a list, which a query unnests, or as a query.
+"""Calls of set-returning functions in DuckDB: as a list, which a query unnests, or as a query.
 
-Called by `compiler` for those in a SELECT list, and by `commands.query.catalog.from_item` for those in FROM. What a call becomes
-stands with the function (`expression.implementation.set_returning`).
+Called by `compiler` for calls in a SELECT list, and by `commands.query.catalog.from_item` for calls in FROM. The DuckDB form of each
+function is in its entry (`expression.implementation.set_returning`).
 """
 
 from __future__ import annotations

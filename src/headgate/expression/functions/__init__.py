@@ -1,5 +1,5 @@
-"""PostgreSQL's functions on single values, in Python: what Spark has no exact expression for (manual, chapter 9).
+"""PostgreSQL's functions on single values, in Python, for functions without an exact Spark expression (manual, chapter 9).
 
-Called through `expression.spark.vectorised` in Spark's workers, and when a call of constants is planned. Values come and go as the texts of
-PostgreSQL's output functions; nothing here knows Spark.
+Called through `expression.spark.vectorised` in Spark's workers, and for constants when a call is planned. Arguments and results are the
+texts of PostgreSQL's output functions. This package does not depend on Spark.
 """

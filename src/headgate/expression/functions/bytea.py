@@ -1,4 +1,4 @@
-"""Functions of bytea, value by value (varlena.c, encode.c, cryptohash): what Spark's own do not do with PostgreSQL's errors."""
+"""Functions of bytea on single values (varlena.c, encode.c, cryptohash), with PostgreSQL's errors, which Spark's own do not raise."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Functions of double precision whose last digit is the C library's, value by value with PostgreSQL's errors (float.c).
+"""Functions of double precision whose last digit depends on the C library, on single values with PostgreSQL's errors (float.c).
 
-Python's `math` calls the same C library as a PostgreSQL on the machine does; Java's own functions differ in the last digit. Called
-through `vectorised` from `implementation.number.floating_point`; NaN goes through every function.
+Python's `math` calls the same C library as a PostgreSQL server on the machine. Java's functions differ in the last digit. Called
+through `vectorised` from `implementation.number.floating_point`. Every function returns NaN for NaN.
 """
 
 from __future__ import annotations
@@ -134,11 +134,11 @@ def cotangent(value: float) -> float:
     return _ratio(1.0, _periodic(math.tan, value))
 
 
-def _ratio(one: float, other: float) -> float:
+def _ratio(dividend: float, divisor: float) -> float:
     """Division as C has it: by zero, infinity."""
-    if other == 0:
-        return math.nan if one == 0 else math.copysign(_INFINITY, one) * math.copysign(1.0, other)
-    return one / other
+    if divisor == 0:
+        return math.nan if dividend == 0 else math.copysign(_INFINITY, dividend) * math.copysign(1.0, divisor)
+    return dividend / divisor
 
 
 def _within_one(function: Callable[[float], float], value: float) -> float:
@@ -291,7 +291,7 @@ def _acos_quarter(value: float) -> float:
 
 def arc_sine_degrees(value: float) -> float:
     """dasind."""
-    return _within_one(lambda each: _asin_quarter(each) if each >= 0 else -_asin_quarter(-each), value)
+    return _within_one(lambda ratio: _asin_quarter(ratio) if ratio >= 0 else -_asin_quarter(-ratio), value)
 
 
 def arc_cosine_degrees(value: float) -> float:

@@ -1,6 +1,6 @@
-"""hashtext and its like: PostgreSQL's hash_bytes (Bob Jenkins' lookup3), on a little-endian machine.
+"""hashtext and similar: PostgreSQL's hash_bytes (Bob Jenkins' lookup3), on a little-endian machine.
 
-Called by `implementation.system` inside Arrow functions. People compare two sides of a replication by sums of such hashes.
+Called by `implementation.system` inside Arrow functions. Users compare the two sides of a replication by sums of such hashes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Functions and operators of money on its text form, value by value, as cash.c does them."""
+"""Functions and operators of money on its text form, on single values, as in cash.c."""
 
 from __future__ import annotations
 

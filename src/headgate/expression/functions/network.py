@@ -1,7 +1,7 @@
-"""Functions of inet, cidr, macaddr and macaddr8 on their text forms, value by value, as network.c and mac.c do them.
+"""Functions of inet, cidr, macaddr and macaddr8 on their text forms, on single values, as in network.c and mac.c.
 
-Called by `implementation.network` inside Arrow functions. An inet is what inet_out prints: the mask only where it is shorter than the
-address; a cidr always has it.
+Called by `implementation.network` inside Arrow functions. An inet is what inet_out prints, with the mask only if it is shorter than the
+address. A cidr always has it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from headgate.types.base import network as address
 
 @dataclass(frozen=True)
 class Address:
-    """An address as a number of `size` bits (32 or 128), and how many of them are the network's."""
+    """An address as a number of `size` bits (32 or 128), of which the first `bits` belong to the network."""
 
     number: int
     size: int
@@ -55,10 +55,12 @@ def key(text: str) -> bytes:
 
 
 def _inside(inner: str, outer: str, *, strictly: bool) -> bool:
-    one, other = _read(inner), _read(outer)
-    if one.size != other.size or (one.bits <= other.bits if strictly else one.bits < other.bits):
+    inner_address, outer_address = _read(inner), _read(outer)
+    if inner_address.size != outer_address.size or (
+        inner_address.bits <= outer_address.bits if strictly else inner_address.bits < outer_address.bits
+    ):
         return False
-    return one.number & other.mask == other.number & other.mask
+    return inner_address.number & outer_address.mask == outer_address.number & outer_address.mask
 
 
 def is_inside(left: str, right: str) -> bool:
@@ -108,26 +110,26 @@ def shown(text: str) -> str:
 
 def network(text: str) -> str:
     """The network's part, as cidr."""
-    found = _read(text)
-    return _cidr(found.number & found.mask, found.size, found.bits)
+    parsed = _read(text)
+    return _cidr(parsed.number & parsed.mask, parsed.size, parsed.bits)
 
 
 def broadcast(text: str) -> str:
     """The network's last address."""
-    found = _read(text)
-    return _inet(found.number | (1 << found.size - found.bits) - 1, found.size, found.bits)
+    parsed = _read(text)
+    return _inet(parsed.number | (1 << parsed.size - parsed.bits) - 1, parsed.size, parsed.bits)
 
 
 def netmask(text: str) -> str:
     """The mask as an address."""
-    found = _read(text)
-    return _inet(found.mask, found.size, found.size)
+    parsed = _read(text)
+    return _inet(parsed.mask, parsed.size, parsed.size)
 
 
 def hostmask(text: str) -> str:
     """The bits behind the mask, as an address."""
-    found = _read(text)
-    return _inet((1 << found.size - found.bits) - 1, found.size, found.size)
+    parsed = _read(text)
+    return _inet((1 << parsed.size - parsed.bits) - 1, parsed.size, parsed.size)
 
 
 def abbreviated(text: str) -> str:
@@ -182,15 +184,15 @@ def _zeros(raw: bytes, words: int) -> tuple[int, int]:
 
 def set_masklen(text: str, bits: int) -> str:
     """The same address under another mask; -1 stands for the whole address."""
-    found = _read(text)
-    return _inet(found.number, found.size, _mask_length(found, bits))
+    parsed = _read(text)
+    return _inet(parsed.number, parsed.size, _mask_length(parsed, bits))
 
 
 def set_masklen_cidr(text: str, bits: int) -> str:
     """The same for a cidr: the bits behind the mask become zero."""
-    found = _read(text)
-    length = _mask_length(found, bits)
-    return _cidr(found.number >> found.size - length << found.size - length, found.size, length)
+    parsed = _read(text)
+    length = _mask_length(parsed, bits)
+    return _cidr(parsed.number >> parsed.size - length << parsed.size - length, parsed.size, length)
 
 
 def _mask_length(found: Address, bits: int) -> int:
@@ -226,11 +228,11 @@ def _both(left: str, right: str, message: str) -> tuple[Address, Address]:
 
 def plus(text: str, count: int) -> str:
     """inet + bigint."""
-    found = _read(text)
-    number = found.number + count
-    if not 0 <= number < 1 << found.size:
+    parsed = _read(text)
+    number = parsed.number + count
+    if not 0 <= number < 1 << parsed.size:
         raise PostgresError("22003", "result is out of range")
-    return _inet(number, found.size, found.bits)
+    return _inet(number, parsed.size, parsed.bits)
 
 
 def plus_reversed(count: int, text: str) -> str:
@@ -268,8 +270,8 @@ def bit_or(left: str, right: str) -> str:
 
 def bit_not(text: str) -> str:
     """~ inet."""
-    found = _read(text)
-    return _inet(~found.number & (1 << found.size) - 1, found.size, found.bits)
+    parsed = _read(text)
+    return _inet(~parsed.number & (1 << parsed.size) - 1, parsed.size, parsed.bits)
 
 
 def _mac(digits: bytes) -> str:
@@ -282,7 +284,7 @@ def _mac_bytes(text: str) -> bytes:
 
 def mac_not(text: str) -> str:
     """~ macaddr."""
-    return _mac(bytes(255 - each for each in _mac_bytes(text)))
+    return _mac(bytes(255 - byte for byte in _mac_bytes(text)))
 
 
 def mac_and(left: str, right: str) -> str:
@@ -297,30 +299,30 @@ def mac_or(left: str, right: str) -> str:
 
 def mac_truncated(text: str) -> str:
     """trunc: the last three (of eight: five) bytes zero."""
-    found = _mac_bytes(text)
-    return _mac(found[:3] + bytes(len(found) - 3))
+    octets = _mac_bytes(text)
+    return _mac(octets[:3] + bytes(len(octets) - 3))
 
 
 def mac_wider(text: str) -> str:
     """macaddr8(macaddr)."""
-    found = _mac_bytes(text)
-    return _mac(found[:3] + b"\xff\xfe" + found[3:])
+    octets = _mac_bytes(text)
+    return _mac(octets[:3] + b"\xff\xfe" + octets[3:])
 
 
 def mac_narrower(text: str) -> str:
     """macaddr(macaddr8)."""
-    found = _mac_bytes(text)
-    if found[3:5] != b"\xff\xfe":
+    octets = _mac_bytes(text)
+    if octets[3:5] != b"\xff\xfe":
         raise PostgresError(
             "22003",
             "macaddr8 data out of range to convert to macaddr",
             hint="Only addresses that have FF and FE as values in the 4th and 5th bytes from the left, for example "
             "xx:xx:xx:ff:fe:xx:xx:xx, are eligible to be converted from macaddr8 to macaddr.",
         )
-    return _mac(found[:3] + found[5:])
+    return _mac(octets[:3] + octets[5:])
 
 
 def mac_set_seventh_bit(text: str) -> str:
     """macaddr8_set7bit."""
-    found = _mac_bytes(text)
-    return _mac(bytes([found[0] | 2]) + found[1:])
+    octets = _mac_bytes(text)
+    return _mac(bytes([octets[0] | 2]) + octets[1:])

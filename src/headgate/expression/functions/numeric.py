@@ -1,6 +1,6 @@
-"""Numeric in PostgreSQL's own terms, value by value on its text: what decimals of Spark cannot hold or cannot compute.
+"""Functions of numeric on its text, on single values, for values and operations that Spark's decimals do not support.
 
-Called inside Arrow functions on Spark's workers. A number is a `Decimal` whose exponent is its display scale; NaN and the
+Called inside Arrow functions on Spark's workers. A number is a `Decimal` whose exponent is its display scale. NaN and the
 infinities are Decimal's own. Rules from numeric.c: select_div_scale, rounding half away from zero, NaN = NaN and greatest.
 """
 

@@ -1,7 +1,7 @@
 """Powers, exponentials and logarithms of numeric with PostgreSQL's result scales (numeric.c: exp_var, ln_var, log_var, power_var).
 
-Value by value on PostgreSQL's text, as in `numeric`, with which it is called from `implementation.number.numeric`. numeric.c computes with
-some eight digits more than it shows; here the result is correctly rounded from enough digits, which is the same but for ties beyond them.
+On single values in PostgreSQL's text, as in `numeric`. Called from `implementation.number.numeric`. numeric.c computes with about eight
+digits more than it shows. Here the result is correctly rounded from enough digits, which is the same except for ties beyond them.
 """
 
 from __future__ import annotations

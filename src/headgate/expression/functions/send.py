@@ -1,6 +1,6 @@
 """The send functions (int4send, textsend, numeric_send …): the binary form of values, called in an expression.
 
-Called through `vectorised` from `implementation.character.bytea`; the form itself is `types.binary.binary`'s.
+Called through `vectorised` from `implementation.character.bytea`. `types.binary.binary` implements the form itself.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How large a value may become: asked before it is made.
+"""Limit the size of a value before it is created.
 
-PostgreSQL holds no value of a gigabyte (MaxAllocSize), and each function says so in its own words. A node computes in Java's heap and
-in workers of so many bytes, which statements share: a value that would take a large part of them is 53200, for its statement alone.
+PostgreSQL limits a value to a gigabyte (MaxAllocSize), and each function has its own error message. A node computes in Java's heap and
+in workers with limited memory, which statements share. A value that would take a large part of them raises 53200 for its statement only.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""PostgreSQL's functions, operators and casts, as a node has them: a module for each type or chapter of the manual (chapter 9).
+"""The implementations of PostgreSQL's functions, operators and casts: a module for each type or chapter of the manual (chapter 9).
 
-Each has `IMPLEMENTATIONS`; `implementation` says what an entry is, `implementations` is all of them. What must hold: every form of an
-entry gives PostgreSQL's value, and raises PostgreSQL's error or, in the driver's Arrow, leaves it to Spark.
+Each module has a table `IMPLEMENTATIONS`. `implementation` defines an entry, `implementations` merges the tables. What must hold: every
+form of an entry returns PostgreSQL's value, and raises PostgreSQL's error. An Arrow form in the driver may leave a call to Spark instead.
 """

@@ -1,6 +1,6 @@
-"""What clients ask of the system catalogs with: functions that only queries on the catalogs have, so that only DuckDB has a form of them.
+"""Functions with which clients read the system catalogs. Only queries on the catalogs call them, so they have only a DuckDB form.
 
-What a template may have in it: `duckdb.template`.
+`duckdb.template` describes the placeholders in a template.
 """
 
 # ruff: noqa: E501 (one definition a line)

@@ -1,9 +1,9 @@
 """All implementations by key. Read by the compilers for Spark (`spark.call`), DuckDB (`duckdb.call`) and Arrow (`columnwise`).
 
-Aggregates, window functions and functions that return sets, whose forms are not calls over arguments, are `AGGREGATES`, by name, and
+Aggregates, window functions and set-returning functions, whose forms are not calls over arguments, are in `AGGREGATES`, by name, and in
 `window_function.WINDOW_FUNCTIONS` and `set_returning.SETS`, by key.
 
-What must hold: a key stands in one table.
+What must hold: a key is in only one table.
 """
 
 from __future__ import annotations

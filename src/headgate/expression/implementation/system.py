@@ -1,4 +1,4 @@
-"""oid, "char" and pg_lsn, hashes, pg_typeof, and || with a value of any type; comparison stands in `spark.comparison`."""
+"""oid, "char" and pg_lsn, hashes, pg_typeof, and || with a value of any type. Comparison is in `spark.comparison`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Elements of arrays: a value as the text that its type's output function prints, and back.
+"""Convert elements of arrays from and to the text that their type's output function prints.
 
-Used by `implementation.array`. Elements are kept as text whatever their type, in the form that depends on no setting (timestamptz in UTC,
-dates in ISO), while a value of the same type on its own may be a number or a date.
+Used by `implementation.array`. Elements of all types are stored as text, in the form that depends on no setting (timestamptz in UTC,
+dates in ISO), while a value of the same type outside an array may be a number or a date.
 """
 
 from __future__ import annotations

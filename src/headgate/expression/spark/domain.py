@@ -1,6 +1,6 @@
-"""Domains: a value checked against the constraints of one, in casts and in the columns of a table.
+"""Check values against the constraints of a domain, in casts and in the columns of a table.
 
-A value of a domain is stored as one of its base type. The constraints are taken from the registry in force.
+A value of a domain is stored as one of its base type. The constraints are those of the active type registry.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Constants: the Column of a literal, and its text for what is computed when an expression is planned."""
+"""Constants: the Column of a literal, and its text for values that are computed when an expression is planned."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Rows on their way into a table: few in the driver or many in Spark, checked, numbered, spread over partitions, written.
+"""Write rows into a table, few in the driver or many in Spark: check them, assign sequence numbers, route them to partitions, append them.
 
-Called by the statements of `dml`, by COPY FROM and, for the rows that are applied, by `commands.subscription`. What must hold: what the
-driver holds of a statement does not grow with its rows (`many_rows`), and its error is that of its first row (`first_error`).
+Called by the statements of `dml`, by COPY FROM and, for applied rows, by `commands.subscription`. What must hold: the memory that the
+driver needs for a statement does not grow with its rows (`many_rows`), and the statement's error is that of its first row (`first_error`).
 """

@@ -1,7 +1,7 @@
-"""EXTRACT and date_part of times and intervals, one at a time on their stored text (time_part_common, interval_part_common).
+"""EXTRACT and date_part of times and intervals on their stored text, on single values (time_part_common, interval_part_common).
 
-Called through `vectorised` from `implementation.datetime.extract`. `exact_…` gives numeric's text with PostgreSQL's scale, `double_…` its
-double, which is added up in binary. The unit is one that `has_…` knows.
+Called through `vectorised` from `implementation.datetime.extract`. `exact_…` returns numeric's text with PostgreSQL's scale, `double_…` its
+double, which is added up in binary. The caller has checked the unit with `has_…`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Intervals in PostgreSQL's own terms, one at a time on their stored text: arithmetic, justify_*, make_interval, date_trunc (timestamp.c).
+"""Functions of intervals on their stored text, on single values: arithmetic, justify_*, make_interval, date_trunc (timestamp.c).
 
-Called through `vectorised` from `implementation.datetime.time_of_day`. Overflow is 22008 "interval out of range".
+Called through `vectorised` from `implementation.datetime.time_of_day`. Overflow raises 22008 "interval out of range".
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def minus(one: str, other: str) -> str:
 
 def negated(text: str) -> str:
     """interval_um."""
-    found = normal(text)
-    return checked(-found.months, -found.days, -found.micros).print()
+    span = normal(text)
+    return checked(-span.months, -span.days, -span.micros).print()
 
 
 def _rounded(seconds: float) -> float:
@@ -85,8 +85,8 @@ def _scaled(months: float, days: float, micros: float) -> str:
 
 def times(text: str, factor: float) -> str:
     """interval_mul."""
-    found = normal(text)
-    return _scaled(found.months * factor, found.days * factor, found.micros * factor)
+    span = normal(text)
+    return _scaled(span.months * factor, span.days * factor, span.micros * factor)
 
 
 def times_span(factor: float, text: str) -> str:
@@ -98,8 +98,8 @@ def over(text: str, divisor: float) -> str:
     """interval_div."""
     if divisor == 0:
         raise PostgresError("22012", "division by zero")
-    found = normal(text)
-    return _scaled(found.months / divisor, found.days / divisor, found.micros / divisor)
+    span = normal(text)
+    return _scaled(span.months / divisor, span.days / divisor, span.micros / divisor)
 
 
 def split(value: int, by: int) -> tuple[int, int]:
@@ -119,28 +119,28 @@ def _one_sign(large: int, small: int, unit: int, low: int = 0) -> tuple[int, int
 
 def justify_hours(text: str) -> str:
     """interval_justify_hours."""
-    found = normal(text)
-    days, micros = split(found.micros, DAY)
-    total = checked(0, found.days + days, 0).days
+    span = normal(text)
+    days, micros = split(span.micros, DAY)
+    total = checked(0, span.days + days, 0).days
     day, rest = _one_sign(total, micros, DAY)
-    return Interval(found.months, day, rest).print()
+    return Interval(span.months, day, rest).print()
 
 
 def justify_days(text: str) -> str:
     """interval_justify_days."""
-    found = normal(text)
-    months, days = split(found.days, 30)
-    total = checked(found.months + months, 0, 0).months
+    span = normal(text)
+    months, days = split(span.days, 30)
+    total = checked(span.months + months, 0, 0).months
     month, day = _one_sign(total, days, 30)
-    return Interval(month, day, found.micros).print()
+    return Interval(month, day, span.micros).print()
 
 
 def justify_interval(text: str) -> str:
     """interval_justify_interval."""
-    found = normal(text)
-    whole_days, micros = split(found.micros, DAY)
-    months, days = split(found.days + whole_days, 30)
-    total = checked(found.months + months, 0, 0).months
+    span = normal(text)
+    whole_days, micros = split(span.micros, DAY)
+    months, days = split(span.days + whole_days, 30)
+    total = checked(span.months + months, 0, 0).months
     month, day = _one_sign(total, days, 30, micros)
     day, rest = _one_sign(day, micros, DAY)
     return Interval(month, day, rest).print()
@@ -174,12 +174,12 @@ TRUNCATED = frozenset({*_MONTHS, *_MICROS, "day"})
 
 def truncated(unit: str, text: str) -> str:
     """interval_trunc to one of `TRUNCATED`."""
-    found = normal(text)
+    span = normal(text)
     if unit in _MONTHS:
-        return Interval(found.months - split(found.months, _MONTHS[unit])[1]).print()
+        return Interval(span.months - split(span.months, _MONTHS[unit])[1]).print()
     if unit == "day":
-        return Interval(found.months, found.days).print()
-    return Interval(found.months, found.days, found.micros - split(found.micros, _MICROS[unit])[1]).print()
+        return Interval(span.months, span.days).print()
+    return Interval(span.months, span.days, span.micros - split(span.micros, _MICROS[unit])[1]).print()
 
 
 def summed(months: str, days: str, micros: str) -> str:

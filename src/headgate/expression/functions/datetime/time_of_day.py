@@ -1,7 +1,7 @@
-"""time and time with time zone in PostgreSQL's own terms, one at a time on their stored text: arithmetic, casts, fields (date.c).
+"""Functions of time and time with time zone on their stored text, on single values: arithmetic, casts, fields (date.c).
 
 Called through `vectorised` from `implementation.datetime.time_of_day` and `implementation.datetime.time_zone`. A time is microseconds
-since midnight, a timetz has seconds east of UTC beside them.
+since midnight. A timetz also has seconds east of UTC.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""to_char of timestamps and intervals: a format's words and what each prints (DCH_to_char of formatting.c), in English.
+"""to_char of timestamps and intervals: the words of a format, and what each prints (DCH_to_char of formatting.c), in English.
 
-Called through `vectorised` from `implementation.datetime.formatting`. A format is read once per worker. What PostgreSQL takes from the
-locale (``TM``) is as in its C locale.
+Called through `vectorised` from `implementation.datetime.formatting`. A format is parsed once per worker. Locale-dependent output
+(``TM``) is that of PostgreSQL's C locale.
 """
 
 from __future__ import annotations

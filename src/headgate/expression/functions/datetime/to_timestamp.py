@@ -1,7 +1,7 @@
-"""to_date and to_timestamp of a text by a format (DCH_from_char and do_to_timestamp of formatting.c), one at a time.
+"""to_date and to_timestamp of a text by a format, on single values (DCH_from_char and do_to_timestamp of formatting.c).
 
-Called through `vectorised` from `implementation.datetime.formatting`; the format's words are those of `to_char`. Errors are 22007 for
-what the format does not fit, 22008 for fields out of range.
+Called through `vectorised` from `implementation.datetime.formatting`. The format's words are those of `to_char`. Errors are 22007 if the
+text does not match the format, 22008 for fields out of range.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Functions of json (not jsonb) on its text as it is written: blanks, repeated keys and the order of keys stay.
+"""Functions of json (not jsonb) on its text, which preserve blanks, duplicate keys and the order of keys.
 
-Called by `implementation.json` inside Arrow functions and by `functions.set_returning`; what is a jsonb's stands in `jsonb`.
+Called by `implementation.json` inside Arrow functions and by `functions.set_returning`. Functions of jsonb are in `jsonb`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _INT_MAX = 2**31 - 1
 
 
 class Spans:
-    """json (not jsonb) as it is written: the pieces of the text that are an object's or array's values."""
+    """A json text (not jsonb), with access to the parts of the text that are an object's or array's values."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -30,7 +30,7 @@ class Spans:
         return place
 
     def root(self) -> str:
-        """The first character that is no blank: which kind of value it is."""
+        """Return the first character that is not blank, which identifies the kind of value."""
         return self.text[self._skip(0)]
 
     def _value(self, place: int) -> tuple[str, int]:
@@ -44,25 +44,25 @@ class Spans:
         return place
 
     def fields(self) -> list[tuple[str, str]]:
-        """The pairs of an object, repeated keys too."""
-        found: list[tuple[str, str]] = []
+        """Return the pairs of an object, including duplicate keys."""
+        pairs: list[tuple[str, str]] = []
         place = self._skip(self._skip(0) + 1)
         while self.text[place] != "}":
             key, place = self.decoder.raw_decode(self.text, place)
             value, place = self._value(self._skip(place) + 1)
-            found.append((key, value))
+            pairs.append((key, value))
             place = self._skip(place + 1) if self.text[place] == "," else place
-        return found
+        return pairs
 
     def items(self) -> list[str]:
-        """The elements of an array."""
-        found: list[str] = []
+        """Return the elements of an array."""
+        elements: list[str] = []
         place = self._skip(self._skip(0) + 1)
         while self.text[place] != "]":
             value, place = self._value(place)
-            found.append(value)
+            elements.append(value)
             place = self._skip(place + 1) if self.text[place] == "," else place
-        return found
+        return elements
 
 
 def bare(piece: str | None) -> str | None:

@@ -1,7 +1,6 @@
-"""Functions that make another jsonb of a jsonb, value by value: ||, -, #-, jsonb_set, jsonb_insert, jsonb_strip_nulls (jsonfuncs.c).
+"""Functions that return a modified jsonb, on single values: ||, -, #-, jsonb_set, jsonb_insert, jsonb_strip_nulls (jsonfuncs.c).
 
-Called by `implementation.json` inside Arrow functions, on texts as `jsonb` takes them. A loaded value is shared, so nothing is
-changed in place.
+Called by `implementation.json` inside Arrow functions, on texts as in `jsonb`. A loaded value is shared, so it is never modified in place.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The tokens of a regular expression (regc_lex.c): what a character means depends on the flavour and on where it stands.
+"""The tokens of a regular expression (regc_lex.c): the meaning of a character depends on the flavor and on its position.
 
-Called by `parser` alone. A token is a kind and a value; kinds that are single characters are that character of the syntax.
+Called by `parser` alone. A token is a kind and a value. A kind that is a single character is that character of the syntax.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Ordered-set aggregates, whose values WITHIN GROUP sorts: percentile_cont, percentile_disc, mode (manual, 9.21).
+"""Ordered-set aggregates, whose values are sorted by WITHIN GROUP: percentile_cont, percentile_disc, mode (manual, 9.21).
 
-NULL values do not count.
+NULL values are ignored.
 """
 
 from __future__ import annotations
@@ -23,56 +23,58 @@ from headgate.types import registry
 
 
 def _percentile(group: AggregateCall, *, continuous: bool) -> Value:
-    """percentile_cont over double precision and percentile_disc of any type: NULL values do not count."""
-    written = group.node.args[0]
-    while isinstance(written, FuncExpr) and len(written.args) == 1:
-        written = written.args[0]
-    if group.kinds[0].oid != registry.FLOAT8 or not isinstance(written, Const) or written.value is None:
+    """Return percentile_cont over double precision, or percentile_disc of any type. NULL values are ignored."""
+    fraction_node = group.node.args[0]
+    while isinstance(fraction_node, FuncExpr) and len(fraction_node.args) == 1:
+        fraction_node = fraction_node.args[0]
+    if group.kinds[0].oid != registry.FLOAT8 or not isinstance(fraction_node, Const) or fraction_node.value is None:
         raise refuse(f"{group.found.name} with anything but one constant fraction")
-    fraction = float(written.value)
+    fraction = float(fraction_node.value)
     if not 0 <= fraction <= 1:
         raise PostgresError("22003", f"percentile value {fraction:g} is not between 0 and 1")
-    wanted = group.order[0]
-    if continuous and wanted.kind.oid != registry.FLOAT8:
+    ordering = group.order[0]
+    if continuous and ordering.kind.oid != registry.FLOAT8:
         raise refuse("percentile_cont of intervals")
-    value = settle(wanted.value)
+    value = settle(ordering.value)
     rows = group.rows([value], lambda env: F.isnotnull(value(env)))
 
     def make(env: Env) -> Column:
-        found = rows(env)
-        size = F.size(found)
+        sorted_rows = rows(env)
+        size = F.size(sorted_rows)
         if not continuous:
             place = F.greatest(F.ceil(F.lit(fraction) * size).cast("int") - 1, F.lit(0))
-            return F.get(texts_of(found), place)
+            return F.get(texts_of(sorted_rows), place)
         position = F.lit(fraction) * (size - 1)
         low = F.floor(position).cast("int")
-        below, above = F.get(texts_of(found), low), F.get(texts_of(found), F.ceil(position).cast("int"))
+        below, above = F.get(texts_of(sorted_rows), low), F.get(texts_of(sorted_rows), F.ceil(position).cast("int"))
         exact = F.when(F.ceil(position) == low, below).otherwise(below + (position - low) * (above - below))
         return F.when(size > 0, exact)
 
-    return Value(FLOAT8 if continuous else wanted.value.rep, make)
+    return Value(FLOAT8 if continuous else ordering.value.rep, make)
 
 
 def _mode(group: AggregateCall) -> Value:
-    """mode(): the most frequent value, the first in the order among equals."""
-    wanted = group.order[0]
-    item, key = settle(as_item(wanted.value, wanted.kind)), settle(equal_keys(wanted.value, wanted.kind))
+    """Return mode(): the most frequent value, or the first in the order among equally frequent ones."""
+    ordering = group.order[0]
+    item, key = settle(as_item(ordering.value, ordering.kind)), settle(equal_keys(ordering.value, ordering.kind))
     rows = group.rows([item, key], lambda env: F.isnotnull(key(env)))
-    oid = wanted.kind.oid
+    oid = ordering.kind.oid
     rep = DIGITS if oid == registry.NUMERIC else rep_of(oid)
     if rep.name not in ("text", "digits", "int2", "int4", "int8", "bool", "float8"):
         raise refuse(f"mode of {registry.format_type(oid)}")
 
     def make(env: Env) -> Column:
-        found = rows(env)
-        shown = of_lists(most_frequent)(
-            texts_of(found),
-            F.transform(found, lambda row: F.hex(row["v1"].cast("binary")) if wanted.value.rep == BYTES else row["v1"].cast("string")),
+        sorted_rows = rows(env)
+        frequent = of_lists(most_frequent)(
+            texts_of(sorted_rows),
+            F.transform(
+                sorted_rows, lambda row: F.hex(row["v1"].cast("binary")) if ordering.value.rep == BYTES else row["v1"].cast("string")
+            ),
         )
         return (
-            shown
+            frequent
             if rep.name in ("text", "digits")
-            else shown.cast({"int2": "smallint", "int4": "int", "int8": "bigint", "bool": "boolean", "float8": "double"}[rep.name])
+            else frequent.cast({"int2": "smallint", "int4": "int", "int8": "bigint", "bool": "boolean", "float8": "double"}[rep.name])
         )
 
     return Value(rep, make)

@@ -1,4 +1,4 @@
-"""Aggregates that keep one value of a group, or combine all of one kind (manual, 9.21).
+"""Aggregates that return one value of a group, or combine all values (manual, 9.21).
 
 min, max, bool_and, bool_or, every, bit_and, bit_or, bit_xor.
 """
@@ -42,7 +42,7 @@ def _extreme(group: AggregateCall, *, greatest: bool) -> Value:
 
 
 def _reduced(reduce: Callable[[Column], Column]) -> Callable[[AggregateCall], Value]:
-    """An aggregate that Spark has with PostgreSQL's meaning."""
+    """Return the form of an aggregate that Spark has with PostgreSQL's meaning."""
 
     def build(group: AggregateCall) -> Value:
         value = group.values[0]

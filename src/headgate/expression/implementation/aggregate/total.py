@@ -1,7 +1,7 @@
 """Aggregates that count and add: count, sum, avg, variance and stddev, with PostgreSQL's result types and scales (manual, 9.21).
 
-sum(bigint) and avg of integers are numeric; sums of numeric text are exact: what fits DECIMAL(28,10) is summed by Spark, the
-rest is collected and added by an Arrow function, which also gives the display scale.
+sum(bigint) and avg of integers are numeric. Sums of numeric text are exact: Spark sums the values that fit DECIMAL(28,10). The others are
+collected and added by an Arrow function, which also computes the display scale.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _count(group: AggregateCall) -> Value:
 
 
 def _total(group: AggregateCall, *, average: bool) -> Value:
-    """sum and avg."""
+    """Return sum or avg."""
     if group.found.result == registry.MONEY:
         return _money_sum(group.values[0], group.kept, distinct=group.node.distinct)
     return _sum(group.values[0], group.kept, distinct=group.node.distinct, average=average)
@@ -99,14 +99,14 @@ def _sum(value: Value, kept: Kept, *, distinct: bool, average: bool) -> Value:
 
 
 def _money_sum(value: Value, kept: Kept, *, distinct: bool) -> Value:
-    """sum(money): of its cents. What is out of range on the way only is summed here, and refused by PostgreSQL, as the rows come."""
+    """Return sum(money), computed in cents. An overflow of intermediate sums does not raise here, as it does in PostgreSQL."""
     total: Callable[[Column], Column] = F.sum_distinct if distinct else F.sum
     taken = kept(call(amount_of, INT8, [value], raises=False).make)
     return call(money.summed, TEXT, [Value(TEXT, lambda env: env.over(total(taken(env).cast("decimal(19,0)"))).cast("string"))])
 
 
 def _interval_sum(value: Value, kept: Kept, *, distinct: bool, average: bool) -> Value:
-    """sum(interval) field by field; avg divides it by the count as ``interval / count`` does."""
+    """Return sum(interval), computed field by field. avg divides it by the count as ``interval / count`` does."""
     if distinct:
         raise refuse("sum and avg of DISTINCT intervals")
 
@@ -122,7 +122,7 @@ def _interval_sum(value: Value, kept: Kept, *, distinct: bool, average: bool) ->
 
 
 def _text_sum(texts: Column, env: Env) -> Column:
-    """The exact sum of numeric texts; its scale is the greatest of theirs."""
+    """Return the exact sum of numeric texts. Its scale is the greatest of theirs."""
     fits = texts.rlike(_FITS)
     usual = env.over(F.sum(F.when(fits, texts).cast("decimal(28,10)"))).cast("string")
     odd = env.over(F.collect_list(F.when(~fits, texts)))
@@ -136,7 +136,7 @@ def _text_sum(texts: Column, env: Env) -> Column:
 
 
 def _average(summed: Value, counted: Make, *, distinct: bool) -> Value:
-    """avg: the sum divided by the count with numeric's own scale rule."""
+    """Return avg: the sum divided by the count with numeric's own scale rule."""
     number = F.count_distinct if distinct else F.count
 
     def mean(total: str, count: str) -> str | None:
@@ -146,7 +146,7 @@ def _average(summed: Value, counted: Make, *, distinct: bool) -> Value:
 
 
 def _float_sum(value: Value, kept: Kept, total: Callable[[Column], Column], *, distinct: bool, average: bool) -> Value:
-    """Sums of floats depend on the order of the rows in both systems; float4 is summed in single precision there, so it is refused."""
+    """Return a sum of floats, which depends on the order of rows in both systems. PostgreSQL sums float4 in single precision: refused."""
     if value.rep == FLOAT4 and not average:
         raise refuse("sum(real)", "its result depends on single-precision additions in row order")
     double = kept(lambda env: value.make(env).cast("double"))
@@ -158,7 +158,7 @@ def _float_sum(value: Value, kept: Kept, total: Callable[[Column], Column], *, d
 
 
 def _spread(group: AggregateCall) -> Value:
-    """variance and stddev of exact numbers: from the count, the sum and the sum of squares, as numeric_stddev_internal."""
+    """Return variance or stddev of exact numbers from the count, the sum and the sum of squares (numeric_stddev_internal)."""
     name, value, kept = group.found.name, group.values[0], group.kept
     if group.node.distinct:
         raise refuse(f"{name} with DISTINCT")

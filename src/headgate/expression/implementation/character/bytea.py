@@ -1,4 +1,4 @@
-"""bytea: the functions that Spark has not with PostgreSQL's meaning (`functions.bytea`); comparison, || and substring are Spark's own."""
+"""bytea: the functions whose Spark counterpart differs from PostgreSQL (`functions.bytea`). Comparison, || and substring use Spark's."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""POSIX regular expressions and SIMILAR TO: a constant pattern as Java's where that is exact, everything else in Python over Arrow.
+"""POSIX regular expressions and SIMILAR TO: a constant pattern runs in Java if that is exact, otherwise in Python over Arrow.
 
-A malformed constant pattern raises where a row is looked at, as in PostgreSQL, not when
-bound.
+An invalid constant pattern raises its error when a row is evaluated, as in PostgreSQL, not when the expression is bound.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ def _failing(error: PostgresError) -> Callable[[Column], Column]:
 
 
 def _test(pattern: str, flags: Flag) -> Callable[[Column], Column] | None:
-    """The cheapest exact test in Spark: equality, start, end, a part, Java's expression; None if there is none."""
+    """Return the cheapest exact test in Spark: equality, prefix, suffix, infix or Java expression, or None if there is none."""
     parsed = parse(pattern, flags)
     plain = java.literal(parsed)
     if plain is not None:
@@ -80,7 +79,7 @@ _REPLACE, _FROM = functions.regexp_replace, functions.regexp_replace_from
 
 
 def _operators(name: str, spark: SparkForm, in_duckdb: DuckdbForm) -> Table:
-    """An operator on text and name."""
+    """Return the entries of an operator on text and name."""
     return dict.fromkeys((f"text{name}", f"name{name}"), Implementation(spark, duckdb=in_duckdb))
 
 

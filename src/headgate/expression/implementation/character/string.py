@@ -1,6 +1,6 @@
-"""Strings beyond what Spark has: quoting, format, concat of values of any type, normal forms, encodings, bytewise comparison.
+"""String functions that Spark does not have: quoting, format, concat of values of any type, normal forms, encodings, bytewise comparison.
 
-The tables of `spark.call` take IMPLEMENTATIONS; the functions stand in `functions.string`.
+The functions themselves are in `functions.string`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from headgate.types.text.text import depends_on
 
 
 def _printed(node: Expression, args: Sequence[Value]) -> list[Value]:
-    """The arguments as their output functions print them."""
+    """Return the arguments as their output functions print them."""
     assert isinstance(node, (FuncExpr, OpExpr))
     return [_output(value, operand) for value, operand in zip(args, node.args, strict=True)]
 
@@ -40,9 +40,9 @@ def _output(value: Value, operand: Expression) -> Value:
 
 
 def _spreading(function: Callable[..., Any], spread: Callable[..., Any], native: SparkForm | None = None) -> SparkForm:
-    """A function of VARIADIC "any": over the arguments, or over the elements of an array given as VARIADIC.
+    """Return the form of a VARIADIC "any" function, over the arguments or over the elements of a VARIADIC array.
 
-    `native` is Spark's own, for arguments that Spark prints as PostgreSQL does.
+    `native` is Spark's own function, for arguments that Spark prints as PostgreSQL does.
     """
 
     def builder(node: Expression, args: Sequence[Value]) -> Value:
@@ -62,7 +62,7 @@ def _unpadded(value: Value) -> Value:
 
 
 def _bytewise(test: str) -> SparkForm:
-    """~<~ and its like: the order of the bytes, which is that of the C collation."""
+    """Return ~<~ and similar: comparison by bytes, which is the order of the C collation."""
 
     def builder(node: Expression, args: Sequence[Value]) -> Value:
         left, right = args
@@ -72,7 +72,7 @@ def _bytewise(test: str) -> SparkForm:
 
 
 def _bytewise_padded(test: str) -> SparkForm:
-    """The same of char(n), without trailing blanks."""
+    """Return the same for char(n), without trailing blanks."""
 
     def builder(node: Expression, args: Sequence[Value]) -> Value:
         left, right = args
@@ -82,7 +82,7 @@ def _bytewise_padded(test: str) -> SparkForm:
 
 
 def _chosen(*, larger: bool) -> SparkForm:
-    """text_larger and text_smaller."""
+    """Return text_larger or text_smaller."""
 
     def builder(node: Expression, args: Sequence[Value]) -> Value:
         left, right = args
@@ -101,7 +101,7 @@ def _translate(node: Expression, args: Sequence[Value]) -> Value:
 
 
 def cut_to_name(text: str) -> str:
-    """The text as a name: cut to 63 bytes, never within a character."""
+    """Truncate a text to a name of at most 63 bytes, never within a character."""
     return text.encode()[:63].decode(errors="ignore")
 
 

@@ -1,8 +1,8 @@
 """EXTRACT (numeric) and date_part (double precision) of dates, timestamps, times and intervals, with PostgreSQL's scales.
 
-Seconds and epoch have six digits, milliseconds three, the rest none. date_part adds the parts up in binary as PostgreSQL does. Dates and
-timestamps are taken apart by Spark, times and intervals by `functions.datetime.extract`. Of infinity, fields that only grow are infinite,
-others NULL.
+Seconds and epoch have six fraction digits, milliseconds three, the others none. date_part adds the parts in binary as PostgreSQL does.
+Spark extracts fields of dates and timestamps, `functions.datetime.extract` those of times and intervals. Fields of infinity that increase
+monotonically are infinite, others are NULL.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """to_char of timestamps, timestamptz and intervals, to_date, to_timestamp: `functions.datetime` over Arrow columns.
 
-They are STABLE in PostgreSQL, so that a row filter refuses them; timestamptz is printed in the session's TimeZone.
+They are STABLE in PostgreSQL, so row filters cannot use them. timestamptz is printed in the session's TimeZone.
 """
 
 from __future__ import annotations

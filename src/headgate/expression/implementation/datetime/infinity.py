@@ -1,7 +1,7 @@
 """Infinite dates and timestamps in expressions: casts between date and timestamp, and their comparison.
 
-Stored, infinity is the end of the integer (`headgate.types.datetime.calendar`), so that comparison, ORDER BY, MIN and MAX within one type
-need nothing special. Used by `spark.cast`, `spark.comparison` and whatever computes with a date or timestamp.
+Infinity is stored as the greatest or least integer (`headgate.types.datetime.calendar`), so comparison, ORDER BY, MIN and MAX within one
+type need no special handling. Used by `spark.cast`, `spark.comparison` and all functions of dates and timestamps.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _END_DAY = 109_203_528 - calendar.JULIAN_EPOCH
 
 
 def too_late() -> Column:
-    """Raises 0A000 for a timestamp that PostgreSQL has and Delta has not."""
+    """Return a Column that raises 0A000 for a timestamp that PostgreSQL can represent and Delta cannot."""
     return raising("0A000", TOO_LATE)
 
 

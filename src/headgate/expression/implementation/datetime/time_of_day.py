@@ -1,6 +1,6 @@
 """time, time with time zone and interval: arithmetic, casts, justify_*, make_*, date_trunc, as Python functions on the stored text.
 
-One calls another without leaving Python. `spark.comparison` compares them; what depends on the session's zone is in `time_zone`.
+Nested calls stay in Python. `spark.comparison` compares the types. Functions that depend on the session's zone are in `time_zone`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Floating point: float4 and float8 arithmetic and functions with PostgreSQL's overflow, underflow and domain errors.
 
-Spark computes the same IEEE results but gives infinities, NaN and NULL where PostgreSQL raises; the guards here put that right.
-Functions whose last digit depends on the C library (power, exp, ln, sin, …) are those of `functions.floating_point`, run in Python: Java's
+Spark computes the same IEEE results but returns infinities, NaN and NULL where PostgreSQL raises an error. Guards add these errors.
+Functions whose last digit depends on the C library (power, exp, ln, sin, …) run in Python (`functions.floating_point`), because Java's
 differ.
 """
 

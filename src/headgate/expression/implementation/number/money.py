@@ -1,4 +1,4 @@
-"""money: operators, functions and casts over its text form. Comparisons are `comparison`'s, by its key."""
+"""money: operators, functions and casts over its text form. `comparison` compares values by its sort key."""
 
 from __future__ import annotations
 
