@@ -47,5 +47,5 @@ def _stored(value: object, kind: pa.DataType) -> object:
     if isinstance(value, datetime.datetime) and value.tzinfo is not None:
         return value.astimezone(datetime.UTC).replace(tzinfo=None)
     if pa.types.is_list(kind) and isinstance(value, list | tuple):
-        return [_stored(each, kind.value_type) for each in value]
+        return [_stored(item, kind.value_type) for item in value]
     return value

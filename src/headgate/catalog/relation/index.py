@@ -76,7 +76,7 @@ def add_key(cursor: Cursor, oids: Oids, relation: Relation, key: IndexKey) -> in
     index_columns = [
         Column(number, each.name, each.type_oid, each.typmod, collation=each.collation) for number, each in enumerate(columns, 1)
     ]
-    attribute.write_columns(cursor, oids, relation.database, oid, [(each, each.attnum) for each in index_columns])
+    attribute.write_columns(cursor, oids, relation.database, oid, [(index_column, index_column.attnum) for index_column in index_columns])
     for column in columns:
         if key.primary and column.attnum in key.attnums and not column.not_null:
             attribute.set_not_null(cursor, relation, column.attnum, not_null=True)

@@ -139,7 +139,7 @@ def split_name(name: str) -> tuple[str | None, str]:
 
 
 def of_default(cursor: Cursor, database: int, default: str) -> list[int]:
-    """The sequences (oids) whose nextval a default calls."""
+    """Return the sequences (oids) whose nextval a default calls."""
     names = [split_name(found.replace("''", "'")) for found in CALL.findall(default)]
     found = [relations.find_oid(cursor, database, schema, name) for schema, name in names]
     return [oid for oid in found if oid is not None]
@@ -147,7 +147,7 @@ def of_default(cursor: Cursor, database: int, default: str) -> list[int]:
 
 @contextmanager
 def followed(cursor: Cursor, database: int) -> Iterator[None]:
-    """Inside, sequences or their schemas get other names; the defaults that name them have the new ones afterwards."""
+    """Rename sequences or their schemas within the block, and afterwards update the defaults that name them."""
     before = _of_defaults(cursor, database)
     yield
     for oid, name in _of_defaults(cursor, database).items():
@@ -162,7 +162,7 @@ def followed(cursor: Cursor, database: int) -> Iterator[None]:
 
 
 def _of_defaults(cursor: Cursor, database: int) -> dict[int, str]:
-    """The sequences whose nextval is a default: their full names by oid."""
+    """Return the full names, by oid, of the sequences whose nextval is a default."""
     found = rows(
         cursor,
         "SELECT DISTINCT c.oid, n.nspname, c.relname FROM hg.pg_depend d JOIN hg.pg_class c ON c.oid = d.refobjid AND c.dbid = d.dbid"

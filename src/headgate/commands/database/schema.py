@@ -85,7 +85,7 @@ def drop(node: pb.DropStmt, session: Session) -> CommandResult:
         (1247, kind.oid): order[schema.oid] for schema, kind in kinds
     }
     dependants.sort(key=lambda each: (-sort_order.get(each.key, 0), each.key[1]))  # last schema first, within it by oid
-    subjects = [f"schema {names.quote_ident(each.name)}" for each in schemas]
+    subjects = [f"schema {names.quote_ident(dropped_schema.name)}" for dropped_schema in schemas]
     foreign_keys = [(2606, key.oid) for _, content in contents for key in content.foreign_keys]
     for _, kind in kinds:
         transaction.lock_object("pg_type", kind.oid)

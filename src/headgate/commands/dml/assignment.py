@@ -422,7 +422,7 @@ def refuse_clash_of_few(planner: Planner, relation: Relation, changed: pa.Table,
     rows, writer = _flat(alive["new"], relation), NewRows(planner, relation, violations=())
     clashes: list[Clash] = []
     checked_indexes = uniqueness.judged(planner.session, relation)
-    indexes = [each for each in checked_indexes if each.plain]
+    indexes = [candidate_index for candidate_index in checked_indexes if candidate_index.plain]
     for index in indexes:
         stored = writer.stored_keys(rows, index)
         clashes += [Clash(row, index) for row in stored.filter(pa.array(~_are_among(stored, changed)))["place"].to_pylist()]
@@ -430,7 +430,7 @@ def refuse_clash_of_few(planner: Planner, relation: Relation, changed: pa.Table,
     if clashes:
         raise writer.violated(rows, min(clashes, key=lambda clash: (clash.row, indexes.index(clash.index))))
     writer.put_off(rows)
-    special = [each for each in checked_indexes if not each.plain]
+    special = [candidate_index for candidate_index in checked_indexes if not candidate_index.plain]
     if special:
         spark = planner.session_spark
         changed_positions = local_frame(spark, pa.table({FILE: changed["file"], ROW: changed["row"]}))

@@ -90,7 +90,7 @@ def _scanned(planner: Planner, cursor: OpenCursor, name: str, leaves: Sequence[R
     if cursor.view is None:
         raise not_supported("WHERE CURRENT OF a portal that DECLARE has not made is not supported")
     query = cursor.query
-    tables = [(each, table) for each in _named(query.from_clause) if (table := _resolved(planner, query, each)) is not None]
+    tables = [(item_node, table) for item_node in _named(query.from_clause) if (table := _resolved(planner, query, item_node)) is not None]
     scans = [(each, table, {leaf.oid for leaf in _leaves(planner, table)}) for each, table in tables]
     locks = [unwrap(clause) for clause in query.locking_clause]
     for leaf in leaves:
@@ -256,12 +256,12 @@ def _wanted(leaf: Relation, shown: Shown, forms: TextSettings) -> tuple[lookup.R
             and all(key_column is not None and shown.get(key_column.name) is not None for key_column in columns)
         ):
             return _read(leaf, [key_column for key_column in columns if key_column is not None], shown, forms)
-    comparable = [each for each in shown_columns.values() if sortkey.comparable(each.type_oid, registry.known())]
+    comparable = [shown_column for shown_column in shown_columns.values() if sortkey.comparable(shown_column.type_oid, registry.known())]
     return _read(leaf, comparable, shown, forms) if comparable else None
 
 
 def _read(leaf: Relation, columns: Sequence[Column], shown: Shown, forms: TextSettings) -> tuple[lookup.RowKey, pa.Table]:
-    key = lookup.key_of(leaf, [each.attnum for each in columns])
+    key = lookup.key_of(leaf, [key_column.attnum for key_column in columns])
     values = []
     for column, compared in zip(columns, key.kinds, strict=True):
         values.append(lookup.canonical_array(_value(column, shown, forms), compared))

@@ -177,7 +177,10 @@ def attach(command: pb.AlterTableCmd, parent: Relation, session: Session, transa
     _check_triggers(cursor, child)
     _check_columns(parent, child)
     _check_constraints(parent, child)
-    if any(each.relation.foreign_keys or each.relation.referenced for each in partition.load(cursor, child.database, child.oid).walk()):
+    if any(
+        tree_branch.relation.foreign_keys or tree_branch.relation.referenced
+        for tree_branch in partition.load(cursor, child.database, child.oid).walk()
+    ):
         raise not_supported("foreign keys of partitioned tables are not supported")
     partition_bound.check(child.name, table, bound, places)
     join(transaction, parent, child, bound)

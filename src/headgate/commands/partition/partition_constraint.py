@@ -42,7 +42,7 @@ _BOOLEAN = TypeRef(registry.BOOL)
 
 
 def rewrite(cursor: Cursor, relation: Relation) -> None:
-    """Writes the constraints of all partitions of the tree to which a relation belongs."""
+    """Rewrite the constraints of all partitions of the tree to which a relation belongs."""
     tree = partition.load(cursor, relation.database, partition.root_of(cursor, relation))
     _write(cursor, tree, [])
 
@@ -56,7 +56,7 @@ def _write(cursor: Cursor, branch: Branch, above: list[Expression]) -> None:
 
 
 def constraint(table: Branch, bound: Bound) -> list[Expression]:
-    """What a bound of a partition of `table` demands, ANDed; nothing for a default partition without siblings."""
+    """Return the condition that a partition's bound implies, or None for a default partition without siblings."""
     match table.strategy:
         case Strategy.HASH:
             return [_hash(table, bound)]
@@ -83,7 +83,7 @@ def _is_null(column: Column, *, is_null: bool) -> Expression:
 
 
 def _compared(column: Column, strategy: int, values: Sequence[str]) -> Expression:
-    """make_partition_op_expr: the column against one value, or = ANY of several."""
+    """Compare the column with one value, or with = ANY of several (make_partition_op_expr)."""
     number = ordering_operator(column.type_oid, strategy, BindContext())
     assert number is not None
     taken = builtin.operator(number).left
@@ -144,7 +144,7 @@ def _range(columns: Sequence[Column], lower: Sequence[Edge], upper: Sequence[Edg
 
 
 def _arms(columns: Sequence[Column], edges: Sequence[Edge], first: int, *, is_lower: bool) -> list[Expression]:
-    """``a > 2 OR (a = 2 AND b >= 'a')``: each arm fixes one column more, up to one that is unbounded."""
+    """Return ``a > 2 OR (a = 2 AND b >= 'a')``. Each arm fixes one more column, up to an unbounded one."""
     arms = []
     for last in range(first, len(columns)):
         if edges[last].infinite:

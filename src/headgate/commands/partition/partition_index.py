@@ -110,7 +110,7 @@ def _numbers(parent: Relation, child: Relation, attnums: tuple[int, ...]) -> tup
 
 
 def _chosen(cursor: Cursor, relation: Relation, key: IndexKey) -> str:
-    """The name that the index will get."""
+    """Return the name that the index will get."""
     named = "_".join(each.name for number in key.attnums if (each := relation.numbered(number)))
     label = "pkey" if key.primary else "key" if key.constraint else "idx"
     return object_name.choose_name(
@@ -119,13 +119,13 @@ def _chosen(cursor: Cursor, relation: Relation, key: IndexKey) -> str:
 
 
 def children(cursor: Cursor, relation: Relation) -> list[Relation]:
-    """The partitions directly below a table."""
+    """Return the partitions directly below a table."""
     sql = "SELECT inhrelid FROM hg.pg_inherits WHERE dbid = ? AND inhparent = ? ORDER BY inhrelid"
     return relations.load_many(cursor, relation.database, [oid for (oid,) in rows(cursor, sql, [relation.database, relation.oid])])
 
 
 def drop(cursor: Cursor, relation: Relation, index: int) -> None:
-    """Removes an index of a table, and those of the partitions that go with it."""
+    """Remove an index of a table, and the partitions' indexes that belong to it."""
     below = [child for child, parent in partition.index_parents(cursor, relation.database).items() if parent == index]
     for child in below:
         owner = rows(cursor, "SELECT indrelid FROM hg.pg_index WHERE dbid = ? AND indexrelid = ?", [relation.database, child])
@@ -134,7 +134,7 @@ def drop(cursor: Cursor, relation: Relation, index: int) -> None:
 
 
 def validate(cursor: Cursor, database: int, index: int) -> None:
-    """Marks an index of a partitioned table valid once each partition has its part."""
+    """Mark an index of a partitioned table as valid if each partition has its part."""
     table = rows(cursor, "SELECT indrelid FROM hg.pg_index WHERE dbid = ? AND indexrelid = ?", [database, index])[0][0]
     parts = [child for child, parent in partition.index_parents(cursor, database).items() if parent == index]
     if len(parts) >= len(children(cursor, relations.get(cursor, database, table))):

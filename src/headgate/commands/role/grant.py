@@ -254,12 +254,12 @@ def _relations(node: pb.GrantStmt, session: Session, cursor: Cursor) -> list[Rel
         schemas = [lookup.namespace(cursor, context.database, unwrap(item).sval) for item in node.objects]
         for schema in schemas:
             privilege.check_use_of_schema(cursor, context.user, context.database, schema)
-        return [each for schema in schemas for each in relations.in_schema(cursor, context.database, schema, kinds)]
+        return [relation for schema in schemas for relation in relations.in_schema(cursor, context.database, schema, kinds)]
     return [lookup.target(cursor, context, unwrap(item)) for item in node.objects]
 
 
 def rename_role(cursor: Cursor, old: str, new: str) -> None:
-    """Puts a role's new name into the ACLs."""
+    """Replace a role's old name by the new one in all ACLs."""
     for catalog, column, before, after in acl.renamed(cursor, old, new):
         run(cursor, f"UPDATE hg.{catalog} SET {column} = ? WHERE {column} = ?", [after, before])
 
@@ -268,16 +268,18 @@ def rename_role(cursor: Cursor, old: str, new: str) -> None:
 
 
 def alter_default(node: ParseNode, session: Session) -> CommandResult:
-    """ALTER DEFAULT PRIVILEGES [FOR ROLE r] [IN SCHEMA s] GRANT … | REVOKE …: pg_default_acl."""
+    """Execute ALTER DEFAULT PRIVILEGES [FOR ROLE r] [IN SCHEMA s] GRANT … | REVOKE … (pg_default_acl)."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     action = node.action
     kind = {pb.OBJECT_TABLE: "r", pb.OBJECT_SEQUENCE: "s", pb.OBJECT_SCHEMA: "n"}.get(action.objtype)
     if kind is None:
         raise not_supported("ALTER DEFAULT PRIVILEGES on objects of this kind is not supported")
-    options = {unwrap(each).defname: unwrap(unwrap(each).arg).items for each in node.options}
-    owners = [names.role_name(unwrap(each), context.user, context.session_user) for each in options.get("roles", ())] or [context.user]
-    schemas = [lookup.used_namespace(cursor, context.database, unwrap(each).sval) for each in options.get("schemas", ())]
+    options = {unwrap(option).defname: unwrap(unwrap(option).arg).items for option in node.options}
+    owners = [names.role_name(unwrap(role_spec), context.user, context.session_user) for role_spec in options.get("roles", ())] or [
+        context.user
+    ]
+    schemas = [lookup.used_namespace(cursor, context.database, unwrap(schema_node).sval) for schema_node in options.get("schemas", ())]
     if kind == "n" and schemas:
         raise PostgresError("0LP01", "cannot use IN SCHEMA clause when using GRANT/REVOKE ON SCHEMAS")
     letters, _ = _letters(action, kind)

@@ -303,7 +303,7 @@ def reassign_owned(node: pb.ReassignOwnedStmt, session: Session) -> CommandResul
 
 
 def _check_reassigned(cursor: Cursor, context: SessionContext, role: int, new: str, oid: int) -> None:
-    """42501 for what the user may not give to the role: publications, schemas and subscriptions are asked about as by OWNER TO."""
+    """Raise 42501 for objects that the user may not give to the role. Publications, schemas and subscriptions as by OWNER TO."""
     if role == oid:
         return
     for name, owner in rows(cursor, "SELECT pubname, pubowner FROM hg.pg_publication WHERE dbid = ?", [context.database]):

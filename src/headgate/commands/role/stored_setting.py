@@ -24,7 +24,7 @@ _OF_SESSIONS = ("role", "session_authorization")
 
 
 def alter_role(node: pb.AlterRoleSetStmt, session: Session) -> CommandResult:
-    """ALTER ROLE SET and RESET, of one role or ALL, in one database or in all."""
+    """Execute ALTER ROLE SET or RESET, for one role or ALL, in one database or in all."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     role = database = ALL
@@ -48,14 +48,14 @@ def alter_role(node: pb.AlterRoleSetStmt, session: Session) -> CommandResult:
 
 
 def alter_database(node: pb.AlterDatabaseSetStmt, session: Session) -> CommandResult:
-    """ALTER DATABASE SET and RESET."""
+    """Execute ALTER DATABASE SET or RESET."""
     cursor = session.begin_statement().cursor
     _change(session, cursor, _database(cursor, node.dbname, session.context.user), ALL, node.setstmt)
     return CommandResult("ALTER DATABASE")
 
 
 def _database(cursor: Cursor, name: str, owner: str | None) -> int:
-    """The oid of a database, which is the role's if one is named."""
+    """Return the oid of the named database."""
     found = databases.lookup(cursor, name)
     if found is None:
         raise PostgresError("3D000", f'database "{name}" does not exist')
@@ -98,7 +98,7 @@ def _without(held: dict[str, str], name: str) -> dict[str, str]:
 
 
 def _may_reset(trial: SessionSettings, name: str) -> bool:
-    """Whether somebody who is no superuser may: what a superuser has set for a role stays."""
+    """Return whether a user without superuser may reset a setting. One that only a superuser can set stays."""
     try:
         trial.reset(name, superuser=False)
     except PostgresError:

@@ -169,11 +169,11 @@ def alter_type(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     column = alteration.column(command.name)
     relation = alteration.relation
     hold.use(alteration.cursor, "pg_type", names.type_name(element.type_name)[0])
-    for each in dependency.views_of(alteration.cursor, alteration.session.context, relation, "", column.attnum)[:1]:
+    for dependent_view in dependency.views_of(alteration.cursor, alteration.session.context, relation, "", column.attnum)[:1]:
         raise PostgresError(
             "0A000",
             "cannot alter type of a column used by a view or rule",
-            detail=f'rule _RETURN on {each.shown} depends on column "{column.name}"',
+            detail=f'rule _RETURN on {dependent_view.shown} depends on column "{column.name}"',
         )
     for member in membership.depending(alteration.cursor, relation, column.attnum):
         raise PostgresError(

@@ -235,7 +235,7 @@ def drop(node: pb.DropStmt, session: Session) -> CommandResult:
         above = partition.index_parents(cursor, context.database).get(index.oid)
         if above is not None:
             raise _required(cursor, context, index, dependency.shown(cursor, context, relations.get(cursor, context.database, above)))
-        constraint = next((each for each in relation.indexes if each.oid == index.oid and each.constraint), None)
+        constraint = next((candidate for candidate in relation.indexes if candidate.oid == index.oid and candidate.constraint), None)
         if constraint is not None:
             keeper = f"constraint {names.quote_ident(index.name)} on {dependency.shown(cursor, context, relation)}"
             raise _required(cursor, context, index, keeper)

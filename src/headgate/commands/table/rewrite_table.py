@@ -57,7 +57,7 @@ def check_rows(transaction: Transaction, relation: Relation, check: Check) -> No
         return
 
     met = compiler.compile(
-        stored_expression.stored(check.expression, relation), {each.name: F.col(quoted(each.name)) for each in relation.columns}
+        stored_expression.stored(check.expression, relation), {column.name: F.col(quoted(column.name)) for column in relation.columns}
     )
     transaction.lock(relation)
     if not transaction.frame(relation).where(~F.coalesce(met, F.lit(True))).limit(1).isEmpty():

@@ -151,7 +151,7 @@ def alter(alteration: Alteration, command: pb.AlterTableCmd) -> None:
         given = []
     else:
         given = read(nodes, relation.kind)
-    unchanged = [each for each in relation.options if each.split("=", 1)[0] not in named]
+    unchanged = [stored_option for stored_option in relation.options if stored_option.split("=", 1)[0] not in named]
     pg_class.set_class(alteration.cursor, relation, "reloptions", [*unchanged, *given] or None)
     alteration.refresh()
     if "array_storage" in named:

@@ -18,7 +18,7 @@ _SIMPLE = (
 
 
 def is_simple(expression: n.Expression, parent: n.Expression) -> bool:
-    """isSimpleNode: whether the pretty form may print the node below `parent` without parentheses."""
+    """Return whether the pretty form prints the node below `parent` without parentheses (isSimpleNode)."""
     if isinstance(expression, _SIMPLE):
         return True
     if isinstance(expression, n.FieldSelect):

@@ -14,20 +14,20 @@ from headgate.types import registry
 
 
 class Writer(Protocol):
-    """What this module needs of `deparse.Printer`."""
+    """The methods of `deparse.Printer` that this module uses."""
 
     def say(self, text: str) -> None:
-        """Appends text."""
+        """Append text."""
 
     def write(self, expression: Expression, *, implicit: bool) -> None:
-        """Prints an expression."""
+        """Print an expression."""
 
     def guarded(self, expression: Expression, parent: Expression, *, implicit: bool) -> None:
-        """Prints an expression, in parentheses where the pretty form needs them."""
+        """Print an expression, in parentheses if the pretty form needs them."""
 
 
 def write(out: Writer, call: FuncExpr, function: Function) -> bool:
-    """Prints the call in its SQL syntax; False if it has none, and nothing is printed."""
+    """Print the call in its SQL syntax. Return False, and print nothing, if it has none."""
     printer = _PRINTERS.get(function.name)
     if printer is None or (function.name == "substring" and function.arguments == (registry.TEXT, registry.TEXT)):
         return False
@@ -36,7 +36,7 @@ def write(out: Writer, call: FuncExpr, function: Function) -> bool:
 
 
 def _parts(out: Writer, call: FuncExpr, *words: str) -> None:
-    """words[0] arg0 words[1] arg1 … and a closing parenthesis."""
+    """Print words[0] arg0 words[1] arg1 … and a closing parenthesis."""
     for word, arg in zip(words, call.args, strict=False):
         out.say(word)
         out.write(arg, implicit=False)

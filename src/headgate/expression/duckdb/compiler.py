@@ -189,7 +189,7 @@ def _case(node: n.Case, env: Env) -> str:
     conditions = node.conditions
     if node.arg is not None:
         tested = node.arg
-        conditions = tuple(rewriting.rewrite(each, lambda inner: _tested(inner, tested)) for each in conditions)
+        conditions = tuple(rewriting.rewrite(when, lambda inner: _tested(inner, tested)) for when in conditions)
     _one_scale(node, (*node.results, node.default), env)
     pairs = zip(conditions, node.results, strict=True)
     whens = " ".join(f"WHEN {compile(condition, env)} THEN {compile(result, env)}" for condition, result in pairs)

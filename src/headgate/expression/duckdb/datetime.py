@@ -22,12 +22,12 @@ _FIELDS = frozenset({"microseconds", "milliseconds", "second", "minute", "hour",
 
 
 def in_range(moved: str) -> str:
-    """The template of a timestamp that another template has moved, or 22008."""
+    """Return the template of a timestamp that another template has moved. It raises 22008 if the timestamp is out of range."""
     return _IN_RANGE.format(moved)
 
 
 def date_trunc(node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
-    """date_trunc of a field that DuckDB cuts at the same place."""
+    """Return date_trunc of a field that DuckDB truncates at the same point."""
     field = operands[0]
     if not isinstance(field, n.Const) or (field.value or "").lower() not in _FIELDS or (node.type.oid == t.TIMESTAMPTZ and not env.in_utc):
         raise refuse("date_trunc of this field", node)
@@ -35,10 +35,10 @@ def date_trunc(node: n.Expression, operands: Sequence[n.Expression], args: Seque
 
 
 def moved_in_zone(template: str, *, back: bool = False) -> DuckdbForm:
-    """timestamptz ± interval, in either order, by the template where TimeZone is UTC.
+    """Return timestamptz ± interval, in either order, by the template if TimeZone is UTC.
 
-    Elsewhere days and months are the zone's, of which DuckDB knows nothing: hours are the same everywhere, and of now() and its like the
-    sum is a constant; all else is refused.
+    In other zones, days and months are the zone's, which DuckDB does not know. Intervals of hours are the same in all zones, and a sum with
+    now() and similar functions is a constant. Everything else is refused.
     """
 
     def build(node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
@@ -60,7 +60,7 @@ def moved_in_zone(template: str, *, back: bool = False) -> DuckdbForm:
 
 
 def epoch(node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
-    """EXTRACT(epoch FROM …) and date_part('epoch', …) of a moment or an interval, whose years have 365.25 days and months 30."""
+    """Return EXTRACT(epoch FROM …) or date_part('epoch', …) of a timestamp or an interval, with years of 365.25 and months of 30 days."""
     field = operands[0]
     if not isinstance(field, n.Const) or (field.value or "").lower() != "epoch":
         raise refuse("EXTRACT of this field", node)
@@ -80,7 +80,7 @@ _PARTS = re.compile(rf"{'|'.join(_SHOWN)}|[^A-Za-z\"%]")
 
 
 def to_char(node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
-    """to_char of a moment by a constant format of its most usual words."""
+    """Return to_char of a timestamp by a constant format that uses only common words."""
     shown = operands[1].value if isinstance(operands[1], n.Const) else None
     in_zone = operands[0].type.oid == t.TIMESTAMPTZ
     if shown is None or _PARTS.sub("", shown) or (in_zone and not env.in_utc) or ("TZ" in shown and not in_zone):

@@ -14,7 +14,7 @@ from headgate.types import registry as t
 
 
 def value(node: n.Expression, sql: str, env: Env) -> str:
-    """A value as JSON's text."""
+    """Return a value as the text of JSON."""
     kind = base_of(node.type.oid)
     if kind == t.BOOL:
         return f"CASE WHEN {sql} THEN 'true' WHEN NOT {sql} THEN 'false' ELSE 'null' END"
@@ -26,7 +26,7 @@ def value(node: n.Expression, sql: str, env: Env) -> str:
 
 
 def built_object(node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
-    """json_build_object(key, value, …)."""
+    """Return json_build_object(key, value, …)."""
     if len(args) % 2 or (isinstance(node, n.FuncExpr) and node.variadic):
         raise refuse("json_build_object of such arguments", node)
     parts = []
@@ -39,11 +39,11 @@ def built_object(node: n.Expression, operands: Sequence[n.Expression], args: Seq
 
 
 def built_array(node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
-    """json_build_array(value, …)."""
+    """Return json_build_array(value, …)."""
     inside = " || ', ' || ".join(value(each, sql, env) for each, sql in zip(operands, args, strict=True)) or "''"
     return f"('[' || {inside} || ']')"
 
 
 def single(node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
-    """to_json(value)."""
+    """Return to_json(value)."""
     return f"CASE WHEN {args[0]} IS NOT NULL THEN {value(operands[0], args[0], env)} END"

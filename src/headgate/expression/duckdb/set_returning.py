@@ -15,7 +15,7 @@ from headgate.expression.implementation.set_returning import SETS, CatalogRows
 
 
 def unnested(node: n.FuncExpr, args: Sequence[str], env: Env) -> str:
-    """A set in a SELECT list: a row for each of its values."""
+    """Return a set in a SELECT list, with a row for each of its values."""
     found = rows(node, args, env)
     if not found.list_sql:
         raise refuse(f"function {builtin.function(node.function).name} outside of FROM", node)
@@ -23,7 +23,7 @@ def unnested(node: n.FuncExpr, args: Sequence[str], env: Env) -> str:
 
 
 def rows(node: n.FuncExpr, args: Sequence[str], env: Env, *, in_from: bool = False) -> CatalogRows:
-    """The set; `in_from`: it may be a query."""
+    """Return the set. `in_from` allows a query."""
     found = builtin.function(node.function)
     known = SETS.get(found.key)
     if known is None or known.duckdb is None:
@@ -32,6 +32,6 @@ def rows(node: n.FuncExpr, args: Sequence[str], env: Env, *, in_from: bool = Fal
 
 
 def is_query(node: n.Expression) -> bool:
-    """Whether a call is a set that no list can hold."""
+    """Return whether a call is a set that cannot be a list."""
     known = SETS.get(builtin.function(node.function).key) if isinstance(node, n.FuncExpr) else None
     return known is not None and known.from_only

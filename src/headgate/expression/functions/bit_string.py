@@ -44,7 +44,7 @@ def bit_not(digits: str) -> str:
 
 
 def shift_left(digits: str, count: int) -> str:
-    """bit << integer; a negative count goes the other way."""
+    """Return bit << integer. A negative count shifts to the right."""
     if count < 0:
         return shift_right(digits, -max(count, -_INT_MAX))
     cut = min(count, len(digits))
@@ -52,7 +52,7 @@ def shift_left(digits: str, count: int) -> str:
 
 
 def shift_right(digits: str, count: int) -> str:
-    """bit >> integer."""
+    """Return bit >> integer. A negative count shifts to the left."""
     if count < 0:
         return shift_left(digits, -max(count, -_INT_MAX))
     cut = min(count, len(digits))
@@ -102,12 +102,12 @@ def overlay_whole(digits: str, new: str, start: int) -> str:
 
 
 def position(digits: str, part: str) -> int:
-    """POSITION: 0 where the part is not found."""
+    """Return the position of a part, counted from 1, or 0 if it does not occur."""
     return digits.find(part) + 1 if digits and len(part) <= len(digits) else 0
 
 
 def get_bit(digits: str, place: int) -> int:
-    """get_bit: counted from 0 at the left."""
+    """Return a bit (get_bit), counted from 0 at the left."""
     if not 0 <= place < len(digits):
         raise PostgresError("2202E", f"bit index {place} out of valid range (0..{len(digits) - 1})")
     return int(digits[place])
@@ -123,7 +123,7 @@ def set_bit(digits: str, place: int, value: int) -> str:
 
 
 def to_length(digits: str, size: int, explicit: bool) -> str:
-    """bit(n): cut or filled with zeros by an explicit cast, else exact."""
+    """Cast to bit(n): truncated or padded with zeros by an explicit cast, otherwise the length must match."""
     if size <= 0 or size == len(digits):
         return digits
     if not explicit:
@@ -141,7 +141,7 @@ def to_limit(digits: str, size: int, explicit: bool) -> str:
 
 
 def of_integer(width: int, value: int, size: int) -> str:
-    """integer::bit(n): the last n bits, the sign filled in; `width` is 32 or 64."""
+    """Cast integer to bit(n): the last n bits, with the sign extended. `width` is 32 or 64."""
     wanted = size if size > 0 else 1
     if wanted >= width:
         return ("1" if value < 0 else "0") * (wanted - width) + _of(value & (1 << width) - 1, width)
@@ -149,7 +149,7 @@ def of_integer(width: int, value: int, size: int) -> str:
 
 
 def to_integer(width: int, digits: str) -> int:
-    """bit::integer: read as two's complement where all bits are used."""
+    """Cast bit to integer, as two's complement if all bits are used."""
     if len(digits) > width:
         raise PostgresError("22003", f"{'integer' if width == 32 else 'bigint'} out of range")
     number = _number(digits)

@@ -18,7 +18,7 @@ _PAIR = re.compile(r"\A(?:[ \n\t\r]*[0-9a-fA-F]{2})*")
 
 
 def get_byte(data: bytes, place: int) -> int:
-    """get_byte: counted from 0."""
+    """Return a byte (get_byte), counted from 0."""
     _check(place, len(data))
     return data[place]
 
@@ -29,13 +29,13 @@ def _check(place: int, size: int) -> None:
 
 
 def set_byte(data: bytes, place: int, value: int) -> bytes:
-    """set_byte: the value's last eight bits."""
+    """Set a byte (set_byte) to the lowest eight bits of the value."""
     _check(place, len(data))
     return data[:place] + bytes([value & 255]) + data[place + 1 :]
 
 
 def get_bit(data: bytes, place: int) -> int:
-    """get_bit: within a byte from its lowest bit."""
+    """Return a bit (get_bit). Bits of a byte are counted from the lowest one."""
     _check(place, len(data) * 8)
     return data[place // 8] >> place % 8 & 1
 
@@ -50,7 +50,7 @@ def set_bit(data: bytes, place: int, value: int) -> bytes:
 
 
 def position(data: bytes, part: bytes) -> int:
-    """position: 1 for an empty part."""
+    """Return the position of a part, counted from 1, or 0 if it does not occur. It is 1 for an empty part."""
     return data.find(part) + 1
 
 
@@ -100,7 +100,7 @@ def digest(name: str, data: bytes) -> bytes:
 
 
 def encode(data: bytes, form: str) -> str:
-    """The text of some bytes as hex, base64 or escape."""
+    """Encode bytes as hex, base64 or escape."""
     match form.lower():
         case "hex":
             return data.hex()
@@ -108,13 +108,13 @@ def encode(data: bytes, form: str) -> str:
             whole = base64.b64encode(data).decode()
             return "\n".join(whole[place : place + 76] for place in range(0, len(whole), 76))
         case "escape":
-            return "".join("\\\\" if each == 92 else f"\\{each:03o}" if each > 127 or each == 0 else chr(each) for each in data)
+            return "".join("\\\\" if byte == 92 else f"\\{byte:03o}" if byte > 127 or byte == 0 else chr(byte) for byte in data)
         case _:
             raise PostgresError("22023", f'unrecognized encoding: "{form}"')
 
 
 def decode(text: str, form: str) -> bytes:
-    """The bytes of a text in hex, base64 or escape."""
+    """Decode a text in hex, base64 or escape."""
     match form.lower():
         case "hex":
             return _from_hex(text)
@@ -127,11 +127,11 @@ def decode(text: str, form: str) -> bytes:
 
 
 def _from_hex(text: str) -> bytes:
-    """Pairs of digits; blanks may stand between the pairs, not in them."""
+    """Decode pairs of hexadecimal digits. Blanks are allowed between pairs, but not within them."""
     if _PAIRS.match(text):
         return bytes.fromhex(text)
     rest = _PAIR.sub("", text.lstrip(_BLANK))
-    bad = next((each for each in rest.lstrip(_BLANK)[:2] if each not in string.hexdigits), None)
+    bad = next((character for character in rest.lstrip(_BLANK)[:2] if character not in string.hexdigits), None)
     if bad is not None:
         raise PostgresError("22023", f'invalid hexadecimal digit: "{bad}"')
     raise PostgresError("22023", "invalid hexadecimal data: odd number of digits")
@@ -175,7 +175,7 @@ def _from_escape(text: str) -> bytes:
 
 
 def like(data: bytes, pattern: bytes) -> bool:
-    """bytealike: as LIKE, byte by byte."""
+    """Match a pattern as LIKE does, byte by byte (bytealike)."""
     return similar.like(data.decode("latin-1"), pattern.decode("latin-1"))
 
 
@@ -185,5 +185,5 @@ def not_like(data: bytes, pattern: bytes) -> bool:
 
 
 def like_escape(pattern: bytes, escape: bytes) -> bytes:
-    """like_escape of bytea: the pattern with backslash as its escape character."""
+    """Return the pattern converted to backslash as escape character (like_escape of bytea)."""
     return similar.like_escape(pattern.decode("latin-1"), escape.decode("latin-1")).encode("latin-1")

@@ -30,7 +30,7 @@ def _outside() -> PostgresError:
 
 
 def to_single(text: str) -> str:
-    """dtof: the text of the float4 nearest to a double."""
+    """Return the text of the float4 nearest to a double (dtof)."""
     value = float(text)
     with np.errstate(over="ignore"):
         single = float(np.float32(value))
@@ -135,7 +135,7 @@ def cotangent(value: float) -> float:
 
 
 def _ratio(dividend: float, divisor: float) -> float:
-    """Division as C has it: by zero, infinity."""
+    """Divide as C does: division by zero gives infinity."""
     if divisor == 0:
         return math.nan if dividend == 0 else math.copysign(_INFINITY, dividend) * math.copysign(1.0, divisor)
     return dividend / divisor
@@ -168,7 +168,7 @@ def arc_tangent_2(y: float, x: float) -> float:
 
 
 def hyperbolic_sine(value: float) -> float:
-    """dsinh: infinite where it overflows."""
+    """Return the hyperbolic sine (dsinh), which is infinite on overflow."""
     try:
         return math.sinh(value)
     except OverflowError:
@@ -176,7 +176,7 @@ def hyperbolic_sine(value: float) -> float:
 
 
 def hyperbolic_cosine(value: float) -> float:
-    """dcosh: infinite where it overflows."""
+    """Return the hyperbolic cosine (dcosh), which is infinite on overflow."""
     try:
         return math.cosh(value)
     except OverflowError:
@@ -235,7 +235,7 @@ _COT_45 = _cosine_to_90(45.0) / _sine_to_90(45.0)
 
 
 def _folded(value: float) -> tuple[float, int, int, int]:
-    """(the angle within the first quadrant, the signs of sine, cosine and tangent)."""
+    """Return (the angle within the first quadrant, the signs of sine, cosine and tangent)."""
     if math.isinf(value):
         raise _outside()
     sine_sign = cosine_sign = tangent_sign = 1

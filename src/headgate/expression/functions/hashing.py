@@ -36,7 +36,7 @@ def _final(a: int, b: int, c: int) -> int:
 
 
 def of_bytes(data: bytes) -> int:
-    """hash_bytes, as a signed integer of 32 bits."""
+    """Return hash_bytes as a signed 32-bit integer."""
     a = b = c = 0x9E3779B9 + len(data) + 3923095 & _MASK
     place = 0
     while len(data) - place >= 12:
@@ -58,7 +58,7 @@ def of_text(text: str) -> int:
 
 
 def of_bigint(value: int) -> int:
-    """hashint8: as hashint4 for what fits there."""
+    """Return hashint8, which equals hashint4 for values in its range."""
     low, high = value & _MASK, value >> 32 & _MASK
     return _of_word(low ^ (high if value >= 0 else ~high & _MASK))
 

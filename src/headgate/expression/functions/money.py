@@ -34,7 +34,7 @@ def minus(left: str, right: str) -> str:
 
 
 def times(amount: str, factor: float) -> str:
-    """money * double precision: to the nearest cent, a half to the even one."""
+    """Return money * double precision, rounded to the nearest cent, halves to even."""
     return _rounded(amount_of(amount) * factor)
 
 
@@ -51,7 +51,7 @@ def times_whole(amount: str, factor: int) -> str:
 
 
 def over_whole(amount: str, divisor: int) -> str:
-    """money / bigint: what is left of a cent is cut off."""
+    """Return money / bigint, truncated to a cent."""
     cents = amount_of(amount)
     if divisor == 0:
         raise _division_by_zero()
@@ -96,8 +96,8 @@ def less(left: str, right: str) -> str:
 
 def compared(left: str, right: str) -> int:
     """cash_cmp."""
-    one, other = amount_of(left), amount_of(right)
-    return (one > other) - (one < other)
+    left_cents, right_cents = amount_of(left), amount_of(right)
+    return (left_cents > right_cents) - (left_cents < right_cents)
 
 
 def of_integer(value: int) -> str:
@@ -106,7 +106,7 @@ def of_integer(value: int) -> str:
 
 
 def of_numeric(text: str) -> str:
-    """money(numeric): rounded half away from zero."""
+    """Cast numeric to money, rounded half away from zero."""
     value = Decimal(text)
     if not value.is_finite():
         raise PostgresError("0A000", f"cannot convert {'NaN' if value.is_nan() else 'infinity'} to bigint")
@@ -120,12 +120,12 @@ def _of_cents(cents: int) -> str:
 
 
 def to_numeric(amount: str) -> str:
-    """numeric(money): two digits behind the point."""
+    """Cast money to numeric, with two fraction digits."""
     return amount.replace("$", "").replace(",", "")
 
 
 def summed(total: str) -> str:
-    """An amount of as many cents as the digits say."""
+    """Return the amount for a sum in cents."""
     return _in_range(int(total))
 
 

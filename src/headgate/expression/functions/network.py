@@ -50,7 +50,7 @@ def _cidr(number: int, size: int, bits: int) -> str:
 
 
 def key(text: str) -> bytes:
-    """Bytes that order as network_cmp."""
+    """Return bytes that sort as network_cmp does."""
     return address.address_key(text)
 
 
@@ -89,45 +89,45 @@ def overlap(left: str, right: str) -> bool:
 
 
 def family(text: str) -> int:
-    """4 or 6."""
+    """Return the address family, 4 or 6."""
     return 4 if _read(text).size == 32 else 6
 
 
 def masklen(text: str) -> int:
-    """The length of the mask."""
+    """Return the length of the mask."""
     return _read(text).bits
 
 
 def host(text: str) -> str:
-    """The address without its mask."""
+    """Return the address without its mask."""
     return text.partition("/")[0]
 
 
 def shown(text: str) -> str:
-    """text(inet): always with the mask."""
+    """Return text(inet), which always has the mask."""
     return text if "/" in text else f"{text}/{_read(text).bits}"
 
 
 def network(text: str) -> str:
-    """The network's part, as cidr."""
+    """Return the network part, as cidr."""
     parsed = _read(text)
     return _cidr(parsed.number & parsed.mask, parsed.size, parsed.bits)
 
 
 def broadcast(text: str) -> str:
-    """The network's last address."""
+    """Return the last address of the network."""
     parsed = _read(text)
     return _inet(parsed.number | (1 << parsed.size - parsed.bits) - 1, parsed.size, parsed.bits)
 
 
 def netmask(text: str) -> str:
-    """The mask as an address."""
+    """Return the mask as an address."""
     parsed = _read(text)
     return _inet(parsed.mask, parsed.size, parsed.size)
 
 
 def hostmask(text: str) -> str:
-    """The bits behind the mask, as an address."""
+    """Return the inverted mask as an address."""
     parsed = _read(text)
     return _inet((1 << parsed.size - parsed.bits) - 1, parsed.size, parsed.size)
 
@@ -138,17 +138,17 @@ def abbreviated(text: str) -> str:
 
 
 def abbreviated_cidr(text: str) -> str:
-    """abbrev(cidr): an IPv4 network without its last zero bytes."""
+    """Return abbrev(cidr): an IPv4 network without its trailing zero bytes."""
     found = _read(text)
     if found.size == 32:
-        kept = max((found.bits + 7) // 8, 1)
-        shown_bytes = ".".join(str(each) for each in found.packed[:kept]) if found.bits else "0"
+        byte_count = max((found.bits + 7) // 8, 1)
+        shown_bytes = ".".join(str(byte) for byte in found.packed[:byte_count]) if found.bits else "0"
         return f"{shown_bytes}/{found.bits}"
     return f"{_short_six(found)}/{found.bits}"
 
 
 def _short_six(found: Address) -> str:
-    """pg_inet_cidr_ntop: only the words that the mask reaches, the longest run of zero words as ``::``."""
+    """Return the words that the mask covers, with the longest run of zero words as ``::`` (pg_inet_cidr_ntop)."""
     if not found.bits:
         return "::"
     raw = found.packed
@@ -171,7 +171,7 @@ def _short_six(found: Address) -> str:
 
 
 def _zeros(raw: bytes, words: int) -> tuple[int, int]:
-    """(first word, length) of the run of zero words that is left out; a shorter later run adds to the count, as in PostgreSQL."""
+    """Return (first word, length) of the omitted run of zero words. As in PostgreSQL, a shorter later run adds to the count."""
     start = size = run_start = run = 0
     for place in range(words):
         if raw[2 * place : 2 * place + 2] == b"\0\0":
@@ -183,13 +183,13 @@ def _zeros(raw: bytes, words: int) -> tuple[int, int]:
 
 
 def set_masklen(text: str, bits: int) -> str:
-    """The same address under another mask; -1 stands for the whole address."""
+    """Return the address with another mask. -1 stands for the whole address."""
     parsed = _read(text)
     return _inet(parsed.number, parsed.size, _mask_length(parsed, bits))
 
 
 def set_masklen_cidr(text: str, bits: int) -> str:
-    """The same for a cidr: the bits behind the mask become zero."""
+    """Return a cidr with another mask. The bits beyond the mask become zero."""
     parsed = _read(text)
     length = _mask_length(parsed, bits)
     return _cidr(parsed.number >> parsed.size - length << parsed.size - length, parsed.size, length)
@@ -213,7 +213,7 @@ def same_family(left: str, right: str) -> bool:
 
 
 def merge(left: str, right: str) -> str:
-    """inet_merge: the smallest network that holds both."""
+    """Return the smallest network that contains both (inet_merge)."""
     one, other = _both(left, right, "cannot merge addresses from different families")
     bits = min(one.bits, other.bits, one.size - (one.number ^ other.number).bit_length())
     return _cidr(one.number >> one.size - bits << one.size - bits, one.size, bits)
@@ -241,7 +241,7 @@ def plus_reversed(count: int, text: str) -> str:
 
 
 def minus(text: str, count: int) -> str:
-    """inet - bigint; the negative of the least integer is itself there."""
+    """Return inet - bigint. The negative of the least bigint overflows to itself."""
     return plus(text, count if count == -(1 << 63) else -count)
 
 
@@ -298,7 +298,7 @@ def mac_or(left: str, right: str) -> str:
 
 
 def mac_truncated(text: str) -> str:
-    """trunc: the last three (of eight: five) bytes zero."""
+    """Set the bytes after the first three to zero (trunc)."""
     octets = _mac_bytes(text)
     return _mac(octets[:3] + bytes(len(octets) - 3))
 

@@ -22,12 +22,12 @@ _ZERO = PostgresError("22012", "division by zero")
 
 
 def read(text: str) -> Decimal:
-    """The number of PostgreSQL's normal text."""
+    """Parse PostgreSQL's normal text."""
     return Decimal(text)
 
 
 def write(value: Decimal) -> str:
-    """PostgreSQL's text; 22003 if numeric cannot hold the value."""
+    """Return PostgreSQL's text. Raise 22003 if numeric cannot represent the value."""
     if value.is_nan():
         return "NaN"
     if value.is_infinite():
@@ -42,13 +42,13 @@ def write(value: Decimal) -> str:
 
 
 def scale_of(value: Decimal) -> int:
-    """The display scale."""
+    """Return the display scale."""
     exponent = value.as_tuple().exponent
     return max(0, -exponent) if isinstance(exponent, int) else 0
 
 
 def at_scale(value: Decimal, scale: int, rounding: str = ROUND_HALF_UP) -> Decimal:
-    """The value at a display scale."""
+    """Return the value rounded to a display scale."""
     return value.quantize(Decimal(1).scaleb(-scale), rounding=rounding, context=_EXACT)
 
 
@@ -100,7 +100,7 @@ def _divide(a: Decimal, b: Decimal) -> Decimal:
 
 
 def _quotient(a: Decimal, b: Decimal, scale: int) -> Decimal:
-    """a / b rounded half away from zero to `scale` digits."""
+    """Return a / b rounded half away from zero to `scale` digits."""
     common = max(scale_of(a), scale_of(b))
     top, bottom = abs(int(a.scaleb(common, _EXACT))) * 10**scale, abs(int(b.scaleb(common, _EXACT)))
     whole, rest = divmod(top, bottom)
@@ -111,7 +111,7 @@ def _quotient(a: Decimal, b: Decimal, scale: int) -> Decimal:
 
 
 def first_digits(value: Decimal) -> tuple[int, int]:
-    """(weight, first digit) in base 10000."""
+    """Return (weight, first digit) in base 10000."""
     if not value:
         return 0, 0
     weight = value.adjusted() // 4
@@ -119,7 +119,7 @@ def first_digits(value: Decimal) -> tuple[int, int]:
 
 
 def _quotient_scale(a: Decimal, b: Decimal) -> int:
-    """select_div_scale: at least 16 significant digits, and no less than either display scale."""
+    """Return the scale of a quotient: at least 16 significant digits, and not less than either display scale (select_div_scale)."""
     (weight, first), (other_weight, other_first) = first_digits(a), first_digits(b)
     quotient_weight = weight - other_weight - (1 if first <= other_first else 0)
     return min(max(16 - quotient_weight * 4, scale_of(a), scale_of(b), 0), 1000)
@@ -144,7 +144,7 @@ modulo = _binary(_rest, _modulo)
 
 
 def truncated_quotient(left: str, right: str) -> str:
-    """div(numeric, numeric): the whole part of the quotient."""
+    """Return the integer part of the quotient (div)."""
     a, b = read(left), read(right)
     if a.is_nan() or b.is_nan():
         return "NaN"
@@ -208,7 +208,7 @@ def _cut(text: str, scale: int, rounding: str) -> str:
 
 
 def to_modifier(text: str, precision: int, scale: int) -> str:
-    """numeric(numeric, int4): the value at numeric(precision, scale)."""
+    """Round the value to numeric(precision, scale). Raise 22003 if it overflows."""
     value = read(text)
     if value.is_nan():
         return text
@@ -225,7 +225,7 @@ def to_modifier(text: str, precision: int, scale: int) -> str:
 
 
 def to_integer(text: str, bits: int) -> str:
-    """numeric_int2, _int4, _int8 by the number of bits."""
+    """Cast to an integer type, by the number of bits."""
     name = {16: "smallint", 32: "integer", 64: "bigint"}[bits]
     value = read(text)
     if value.is_nan():
@@ -239,7 +239,7 @@ def to_integer(text: str, bits: int) -> str:
 
 
 def to_double(text: str) -> str:
-    """numeric_float8: the text of the double."""
+    """Cast to double precision, and return its text."""
     value = float(text)
     if (value in (float("inf"), float("-inf")) and "Inf" not in text) or (value == 0 and read(text)):
         raise PostgresError("22003", f'"{text}" is out of range for type double precision')
@@ -247,12 +247,12 @@ def to_double(text: str) -> str:
 
 
 def to_single(text: str) -> str:
-    """numeric_float4: the text of the float4 that is nearest to the number itself."""
+    """Cast to real, and return the text of the float4 that is nearest to the number itself."""
     return repr(number.float_of(text, registry.FLOAT4))
 
 
 def from_double(value: float, digits: int) -> str:
-    """float8_numeric (15 digits) and float4_numeric (6)."""
+    """Cast from double precision (15 digits) or real (6)."""
     if math.isnan(value):
         return "NaN"
     if value in (float("inf"), float("-inf")):
@@ -279,19 +279,19 @@ def square_root(text: str) -> str:
 
 
 def _root(value: Decimal, scale: int) -> Decimal:
-    """The square root rounded half up to `scale` digits, from the integer root of the scaled square."""
+    """Return the square root rounded half up to `scale` digits, from the integer root of the scaled square."""
     shifted = int(value.scaleb(2 * scale + 2, _EXACT).to_integral_value(ROUND_DOWN))
     return Decimal((math.isqrt(shifted) + 5) // 10).scaleb(-scale, _EXACT)
 
 
 def square(text: str) -> str:
-    """The exact square."""
+    """Return the exact square."""
     value = read(text)
     return write(_product(value, value)) if value.is_finite() else ("NaN" if value.is_nan() else "Infinity")
 
 
 def spread(total: str, squares: str, count: int, *, sample: bool, root: bool) -> str | None:
-    """variance or (with `root`) standard deviation of `count` values with this sum and sum of squares; NULL for too few."""
+    """Return the variance or (with `root`) standard deviation from the sum and the sum of squares, or NULL for too few values."""
     if count < (2 if sample else 1):
         return None
     one, two = read(total), read(squares)
@@ -308,12 +308,12 @@ def spread(total: str, squares: str, count: int, *, sample: bool, root: bool) ->
 
 
 def total(sums: list[str | None], scale: int) -> str | None:
-    """The exact sum of texts (a partial sum and odd values), shown with at least `scale` digits after the point; None for none."""
-    given = [each for each in sums if each is not None]
-    if not given:
+    """Return the exact sum of texts (a partial sum and odd values) with at least `scale` fraction digits, or None for no values."""
+    values = [value_text for value_text in sums if value_text is not None]
+    if not values:
         return None
-    result = given[0]
-    for each in given[1:]:
-        result = add(result, each)
+    result = values[0]
+    for value_text in values[1:]:
+        result = add(result, value_text)
     value = read(result)
     return write(at_scale(value, max(scale, scale_of(value)))) if value.is_finite() else result

@@ -41,7 +41,7 @@ def _zero(scale: int) -> str:
 
 
 def _as_double(value: Decimal) -> float:
-    """numericvar_to_double_no_overflow."""
+    """Convert to a double without an overflow error (numericvar_to_double_no_overflow)."""
     try:
         return float(value)
     except OverflowError:
@@ -60,7 +60,7 @@ def exponential(text: str) -> str:
 
 
 def _exp(value: Decimal, scale: int) -> Decimal:
-    """exp_var: e^value at `scale`."""
+    """Return e^value at `scale` (exp_var)."""
     approximate = _as_double(value)
     if abs(approximate) >= _LIMIT * 3:
         if approximate > 0:
@@ -91,12 +91,12 @@ def _check_logarithm(value: Decimal) -> None:
 
 
 def _ln(value: Decimal, scale: int) -> Decimal:
-    """ln_var: the natural logarithm at `scale`."""
+    """Return the natural logarithm at `scale` (ln_var)."""
     return _rounded(_context(scale + max(_logarithm_weight(value), 0) + 2).ln(value), scale)
 
 
 def _logarithm_weight(value: Decimal) -> int:
-    """estimate_ln_dweight: about the decimal weight of the logarithm."""
+    """Return the approximate decimal weight of the logarithm (estimate_ln_dweight)."""
     if value <= 0:
         return 0
     if Decimal("0.9") <= value <= Decimal("1.1"):
@@ -114,7 +114,7 @@ def _logarithm_weight(value: Decimal) -> int:
 
 
 def logarithm_to(base_text: str, text: str) -> str:
-    """numeric_log: the logarithm of the second to the first."""
+    """Return the logarithm of the second argument to the base of the first (numeric_log)."""
     base, value = read(base_text), read(text)
     if base.is_nan() or value.is_nan():
         return "NaN"
@@ -166,7 +166,7 @@ def _check_power(base: Decimal, exponent: Decimal) -> None:
 
 
 def _special_power(base: Decimal, exponent: Decimal) -> str:
-    """NaN and infinities, as POSIX's pow has them."""
+    """Return the power for NaN and infinities, as POSIX's pow does."""
     if base.is_nan():
         return "1" if exponent.is_finite() and not exponent else "NaN"
     if exponent.is_nan():
@@ -204,22 +204,22 @@ def _integer_power(base: Decimal, exponent: int, scale: int) -> Decimal:
         if estimate + 1 < -scale or estimate + 1 < -_MOST:
             return Decimal(0).scaleb(-scale)
     digits = max(1 + scale + int(estimate), 1) + int(math.log(abs(exponent))) + 8
-    made = _context(digits).power(base, abs(exponent))
-    if made and made.adjusted() >= 4 * 32768 and exponent > 0:
+    result = _context(digits).power(base, abs(exponent))
+    if result and result.adjusted() >= 4 * 32768 and exponent > 0:
         raise _overflow()
     if exponent < 0:
-        made = _context(digits).divide(Decimal(1), made)
-    return _rounded(made, scale)
+        result = _context(digits).divide(Decimal(1), result)
+    return _rounded(result, scale)
 
 
 def _decimal_weight(value: Decimal) -> float:
-    """log10 of the magnitude, from its first sixteen digits."""
+    """Return log10 of the magnitude, from its first digits."""
     digits = "".join(map(str, value.as_tuple().digits))
     return math.log10(int(digits[:17])) + value.adjusted() + 1 - len(digits[:17])
 
 
 def _real_power(base: Decimal, exponent: Decimal, negative: bool) -> Decimal:
-    """power_var for an exponent that is no int."""
+    """Return the power for an exponent that is not an integer (power_var)."""
     weight = _logarithm_weight(base)
     rough = _rounded(_EXACT.multiply(_ln(base, max(8 - weight, 0)), exponent), max(8 - weight, 0))
     estimate = _as_double(rough)
@@ -232,8 +232,8 @@ def _real_power(base: Decimal, exponent: Decimal, negative: bool) -> Decimal:
     digits = max(scale + int(estimate), 0)
     local = max(digits - weight + 8, 0)
     product = _rounded(_EXACT.multiply(_ln(base, local), exponent), local)
-    made = _exp(product, scale)
-    return made.copy_negate() if negative else made
+    result = _exp(product, scale)
+    return result.copy_negate() if negative else result
 
 
 def factorial(number: int) -> str:
@@ -255,8 +255,8 @@ def greatest_divisor(left: str, right: str) -> str:
 
 def _gcd(a: Decimal, b: Decimal) -> Decimal:
     scale = max(scale_of(a), scale_of(b))
-    made = math.gcd(int(a.scaleb(scale, _EXACT)), int(b.scaleb(scale, _EXACT)))
-    return Decimal(made).scaleb(-scale, _EXACT)
+    divisor = math.gcd(int(a.scaleb(scale, _EXACT)), int(b.scaleb(scale, _EXACT)))
+    return Decimal(divisor).scaleb(-scale, _EXACT)
 
 
 def least_multiple(left: str, right: str) -> str:
@@ -265,12 +265,12 @@ def least_multiple(left: str, right: str) -> str:
     if not (a.is_finite() and b.is_finite()):
         return "NaN"
     scale = max(scale_of(a), scale_of(b))
-    made = math.lcm(int(a.scaleb(scale, _EXACT)), int(b.scaleb(scale, _EXACT)))
-    return write(Decimal(made).scaleb(-scale, _EXACT))
+    multiple = math.lcm(int(a.scaleb(scale, _EXACT)), int(b.scaleb(scale, _EXACT)))
+    return write(Decimal(multiple).scaleb(-scale, _EXACT))
 
 
 def least_scale(text: str) -> int | None:
-    """min_scale: the digits after the point that the value needs; NULL for NaN and infinities."""
+    """Return the fraction digits that the value needs (min_scale), or NULL for NaN and infinities."""
     value = read(text)
     return max(0, -_exponent(value.normalize(_EXACT))) if value.is_finite() else None
 
@@ -281,13 +281,13 @@ def _exponent(value: Decimal) -> int:
 
 
 def display_scale(text: str) -> int | None:
-    """scale(numeric); NULL for NaN and infinities."""
+    """Return scale(numeric), or NULL for NaN and infinities."""
     value = read(text)
     return scale_of(value) if value.is_finite() else None
 
 
 def trimmed(text: str) -> str:
-    """trim_scale: without trailing zeros after the point."""
+    """Remove trailing zeros of the fraction (trim_scale)."""
     scale = least_scale(text)
     return text if scale is None else write(at_scale(read(text), scale))
 

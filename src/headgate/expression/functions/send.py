@@ -12,5 +12,5 @@ from headgate.types.storage import arrow_type
 
 
 def sent(type_oid: int, values: pa.Array) -> pa.BinaryArray:
-    """The binary forms of plain values of a type."""
+    """Return the binary forms of plain values of a type."""
     return write_binary(values.cast(arrow_type(type_oid, -1)), type_oid).cast(pa.binary())

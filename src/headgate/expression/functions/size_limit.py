@@ -19,12 +19,12 @@ _ITEMS = 1 << 26
 
 
 def out_of_memory(size: int) -> PostgresError:
-    """53200 for a value of so many bytes."""
+    """Return 53200 for a value of this size in bytes."""
     return PostgresError("53200", "out of memory", detail=f"Failed on request of size {size}.")
 
 
 def text(size: int) -> None:
-    """Refuses a text that is put together in a buffer (enlargeStringInfo)."""
+    """Check the size of a text that is built in a buffer (enlargeStringInfo)."""
     if size >= ALLOCATED:
         detail = f"Cannot enlarge string buffer containing 0 bytes by {size} more bytes."
         raise PostgresError("54000", "out of memory", detail=detail)
@@ -32,7 +32,7 @@ def text(size: int) -> None:
 
 
 def items(count: int, size: int) -> None:
-    """Refuses an array of so many elements whose text has about `size` bytes."""
+    """Check the number of elements of an array whose text has about `size` bytes."""
     if count > _ITEMS:
         raise PostgresError("XX000", f"invalid memory alloc request size {ALLOCATED + 1}")
     _held(max(count, size))

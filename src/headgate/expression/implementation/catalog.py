@@ -119,17 +119,17 @@ _TEMPLATES: dict[str, str] = {
 
 
 def _true_type(kept: str, domain: str) -> DuckdbForm:
-    """information_schema's functions that look through a domain: of a row of pg_attribute and one of pg_type."""
+    """Return the form of information_schema's functions that look through a domain, over a row of pg_attribute and one of pg_type."""
 
     def build(node: Expression, operands: Sequence[Expression], args: Sequence[str], env: Env) -> str:
-        attribute, kind = (_fields(each, node, env) for each in operands)
+        attribute, kind = (_fields(operand, node, env) for operand in operands)
         return f"CASE WHEN {kind['typtype']} = 'd' THEN {kind[domain]} ELSE {attribute[kept]} END"
 
     return build
 
 
 def _fields(row: Expression, call: Expression, env: Env) -> dict[str, str]:
-    """The SQL of a row's columns by their names."""
+    """Return the SQL of a row's columns by their names."""
     while isinstance(row, (RowCoerce, Relabel)):
         row = row.arg
     if not isinstance(row, ColumnRef) or row.key not in env.rows:

@@ -33,6 +33,6 @@ AGGREGATES = {name: each for table in AGGREGATE_TABLES for name, each in table.i
 
 
 def gathers(function: int) -> bool:
-    """Whether an aggregate, by its oid, keeps the rows in the order in which they come."""
+    """Return whether an aggregate, by its oid, keeps the rows in their input order."""
     known = AGGREGATES.get(builtin.function(function).name)
     return known is not None and known.gathers

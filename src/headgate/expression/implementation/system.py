@@ -33,7 +33,7 @@ def to_oid(value: int) -> int:
 
 
 def char_to_integer(text: str) -> int:
-    """The byte of a "char" with its sign."""
+    """Return the byte of a "char" as a signed integer."""
     byte = int(text[1:], 8) if len(text) == 4 else ord(text or "\0")
     return byte - 256 if byte > 127 else byte
 
@@ -46,7 +46,7 @@ def integer_to_char(value: int) -> str:
 
 
 def text_to_char(text: str) -> str:
-    """text::"char": the first byte."""
+    """Cast text to "char": the first byte."""
     return char_of(text) if text else ""
 
 
@@ -90,7 +90,7 @@ def _type_name(node: Expression, args: Sequence[Value]) -> Value:
 
 
 def _as_text(value: Value, kind: TypeRef) -> Make:
-    """The value cast to text (not its output: ``true``, ``10.0.0.1/32``)."""
+    """Cast a value to text. This differs from its output (``true``, ``10.0.0.1/32``)."""
     if kind.oid == registry.BOOL:
         return lambda env: value.make(env).cast("string")
     if kind.oid in (registry.INET, registry.CIDR):
@@ -101,14 +101,14 @@ def _as_text(value: Value, kind: TypeRef) -> Make:
 
 
 def _joined(node: Expression, args: Sequence[Value]) -> Value:
-    """``x || text`` of any type."""
+    """Return ``x || text`` for any type."""
     assert isinstance(node, (FuncExpr, OpExpr))
     parts = [_as_text(value, each.type) for value, each in zip(args, node.args, strict=True)]
-    return Value(TEXT, lambda env: F.concat(*(each(env) for each in parts)))
+    return Value(TEXT, lambda env: F.concat(*(part(env) for part in parts)))
 
 
 def _random(node: Expression, args: Sequence[Value]) -> Value:
-    """random(). Columns made of the same call have the same seed, so that they agree about a row."""
+    """Return random(). Columns built from the same call have the same seed, so that they have the same value for a row."""
     seed = secrets.randbits(63)
     return Value(FLOAT8, lambda env: F.rand(seed))
 

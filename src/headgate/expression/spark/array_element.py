@@ -26,7 +26,7 @@ _AS_THEY_ARE = frozenset(
 
 
 def as_item(value: Value, kind: TypeRef) -> Value:
-    """The text form of a value as an array holds it."""
+    """Return a value as the text of an array element."""
     if value.is_null:
         return Value(TEXT, lambda env: F.lit(None).cast("string"), is_null=True)
     if value.constant is not None:
@@ -42,12 +42,12 @@ def _normal(constant: str, oid: int) -> str:
 
 
 def item_rep(oid: int) -> Rep:
-    """The representation of an element on its own; numeric as text, since arrays hold NaN too."""
+    """Return the representation of an element outside an array. numeric is text, because arrays may contain NaN."""
     return rep_of(oid)
 
 
 def plain(oid: int, item: str) -> Any:
-    """The plain value (see `vectorised`) of an element's text."""
+    """Return the plain value (see `vectorised`) of an element's text."""
     return _reader(oid)(item)
 
 
@@ -69,5 +69,5 @@ def _reader(oid: int) -> Callable[[str], Any]:
 
 
 def key(oid: int) -> Callable[[str], bytes]:
-    """The order of a type's values (see `headgate.types.order`), remembering a few."""
+    """Return the sort key function of a type (see `headgate.types.order`), with a small cache of keys."""
     return order.remembered(oid)

@@ -25,7 +25,7 @@ _VALUE = "value of a domain"
 
 
 def bind_check(node: object, base: TypeRef, context: BindContext) -> Expression:
-    """A domain's CHECK, in which VALUE is a value of the base type. 42804 if it is not boolean."""
+    """Bind a domain's CHECK, in which VALUE is a value of the base type. Raise 42804 if it is not boolean."""
     scope = relation_scope("", None, [ScopeColumn("value", 1, base, _VALUE)])
     bound = binder.bind_condition(node, scope, "CHECK", context=context)
     return rewriting.rewrite(
@@ -34,18 +34,18 @@ def bind_check(node: object, base: TypeRef, context: BindContext) -> Expression:
 
 
 def value(node: DomainValue) -> Value:
-    """VALUE."""
+    """Return the value of VALUE."""
     return Value(rep_of(node.type.oid, node.type.typmod), lambda env: env.columns[_VALUE])
 
 
 def constrained(oid: int) -> bool:
-    """Whether the type is a domain that constrains its values."""
+    """Return whether the type is a domain with constraints."""
     found = registry.known().find(oid) if oid >= registry.FIRST_USER_OID else None
     return found is not None and (found.not_null or bool(found.checks))
 
 
 def violations(domain: int, plan: Plan) -> Callable[[Column], list[tuple[Column, Column]]]:
-    """Of a column of the base type: (whether a value cannot be the domain's, the error that it then raises), one per constraint."""
+    """Return, per constraint, (whether a value of the base type violates it, the error that is then raised)."""
     kind = registry.known().by_oid(domain)
     context = BindContext(types=registry.known().anywhere())
     base = TypeRef(*registry.known().base(domain), kind.collation)
@@ -68,7 +68,7 @@ def violations(domain: int, plan: Plan) -> Callable[[Column], list[tuple[Column,
 
 
 def checked(arg: Value, domain: int, plan: Plan) -> Value:
-    """The value, which raises where the domain does not take it."""
+    """Return the value, which raises an error if the domain does not accept it."""
     held = stored(arg, TypeRef(*registry.known().base(domain)))
     if not constrained(domain):
         return held

@@ -22,7 +22,7 @@ _ANOTHER_ZONE = TextSettings(timezone="Etc/GMT+12")
 
 
 def constant(node: Const) -> Value:
-    """A constant in its representation; numeric as a decimal of its own digits, or as text (NaN, more than 38 digits)."""
+    """Return a constant in its representation. numeric is a decimal of its own digits, or text (NaN, more than 38 digits)."""
     oid = node.type.oid
     if oid == registry.NUMERIC:
         return _numeric_constant(node.value)
@@ -85,7 +85,7 @@ def _moment_literal(oid: int) -> Callable[[str], Callable[[], Column]]:
 
 
 def to_timestamp(micros: Column) -> Column:
-    """Microseconds since 1970 as a timestamp without zone, in the session's zone, which is UTC."""
+    """Convert microseconds since 1970 to a timestamp without time zone, in the session's zone, which is UTC."""
     return F.timestamp_micros(micros).cast("timestamp_ntz")
 
 

@@ -93,31 +93,31 @@ def _named(cursor: Cursor, context: SessionContext, name: str) -> Relation:
 
 
 def called(expression: Expression) -> bool:
-    """Whether an expression calls nextval of a sequence that it names."""
-    return any(_called(each) is not None for each in walk(expression))
+    """Return whether an expression calls nextval of a constant sequence name."""
+    return any(_called(node) is not None for node in walk(expression))
 
 
 def taken(
     expression: Expression, session: Session, transaction: Transaction, rows: int, first: int = 0
 ) -> tuple[Expression, Sequence[Numbers]]:
-    """The expression with a column (bigint) for each call of nextval, and the numbers of these columns for so many rows; 42809, 42501.
+    """Return the expression with a bigint column for each call of nextval, and the numbers of these columns for `rows` rows.
 
-    The columns are _nextval<first> and on (`own_name`).
+    The columns are _nextval<first> and following (`own_name`). Raise 42809 or 42501 as `of_name` does.
     """
-    made: list[Numbers] = []
+    numbers: list[Numbers] = []
 
     def substitute(node: Expression) -> Expression | None:
         name = _called(node)
         if name is None:
             return None
-        made.append(of_name(name, session, transaction, rows, key=own_name(f"_nextval{first + len(made)}")))
-        return ColumnRef(type=TypeRef(registry.INT8), name=made[-1].key, attnum=1, key=made[-1].key)
+        numbers.append(of_name(name, session, transaction, rows, key=own_name(f"_nextval{first + len(numbers)}")))
+        return ColumnRef(type=TypeRef(registry.INT8), name=numbers[-1].key, attnum=1, key=numbers[-1].key)
 
-    return rewriting.rewrite(expression, substitute), made
+    return rewriting.rewrite(expression, substitute), numbers
 
 
 def with_next_values(expression: Expression, session: Session, transaction: Transaction) -> Expression:
-    """An expression of VALUES, with a new value in the place of each nextval('s'): each such expression is evaluated once."""
+    """Replace each call of nextval('s') in an expression of VALUES by a new value. Each such expression is evaluated once."""
 
     def substitute(node: Expression) -> Expression | None:
         name = _called(node)
@@ -129,18 +129,18 @@ def with_next_values(expression: Expression, session: Session, transaction: Tran
 
 
 def of_name(name: str, session: Session, transaction: Transaction, rows: int, *, key: str = own_name("_nextval")) -> Numbers:
-    """Numbers of the sequence of this name; 42809 if it is none, 42501 without USAGE or UPDATE on it."""
-    found = _named(transaction.cursor, session.context, name)
-    if found.kind != RelationKind.SEQUENCE:
-        raise PostgresError("42809", f'"{found.name}" is not a sequence')
+    """Reserve numbers of the sequence with this name. Raise 42809 if it is not a sequence, 42501 without USAGE or UPDATE on it."""
+    sequence = _named(transaction.cursor, session.context, name)
+    if sequence.kind != RelationKind.SEQUENCE:
+        raise PostgresError("42809", f'"{sequence.name}" is not a sequence')
     cursor, role = transaction.cursor, session.context.user
-    if not any(privilege.may_on_table(cursor, role, found.database, found.oid, right) for right in ("USAGE", "UPDATE")):
-        raise privilege.denied(cursor, found.database, found.oid, found.name)
-    return of_sequence(found.oid, session, transaction, rows, key=key)
+    if not any(privilege.may_on_table(cursor, role, sequence.database, sequence.oid, right) for right in ("USAGE", "UPDATE")):
+        raise privilege.denied(cursor, sequence.database, sequence.oid, sequence.name)
+    return of_sequence(sequence.oid, session, transaction, rows, key=key)
 
 
 def of_sequence(oid: int, session: Session, transaction: Transaction, rows: int, *, key: str = own_name("_nextval")) -> Numbers:
-    """Numbers of a sequence for so many rows; 2200H when it has no more."""
+    """Reserve numbers of a sequence for `rows` rows. Raise 2200H if it is exhausted."""
     if not rows:
         return Numbers(key, 0, 1)
     context = session.context

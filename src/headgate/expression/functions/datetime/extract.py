@@ -18,7 +18,7 @@ INTERVAL_UNITS = _CLOCK | _YEARS.keys() | {"month", "quarter", "day"}
 
 
 def scaled(number: int, digits: int) -> str:
-    """A number of 10^-digits units as numeric."""
+    """Return a number of 10^-digits units as numeric."""
     whole, rest = divmod(abs(number), 10**digits)
     return f"{'-' if number < 0 else ''}{whole}" + (f".{rest:0{digits}d}" if digits else "")
 

@@ -17,12 +17,12 @@ LONG = 2**63
 
 
 def out_of_range() -> PostgresError:
-    """22008 for an interval."""
+    """Return 22008 for an interval."""
     return PostgresError("22008", "interval out of range")
 
 
 def checked(months: int, days: int, micros: int) -> Interval:
-    """The interval of three numbers, which must fit."""
+    """Return the interval of three numbers. Raise 22008 if one is out of range."""
     if not (-_INT <= months < _INT and -_INT <= days < _INT and -LONG <= micros < LONG):
         raise out_of_range()
     return Interval(months, days, micros)
@@ -47,7 +47,7 @@ def negated(text: str) -> str:
 
 
 def _rounded(seconds: float) -> float:
-    """TSROUND."""
+    """Round seconds to microseconds (TSROUND)."""
     return _rint(seconds * 1_000_000.0) / 1_000_000.0
 
 
@@ -56,7 +56,7 @@ def _rint(value: float) -> float:
 
 
 def _int(value: float) -> int:
-    """C's cast of a double to int on x86."""
+    """Cast a double to int as C does on x86."""
     if not -_INT - 1 < value < _INT:
         return -_INT
     return int(value)
@@ -69,7 +69,7 @@ def _field(value: float) -> int:
 
 
 def _scaled(months: float, days: float, micros: float) -> str:
-    """An interval of fractional fields: fractions go down, months to days, days to seconds."""
+    """Return an interval of fractional fields. Fractions of months become days, those of days seconds."""
     month, day = _field(months), _field(days)
     rest_days = _rounded((months - month) * 30)
     rest = _rounded((days - day + rest_days - _int(rest_days)) * 86400)
@@ -103,13 +103,13 @@ def over(text: str, divisor: float) -> str:
 
 
 def split(value: int, by: int) -> tuple[int, int]:
-    """C's / and %."""
+    """Divide as C's / and % do."""
     whole = abs(value) // by
     return (whole, value - whole * by) if value >= 0 else (-whole, value + whole * by)
 
 
 def _one_sign(large: int, small: int, unit: int, low: int = 0) -> tuple[int, int]:
-    """Both of one sign: one of `large` given for `unit` of `small`; `low` tells the sign of a `small` that is 0."""
+    """Give both numbers the same sign by exchanging one of `large` for `unit` of `small`. `low` decides the sign if `small` is 0."""
     if large > 0 and (small < 0 or (small == 0 and low < 0)):
         return large - 1, small + unit
     if large < 0 and (small > 0 or (small == 0 and low > 0)):
@@ -157,7 +157,7 @@ def made(years: int = 0, months: int = 0, weeks: int = 0, days: int = 0, hours: 
 
 
 def wrapped(value: int, half: int) -> int:
-    """C's overflow of an integer of `-half` to `half - 1`, for which PostgreSQL 15 does not look everywhere."""
+    """Wrap an integer to the range from `-half` to `half - 1`, because PostgreSQL 15 does not check every overflow."""
     return (value + half) % (2 * half) - half
 
 
@@ -173,7 +173,7 @@ TRUNCATED = frozenset({*_MONTHS, *_MICROS, "day"})
 
 
 def truncated(unit: str, text: str) -> str:
-    """interval_trunc to one of `TRUNCATED`."""
+    """Truncate an interval to one of `TRUNCATED` (interval_trunc)."""
     span = normal(text)
     if unit in _MONTHS:
         return Interval(span.months - split(span.months, _MONTHS[unit])[1]).print()
@@ -183,20 +183,20 @@ def truncated(unit: str, text: str) -> str:
 
 
 def summed(months: str, days: str, micros: str) -> str:
-    """sum(interval) of the sums of its fields, which are numeric."""
+    """Return sum(interval) from the sums of its fields, which are numeric."""
     return checked(int(months), int(days), int(micros)).print()
 
 
 def months_of(text: str) -> int:
-    """The months of an interval."""
+    """Return the months of an interval."""
     return normal(text).months
 
 
 def days_of(text: str) -> int:
-    """The days of an interval."""
+    """Return the days of an interval."""
     return normal(text).days
 
 
 def micros_of(text: str) -> int:
-    """The microseconds of an interval."""
+    """Return the microseconds of an interval."""
     return normal(text).micros

@@ -25,7 +25,7 @@ def _within_day(micros: int) -> int:
 
 
 def plus(text: str, span: str) -> str:
-    """time_pl_interval: within the day."""
+    """Return time + interval, modulo a day."""
     return print_clock(_within_day(parts_of(text)[0] + normal(span).micros))
 
 
@@ -67,7 +67,7 @@ def span_of(text: str) -> str:
 
 
 def of_span(span: str) -> str:
-    """interval_time. It counts the days of a negative interval upwards, which overflows within a day of the least one."""
+    """Cast interval to time (interval_time). Days of a negative interval are counted upwards, which overflows near the least interval."""
     micros = normal(span).micros
     if micros >= 0:
         return print_clock(micros % DAY)
@@ -81,12 +81,12 @@ def without_zone(text: str) -> str:
 
 
 def of_timestamp(micros: int) -> str | None:
-    """timestamp_time; NULL for infinity."""
+    """Cast timestamp to time. Infinity becomes NULL."""
     return None if abs(micros) == INFINITE_MICROS else print_clock(micros % DAY)
 
 
 def rounded(digits: int, text: str) -> str:
-    """time_scale: up from a half, so that 23:59:59.9 may become 24:00:00."""
+    """Round a time (time_scale), halves up, so that 23:59:59.9 may become 24:00:00."""
     return print_clock(_rounded(digits, parts_of(text)[0]))
 
 
@@ -116,7 +116,7 @@ def on_date_flipped(text: str, days: int) -> int:
 
 
 def zoned_on_date(days: int, text: str) -> int:
-    """date + timetz: an instant."""
+    """Return date + timetz, which is an instant."""
     if abs(days) == INFINITE_DAY:
         return timestamp.of_date(days)
     micros, east = parts_of(text)
@@ -158,14 +158,14 @@ def zoned_of(timezone: str, micros: int) -> str | None:
 
 
 def with_zone(timezone: str, midnight: int, text: str) -> str:
-    """time → timetz: with the offset that the zone has at that time of today (`midnight` in local microseconds)."""
+    """Cast time to timetz, with the zone's offset at that time today (`midnight` is in local microseconds)."""
     micros = parts_of(text)[0]
     seconds = np.array([(midnight + micros) // 1_000_000], np.int64)
     return _zoned(micros, int(time_zone.find(timezone).of_local(seconds)[0]))
 
 
 def at_zone(now: int, name: str, text: str) -> str:
-    """timetz AT TIME ZONE: with the offset that the zone has now (microseconds since 1970)."""
+    """Return timetz AT TIME ZONE, with the zone's current offset (`now` is in microseconds since 1970)."""
     micros, east = parts_of(text)
     target = int(timestamp.named_zone(name).at(np.array([now // 1_000_000], np.int64))[0])
     return _zoned((micros + (target - east) * 1_000_000) % DAY, target)

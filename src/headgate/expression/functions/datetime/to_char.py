@@ -20,13 +20,13 @@ _UPPER = (
     "A.D. A.M. AD AM B.C. BC CC DAY DDD DD DY Day Dy D FF1 FF2 FF3 FF4 FF5 FF6 FX HH24 HH12 HH IDDD ID IW IYYY IYY IY I J MI MM MONTH MON "
     "MS Month Mon OF P.M. PM Q RM SSSSS SSSS SS TZH TZM TZ US WW W Y,YYY YYYY YYY YY Y"
 ).split()
-WORDS = (*_UPPER, *(each.lower() for each in _UPPER if each not in ("Day", "Dy", "Month", "Mon")))
+WORDS = (*_UPPER, *(word.lower() for word in _UPPER if word not in ("Day", "Dy", "Month", "Mon")))
 """The words of a format, in the order in which they are tried."""
 
 
 @dataclass(frozen=True)
 class FormatWord:
-    """A word of the format (``fill``: without FM; ``ordinal``: TH or th behind it), or literal text (no word)."""
+    """A word of the format (``fill``: without FM; ``ordinal``: TH or th after it), or literal text (no word)."""
 
     word: str = ""
     text: str = ""
@@ -36,44 +36,44 @@ class FormatWord:
 
 @functools.lru_cache(maxsize=256)
 def nodes_of(form: str) -> tuple[FormatWord, ...]:
-    """parse_format: the words and literal characters of a format."""
+    """Split a format into words and literal characters (parse_format)."""
     nodes: list[FormatWord] = []
-    place = 0
-    while place < len(form):
+    position = 0
+    while position < len(form):
         fill = True
-        if form.startswith(("FM", "fm", "TM", "tm"), place):
-            fill = form[place].upper() != "F"
-            place += 2
-            if place >= len(form):
+        if form.startswith(("FM", "fm", "TM", "tm"), position):
+            fill = form[position].upper() != "F"
+            position += 2
+            if position >= len(form):
                 break
-        word = next((each for each in WORDS if form.startswith(each, place)), None)
+        word = next((candidate for candidate in WORDS if form.startswith(candidate, position)), None)
         if word is not None:
-            place += len(word)
-            ordinal = form[place : place + 2] if form.startswith(("TH", "th"), place) else ""
-            place += 2 if ordinal or form.startswith("SP", place) else 0
+            position += len(word)
+            ordinal = form[position : position + 2] if form.startswith(("TH", "th"), position) else ""
+            position += 2 if ordinal or form.startswith("SP", position) else 0
             nodes.append(FormatWord(word, "", fill, ordinal))
-        elif form[place] == '"':
-            place = _quoted(form, place + 1, nodes)
+        elif form[position] == '"':
+            position = _quoted(form, position + 1, nodes)
         else:
-            place += form.startswith('\\"', place)
-            nodes.append(FormatWord(text=form[place]))
-            place += 1
+            position += form.startswith('\\"', position)
+            nodes.append(FormatWord(text=form[position]))
+            position += 1
     return tuple(nodes)
 
 
-def _quoted(form: str, place: int, nodes: list[FormatWord]) -> int:
-    while place < len(form):
-        if form[place] == '"':
-            return place + 1
-        place += form[place] == "\\" and place + 1 < len(form)
-        nodes.append(FormatWord(text=form[place]))
-        place += 1
-    return place
+def _quoted(form: str, position: int, nodes: list[FormatWord]) -> int:
+    while position < len(form):
+        if form[position] == '"':
+            return position + 1
+        position += form[position] == "\\" and position + 1 < len(form)
+        nodes.append(FormatWord(text=form[position]))
+        position += 1
+    return position
 
 
 @dataclass(frozen=True)
 class Fields:
-    """The broken-down time that is printed. `year` is astronomical (of an interval: its years); `days` are since 1970."""
+    """The broken-down time to print. `year` is astronomical (for an interval, its years). `days` are since 1970."""
 
     year: int
     month: int
@@ -89,7 +89,7 @@ class Fields:
 
     @property
     def day_of_year(self) -> int:
-        """Counted from 1; of an interval, about all of its days."""
+        """The day of the year, counted from 1. For an interval, approximately all of its days."""
         if self.span:
             return (self.year * 12 + self.month) * 30 + self.day
         return self.days - calendar.days_of(self.year, 1, 1) + 1
@@ -103,7 +103,7 @@ class Fields:
 
 
 def _zeros(number: int, width: int, node: FormatWord) -> str:
-    """C's ``%0*d`` with a width that grows by the sign; FM: without zeros."""
+    """Print as C's ``%0*d``, one wider for a negative number. With FM, print without zeros."""
     return f"{number:0{width + (number < 0)}d}" if node.fill else str(number)
 
 
@@ -112,7 +112,7 @@ def _shown_year(fields: Fields, year: int) -> int:
 
 
 def _remainder(number: int, by: int) -> int:
-    """C's %."""
+    """Return C's %."""
     return number % by if number >= 0 else -(-number % by)
 
 
@@ -182,8 +182,8 @@ def _roman(fields: Fields, node: FormatWord) -> str:
         place = 0 if fields.year >= 0 else 11
     else:
         place = -(fields.month + 1) if fields.month < 0 else 12 - fields.month
-    shown = ROMAN[place] if node.word.isupper() else ROMAN[place].lower()
-    return f"{shown:4}" if node.fill else shown
+    numeral = ROMAN[place] if node.word.isupper() else ROMAN[place].lower()
+    return f"{numeral:4}" if node.fill else numeral
 
 
 def _thousands(fields: Fields, node: FormatWord) -> str:
@@ -200,15 +200,15 @@ def _offset(fields: Fields, node: FormatWord) -> str:
 
 
 def _half(fields: Fields, node: FormatWord) -> str:
-    shown = "PM" if _remainder(fields.hour, 24) >= 12 else "AM"
-    shown = f"{shown[0]}.M." if "." in node.word else shown
-    return shown if node.word[0].isupper() else shown.lower()
+    mark = "PM" if _remainder(fields.hour, 24) >= 12 else "AM"
+    mark = f"{mark[0]}.M." if "." in node.word else mark
+    return mark if node.word[0].isupper() else mark.lower()
 
 
 def _era(fields: Fields, node: FormatWord) -> str:
-    shown = "BC" if fields.year <= 0 else "AD"
-    shown = f"{shown[0]}.{shown[1]}." if "." in node.word else shown
-    return shown if node.word[0].isupper() else shown.lower()
+    mark = "BC" if fields.year <= 0 else "AD"
+    mark = f"{mark[0]}.{mark[1]}." if "." in node.word else mark
+    return mark if node.word[0].isupper() else mark.lower()
 
 
 def _quarter(fields: Fields, node: FormatWord) -> str:
@@ -263,17 +263,17 @@ _SHOW: dict[str, Callable[[Fields, FormatWord], str]] = {
 
 
 def show(fields: Fields, form: str) -> str | None:
-    """to_char: NULL for an empty format."""
+    """Return to_char, or NULL for an empty format."""
     if not form:
         return None
-    return "".join(_show_node(fields, each) for each in nodes_of(form))
+    return "".join(_show_node(fields, node) for node in nodes_of(form))
 
 
 def _show_node(fields: Fields, node: FormatWord) -> str:
     if not node.word:
         return node.text
-    shown = _SHOW[node.word.upper()](fields, node)
-    return shown + _ending(shown, node.ordinal) if node.ordinal and _has_ordinal(node.word) else shown
+    text = _SHOW[node.word.upper()](fields, node)
+    return text + _ending(text, node.ordinal) if node.ordinal and _has_ordinal(node.word) else text
 
 
 def _has_ordinal(word: str) -> bool:
@@ -283,28 +283,28 @@ def _has_ordinal(word: str) -> bool:
 
 
 def _ending(number: str, ordinal: str) -> str:
-    """get_th."""
+    """Return the ordinal suffix of a number (get_th)."""
     teen = len(number) > 1 and number[-2] == "1"
     ending = "th" if teen else {"1": "st", "2": "nd", "3": "rd"}.get(number[-1], "th")
     return ending.upper() if ordinal == "TH" else ending
 
 
 def timestamp_text(micros: int, form: str) -> str | None:
-    """to_char(timestamp, text), of microseconds since 1970; NULL for infinity."""
+    """Return to_char(timestamp, text) of microseconds since 1970, or NULL for infinity."""
     if abs(micros) == calendar.INFINITE_MICROS:
         return None
     return show(fields_of(micros), form)
 
 
 def fields_of(micros: int, offset: int = 0, zone: str = "") -> Fields:
-    """The fields of local microseconds since 1970."""
+    """Return the fields of local microseconds since 1970."""
     days, clock = divmod(micros, calendar.DAY)
     seconds, fraction = divmod(clock, 1_000_000)
     return Fields(*calendar.date_of(days), seconds // 3600, seconds // 60 % 60, seconds % 60, fraction, days, offset, zone)
 
 
 def interval_text(text: str, form: str) -> str | None:
-    """to_char(interval, text), of its stored text."""
+    """Return to_char(interval, text) of its stored text."""
     from headgate.types.datetime import interval
 
     found = interval.interval_of(text)
@@ -318,7 +318,7 @@ def interval_text(text: str, form: str) -> str | None:
 
 
 def calendar_days(year: int, month: int, day: int) -> int:
-    """date2j of an interval's fields, as PostgreSQL counts them for J, IW and IYYY; days since 1970."""
+    """Return date2j of an interval's fields, as PostgreSQL counts them for J, IW and IYYY, in days since 1970."""
     shifted, moved = (month + 1, year + 4800) if month > 2 else (month + 13, year + 4799)
     century = _quotient(moved, 100)
     julian = moved * 365 - 32167 + _quotient(moved, 4) - century + _quotient(century, 4) + _quotient(7834 * shifted, 256) + day
@@ -326,5 +326,5 @@ def calendar_days(year: int, month: int, day: int) -> int:
 
 
 def _quotient(a: int, b: int) -> int:
-    """C's /."""
+    """Return C's /."""
     return a // b if a >= 0 else -(-a // b)

@@ -32,7 +32,7 @@ _PLAIN = {
 }  # fmt: skip
 _YEARS = {"YYYY": 4, "IYYY": 4, "YYY": 3, "IYY": 3, "YY": 2, "IY": 2, "Y": 1, "I": 1}
 _NAMES: dict[str, tuple[str, ...]] = {
-    "MONTH": MONTHS, "MON": tuple(each[:3] for each in MONTHS), "DAY": DAYS, "DY": tuple(each[:3] for each in DAYS), "RM": ROMAN,
+    "MONTH": MONTHS, "MON": tuple(name[:3] for name in MONTHS), "DAY": DAYS, "DY": tuple(name[:3] for name in DAYS), "RM": ROMAN,
     "AM": ("am", "pm"), "PM": ("am", "pm"), "A.M.": ("a.m.", "p.m."), "P.M.": ("a.m.", "p.m."), "AD": ("ad", "bc"), "BC": ("ad", "bc"),
     "A.D.": ("a.d.", "b.c."), "B.C.": ("a.d.", "b.c."),
 }  # fmt: skip
@@ -44,7 +44,7 @@ def _invalid(message: str, detail: str | None = None) -> PostgresError:
 
 @dataclass
 class _Reader:
-    """A text on its way through a format: `place` in it, characters skipped beyond what the format said, and the fields found."""
+    """A text being read by a format: the `place` in it, the characters `skipped` beyond the format, and the fields `found`."""
 
     text: str
     nodes: tuple[FormatWord, ...]
@@ -58,11 +58,11 @@ class _Reader:
     found: dict[str, int] = field(default_factory=dict)
 
     def get(self, name: str) -> int:
-        """A field, 0 if it was not given."""
+        """Return a field, or 0 if it is missing."""
         return self.found.get(name, 0)
 
     def run(self) -> None:
-        """DCH_from_char."""
+        """Read the text by the format (DCH_from_char)."""
         for number, node in enumerate(self.nodes):
             if self.place >= len(self.text):
                 return
@@ -141,7 +141,7 @@ class _Reader:
             self.found[name] = value
 
     def _number(self, name: str, length: int, number: int, node: FormatWord, *, partial: bool = False) -> int:
-        """from_char_parse_int_len: the characters that were read."""
+        """Read an integer field and return the number of characters (from_char_parse_int_len)."""
         start = self.place
         rest = self.text[start:].lstrip(_SPACE)
         begin = len(self.text) - len(rest)
@@ -173,7 +173,7 @@ class _Reader:
         return end - start
 
     def _before_separator(self, number: int) -> bool:
-        """is_next_separator: what follows the field is no digit."""
+        """Return whether the field is followed by something other than a digit (is_next_separator)."""
         if self.nodes[number].ordinal:
             return True
         if number + 1 == len(self.nodes):
@@ -191,13 +191,13 @@ class _Reader:
 
     def _name(self, word: str, node: FormatWord) -> None:
         rest = self.text[self.place :]
-        fitting = [each for each, name in enumerate(_NAMES[word]) if _lowered(rest[: len(name)]) == _lowered(name)]
-        if not fitting:
+        matching = [index for index, name in enumerate(_NAMES[word]) if _lowered(rest[: len(name)]) == _lowered(name)]
+        if not matching:
             raise _invalid(
                 f'invalid value "{rest[: len(node.word)]}" for "{node.word}"',
                 "The given value did not match any of the allowed values for this field.",
             )
-        place = fitting[0]
+        place = matching[0]
         self.place += len(_NAMES[word][place])
         if word in ("AM", "PM", "A.M.", "P.M."):
             self._set("pm", place, node)
@@ -228,11 +228,11 @@ class _Reader:
 
 
 def _lowered(text: str) -> str:
-    return "".join(each.lower() if each.isascii() else each for each in text)
+    return "".join(character.lower() if character.isascii() else character for character in text)
 
 
 def _is_separator(text: str) -> bool:
-    """Printable ASCII that is neither letter nor digit."""
+    """Return whether a character is printable ASCII and neither letter nor digit."""
     return "!" <= text <= "~" and not text.isalnum()
 
 
@@ -248,7 +248,7 @@ def _near_2020(year: int) -> int:
 
 @dataclass
 class _Moment:
-    """The broken-down time that the fields make. `year` is astronomical."""
+    """The broken-down time that the fields describe. `year` is astronomical."""
 
     year: int = 0
     month: int = 1
@@ -258,7 +258,7 @@ class _Moment:
 
 
 def _iso_week_day(year: int, week: int) -> int:
-    """The Monday of an ISO week, in days since 1970."""
+    """Return the Monday of an ISO week, in days since 1970."""
     january_4 = calendar.days_of(year, 1, 4)
     return january_4 - (calendar.weekday_of(january_4) + 6) % 7 + (week - 1) * 7
 
@@ -360,7 +360,7 @@ def _validate(made: _Moment, text: str) -> None:
 
 
 def _parse(text: str, form: str) -> tuple[_Moment, int | None]:
-    """do_to_timestamp: the local time, and seconds east of UTC if the text gave them."""
+    """Return the local time, and seconds east of UTC if the text contains them (do_to_timestamp)."""
     read = _Reader(text, nodes_of(form))
     read.run()
     made = _Moment()
@@ -380,12 +380,12 @@ def _parse(text: str, form: str) -> tuple[_Moment, int | None]:
 
 
 def _days(made: _Moment) -> int:
-    """date2j, which takes a day beyond its month into the next."""
+    """Return the day since 1970 (date2j). A day beyond the month's end counts into the next month."""
     return calendar.days_of(made.year, made.month, 1) + made.day - 1
 
 
 def to_date(text: str, form: str) -> int:
-    """The date that a text is by a format, in days since 1970."""
+    """Convert a text to a date by a format, in days since 1970."""
     made, _ = _parse(text, form)
     days = _days(made)
     if days < timestamp.FIRST_DAY or days >= 2_147_483_494 - calendar.JULIAN_EPOCH:
@@ -394,7 +394,7 @@ def to_date(text: str, form: str) -> int:
 
 
 def to_timestamp(timezone: str, text: str, form: str) -> int:
-    """The instant that a text is by a format, in the session's zone unless it has its own."""
+    """Convert a text to an instant by a format, in the session's zone unless the text contains one."""
     made, east = _parse(text, form)
     days = _days(made)
     if days < timestamp.FIRST_DAY:

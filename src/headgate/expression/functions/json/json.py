@@ -66,14 +66,14 @@ class Spans:
 
 
 def bare(piece: str | None) -> str | None:
-    """json's ->> of a written value: null is NULL, a string is bare."""
+    """Return json's ->> of a part of the text: null becomes NULL, a string has no quotes."""
     if piece is None or piece == "null":
         return None
     return str(json.loads(piece)) if piece[0] == '"' else piece
 
 
 def field(text: str, key: str) -> str | None:
-    """json -> text: the last of equal keys."""
+    """Return json -> text: the last one of equal keys."""
     spans = Spans(text)
     if spans.root() != "{":
         return None
@@ -136,7 +136,7 @@ def array_length(text: str) -> int:
 
 
 def strip_nulls(written: str) -> str:
-    """json_strip_nulls: without blanks and without fields that are null, at all depths."""
+    """Remove blanks and, at all levels, fields that are null (json_strip_nulls)."""
     spans = Spans(written)
     match spans.root():
         case "{":

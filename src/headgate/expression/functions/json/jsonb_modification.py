@@ -16,11 +16,16 @@ _INT_MAX = 2**31 - 1
 
 
 def concatenate(left: str, right: str) -> str:
-    """jsonb || jsonb: objects merge, all else becomes an array."""
-    one, other = load(left), load(right)
-    if isinstance(one, dict) and isinstance(other, dict):
-        return print_value({**one, **other})
-    return print_value([*(one if isinstance(one, list) else [one]), *(other if isinstance(other, list) else [other])])
+    """Return jsonb || jsonb. Objects are merged. Other values become an array."""
+    left_value, right_value = load(left), load(right)
+    if isinstance(left_value, dict) and isinstance(right_value, dict):
+        return print_value({**left_value, **right_value})
+    return print_value(
+        [
+            *(left_value if isinstance(left_value, list) else [left_value]),
+            *(right_value if isinstance(right_value, list) else [right_value]),
+        ]
+    )
 
 
 def _deletable(text: str) -> Any:
@@ -38,7 +43,7 @@ def delete(text: str, key: str) -> str:
 def _without(value: Any, keys: set[str]) -> str:
     if isinstance(value, dict):
         return print_value({key: each for key, each in value.items() if key not in keys})
-    return print_value([each for each in value if not (isinstance(each, str) and not isinstance(each, Number) and each in keys)])
+    return print_value([item for item in value if not (isinstance(item, str) and not isinstance(item, Number) and item in keys)])
 
 
 def delete_element(text: str, index: int) -> str:
@@ -54,10 +59,10 @@ def delete_element(text: str, index: int) -> str:
 
 def delete_all(text: str, keys: str) -> str:
     """jsonb - text[]."""
-    shape, found = array.parts(keys)
+    shape, key_items = array.parts(keys)
     if len(shape.lengths) > 1:
         raise PostgresError("2202E", "wrong number of array subscripts")
-    return _without(_deletable(text), {key for key in found if key is not None})
+    return _without(_deletable(text), {key for key in key_items if key is not None})
 
 
 def _path(path: str) -> list[str | None]:
@@ -103,7 +108,7 @@ def _deleted(value: Any, steps: list[str | None], place: int) -> Any:
             return value
         if last:
             return {key: each for key, each in value.items() if key != step}
-        return {key: _deleted(each, steps, place + 1) if key == step else each for key, each in value.items()}
+        return {key: _deleted(item, steps, place + 1) if key == step else item for key, item in value.items()}
     index = _index(step, place + 1, len(value))
     if not 0 <= index < len(value):
         return value
@@ -177,7 +182,7 @@ def _inserted(value: Any, steps: list[str | None], place: int, new: Number, afte
 def set_lax(
     text: str | None, path: str | None, new: str | None, create: bool | None = True, treatment: str | None = "use_json_null"
 ) -> str | None:
-    """jsonb_set_lax: what a NULL as the new value means is told by `treatment`."""
+    """Return jsonb_set_lax. `treatment` says what a NULL as the new value means."""
     if text is None or path is None or create is None:
         return None
     if treatment is None:
@@ -209,4 +214,4 @@ def strip_nulls(text: str) -> str:
 def _stripped(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _stripped(each) for key, each in value.items() if each is not None}
-    return [_stripped(each) for each in value] if isinstance(value, list) else value
+    return [_stripped(item) for item in value] if isinstance(value, list) else value

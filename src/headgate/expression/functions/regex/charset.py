@@ -21,7 +21,7 @@ class CharSet:
     ranges: tuple[tuple[int, int], ...]
 
     def complement(self) -> CharSet:
-        """All other characters."""
+        """Return the set of all other characters."""
         found, start = [], 0
         for first, last in self.ranges:
             if first > start:
@@ -35,11 +35,11 @@ class CharSet:
         return of_ranges((*self.ranges, *other.ranges))
 
     def without(self, character: str) -> CharSet:
-        """The set without one character."""
+        """Return the set without one character."""
         return (self.complement() | single(ord(character))).complement()
 
     def either_case(self) -> CharSet:
-        """The set closed under the case of ASCII letters."""
+        """Return the set with both cases of its ASCII letters."""
         extra = []
         for first, last in self.ranges:
             for low, high, shift in ((65, 90, 32), (97, 122, -32)):
@@ -63,7 +63,7 @@ class CharSet:
 
 
 def of_ranges(ranges: Iterable[tuple[int, int]]) -> CharSet:
-    """The union of ranges."""
+    """Return the union of ranges."""
     merged: list[tuple[int, int]] = []
     for first, last in sorted(ranges):
         if merged and first <= merged[-1][1] + 1:
@@ -74,12 +74,12 @@ def of_ranges(ranges: Iterable[tuple[int, int]]) -> CharSet:
 
 
 def single(code: int) -> CharSet:
-    """The set of one character; empty beyond Unicode, where no text has one."""
+    """Return the set of one character. It is empty beyond Unicode, because no text contains such a character."""
     return CharSet(((code, code),)) if 0 <= code <= LAST else CharSet(())
 
 
 def _of(characters: str) -> CharSet:
-    return of_ranges((ord(each), ord(each)) for each in characters)
+    return of_ranges((ord(character), ord(character)) for character in characters)
 
 
 ALL = CharSet(((0, LAST),))

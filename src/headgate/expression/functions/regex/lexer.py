@@ -65,7 +65,7 @@ _DIGITS = "0123456789"
 
 
 class LexerContext(enum.Enum):
-    """Where the lexer stands."""
+    """The lexical state, which decides about the meaning of characters."""
 
     ERE = enum.auto()
     BRE = enum.auto()
@@ -82,12 +82,12 @@ _ENDS = {LexerContext.COLLATING: ".", LexerContext.EQUIVALENCE: "=", LexerContex
 
 
 def invalid(reason: str) -> PostgresError:
-    """2201B with PostgreSQL's reason."""
+    """Return 2201B with PostgreSQL's reason."""
     return PostgresError("2201B", f"invalid regular expression: {REASONS[reason]}")
 
 
 def fail(reason: str) -> NoReturn:
-    """Raises `invalid`."""
+    """Raise the error of `invalid`."""
     raise invalid(reason)
 
 
@@ -164,7 +164,7 @@ class Lexer:
         return self.text[self.place - 1]
 
     def next(self) -> None:
-        """Goes to the next token; 2201B for what is malformed."""
+        """Advance to the next token. Raise 2201B for invalid syntax."""
         self.last = self.token.kind
         self.token = self._next()
 
@@ -186,7 +186,7 @@ class Lexer:
                 return found
 
     def _from(self, character: str) -> Token | None:
-        """The token that begins with the character; None behind a comment."""
+        """Return the token that begins with the character, or None after a comment."""
         if self.context is LexerContext.QUOTE:
             return Token("PLAIN", ord(character))
         if self.context is LexerContext.BRE:
@@ -204,7 +204,7 @@ class Lexer:
         return self._extended(character)
 
     def _greedy(self) -> int:
-        """1, or 0 if the quantifier is followed by a question mark."""
+        """Return 1, or 0 if the quantifier is followed by a question mark."""
         if self.flags & Flag.ADVANCED_ESCAPES and self._sees("?"):
             self.place += 1
             return 0
@@ -331,7 +331,7 @@ class Lexer:
         return self._number(character)
 
     def _number(self, character: str) -> Token:
-        """A back reference, or a character by its octal number."""
+        """Read a back reference, or a character by its octal number."""
         behind = self.place
         self.place -= 1
         if character != "0":
@@ -388,7 +388,7 @@ class Lexer:
         return Token("PLAIN", ord(character))
 
     def _skip(self) -> None:
-        """White space and comments of the expanded syntax."""
+        """Skip white space and comments of the expanded syntax."""
         while True:
             while not self._at_end() and self.text[self.place] in " \t\n\v\f\r":
                 self.place += 1
@@ -398,7 +398,7 @@ class Lexer:
             self.place = len(self.text) if end < 0 else end
 
     def named(self) -> str:
-        """The characters up to the end of a ``[.``, ``[=`` or ``[:``; goes behind it."""
+        """Return the characters up to the end of a ``[.``, ``[=`` or ``[:``, and advance past it."""
         self.next()
         found = ""
         while self.token.kind == "PLAIN":
@@ -409,7 +409,7 @@ class Lexer:
 
 
 def element(name: str) -> int:
-    """The character of a collating element; 2201B if there is none."""
+    """Return the character of a collating element. Raise 2201B if there is none."""
     if len(name) == 1:
         return ord(name)
     if name not in NAMES:

@@ -44,7 +44,7 @@ _PLACES = {
 
 @functools.lru_cache(maxsize=256)
 def parse(text: str, flags: Flag = Flag.ADVANCED) -> Pattern:
-    """The pattern; 2201B if it is malformed."""
+    """Parse a pattern. Raise 2201B if it is invalid."""
     return _Parser(text, flags).whole()
 
 

@@ -28,7 +28,7 @@ def _operator(*, negated: bool, fold: bool = False) -> SparkForm:
 
 
 def _like(node: Expression, args: Sequence[Value]) -> Value:
-    """regexp_like, its flags constant or not."""
+    """Compile regexp_like, with constant flags or others."""
     letters = args[2].constant if len(args) > 2 else ""
     if letters is not None and args[1].constant is not None:
         try:

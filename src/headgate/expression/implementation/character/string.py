@@ -49,8 +49,8 @@ def _spreading(function: Callable[..., Any], spread: Callable[..., Any], native:
         variadic = isinstance(node, FuncExpr) and node.variadic
         assert isinstance(node, (FuncExpr, OpExpr))
         forms = session_time.forms()
-        alike = all(each.rep.name in compile_text.PRINTED_ALIKE for each in args)
-        if native is not None and not variadic and alike and not any(depends_on(each.type.oid, forms) for each in node.args):
+        alike = all(arg.rep.name in compile_text.PRINTED_ALIKE for arg in args)
+        if native is not None and not variadic and alike and not any(depends_on(operand.type.oid, forms) for operand in node.args):
             return native(node, args)
         return call(spread if variadic else function, TEXT, _printed(node, args), strict=False)
 
@@ -97,7 +97,7 @@ def _chosen(*, larger: bool) -> SparkForm:
 
 
 def _translate(node: Expression, args: Sequence[Value]) -> Value:
-    return Value(TEXT, lambda env: F.call_function("translate", *(each.make(env) for each in args)))
+    return Value(TEXT, lambda env: F.call_function("translate", *(arg.make(env) for arg in args)))
 
 
 def cut_to_name(text: str) -> str:

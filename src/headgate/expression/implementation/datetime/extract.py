@@ -31,12 +31,12 @@ _GROWING = frozenset({"year", "decade", "century", "millennium", "julian", "isoy
 
 
 def big(number: int) -> Column:
-    """A bigint constant."""
+    """Return a bigint constant."""
     return F.lit(number).cast("bigint")
 
 
 def whole(value: Column, by: int) -> Column:
-    """Integer division towards zero, as C divides."""
+    """Divide integers towards zero, as C does."""
     return F.call_function("div", value.cast("bigint"), big(by))
 
 
@@ -50,13 +50,13 @@ class FieldValue:
 
 
 def _year(moment: Column) -> Column:
-    """The year as it is written: there is no year 0."""
+    """Return the year as printed. There is no year 0."""
     year = F.year(moment)
     return F.when(year <= 0, year - 1).otherwise(year)
 
 
 def _by_years(years: int) -> Callable[[Column], Column]:
-    """century and millennium."""
+    """Return century or millennium."""
 
     def part(moment: Column) -> Column:
         year = F.year(moment)
@@ -66,7 +66,7 @@ def _by_years(years: int) -> Callable[[Column], Column]:
 
 
 def isodow(moment: Column) -> Column:
-    """1 for Monday to 7 for Sunday."""
+    """Return the ISO day of the week, 1 for Monday to 7 for Sunday."""
     return F.weekday(moment) + 1
 
 
@@ -92,12 +92,12 @@ _CALENDAR: dict[str, Callable[[Column], Column]] = {
 
 
 def micros_of(moment: Column) -> Column:
-    """Microseconds since 1970 of a timestamp with or without zone."""
+    """Return microseconds since 1970 of a timestamp with or without time zone."""
     return F.unix_micros(moment.cast("timestamp"))
 
 
 def _clock(moment: Column) -> Column:
-    """Microseconds since midnight."""
+    """Return microseconds since midnight."""
     return F.pmod(micros_of(moment), big(DAY))
 
 
@@ -110,7 +110,7 @@ def _divided(units: Column, by: float) -> Column:
 
 
 def _summed(moment: Column, unit: float) -> Column:
-    """Whole seconds and their fraction added up in binary, in 1/unit seconds."""
+    """Add whole seconds and their fraction in binary, in 1/unit seconds."""
     second = _second(moment)
     return whole(second, 1_000_000).cast("double") * F.lit(unit) + _divided(second % big(1_000_000), 1_000_000.0 / unit)
 
@@ -130,7 +130,7 @@ _OF_DATE: dict[str, FieldValue] = {
 
 
 def _part_of(unit: Unit, rep: Rep, shown: str) -> FieldValue:
-    """The field of a date or timestamp; one that raises if the type has none of the name."""
+    """Return the field of a date or timestamp. It raises an error if the type does not have the field."""
     if unit.name in _CALENDAR:
         return FieldValue(_CALENDAR[unit.name])
     found = (_OF_DATE if rep == DATE else _PARTS).get(unit.name)
@@ -141,7 +141,7 @@ def _part_of(unit: Unit, rep: Rep, shown: str) -> FieldValue:
 
 
 def numeric_part(part: FieldValue, source: Value) -> Value:
-    """The field as numeric of its scale."""
+    """Return the field as numeric with its scale."""
     rep = decimal(19 + part.scale, part.scale)
 
     def make(env: Env) -> Column:
@@ -160,12 +160,12 @@ def _double_part(part: FieldValue, source: Value) -> Value:
 
 
 def julian_day(days: int, micros: int) -> str:
-    """The Julian day of a timestamp with its fraction, as numeric."""
+    """Return the Julian day of a timestamp with its fraction, as numeric."""
     return decimals.add(str(days + _JULIAN), decimals.divide(str(micros), str(DAY)))
 
 
 def _julian(source: Value, *, numeric: bool) -> Value:
-    """The Julian day of a timestamp with its fraction."""
+    """Return the Julian day of a timestamp with its fraction."""
 
     def day(env: Env) -> Column:
         return F.unix_date(source.make(env).cast("date"))
@@ -181,7 +181,7 @@ def _julian(source: Value, *, numeric: bool) -> Value:
 
 
 def extracted(unit: Unit, source: Value, *, numeric: bool, shown: str = "") -> Value:
-    """The field of a date or timestamp; `shown` is the type that errors name."""
+    """Return the field of a date or timestamp. `shown` is the type that errors name."""
     if unit.name == "julian" and source.rep == TIMESTAMP:
         return _julian(source, numeric=numeric)
     part = _part_of(unit, source.rep, shown or NAMES[source.rep.name])
@@ -189,7 +189,7 @@ def extracted(unit: Unit, source: Value, *, numeric: bool, shown: str = "") -> V
 
 
 def with_infinity(unit: Unit, source: Value, finite: Value) -> Value:
-    """A field of a date or timestamp that may be infinite: `finite` where it is not."""
+    """Return a field of a date or timestamp that may be infinite. `finite` is the field of a finite one."""
     test = infinite_date if source.rep == DATE else infinite_timestamp
     if source.constant is not None and "infinity" not in source.constant:
         return finite
@@ -212,7 +212,7 @@ def _end(source: Value, env: Env) -> Column:
 
 
 def field_of(args: Sequence[Value], *, numeric: bool) -> Unit:
-    """The field that EXTRACT or date_part is asked for."""
+    """Return the field that a call of EXTRACT or date_part names."""
     return field_unit(args[0], "EXTRACT" if numeric else "date_part")
 
 
@@ -228,7 +228,7 @@ def _of_day(*, numeric: bool) -> SparkForm:
 
 
 def _part_of_date(node: Expression, args: Sequence[Value]) -> Value:
-    """date_part of a date: that of its midnight."""
+    """Return date_part of a date, which is that of its midnight."""
     unit = field_of(args, numeric=False)
     midnight = Value(TIMESTAMP, lambda env: F.when(~infinite_date(args[1].make(env)), args[1].make(env)).cast("timestamp_ntz"))
     return with_infinity(unit, args[1], extracted(unit, midnight, numeric=False))
@@ -237,7 +237,7 @@ def _part_of_date(node: Expression, args: Sequence[Value]) -> Value:
 def _of_text(
     type_name: str, units: frozenset[str], exact: Callable[[str, str], str], double: Callable[[str, str], float], *, numeric: bool
 ) -> SparkForm:
-    """A field of a time or interval."""
+    """Return the form of a field of a time or interval."""
 
     def builder(node: Expression, args: Sequence[Value]) -> Value:
         unit = field_of(args, numeric=numeric)

@@ -28,7 +28,7 @@ def _to_timestamp(node: Expression, args: Sequence[Value]) -> Value:
 
 
 def timestamptz_text(timezone: str, micros: int, form: str) -> str | None:
-    """to_char(timestamptz, text) in a zone."""
+    """Return to_char(timestamptz, text) in a zone."""
     if abs(micros) == calendar.INFINITE_MICROS:
         return None
     own, seconds = time_zone.find(timezone), np.array([micros // 1_000_000], np.int64)

@@ -17,9 +17,9 @@ from headgate.expression.spark.value import raising
 from headgate.types.datetime import calendar
 
 _LAST_DAY = calendar.INFINITE_MICROS // calendar.DAY
-"""The last day all of whose timestamps are stored is the one before."""
+"""The first day that is not completely within the range of stored timestamps."""
 _END_DAY = 109_203_528 - calendar.JULIAN_EPOCH
-"""The first day that PostgreSQL's timestamps do not reach (TIMESTAMP_END_JULIAN)."""
+"""The first day after PostgreSQL's range of timestamps (TIMESTAMP_END_JULIAN)."""
 
 
 def too_late() -> Column:
@@ -28,23 +28,23 @@ def too_late() -> Column:
 
 
 def infinite_date(day: Column) -> Column:
-    """Whether a date is infinite."""
+    """Return whether a date is infinite."""
     return F.abs(F.unix_date(day)) == F.lit(calendar.INFINITE_DAY)
 
 
 def infinite_timestamp(moment: Column) -> Column:
-    """Whether a timestamp (either kind) is infinite."""
+    """Return whether a timestamp (either kind) is infinite."""
     return F.abs(F.unix_micros(moment.cast("timestamp"))) == F.lit(calendar.INFINITE_MICROS)
 
 
 def infinite(positive: Column) -> Column:
-    """infinity where `positive`, else -infinity, as a timestamp without zone."""
+    """Return infinity if `positive`, otherwise -infinity, as a timestamp without time zone."""
     ends = F.when(positive, F.lit(calendar.INFINITE_MICROS)).otherwise(F.lit(-calendar.INFINITE_MICROS))
     return F.timestamp_micros(ends).cast("timestamp_ntz")
 
 
 def date_to_timestamp(day: Column) -> Column:
-    """date → timestamp: infinity stays; 22008 beyond PostgreSQL's timestamps, 0A000 beyond the stored ones."""
+    """Cast date to timestamp. Infinity stays infinite. It raises 22008 beyond PostgreSQL's timestamps, 0A000 beyond the stored ones."""
     return bound((day,), _midnight)
 
 
@@ -59,7 +59,7 @@ def _midnight(day: Column) -> Column:
 
 
 def timestamp_to_date(moment: Column) -> Column:
-    """timestamp → date: infinity stays."""
+    """Cast timestamp to date. Infinity stays infinite."""
     return bound((moment,), _day)
 
 
@@ -69,7 +69,7 @@ def _day(moment: Column) -> Column:
 
 
 def compared(test: Callable[[Column, Column], Column], day: Column, moment: Column, *, flipped: bool) -> Column:
-    """A date compared with a timestamp (`flipped`: the timestamp is on the left); a date beyond all timestamps is later than them."""
+    """Compare a date with a timestamp (`flipped`: the timestamp is on the left). A date beyond all timestamps is later than them."""
     number = F.unix_date(day)
     beyond = (number >= _LAST_DAY) & (number < F.lit(calendar.INFINITE_DAY))
     other = F.when(F.unix_micros(moment.cast("timestamp")) == F.lit(calendar.INFINITE_MICROS), F.lit(2)).otherwise(F.lit(0))

@@ -19,7 +19,7 @@ from headgate.types import order, registry
 
 
 def _modified(function: Callable[[int, str], str]) -> SparkForm:
-    """A cast to the type's own modifier."""
+    """Return the form of a cast to the type's own modifier."""
 
     def builder(node: Expression, args: Sequence[Value]) -> Value:
         assert isinstance(node, FuncExpr)
@@ -32,7 +32,7 @@ def _modified(function: Callable[[int, str], str]) -> SparkForm:
 
 
 def _truncated(node: Expression, args: Sequence[Value]) -> Value:
-    """date_trunc(field, interval)."""
+    """Compile date_trunc(field, interval)."""
     unit = truncation_unit(args[0], "date_trunc")
     if unit.name in interval.TRUNCATED:
         return call(interval.truncated, TEXT, args[1:], given=(unit.name,))
@@ -45,7 +45,7 @@ def _finite(node: Expression, args: Sequence[Value]) -> Value:
 
 
 def compared(oid: int, one: str, other: str) -> int:
-    """-1, 0 or 1 by the type's order."""
+    """Compare two values by the type's order: -1, 0 or 1."""
     key = order.remembered(oid)
     a, b = key(one), key(other)
     return (a > b) - (a < b)

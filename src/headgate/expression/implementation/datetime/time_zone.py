@@ -103,7 +103,7 @@ def _moved(micros: Column, moved: Column) -> Column:
 
 
 def _named(value: Value) -> time_zone.Zone | PostgresError:
-    """The zone that a constant names; PostgreSQL's error if it names none. Raises for one that PostgreSQL has and a node has not."""
+    """Return the zone that a constant names, or PostgreSQL's error if there is none. Raise 0A000 for one that a node does not support."""
     assert value.constant is not None
     try:
         return timestamp.named_zone(value.constant)
@@ -114,7 +114,7 @@ def _named(value: Value) -> time_zone.Zone | PostgresError:
 
 
 def _failing(error: PostgresError, rep: Rep, operand: Make) -> Value:
-    """Raises where the operand, a timestamp of either kind, is neither NULL nor infinite."""
+    """Return a value that raises the error unless the operand, a timestamp of either kind, is NULL or infinite."""
     kind = SPARK[rep.name]
 
     def make(env: Env) -> Column:
@@ -125,7 +125,7 @@ def _failing(error: PostgresError, rep: Rep, operand: Make) -> Value:
 
 
 def _at_zone(rep: Rep, convert: Callable[[Make, time_zone.Zone], Make]) -> SparkForm:
-    """timezone(zone, timestamp) and timezone(zone, timestamptz)."""
+    """Return the form of timezone(zone, timestamp) and timezone(zone, timestamptz)."""
 
     def builder(node: Expression, args: Sequence[Value]) -> Value:
         if args[0].constant is None:
@@ -139,7 +139,7 @@ def _at_zone(rep: Rep, convert: Callable[[Make, time_zone.Zone], Make]) -> Spark
 
 
 def _at_offset(rep: Rep, sign: int) -> SparkForm:
-    """timezone(interval, timestamp) and timezone(interval, timestamptz)."""
+    """Return the form of timezone(interval, timestamp) and timezone(interval, timestamptz)."""
     return lambda node, args: call(timestamp.moved_by_offset, rep, args, given=(sign,))
 
 
@@ -167,13 +167,13 @@ def _to_timetz(node: Expression, args: Sequence[Value]) -> Value:
 
 
 def _time_with_zone(node: Expression, args: Sequence[Value]) -> Value:
-    """time → timetz: with the offset that the session's zone has today."""
+    """Cast time to timetz, with the offset of the session's zone today."""
     what = "a cast from time to time with time zone"
     return call(time_of_day.with_zone, TEXT, args, given=(session_zone(what).name, local_now(what) // DAY * DAY))
 
 
 def _clock_at_zone(node: Expression, args: Sequence[Value]) -> Value:
-    """timezone(text, timetz): with the offset that the zone has now."""
+    """Compile timezone(text, timetz), with the zone's current offset."""
     return call(time_of_day.at_zone, TEXT, args, given=(now("AT TIME ZONE of time with time zone"),))
 
 
@@ -182,7 +182,7 @@ def _of_timestamp(node: Expression, args: Sequence[Value]) -> Value:
 
 
 def _instant(value: Value, what: str) -> Make:
-    """A date, timestamp or timestamptz as an instant, by the session's zone."""
+    """Convert a date, timestamp or timestamptz to an instant, by the session's zone."""
     if value.rep == TIMESTAMPTZ:
         return value.make
     return instant_of(midnight(value) if value.rep == DATE else value.make, session_zone(what))
@@ -194,7 +194,7 @@ def _of_date_and_time(node: Expression, args: Sequence[Value]) -> Value:
 
 
 def _comparison(name: str) -> SparkForm:
-    """A comparison of a timestamptz with a date or timestamp."""
+    """Return the form of a comparison of a timestamptz with a date or timestamp."""
     test = TESTS[name]
 
     def builder(node: Expression, args: Sequence[Value]) -> Value:
@@ -215,7 +215,7 @@ def _order(node: Expression, args: Sequence[Value]) -> Value:
 
 
 def _plus(sign: int, *, flipped: bool = False) -> SparkForm:
-    """timestamptz ± interval: months and days by the local calendar, the rest by the clock."""
+    """Return the form of timestamptz ± interval: months and days by the local calendar, the rest by elapsed time."""
 
     def builder(node: Expression, args: Sequence[Value]) -> Value:
         source, span = (args[1], args[0]) if flipped else (args[0], args[1])
@@ -232,7 +232,7 @@ def _plus(sign: int, *, flipped: bool = False) -> SparkForm:
 
 
 def _extract(*, numeric: bool) -> SparkForm:
-    """A field of a timestamptz: that of its local time, but for the zone's own and the epoch."""
+    """Return the form of a field of a timestamptz, which is that of its local time, except for epoch and the zone's own fields."""
 
     def builder(node: Expression, args: Sequence[Value]) -> Value:
         unit = field_of(args, numeric=numeric)
@@ -259,7 +259,7 @@ def _zone_field(name: str, local: Make, instant: Make, *, numeric: bool) -> Valu
 
 
 def _truncate_in(args: Sequence[Value], found: time_zone.Zone) -> Value:
-    """date_trunc of a timestamptz in a zone: below a day the offset stays, from a day on it is found anew."""
+    """Compile date_trunc of a timestamptz in a zone. Units below a day keep the offset. From a day on, the offset is recomputed."""
     unit = truncation_unit(args[0], "date_trunc")
     local = local_of(args[1].make, found)
 
@@ -291,7 +291,7 @@ def _truncate_at(node: Expression, args: Sequence[Value]) -> Value:
 
 
 def _made(node: Expression, args: Sequence[Value]) -> Value:
-    """make_timestamptz in the session's zone."""
+    """Compile make_timestamptz in the session's zone."""
     return call(timestamp.made_in_zone, TIMESTAMPTZ, args, given=(session_zone("make_timestamptz").name,))
 
 

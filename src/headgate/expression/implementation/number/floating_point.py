@@ -25,7 +25,7 @@ INFINITY = float("inf")
 
 
 def is_infinite(column: Column) -> Column:
-    """Whether a float is infinite."""
+    """Return whether a float is infinite."""
     return F.abs(column) == F.lit(INFINITY)
 
 
@@ -79,7 +79,7 @@ def _map(rep: Rep, function: Callable[[Column], Column]) -> SparkForm:
 
 
 def _whole(function: Callable[[Column], Column]) -> SparkForm:
-    """ceil and floor: beyond 2^52 a double is whole, and Spark's bigint result would saturate; -0 stays -0."""
+    """Return the form of ceil or floor. Doubles beyond 2^52 are integers, and Spark's bigint result would saturate. -0 stays -0."""
 
     def make(value: Value, env: Env) -> Column:
         a = value.make(env)

@@ -69,7 +69,7 @@ def _numeric_to_integer(rep: Rep, bits: int) -> SparkForm:
 
 
 def _numeric_to(rep: Rep, read: Callable[[str], str]) -> SparkForm:
-    """numeric_float8, numeric_float4: read from the text at once, float4 not by way of a double."""
+    """Cast numeric to float8 or float4, directly from the text. float4 is not converted through a double."""
     kind = SPARK[rep.name]
 
     def builder(node: Expression, args: Sequence[Value]) -> Value:
@@ -109,7 +109,7 @@ def _in_arrow(kind: pa.DataType) -> ArrowForm:
 
 
 def _double(value: pa.Scalar) -> pa.Scalar:
-    """A numeric constant as a double; what has none is an error of PostgreSQL's."""
+    """Return a numeric constant as a double. A value out of range raises PostgreSQL's error."""
     exact = value.as_py()
     found = float(exact)
     if math.isinf(found) or (found == 0 and exact != 0):
