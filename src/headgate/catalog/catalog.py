@@ -47,19 +47,19 @@ _log = logging.getLogger("headgate.catalog")
 
 _OID_BLOCK = 64
 _OPTIONS: dict[str, str | int | float | list[str]] = {
-    # queries on the catalog take a millisecond, of which a second thread costs a fifth: each is run by the thread that asks
+    # a query on the catalog takes about a millisecond and a second thread would slow it by a fifth, so the calling thread runs it alone
     "threads": 1,
     "memory_limit": "512MB",
     "preserve_insertion_order": True,
     "checkpoint_threshold": "1TB",
-    # what a session's SQL might reach of DuckDB in spite of all else reaches nothing beyond the catalog
+    # SQL of a session that should reach DuckDB despite the other checks must not reach anything outside the catalog
     "enable_external_access": False,
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
     "allow_community_extensions": False,
     "python_enable_replacements": False,
-    # with it DuckDB 2.0.0 joins by dictionaries and may find, when the query runs, that a column has none: an internal error, behind which
-    # the open database cannot be used any more (SQLAlchemy's query for primary keys did that)
+    # With this optimizer DuckDB 2.0.0 joins by dictionaries and may find at run time that a column has none. That is an internal error,
+    # after which the open database can no longer be used (the query of SQLAlchemy for primary keys caused it).
     "disabled_optimizers": "join_filter_pushdown",
 }
 CHECKPOINT_BYTES = 16 << 20
@@ -150,13 +150,13 @@ class Catalog:
         """Open an existing file. Raise 58P01 if it is missing, 55006 if another process has it open, XX001 if it is not a catalog."""
         catalog = cls.open_as_it_is(path)
         try:
-            found = one(catalog.cursor(), "SELECT value FROM hg.counter WHERE name = 'format'")
+            row = one(catalog.cursor(), "SELECT value FROM hg.counter WHERE name = 'format'")
         except PostgresError as error:
             catalog.close()
             raise PostgresError("XX001", f'"{path}" is not the catalog of a node') from error
-        if found is None or found[0] != FORMAT:
+        if row is None or row[0] != FORMAT:
             catalog.close()
-            older = found is not None and found[0] < FORMAT
+            older = row is not None and row[0] < FORMAT
             hint = 'Run "headgate upgrade".' if older else "Use the version that made it, or a newer one."
             raise PostgresError("XX001", f'catalog "{path}" was made by another version of headgate', hint=hint)
         with catalog.begin() as transaction:
@@ -184,24 +184,24 @@ class Catalog:
         if self._log_is_named and not self._checkpointing:
             return
         with self._naming:
-            there = self._log.exists()
+            log_exists = self._log.exists()
             folder = os.open(self.path.parent, os.O_RDONLY)
             try:
                 os.fsync(folder)
             finally:
                 os.close(folder)
-            self._log_is_named = there and not self._checkpointing
+            self._log_is_named = log_exists and not self._checkpointing
 
     def system_identifier(self) -> str:
         """Return the node's unique number (pg_control_system().system_identifier). initdb creates it, or the first call."""
 
         def write(cursor: Cursor) -> int:
-            found = one(cursor, "SELECT value FROM hg.counter WHERE name = 'system_identifier'")
-            if found is not None:
-                return int(found[0])
-            made = (int(time.time()) << 32 | secrets.randbits(32)) & 0x7FFFFFFFFFFFFFFF
-            run(cursor, "INSERT INTO hg.counter VALUES ('system_identifier', ?)", [made])
-            return made
+            row = one(cursor, "SELECT value FROM hg.counter WHERE name = 'system_identifier'")
+            if row is not None:
+                return int(row[0])
+            identifier = (int(time.time()) << 32 | secrets.randbits(32)) & 0x7FFFFFFFFFFFFFFF
+            run(cursor, "INSERT INTO hg.counter VALUES ('system_identifier', ?)", [identifier])
+            return identifier
 
         with self._oid_lock:
             return str(self.change(write))
@@ -214,8 +214,8 @@ class Catalog:
             for name in names:
                 if one(cursor, "SELECT value FROM hg.counter WHERE name = ?", [name]) is None:
                     run(cursor, "INSERT INTO hg.counter VALUES (?, ?)", [name, secrets.randbits(64)])
-            found = (one(cursor, "SELECT value FROM hg.counter WHERE name = ?", [name]) for name in names)
-            return b"".join(int(row[0]).to_bytes(8, "big") for row in found if row is not None)
+            rows_of_names = (one(cursor, "SELECT value FROM hg.counter WHERE name = ?", [name]) for name in names)
+            return b"".join(int(row[0]).to_bytes(8, "big") for row in rows_of_names if row is not None)
 
         with self._oid_lock:
             return self.change(write)
@@ -225,16 +225,17 @@ class Catalog:
         with self._oid_lock:
             if self._next_oid == self._last_oid:
                 cursor = self.cursor()
-                found = one(cursor, "SELECT value FROM hg.counter WHERE name = 'oid'")
-                if found is None:
+                row = one(cursor, "SELECT value FROM hg.counter WHERE name = 'oid'")
+                if row is None:
                     raise PostgresError("XX001", "catalog has no oid counter")
-                if found[0] > 2**32 - _OID_BLOCK:  # oids do not wrap around, because the log's past is read by them
+                if row[0] > 2**32 - _OID_BLOCK:  # oids do not wrap around, because the log's past is read by them
                     raise PostgresError("54000", "all object identifiers of the node have been used")
                 with step(Step.COUNTER):
-                    run(cursor, "UPDATE hg.counter SET value = ? WHERE name = 'oid'", [found[0] + _OID_BLOCK])
+                    run(cursor, "UPDATE hg.counter SET value = ? WHERE name = 'oid'", [row[0] + _OID_BLOCK])
                     self._name_log()
                 cursor.close()
-                self._next_oid, self._last_oid = int(found[0]), int(found[0]) + _OID_BLOCK  # not where the disk is full
+                # these stay as they were if the update above failed, for instance because the disk is full
+                self._next_oid, self._last_oid = int(row[0]), int(row[0]) + _OID_BLOCK
             self._next_oid += 1
             return self._next_oid - 1
 

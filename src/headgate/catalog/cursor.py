@@ -157,14 +157,14 @@ class Answers:
             return tables
 
     def _read(self, sql: str) -> tuple[str, ...] | None:
-        named = self.named(sql)
-        return None if not is_read(sql) or self._is_unstable(sql) or not named else tuple(sorted(named))
+        table_names = self.named(sql)
+        return None if not is_read(sql) or self._is_unstable(sql) or not table_names else tuple(sorted(table_names))
 
     def named(self, sql: str) -> frozenset[str] | None:
         """Return the tables that a statement names, also through views and macros. Return None if it names anything else."""
         sources = self._sources or self._learn()
-        named = set(_NAMED.findall(sql))
-        return frozenset[str]().union(*(sources[name] for name in named)) if named <= sources.keys() else None
+        table_names = set(_NAMED.findall(sql))
+        return frozenset[str]().union(*(sources[name] for name in table_names)) if table_names <= sources.keys() else None
 
     def schema(self, table: str) -> pa.Schema:
         """Return the columns of a table as an Arrow schema."""
@@ -330,12 +330,12 @@ class CatalogCursor:
 
     def _write(self, tables: Collection[str] | None) -> None:
         """Write the pending rows of these tables (None: of all) to DuckDB."""
-        for table, written in self._unwritten.take(tables):
-            statement, parts = to_insert(table, written), point.inserted(table, written)
+        for table, pending in self._unwritten.take(tables):
+            statement, parts = to_insert(table, pending), point.inserted(table, pending)
             if statement is not None:
                 self._executed(*statement, parts)
                 continue
-            table_rows = to_arrow(written, self._answers.schema(table))
+            table_rows = to_arrow(pending, self._answers.schema(table))
             self._cursor.register("unwritten_rows", table_rows)
             try:
                 columns = ", ".join(table_rows.column_names)

@@ -182,7 +182,9 @@ def update(cursor: Cursor, catalog: str, where: Mapping[str, object], **values: 
     claim = unique.claiming(cursor)
     touched = unique.of_columns(catalog, values) if claim is not None else []
     if claim is not None and touched:
-        columns = list(dict.fromkeys([*([] if touched[0].shared else ["dbid"]), *[each for index in touched for each in index.columns]]))
+        columns = list(
+            dict.fromkeys([*([] if touched[0].shared else ["dbid"]), *[key_column for index in touched for key_column in index.columns]])
+        )
         for key_values in rows(cursor, f"SELECT {', '.join(columns)} FROM hg.{catalog} WHERE {condition}", [*where.values()]):
             before = dict(zip(columns, key_values, strict=True))
             for index in touched:

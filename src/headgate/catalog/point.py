@@ -75,9 +75,9 @@ def read(sql: str, parameters: Sequence[object]) -> tuple[Part, ...] | None:
     plain = analyse(sql)
     if plain is None or plain.kind != "SELECT":
         return None
-    named = {*plain.columns, *(column for term in plain.condition for column in term.columns)}
+    column_names = {*plain.columns, *(column for term in plain.condition for column in term.columns)}
     for point in _POINTS.get(plain.table, ()):
-        values = _values(point, bound(plain.condition, parameters), alone=False) if point.serves(named) else None
+        values = _values(point, bound(plain.condition, parameters), alone=False) if point.serves(column_names) else None
         if values is not None:
             return ((plain.table,), (plain.table, point.name), *((plain.table, point.name, value) for value in values))
     return None

@@ -116,8 +116,8 @@ class UnwrittenRows:
         if plain is None or plain.kind != "DELETE":
             return None
         terms = bound(plain.condition, parameters)
-        gone = {id(row) for row in self._matching(plain.table, terms)}
-        left = [row for row in self._rows.get(plain.table, ()) if id(row) not in gone]
+        deleted = {id(row) for row in self._matching(plain.table, terms)}
+        left = [row for row in self._rows.get(plain.table, ()) if id(row) not in deleted]
         if left:
             self._rows[plain.table] = left
         else:

@@ -73,10 +73,10 @@ def check_truncate(cursor: Cursor, truncated: Sequence[Relation]) -> None:
     for relation in truncated:
         for key in sorted(relation.referenced, key=lambda foreign_key: foreign_key.relation):
             if key.relation not in oids:
-                other = relations.get(cursor, relation.database, key.relation)
+                referencing = relations.get(cursor, relation.database, key.relation)
                 raise PostgresError(
                     "0A000",
                     "cannot truncate a table referenced in a foreign key constraint",
-                    detail=f'Table "{other.name}" references "{relation.name}".',
-                    hint=f'Truncate table "{other.name}" at the same time, or use TRUNCATE ... CASCADE.',
+                    detail=f'Table "{referencing.name}" references "{relation.name}".',
+                    hint=f'Truncate table "{referencing.name}" at the same time, or use TRUNCATE ... CASCADE.',
                 )

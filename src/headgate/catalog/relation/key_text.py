@@ -121,7 +121,7 @@ def _constraints(cursor: Cursor, database: int, relation: int | None, names: Nam
     scope = f"k.dbid = {int(database)} AND k.conrelid <> 0" + (
         "" if relation is None else f" AND (k.conrelid = {int(relation)} OR k.confrelid = {int(relation)})"
     )
-    found = rows(
+    constraints = rows(
         cursor,
         "SELECT k.oid, k.contype, k.conrelid, k.conkey, k.confrelid, k.confkey, k.confupdtype, k.confdeltype, k.confmatchtype,"
         " k.confdelsetcols, i.indincludetext, k.conkeytext, k.conreference, k.conincludetext FROM hg.pg_constraint k"
@@ -129,16 +129,16 @@ def _constraints(cursor: Cursor, database: int, relation: int | None, names: Nam
         f" WHERE {scope} AND k.conkey IS NOT NULL",
     )
     changed = []
-    for oid, kind, owner, key, target, target_key, on_update, on_delete, match, chosen, included, *before in found:
-        listed = ", ".join(names.get((owner, attnum), "") for attnum in key)
+    for oid, kind, owner, key, target, target_key, on_update, on_delete, match, chosen, included, *before in constraints:
+        key_names = ", ".join(names.get((owner, attnum), "") for attnum in key)
         reference = None
         if kind == "f":
             reference = f"({', '.join(names.get((target, attnum), '') for attnum in target_key)})" + (" MATCH FULL" if match == "f" else "")
             reference += f" ON UPDATE {_ACTIONS[on_update]}" if on_update in _ACTIONS else ""
             reference += f" ON DELETE {_ACTIONS[on_delete]}" if on_delete in _ACTIONS else ""
             reference += f" ({', '.join(names.get((owner, attnum), '') for attnum in chosen)})" if chosen else ""
-        if [listed, reference, included] != before:
-            changed.append((oid, listed, reference, included))
+        if [key_names, reference, included] != before:
+            changed.append((oid, key_names, reference, included))
     _update(cursor, database, "pg_constraint", "oid", ("conkeytext", "conreference", "conincludetext"), changed)
 
 

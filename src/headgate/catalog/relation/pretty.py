@@ -34,7 +34,7 @@ def pretty(text: str) -> str:
     left = ""
     for place, char in enumerate(text):
         if char == "\n" and place - 1 in dropped:
-            left = left.rstrip(" ")  # CASE begins a line, behind which no blank stays (appendContextKeyword)
+            left = left.rstrip(" ")  # CASE starts a new line, and the spaces before the line break are removed (appendContextKeyword)
         left += "" if place in dropped else char
     return left
 

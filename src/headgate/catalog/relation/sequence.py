@@ -140,9 +140,9 @@ def split_name(name: str) -> tuple[str | None, str]:
 
 def of_default(cursor: Cursor, database: int, default: str) -> list[int]:
     """Return the sequences (oids) whose nextval a default calls."""
-    names = [split_name(found.replace("''", "'")) for found in CALL.findall(default)]
-    found = [relations.find_oid(cursor, database, schema, name) for schema, name in names]
-    return [oid for oid in found if oid is not None]
+    names = [split_name(quoted.replace("''", "'")) for quoted in CALL.findall(default)]
+    oids = [relations.find_oid(cursor, database, schema, name) for schema, name in names]
+    return [oid for oid in oids if oid is not None]
 
 
 @contextmanager
@@ -163,11 +163,11 @@ def followed(cursor: Cursor, database: int) -> Iterator[None]:
 
 def _of_defaults(cursor: Cursor, database: int) -> dict[int, str]:
     """Return the full names, by oid, of the sequences whose nextval is a default."""
-    found = rows(
+    sequences_of_defaults = rows(
         cursor,
         "SELECT DISTINCT c.oid, n.nspname, c.relname FROM hg.pg_depend d JOIN hg.pg_class c ON c.oid = d.refobjid AND c.dbid = d.dbid"
         " JOIN hg.pg_namespace n ON n.oid = c.relnamespace AND n.dbid IN (0, d.dbid)"
         " WHERE d.dbid = ? AND d.classid = 2604 AND d.refclassid = 1259 AND c.relkind = 'S'",
         [database],
     )
-    return {oid: qualified(schema, name) for oid, schema, name in found}
+    return {oid: qualified(schema, name) for oid, schema, name in sequences_of_defaults}

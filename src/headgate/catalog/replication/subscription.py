@@ -189,10 +189,10 @@ def titles(cursor: Cursor, database: int, oids: Collection[int]) -> dict[int, tu
     """Return (schema, name) of the existing ones among these relations of a database."""
     if not oids:
         return {}
-    listed = ", ".join(str(int(oid)) for oid in oids)
+    oid_list = ", ".join(str(int(oid)) for oid in oids)
     sql = (
         "SELECT c.oid, n.nspname, c.relname FROM hg.pg_class c JOIN hg.pg_namespace n ON n.oid = c.relnamespace AND n.dbid IN (0, c.dbid)"
-        f" WHERE c.dbid = ? AND c.oid IN ({listed})"
+        f" WHERE c.dbid = ? AND c.oid IN ({oid_list})"
     )
     return {oid: (schema, name) for oid, schema, name in rows(cursor, sql, [database])}
 

@@ -84,7 +84,8 @@ def drop(node: pb.DropStmt, session: Session) -> CommandResult:
     sort_order = {(1259, content.oid): order[schema.oid] for schema, content in contents} | {
         (1247, kind.oid): order[schema.oid] for schema, kind in kinds
     }
-    dependants.sort(key=lambda each: (-sort_order.get(each.key, 0), each.key[1]))  # last schema first, within it by oid
+    # the last schema comes first, and within a schema the order is by oid
+    dependants.sort(key=lambda dependant: (-sort_order.get(dependant.key, 0), dependant.key[1]))
     subjects = [f"schema {names.quote_ident(dropped_schema.name)}" for dropped_schema in schemas]
     foreign_keys = [(2606, key.oid) for _, content in contents for key in content.foreign_keys]
     for _, kind in kinds:

@@ -39,9 +39,9 @@ def check(elements: Iterable[pb.Node], schema: str) -> None:
         if kind not in _KINDS:
             raise not_supported("CREATE SCHEMA with triggers is not supported")
         field, _ = _KINDS[kind]
-        named = "" if field is None else getattr(element, field).schemaname
-        if named not in ("", schema):
-            raise PostgresError("42P15", f"CREATE specifies a schema ({named}) different from the one being created ({schema})")
+        schema_name = "" if field is None else getattr(element, field).schemaname
+        if schema_name not in ("", schema):
+            raise PostgresError("42P15", f"CREATE specifies a schema ({schema_name}) different from the one being created ({schema})")
 
 
 def make(elements: Iterable[pb.Node], session: Session, schema: str, owner: str, owner_oid: int) -> None:

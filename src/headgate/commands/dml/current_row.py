@@ -91,7 +91,7 @@ def _scanned(planner: Planner, cursor: OpenCursor, name: str, leaves: Sequence[R
         raise not_supported("WHERE CURRENT OF a portal that DECLARE has not made is not supported")
     query = cursor.query
     tables = [(item_node, table) for item_node in _named(query.from_clause) if (table := _resolved(planner, query, item_node)) is not None]
-    scans = [(each, table, {leaf.oid for leaf in _leaves(planner, table)}) for each, table in tables]
+    scans = [(item, table, {leaf.oid for leaf in _leaves(planner, table)}) for item, table in tables]
     locks = [unwrap(clause) for clause in query.locking_clause]
     for leaf in leaves:
         matching_scans = [(item, table) for item, table, leaf_oids in scans if leaf.oid in leaf_oids]
@@ -164,12 +164,12 @@ def _now(planner: Planner, cursor: OpenCursor, scanned: Relation, leaves: Sequen
     transaction, view = planner.transaction, cursor.view
     assert view is not None
     row = cursor.row()
-    shown: Shown = {}
+    cursor_values: Shown = {}
     for index, described in enumerate(cursor.columns):
         column = scanned.numbered(described.attnum) if described.relation == scanned.oid and described.attnum > 0 else None
         if column is not None:
-            shown[column.name] = row.column(index)[0].as_py()
-    leaf, old_row = _then(planner, cursor, scanned, shown)
+            cursor_values[column.name] = row.column(index)[0].as_py()
+    leaf, old_row = _then(planner, cursor, scanned, cursor_values)
     if leaf.oid not in {candidate.oid for candidate in leaves}:
         return None
     state = transaction.changing(leaf, keeps_keys=keeps_keys)

@@ -86,10 +86,10 @@ def _compared(column: Column, strategy: int, values: Sequence[str]) -> Expressio
     """Compare the column with one value, or with = ANY of several (make_partition_op_expr)."""
     number = ordering_operator(column.type_oid, strategy, BindContext())
     assert number is not None
-    taken = builtin.operator(number).left
+    operand_type = builtin.operator(number).left
     left = _reference(column)
-    if taken not in (column.type_oid, registry.ANYARRAY, registry.ANYENUM, registry.RECORD):
-        left = Relabel(type=TypeRef(taken, -1, column.collation), arg=left, form=Form.EXPLICIT)
+    if operand_type not in (column.type_oid, registry.ANYARRAY, registry.ANYENUM, registry.RECORD):
+        left = Relabel(type=TypeRef(operand_type, -1, column.collation), arg=left, form=Form.EXPLICIT)
     constants = [Const(type=stored_expression.type_of(column), value=value) for value in values]
     if len(constants) == 1:
         return OpExpr(type=_BOOLEAN, operator=number, args=(left, constants[0]))
@@ -102,8 +102,8 @@ def _compared(column: Column, strategy: int, values: Sequence[str]) -> Expressio
 
 
 def _list(column: Column, values: Sequence[str | None]) -> list[Expression]:
-    known = [value for value in values if value is not None]
-    test = [_compared(column, EQUAL, known)] if known else []
+    not_null = [value for value in values if value is not None]
+    test = [_compared(column, EQUAL, not_null)] if not_null else []
     if None in values:
         return [joined(BoolKind.OR, [_is_null(column, is_null=True), *test])]
     return [_is_null(column, is_null=False), *test]
@@ -114,9 +114,9 @@ def _list_default(table: Branch) -> list[Expression]:
     if not values:
         return []
     column = table.key[0]
-    known = [value for value in values if value is not None]
-    codes = routing.order_codes([column], [(Edge(value),) for value in known], []).tolist() if known else []
-    ordered: list[str | None] = [known[place] for place in sorted(range(len(known)), key=codes.__getitem__)]
+    not_null = [value for value in values if value is not None]
+    codes = routing.order_codes([column], [(Edge(value),) for value in not_null], []).tolist() if not_null else []
+    ordered: list[str | None] = [not_null[place] for place in sorted(range(len(not_null)), key=codes.__getitem__)]
     return [_not(_all(_list(column, [*ordered, *([None] if None in values else [])])))]
 
 
@@ -128,19 +128,19 @@ def _not_nulls(table: Branch) -> list[Expression]:
 
 
 def _range(columns: Sequence[Column], lower: Sequence[Edge], upper: Sequence[Edge]) -> list[Expression]:
-    found: list[Expression] = []
+    tests: list[Expression] = []
     first = 0
     while first < len(columns):
         low, high = lower[first], upper[first]
         if low.infinite or high.infinite or len(set(routing.order_codes(columns[first : first + 1], [(low,), (high,)], []).tolist())) > 1:
             break
-        found.append(_compared(columns[first], EQUAL, [low.value]))
+        tests.append(_compared(columns[first], EQUAL, [low.value]))
         first += 1
     for edges, is_lower in ((lower, True), (upper, False)):
         arms = _arms(columns, edges, first, is_lower=is_lower)
         if arms:
-            found.append(joined(BoolKind.OR, arms))
-    return found
+            tests.append(joined(BoolKind.OR, arms))
+    return tests
 
 
 def _arms(columns: Sequence[Column], edges: Sequence[Edge], first: int, *, is_lower: bool) -> list[Expression]:

@@ -111,10 +111,10 @@ def _numbers(parent: Relation, child: Relation, attnums: tuple[int, ...]) -> tup
 
 def _chosen(cursor: Cursor, relation: Relation, key: IndexKey) -> str:
     """Return the name that the index will get."""
-    named = "_".join(each.name for number in key.attnums if (each := relation.numbered(number)))
+    column_names = "_".join(column.name for number in key.attnums if (column := relation.numbered(number)))
     label = "pkey" if key.primary else "key" if key.constraint else "idx"
     return object_name.choose_name(
-        cursor, relation.database, relation.namespace_oid, relation.name, None if key.primary else named, label
+        cursor, relation.database, relation.namespace_oid, relation.name, None if key.primary else column_names, label
     )  # fmt: skip
 
 

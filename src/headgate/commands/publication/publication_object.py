@@ -72,16 +72,16 @@ def open_tables(nodes: Iterable[pb.PublicationTable], cursor: Cursor, context: S
             raise PostgresError("42809", f'"{relation.name}" is a composite type')
         where = node.where_clause if node.HasField("where_clause") else None
         columns = tuple(names.strings(node.columns)) if node.columns else None
-        listed = tables.get(relation.oid)
-        if listed is not None:
-            _refuse_conflict(relation, listed, where, columns)
+        earlier = tables.get(relation.oid)
+        if earlier is not None:
+            _refuse_conflict(relation, earlier, where, columns)
             continue
         tables[relation.oid] = TableObject(relation, where, columns)
         if node.relation.inh and not relation.is_partitioned:
             for child in _children(cursor, context.database, relation.oid):
-                listed = tables.get(child.oid)
-                if listed is not None:
-                    _refuse_conflict(relation, listed, where, columns)
+                earlier = tables.get(child.oid)
+                if earlier is not None:
+                    _refuse_conflict(relation, earlier, where, columns)
                 else:
                     tables[child.oid] = TableObject(child, where, columns)
     return list(tables.values())

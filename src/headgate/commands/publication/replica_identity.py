@@ -89,24 +89,24 @@ def _publishing(cursor: Cursor, relation: Relation) -> list[tuple[Publication, R
 
     The order is: those that name the table, its schema, each ancestor and its schema, by oid; then those FOR ALL TABLES.
     """
-    known = publications.all_publications(cursor, relation.database)
-    if not known:
+    all_known = publications.all_publications(cursor, relation.database)
+    if not all_known:
         return []
     above = relations.load_many(cursor, relation.database, relations.ancestors(cursor, relation.database, relation.oid))
     chain = (relation, *above)
-    found = []
-    for publication in known:
-        named = [number for number, each in enumerate(chain) if publication.member(each.oid) is not None]
-        within = [number for number, each in enumerate(chain) if each.namespace_oid in publication.schemas]
+    publishing = []
+    for publication in all_known:
+        named_places = [number for number, table in enumerate(chain) if publication.member(table.oid) is not None]
+        schema_places = [number for number, table in enumerate(chain) if table.namespace_oid in publication.schemas]
         if publication.all_tables:
             place, top = 2 * len(chain), chain[-1]
-        elif named or within:
-            place = min([*(2 * number for number in named), *(2 * number + 1 for number in within)])
-            top = chain[max([*named, *within])]
+        elif named_places or schema_places:
+            place = min([*(2 * number for number in named_places), *(2 * number + 1 for number in schema_places)])
+            top = chain[max([*named_places, *schema_places])]
         else:
             continue
-        found.append((place, publication.oid, publication, top if publication.via_root else relation))
-    return [(publication, root) for _, _, publication, root in sorted(found, key=lambda each: each[:2])]
+        publishing.append((place, publication.oid, publication, top if publication.via_root else relation))
+    return [(publication, root) for _, _, publication, root in sorted(publishing, key=lambda entry: entry[:2])]
 
 
 def _filter_outside(publication: Publication, root: Relation, relation: Relation, key: tuple[int, ...]) -> bool:

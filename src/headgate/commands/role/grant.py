@@ -298,12 +298,12 @@ def _set_default(
     transaction: Transaction, owner: str, schema: int, kind: str, action: pb.GrantStmt, letters: str, grantees: Sequence[str]
 ) -> None:
     cursor, database = transaction.cursor, transaction.database
-    shown = "S" if kind == "s" else kind
-    key = [database, privilege.role_oid(cursor, owner), schema, shown]
+    object_type = "S" if kind == "s" else kind
+    key = [database, privilege.role_oid(cursor, owner), schema, object_type]
     where = "dbid = ? AND defaclrole = ? AND defaclnamespace = ? AND defaclobjtype = ?"
-    found = one(cursor, f"SELECT defaclacl FROM hg.pg_default_acl WHERE {where}", key)
+    row = one(cursor, f"SELECT defaclacl FROM hg.pg_default_acl WHERE {where}", key)
     plain = [] if schema else acl.default(kind, owner)
-    items = acl.read(found[0], kind, owner) if found else plain
+    items = acl.read(row[0], kind, owner) if row else plain
     for grantee in grantees:
         if action.is_grant:
             items = acl.given(items, grantee, owner, letters, option=action.grant_option)
@@ -313,5 +313,5 @@ def _set_default(
     if items != plain:
         insert(
             cursor, "pg_default_acl", dbid=database, oid=transaction.engine.catalog.next_oid(), defaclrole=key[1], defaclnamespace=schema,
-            defaclobjtype=shown, defaclacl=acl.write(items),
+            defaclobjtype=object_type, defaclacl=acl.write(items),
         )  # fmt: skip

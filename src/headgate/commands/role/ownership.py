@@ -143,15 +143,15 @@ def refuse_tied(session: Session, name: str, role: int) -> None:
     if not tied:
         return
     cursor = session.begin_statement().cursor
-    listed = [tie.shown for tie in tied if tie.database in (0, session.context.database)]
+    lines = [tie.shown for tie in tied if tie.database in (0, session.context.database)]
     elsewhere: dict[int, int] = {}
     for tie in tied:
         if tie.database not in (0, session.context.database):
             elsewhere[tie.database] = elsewhere.get(tie.database, 0) + 1
     for database, count in elsewhere.items():
         row = one(cursor, "SELECT datname FROM hg.pg_database WHERE oid = ?", [database])
-        listed.append(f"{count} object{'s' if count > 1 else ''} in database {row[0] if row else database}")
-    raise PostgresError("2BP01", f'role "{name}" cannot be dropped because some objects depend on it', detail="\n".join(listed))
+        lines.append(f"{count} object{'s' if count > 1 else ''} in database {row[0] if row else database}")
+    raise PostgresError("2BP01", f'role "{name}" cannot be dropped because some objects depend on it', detail="\n".join(lines))
 
 
 def _roles(node: pb.DropOwnedStmt | pb.ReassignOwnedStmt, session: Session, cursor: Cursor, deed: str) -> list[tuple[str, int]]:

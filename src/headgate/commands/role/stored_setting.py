@@ -32,12 +32,12 @@ def alter_role(node: pb.AlterRoleSetStmt, session: Session) -> CommandResult:
     if node.HasField("role"):
         if node.role.roletype == pb.ROLESPEC_CSTRING:
             roles.refuse_reserved(node.role.rolename, "Cannot alter reserved roles.")
-        found = roles.get(cursor, names.role_name(node.role, context.user, context.session_user))
-        role = found.oid
+        altered_role = roles.get(cursor, names.role_name(node.role, context.user, context.session_user))
+        role = altered_role.oid
         transaction.change_object("pg_authid", role)
-        if found.superuser and not superuser:
+        if altered_role.superuser and not superuser:
             raise PostgresError("42501", "must be superuser to alter superusers")
-        if not (superuser or roles.get(cursor, context.user).create_role or found.name == context.user):
+        if not (superuser or roles.get(cursor, context.user).create_role or altered_role.name == context.user):
             raise PostgresError("42501", "permission denied")
     if node.database:
         database = _database(cursor, node.database, None if role else context.user)
@@ -56,45 +56,45 @@ def alter_database(node: pb.AlterDatabaseSetStmt, session: Session) -> CommandRe
 
 def _database(cursor: Cursor, name: str, owner: str | None) -> int:
     """Return the oid of the named database."""
-    found = databases.lookup(cursor, name)
-    if found is None:
+    row = databases.lookup(cursor, name)
+    if row is None:
         raise PostgresError("3D000", f'database "{name}" does not exist')
     if owner is not None:
-        privilege.check_owner(cursor, owner, found.owner, "database", name)
-    return found.oid
+        privilege.check_owner(cursor, owner, row.owner, "database", name)
+    return row.oid
 
 
 def _change(session: Session, cursor: Cursor, database: int, role: int, node: pb.VariableSetStmt) -> None:
     superuser = privilege.is_superuser(cursor, session.context.user)
-    held = stored_setting.of(cursor, database, role)
+    stored = stored_setting.of(cursor, database, role)
     trial = SessionSettings(session.node.settings)
     name = node.name
     match node.kind:
         case pb.VAR_SET_VALUE | pb.VAR_SET_CURRENT:
             if name.lower() in _OF_SESSIONS:
                 raise not_supported(f'storing "{name}" for a role or database is not supported')
-            given = [session.settings[name]] if node.kind == pb.VAR_SET_CURRENT else setting.values(node.args)
-            trial.set_values(name, given, superuser=superuser)
-            known = find(name)
-            listed = known is not None and known.is_list and node.kind == pb.VAR_SET_VALUE
-            held = _without(held, name) | {_spelt(name): check.join_list(name, given) if listed else given[0]}
+            values = [session.settings[name]] if node.kind == pb.VAR_SET_CURRENT else setting.values(node.args)
+            trial.set_values(name, values, superuser=superuser)
+            definition = find(name)
+            is_list = definition is not None and definition.is_list and node.kind == pb.VAR_SET_VALUE
+            stored = _without(stored, name) | {_spelt(name): check.join_list(name, values) if is_list else values[0]}
         case pb.VAR_SET_DEFAULT | pb.VAR_RESET:
             trial.reset(name, superuser=superuser)
-            held = _without(held, name)
+            stored = _without(stored, name)
         case pb.VAR_RESET_ALL:
-            held = {each: value for each, value in held.items() if not superuser and not _may_reset(trial, each)}
+            stored = {key: value for key, value in stored.items() if not superuser and not _may_reset(trial, key)}
         case _:
             raise PostgresError("42601", "syntax error")
-    stored_setting.store(cursor, database, role, held)
+    stored_setting.store(cursor, database, role, stored)
 
 
 def _spelt(name: str) -> str:
-    known = find(name)
-    return name if known is None else known.name
+    definition = find(name)
+    return name if definition is None else definition.name
 
 
 def _without(held: dict[str, str], name: str) -> dict[str, str]:
-    return {each: value for each, value in held.items() if each.lower() != name.lower()}
+    return {key: value for key, value in held.items() if key.lower() != name.lower()}
 
 
 def _may_reset(trial: SessionSettings, name: str) -> bool:

@@ -82,11 +82,11 @@ def drop_column(alteration: Alteration, command: pb.AlterTableCmd) -> None:
         if not index.plain and column.attnum in uniqueness.used_columns(relation, index):
             removal.drop_index(cursor, alteration.relation, index.oid)
     alteration.refresh()
-    for gone in [*generated, column]:
-        owned = sequences.of_column(cursor, relation.database, relation.oid, gone.attnum)
+    for dropped in [*generated, column]:
+        owned = sequences.of_column(cursor, relation.database, relation.oid, dropped.attnum)
         if owned is not None:
             removal.drop(cursor, relation.database, owned)
-        removal.drop_column(cursor, alteration.relation, gone.attnum)
+        removal.drop_column(cursor, alteration.relation, dropped.attnum)
         alteration.refresh()
     alteration.stored_columns_changed(relation)
     for child in alteration.children():

@@ -46,9 +46,9 @@ def alter(node: pb.AlterTableStmt, session: Session) -> CommandResult:
             lookup.target(cursor, context, node.relation)
         session.notices.notice(f'relation "{node.relation.relname}" does not exist, skipping')
         return CommandResult(f"ALTER {word}")
-    kinds, shown = KINDS.get(word, (frozenset(RelationKind), ""))
+    kinds, kind_phrase = KINDS.get(word, (frozenset(RelationKind), ""))
     if relation.kind not in kinds:
-        raise PostgresError("42809", f'"{relation.name}" is not {shown}')
+        raise PostgresError("42809", f'"{relation.name}" is not {kind_phrase}')
     commands = [unwrap(command_node) for command_node in node.cmds]
     privilege.check_owner(
         cursor, context.user, relation.owner, "table" if relation.kind in TABLE_KINDS else lookup.KINDS[relation.kind], relation.name
@@ -57,10 +57,10 @@ def alter(node: pb.AlterTableStmt, session: Session) -> CommandResult:
     for command in commands:
         _check_kind(command, relation)
     if relation.is_partitioned and all(command.subtype == pb.AT_AttachPartition for command in commands):
-        # as CREATE TABLE … PARTITION OF: the partitions that are there stay what they are, but for a default one, which `attach` locks
+        # As in CREATE TABLE … PARTITION OF, the existing partitions are not affected, except a default one, which `attach` locks.
         transaction.change_object("pg_class", relation.oid)
     else:
-        # who writes to it goes on by the columns and constraints that it has now, to the end of his transaction
+        # A transaction that is writing to the table continues with the columns and constraints of now until it ends.
         transaction.own(relation, Hold.CHANGE if all(_beside_uses(command) for command in commands) else Hold.ALONE)
     alteration = Alteration(session, transaction, relation)
     alteration.only = not node.relation.inh

@@ -39,12 +39,12 @@ class Alteration:
 
     def column(self, name: str, verb: str = "alter") -> Column:
         """Return the live column with this name. Raise 42703, or 0A000 `cannot drop system column "ctid"`."""
-        found = self.relation.column(name)
-        if found is None:
+        live_column = self.relation.column(name)
+        if live_column is None:
             if name in SYSTEM_COLUMNS:
                 raise PostgresError("0A000", f'cannot {verb} system column "{name}"')
             raise PostgresError("42703", f'column "{name}" of relation "{self.relation.name}" does not exist')
-        return found
+        return live_column
 
     def child(self, relation: Relation) -> Alteration:
         """Return the same statement on a partition."""

@@ -74,10 +74,10 @@ def _definition(into: pb.IntoClause, columns: tuple[PlanColumn, ...]) -> pb.Crea
         raise PostgresError("42601", "too many column names were specified")
     all_names = [*column_names, *(column.name for column in columns[len(column_names) :])]
     parts = []
-    for name, each in zip(all_names, columns, strict=True):
-        if each.type.oid in _PSEUDO:
-            raise PostgresError("42P16", f'column "{name}" has pseudo-type {registry.format_type(each.type.oid)}')
-        parts.append(f"{names.quote_ident(name)} {registry.known().format_type(each.type.oid, each.type.typmod)}")
+    for name, plan_column in zip(all_names, columns, strict=True):
+        if plan_column.type.oid in _PSEUDO:
+            raise PostgresError("42P16", f'column "{name}" has pseudo-type {registry.format_type(plan_column.type.oid)}')
+        parts.append(f"{names.quote_ident(name)} {registry.known().format_type(plan_column.type.oid, plan_column.type.typmod)}")
     [statement] = parse(f"CREATE TABLE x ({', '.join(parts)})")
     definition = statement.node
     definition.relation.CopyFrom(into.rel)

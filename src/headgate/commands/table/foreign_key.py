@@ -68,7 +68,7 @@ def add(declared: ForeignKeyNeed, relation: Relation, session: Session, transact
     if node.fk_matchtype == "p":
         raise PostgresError("0A000", "MATCH PARTIAL not yet implemented", position=position(node.location))
     key = ForeignKey(
-        node.conname, 0, relation.oid, tuple(own.attnum for own in columns), target.oid, tuple(named.attnum for named in target_columns),
+        node.conname, 0, relation.oid, tuple(own.attnum for own in columns), target.oid, tuple(used.attnum for used in target_columns),
         node.fk_upd_action or "a", node.fk_del_action or "a", node.fk_matchtype or "s", _set_columns(node, relation, columns), index.oid,
         node.deferrable or declared.deferrable or node.initdeferred or declared.deferred, node.initdeferred or declared.deferred,
         not node.skip_validation,

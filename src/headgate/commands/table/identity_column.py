@@ -22,20 +22,20 @@ def add_identity(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     """Execute ALTER COLUMN … ADD GENERATED { ALWAYS | BY DEFAULT } AS IDENTITY."""
     column, relation = alteration.column(command.name), alteration.relation
     node = unwrap(getattr(command, "def"))
-    shown = f'column "{column.name}" of relation "{relation.name}"'
+    description = f'column "{column.name}" of relation "{relation.name}"'
     if not column.not_null:
-        raise PostgresError("55000", f"{shown} must be declared NOT NULL before identity can be added")
+        raise PostgresError("55000", f"{description} must be declared NOT NULL before identity can be added")
     if column.identity:
-        raise PostgresError("55000", f"{shown} is already an identity column")
+        raise PostgresError("55000", f"{description} is already an identity column")
     if column.default is not None:
-        raise PostgresError("55000", f"{shown} already has a default value")
+        raise PostgresError("55000", f"{description} already has a default value")
     if column.type_oid not in sequence.LARGEST:
         raise PostgresError("22023", "identity column type must be smallint, integer, or bigint")
     cursor, next_oid = alteration.cursor, alteration.transaction.engine.catalog.next_oid
-    named = next((option.def_elem for option in node.options if option.def_elem.defname == "sequence_name"), None)
+    name_option = next((option.def_elem for option in node.options if option.def_elem.defname == "sequence_name"), None)
     name = (
-        names.strings(named.arg.list.items)[-1]
-        if named is not None
+        names.strings(name_option.arg.list.items)[-1]
+        if name_option is not None
         else sequence.owned_name(cursor, relation.database, relation.namespace_oid, relation.name, column.name)
     )
     options = [option for option in node.options if option.def_elem.defname not in ("sequence_name", "as")]

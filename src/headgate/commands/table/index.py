@@ -180,10 +180,10 @@ def _class(element: pb.IndexElem, column: Column, method: int, method_name: str,
         return int(row[0])
     own = indexes.operator_class(cursor, column.type_oid, method)
     if not own:
-        shown = registry.format_type(column.type_oid)
+        type_text = registry.format_type(column.type_oid)
         raise PostgresError(
             "42704",
-            f'data type {shown} has no default operator class for access method "{method_name}"',
+            f'data type {type_text} has no default operator class for access method "{method_name}"',
             hint="You must specify an operator class for the index or define a default operator class for the data type.",
         )
     return own

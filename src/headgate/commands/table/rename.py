@@ -46,9 +46,9 @@ def _named(node: pb.AlterObjectSchemaStmt | pb.RenameStmt, word: str, session: S
             lookup.target(cursor, context, node.relation)
         session.notices.notice(f'relation "{node.relation.relname}" does not exist, skipping')
         return None
-    kinds, shown = KINDS.get(word, (frozenset(RelationKind), ""))
+    kinds, kind_phrase = KINDS.get(word, (frozenset(RelationKind), ""))
     if relation.kind not in kinds:
-        raise PostgresError("42809", f'"{relation.name}" is not {shown}')
+        raise PostgresError("42809", f'"{relation.name}" is not {kind_phrase}')
     if relation.kind == RelationKind.SEQUENCE and getattr(node, "rename_type", None) == pb.OBJECT_COLUMN:
         raise PostgresError(
             "42809",

@@ -144,19 +144,19 @@ def alter(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     """Execute ALTER TABLE … SET (…) or RESET (…)."""
     relation = alteration.relation
     nodes = unwrap(getattr(command, "def")).items
-    named = {option.name for option in options(nodes)}
+    option_names = {option.name for option in options(nodes)}
     if command.subtype == pb.AT_ResetRelOptions:
         if any(option.value is not None for option in options(nodes)):
             raise PostgresError("42601", "RESET must not include values for parameters")
-        given = []
+        new_options = []
     else:
-        given = read(nodes, relation.kind)
-    unchanged = [stored_option for stored_option in relation.options if stored_option.split("=", 1)[0] not in named]
-    pg_class.set_class(alteration.cursor, relation, "reloptions", [*unchanged, *given] or None)
+        new_options = read(nodes, relation.kind)
+    unchanged = [stored_option for stored_option in relation.options if stored_option.split("=", 1)[0] not in option_names]
+    pg_class.set_class(alteration.cursor, relation, "reloptions", [*unchanged, *new_options] or None)
     alteration.refresh()
-    if "array_storage" in named:
+    if "array_storage" in option_names:
         _explain_columns(alteration)
-    if named & set(OWN):
+    if option_names & set(OWN):
         alteration.transaction.alter_settings(alteration.relation)
 
 

@@ -239,11 +239,11 @@ def _case(out: Printer, node: n.Case, implicit: bool) -> None:
         out.say(" ")
         out.write(node.arg, implicit=True)
     for condition, result in zip(node.conditions, node.results, strict=True):
-        shown = condition
+        test = condition
         if node.arg is not None and isinstance(condition, n.OpExpr) and isinstance(strip_implicit(condition.args[0]), n.CaseTest):
-            shown = condition.args[1]
+            test = condition.args[1]
         out.keyword("WHEN ", 0, 0)
-        out.write(shown, implicit=False)
+        out.write(test, implicit=False)
         out.say(" THEN ")
         out.write(result, implicit=True)
     out.keyword("ELSE ", 0, 0)

@@ -266,8 +266,8 @@ def element_texts(element: int, sql: str, env: Env) -> str:
     """Return the list of the text forms of an array's elements of this type."""
     if element in REGISTERED:  # their names are looked up by subqueries, which DuckDB does not allow in a lambda
         rows = f"(SELECT unnest({sql}) AS x, generate_subscripts({sql}, 1) AS i) _l"
-        listed = f"(SELECT coalesce(list({output(element, '_l.x', env)} ORDER BY _l.i), []) FROM {rows})"
-        return f"CASE WHEN {sql} IS NOT NULL THEN {listed} END"
+        texts_sql = f"(SELECT coalesce(list({output(element, '_l.x', env)} ORDER BY _l.i), []) FROM {rows})"
+        return f"CASE WHEN {sql} IS NOT NULL THEN {texts_sql} END"
     inner = output(element, "x", env)
     return sql if inner == "x" else f"list_transform({sql}, lambda x: {inner})"
 

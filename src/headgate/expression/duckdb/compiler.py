@@ -266,10 +266,10 @@ def _null_test(node: n.NullTest, env: Env) -> str:
     elif isinstance(arg, n.ColumnRef) and arg.attnum == 0 and arg.key in env.rows:
         parts = [column.key for column in env.rows[arg.key]]
     else:
-        known = fields(arg, env)
-        if known is None:
+        record_fields = fields(arg, env)
+        if record_fields is None:
             raise refuse("a test of this row", node)
-        parts = [f"struct_extract({compile(arg, env)}, {quote(name)})" for name, _ in known]
+        parts = [f"struct_extract({compile(arg, env)}, {quote(name)})" for name, _ in record_fields]
     return f"({' AND '.join(f'{part} {word}' for part in parts) or 'TRUE'})"
 
 
@@ -305,8 +305,8 @@ def _subscript(node: n.Subscript, env: Env) -> str:
 
 
 def _field(node: n.FieldSelect, env: Env) -> str:
-    known = fields(node.arg, env)
-    if known is None or node.name not in dict(known):
+    record_fields = fields(node.arg, env)
+    if record_fields is None or node.name not in dict(record_fields):
         raise PostgresError("42703", f'could not identify column "{node.name}" in record data type')
     return f"struct_extract({compile(node.arg, env)}, {quote(node.name)})"
 

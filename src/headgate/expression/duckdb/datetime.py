@@ -71,8 +71,8 @@ def epoch(node: n.Expression, operands: Sequence[n.Expression], args: Sequence[s
     else:
         beyond = raised("0A000", "EXTRACT of infinity is not supported in a query on system catalogs", t.INT8)
         micros = f"CASE WHEN isfinite({args[1]}) THEN epoch_us({args[1]}) WHEN {args[1]} IS NOT NULL THEN {beyond} END"
-    made = f"CAST(CAST({micros} AS DECIMAL(31,0)) * CAST(0.000001 AS DECIMAL(7,6)) AS DECIMAL({MAX_DIGITS},6))"
-    return made if node.type.oid == t.NUMERIC else f"CAST({made} AS DOUBLE)"
+    seconds_sql = f"CAST(CAST({micros} AS DECIMAL(31,0)) * CAST(0.000001 AS DECIMAL(7,6)) AS DECIMAL({MAX_DIGITS},6))"
+    return seconds_sql if node.type.oid == t.NUMERIC else f"CAST({seconds_sql} AS DOUBLE)"
 
 
 _SHOWN = {"YYYY": "%Y", "MM": "%m", "DD": "%d", "HH24": "%H", "MI": "%M", "SS": "%S", "TZ": "UTC"}
@@ -81,10 +81,10 @@ _PARTS = re.compile(rf"{'|'.join(_SHOWN)}|[^A-Za-z\"%]")
 
 def to_char(node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
     """Return to_char of a timestamp by a constant format that uses only common words."""
-    shown = operands[1].value if isinstance(operands[1], n.Const) else None
+    picture = operands[1].value if isinstance(operands[1], n.Const) else None
     in_zone = operands[0].type.oid == t.TIMESTAMPTZ
-    if shown is None or _PARTS.sub("", shown) or (in_zone and not env.in_utc) or ("TZ" in shown and not in_zone):
+    if picture is None or _PARTS.sub("", picture) or (in_zone and not env.in_utc) or ("TZ" in picture and not in_zone):
         raise refuse("to_char with this format", node)
-    made = f"strftime({args[0]}, {quote(_PARTS.sub(lambda part: _SHOWN.get(part[0], part[0]), shown))})"
+    formatted = f"strftime({args[0]}, {quote(_PARTS.sub(lambda part: _SHOWN.get(part[0], part[0]), picture))})"
     beyond = raised("0A000", "to_char of a year beyond 1000 to 9999 is not supported in a query on system catalogs", t.TEXT)
-    return f"CASE WHEN year({args[0]}) BETWEEN 1000 AND 9999 THEN {made} WHEN {args[0]} IS NOT NULL THEN {beyond} END"
+    return f"CASE WHEN year({args[0]}) BETWEEN 1000 AND 9999 THEN {formatted} WHEN {args[0]} IS NOT NULL THEN {beyond} END"

@@ -40,7 +40,7 @@ def built_object(node: n.Expression, operands: Sequence[n.Expression], args: Seq
 
 def built_array(node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
     """Return json_build_array(value, …)."""
-    inside = " || ', ' || ".join(value(each, sql, env) for each, sql in zip(operands, args, strict=True)) or "''"
+    inside = " || ', ' || ".join(value(operand, sql, env) for operand, sql in zip(operands, args, strict=True)) or "''"
     return f"('[' || {inside} || ']')"
 
 

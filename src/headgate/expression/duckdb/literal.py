@@ -53,8 +53,8 @@ def _sql(text: str, oid: int, node: n.Const, env: Env) -> str:
     if oid == t.BYTEA:
         return f"from_hex({quote(text[2:])})"
     if oid == t.INTERVAL:
-        found = interval.normal(text)
-        return f"(to_months({found.months}) + to_days({found.days}) + to_microseconds({found.micros}))"
+        parsed = interval.normal(text)
+        return f"(to_months({parsed.months}) + to_days({parsed.days}) + to_microseconds({parsed.micros}))"
     if oid in (t.TIMESTAMP, t.TIMESTAMPTZ, t.DATE, t.TIME):
         if text.endswith("BC") or len(text.split("-", maxsplit=1)[0]) > 4:
             raise refuse("a date before Christ, or after the year 9999,", node)

@@ -16,22 +16,22 @@ from headgate.expression.implementation.set_returning import SETS, CatalogRows
 
 def unnested(node: n.FuncExpr, args: Sequence[str], env: Env) -> str:
     """Return a set in a SELECT list, with a row for each of its values."""
-    found = rows(node, args, env)
-    if not found.list_sql:
+    row_set = rows(node, args, env)
+    if not row_set.list_sql:
         raise refuse(f"function {builtin.function(node.function).name} outside of FROM", node)
-    return f"unnest({found.list_sql})"
+    return f"unnest({row_set.list_sql})"
 
 
 def rows(node: n.FuncExpr, args: Sequence[str], env: Env, *, in_from: bool = False) -> CatalogRows:
     """Return the set. `in_from` allows a query."""
-    found = builtin.function(node.function)
-    known = SETS.get(found.key)
-    if known is None or known.duckdb is None:
-        raise refuse(f"function {found.name}", node)
-    return known.duckdb(node, args, env, in_from)
+    function = builtin.function(node.function)
+    form = SETS.get(function.key)
+    if form is None or form.duckdb is None:
+        raise refuse(f"function {function.name}", node)
+    return form.duckdb(node, args, env, in_from)
 
 
 def is_query(node: n.Expression) -> bool:
     """Return whether a call is a set that cannot be a list."""
-    known = SETS.get(builtin.function(node.function).key) if isinstance(node, n.FuncExpr) else None
-    return known is not None and known.from_only
+    form = SETS.get(builtin.function(node.function).key) if isinstance(node, n.FuncExpr) else None
+    return form is not None and form.from_only

@@ -152,8 +152,8 @@ def fields(node: n.Expression, env: Env) -> tuple[tuple[str, int], ...] | None:
     """Return the columns of a record value, or None if they are not known."""
     match node:
         case n.RowExpr():
-            named = node.names or tuple(f"f{number}" for number, _ in enumerate(node.args, 1))
-            return tuple((name, arg.type.oid) for name, arg in zip(named, node.args, strict=True))
+            field_names = node.names or tuple(f"f{number}" for number, _ in enumerate(node.args, 1))
+            return tuple((name, arg.type.oid) for name, arg in zip(field_names, node.args, strict=True))
         case n.RowCoerce() | n.Relabel():
             return fields(node.arg, env)
         case n.ColumnRef() if node.attnum == 0 and node.key in env.rows:

@@ -228,8 +228,8 @@ def joined(text: str | None, separator: str | None, null: str | None = None) -> 
     """Join the elements (array_to_string). NULL elements are skipped, or written as `null`."""
     if text is None or separator is None:
         return None
-    shown = (null if element is None else element for element in parts(text)[1])
-    return separator.join(element for element in shown if element is not None)
+    texts = (null if element is None else element for element in parts(text)[1])
+    return separator.join(element for element in texts if element is not None)
 
 
 def split(text: str | None, separator: str | None, null: str | None = None) -> str | None:

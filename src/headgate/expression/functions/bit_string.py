@@ -142,10 +142,10 @@ def to_limit(digits: str, size: int, explicit: bool) -> str:
 
 def of_integer(width: int, value: int, size: int) -> str:
     """Cast integer to bit(n): the last n bits, with the sign extended. `width` is 32 or 64."""
-    wanted = size if size > 0 else 1
-    if wanted >= width:
-        return ("1" if value < 0 else "0") * (wanted - width) + _of(value & (1 << width) - 1, width)
-    return _of(value & (1 << wanted) - 1, wanted)
+    length = size if size > 0 else 1
+    if length >= width:
+        return ("1" if value < 0 else "0") * (length - width) + _of(value & (1 << width) - 1, width)
+    return _of(value & (1 << length) - 1, length)
 
 
 def to_integer(width: int, digits: str) -> int:

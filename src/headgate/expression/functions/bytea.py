@@ -142,8 +142,8 @@ def _from_base64(text: str) -> bytes:
     bad = re.search(r"[^A-Za-z0-9+/=]", plain)
     if bad:
         raise PostgresError("22023", f'invalid symbol "{bad[0]}" found while decoding base64 sequence')
-    found = re.match(r"[^=]*", plain)
-    body = found[0] if found else ""
+    unpadded = re.match(r"[^=]*", plain)
+    body = unpadded[0] if unpadded else ""
     padding = plain[len(body) :]
     if padding.strip("=") or (padding and len(body) % 4 < 2):
         raise PostgresError("22023", 'unexpected "=" while decoding base64 sequence')

@@ -325,7 +325,7 @@ def bucket(operand: float, low: float, high: float, count: int) -> int:
         if count == 2**31 - 1:
             raise PostgresError("22003", "integer out of range")
         return count + 1
-    # PostgreSQL's cast to int gives the least int where the product or the difference overflows
+    # PostgreSQL's cast to int returns the smallest int if the product or the difference overflows.
     share = count * (operand - low) / (high - low) + 1
     return int(share) if -(2**31) - 1 < share < 2**31 else -(2**31)
 

@@ -15,10 +15,10 @@ def _turned(value: int, count: int) -> int:
 
 
 def _mixed(a: int, b: int, c: int) -> tuple[int, int, int]:
-    for one, other, third in ((4, 6, 8), (16, 19, 4)):
-        a = (a - c & _MASK) ^ _turned(c, one)
+    for first, second, third in ((4, 6, 8), (16, 19, 4)):
+        a = (a - c & _MASK) ^ _turned(c, first)
         c = c + b & _MASK
-        b = (b - a & _MASK) ^ _turned(a, other)
+        b = (b - a & _MASK) ^ _turned(a, second)
         a = a + c & _MASK
         c = (c - b & _MASK) ^ _turned(b, third)
         b = b + a & _MASK
@@ -40,20 +40,20 @@ def of_bytes(data: bytes) -> int:
     a = b = c = 0x9E3779B9 + len(data) + 3923095 & _MASK
     place = 0
     while len(data) - place >= 12:
-        one, two, three = struct.unpack_from("<III", data, place)
-        a, b, c = _mixed(a + one & _MASK, b + two & _MASK, c + three & _MASK)
+        first, second, third = struct.unpack_from("<III", data, place)
+        a, b, c = _mixed(a + first & _MASK, b + second & _MASK, c + third & _MASK)
         place += 12
     rest = data[place:]
-    # the lowest byte of c is the length's
+    # hash_bytes reserves the lowest byte of c for the length
     a = a + int.from_bytes(rest[:4], "little") & _MASK
     b = b + int.from_bytes(rest[4:8], "little") & _MASK
     c = c + (int.from_bytes(rest[8:], "little") << 8) & _MASK
-    found = _final(a, b, c)
-    return found - (1 << 32) if found >> 31 else found
+    hashed = _final(a, b, c)
+    return hashed - (1 << 32) if hashed >> 31 else hashed
 
 
 def of_text(text: str) -> int:
-    """hashtext."""
+    """Return the hash of a text (hashtext)."""
     return of_bytes(text.encode())
 
 
@@ -64,12 +64,12 @@ def of_bigint(value: int) -> int:
 
 
 def _of_word(value: int) -> int:
-    """hash_bytes_uint32."""
+    """Return the hash of a 32-bit word as a signed integer (hash_bytes_uint32)."""
     a = b = c = 0x9E3779B9 + 4 + 3923095 & _MASK
-    found = _final(a + value & _MASK, b, c)
-    return found - (1 << 32) if found >> 31 else found
+    hashed = _final(a + value & _MASK, b, c)
+    return hashed - (1 << 32) if hashed >> 31 else hashed
 
 
 def of_integer(value: int) -> int:
-    """hashint4 and hashint2."""
+    """Return the hash of an integer or a smallint (hashint4, hashint2)."""
     return _of_word(value & _MASK)

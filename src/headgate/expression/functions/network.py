@@ -139,12 +139,12 @@ def abbreviated(text: str) -> str:
 
 def abbreviated_cidr(text: str) -> str:
     """Return abbrev(cidr): an IPv4 network without its trailing zero bytes."""
-    found = _read(text)
-    if found.size == 32:
-        byte_count = max((found.bits + 7) // 8, 1)
-        shown_bytes = ".".join(str(byte) for byte in found.packed[:byte_count]) if found.bits else "0"
-        return f"{shown_bytes}/{found.bits}"
-    return f"{_short_six(found)}/{found.bits}"
+    address = _read(text)
+    if address.size == 32:
+        byte_count = max((address.bits + 7) // 8, 1)
+        shown_bytes = ".".join(str(byte) for byte in address.packed[:byte_count]) if address.bits else "0"
+        return f"{shown_bytes}/{address.bits}"
+    return f"{_short_six(address)}/{address.bits}"
 
 
 def _short_six(found: Address) -> str:
@@ -214,20 +214,20 @@ def same_family(left: str, right: str) -> bool:
 
 def merge(left: str, right: str) -> str:
     """Return the smallest network that contains both (inet_merge)."""
-    one, other = _both(left, right, "cannot merge addresses from different families")
-    bits = min(one.bits, other.bits, one.size - (one.number ^ other.number).bit_length())
-    return _cidr(one.number >> one.size - bits << one.size - bits, one.size, bits)
+    left_address, right_address = _both(left, right, "cannot merge addresses from different families")
+    bits = min(left_address.bits, right_address.bits, left_address.size - (left_address.number ^ right_address.number).bit_length())
+    return _cidr(left_address.number >> left_address.size - bits << left_address.size - bits, left_address.size, bits)
 
 
 def _both(left: str, right: str, message: str) -> tuple[Address, Address]:
-    one, other = _read(left), _read(right)
-    if one.size != other.size:
+    left_address, right_address = _read(left), _read(right)
+    if left_address.size != right_address.size:
         raise PostgresError("22023", message)
-    return one, other
+    return left_address, right_address
 
 
 def plus(text: str, count: int) -> str:
-    """inet + bigint."""
+    """Return inet + bigint."""
     parsed = _read(text)
     number = parsed.number + count
     if not 0 <= number < 1 << parsed.size:
@@ -236,7 +236,7 @@ def plus(text: str, count: int) -> str:
 
 
 def plus_reversed(count: int, text: str) -> str:
-    """bigint + inet."""
+    """Return bigint + inet."""
     return plus(text, count)
 
 
@@ -246,30 +246,30 @@ def minus(text: str, count: int) -> str:
 
 
 def difference(left: str, right: str) -> int:
-    """inet - inet."""
-    one, other = _both(left, right, "cannot subtract inet values of different sizes")
-    found = one.number - other.number
-    if one.size == 128:  # 16 bytes, whose first bit is the sign
-        found = (found + (1 << 127)) % (1 << 128) - (1 << 127)
-    if not -(1 << 63) <= found < 1 << 63:
+    """Return inet - inet."""
+    left_address, right_address = _both(left, right, "cannot subtract inet values of different sizes")
+    result = left_address.number - right_address.number
+    if left_address.size == 128:  # 16 bytes, whose first bit is the sign
+        result = (result + (1 << 127)) % (1 << 128) - (1 << 127)
+    if not -(1 << 63) <= result < 1 << 63:
         raise PostgresError("22003", "result is out of range")
-    return found
+    return result
 
 
 def bit_and(left: str, right: str) -> str:
-    """inet & inet."""
-    one, other = _both(left, right, "cannot AND inet values of different sizes")
-    return _inet(one.number & other.number, one.size, max(one.bits, other.bits))
+    """Return inet & inet."""
+    left_address, right_address = _both(left, right, "cannot AND inet values of different sizes")
+    return _inet(left_address.number & right_address.number, left_address.size, max(left_address.bits, right_address.bits))
 
 
 def bit_or(left: str, right: str) -> str:
-    """inet | inet."""
-    one, other = _both(left, right, "cannot OR inet values of different sizes")
-    return _inet(one.number | other.number, one.size, max(one.bits, other.bits))
+    """Return inet | inet."""
+    left_address, right_address = _both(left, right, "cannot OR inet values of different sizes")
+    return _inet(left_address.number | right_address.number, left_address.size, max(left_address.bits, right_address.bits))
 
 
 def bit_not(text: str) -> str:
-    """~ inet."""
+    """Return ~ inet."""
     parsed = _read(text)
     return _inet(~parsed.number & (1 << parsed.size) - 1, parsed.size, parsed.bits)
 

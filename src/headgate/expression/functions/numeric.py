@@ -294,17 +294,17 @@ def spread(total: str, squares: str, count: int, *, sample: bool, root: bool) ->
     """Return the variance or (with `root`) standard deviation from the sum and the sum of squares, or NULL for too few values."""
     if count < (2 if sample else 1):
         return None
-    one, two = read(total), read(squares)
-    if not (one.is_finite() and two.is_finite()):
+    value_sum, square_sum = read(total), read(squares)
+    if not (value_sum.is_finite() and square_sum.is_finite()):
         return "NaN"
-    above = _EXACT.subtract(_EXACT.multiply(two, Decimal(count)), _EXACT.multiply(one, one))
-    if above <= 0:
+    numerator = _EXACT.subtract(_EXACT.multiply(square_sum, Decimal(count)), _EXACT.multiply(value_sum, value_sum))
+    if numerator <= 0:
         return "0"
-    below = Decimal(count) * (count - 1 if sample else count)
-    scale = _quotient_scale(above, below)
+    denominator = Decimal(count) * (count - 1 if sample else count)
+    scale = _quotient_scale(numerator, denominator)
     if not root:
-        return write(_quotient(above, below, scale))
-    return write(_root(_quotient(above, below, scale), scale))
+        return write(_quotient(numerator, denominator, scale))
+    return write(_root(_quotient(numerator, denominator, scale), scale))
 
 
 def total(sums: list[str | None], scale: int) -> str | None:

@@ -119,8 +119,8 @@ def logarithm_to(base_text: str, text: str) -> str:
     if base.is_nan() or value.is_nan():
         return "NaN"
     if base.is_infinite() or value.is_infinite():
-        for each in (base, value):
-            if each < 0:
+        for number in (base, value):
+            if number < 0:
                 raise PostgresError("2201E", "cannot take logarithm of a negative number")
         _check_logarithm(base)
         _check_logarithm(value)

@@ -94,7 +94,7 @@ def _moments(start: int, stop: int, step: str, move: Callable[[int, str], int]) 
         raise PostgresError("22023", "step size cannot equal zero")
     sign = 1 if distance > 0 else -1
     if sign * start <= sign * stop and (timestamp.endless(start) or timestamp.endless(stop)):
-        raise timestamp.out_of_range()  # where PostgreSQL ends too, if it ends
+        raise timestamp.out_of_range()  # PostgreSQL runs until it reaches this error, if it ends at all
     while sign * start <= sign * stop:
         yield start
         start = move(start, step)

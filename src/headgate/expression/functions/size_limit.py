@@ -9,13 +9,13 @@ from __future__ import annotations
 from headgate.errors import PostgresError
 
 ALLOCATED = 0x3FFFFFFF
-"""MaxAllocSize."""
+"""The largest size of an allocation in PostgreSQL (MaxAllocSize)."""
 HEADER = 4
-"""Bytes before those of a text."""
+"""The number of bytes in front of the content of a text value."""
 HELD = 64 << 20
-"""Bytes of a value that a node makes out of smaller ones."""
+"""The largest size in bytes of a value that a node builds from smaller ones."""
 _ITEMS = 1 << 26
-"""Elements of an array that is put together one by one: the next doubling of their list is beyond MaxAllocSize (accumArrayResult)."""
+"""The limit for elements of an array built one by one: doubling their list again would exceed MaxAllocSize (accumArrayResult)."""
 
 
 def out_of_memory(size: int) -> PostgresError:

@@ -111,9 +111,10 @@ def to_encoding(text: str, encoding: str) -> bytes:
         return text.encode(codec)
     except UnicodeEncodeError as error:
         character = text[error.start]
-        shown = " ".join(f"0x{byte:02x}" for byte in character.encode())
+        digits = " ".join(f"0x{byte:02x}" for byte in character.encode())
         raise PostgresError(
-            "22P05", f'character with byte sequence {shown} in encoding "UTF8" has no equivalent in encoding "{_shown_encoding(encoding)}"'
+            "22P05",
+            f'character with byte sequence {digits} in encoding "UTF8" has no equivalent in encoding "{_shown_encoding(encoding)}"',
         ) from error
 
 

@@ -193,8 +193,8 @@ def quantified(node: n.ScalarArrayOp, left: Value, array: Value) -> Value:
     item_kind = item.arg.type if isinstance(item, n.RowCoerce) else item.type  # record's operators take a composite value as record
     if operator.name not in arrays.TESTS or not builtin.builtins().families.get(_positive(operator)):
         raise refuse(f"operator {operator.name} with the elements of an array", "only comparisons can be made with elements of a column")
-    given = (operator.name, node.any, orderable(item_kind.oid), orderable(element))
-    return call(_quantified, BOOL, [as_item(left, item_kind), array], given=given, strict=False, raises=False)
+    leading = (operator.name, node.any, orderable(item_kind.oid), orderable(element))
+    return call(_quantified, BOOL, [as_item(left, item_kind), array], given=leading, strict=False, raises=False)
 
 
 def listed(node: n.ScalarArrayOp, left: Value, items: Sequence[Value]) -> Value | None:
@@ -243,8 +243,8 @@ def subscripted(node: n.Subscript, array: Value, lower: Sequence[Value | None], 
     """Compile ``a[i]`` and ``a[i:j]``."""
     if node.lower:
         shape = tuple((low_bound is not None, high_bound is not None) for low_bound, high_bound in zip(lower, upper, strict=True))
-        given = [bound for pair in zip(lower, upper, strict=True) for bound in pair if bound is not None]
-        return call(_part, TEXT, [array, *given], given=(shape,), strict=False, raises=False)
+        bounds = [bound for pair in zip(lower, upper, strict=True) for bound in pair if bound is not None]
+        return call(_part, TEXT, [array, *bounds], given=(shape,), strict=False, raises=False)
     oid = node.type.oid
     return call(_element, item_rep(oid), [array, *(index for index in upper if index is not None)], given=(oid,), strict=True, raises=False)
 

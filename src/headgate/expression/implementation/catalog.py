@@ -82,10 +82,10 @@ _TEMPLATES: dict[str, str] = {
     ),
     "pg_database_size_oid": Guarded("(SELECT CAST(coalesce(sum(_s.c4), 0) AS BIGINT) FROM {sizes} _s WHERE _s.c1 = {0})"),
     "pg_tablespace_size_oid": "(SELECT CAST(coalesce(sum(_s.c4), 0) AS BIGINT) FROM {sizes} _s WHERE {0} = 1663)",
-    # a node's transactions have numbers that never come again: there is nothing to freeze
+    # the transaction numbers of a node are never reused, so there is nothing to freeze
     "xid_age": "CASE WHEN {0} IS NOT NULL THEN 0 END",
     "mxid_age": "CASE WHEN {0} IS NOT NULL THEN 0 END",
-    # what a node does not count
+    # statistics that a node does not collect
     **dict.fromkeys(
         (
             "pg_stat_get_numscans",

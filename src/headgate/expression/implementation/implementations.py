@@ -34,5 +34,5 @@ AGGREGATES = {name: each for table in AGGREGATE_TABLES for name, each in table.i
 
 def gathers(function: int) -> bool:
     """Return whether an aggregate, by its oid, keeps the rows in their input order."""
-    known = AGGREGATES.get(builtin.function(function).name)
-    return known is not None and known.gathers
+    implementation = AGGREGATES.get(builtin.function(function).name)
+    return implementation is not None and implementation.gathers

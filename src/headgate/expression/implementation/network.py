@@ -21,8 +21,8 @@ def _extreme(larger: bool, left: str, right: str) -> str:
 
 
 def _compared(left: str, right: str) -> int:
-    one, other = network.key(left), network.key(right)
-    return (one > other) - (one < other)
+    left_key, right_key = network.key(left), network.key(right)
+    return (left_key > right_key) - (left_key < right_key)
 
 
 IMPLEMENTATIONS: Table = {

@@ -61,7 +61,7 @@ def lsn_plus(text: str, count: str) -> str:
 
 
 def lsn_minus(text: str, count: str) -> str:
-    """pg_lsn - numeric."""
+    """Return pg_lsn - numeric."""
     return _moved(text, count, -1)
 
 
@@ -71,22 +71,22 @@ def _moved(text: str, count: str, sign: int) -> str:
         raise PostgresError("0A000", f"cannot {'add NaN to' if sign > 0 else 'subtract NaN from'} pg_lsn")
     if distance.is_infinite():
         raise PostgresError("0A000", "cannot convert infinity to pg_lsn")
-    made = (numeric.add if sign > 0 else numeric.subtract)(str(int(Lsn.parse(text))), count)
-    whole = int(numeric.round_to(made, 0))
+    moved = (numeric.add if sign > 0 else numeric.subtract)(str(int(Lsn.parse(text))), count)
+    whole = int(numeric.round_to(moved, 0))
     if not 0 <= whole < 1 << 64:
         raise PostgresError("22023", "pg_lsn out of range")
     return str(Lsn(whole))
 
 
 def numeric_plus_lsn(count: str, text: str) -> str:
-    """numeric + pg_lsn."""
+    """Return numeric + pg_lsn."""
     return _moved(text, count, 1)
 
 
 def _type_name(node: Expression, args: Sequence[Value]) -> Value:
     assert isinstance(node, FuncExpr)
-    shown = registry.format_type(node.args[0].type.oid)
-    return Value(TEXT, lambda env: F.lit(shown), constant=shown)
+    type_text = registry.format_type(node.args[0].type.oid)
+    return Value(TEXT, lambda env: F.lit(type_text), constant=type_text)
 
 
 def _as_text(value: Value, kind: TypeRef) -> Make:
@@ -103,7 +103,7 @@ def _as_text(value: Value, kind: TypeRef) -> Make:
 def _joined(node: Expression, args: Sequence[Value]) -> Value:
     """Return ``x || text`` for any type."""
     assert isinstance(node, (FuncExpr, OpExpr))
-    parts = [_as_text(value, each.type) for value, each in zip(args, node.args, strict=True)]
+    parts = [_as_text(value, argument.type) for value, argument in zip(args, node.args, strict=True)]
     return Value(TEXT, lambda env: F.concat(*(part(env) for part in parts)))
 
 
@@ -120,7 +120,7 @@ def _random_uuid(node: Expression, args: Sequence[Value]) -> Value:
 
 
 VOLATILE = frozenset({"drandom", "gen_random_uuid"})
-"""Functions that give another value for each row: a query puts them into a column first (`commands.query.clause.volatile_call`)."""
+"""Functions with a new value for each row. A query computes them into a column first (`commands.query.clause.volatile_call`)."""
 IMPLEMENTATIONS: Table = {
     "drandom": Implementation(_random, duckdb="random()"),
     "gen_random_uuid": Implementation(_random_uuid, duckdb="CAST(uuid() AS VARCHAR)"),

@@ -30,8 +30,8 @@ def as_item(value: Value, kind: TypeRef) -> Value:
     if value.is_null:
         return Value(TEXT, lambda env: F.lit(None).cast("string"), is_null=True)
     if value.constant is not None:
-        shown = _normal(value.constant, kind.oid)
-        return Value(TEXT, lambda env: F.lit(shown), constant=shown)
+        item_text = _normal(value.constant, kind.oid)
+        return Value(TEXT, lambda env: F.lit(item_text), constant=item_text)
     return text_form(value, kind, PLAIN)
 
 

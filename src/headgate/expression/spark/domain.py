@@ -40,8 +40,8 @@ def value(node: DomainValue) -> Value:
 
 def constrained(oid: int) -> bool:
     """Return whether the type is a domain with constraints."""
-    found = registry.known().find(oid) if oid >= registry.FIRST_USER_OID else None
-    return found is not None and (found.not_null or bool(found.checks))
+    domain = registry.known().find(oid) if oid >= registry.FIRST_USER_OID else None
+    return domain is not None and (domain.not_null or bool(domain.checks))
 
 
 def violations(domain: int, plan: Plan) -> Callable[[Column], list[tuple[Column, Column]]]:
@@ -59,26 +59,26 @@ def violations(domain: int, plan: Plan) -> Callable[[Column], list[tuple[Column,
 
     def of(column: Column) -> list[tuple[Column, Column]]:
         nothing = F.lit(marked("23502", not_null))
-        found = [(F.isnull(column), nothing)] if kind.not_null else []
-        for message, made in checks:
-            found.append((~F.coalesce(made(Env({_VALUE: column})), F.lit(True)), F.lit(marked("23514", message))))
-        return found
+        conditions = [(F.isnull(column), nothing)] if kind.not_null else []
+        for message, condition in checks:
+            conditions.append((~F.coalesce(condition(Env({_VALUE: column})), F.lit(True)), F.lit(marked("23514", message))))
+        return conditions
 
     return of
 
 
 def checked(arg: Value, domain: int, plan: Plan) -> Value:
     """Return the value, which raises an error if the domain does not accept it."""
-    held = stored(arg, TypeRef(*registry.known().base(domain)))
+    base_value = stored(arg, TypeRef(*registry.known().base(domain)))
     if not constrained(domain):
-        return held
-    test, made = violations(domain, plan), settle(held)
+        return base_value
+    test, settled = violations(domain, plan), settle(base_value)
 
     def make(env: Env) -> Column:
-        column = made(env)
+        column = settled(env)
         raised: Column = F.when(F.lit(False), column)
         for failed, message in test(column):
-            raised = raised.when(env.needed(failed), F.raise_error(message).cast(spark_type(held.rep)))
+            raised = raised.when(env.needed(failed), F.raise_error(message).cast(spark_type(base_value.rep)))
         return raised.otherwise(column)
 
-    return Value(held.rep, make)
+    return Value(base_value.rep, make)

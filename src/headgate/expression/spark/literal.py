@@ -29,9 +29,9 @@ def constant(node: Const) -> Value:
     rep = rep_of(oid, node.type.typmod)
     if node.value is None:
         return Value(rep, lambda env: F.lit(None).cast(SPARK[rep.name]), is_null=True)
-    shown = node.value
-    made = _text_literal(shown, oid) if rep == TEXT else _LITERALS[rep.name](shown)
-    return Value(rep, lambda env: made(), constant=shown)
+    literal_text = node.value
+    make_column = _text_literal(literal_text, oid) if rep == TEXT else _LITERALS[rep.name](literal_text)
+    return Value(rep, lambda env: make_column(), constant=literal_text)
 
 
 @contextlib.contextmanager
@@ -64,8 +64,8 @@ def _numeric_constant(shown: str | None) -> Value:
 
 
 def _text_literal(shown: str, oid: int) -> Callable[[], Column]:
-    kept = text.read_scalar(shown, oid).as_py() if text.depends_on(oid, _ANOTHER_ZONE) else shown  # instants are stored in UTC
-    return lambda: F.lit(kept)
+    stored_text = text.read_scalar(shown, oid).as_py() if text.depends_on(oid, _ANOTHER_ZONE) else shown  # instants are stored in UTC
+    return lambda: F.lit(stored_text)
 
 
 def _date_literal(shown: str) -> Callable[[], Column]:

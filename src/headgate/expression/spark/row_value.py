@@ -53,8 +53,8 @@ def of_composite(row: Expression, value: Value) -> Value:
     items = [_field(as_item(field.value, field.type)) for field in fields]
 
     def make(env: Env) -> Column:
-        shown = F.concat(F.lit("("), F.concat_ws(",", *(item(env) for item in items)), F.lit(")"))
-        return shown if present is None else F.when(F.isnotnull(present(env)), shown)
+        row_text = F.concat(F.lit("("), F.concat_ws(",", *(item(env) for item in items)), F.lit(")"))
+        return row_text if present is None else F.when(F.isnotnull(present(env)), row_text)
 
     return Value(TEXT, make)
 
@@ -110,10 +110,10 @@ def _under(value: Value, kind: TypeRef, forms: TextSettings) -> Value:
 def _where_present(value: Value, present: Value | None) -> Value:
     if present is None:
         return value
-    there = present.make
+    make_present = present.make
     return Value(
         TEXT,
-        lambda env: F.when(F.isnotnull(there(env)), value.make(env)),
+        lambda env: F.when(F.isnotnull(make_present(env)), value.make(env)),
         fields=(*value.fields, Field("", TypeRef(registry.BOOL), present)),
     )
 
@@ -128,10 +128,10 @@ def split(value: Value) -> tuple[tuple[Field, ...], Make | None]:
 
 def _field(value: Value) -> Make:
     """Return one field as record_out prints it: nothing for NULL, quoted if needed."""
-    shown = settle(value)
+    field_text = settle(value)
 
     def make(env: Env) -> Column:
-        plain_text = shown(env)
+        plain_text = field_text(env)
         doubled = F.replace(F.replace(plain_text, F.lit("\\"), F.lit("\\\\")), F.lit('"'), F.lit('""'))
         odd = (plain_text == "") | plain_text.rlike(_QUOTED)
         return F.when(F.isnull(plain_text), "").when(odd, F.concat(F.lit('"'), doubled, F.lit('"'))).otherwise(plain_text)
@@ -149,8 +149,8 @@ def document(value: Value, kind: TypeRef) -> Value:
     json = call(json_building.row, TEXT, items, given=(tuple(field.name for field in fields), oids), strict=False)
     if present is None:
         return json
-    there = present
-    return Value(TEXT, lambda env: F.when(F.isnotnull(there(env)), settle(json)(env)))
+    make_present = present
+    return Value(TEXT, lambda env: F.when(F.isnotnull(make_present(env)), settle(json)(env)))
 
 
 def key(value: Value) -> Value:

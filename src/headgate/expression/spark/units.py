@@ -53,11 +53,11 @@ def _lowered(value: Value, what: str) -> str:
 
 def truncation_unit(value: Value, what: str) -> Unit:
     """Return the unit of date_trunc."""
-    written = _lowered(value, what)
-    return Unit(_UNITS.get(written[:_LENGTH], ""), written)
+    lowered = _lowered(value, what)
+    return Unit(_UNITS.get(lowered[:_LENGTH], ""), lowered)
 
 
 def field_unit(value: Value, what: str) -> Unit:
     """Return the field of EXTRACT and date_part."""
-    written = _lowered(value, what)
-    return Unit(_FIELDS.get(written[:_LENGTH], ""), written, written[:_LENGTH] in _RESERVED)
+    lowered = _lowered(value, what)
+    return Unit(_FIELDS.get(lowered[:_LENGTH], ""), lowered, lowered[:_LENGTH] in _RESERVED)

@@ -206,9 +206,9 @@ def _folded(made: _Call) -> Value:
         return Value(rep, lambda env: raising(state, shown).cast(spark_type(rep)), error=error)
     if result is None:
         return Value(rep, lambda env: F.lit(None).cast(spark_type(rep)), is_null=True)
-    shown = _shown(result, rep)
-    constant = None if rep.name in ("date", "timestamp", "timestamptz") else "\\x" + shown if rep.name == "bytes" else shown
-    return Value(rep, lambda env: _from_shown(F.lit(shown), rep), constant=constant)
+    result_text = _shown(result, rep)
+    constant = None if rep.name in ("date", "timestamp", "timestamptz") else "\\x" + result_text if rep.name == "bytes" else result_text
+    return Value(rep, lambda env: _from_shown(F.lit(result_text), rep), constant=constant)
 
 
 @dataclass(frozen=True)
@@ -333,8 +333,8 @@ class _Call:
 def _shown(value: Any, rep: Rep) -> str:
     """Return a plain value as the text in which it is sent."""
     if rep.name in _TEXTS:
-        shown: str = value
-        return shown
+        text_value: str = value
+        return text_value
     if rep.name == "bool":
         return "t" if value else "f"
     if rep.name == "bytes":
@@ -346,8 +346,8 @@ def _marked(value: Any, rep: Rep) -> str | None:
     """Return the in-band form of a result."""
     if value is None:
         return None
-    shown = _shown(value, rep)
-    return KEPT + shown if shown[:1] in (FAILED, KEPT) else shown
+    result_text = _shown(value, rep)
+    return KEPT + result_text if result_text[:1] in (FAILED, KEPT) else result_text
 
 
 def _unmarked(array: pa.Array, rep: Rep) -> tuple[pa.Array, list[str | None] | None]:

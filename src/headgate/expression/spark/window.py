@@ -31,8 +31,8 @@ def build(node: WindowCall, args: Sequence[Value], partition: Sequence[Value], o
     if called.kind == "a":
         spec = _spec(node, keys, order, framed=True)
         call = Aggregate(type=node.type, function=node.function, args=node.args, star=node.star, filter=node.filter)
-        made = aggregate.build(call, args, condition)
-        return replace(made, make=lambda env: made.make(replace(env, window=spec(env))), raw=None)
+        aggregated = aggregate.build(call, args, condition)
+        return replace(aggregated, make=lambda env: aggregated.make(replace(env, window=spec(env))), raw=None)
     entry = WINDOW_FUNCTIONS.get(called.key)
     if entry is None:
         raise refuse(f"window function {called.name}")

@@ -224,27 +224,27 @@ class NewRows:
 
     def _row_detail(self, rows: pa.Table, row: int) -> str | None:
         """Return a row as "Failing row contains" shows it."""
-        values, told = [], disclosure.of_row(self.planner, self.shown)
-        for column in told.columns:
+        values, disclosed = [], disclosure.of_row(self.planner, self.shown)
+        for column in disclosed.columns:
             value = rows.column(column.name).slice(row, 1).combine_chunks()
             array = value.chunk(0) if isinstance(value, pa.ChunkedArray) else value
             text = write_text(array, column.type_oid, column.typmod, session=self.planner.evaluation.context.forms)[0].as_py()
             if text is not None and len(text.encode()) > row_constraint.ROW_TEXT:
                 text = text.encode()[: row_constraint.ROW_TEXT].decode(errors="ignore") + "..."
             values.append("null" if text is None else text)
-        return told.detail(values)
+        return disclosed.detail(values)
 
     # ---- keys ------------------------------------------------------------------------------------------------
 
     def clashes(self, rows: pa.Table, indexes: Sequence[Index]) -> list[Clash]:
         """Return the new rows whose key is in use, ordered by row and then by index."""
-        found: list[Clash] = []
+        clashing: list[Clash] = []
         for index in indexes:
             stored = self.stored_keys(rows, index)
             clashing_rows = {int(row_number) for row_number in stored["place"].to_pylist()}
             clashing_rows |= set(self.repeated(rows, index))
-            found += [Clash(row, index) for row in clashing_rows]
-        return sorted(found, key=lambda clash: (clash.row, indexes.index(clash.index)))
+            clashing += [Clash(row, index) for row in clashing_rows]
+        return sorted(clashing, key=lambda clash: (clash.row, indexes.index(clash.index)))
 
     def keys(self, rows: pa.Table, index: Index) -> tuple[key_lookup.RowKey, pa.Table]:
         """Return the key columns k0, k1, … and `place`, the row number, of the rows without NULLs in the key."""

@@ -307,14 +307,14 @@ def interval_text(text: str, form: str) -> str | None:
     """Return to_char(interval, text) of its stored text."""
     from headgate.types.datetime import interval
 
-    found = interval.interval_of(text)
-    sign = -1 if found.micros < 0 else 1
-    seconds, fraction = divmod(abs(found.micros), 1_000_000)
-    year_sign = -1 if found.months < 0 else 1
-    years, months = divmod(abs(found.months), 12)
+    span = interval.interval_of(text)
+    sign = -1 if span.micros < 0 else 1
+    seconds, fraction = divmod(abs(span.micros), 1_000_000)
+    year_sign = -1 if span.months < 0 else 1
+    years, months = divmod(abs(span.months), 12)
     clock = (sign * (seconds // 3600), sign * (seconds // 60 % 60), sign * (seconds % 60), sign * fraction)
-    julian = calendar_days(year_sign * years, year_sign * months, found.days)
-    return show(Fields(year_sign * years, year_sign * months, found.days, *clock, julian, span=True), form)
+    julian = calendar_days(year_sign * years, year_sign * months, span.days)
+    return show(Fields(year_sign * years, year_sign * months, span.days, *clock, julian, span=True), form)
 
 
 def calendar_days(year: int, month: int, day: int) -> int:

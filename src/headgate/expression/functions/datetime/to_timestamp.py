@@ -363,20 +363,20 @@ def _parse(text: str, form: str) -> tuple[_Moment, int | None]:
     """Return the local time, and seconds east of UTC if the text contains them (do_to_timestamp)."""
     read = _Reader(text, nodes_of(form))
     read.run()
-    made = _Moment()
+    moment = _Moment()
     _check_twelve(read)
-    _year(read, made)
+    _year(read, moment)
     if read.get("j"):
-        _put_day(made, read.get("j") - calendar.JULIAN_EPOCH)
-    _week_and_day(read, made)
-    _validate(made, text)
-    made.clock = _clock(read, text)
+        _put_day(moment, read.get("j") - calendar.JULIAN_EPOCH)
+    _week_and_day(read, moment)
+    _validate(moment, text)
+    moment.clock = _clock(read, text)
     if not read.zone_sign:
-        return made, None
+        return moment, None
     hours, minutes = read.get("tzh"), read.get("tzm")
     if not (0 <= hours <= 15 and 0 <= minutes < 60):
         raise _out_of_range(text)
-    return made, read.zone_sign * (hours * 60 + minutes) * 60
+    return moment, read.zone_sign * (hours * 60 + minutes) * 60
 
 
 def _days(made: _Moment) -> int:
@@ -386,8 +386,8 @@ def _days(made: _Moment) -> int:
 
 def to_date(text: str, form: str) -> int:
     """Convert a text to a date by a format, in days since 1970."""
-    made, _ = _parse(text, form)
-    days = _days(made)
+    moment, _ = _parse(text, form)
+    days = _days(moment)
     if days < timestamp.FIRST_DAY or days >= 2_147_483_494 - calendar.JULIAN_EPOCH:
         raise PostgresError("22008", f'date out of range: "{text}"')
     return days
@@ -395,9 +395,9 @@ def to_date(text: str, form: str) -> int:
 
 def to_timestamp(timezone: str, text: str, form: str) -> int:
     """Convert a text to an instant by a format, in the session's zone unless the text contains one."""
-    made, east = _parse(text, form)
-    days = _days(made)
+    moment, east = _parse(text, form)
+    days = _days(moment)
     if days < timestamp.FIRST_DAY:
         raise timestamp.out_of_range()
-    local = days * calendar.DAY + made.clock
+    local = days * calendar.DAY + moment.clock
     return timestamp.storable(timestamp.instant_of(timezone, local) if east is None else local - east * 1_000_000)

@@ -36,29 +36,29 @@ def _deletable(text: str) -> Any:
 
 
 def delete(text: str, key: str) -> str:
-    """jsonb - text: the key of an object, or the equal strings of an array."""
+    """Return the object without this key, or the array without the strings equal to it (jsonb - text)."""
     return _without(_deletable(text), {key})
 
 
 def _without(value: Any, keys: set[str]) -> str:
     if isinstance(value, dict):
-        return print_value({key: each for key, each in value.items() if key not in keys})
+        return print_value({key: member for key, member in value.items() if key not in keys})
     return print_value([item for item in value if not (isinstance(item, str) and not isinstance(item, Number) and item in keys)])
 
 
 def delete_element(text: str, index: int) -> str:
-    """jsonb - integer."""
+    """Return the array without the element at this index (jsonb - integer)."""
     value = load(text)
     if is_scalar(value):
         raise PostgresError("22023", "cannot delete from scalar")
     if isinstance(value, dict):
         raise PostgresError("22023", "cannot delete from object using integer index")
     place = index + len(value) if index < 0 else index
-    return print_value([each for number, each in enumerate(value) if number != place])
+    return print_value([item for number, item in enumerate(value) if number != place])
 
 
 def delete_all(text: str, keys: str) -> str:
-    """jsonb - text[]."""
+    """Return the object without these keys, or the array without these strings (jsonb - text[])."""
     shape, key_items = array.parts(keys)
     if len(shape.lengths) > 1:
         raise PostgresError("2202E", "wrong number of array subscripts")
@@ -73,7 +73,7 @@ def _path(path: str) -> list[str | None]:
 
 
 def _index(step: str, place: int, size: int) -> int:
-    """The place in an array that a step names; negative ones count from the end, and stay negative before the first."""
+    """Return the index that a step of a path names. A negative one counts from the end, and remains negative if it is out of range."""
     if not INTEGER.match(step):
         raise PostgresError("22P02", f'path element at position {place} is not an integer: "{step}"')
     index = int(step)
@@ -90,7 +90,7 @@ def _step_of(steps: list[str | None], place: int) -> str:
 
 
 def delete_path(text: str, path: str) -> str:
-    """jsonb #- text[]."""
+    """Return the value without what the path leads to (jsonb #- text[])."""
     value, steps = load(text), _path(path)
     if is_scalar(value):
         raise PostgresError("22023", "cannot delete path in scalar")
@@ -107,14 +107,14 @@ def _deleted(value: Any, steps: list[str | None], place: int) -> Any:
         if step not in value:
             return value
         if last:
-            return {key: each for key, each in value.items() if key != step}
+            return {key: item for key, item in value.items() if key != step}
         return {key: _deleted(item, steps, place + 1) if key == step else item for key, item in value.items()}
     index = _index(step, place + 1, len(value))
     if not 0 <= index < len(value):
         return value
     if last:
         return value[:index] + value[index + 1 :]
-    return [_deleted(each, steps, place + 1) if number == index else each for number, each in enumerate(value)]
+    return [_deleted(item, steps, place + 1) if number == index else item for number, item in enumerate(value)]
 
 
 def replaced(text: str, path: str, new: str, create: bool = True) -> str:
@@ -207,11 +207,11 @@ def set_lax(
 
 
 def strip_nulls(text: str) -> str:
-    """jsonb_strip_nulls: fields that are null, at all depths; never elements of arrays."""
+    """Return the value without the fields that are null, at every depth. Array elements that are null remain (jsonb_strip_nulls)."""
     return print_value(_stripped(load(text)))
 
 
 def _stripped(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _stripped(each) for key, each in value.items() if each is not None}
+        return {key: _stripped(item) for key, item in value.items() if item is not None}
     return [_stripped(item) for item in value] if isinstance(value, list) else value

@@ -22,14 +22,14 @@ class CharSet:
 
     def complement(self) -> CharSet:
         """Return the set of all other characters."""
-        found, start = [], 0
+        gaps, start = [], 0
         for first, last in self.ranges:
             if first > start:
-                found.append((start, first - 1))
+                gaps.append((start, first - 1))
             start = last + 1
         if start <= LAST:
-            found.append((start, LAST))
-        return CharSet(tuple(found))
+            gaps.append((start, LAST))
+        return CharSet(tuple(gaps))
 
     def __or__(self, other: CharSet) -> CharSet:
         return of_ranges((*self.ranges, *other.ranges))

@@ -93,7 +93,7 @@ def fail(reason: str) -> NoReturn:
 
 @dataclass(frozen=True)
 class Token:
-    """`kind` with its `value`: a code point, a preference (1 greedy, 0 not), a number, or a class."""
+    """A token: its kind, and as `value` a code point, a preference (1 greedy, 0 not) or a number, or as `set` a class of characters."""
 
     kind: str
     value: int = 0
@@ -104,7 +104,10 @@ START, STOP = Token("EMPTY"), Token("EOS")
 
 
 class Lexer:
-    """Reads the pattern; `token` is the next one, `last` the kind of the one before it, `groups` what the parser has counted."""
+    """Split a pattern into tokens.
+
+    `token` is the next token, `last` the kind of the one before it, and `groups` the number of groups that the parser has counted.
+    """
 
     def __init__(self, text: str, flags: Flag) -> None:
         self.text = text
@@ -181,9 +184,9 @@ class Lexer:
                 if self.context in (LexerContext.ERE, LexerContext.BRE, LexerContext.QUOTE):
                     return STOP
                 fail("EBRACE" if self.context in (LexerContext.ERE_BOUND, LexerContext.BRE_BOUND) else "EBRACK")
-            found = self._from(self._take())
-            if found is not None:
-                return found
+            token = self._from(self._take())
+            if token is not None:
+                return token
 
     def _from(self, character: str) -> Token | None:
         """Return the token that begins with the character, or None after a comment."""
@@ -231,10 +234,10 @@ class Lexer:
         if character == "\\" and self.flags & Flag.ADVANCED_ESCAPES:
             if self._at_end():
                 fail("EESCAPE")
-            found = self._escape()
-            if found.kind not in ("PLAIN", "CLASS", "NOT CLASS"):
+            escape = self._escape()
+            if escape.kind not in ("PLAIN", "CLASS", "NOT CLASS"):
                 fail("EESCAPE")
-            return found
+            return escape
         if character == "-" and self.token.kind != "[" and not self._sees("]"):
             return Token("RANGE", ord(character))
         if character == "[":
@@ -400,12 +403,12 @@ class Lexer:
     def named(self) -> str:
         """Return the characters up to the end of a ``[.``, ``[=`` or ``[:``, and advance past it."""
         self.next()
-        found = ""
+        name = ""
         while self.token.kind == "PLAIN":
-            found += chr(self.token.value)
+            name += chr(self.token.value)
             self.next()
         self.next()
-        return found
+        return name
 
 
 def element(name: str) -> int:

@@ -29,7 +29,7 @@ _WHOLE = frozenset({registry.INT2, registry.INT4, registry.INT8})
 
 def _extreme(group: AggregateCall, *, greatest: bool) -> Value:
     value, kept, oid = group.values[0], group.kept, group.kinds[0].oid
-    made = kept(settle(value))
+    settled = kept(settle(value))
     if value.rep == DIGITS:
         key = kept(numeric_key(value))
     elif oid == registry.BPCHAR:
@@ -37,8 +37,8 @@ def _extreme(group: AggregateCall, *, greatest: bool) -> Value:
     elif not in_stored_order(oid):
         key = kept(by_key(value, oid).make)
     else:
-        return Value(value.rep, lambda env: env.over((F.max if greatest else F.min)(made(env))))
-    return Value(value.rep, lambda env: env.over((F.max_by if greatest else F.min_by)(made(env), key(env))))
+        return Value(value.rep, lambda env: env.over((F.max if greatest else F.min)(settled(env))))
+    return Value(value.rep, lambda env: env.over((F.max_by if greatest else F.min_by)(settled(env), key(env))))
 
 
 def _reduced(reduce: Callable[[Column], Column]) -> Callable[[AggregateCall], Value]:
@@ -46,8 +46,8 @@ def _reduced(reduce: Callable[[Column], Column]) -> Callable[[AggregateCall], Va
 
     def build(group: AggregateCall) -> Value:
         value = group.values[0]
-        given = group.kept(value.make)
-        return Value(value.rep, lambda env: env.over(reduce(given(env))))
+        column = group.kept(value.make)
+        return Value(value.rep, lambda env: env.over(reduce(column(env))))
 
     return build
 

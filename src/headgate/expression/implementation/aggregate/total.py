@@ -101,8 +101,8 @@ def _sum(value: Value, kept: Kept, *, distinct: bool, average: bool) -> Value:
 def _money_sum(value: Value, kept: Kept, *, distinct: bool) -> Value:
     """Return sum(money), computed in cents. An overflow of intermediate sums does not raise here, as it does in PostgreSQL."""
     total: Callable[[Column], Column] = F.sum_distinct if distinct else F.sum
-    taken = kept(call(amount_of, INT8, [value], raises=False).make)
-    return call(money.summed, TEXT, [Value(TEXT, lambda env: env.over(total(taken(env).cast("decimal(19,0)"))).cast("string"))])
+    cents = kept(call(amount_of, INT8, [value], raises=False).make)
+    return call(money.summed, TEXT, [Value(TEXT, lambda env: env.over(total(cents(env).cast("decimal(19,0)"))).cast("string"))])
 
 
 def _interval_sum(value: Value, kept: Kept, *, distinct: bool, average: bool) -> Value:
@@ -111,14 +111,14 @@ def _interval_sum(value: Value, kept: Kept, *, distinct: bool, average: bool) ->
         raise refuse("sum and avg of DISTINCT intervals")
 
     def total(field: Callable[[str], int]) -> Value:
-        taken = kept(call(field, INT8, [value], raises=False).make)
-        return Value(TEXT, lambda env: env.over(F.sum(taken(env).cast("decimal(19,0)"))).cast("string"))
+        amount = kept(call(field, INT8, [value], raises=False).make)
+        return Value(TEXT, lambda env: env.over(F.sum(amount(env).cast("decimal(19,0)"))).cast("string"))
 
     summed = call(interval.summed, TEXT, [total(field) for field in (interval.months_of, interval.days_of, interval.micros_of)])
     if not average:
         return summed
-    given = kept(settle(value))
-    return call(interval.over, TEXT, (summed, Value(FLOAT8, lambda env: env.over(F.count(given(env))).cast("double"))))
+    settled = kept(settle(value))
+    return call(interval.over, TEXT, (summed, Value(FLOAT8, lambda env: env.over(F.count(settled(env))).cast("double"))))
 
 
 def _text_sum(texts: Column, env: Env) -> Column:

@@ -50,8 +50,8 @@ def _matching(args: Sequence[Value], flags: Flag, *, negated: bool) -> Value:
         return call(functions.differs if negated else functions.matches, BOOL, args[:2], given=(int(flags),))
 
     def make(env: Env) -> Column:
-        made = test(text.make(env))
-        return ~made if negated else made
+        matched = test(text.make(env))
+        return ~matched if negated else matched
 
     return Value(BOOL, make)
 
@@ -65,14 +65,14 @@ def _test(pattern: str, flags: Flag) -> Callable[[Column], Column] | None:
     parsed = parse(pattern, flags)
     plain = java.literal(parsed)
     if plain is not None:
-        wanted = plain.text
+        literal_text = plain.text
         if plain.at_start and plain.at_end:
-            return lambda text: text == F.lit(wanted)
+            return lambda text: text == F.lit(literal_text)
         if plain.at_start:
-            return lambda text: text.startswith(F.lit(wanted))
-        return (lambda text: text.endswith(F.lit(wanted))) if plain.at_end else (lambda text: text.contains(F.lit(wanted)))
-    written = java.written(parsed)
-    return None if written is None else lambda text: F.rlike(text, F.lit(written))
+            return lambda text: text.startswith(F.lit(literal_text))
+        return (lambda text: text.endswith(F.lit(literal_text))) if plain.at_end else (lambda text: text.contains(F.lit(literal_text)))
+    java_pattern = java.written(parsed)
+    return None if java_pattern is None else lambda text: F.rlike(text, F.lit(java_pattern))
 
 
 _REPLACE, _FROM = functions.regexp_replace, functions.regexp_replace_from

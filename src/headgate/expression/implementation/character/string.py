@@ -34,8 +34,8 @@ def _output(value: Value, operand: Expression) -> Value:
     if value.is_null or (value.rep == TEXT and not depends_on(operand.type.oid, session_time.forms())):
         return Value(TEXT, value.make, constant=value.constant, is_null=value.is_null, raw=value.raw)
     if value.constant is not None and value.rep.name in ("bool", "int2", "int4", "int8", "digits", "decimal", "bytes"):
-        shown = value.constant
-        return Value(TEXT, lambda env: F.lit(shown), constant=shown)
+        constant_text = value.constant
+        return Value(TEXT, lambda env: F.lit(constant_text), constant=constant_text)
     return printed(value, operand.type)
 
 

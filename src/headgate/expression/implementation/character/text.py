@@ -177,7 +177,7 @@ def concat_ws(node: Expression, args: Sequence[Value]) -> Value:
     def make(env: Env) -> Column:
         separator_column = separator(env)
         joined = F.call_function("concat_ws", F.coalesce(separator_column, F.lit("")), *(text(env) for text in texts))
-        evaluated = F.length(joined) >= 0  # a test for NULL would be left out, since it is never NULL
+        evaluated = F.length(joined) >= 0  # forces evaluation: the optimizer would drop IS NOT NULL, because concat_ws is never NULL
         return F.when(evaluated & F.isnotnull(separator_column), joined)
 
     return Value(TEXT, make)

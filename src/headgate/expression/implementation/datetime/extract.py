@@ -129,14 +129,14 @@ _OF_DATE: dict[str, FieldValue] = {
 }
 
 
-def _part_of(unit: Unit, rep: Rep, shown: str) -> FieldValue:
+def _part_of(unit: Unit, rep: Rep, type_name: str) -> FieldValue:
     """Return the field of a date or timestamp. It raises an error if the type does not have the field."""
     if unit.name in _CALENDAR:
         return FieldValue(_CALENDAR[unit.name])
-    found = (_OF_DATE if rep == DATE else _PARTS).get(unit.name)
-    if found is not None:
-        return found
-    error = unit.error(shown)
+    field_value = (_OF_DATE if rep == DATE else _PARTS).get(unit.name)
+    if field_value is not None:
+        return field_value
+    error = unit.error(type_name)
     return FieldValue(lambda value: F.when(F.isnotnull(value), raising(*error).cast("bigint")))
 
 
@@ -206,8 +206,8 @@ def with_infinity(unit: Unit, source: Value, finite: Value) -> Value:
 
 
 def _end(source: Value, env: Env) -> Column:
-    made = source.make(env)
-    number = F.unix_date(made).cast("bigint") if source.rep == DATE else micros_of(made)
+    moment = source.make(env)
+    number = F.unix_date(moment).cast("bigint") if source.rep == DATE else micros_of(moment)
     return F.when(number > 0, F.lit(float("inf"))).otherwise(F.lit(float("-inf")))
 
 
@@ -219,10 +219,10 @@ def field_of(args: Sequence[Value], *, numeric: bool) -> Unit:
 def _of_day(*, numeric: bool) -> SparkForm:
     def builder(node: Expression, args: Sequence[Value]) -> Value:
         unit = field_of(args, numeric=numeric)
-        made = extracted(unit, args[1], numeric=numeric)
+        field = extracted(unit, args[1], numeric=numeric)
         if args[1].rep == DATE and unit.name not in _CALENDAR and unit.name not in _OF_DATE:
-            return made  # it raises, of infinity too
-        return with_infinity(unit, args[1], made)
+            return field  # it raises, of infinity too
+        return with_infinity(unit, args[1], field)
 
     return builder
 

@@ -40,8 +40,8 @@ def _underflow() -> Column:
 def _sum(rep: Rep, operation: Callable[[Column, Column], Column]) -> SparkForm:
     def make(args: Sequence[Value], env: Env) -> Column:
         a, b = in_rep(rep, args, env)
-        made = operation(a, b).cast(SPARK[rep.name])
-        return F.when(is_infinite(made) & ~is_infinite(a) & ~is_infinite(b), _overflow()).otherwise(made)
+        result = operation(a, b).cast(SPARK[rep.name])
+        return F.when(is_infinite(result) & ~is_infinite(a) & ~is_infinite(b), _overflow()).otherwise(result)
 
     return lambda node, args: Value(rep, lambda env: make(args, env))
 
@@ -49,10 +49,10 @@ def _sum(rep: Rep, operation: Callable[[Column, Column], Column]) -> SparkForm:
 def _product(rep: Rep) -> SparkForm:
     def make(args: Sequence[Value], env: Env) -> Column:
         a, b = in_rep(rep, args, env)
-        made = (a * b).cast(SPARK[rep.name])
-        over = is_infinite(made) & ~is_infinite(a) & ~is_infinite(b)
-        under = (made == 0) & (a != 0) & (b != 0)
-        return F.when(over, _overflow()).when(under, _underflow()).otherwise(made)
+        result = (a * b).cast(SPARK[rep.name])
+        over = is_infinite(result) & ~is_infinite(a) & ~is_infinite(b)
+        under = (result == 0) & (a != 0) & (b != 0)
+        return F.when(over, _overflow()).when(under, _underflow()).otherwise(result)
 
     return lambda node, args: Value(rep, lambda env: make(args, env))
 
@@ -60,15 +60,15 @@ def _product(rep: Rep) -> SparkForm:
 def _quotient(rep: Rep) -> SparkForm:
     def make(args: Sequence[Value], env: Env) -> Column:
         a, b = in_rep(rep, args, env)
-        made = F.try_divide(a.cast("double"), b.cast("double")).cast(SPARK[rep.name])
-        over = is_infinite(made) & ~is_infinite(a)
-        under = (made == 0) & (a != 0) & ~is_infinite(b)
+        result = F.try_divide(a.cast("double"), b.cast("double")).cast(SPARK[rep.name])
+        over = is_infinite(result) & ~is_infinite(a)
+        under = (result == 0) & (a != 0) & ~is_infinite(b)
         return (
             F.when(by_zero(a, b) & ~F.isnan(a), division_by_zero())
             .when((b == 0) & F.isnan(a), F.lit(float("nan")).cast(SPARK[rep.name]))
             .when(over, _overflow())
             .when(under, _underflow())
-            .otherwise(made)
+            .otherwise(result)
         )
 
     return lambda node, args: Value(rep, lambda env: make(args, env))
@@ -84,8 +84,8 @@ def _whole(function: Callable[[Column], Column]) -> SparkForm:
     def make(value: Value, env: Env) -> Column:
         a = value.make(env)
         large = (F.abs(a) >= F.lit(4503599627370496.0)) | F.isnan(a)
-        done = function(F.when(large, F.lit(0.0)).otherwise(a)).cast("double")
-        signed = F.when(done == 0, a * F.lit(0.0)).otherwise(done)
+        whole = function(F.when(large, F.lit(0.0)).otherwise(a)).cast("double")
+        signed = F.when(whole == 0, a * F.lit(0.0)).otherwise(whole)
         return F.when(large, a).otherwise(signed)
 
     return lambda node, args: Value(FLOAT8, lambda env: make(args[0], env))
@@ -113,8 +113,8 @@ def _truncated(node: Expression, args: Sequence[Value]) -> Value:
         a = args[0].make(env)
         large = (F.abs(a) >= F.lit(4503599627370496.0)) | F.isnan(a)
         inner = F.when(large, F.lit(0.0)).otherwise(a)
-        done = F.when(a >= 0, F.floor(inner).cast("double")).otherwise(-F.floor(-inner).cast("double"))
-        return F.when(large, a).when(done == 0, a * F.lit(0.0)).otherwise(done)
+        whole = F.when(a >= 0, F.floor(inner).cast("double")).otherwise(-F.floor(-inner).cast("double"))
+        return F.when(large, a).when(whole == 0, a * F.lit(0.0)).otherwise(whole)
 
     return Value(FLOAT8, make)
 

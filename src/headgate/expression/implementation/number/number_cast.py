@@ -62,8 +62,8 @@ def _numeric_to_integer(rep: Rep, bits: int) -> SparkForm:
                 return F.when(outside, out_of_range(rep)).otherwise(whole.cast(SPARK[rep.name]))
 
             return Value(rep, make)
-        made = settle(exactly(to_whole, args))
-        return Value(rep, lambda env: made(env).cast(SPARK[rep.name]))
+        converted = settle(exactly(to_whole, args))
+        return Value(rep, lambda env: converted(env).cast(SPARK[rep.name]))
 
     return builder
 
@@ -76,8 +76,8 @@ def _numeric_to(rep: Rep, read: Callable[[str], str]) -> SparkForm:
         [value] = args
         if value.rep.name == "decimal":
             return Value(rep, lambda env: value.make(env).cast("string").cast(kind))
-        made = settle(exactly(read, args))
-        return Value(rep, lambda env: made(env).cast(kind))
+        converted = settle(exactly(read, args))
+        return Value(rep, lambda env: converted(env).cast(kind))
 
     return builder
 
@@ -92,13 +92,13 @@ def _float_to_numeric(digits: int) -> SparkForm:
 def _double_to_float(node: Expression, args: Sequence[Value]) -> Value:
     def make(env: Env) -> Column:
         wide = args[0].make(env)
-        made = wide.cast("float")
-        over = is_infinite(made) & ~is_infinite(wide)
-        under = (made == 0) & (wide != 0)
+        narrow = wide.cast("float")
+        over = is_infinite(narrow) & ~is_infinite(wide)
+        under = (narrow == 0) & (wide != 0)
         return (
             F.when(over, raising("22003", "value out of range: overflow"))
             .when(under, raising("22003", "value out of range: underflow"))
-            .otherwise(made)
+            .otherwise(narrow)
         )
 
     return Value(FLOAT4, make)
@@ -111,10 +111,10 @@ def _in_arrow(kind: pa.DataType) -> ArrowForm:
 def _double(value: pa.Scalar) -> pa.Scalar:
     """Return a numeric constant as a double. A value out of range raises PostgreSQL's error."""
     exact = value.as_py()
-    found = float(exact)
-    if math.isinf(found) or (found == 0 and exact != 0):
+    double = float(exact)
+    if math.isinf(double) or (double == 0 and exact != 0):
         raise NotColumnwise("numeric that is out of range for a double")
-    return pa.scalar(found, pa.float64())
+    return pa.scalar(double, pa.float64())
 
 
 IMPLEMENTATIONS: Table = {
