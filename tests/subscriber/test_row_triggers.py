@@ -124,6 +124,7 @@ TRANSITIONS = """
     ALTER TABLE t ENABLE ALWAYS TRIGGER c; ALTER TABLE t ENABLE ALWAYS TRIGGER d"""
 
 
+@pytest.mark.slow
 def test_the_initial_copy_has_transition_tables_and_applied_changes_have_none(
     publisher: Publisher, subscriber: Subscriber, mirror: Publisher
 ) -> None:
@@ -143,3 +144,34 @@ def test_the_initial_copy_has_transition_tables_and_applied_changes_have_none(
     seen = "SELECT level, op, rows FROM seen ORDER BY n"
     assert subscriber.sql(seen) == mirror.sql(seen)
     assert "STATEMENT|INSERT|1a,2b,3c" in mirror.sql(seen)
+
+
+DEFERRED = """
+    CREATE TABLE seen (n serial PRIMARY KEY, id int, rows bigint);
+    CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        INSERT INTO public.seen (id, rows) VALUES (NEW.id, (SELECT count(*) FROM public.t));
+        RETURN NULL;
+    END $$;
+    CREATE CONSTRAINT TRIGGER a AFTER INSERT ON t DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION see();
+    ALTER TABLE t ENABLE ALWAYS TRIGGER a"""
+
+
+@pytest.mark.slow
+def test_a_deferred_trigger_fires_at_the_end_of_an_applied_transaction(
+    publisher: Publisher, subscriber: Subscriber, mirror: Publisher
+) -> None:
+    publisher.sql("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1), (2); CREATE PUBLICATION p FOR TABLE t")
+    publisher.sql(f"SELECT pg_create_logical_replication_slot('{publisher.name}_mirror', 'pgoutput')")
+    for database in (subscriber, mirror):
+        database.sql(f"CREATE TABLE t (id int PRIMARY KEY); {DEFERRED}")
+    subscriber.sql(publisher.subscription(""))
+    words = f"slot_name = '{publisher.name}_mirror', create_slot = false"
+    mirror.sql(f"CREATE SUBSCRIPTION s CONNECTION '{publisher.conninfo}' PUBLICATION p WITH ({words})")
+    for database in (subscriber, mirror):
+        until(lambda: database.sql(READY) == "t")  # noqa: B023
+    publisher.sql("BEGIN; INSERT INTO t VALUES (3); INSERT INTO t VALUES (4); DELETE FROM t WHERE id = 1; INSERT INTO t VALUES (5); COMMIT")
+    for name in ("s", "mirror"):
+        publisher.wait_confirmed(name)
+    seen = "SELECT id, rows FROM seen ORDER BY n"
+    assert subscriber.sql(seen) == mirror.sql(seen)
+    assert mirror.sql(seen) == "1|2\n2|2\n3|4\n4|4\n5|4"

@@ -40,6 +40,8 @@ class Trigger:
     is_constraint: bool = False
     parent: int = 0
     """The trigger of the partitioned table above that this one is a clone of (tgparentid); 0 for none."""
+    deferrable: bool = False
+    initially_deferred: bool = False
     old_table: str | None = None
     """The name of the transition table of old rows (tgoldtable)."""
     new_table: str | None = None
@@ -67,7 +69,7 @@ class Trigger:
 
 _COLUMNS = (
     "oid, tgrelid, tgname, tgfoid, tgtype, tgenabled, tgattr, tgargs, tgqual, tgconstraint, tgqualpretty, tgparentid,"
-    " tgoldtable, tgnewtable"
+    " tgdeferrable, tginitdeferred, tgoldtable, tgnewtable"
 )
 
 
@@ -78,7 +80,24 @@ def of_relation(cursor: Cursor, database: int, relation: int) -> list[Trigger]:
 
 
 def _read(row: Row) -> Trigger:
-    oid, relation, name, function, kind, enabled, columns, arguments, condition, constraint, pretty, parent, old_table, new_table = row
+    (
+        oid,
+        relation,
+        name,
+        function,
+        kind,
+        enabled,
+        columns,
+        arguments,
+        condition,
+        constraint,
+        pretty,
+        parent,
+        deferrable,
+        deferred,
+        old_table,
+        new_table,
+    ) = row
     words = bytes(arguments or b"").split(b"\0")[:-1]
     return Trigger(
         oid,
@@ -93,6 +112,8 @@ def _read(row: Row) -> Trigger:
         pretty,
         bool(constraint),
         int(parent or 0),
+        bool(deferrable),
+        bool(deferred),
         old_table,
         new_table,
     )
@@ -104,8 +125,9 @@ def write(cursor: Cursor, database: int, trigger: Trigger) -> None:
     insert(
         cursor, "pg_trigger", dbid=database, oid=trigger.oid, tgrelid=trigger.relation, tgparentid=trigger.parent, tgname=trigger.name,
         tgfoid=trigger.function, tgtype=trigger.kind, tgenabled=trigger.enabled, tgisinternal=False, tgconstrrelid=0, tgconstrindid=0,
-        tgconstraint=trigger.oid if trigger.is_constraint else 0, tgdeferrable=False, tginitdeferred=False, tgnargs=len(trigger.arguments),
-        tgattr=list(trigger.columns), tgargs=b"".join(each.encode() + b"\0" for each in trigger.arguments), tgqual=trigger.condition,
+        tgconstraint=trigger.oid if trigger.is_constraint else 0, tgdeferrable=trigger.deferrable,
+        tginitdeferred=trigger.initially_deferred, tgnargs=len(trigger.arguments), tgattr=list(trigger.columns),
+        tgargs=b"".join(each.encode() + b"\0" for each in trigger.arguments), tgqual=trigger.condition,
         tgqualpretty=trigger.pretty_condition, tgargstext=", ".join(quote_literal(each) for each in trigger.arguments),
         tgoldtable=trigger.old_table, tgnewtable=trigger.new_table,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""SET CONSTRAINTS: when the deferrable constraints of the transaction, foreign keys and unique keys, are checked.
+"""SET CONSTRAINTS: when the deferrable constraints of the transaction are checked: foreign keys, unique keys and constraint triggers.
 
 Called for each SET CONSTRAINTS; the modes live in the session's `deferral`, until its transaction ends. Outside of a transaction block
 the command says so and has no effect, because its own transaction ends with it; the names are looked up all the same.
@@ -45,8 +45,10 @@ def _named(cursor: Cursor, context: SessionContext, name: pb.RangeVar, *, deferr
     for schema in [name.schemaname] if name.schemaname else ["pg_catalog", *lookup.search_path(cursor, context)]:
         found = rows(
             cursor,
-            "SELECT oid, condeferrable FROM hg.pg_constraint WHERE dbid IN (0, ?) AND conname = ? AND connamespace = ?",
-            [context.database, name.relname, lookup.namespace(cursor, context.database, schema)],
+            "SELECT oid, condeferrable FROM hg.pg_constraint WHERE dbid IN (0, ?) AND conname = ? AND connamespace = ?"
+            " UNION ALL SELECT t.oid, t.tgdeferrable FROM hg.pg_trigger t JOIN hg.pg_class c ON c.dbid = t.dbid AND c.oid = t.tgrelid"
+            " WHERE t.tgconstraint <> 0 AND t.dbid = ? AND t.tgname = ? AND c.relnamespace = ?",
+            2 * [context.database, name.relname, lookup.namespace(cursor, context.database, schema)],
         )
         if deferred and not all(deferrable for _, deferrable in found):
             raise PostgresError("42809", f'constraint "{name.relname}" is not deferrable')
@@ -56,12 +58,16 @@ def _named(cursor: Cursor, context: SessionContext, name: pb.RangeVar, *, deferr
 
 
 def _with_partitions(cursor: Cursor, database: int, constraints: Iterable[int]) -> set[int]:
-    """Constraints with those that partitions have of them."""
+    """Constraints and constraint triggers with those that partitions have of them."""
     found: set[int] = set()
     more = set(constraints)
     while more:
         found |= more
         marks = ", ".join("?" for _ in more)
-        below = rows(cursor, f"SELECT oid FROM hg.pg_constraint WHERE dbid = ? AND conparentid IN ({marks})", [database, *more])
+        sql = (
+            f"SELECT oid FROM hg.pg_constraint WHERE dbid = ? AND conparentid IN ({marks})"
+            f" UNION ALL SELECT oid FROM hg.pg_trigger WHERE dbid = ? AND tgparentid IN ({marks})"
+        )
+        below = rows(cursor, sql, 2 * [database, *more])
         more = {oid for (oid,) in below} - found
     return found

@@ -6,13 +6,19 @@ The subscriber is a floor below and asks through `headgate.subscriber.apply.row_
 
 from __future__ import annotations
 
+from weakref import WeakKeyDictionary
+
 from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.replication.subscription import Subscription
+from headgate.commands.deferral import Deferral
 from headgate.commands.session import NodeParts
 from headgate.commands.subscription.row_completion import WorkerSession, owners_context, workers_settings
 from headgate.commands.trigger.firing import Firing, RoutedFiring, firing_of
 from headgate.storage.transaction.transaction import Transaction
+
+_deferrals: WeakKeyDictionary[Transaction, Deferral] = WeakKeyDictionary()
+"""What the transactions of workers put off, for all tables whose triggers fire in them."""
 
 
 def applied_triggers(
@@ -24,4 +30,6 @@ def applied_triggers(
     if not any(each.fires("replica") for table in with_triggers for each in triggers.of_relation(cursor, table.database, table.oid)):
         return None  # as for any table with a foreign key, for each of whose frames this is asked
     context = owners_context(node, cursor, subscription)
-    return firing_of(WorkerSession(node, context, transaction, workers_settings(node.settings)), relation, collects=collects)
+    session = WorkerSession(node, context, transaction, workers_settings(node.settings))
+    session.deferral = _deferrals.setdefault(transaction, session.deferral)
+    return firing_of(session, relation, collects=collects)

@@ -38,12 +38,13 @@ def attempt(session: Session, nodes: Sequence[ParseNode], run: Callable[[ParseNo
 @contextlib.contextmanager
 def undone(session: Session) -> Iterator[None]:
     """What is written inside is taken back where it raises."""
-    transaction = session.begin_statement()
+    transaction, deferral = session.begin_statement(), session.deferral.saved()
     transaction.savepoint(_NAME)
     try:
         yield
     except PostgresError:
         transaction.rollback_to(_NAME)
+        session.deferral.restore(deferral)
         session.use_types()
         raise
     finally:

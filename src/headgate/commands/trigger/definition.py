@@ -50,7 +50,7 @@ def create(node: pb.CreateTrigStmt, session: Session) -> CommandResult:
     made = Trigger(
         transaction.engine.catalog.next_oid() if existing is None else existing.oid, relation.oid, node.trigname, function, kind,
         "O" if existing is None else existing.enabled, _columns(node, relation), tuple(unwrap(each).sval for each in node.args),
-        *_condition(node, relation, session), node.isconstraint, 0, *transition_tables,
+        *_condition(node, relation, session), node.isconstraint, 0, node.deferrable, node.initdeferred, *transition_tables,
     )  # fmt: skip
     if existing is not None:
         triggers.drop(cursor, relation.database, existing.oid)
@@ -90,8 +90,6 @@ def _check_of_view(relation: Relation, node: pb.CreateTrigStmt) -> None:
 def _check_shape(node: pb.CreateTrigStmt, kind: int) -> None:
     if kind & triggers.TRUNCATE and node.row:
         raise not_supported("TRUNCATE FOR EACH ROW triggers are not supported")
-    if node.deferrable or node.initdeferred:
-        raise not_supported("deferrable constraint triggers are not supported")
 
 
 def _transition_tables(node: pb.CreateTrigStmt, relation: Relation) -> tuple[str | None, str | None]:

@@ -28,6 +28,7 @@ from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.catalog.relation.trigger import Trigger
 from headgate.commands import lookup, stored_expression
+from headgate.commands.deferral import Deferrable
 from headgate.commands.function import body, call
 from headgate.commands.function.host import Column, Prepared, SessionHost, row_type
 from headgate.commands.query import rendering
@@ -239,7 +240,7 @@ class Firing:
         """What is to be called when the statement has written all its rows: the AFTER triggers, of all rows at once or row by row."""
         self.collect(event, old, new)
         fired = self.of(event, row=True, before=False, columns=columns)
-        if not fired or not all(self._reads_rows_only(each) for each in fired):
+        if not fired or not all(self._reads_rows_only(each) and not each.deferrable for each in fired):
             return self.after_each(event, old, new, columns)
 
         def fire() -> None:
@@ -264,9 +265,28 @@ class Firing:
         def fire(before: Row | None, after: Row | None) -> None:
             for each in fired:
                 if self._is_met(each, before, after):
-                    self.call(each, event, before, after)
+                    self._call_after(each, event, before, after)
 
         return [lambda pair=pair: fire(*pair) for pair in zip(olds, news, strict=True)]  # type: ignore[misc]
+
+    def _call_after(self, trigger: Trigger, event: int, old: Row | None, new: Row | None) -> None:
+        """Call an AFTER trigger's function, at the end of the transaction if the trigger is deferred."""
+        session, relation = self.session, self.relation
+        constraint = Deferrable(trigger.oid, trigger.initially_deferred)
+        if not trigger.deferrable or not session.deferral.deferred(constraint):
+            self.call(trigger, event, old, new)
+            return
+
+        def call_later() -> None:
+            cursor = session.begin_statement().cursor
+            if any(each.oid == trigger.oid for each in triggers.of_relation(cursor, relation.database, relation.oid)):
+                Firing(session, relation).call(trigger, event, old, new)  # by another object, as the function may have been replaced
+
+        session.deferral.put_off(constraint, relation.oid, call_later)
+
+    def settle(self) -> None:
+        """Call the functions of deferred triggers: the transaction of a replication worker ends."""
+        self.session.deferral.finish()
 
     def statement(self, event: int, *, before: bool, columns: set[str] | None = None) -> None:
         """Fires statement triggers."""
@@ -519,6 +539,10 @@ class RoutedFiring:
     def close(self) -> None:
         """See `Firing`."""
         self.root.close()
+
+    def settle(self) -> None:
+        """See `Firing`."""
+        self.root.settle()
 
     def before_insert(self, rows: pa.Table) -> tuple[pa.Table, list[int]]:
         """See `Firing`. The triggers of all partitions fire in the order of the rows."""

@@ -180,10 +180,11 @@ class TransactionBlock:
         except BaseException:
             self.rollback()
             raise
-        storage, self.storage = self.storage, None
+        storage = self.storage
         if storage is not None:
             try:
                 self._settle(storage)
+                self.storage = None
                 self.committed_at = storage.commit(None if self.origin is None or not storage.has_writes else self.origin.progress())
             except BaseException:
                 with contextlib.suppress(Exception):
@@ -196,16 +197,18 @@ class TransactionBlock:
 
     def prepare(self, keep: Callable[[Transaction], Lsn]) -> None:
         """End the block and pass its storage transaction to `keep`, which prepares it. Roll it back if `keep` fails."""
-        storage, self.storage = self.statement(), None
+        storage = self.statement()
         try:
             self._portals.check_prepare()
             self.pending.check_prepare()
             self._advisory.check_prepare()
             self._settle(storage)
+            self.storage = None
             self.committed_at = keep(storage)
         except BaseException:
             with contextlib.suppress(Exception):
                 storage.rollback()
+            self.storage = None
             self._end(rolled_back=True)
             raise
         self._end(rolled_back=False)

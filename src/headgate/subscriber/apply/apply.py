@@ -126,6 +126,8 @@ class Applier:
     """What was left out of the segment that is being applied."""
     _done: Counters = field(default_factory=Counters)
     """What is counted of the segment that is being applied."""
+    _firing: FiringTriggers | None = None
+    """The triggers of the table that fired last in it."""
     numbers: dict[m.Relation, tuple[int | None, ...]] = field(default_factory=dict)
     """The publisher's numbers of the columns of relations that were followed."""
     pending: Evolved | None = None
@@ -384,7 +386,7 @@ class Applier:
     def _write(self, transaction: Transaction, segment: Segment, *, by_tasks: bool) -> bool:
         """Writes a segment's changes; whether there was anything to write."""
         batch = Batch(self, transaction, segment)
-        self._left = batch.left_out
+        self._left, self._firing = batch.left_out, None
         later: Later = {}
         known: set[int] = set()
         with contextlib.ExitStack() as behind:
@@ -392,8 +394,7 @@ class Applier:
                 known |= self._write_by_tasks(batch, wanted, later, behind)
             else:
                 self._write_frames(batch, later, known, behind)
-            for relation, index in later.values():
-                self._look_at(transaction, relation, index)
+            self._settle(transaction, later)
         return bool(known)
 
     def _write_frames(self, batch: Batch, later: Later, known: set[int], behind: contextlib.ExitStack) -> None:
@@ -483,9 +484,16 @@ class Applier:
     def merge(self, transaction: Transaction, relation: Relation, key: tuple[int, ...] | None, frame: pa.Table | DataFrame) -> None:
         """Applies a changes frame to one table inside a transaction, with the rights and the constraints of what is applied."""
         later: Later = {}
+        self._firing = None
         self._merge(transaction, relation, key, frame, later, cut=False)
-        for _, index in later.values():
+        self._settle(transaction, later)
+
+    def _settle(self, transaction: Transaction, later: Later) -> None:
+        """Check the indexes in `later`, and call the functions of deferred triggers: all changes are written."""
+        for relation, index in later.values():
             self._look_at(transaction, relation, index)
+        if self._firing is not None:
+            self._firing.settle()
 
     def _merge(
         self, transaction: Transaction, relation: Relation, key: tuple[int, ...] | None, frame: pa.Table | DataFrame, later: Later,
@@ -497,6 +505,7 @@ class Applier:
         self._check_rights(transaction, relation, ops)
         firing = self.fired(transaction, relation)
         if firing is not None:
+            self._firing = firing
             assert isinstance(frame, pa.Table), "the driver completes such a table's rows"
             table = TriggeredTable(transaction, relation, key, firing, self.rows)
             for part in table.parts(frame):

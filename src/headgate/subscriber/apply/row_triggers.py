@@ -66,6 +66,10 @@ class FiringTriggers(Protocol):
         """Remove what is kept of transition tables."""
         ...
 
+    def settle(self) -> None:
+        """Call the functions of all triggers that the transaction has deferred."""
+        ...
+
 
 class TriggerFactory(Protocol):
     """Gives the triggers of a table that fire; None: none do."""

@@ -271,6 +271,7 @@ class InitialCopy:
             for call in self._fires_later:
                 call()
             firing.statement(triggers.INSERT, before=False)
+            firing.settle()
 
     def _not_copied(self, error: PublisherError) -> PostgresError:
         return PostgresError("08006", f'could not start initial contents copy for table "{shown(self.relation)}": {error.message}')
