@@ -72,7 +72,7 @@ def returned_columns(node: ParseNode, planner: Planner, session: Session) -> tup
 
 
 def _select(node: pb.SelectStmt, planner: Planner, session: Session) -> tuple[ResultColumn, ...] | None:
-    return rendering.result_columns(planner.select(node, None))
+    return rendering.result_columns(planner.select(node, None).columns)
 
 
 def _insert(node: pb.InsertStmt, planner: Planner, session: Session) -> tuple[ResultColumn, ...] | None:
@@ -128,7 +128,9 @@ def _returning(
     frame = local_frame(planner.session_spark, arrow_row(relation).empty_table(), spark_columns(relation))
     frame = frame.select("*", *[lit_null(each.type).alias(each.key) for each in others.star])
     frame = frame.select("*", *returning.beside(others))
-    return rendering.result_columns(plan_returning(node.returning_clause, planner, frame, relation, node.relation.alias.aliasname, others))
+    return rendering.result_columns(
+        plan_returning(node.returning_clause, planner, frame, relation, node.relation.alias.aliasname, others).columns
+    )
 
 
 _PLANNED = {"SelectStmt": _select, "InsertStmt": _insert, "UpdateStmt": _update, "DeleteStmt": _update}

@@ -140,7 +140,7 @@ def _table_plan(
         return relation.oid, plan, None
     named = [each.name for each in wanted]
     if not options.arrow and _is_for_tasks(planner, relation):
-        return relation.oid, plan, _by_tasks(planner, relation, named, _encoder(rendering.result_columns(plan), session, options))
+        return relation.oid, plan, _by_tasks(planner, relation, named, _encoder(rendering.result_columns(plan.columns), session, options))
     return relation.oid, plan, planner.transaction.pieces(relation, named)
 
 
@@ -238,7 +238,7 @@ def _lines(
     copied: CopyOut,
 ) -> Iterator[pa.Array]:
     transaction = planner.transaction
-    encoder = _encoder(rendering.result_columns(plan), session, options)
+    encoder = _encoder(rendering.result_columns(plan.columns), session, options)
     if options.header:
         yield encoder.header()
     with rendering.running(session, transaction):

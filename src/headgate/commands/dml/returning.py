@@ -81,7 +81,7 @@ def of_written(
     plan = plan_returning(clause, planner, rows, relation, alias, others)
     store = rendering.kept(planner.session)
     store.extend(rendering.rows(plan, planner.session, planner.transaction))
-    return ResultSet(rendering.result_columns(plan), store.part(0, store.rows), tag)
+    return ResultSet(rendering.result_columns(plan.columns), store.part(0, store.rows), tag)
 
 
 def of_rows(clause: pb.ReturningClause, planner: Planner, rows: pa.Table, relation: Relation, alias: str, tag: str) -> ResultSet:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headgate.commands.query.plan import Plan, col
+from headgate.commands.query.plan import Plan, PlanColumn, col
 from headgate.commands.query.spark_error import translated
 from headgate.commands.session import Session
 from headgate.storage.row_store import RowStore
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from headgate.storage.transaction.transaction import Transaction
 
 
-def result_columns(plan: Plan) -> tuple[ResultColumn, ...]:
-    """The description of a plan's columns."""
+def result_columns(columns: Sequence[PlanColumn]) -> tuple[ResultColumn, ...]:
+    """Describe the columns of an answer."""
     base = registry.known().base  # a client sees the type below a domain
-    return tuple(ResultColumn(each.name, *base(each.type.oid, each.type.typmod), each.relation, each.attnum) for each in plan.columns)
+    return tuple(ResultColumn(each.name, *base(each.type.oid, each.type.typmod), each.relation, each.attnum) for each in columns)
 
 
 def result(plan: Plan, session: Session, transaction: Transaction, tag: str | None = None) -> ResultSet:
     """The rows of a plan; they are computed when they are asked for."""
-    return ResultSet(result_columns(plan), rows(plan, session, transaction), tag)
+    return ResultSet(result_columns(plan.columns), rows(plan, session, transaction), tag)
 
 
 def rows(plan: Plan, session: Session, transaction: Transaction) -> Iterator[pa.RecordBatch]:
@@ -42,7 +42,7 @@ def rows(plan: Plan, session: Session, transaction: Transaction) -> Iterator[pa.
     with running(session, transaction):
         for batch in result_spool.batches(frame, transaction.engine.exchange):
             session.check_cancel()
-            yield text_batch(batch, plan, session)
+            yield text_batch(batch, plan.columns, session)
 
 
 def kept(session: Session) -> RowStore:
@@ -50,19 +50,13 @@ def kept(session: Session) -> RowStore:
     return RowStore(session.node.data_dir / "pgsql_tmp", session.settings.integer("temp_file_limit"))
 
 
-def text_batch(batch: pa.RecordBatch, plan: Plan, session: Session) -> pa.RecordBatch:
+def text_batch(batch: pa.RecordBatch, columns: Sequence[PlanColumn], session: Session) -> pa.RecordBatch:
     """A batch in stored form as text; the styles of dates and intervals come in where the text leaves for the client."""
     forms = session.context.forms.of_results
-    arrays = [
-        write_text(batch.column(place), column.type.oid, column.type.typmod, session=forms) for place, column in enumerate(plan.columns)
-    ]
+    arrays = [write_text(batch.column(place), column.type.oid, column.type.typmod, session=forms) for place, column in enumerate(columns)]
     if not arrays:
         return batch
-    return pa.RecordBatch.from_arrays(arrays, names=_names(plan.columns))
-
-
-def _names(columns: Sequence[object]) -> list[str]:
-    return [str(place) for place in range(len(columns))]
+    return pa.RecordBatch.from_arrays(arrays, names=[str(place) for place in range(len(columns))])
 
 
 @contextmanager

@@ -9,12 +9,11 @@ from __future__ import annotations
 import pyarrow as pa
 from postgast import pg_query_pb2 as pb
 
-from headgate.commands.query import rendering
 from headgate.commands.query.catalog import volatile_function
 from headgate.commands.query.clause import select_list
-from headgate.commands.query.driver import values_list
+from headgate.commands.query.driver import table_rows, values_list
 from headgate.commands.query.evaluation import Evaluation
-from headgate.commands.query.plan import Plan, PlanColumn
+from headgate.commands.query.plan import PlanColumn
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
 from headgate.expression import columnwise
@@ -57,9 +56,7 @@ def _answer(node: pb.SelectStmt, session: Session) -> ResultSet | None:
             return None
         columns.append(PlanColumn(found.name, kind, str(place)))
         arrays.append(_value(evaluation.prepare(found.expression), evaluation))
-    plan = Plan(None, tuple(columns))  # type: ignore[arg-type]  # its frame is not asked for
-    batch = pa.RecordBatch.from_arrays(arrays, names=[each.key for each in columns])
-    return ResultSet(rendering.result_columns(plan), [rendering.text_batch(batch, plan, session)], None)
+    return table_rows.result(columns, arrays, session)
 
 
 def _value(expression: Expression, evaluation: Evaluation) -> pa.Array:

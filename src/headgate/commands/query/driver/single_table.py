@@ -17,6 +17,7 @@ import pyarrow as pa
 from postgast import pg_query_pb2 as pb
 
 from headgate.commands import lookup, privilege
+from headgate.commands.query import rendering
 from headgate.commands.query.clause import from_clause, select_list
 from headgate.commands.query.clause.select_list import SelectItem
 from headgate.commands.query.driver import key_lookup, table_rows, table_scan
@@ -104,12 +105,12 @@ def columns(node: pb.SelectStmt, session: Session, known: dict[int, int]) -> tup
     except NotColumnwise:
         return None
     known |= inferred
-    return table_rows.described(query.columns)
+    return rendering.result_columns(query.columns)
 
 
 def result_columns(targets: Sequence[SelectItem]) -> tuple[ResultColumn, ...]:
     """The description of a SELECT list that is bound."""
-    return table_rows.described(table_rows.plan_columns(targets))
+    return rendering.result_columns(table_rows.plan_columns(targets))
 
 
 def _clauses(node: pb.SelectStmt) -> set[str]:

@@ -18,7 +18,7 @@ from headgate.commands import privilege
 from headgate.commands.query import rendering
 from headgate.commands.query.clause import from_clause
 from headgate.commands.query.clause.select_list import SelectItem
-from headgate.commands.query.plan import Plan, PlanColumn, Source, reference
+from headgate.commands.query.plan import PlanColumn, Source, reference
 from headgate.commands.query.planner import Planner
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
@@ -30,7 +30,7 @@ from headgate.expression.node import ColumnRef, Expression
 from headgate.expression.node import walk as expressions
 from headgate.sql.parser import has_condition
 from headgate.types import buffers
-from headgate.types.resultset import ResultColumn, ResultSet
+from headgate.types.resultset import ResultSet
 
 CANCELLED = ("57014", "57P01")
 
@@ -103,26 +103,15 @@ def plan_columns(targets: Sequence[SelectItem]) -> tuple[PlanColumn, ...]:
     return tuple(PlanColumn(each.name, each.expression.type, str(at), each.relation, each.attnum) for at, each in enumerate(targets))
 
 
-def described(columns: tuple[PlanColumn, ...]) -> tuple[ResultColumn, ...]:
-    """The description of an answer."""
-    return rendering.result_columns(_plan(columns))
-
-
-def result(columns: tuple[PlanColumn, ...], values: Sequence[pa.Array], session: Session, tag: str | None = None) -> ResultSet:
+def result(columns: Sequence[PlanColumn], values: Sequence[pa.Array], session: Session, tag: str | None = None) -> ResultSet:
     """An answer: the values of its columns, in the stored form of their types."""
-    plan = _plan(columns)
     batch = pa.RecordBatch.from_arrays(values, names=[each.key for each in columns])
-    return ResultSet(rendering.result_columns(plan), [rendering.text_batch(batch, plan, session)], tag)
+    return ResultSet(rendering.result_columns(columns), [rendering.text_batch(batch, columns, session)], tag)
 
 
 def streamed(columns: tuple[PlanColumn, ...], batches: Iterator[pa.RecordBatch], session: Session) -> ResultSet:
     """An answer whose rows are read while they are sent."""
-    plan = _plan(columns)
-    return ResultSet(rendering.result_columns(plan), (rendering.text_batch(batch, plan, session) for batch in batches))
-
-
-def _plan(columns: tuple[PlanColumn, ...]) -> Plan:
-    return Plan(None, columns)  # type: ignore[arg-type]  # its frame is not asked for
+    return ResultSet(rendering.result_columns(columns), (rendering.text_batch(batch, columns, session) for batch in batches))
 
 
 @contextlib.contextmanager
