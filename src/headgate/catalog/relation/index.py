@@ -74,7 +74,8 @@ def add_key(cursor: Cursor, oids: Oids, relation: Relation, key: IndexKey) -> in
     if not relation.indexes:
         update(cursor, "pg_class", {"dbid": relation.database, "oid": relation.oid}, relhasindex=True)
     index_columns = [
-        Column(number, each.name, each.type_oid, each.typmod, collation=each.collation) for number, each in enumerate(columns, 1)
+        Column(number, key_column.name, key_column.type_oid, key_column.typmod, collation=key_column.collation)
+        for number, key_column in enumerate(columns, 1)
     ]
     attribute.write_columns(cursor, oids, relation.database, oid, [(index_column, index_column.attnum) for index_column in index_columns])
     for column in columns:

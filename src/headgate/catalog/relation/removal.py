@@ -39,7 +39,7 @@ def drop(cursor: Cursor, database: int, oid: int) -> None:
         " (SELECT oid FROM hg.pg_attrdef WHERE dbid = ? AND adrelid = ?)",
         [database, database, oid],
     )
-    for gone in [*indexes, oid]:
+    for removed in [*indexes, oid]:
         for table, column in (
             ("pg_attribute", "attrelid"), ("pg_attrdef", "adrelid"), ("pg_index", "indexrelid"), ("pg_constraint", "conrelid"),
             ("pg_inherits", "inhrelid"), ("pg_partitioned_table", "partrelid"), ("pg_sequence", "seqrelid"), ("pg_class", "oid"),
@@ -49,13 +49,13 @@ def drop(cursor: Cursor, database: int, oid: int) -> None:
             ("subscription_column", "relid"), ("subscription_resync", "relid"),
             ("subscription_history", "relid"), ("subscription_history", "histid"),
         ):  # fmt: skip
-            run(cursor, f"DELETE FROM hg.{table} WHERE dbid = ? AND {column} = ?", [database, gone])
-        run(cursor, "UPDATE hg.pg_partitioned_table SET partdefid = 0 WHERE dbid = ? AND partdefid = ?", [database, gone])
+            run(cursor, f"DELETE FROM hg.{table} WHERE dbid = ? AND {column} = ?", [database, removed])
+        run(cursor, "UPDATE hg.pg_partitioned_table SET partdefid = 0 WHERE dbid = ? AND partdefid = ?", [database, removed])
         run(
             cursor,
             "DELETE FROM hg.pg_type WHERE dbid = ? AND (typrelid = ? OR typelem IN"
             " (SELECT oid FROM hg.pg_type WHERE dbid = ? AND typrelid = ?))",
-            [database, gone, database, gone],
+            [database, removed, database, removed],
         )
 
 

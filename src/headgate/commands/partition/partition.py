@@ -255,7 +255,7 @@ def detach(command: pb.AlterTableCmd, parent: Relation, session: Session, transa
     partition_constraint.rewrite(cursor, relations.get(cursor, child.database, child.oid))
     if partition_command.concurrent and constraint is not None and constraint[0] and table.strategy is not Strategy.HASH:
         # As in PostgreSQL, the partition constraint becomes a CHECK constraint of the detached table.
-        attnums = tuple(each.attnum for column in table.key if (each := child.column(column.name)) is not None)
-        alone = relations.get(cursor, child.database, child.oid)
-        constraints.add_check(cursor, transaction.engine.catalog.next_oid, alone, NewCheck(str(constraint[0]), None, attnums))
+        attnums = tuple(child_column.attnum for column in table.key if (child_column := child.column(column.name)) is not None)
+        detached = relations.get(cursor, child.database, child.oid)
+        constraints.add_check(cursor, transaction.engine.catalog.next_oid, detached, NewCheck(str(constraint[0]), None, attnums))
     transaction.catalog_changed()

@@ -179,9 +179,9 @@ def _range_default(table: Branch) -> list[Expression]:
 def _hash(table: Branch, bound: Bound) -> Expression:
     function = builtin.builtins().functions_named["satisfies_hash_partition"][0]
     integer = TypeRef(registry.INT4)
-    given = [
+    constants = [
         Const(type=TypeRef(registry.OID), value=str(table.relation.oid)),
         Const(type=integer, value=str(bound.modulus)),
         Const(type=integer, value=str(bound.remainder)),
     ]
-    return FuncExpr(type=_BOOLEAN, function=function.oid, args=(*given, *[_reference(column) for column in table.key]))
+    return FuncExpr(type=_BOOLEAN, function=function.oid, args=(*constants, *[_reference(column) for column in table.key]))

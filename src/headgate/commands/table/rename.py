@@ -122,12 +122,12 @@ def set_schema(node: pb.AlterObjectSchemaStmt, session: Session) -> CommandResul
         raise PostgresError("0A000", "cannot move objects into or out of TOAST schema")
     if namespace == relation.namespace_oid:
         return CommandResult(f"ALTER {word}")
-    taken = rows(
+    same_named = rows(
         cursor,
         "SELECT 1 FROM hg.pg_class WHERE dbid = ? AND relnamespace = ? AND relname = ?",
         [context.database, namespace, relation.name],
     )
-    if taken:
+    if same_named:
         raise PostgresError("42P07", f'relation "{relation.name}" already exists in schema "{node.newschema}"')
     with sequences.followed(cursor, context.database):
         pg_class.set_schema(cursor, relation, namespace)

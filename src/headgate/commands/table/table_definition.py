@@ -104,7 +104,9 @@ def read(nodes: Sequence[pb.Node], table: str, cursor: Cursor, database: int, fo
                 raise not_supported(f"table element {element_kind} is not supported")
     _check_names(drafts)
     columns = [replace(draft.column, attnum=number, not_null=bool(draft.not_null)) for number, draft in enumerate(drafts, 1)]
-    keys = [constraint for draft in drafts for constraint in draft.keys] + [each for each in constraints if each.contype != pb.CONSTR_CHECK]
+    keys = [constraint for draft in drafts for constraint in draft.keys] + [
+        declared for declared in constraints if declared.contype != pb.CONSTR_CHECK
+    ]
     elements.keys = _keys(keys, drafts, columns, table)
     primary = next((key.attnums for key in elements.keys if key.primary), ())
     columns = [replace(column, not_null=column.not_null or column.attnum in primary) for column in columns]

@@ -154,8 +154,8 @@ def _refuse_itself(column: Column, found: TypeRow) -> None:
 
 def _refuse_use(session: Session, found: TypeRow) -> None:
     """Raise 0A000 if a column of a table has the type, directly or within another one."""
-    known = registry.known()
-    using = [user_type.oid for user_type in known.user_types() if found.oid in known.of_users(user_type.oid)]
+    all_types = registry.known()
+    using = [user_type.oid for user_type in all_types.user_types() if found.oid in all_types.of_users(user_type.oid)]
     cursor, database = session.begin_statement().cursor, session.context.database
     for relation, column, _ in types.columns_of(cursor, database, using):
         table = relations.get(cursor, database, relation).name

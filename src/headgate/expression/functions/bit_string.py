@@ -21,25 +21,25 @@ def _number(digits: str) -> int:
 
 
 def bit_and(left: str, right: str) -> str:
-    """bit & bit."""
+    """Return bit & bit."""
     _same_size(left, right, "AND")
     return _of(_number(left) & _number(right), len(left))
 
 
 def bit_or(left: str, right: str) -> str:
-    """bit | bit."""
+    """Return bit | bit."""
     _same_size(left, right, "OR")
     return _of(_number(left) | _number(right), len(left))
 
 
 def bit_xor(left: str, right: str) -> str:
-    """bit # bit."""
+    """Return bit # bit."""
     _same_size(left, right, "XOR")
     return _of(_number(left) ^ _number(right), len(left))
 
 
 def bit_not(digits: str) -> str:
-    """~ bit."""
+    """Return ~ bit."""
     return digits.translate({48: 49, 49: 48})
 
 
@@ -60,34 +60,34 @@ def shift_right(digits: str, count: int) -> str:
 
 
 def concatenate(left: str, right: str) -> str:
-    """bit || bit."""
+    """Return bit || bit."""
     return left + right
 
 
 def count_set(digits: str) -> int:
-    """bit_count."""
+    """Return the number of bits that are 1 (bit_count)."""
     return digits.count("1")
 
 
 def octets(digits: str) -> int:
-    """octet_length."""
+    """Return the number of bytes that the bits take (octet_length)."""
     return (len(digits) + 7) // 8
 
 
 def substring(digits: str, start: int, count: int) -> str:
-    """SUBSTRING … FROM … FOR."""
+    """Return SUBSTRING … FROM … FOR."""
     if count < 0:
         raise PostgresError("22011", "negative substring length not allowed")
     return digits[max(start, 1) - 1 : max(start + count - 1, 0)]
 
 
 def substring_from(digits: str, start: int) -> str:
-    """substring(bit from start)."""
+    """Return substring(bit from start)."""
     return digits[max(start, 1) - 1 :]
 
 
 def overlay(digits: str, new: str, start: int, count: int) -> str:
-    """OVERLAY … PLACING … FROM … FOR."""
+    """Return OVERLAY … PLACING … FROM … FOR."""
     if start <= 0:
         raise PostgresError("22011", "negative substring length not allowed")
     end = start + count
@@ -97,7 +97,7 @@ def overlay(digits: str, new: str, start: int, count: int) -> str:
 
 
 def overlay_whole(digits: str, new: str, start: int) -> str:
-    """overlay(bit placing new from start)."""
+    """Return overlay(bit placing new from start)."""
     return overlay(digits, new, start, len(new))
 
 
@@ -114,7 +114,7 @@ def get_bit(digits: str, place: int) -> int:
 
 
 def set_bit(digits: str, place: int, value: int) -> str:
-    """set_bit."""
+    """Return the bits with one of them changed (set_bit)."""
     if not 0 <= place < len(digits):
         raise PostgresError("2202E", f"bit index {place} out of valid range (0..{len(digits) - 1})")
     if value not in (0, 1):
@@ -132,7 +132,7 @@ def to_length(digits: str, size: int, explicit: bool) -> str:
 
 
 def to_limit(digits: str, size: int, explicit: bool) -> str:
-    """bit varying(n)."""
+    """Cast to bit varying(n)."""
     if size <= 0 or len(digits) <= size:
         return digits
     if not explicit:

@@ -41,7 +41,7 @@ def get_bit(data: bytes, place: int) -> int:
 
 
 def set_bit(data: bytes, place: int, value: int) -> bytes:
-    """set_bit."""
+    """Return the bytes with one bit changed (set_bit)."""
     _check(place, len(data) * 8)
     if value not in (0, 1):
         raise PostgresError("22023", "new bit must be 0 or 1")
@@ -55,7 +55,7 @@ def position(data: bytes, part: bytes) -> int:
 
 
 def overlay(data: bytes, new: bytes, start: int, count: int) -> bytes:
-    """overlay."""
+    """Return OVERLAY … PLACING … FROM … FOR."""
     if start <= 0:
         raise PostgresError("22011", "negative substring length not allowed")
     end = start + count
@@ -65,37 +65,37 @@ def overlay(data: bytes, new: bytes, start: int, count: int) -> bytes:
 
 
 def overlay_whole(data: bytes, new: bytes, start: int) -> bytes:
-    """overlay without FOR."""
+    """Return OVERLAY … PLACING … FROM, without FOR."""
     return overlay(data, new, start, len(new))
 
 
 def trim(data: bytes, characters: bytes) -> bytes:
-    """btrim."""
+    """Remove these bytes at both ends (btrim)."""
     return data.strip(characters) if characters else data
 
 
 def trim_left(data: bytes, characters: bytes) -> bytes:
-    """ltrim."""
+    """Remove these bytes at the start (ltrim)."""
     return data.lstrip(characters) if characters else data
 
 
 def trim_right(data: bytes, characters: bytes) -> bytes:
-    """rtrim."""
+    """Remove these bytes at the end (rtrim)."""
     return data.rstrip(characters) if characters else data
 
 
 def count_set(data: bytes) -> int:
-    """bit_count."""
+    """Return the number of bits that are 1 (bit_count)."""
     return int.from_bytes(data, "big").bit_count()
 
 
 def bit_length(data: bytes) -> int:
-    """bit_length."""
+    """Return the number of bits (bit_length)."""
     return len(data) * 8
 
 
 def digest(name: str, data: bytes) -> bytes:
-    """sha224, sha256, sha384, sha512."""
+    """Return the hash of sha224, sha256, sha384 or sha512."""
     return hashlib.new(name, data).digest()
 
 
@@ -180,7 +180,7 @@ def like(data: bytes, pattern: bytes) -> bool:
 
 
 def not_like(data: bytes, pattern: bytes) -> bool:
-    """byteanlike."""
+    """Return NOT LIKE of bytea (byteanlike)."""
     return not like(data, pattern)
 
 

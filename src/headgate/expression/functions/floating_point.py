@@ -42,7 +42,7 @@ def to_single(text: str) -> str:
 
 
 def power(base: float, exponent: float) -> float:
-    """dpow."""
+    """Return a power (dpow)."""
     if math.isnan(base) or math.isnan(exponent):
         return 1.0 if exponent == 0 or base == 1 else math.nan
     if base == 0 and exponent < 0:
@@ -59,7 +59,7 @@ def power(base: float, exponent: float) -> float:
 
 
 def exponential(value: float) -> float:
-    """dexp."""
+    """Return the exponential (dexp)."""
     try:
         result = math.exp(value)
     except OverflowError:
@@ -78,22 +78,22 @@ def _logarithm(function: Callable[[float], float], value: float) -> float:
 
 
 def logarithm(value: float) -> float:
-    """dlog1."""
+    """Return the natural logarithm (dlog1)."""
     return _logarithm(math.log, value)
 
 
 def logarithm_10(value: float) -> float:
-    """dlog10."""
+    """Return the logarithm to base 10 (dlog10)."""
     return _logarithm(math.log10, value)
 
 
 def cube_root(value: float) -> float:
-    """dcbrt."""
+    """Return the cube root (dcbrt)."""
     return math.cbrt(value)
 
 
 def degrees(value: float) -> float:
-    """degrees."""
+    """Convert radians to degrees (degrees)."""
     result = value / _RADIANS
     if math.isinf(result) and not math.isinf(value):
         raise _overflow()
@@ -101,7 +101,7 @@ def degrees(value: float) -> float:
 
 
 def radians(value: float) -> float:
-    """radians."""
+    """Convert degrees to radians (radians)."""
     result = value * _RADIANS
     if result == 0 and value != 0:
         raise _underflow()
@@ -115,22 +115,22 @@ def _periodic(function: Callable[[float], float], value: float) -> float:
 
 
 def sine(value: float) -> float:
-    """dsin."""
+    """Return the sine (dsin)."""
     return _periodic(math.sin, value)
 
 
 def cosine(value: float) -> float:
-    """dcos."""
+    """Return the cosine (dcos)."""
     return _periodic(math.cos, value)
 
 
 def tangent(value: float) -> float:
-    """dtan."""
+    """Return the tangent (dtan)."""
     return _periodic(math.tan, value)
 
 
 def cotangent(value: float) -> float:
-    """dcot."""
+    """Return the cotangent (dcot)."""
     return _ratio(1.0, _periodic(math.tan, value))
 
 
@@ -148,22 +148,22 @@ def _within_one(function: Callable[[float], float], value: float) -> float:
 
 
 def arc_sine(value: float) -> float:
-    """dasin."""
+    """Return the arc sine (dasin)."""
     return _within_one(math.asin, value)
 
 
 def arc_cosine(value: float) -> float:
-    """dacos."""
+    """Return the arc cosine (dacos)."""
     return _within_one(math.acos, value)
 
 
 def arc_tangent(value: float) -> float:
-    """datan."""
+    """Return the arc tangent (datan)."""
     return math.atan(value)
 
 
 def arc_tangent_2(y: float, x: float) -> float:
-    """datan2."""
+    """Return the arc tangent of y/x (datan2)."""
     return math.atan2(y, x)
 
 
@@ -184,24 +184,24 @@ def hyperbolic_cosine(value: float) -> float:
 
 
 def hyperbolic_tangent(value: float) -> float:
-    """dtanh."""
+    """Return the hyperbolic tangent (dtanh)."""
     return math.tanh(value)
 
 
 def area_sine(value: float) -> float:
-    """dasinh."""
+    """Return the inverse hyperbolic sine (dasinh)."""
     return math.asinh(value)
 
 
 def area_cosine(value: float) -> float:
-    """dacosh."""
+    """Return the inverse hyperbolic cosine (dacosh)."""
     if value < 1:
         raise _outside()
     return math.acosh(value)
 
 
 def area_tangent(value: float) -> float:
-    """datanh."""
+    """Return the inverse hyperbolic tangent (datanh)."""
     if abs(value) == 1:
         return math.copysign(_INFINITY, value)
     return _within_one(math.atanh, value)
@@ -250,7 +250,7 @@ def _folded(value: float) -> tuple[float, int, int, int]:
 
 
 def sine_degrees(value: float) -> float:
-    """dsind."""
+    """Return the sine of degrees (dsind)."""
     if math.isnan(value):
         return value
     angle, sign, _, _ = _folded(value)
@@ -258,7 +258,7 @@ def sine_degrees(value: float) -> float:
 
 
 def cosine_degrees(value: float) -> float:
-    """dcosd."""
+    """Return the cosine of degrees (dcosd)."""
     if math.isnan(value):
         return value
     angle, _, sign, _ = _folded(value)
@@ -266,7 +266,7 @@ def cosine_degrees(value: float) -> float:
 
 
 def tangent_degrees(value: float) -> float:
-    """dtand."""
+    """Return the tangent of degrees (dtand)."""
     if math.isnan(value):
         return value
     angle, _, _, sign = _folded(value)
@@ -274,7 +274,7 @@ def tangent_degrees(value: float) -> float:
 
 
 def cotangent_degrees(value: float) -> float:
-    """dcotd."""
+    """Return the cotangent of degrees (dcotd)."""
     if math.isnan(value):
         return value
     angle, _, _, sign = _folded(value)
@@ -290,27 +290,27 @@ def _acos_quarter(value: float) -> float:
 
 
 def arc_sine_degrees(value: float) -> float:
-    """dasind."""
+    """Return the arc sine in degrees (dasind)."""
     return _within_one(lambda ratio: _asin_quarter(ratio) if ratio >= 0 else -_asin_quarter(-ratio), value)
 
 
 def arc_cosine_degrees(value: float) -> float:
-    """dacosd."""
+    """Return the arc cosine in degrees (dacosd)."""
     return _within_one(lambda each: _acos_quarter(each) if each >= 0 else 90.0 + _asin_quarter(-each), value)
 
 
 def arc_tangent_degrees(value: float) -> float:
-    """datand."""
+    """Return the arc tangent in degrees (datand)."""
     return (math.atan(value) / _ATAN_ONE) * 45.0
 
 
 def arc_tangent_2_degrees(y: float, x: float) -> float:
-    """datan2d."""
+    """Return the arc tangent of y/x in degrees (datan2d)."""
     return (math.atan2(y, x) / _ATAN_ONE) * 45.0
 
 
 def bucket(operand: float, low: float, high: float, count: int) -> int:
-    """width_bucket(double precision, double precision, double precision, int)."""
+    """Return width_bucket(double precision, double precision, double precision, int)."""
     if count <= 0:
         raise PostgresError("2201G", "count must be greater than zero")
     if math.isnan(operand) or math.isnan(low) or math.isnan(high):
@@ -331,22 +331,22 @@ def bucket(operand: float, low: float, high: float, count: int) -> int:
 
 
 def divisor_4(a: int, b: int) -> int:
-    """gcd(integer, integer)."""
+    """Return gcd(integer, integer)."""
     return _in_range(math.gcd(a, b), 31, "integer")
 
 
 def divisor_8(a: int, b: int) -> int:
-    """gcd(bigint, bigint)."""
+    """Return gcd(bigint, bigint)."""
     return _in_range(math.gcd(a, b), 63, "bigint")
 
 
 def multiple_4(a: int, b: int) -> int:
-    """lcm(integer, integer)."""
+    """Return lcm(integer, integer)."""
     return _in_range(math.lcm(a, b), 31, "integer")
 
 
 def multiple_8(a: int, b: int) -> int:
-    """lcm(bigint, bigint)."""
+    """Return lcm(bigint, bigint)."""
     return _in_range(math.lcm(a, b), 63, "bigint")
 
 

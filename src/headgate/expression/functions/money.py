@@ -24,12 +24,12 @@ def _in_range(cents: int) -> str:
 
 
 def plus(left: str, right: str) -> str:
-    """money + money."""
+    """Return money + money."""
     return _in_range(amount_of(left) + amount_of(right))
 
 
 def minus(left: str, right: str) -> str:
-    """money - money."""
+    """Return money - money."""
     return _in_range(amount_of(left) - amount_of(right))
 
 
@@ -39,14 +39,14 @@ def times(amount: str, factor: float) -> str:
 
 
 def over(amount: str, divisor: float) -> str:
-    """money / double precision."""
+    """Return money / double precision."""
     if divisor == 0:
         raise _division_by_zero()
     return _rounded(amount_of(amount) / divisor)
 
 
 def times_whole(amount: str, factor: int) -> str:
-    """money * bigint."""
+    """Return money * bigint."""
     return _in_range(amount_of(amount) * factor)
 
 
@@ -67,7 +67,7 @@ def over_whole(amount: str, divisor: int) -> str:
 
 
 def ratio(left: str, right: str) -> float:
-    """money / money."""
+    """Return money / money."""
     divisor = amount_of(right)
     if divisor == 0:
         raise _division_by_zero()
@@ -85,23 +85,23 @@ def _division_by_zero() -> PostgresError:
 
 
 def greater(left: str, right: str) -> str:
-    """cashlarger."""
+    """Return the larger amount (cashlarger)."""
     return max(left, right, key=amount_of)
 
 
 def less(left: str, right: str) -> str:
-    """cashsmaller."""
+    """Return the smaller amount (cashsmaller)."""
     return min(left, right, key=amount_of)
 
 
 def compared(left: str, right: str) -> int:
-    """cash_cmp."""
+    """Compare two amounts (cash_cmp)."""
     left_cents, right_cents = amount_of(left), amount_of(right)
     return (left_cents > right_cents) - (left_cents < right_cents)
 
 
 def of_integer(value: int) -> str:
-    """money(bigint), money(integer)."""
+    """Cast bigint or integer to money."""
     return _of_cents(value * 100)
 
 
@@ -130,7 +130,7 @@ def summed(total: str) -> str:
 
 
 def words(amount: str) -> str:
-    """cash_words."""
+    """Return the amount in words (cash_words)."""
     whole, rest = divmod(abs(amount_of(amount)), 100)
     said = "minus " if amount.startswith("-") else ""
     for place in range(len(_GROUPS) - 1, 0, -1):

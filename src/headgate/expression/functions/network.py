@@ -64,27 +64,27 @@ def _inside(inner: str, outer: str, *, strictly: bool) -> bool:
 
 
 def is_inside(left: str, right: str) -> bool:
-    """<<."""
+    """Return inet << inet."""
     return _inside(left, right, strictly=True)
 
 
 def is_inside_or_equal(left: str, right: str) -> bool:
-    """<<=."""
+    """Return inet <<= inet."""
     return _inside(left, right, strictly=False)
 
 
 def holds(left: str, right: str) -> bool:
-    """>>."""
+    """Return inet >> inet."""
     return _inside(right, left, strictly=True)
 
 
 def holds_or_equals(left: str, right: str) -> bool:
-    """>>=."""
+    """Return inet >>= inet."""
     return _inside(right, left, strictly=False)
 
 
 def overlap(left: str, right: str) -> bool:
-    """&&."""
+    """Return inet && inet."""
     return _inside(left, right, strictly=False) or _inside(right, left, strictly=False)
 
 
@@ -133,7 +133,7 @@ def hostmask(text: str) -> str:
 
 
 def abbreviated(text: str) -> str:
-    """abbrev(inet)."""
+    """Return abbrev(inet)."""
     return text
 
 
@@ -203,12 +203,12 @@ def _mask_length(found: Address, bits: int) -> int:
 
 
 def to_cidr(text: str) -> str:
-    """inet::cidr."""
+    """Cast inet to cidr."""
     return network(text)
 
 
 def same_family(left: str, right: str) -> bool:
-    """inet_same_family."""
+    """Return whether both are IPv4 or both IPv6 (inet_same_family)."""
     return _read(left).size == _read(right).size
 
 
@@ -283,17 +283,17 @@ def _mac_bytes(text: str) -> bytes:
 
 
 def mac_not(text: str) -> str:
-    """~ macaddr."""
+    """Return ~ macaddr."""
     return _mac(bytes(255 - byte for byte in _mac_bytes(text)))
 
 
 def mac_and(left: str, right: str) -> str:
-    """macaddr & macaddr."""
+    """Return macaddr & macaddr."""
     return _mac(bytes(a & b for a, b in zip(_mac_bytes(left), _mac_bytes(right), strict=True)))
 
 
 def mac_or(left: str, right: str) -> str:
-    """macaddr | macaddr."""
+    """Return macaddr | macaddr."""
     return _mac(bytes(a | b for a, b in zip(_mac_bytes(left), _mac_bytes(right), strict=True)))
 
 
@@ -304,13 +304,13 @@ def mac_truncated(text: str) -> str:
 
 
 def mac_wider(text: str) -> str:
-    """macaddr8(macaddr)."""
+    """Cast macaddr to macaddr8."""
     octets = _mac_bytes(text)
     return _mac(octets[:3] + b"\xff\xfe" + octets[3:])
 
 
 def mac_narrower(text: str) -> str:
-    """macaddr(macaddr8)."""
+    """Cast macaddr8 to macaddr."""
     octets = _mac_bytes(text)
     if octets[3:5] != b"\xff\xfe":
         raise PostgresError(
@@ -323,6 +323,6 @@ def mac_narrower(text: str) -> str:
 
 
 def mac_set_seventh_bit(text: str) -> str:
-    """macaddr8_set7bit."""
+    """Set the seventh bit of a macaddr8 (macaddr8_set7bit)."""
     octets = _mac_bytes(text)
     return _mac(bytes([octets[0] | 2]) + octets[1:])

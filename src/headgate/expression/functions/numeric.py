@@ -158,28 +158,28 @@ def truncated_quotient(left: str, right: str) -> str:
 
 
 def negate(text: str) -> str:
-    """numeric_uminus."""
+    """Return - numeric (numeric_uminus)."""
     return text if text == "NaN" else write(read(text).copy_negate())
 
 
 def absolute(text: str) -> str:
-    """numeric_abs."""
+    """Return the absolute value (numeric_abs)."""
     return text.removeprefix("-")
 
 
 def sign(text: str) -> str:
-    """numeric_sign."""
+    """Return the sign (numeric_sign)."""
     value = read(text)
     return "NaN" if value.is_nan() else str((value > 0) - (value < 0))
 
 
 def ceiling(text: str) -> str:
-    """numeric_ceil."""
+    """Round up to an integer (numeric_ceil)."""
     return _whole(text, ROUND_CEILING)
 
 
 def floor(text: str) -> str:
-    """numeric_floor."""
+    """Round down to an integer (numeric_floor)."""
     return _whole(text, ROUND_FLOOR)
 
 
@@ -189,12 +189,12 @@ def _whole(text: str, rounding: str) -> str:
 
 
 def round_to(text: str, scale: int) -> str:
-    """round(numeric, int)."""
+    """Return round(numeric, int)."""
     return _cut(text, scale, ROUND_HALF_UP)
 
 
 def truncate_to(text: str, scale: int) -> str:
-    """trunc(numeric, int)."""
+    """Return trunc(numeric, int)."""
     return _cut(text, scale, ROUND_DOWN)
 
 
@@ -264,7 +264,7 @@ def from_double(value: float, digits: int) -> str:
 
 
 def square_root(text: str) -> str:
-    """numeric_sqrt."""
+    """Return the square root (numeric_sqrt)."""
     value = read(text)
     if value.is_nan():
         return text

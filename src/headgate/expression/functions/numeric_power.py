@@ -49,7 +49,7 @@ def _as_double(value: Decimal) -> float:
 
 
 def exponential(text: str) -> str:
-    """numeric_exp."""
+    """Return the exponential (numeric_exp)."""
     value = read(text)
     if value.is_nan():
         return text
@@ -71,7 +71,7 @@ def _exp(value: Decimal, scale: int) -> Decimal:
 
 
 def logarithm(text: str) -> str:
-    """numeric_ln."""
+    """Return the natural logarithm (numeric_ln)."""
     value = read(text)
     if value.is_nan():
         return text
@@ -140,7 +140,7 @@ def logarithm_to(base_text: str, text: str) -> str:
 
 
 def power(base_text: str, exponent_text: str) -> str:
-    """numeric_power."""
+    """Return a power (numeric_power)."""
     base, exponent = read(base_text), read(exponent_text)
     if not (base.is_finite() and exponent.is_finite()):
         return _special_power(base, exponent)
@@ -188,7 +188,7 @@ def _special_power(base: Decimal, exponent: Decimal) -> str:
 
 
 def _integer_power(base: Decimal, exponent: int, scale: int) -> Decimal:
-    """power_var_int."""
+    """Return a power with an integer exponent (power_var_int)."""
     if exponent == 0:
         return Decimal(1).scaleb(0).quantize(Decimal(1).scaleb(-scale), context=_EXACT)
     if exponent == 1:
@@ -237,7 +237,7 @@ def _real_power(base: Decimal, exponent: Decimal, negative: bool) -> Decimal:
 
 
 def factorial(number: int) -> str:
-    """numeric_fac."""
+    """Return a factorial (numeric_fac)."""
     if number < 0:
         raise PostgresError("22003", "factorial of a negative number is undefined")
     if number > 32177:
@@ -246,7 +246,7 @@ def factorial(number: int) -> str:
 
 
 def greatest_divisor(left: str, right: str) -> str:
-    """gcd(numeric, numeric)."""
+    """Return gcd(numeric, numeric)."""
     a, b = read(left), read(right)
     if not (a.is_finite() and b.is_finite()):
         return "NaN"
@@ -260,7 +260,7 @@ def _gcd(a: Decimal, b: Decimal) -> Decimal:
 
 
 def least_multiple(left: str, right: str) -> str:
-    """lcm(numeric, numeric)."""
+    """Return lcm(numeric, numeric)."""
     a, b = read(left), read(right)
     if not (a.is_finite() and b.is_finite()):
         return "NaN"
@@ -293,7 +293,7 @@ def trimmed(text: str) -> str:
 
 
 def bucket(operand: str, low: str, high: str, count: int) -> int:
-    """width_bucket(numeric, numeric, numeric, int)."""
+    """Return width_bucket(numeric, numeric, numeric, int)."""
     if count <= 0:
         raise PostgresError("2201G", "count must be greater than zero")
     value, first, last = read(operand), read(low), read(high)

@@ -26,7 +26,7 @@ from headgate.types.text.text import depends_on
 
 
 def to_oid(value: int) -> int:
-    """bigint::oid."""
+    """Cast bigint to oid."""
     if not 0 <= value < 1 << 32:
         raise PostgresError("22003", "OID out of range")
     return value
@@ -39,7 +39,7 @@ def char_to_integer(text: str) -> int:
 
 
 def integer_to_char(value: int) -> str:
-    """integer::"char"."""
+    """Cast integer to "char"."""
     if not -128 <= value <= 127:
         raise PostgresError("22003", '"char" out of range')
     return f"\\{value + 256:03o}" if value < 0 else chr(value) if value else ""
@@ -51,12 +51,12 @@ def text_to_char(text: str) -> str:
 
 
 def lsn_difference(left: str, right: str) -> str:
-    """pg_lsn - pg_lsn, in bytes."""
+    """Return pg_lsn - pg_lsn, in bytes."""
     return str(Lsn.parse(left) - Lsn.parse(right))
 
 
 def lsn_plus(text: str, count: str) -> str:
-    """pg_lsn + numeric."""
+    """Return pg_lsn + numeric."""
     return _moved(text, count, 1)
 
 
@@ -114,7 +114,7 @@ def _random(node: Expression, args: Sequence[Value]) -> Value:
 
 
 def _random_uuid(node: Expression, args: Sequence[Value]) -> Value:
-    """gen_random_uuid()."""
+    """Return gen_random_uuid()."""
     seed = secrets.randbits(63)
     return Value(TEXT, lambda env: F.uuid(seed))
 

@@ -40,13 +40,13 @@ def _double_clock(unit: str, micros: int) -> float:
 
 
 def exact_time(unit: str, text: str) -> str:
-    """extract_time."""
+    """Return EXTRACT of a time (extract_time)."""
     micros = parts_of(text)[0]
     return scaled(micros, 6) if unit == "epoch" else _exact_clock(unit, micros)
 
 
 def double_time(unit: str, text: str) -> float:
-    """time_part."""
+    """Return date_part of a time (time_part)."""
     micros = parts_of(text)[0]
     return micros / 1_000_000.0 if unit == "epoch" else _double_clock(unit, micros)
 
@@ -58,7 +58,7 @@ def _zone(unit: str, east: int) -> int:
 
 
 def exact_timetz(unit: str, text: str) -> str:
-    """extract_timetz."""
+    """Return EXTRACT of a timetz (extract_timetz)."""
     micros, east = parts_of(text)
     if unit.startswith("timezone"):
         return str(_zone(unit, east))
@@ -66,7 +66,7 @@ def exact_timetz(unit: str, text: str) -> str:
 
 
 def double_timetz(unit: str, text: str) -> float:
-    """timetz_part."""
+    """Return date_part of a timetz (timetz_part)."""
     micros, east = parts_of(text)
     if unit.startswith("timezone"):
         return float(_zone(unit, east))
@@ -81,7 +81,7 @@ def _months(unit: str, span: Interval) -> int:
 
 
 def exact_interval(unit: str, text: str) -> str:
-    """extract_interval."""
+    """Return EXTRACT of an interval (extract_interval)."""
     span = normal(text)
     if unit == "epoch":
         years, months = split(span.months, 12)
@@ -92,7 +92,7 @@ def exact_interval(unit: str, text: str) -> str:
 
 
 def double_interval(unit: str, text: str) -> float:
-    """interval_part."""
+    """Return date_part of an interval (interval_part)."""
     span = normal(text)
     if unit == "epoch":
         years, months = split(span.months, 12)

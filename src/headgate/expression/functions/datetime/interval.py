@@ -29,19 +29,19 @@ def checked(months: int, days: int, micros: int) -> Interval:
 
 
 def plus(one: str, other: str) -> str:
-    """interval_pl."""
+    """Return interval + interval (interval_pl)."""
     a, b = normal(one), normal(other)
     return checked(a.months + b.months, a.days + b.days, a.micros + b.micros).print()
 
 
 def minus(one: str, other: str) -> str:
-    """interval_mi."""
+    """Return interval - interval (interval_mi)."""
     a, b = normal(one), normal(other)
     return checked(a.months - b.months, a.days - b.days, a.micros - b.micros).print()
 
 
 def negated(text: str) -> str:
-    """interval_um."""
+    """Return - interval (interval_um)."""
     span = normal(text)
     return checked(-span.months, -span.days, -span.micros).print()
 
@@ -84,18 +84,18 @@ def _scaled(months: float, days: float, micros: float) -> str:
 
 
 def times(text: str, factor: float) -> str:
-    """interval_mul."""
+    """Return interval * double precision (interval_mul)."""
     span = normal(text)
     return _scaled(span.months * factor, span.days * factor, span.micros * factor)
 
 
 def times_span(factor: float, text: str) -> str:
-    """mul_d_interval."""
+    """Return double precision * interval (mul_d_interval)."""
     return times(text, factor)
 
 
 def over(text: str, divisor: float) -> str:
-    """interval_div."""
+    """Return interval / double precision (interval_div)."""
     if divisor == 0:
         raise PostgresError("22012", "division by zero")
     span = normal(text)
@@ -118,7 +118,7 @@ def _one_sign(large: int, small: int, unit: int, low: int = 0) -> tuple[int, int
 
 
 def justify_hours(text: str) -> str:
-    """interval_justify_hours."""
+    """Convert full 24 hours to days (interval_justify_hours)."""
     span = normal(text)
     days, micros = split(span.micros, DAY)
     total = checked(0, span.days + days, 0).days
@@ -127,7 +127,7 @@ def justify_hours(text: str) -> str:
 
 
 def justify_days(text: str) -> str:
-    """interval_justify_days."""
+    """Convert full 30 days to months (interval_justify_days)."""
     span = normal(text)
     months, days = split(span.days, 30)
     total = checked(span.months + months, 0, 0).months
@@ -136,7 +136,7 @@ def justify_days(text: str) -> str:
 
 
 def justify_interval(text: str) -> str:
-    """interval_justify_interval."""
+    """Convert full 24 hours to days and full 30 days to months, with equal signs (interval_justify_interval)."""
     span = normal(text)
     whole_days, micros = split(span.micros, DAY)
     months, days = split(span.days + whole_days, 30)
@@ -147,7 +147,7 @@ def justify_interval(text: str) -> str:
 
 
 def made(years: int = 0, months: int = 0, weeks: int = 0, days: int = 0, hours: int = 0, minutes: int = 0, seconds: float = 0.0) -> str:
-    """make_interval."""
+    """Return an interval of these fields (make_interval)."""
     if not math.isfinite(seconds):
         raise out_of_range()
     micros = _rint(seconds * 1_000_000.0)
@@ -162,7 +162,7 @@ def wrapped(value: int, half: int) -> int:
 
 
 def modified(modifier: int, text: str) -> str:
-    """interval_scale."""
+    """Apply the fields and the precision of a type modifier (interval_scale)."""
     return adjusted(normal(text), modifier).print()
 
 

@@ -30,39 +30,39 @@ def plus(text: str, span: str) -> str:
 
 
 def minus(text: str, span: str) -> str:
-    """time_mi_interval."""
+    """Return time - interval (time_mi_interval)."""
     return print_clock(_within_day(parts_of(text)[0] - normal(span).micros))
 
 
 def plus_flipped(span: str, text: str) -> str:
-    """interval + time."""
+    """Return interval + time."""
     return plus(text, span)
 
 
 def zoned_plus(text: str, span: str) -> str:
-    """timetz_pl_interval."""
+    """Return timetz + interval (timetz_pl_interval)."""
     micros, east = parts_of(text)
     return _zoned(_within_day(micros + normal(span).micros), east)
 
 
 def zoned_minus(text: str, span: str) -> str:
-    """timetz_mi_interval."""
+    """Return timetz - interval (timetz_mi_interval)."""
     micros, east = parts_of(text)
     return _zoned(_within_day(micros - normal(span).micros), east)
 
 
 def zoned_plus_flipped(span: str, text: str) -> str:
-    """interval + timetz."""
+    """Return interval + timetz."""
     return zoned_plus(text, span)
 
 
 def difference(one: str, other: str) -> str:
-    """time_mi_time."""
+    """Return time - time (time_mi_time)."""
     return Interval(micros=parts_of(one)[0] - parts_of(other)[0]).print()
 
 
 def span_of(text: str) -> str:
-    """time_interval."""
+    """Cast time to interval (time_interval)."""
     return Interval(micros=parts_of(text)[0]).print()
 
 
@@ -76,7 +76,7 @@ def of_span(span: str) -> str:
 
 
 def without_zone(text: str) -> str:
-    """timetz_time."""
+    """Cast timetz to time (timetz_time)."""
     return print_clock(parts_of(text)[0])
 
 
@@ -91,7 +91,7 @@ def rounded(digits: int, text: str) -> str:
 
 
 def zoned_rounded(digits: int, text: str) -> str:
-    """timetz_scale."""
+    """Round timetz to a precision (timetz_scale)."""
     micros, east = parts_of(text)
     return _zoned(_rounded(digits, micros), east)
 
@@ -104,14 +104,14 @@ def _rounded(digits: int, micros: int) -> int:
 
 
 def on_date(days: int, text: str) -> int:
-    """date + time."""
+    """Return date + time."""
     if abs(days) == INFINITE_DAY:
         return timestamp.of_date(days)
     return timestamp.storable(timestamp.of_date(days) + parts_of(text)[0])
 
 
 def on_date_flipped(text: str, days: int) -> int:
-    """time + date."""
+    """Return time + date."""
     return on_date(days, text)
 
 
@@ -124,33 +124,33 @@ def zoned_on_date(days: int, text: str) -> int:
 
 
 def zoned_on_date_flipped(text: str, days: int) -> int:
-    """timetz + date."""
+    """Return timetz + date."""
     return zoned_on_date(days, text)
 
 
 def on_date_in_zone(timezone: str, days: int, text: str) -> int:
-    """timestamptz(date, time)."""
+    """Return timestamptz(date, time)."""
     if abs(days) == INFINITE_DAY:
         return timestamp.of_date(days)
     return timestamp.storable(timestamp.instant_of(timezone, timestamp.of_date(days) + parts_of(text)[0]))
 
 
 def at_offset(span: str, text: str) -> str:
-    """timetz AT TIME ZONE interval."""
+    """Return timetz AT TIME ZONE interval."""
     micros, east = parts_of(text)
     target = timestamp.offset_of(span)
     return _zoned((micros + (target - east) * 1_000_000) % DAY, target)
 
 
 def local_of(timezone: str, micros: int) -> str | None:
-    """timestamptz → time."""
+    """Cast timestamptz to time."""
     if abs(micros) == INFINITE_MICROS:
         return None
     return print_clock((micros + timestamp.offset_at(timezone, micros)) % DAY)
 
 
 def zoned_of(timezone: str, micros: int) -> str | None:
-    """timestamptz → timetz."""
+    """Cast timestamptz to timetz."""
     if abs(micros) == INFINITE_MICROS:
         return None
     offset = timestamp.offset_at(timezone, micros)

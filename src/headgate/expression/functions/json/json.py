@@ -81,12 +81,12 @@ def field(text: str, key: str) -> str | None:
 
 
 def field_text(text: str, key: str) -> str | None:
-    """json ->> text."""
+    """Return json ->> text."""
     return bare(field(text, key))
 
 
 def element(text: str, index: int) -> str | None:
-    """json -> integer."""
+    """Return json -> integer."""
     spans = Spans(text)
     if spans.root() != "[":
         return None
@@ -95,12 +95,12 @@ def element(text: str, index: int) -> str | None:
 
 
 def element_text(text: str, index: int) -> str | None:
-    """json ->> integer."""
+    """Return json ->> integer."""
     return bare(element(text, index))
 
 
 def at_path(text: str, path: str) -> str | None:
-    """json #> text[]."""
+    """Return json #> text[]."""
     piece: str | None = text
     steps = array.parts(path)[1]
     for step in steps:
@@ -116,18 +116,18 @@ def at_path(text: str, path: str) -> str | None:
 
 
 def at_path_text(text: str, path: str) -> str | None:
-    """json #>> text[]."""
+    """Return json #>> text[]."""
     return bare(at_path(text, path))
 
 
 def typeof(text: str) -> str:
-    """json_typeof."""
+    """Return the name of the value's json type (json_typeof)."""
     first = Spans(text).root()
     return {"{": "object", "[": "array", '"': "string", "t": "boolean", "f": "boolean", "n": "null"}.get(first, "number")
 
 
 def array_length(text: str) -> int:
-    """json_array_length."""
+    """Return the number of elements (json_array_length)."""
     spans = Spans(text)
     root = spans.root()
     if root != "[":

@@ -118,7 +118,7 @@ def _deleted(value: Any, steps: list[str | None], place: int) -> Any:
 
 
 def replaced(text: str, path: str, new: str, create: bool = True) -> str:
-    """jsonb_set."""
+    """Return the value with what the path leads to replaced (jsonb_set)."""
     value, steps = load(text), _path(path)
     if is_scalar(value):
         raise PostgresError("22023", "cannot set path in scalar")
@@ -146,7 +146,7 @@ def _replaced(value: Any, steps: list[str | None], place: int, new: Number, crea
 
 
 def inserted(text: str, path: str, new: str, after: bool = False) -> str:
-    """jsonb_insert."""
+    """Return the value with a new one inserted where the path leads (jsonb_insert)."""
     value, steps = load(text), _path(path)
     if is_scalar(value):
         raise PostgresError("22023", "cannot set path in scalar")

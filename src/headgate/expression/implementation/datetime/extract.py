@@ -254,14 +254,14 @@ def _of_text(
 
 def _text_families() -> Table:
     table: Table = {}
-    for name, shown, units, exact, double in (
+    for name, type_name, units, exact, double in (
         ("time", "time without time zone", extract.TIME_UNITS, extract.exact_time, extract.double_time),
         ("timetz", "time with time zone", extract.TIMETZ_UNITS, extract.exact_timetz, extract.double_timetz),
         ("interval", "interval", extract.INTERVAL_UNITS, extract.exact_interval, extract.double_interval),
     ):
         in_duckdb = epoch if name == "interval" else None
-        table[f"extract_{name}"] = Implementation(_of_text(shown, frozenset(units), exact, double, numeric=True), duckdb=in_duckdb)
-        table[f"{name}_part"] = Implementation(_of_text(shown, frozenset(units), exact, double, numeric=False), duckdb=in_duckdb)
+        table[f"extract_{name}"] = Implementation(_of_text(type_name, frozenset(units), exact, double, numeric=True), duckdb=in_duckdb)
+        table[f"{name}_part"] = Implementation(_of_text(type_name, frozenset(units), exact, double, numeric=False), duckdb=in_duckdb)
     return table
 
 
