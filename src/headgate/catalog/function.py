@@ -16,6 +16,11 @@ SQL, PLPGSQL = 14, 13563
 LANGUAGES = {"sql": SQL, "plpgsql": PLPGSQL}
 
 
+ANYCOMPATIBLE, ANYCOMPATIBLEARRAY = 5077, 5078
+POLYMORPHIC_ELEMENTS = {registry.ANYARRAY: registry.ANYELEMENT, ANYCOMPATIBLEARRAY: ANYCOMPATIBLE}
+"""The types of the elements of polymorphic arrays, of which pg_type tells nothing."""
+
+
 @dataclass(frozen=True)
 class Argument:
     """An argument. `mode`: ``i`` in, ``o`` out, ``b`` both, ``v`` variadic, ``t`` column of RETURNS TABLE. `default`: its text."""
@@ -59,6 +64,8 @@ class UserFunction:
     cost: float = 100
     rows: float = 0
     config: tuple[str, ...] = ()
+    declared_types: tuple[int, ...] = ()
+    """The types of the inputs as declared, if a call has put real types in the place of polymorphic ones."""
 
     @property
     def inputs(self) -> tuple[Argument, ...]:
@@ -167,7 +174,7 @@ def write(cursor: Cursor, database: int, function: UserFunction, texts: Texts) -
 
 def _element(array: int) -> int:
     found = registry.known().find(array)
-    return 0 if found is None else found.element
+    return POLYMORPHIC_ELEMENTS.get(array, 0 if found is None else found.element)
 
 
 def drop(cursor: Cursor, database: int, oid: int) -> None:

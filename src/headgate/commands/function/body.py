@@ -25,7 +25,8 @@ from headgate.types import registry
 
 MOST_KEPT = 500
 """Functions of which something is kept."""
-_MODES = {"i": "IN", "o": "OUT", "b": "INOUT", "v": "VARIADIC", "t": "OUT"}
+_MODES = {"i": "IN", "o": "OUT", "b": "INOUT", "v": "IN", "t": "OUT"}
+"""How the parser is told the modes. It has no catalog, and refuses VARIADIC because it cannot know that a type is an array."""
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from headgate.commands.function import body, definition_text, dependant
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
+from headgate.expression.binding.signature import ANYCOMPATIBLE, ANYCOMPATIBLEARRAY, ANYCOMPATIBLENONARRAY, POLYMORPHIC
 from headgate.sql import grammar, names, setting
 from headgate.sql.options import Option, options
 from headgate.sql.parser import ParseNode, position, unwrap
@@ -45,6 +46,7 @@ def create(node: pb.CreateFunctionStmt, session: Session) -> CommandResult:
     language = _language(given, node)
     arguments = _arguments(node.parameters)
     result, is_set = _result(node, arguments, kind)
+    _check_polymorphic(arguments, result)
     made = UserFunction(
         0, schema, namespace, name, privilege.role_oid(cursor, context.user), language, kind, arguments, result, is_set,
         _body(given, language), cost=100, rows=1000 if is_set else 0,
@@ -130,7 +132,7 @@ def _arguments(nodes: Sequence[pb.Node]) -> tuple[Argument, ...]:
         argument = Argument(_MODES[each.mode], each.name, oid, _default(each))
         if found and found[-1].mode == "v" and argument.is_input:
             raise PostgresError("42P13", "VARIADIC parameter must be the last input parameter")
-        if argument.mode == "v" and not registry.known().by_oid(oid).is_array:
+        if argument.mode == "v" and oid not in (registry.ANYARRAY, ANYCOMPATIBLEARRAY) and not registry.known().by_oid(oid).is_array:
             raise PostgresError("42P13", "VARIADIC parameter must be an array")
         if argument.is_input and argument.default is None and any(other.default is not None for other in found):
             raise PostgresError("42P13", "input parameters after one with a default value must also have defaults")
@@ -159,10 +161,28 @@ def _type(node: pb.TypeName) -> int:
     plain = pb.TypeName()
     plain.CopyFrom(node)
     plain.setof = False
-    written = names.strings(plain.names)[-1] if plain.names else ""
-    if written in ("anyelement", "anyarray", "anynonarray", "anyenum", "anyrange", "anycompatible", "anycompatiblearray"):
-        raise not_supported("polymorphic arguments and results are not supported")
     return names.type_name(plain)[0]
+
+
+_COMPATIBLE = (ANYCOMPATIBLE, ANYCOMPATIBLEARRAY, ANYCOMPATIBLENONARRAY)
+
+
+def _check_polymorphic(arguments: Sequence[Argument], result: int) -> None:
+    """42P13 for a polymorphic result or output that no input decides (check_valid_polymorphic_signature)."""
+    inputs = {argument.type_oid for argument in arguments if argument.is_input}
+    for oid in (*(argument.type_oid for argument in arguments if argument.is_output), result):
+        if oid not in POLYMORPHIC:
+            continue
+        is_compatible = oid in _COMPATIBLE
+        if any((each in _COMPATIBLE) is is_compatible for each in inputs & POLYMORPHIC):
+            continue
+        family = (
+            "anycompatible, anycompatiblearray, anycompatiblenonarray, anycompatiblerange, or anycompatiblemultirange"
+            if is_compatible
+            else "anyelement, anyarray, anynonarray, anyenum, anyrange, or anymultirange"
+        )
+        detail = f"A result of type {registry.format_type(oid)} requires at least one input of type {family}."
+        raise PostgresError("42P13", "cannot determine result data type", detail=detail)
 
 
 def _result(node: pb.CreateFunctionStmt, arguments: Sequence[Argument], kind: str) -> tuple[int, bool]:
@@ -257,7 +277,9 @@ _KINDS = {"f": "function", "p": "procedure"}
 
 def signature(function: UserFunction) -> str:
     """A function with the types of its arguments: ``f(integer,text)``."""
-    return f"{names.quote_ident(function.name)}({','.join(registry.format_type(each) for each in function.types)})"
+    return (
+        f"{names.quote_ident(function.name)}({','.join(registry.format_type(each) for each in function.declared_types or function.types)})"
+    )
 
 
 # ---- other statements ---------------------------------------------------------------------------------------

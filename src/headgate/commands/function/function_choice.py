@@ -6,16 +6,18 @@ Called by `row_call` and `row_function`, which have bound the arguments, and by 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from postgast import pg_query_pb2 as pb
 
-from headgate.catalog.function import UserFunction
+from headgate.catalog.function import POLYMORPHIC_ELEMENTS, UserFunction
 from headgate.errors import PostgresError
 from headgate.expression.binding import binder, overload_resolution
 from headgate.expression.binding.coercion import coerce_type
 from headgate.expression.binding.coercion_pathway import Reach
 from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.scope import EMPTY
+from headgate.expression.binding.signature import POLYMORPHIC
 from headgate.expression.builtin import Function
 from headgate.expression.node import ArrayExpr, Expression, TypeRef
 from headgate.sql import names
@@ -30,7 +32,7 @@ def chosen(
     written = [unwrap(each) for each in node.args]
     by_name = {each.name: value for each, value in zip(written, args, strict=True) if each.DESCRIPTOR.name == "NamedArgExpr"}
     plain = [value for each, value in zip(written, args, strict=True) if each.DESCRIPTOR.name != "NamedArgExpr"]
-    spread = 0
+    spread, candidate = 0, None
     if by_name:
         fitting = [each for each in candidates if set(by_name) <= {argument.name for argument in each.inputs[len(plain) :]}]
         function = fitting[0] if fitting else None
@@ -48,6 +50,20 @@ def chosen(
     if function.kind == "p":
         shown = f"{function.name}({', '.join(registry.format_type(each) for each in function.types)})"
         raise PostgresError("42809", f"{shown} is a procedure", hint="To call a procedure, use CALL.", position=where)
+    types = function.types
+    if by_name:
+        places = [
+            *range(len(plain)),
+            *(place for place, each in enumerate(function.inputs) if place >= len(plain) and each.name in by_name),
+        ]
+        declared, actual = (
+            [types[place] for place in places],
+            [*plain, *(by_name[function.inputs[place].name] for place in places[len(plain) :])],
+        )
+    else:
+        assert candidate is not None
+        declared, actual = list(candidate.arguments), plain
+    function = specialized(function, declared, [each.type.oid for each in actual], context)
     inputs, done = function.inputs, []
     if spread:
         fixed = len(inputs) - 1
@@ -68,10 +84,23 @@ def chosen(
     return function, done
 
 
+def specialized(function: UserFunction, declared: Sequence[int], actual: Sequence[int], context: BindContext) -> UserFunction:
+    """Return a function with real types in the place of polymorphic ones. `declared`, `actual`: the types of the arguments of a call."""
+    if not POLYMORPHIC.intersection((*(each.type_oid for each in function.arguments), function.result)):
+        return function
+
+    def real(oid: int) -> int:
+        return overload_resolution.real_types(actual, declared, oid, context, -1)[1]
+
+    arguments = tuple(replace(each, type_oid=real(each.type_oid)) for each in function.arguments)
+    return replace(function, arguments=arguments, result=real(function.result), declared_types=function.types)
+
+
 def as_builtin(function: UserFunction) -> Function:
     """Return a function as overload resolution takes it."""
     inputs = function.inputs
-    variadic = registry.known().by_oid(inputs[-1].type_oid).element if inputs and inputs[-1].mode == "v" else 0
+    last = inputs[-1].type_oid if inputs and inputs[-1].mode == "v" else 0
+    variadic = (POLYMORPHIC_ELEMENTS.get(last) or registry.known().by_oid(last).element) if last else 0
     defaults = sum(each.default is not None for each in inputs)
     return Function(
         function.oid, function.name, "f", function.types, function.result, function.volatility, function.strict, variadic,

@@ -123,7 +123,7 @@ class Resolver:
                         check_execute(self._session, found)
                     waiting += known[parts]
                 programs[each.oid] = Program(each, call.shown(each, self._session), tree)
-        return RowFunction(function.oid, Library(programs, known, evaluation.time, evaluation.context))
+        return RowFunction(function, Library(programs, known, evaluation.time, evaluation.context))
 
 
 def _is_volatile(expression: Expression) -> bool:

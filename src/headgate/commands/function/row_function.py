@@ -73,8 +73,8 @@ class RowFunction:
 
     __name__ = "user_function"
 
-    def __init__(self, oid: int, library: Library, depth: int = 1) -> None:
-        self._oid, self._library, self._depth = oid, library, depth
+    def __init__(self, function: UserFunction, library: Library, depth: int = 1) -> None:
+        self._function, self._library, self._depth = function, library, depth
         self._host: _RowHost | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -82,15 +82,15 @@ class RowFunction:
 
     def __call__(self, *arrays: pa.Array) -> pa.Array:
         """Return the values for rows of arguments; both are in the plain form of `expression.spark.vectorised`."""
-        function = self._library.programs[self._oid].function
+        function = self._function
         columns = [_texts(array, oid) for array, oid in zip(arrays, function.types, strict=True)]
         rows: Sequence[tuple[str | None, ...]] = list(zip(*columns, strict=True)) if columns else [()]
         return _plain([self.of_row(row) for row in rows], function.result)
 
     def of_row(self, row: Sequence[str | None]) -> str | None:
         """Return the text of the value for one row of arguments' texts."""
-        program = self._library.programs[self._oid]
-        function, tree = program.function, program.tree
+        program, function = self._library.programs[self._function.oid], self._function
+        tree = program.tree
         if function.strict and None in row:
             return None
         if self._depth > call.DEEPEST:
@@ -154,7 +154,7 @@ class _RowHost(SessionHost):
         )
         if self._library.programs[function.oid].tree is None:
             return replace(made, body=inlining.body(function, context, None))
-        return replace(made, compute=RowFunction(function.oid, self._library, self._depth + 1))
+        return replace(made, compute=RowFunction(function, self._library, self._depth + 1))
 
     def _settled(self, expression: Expression, found: PreparedText, given: Sequence[Value]) -> Value:
         return Value(expression.type, self._constant(expression).value)

@@ -16,7 +16,7 @@ from headgate.catalog.function import UserFunction
 from headgate.catalog.physical import one
 from headgate.commands import lookup
 from headgate.commands.function import call
-from headgate.commands.function.function_choice import as_builtin
+from headgate.commands.function.function_choice import as_builtin, specialized
 from headgate.commands.function.host import Prepared, SessionHost, of_parameters
 from headgate.commands.function.permission import check_execute
 from headgate.commands.session import Session
@@ -176,6 +176,11 @@ class _Calls:
         if by_name:
             found = [each for each in candidates if set(by_name) <= {argument.name for argument in each.inputs[len(values) :]}]
             function = found[0] if found else None
+            if function is not None:
+                given = {each.name: each.type_oid for each in function.inputs}
+                declared = [*function.types[: len(values)], *(given[name] for name in by_name)]
+                actual = [each.type.oid for each in (*values, *by_name.values())]
+                function = specialized(function, declared, actual, BindContext())
         else:
             context = BindContext()
             described = {each.oid: each for each in candidates}
@@ -183,6 +188,9 @@ class _Calls:
                 [as_builtin(each) for each in candidates], [each.type.oid for each in values], context, variadic=node.func_variadic
             )
             function = described[chosen.function.oid] if chosen is not None and chosen.function is not None else None
+            if function is not None and chosen is not None:
+                actual = [each.type.oid for each in values]
+                function = specialized(function, chosen.arguments, actual, context)
         if function is not None and function.kind == "p":
             shown = f"{function.name}({', '.join(registry.format_type(each) for each in function.types)})"
             message, hint = f"{shown} is a procedure", "To call a procedure, use CALL."
