@@ -135,6 +135,35 @@ def test_the_driver_starts_no_job_up_to_the_size_that_is_set(own_node: Callable[
         assert pages.jobs() > before, query
 
 
+@pytest.mark.slow  # 200,000 rows
+@pytest.mark.parametrize(
+    ("condition", "first", "last"),
+    [
+        ("id = 65536", 65536, 65536), ("id BETWEEN 65530 AND 65540", 65530, 65540), ("id < 3", 1, 2), ("131073 <= id", 131073, 200000),
+        ("id > 199999::bigint", 200000, 200000), ("id = 9999999999", None, None), ("id > 70000 AND id <= 70001", 70001, 70001),
+        ("10 > id AND t = 'row 9'", 9, 9), ("t < 'row 10'", 1, 1), ("day = date '2020-01-02' + 65536", 65537, 65537),
+    ],
+)  # fmt: skip
+def test_a_range_finds_the_rows_of_every_row_group(
+    several_row_groups: psycopg.Connection, condition: str, first: int | None, last: int | None
+) -> None:
+    found = several_row_groups.execute(f"SELECT min(id), max(id), max(length(t)) FROM grouped WHERE {condition}".encode()).fetchone()
+
+    assert found is not None
+    assert found[:2] == (first, last)
+
+
+@pytest.fixture(scope="module")
+def several_row_groups(node: Server) -> Iterator[psycopg.Connection]:
+    """A session in a database with a table whose file has several row groups of 65,536 rows."""
+    database = node.new_database()
+    node.psql(
+        database, "CREATE TABLE grouped AS SELECT g AS id, 'row ' || g AS t, date '2020-01-01' + g AS day FROM generate_series(1, 200000) g"
+    )
+    with psycopg.connect(node.conninfo(database), autocommit=True) as session:
+        yield session
+
+
 def test_rights_row_security_and_own_rows_hold(node: Server) -> None:
     database, role = node.new_database(), "column_reader"
     node.psql(database, MADE.format(rows=ROWS, float="2.5"))

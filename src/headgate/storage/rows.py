@@ -55,6 +55,16 @@ class RowGroup:
     _row: pa.Schema
     _deleted: deletion_vector.Rows
 
+    def may_hold(self, name: str, least: int | None, most: int | None) -> bool:
+        """Return whether a column of whole numbers can have a value from `least` to `most` (None: no bound), by its statistics."""
+        stored = self._state.physical[name]
+        place = self._file.schema_arrow.get_field_index(stored)
+        group = self._file.metadata.row_group(self._number)
+        column = group.column(place) if 0 <= place < group.num_columns else None
+        if column is None or column.path_in_schema != stored or column.statistics is None or not column.statistics.has_min_max:
+            return True
+        return bool((least is None or least <= column.statistics.max) and (most is None or column.statistics.min <= most))
+
     def pieces(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield batches of some columns of its live rows, in order. Each call yields the same rows in the same batches."""
         row = pa.schema([self._row.field(name) for name in names])

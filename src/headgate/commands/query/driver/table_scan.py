@@ -1,8 +1,8 @@
 """Reads those columns of the files of one table that a query names, piece by piece, up to the size that `driver_query_memory` allows.
 
 Called by `single_table`. The columns of the condition are read first; the others are read only in row groups of which a row passes. Files
-are skipped by their statistics if a term of the condition compares a column with a constant. What must hold: the rows are those that the
-statement sees, without deleted rows and with the rows of its own transaction.
+and row groups are skipped by their statistics if a term of the condition compares a column with a constant. What must hold: the rows are
+those that the statement sees, without deleted rows and with the rows of its own transaction.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ from headgate.expression import builtin, columnwise
 from headgate.expression.implementation.implementation import NotColumnwise
 from headgate.expression.node import ColumnRef, Const, Expression, OpExpr, conjuncts, walk
 from headgate.storage.delta import file_action, file_statistics
-from headgate.storage.delta.file_action import Action
-from headgate.storage.delta.table_state import TableState
 from headgate.storage.rows import RowGroup
 from headgate.storage.write import arrow_row
 from headgate.types import registry
@@ -85,8 +83,10 @@ class _Scan:
         self.wanted = list(dict.fromkeys([*decisive, *keys])) or [table.star[0].key]
         self.first = decisive or self.wanted
         self.rest = [key for key in self.wanted if key not in self.first]
-        state, self.pending = planner.transaction.shown(relation)
-        self.state = state if condition is None else replace(state, files=_files(state, condition, self.names))
+        self.state, self.pending = planner.transaction.shown(relation)
+        self.ranges = [] if condition is None else list(_ranges(condition, self.names))
+        for each in self.ranges:
+            self.state = replace(self.state, files=file_statistics.holding(self.state, each.column, each.least, each.most))
         self.left = planner.session.settings.integer("driver_query_memory") * 1024
         widths = [_width(self.types[key]) for key in self.first]
         if sum(map(file_action.records, self.state.files.values())) * sum(widths) > self.left:
@@ -96,6 +96,8 @@ class _Scan:
         """The rows that pass, of one row group after another, then those that are not in files."""
         planner, relation = self.table.planner, self.table.relation
         for group in planner.transaction.engine.table((relation.database, relation.oid)).groups(self.state):
+            if not all(each.may_be_in(group) for each in self.ranges):
+                continue
             first = list(self._pieces(group, self.first))
             passing = [self._passing(rows) for rows in first]
             found = _joined([rows.filter(mask) for rows, mask in zip(first, passing, strict=True)]) if first else None
@@ -145,9 +147,24 @@ def _joined(parts: Sequence[Rows]) -> Rows:
     return Rows(columns, sum(part.count for part in parts))
 
 
-def _files(state: TableState, condition: Expression, names: Mapping[str, str]) -> Mapping[str, Action]:
-    """Return the files that may have a row for which each term of a condition is true."""
-    files = state.files
+@dataclass(frozen=True)
+class _Range:
+    """The values that a term of a condition leaves to a column: from `least` to `most`, None for no bound."""
+
+    column: str
+    least: pa.Scalar | None
+    most: pa.Scalar | None
+
+    def may_be_in(self, group: RowGroup) -> bool:
+        """Return whether a row group can have such a value; only whole numbers are compared."""
+        if any(end is not None and not pa.types.is_integer(end.type) for end in (self.least, self.most)):
+            return True
+        least, most = (None if end is None else int(end.as_py()) for end in (self.least, self.most))
+        return group.may_hold(self.column, least, most)
+
+
+def _ranges(condition: Expression, names: Mapping[str, str]) -> Iterator[_Range]:
+    """Yield the ranges outside of which a term of a condition is not true."""
     for term in conjuncts(condition):
         if not isinstance(term, OpExpr) or len(term.args) != 2 or not pushdown.is_exact(term):
             continue
@@ -157,8 +174,6 @@ def _files(state: TableState, condition: Expression, names: Mapping[str, str]) -
         if not (isinstance(left, ColumnRef) and isinstance(right, Const)) or left.type.oid not in _SKIPPING or name not in _COMMUTED:
             continue
         if right.value is None:
-            return {}
+            continue
         bound = read_text(pa.array([right.value]), right.type.oid, right.type.typmod)[0]
-        least, most = (None if name in ("<", "<=") else bound), (None if name in (">", ">=") else bound)
-        files = file_statistics.holding(replace(state, files=files), names[left.key], least, most)
-    return files
+        yield _Range(names[left.key], None if name in ("<", "<=") else bound, None if name in (">", ">=") else bound)
