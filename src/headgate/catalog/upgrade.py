@@ -33,12 +33,15 @@ def _to_3(cursor: Cursor) -> None:
 
 
 def _to_4(cursor: Cursor) -> None:
-    """Add the table of resynchronizations, options of publications, flags of slots, and the publisher's table of followed columns.
+    """Add the tables of resynchronizations and histories, options of publications and subscriptions, and flags of slots.
 
-    The first catalogs of format 4 get the columns when they are opened.
+    The publisher's table is added to followed columns. The first catalogs of format 4 get the columns when they are opened.
     """
     columns = "dbid UINTEGER, subid UINTEGER, relid UINTEGER, method VARCHAR, taken BOOLEAN"
     run(cursor, f"CREATE TABLE IF NOT EXISTS hg.subscription_resync ({columns})")
+    columns = "dbid UINTEGER, subid UINTEGER, relid UINTEGER, histid UINTEGER, begun BOOLEAN"
+    run(cursor, f"CREATE TABLE IF NOT EXISTS hg.subscription_history ({columns})")
+    run(cursor, "ALTER TABLE hg.subscription_option ADD COLUMN IF NOT EXISTS subhistory VARCHAR")
     run(cursor, "ALTER TABLE hg.pg_publication ADD COLUMN IF NOT EXISTS pubreconcile BOOLEAN")
     run(cursor, "ALTER TABLE hg.pg_publication ADD COLUMN IF NOT EXISTS pubgencols VARCHAR")
     run(cursor, "ALTER TABLE hg.replication_slot ADD COLUMN IF NOT EXISTS failover BOOLEAN")
