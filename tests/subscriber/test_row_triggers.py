@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import psycopg
 import pytest
 from tests.conftest import Server, until
 from tests.subscriber.conftest import READY, Publisher, Subscriber
@@ -175,3 +176,22 @@ def test_a_deferred_trigger_fires_at_the_end_of_an_applied_transaction(
     seen = "SELECT id, rows FROM seen ORDER BY n"
     assert subscriber.sql(seen) == mirror.sql(seen)
     assert mirror.sql(seen) == "1|2\n2|2\n3|4\n4|4\n5|4"
+
+
+@pytest.mark.slow
+def test_a_listener_hears_what_triggers_notify_when_the_applied_transaction_commits(publisher: Publisher, subscriber: Subscriber) -> None:
+    publisher.sql("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1); CREATE PUBLICATION p FOR TABLE t")
+    subscriber.sql("""CREATE TABLE t (id int PRIMARY KEY);
+    CREATE FUNCTION tell() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        PERFORM pg_notify('rows', NEW.id::text);
+        BEGIN PERFORM pg_notify('rows', 'undone'); RAISE EXCEPTION 'no'; EXCEPTION WHEN raise_exception THEN NOTIFY rows, 'caught'; END;
+        RETURN NULL;
+    END $$;
+    CREATE TRIGGER c AFTER INSERT ON t FOR EACH ROW EXECUTE FUNCTION tell(); ALTER TABLE t ENABLE REPLICA TRIGGER c""")
+    with psycopg.connect(subscriber.conninfo, autocommit=True) as listener:
+        listener.execute("LISTEN rows")
+        subscriber.sql(publisher.subscription(""))
+        until(lambda: subscriber.sql(READY) == "t")
+        publisher.sql("BEGIN; INSERT INTO t VALUES (2); INSERT INTO t VALUES (3); COMMIT")
+        heard = [each.payload for each in listener.notifies(timeout=60, stop_after=5)]
+    assert heard == ["1", "caught", "2", "caught", "3"]

@@ -19,7 +19,7 @@ from headgate.commands.function import call, definition, user_call
 from headgate.commands.publication import publication
 from headgate.commands.query import explain, select
 from headgate.commands.query.planner import Planner
-from headgate.commands.result import Result
+from headgate.commands.result import CommandResult, Result
 from headgate.commands.role import grant, ownership, role, stored_setting
 from headgate.commands.sequence import alter_sequence, sequence
 from headgate.commands.session import Session
@@ -99,6 +99,13 @@ def modify(node: ParseNode, planner: object) -> ResultSet | None:
     return done if isinstance(done, ResultSet) else None
 
 
+def _notify(node: ParseNode, session: Session) -> CommandResult:
+    """NOTIFY channel [, payload]."""
+    session.begin_command()
+    session.pending.notify(node.conditionname, node.payload)
+    return CommandResult("NOTIFY")
+
+
 _MODIFYING: dict[str, Callable[[ParseNode, Session, Planner], Result]] = {
     "InsertStmt": insert.insert,
     "UpdateStmt": update.update,
@@ -149,6 +156,7 @@ ACTIONS: dict[str, Action] = {
     "CreateTrigStmt": trigger.create,
     "CallStmt": call.call,
     "DoStmt": call.do,
+    "NotifyStmt": _notify,
     "CommentStmt": comment.comment,
     "VacuumStmt": maintenance.vacuum,
     "ReindexStmt": maintenance.reindex,

@@ -16,6 +16,7 @@ from headgate.catalog.session import SessionContext
 from headgate.catalog.system_view import Provider
 from headgate.commands.deferral import Deferral
 from headgate.commands.open_cursor import OpenCursor
+from headgate.commands.pending_notifications import PendingNotifications
 from headgate.commands.result import Result
 from headgate.commands.transition_table import TransitionTable
 from headgate.errors import Notices
@@ -93,6 +94,10 @@ class NodeParts(Protocol):
         """Runs an INSERT, UPDATE or DELETE of a WITH clause by the query's `Planner` (or only describes it); the rows of its RETURNING."""
         ...
 
+    def announce(self, database_oid: int, pending: PendingNotifications) -> None:
+        """Tell the sessions that listen of what a replication worker has committed."""
+        ...
+
     def sessions_of(self, database_oid: int) -> int:
         """How many other sessions are connected to the database."""
         ...
@@ -153,6 +158,11 @@ class Session(Protocol):
     @property
     def deferral(self) -> Deferral:
         """What the transaction puts off until its end."""
+        ...
+
+    @property
+    def pending(self) -> PendingNotifications:
+        """What the transaction has asked for by LISTEN, UNLISTEN and NOTIFY."""
         ...
 
     @property

@@ -51,7 +51,7 @@ from headgate.server.monitoring.statement_statistics import StatementStatistics
 from headgate.server.protocol.connection import Connection
 from headgate.server.protocol.startup import serve
 from headgate.server.protocol.statement_memory import OF_ALL, OF_MESSAGES, OF_RUNNING, Pool
-from headgate.server.session.notification import Channels
+from headgate.server.session.notification import Channels, Mailbox
 from headgate.server.session.session_origin import OriginUsers
 from headgate.server.signals import SignalWait
 from headgate.server.table_watch import TableWatch
@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from headgate.catalog.relation.relation import Index, Relation
     from headgate.catalog.replication.subscription import Subscription
     from headgate.catalog.system_view import Provider
+    from headgate.commands.pending_notifications import PendingNotifications
     from headgate.commands.result import Result
     from headgate.commands.session import Session
     from headgate.server.session.session import ClientSession
@@ -400,6 +401,10 @@ class Node:
         from headgate.commands.execute import run_one  # imported here so that a start does not wait for the planner
 
         return run_one(statement, session)
+
+    def announce(self, database_oid: int, pending: PendingNotifications) -> None:
+        """Tell the sessions that listen of what a replication worker has committed."""
+        self.channels.committed(Mailbox(database_oid, lambda: None), pending, os.getpid())
 
     def insert_rows(self, statement: ParseNode, session: Session, rows: pa.Table) -> None:
         """Insert rows for an INSERT in a function that was called for many rows."""

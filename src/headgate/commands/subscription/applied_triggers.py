@@ -12,13 +12,14 @@ from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.replication.subscription import Subscription
 from headgate.commands.deferral import Deferral
+from headgate.commands.pending_notifications import PendingNotifications
 from headgate.commands.session import NodeParts
 from headgate.commands.subscription.row_completion import WorkerSession, owners_context, workers_settings
 from headgate.commands.trigger.firing import Firing, RoutedFiring, firing_of
 from headgate.storage.transaction.transaction import Transaction
 
-_deferrals: WeakKeyDictionary[Transaction, Deferral] = WeakKeyDictionary()
-"""What the transactions of workers put off, for all tables whose triggers fire in them."""
+_kept: WeakKeyDictionary[Transaction, tuple[Deferral, PendingNotifications]] = WeakKeyDictionary()
+"""What the transactions of workers put off and have to tell, for all tables whose triggers fire in them."""
 
 
 def applied_triggers(
@@ -31,5 +32,6 @@ def applied_triggers(
         return None  # as for any table with a foreign key, for each of whose frames this is asked
     context = owners_context(node, cursor, subscription)
     session = WorkerSession(node, context, transaction, workers_settings(node.settings))
-    session.deferral = _deferrals.setdefault(transaction, session.deferral)
+    session.deferral, session.pending = _kept.setdefault(transaction, (session.deferral, session.pending))
+    session.functions = {"pg_notify": lambda channel, payload: session.pending.notify(channel or "", payload or "")}
     return firing_of(session, relation, collects=collects)

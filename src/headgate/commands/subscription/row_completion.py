@@ -21,6 +21,7 @@ from headgate.commands.deferral import Deferral
 from headgate.commands.dml.rows.new_rows import NewRows
 from headgate.commands.function import row_call
 from headgate.commands.open_cursor import OpenCursor
+from headgate.commands.pending_notifications import PendingNotifications
 from headgate.commands.query.planner import Planner
 from headgate.commands.session import NodeParts, Parameter
 from headgate.commands.transition_table import TransitionTable
@@ -50,6 +51,7 @@ class WorkerSession:
     snapshot: Lsn | None = None
     read_only: bool = False
     deferral: Deferral = field(default_factory=Deferral)
+    pending: PendingNotifications = field(default_factory=PendingNotifications)
 
     def begin_statement(self) -> Transaction:
         """The worker's transaction."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headgate.catalog.relation.relation import Relation
     from headgate.commands.session import Session
 
-_ALLOWED = {"CheckPointStmt", "ConstraintsSetStmt", "DeclareCursorStmt", "ExplainStmt", "ReindexStmt", "VacuumStmt"}
+_ALLOWED = {"CheckPointStmt", "ConstraintsSetStmt", "DeclareCursorStmt", "ExplainStmt", "NotifyStmt", "ReindexStmt", "VacuumStmt"}
 _WRITING = {"InsertStmt", "UpdateStmt", "DeleteStmt", "MergeStmt"}
 
 

@@ -38,13 +38,14 @@ def attempt(session: Session, nodes: Sequence[ParseNode], run: Callable[[ParseNo
 @contextlib.contextmanager
 def undone(session: Session) -> Iterator[None]:
     """What is written inside is taken back where it raises."""
-    transaction, deferral = session.begin_statement(), session.deferral.saved()
+    transaction, deferral, pending = session.begin_statement(), session.deferral.saved(), session.pending.saved()
     transaction.savepoint(_NAME)
     try:
         yield
     except PostgresError:
         transaction.rollback_to(_NAME)
         session.deferral.restore(deferral)
+        session.pending.restore(pending)
         session.use_types()
         raise
     finally:

@@ -288,6 +288,11 @@ class Firing:
         """Call the functions of deferred triggers: the transaction of a replication worker ends."""
         self.session.deferral.finish()
 
+    def committed(self) -> None:
+        """Tell sessions what the functions have notified: the transaction of a replication worker has committed."""
+        if self.session.pending:
+            self.session.node.announce(self.session.context.database, self.session.pending)
+
     def statement(self, event: int, *, before: bool, columns: set[str] | None = None) -> None:
         """Fires statement triggers."""
         for each in self.of(event, row=False, before=before, columns=columns):
@@ -543,6 +548,10 @@ class RoutedFiring:
     def settle(self) -> None:
         """See `Firing`."""
         self.root.settle()
+
+    def committed(self) -> None:
+        """See `Firing`."""
+        self.root.committed()
 
     def before_insert(self, rows: pa.Table) -> tuple[pa.Table, list[int]]:
         """See `Firing`. The triggers of all partitions fire in the order of the rows."""

@@ -157,7 +157,7 @@ class _Functions(
     def fn_pg_notify(self, channel: str | None, payload: str | None) -> None:
         """Execute NOTIFY."""
         self.session.block.touch()
-        self.session.block.pending.notify(channel or "", payload or "")
+        self.session.pending.notify(channel or "", payload or "")
 
     def fn_pg_listening_channels(self) -> list[tuple[str]]:
         """Return the channels on which this session listens."""

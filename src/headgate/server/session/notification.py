@@ -18,18 +18,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from headgate.errors import PostgresError, not_supported
+from headgate.commands.pending_notifications import QUEUE, PendingNotifications, queue_is_full, size
 from headgate.sql.parser import ParseNode
 
 if TYPE_CHECKING:
     from headgate.server.session.session import ClientSession
-
-MAX_PAYLOAD, MAX_CHANNEL = 8000, 64
-"""The length of a payload and of a channel name must be less than these numbers of bytes."""
-QUEUE = 64 << 20
-"""The most bytes that all undelivered notifications may take, and those of one transaction."""
-_OVERHEAD = 256
-"""The bytes that one notification takes in addition to its text."""
 
 
 @dataclass(eq=False)
@@ -44,8 +37,8 @@ class Notification:
 
     @property
     def size(self) -> int:
-        """The bytes that it takes in the queue. They count once, however many mailboxes hold it."""
-        return _size(self.channel, self.payload)
+        """How much of the queue it takes, of which it is a part once."""
+        return size(self.channel, self.payload)
 
 
 @dataclass(eq=False)
@@ -56,58 +49,6 @@ class Mailbox:
     wake: Callable[[], None]
     channels: dict[str, None] = field(default_factory=dict)
     waiting: deque[Notification] = field(default_factory=deque)
-
-
-def _size(channel: str, payload: str) -> int:
-    return len(channel) + len(payload) + _OVERHEAD
-
-
-def _full() -> PostgresError:
-    return PostgresError("54000", "too many notifications in the NOTIFY queue")
-
-
-Saved = tuple[int, int]
-
-
-class PendingNotifications:
-    """The requests of the open transaction: `actions` (command, channel) of LISTEN and UNLISTEN, `told` (channel, payload) of NOTIFY."""
-
-    def __init__(self) -> None:
-        self.actions: list[tuple[str, str]] = []
-        self.told: dict[tuple[str, str], None] = {}
-        self.size = 0
-
-    def __bool__(self) -> bool:
-        return bool(self.actions or self.told)
-
-    def notify(self, channel: str, payload: str) -> None:
-        """Add a notification unless the transaction has an equal one. Raise 22023 for invalid lengths, 54000 if the queue is full."""
-        if not channel:
-            raise PostgresError("22023", "channel name cannot be empty")
-        if len(channel.encode()) >= MAX_CHANNEL:
-            raise PostgresError("22023", "channel name too long")
-        if len(payload.encode()) >= MAX_PAYLOAD:
-            raise PostgresError("22023", "payload string too long")
-        if (channel, payload) not in self.told:
-            self.size += _size(channel, payload)
-            if self.size > QUEUE:
-                raise _full()
-            self.told[channel, payload] = None
-
-    def saved(self) -> Saved:
-        """Return the position to which ROLLBACK TO restores the requests."""
-        return len(self.actions), len(self.told)
-
-    def restore(self, saved: Saved) -> None:
-        """Discard the requests made since the savepoint."""
-        del self.actions[saved[0] :]
-        self.told = dict.fromkeys(list(self.told)[: saved[1]])
-        self.size = sum(_size(*notification) for notification in self.told)
-
-    def check_prepare(self) -> None:
-        """Raise 0A000 if there are requests: a prepared transaction is not tied to a session."""
-        if self:
-            raise not_supported("cannot PREPARE a transaction that has executed LISTEN, UNLISTEN, or NOTIFY")
 
 
 class Channels:
@@ -127,9 +68,9 @@ class Channels:
     def admit(self, box: Mailbox, pending: PendingNotifications) -> None:
         """Raise 54000 if a transaction's notifications do not fit into the queue. They need no space if no session listens."""
         with self._lock:
-            has_listeners = any(listener.database == box.database for listener in self._boxes)
-            if pending.told and has_listeners and self._waiting + pending.size > QUEUE:
-                raise _full()
+            heard = any(each.database == box.database for each in self._boxes)
+            if pending.told and heard and self._waiting + pending.size > QUEUE:
+                raise queue_is_full()
 
     def committed(self, box: Mailbox, pending: PendingNotifications, pid: int) -> None:
         """Apply a committed transaction's LISTEN and UNLISTEN, deliver its notifications and wake the sessions that received one."""
@@ -204,10 +145,3 @@ def unlisten(session: ClientSession, node: ParseNode, text: str) -> str:
     session.block.touch()
     session.block.pending.actions.append(("UNLISTEN", node.conditionname))
     return "UNLISTEN"
-
-
-def notify(session: ClientSession, node: ParseNode, text: str) -> str:
-    """Execute NOTIFY channel [, payload]. It takes effect at commit."""
-    session.block.touch()
-    session.block.pending.notify(node.conditionname, node.payload)
-    return "NOTIFY"

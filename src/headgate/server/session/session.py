@@ -42,7 +42,7 @@ from headgate.server.protocol.statement_memory import Kept, Share
 from headgate.server.session import cursor, session_role
 from headgate.server.session.advisory_lock import SessionAdvisoryLocks, most_locks
 from headgate.server.session.interrupts import Interrupts
-from headgate.server.session.notification import Mailbox, PendingNotifications
+from headgate.server.session.notification import Mailbox
 from headgate.server.session.transaction_block import BlockState, TransactionBlock
 from headgate.settings.encoding import Encoding
 from headgate.storage.lock import Patience
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from headgate.catalog.system_view import Provider
     from headgate.commands.deferral import Deferral
     from headgate.commands.open_cursor import OpenCursor
+    from headgate.commands.pending_notifications import PendingNotifications
     from headgate.commands.session import Parameter
     from headgate.commands.transition_table import TransitionTable
     from headgate.server.monitoring.activity import Backend
@@ -133,6 +134,11 @@ class ClientSession:
     def deferral(self) -> Deferral:
         """The actions that the transaction has deferred until its end."""
         return self.block.deferral
+
+    @property
+    def pending(self) -> PendingNotifications:
+        """What the transaction has asked for by LISTEN, UNLISTEN and NOTIFY."""
+        return self.block.pending
 
     @property
     def snapshot(self) -> Lsn | None:

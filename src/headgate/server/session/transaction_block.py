@@ -24,11 +24,11 @@ import enum
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from headgate.commands import pending_notifications
 from headgate.commands.deferral import Deferral, Saved
+from headgate.commands.pending_notifications import PendingNotifications
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
-from headgate.server.session import notification
-from headgate.server.session.notification import PendingNotifications
 
 if TYPE_CHECKING:
     from headgate.server.protocol.open_portals import OpenPortals
@@ -92,7 +92,7 @@ class TransactionBlock:
         self._settings: SettingValues | None = None
         self.deferral = Deferral()
         """The actions that this transaction has deferred until its end."""
-        self._savepoints: list[tuple[str, SettingValues, Saved, notification.Saved, int]] = []
+        self._savepoints: list[tuple[str, SettingValues, Saved, pending_notifications.Saved, int]] = []
         self._after_commit: list[Callable[[], None]] = []
         self._after_rollback: list[Callable[[], None]] = []
 
@@ -175,16 +175,16 @@ class TransactionBlock:
             self.rollback()
             return False
         try:
+            if self.storage is not None:
+                self._settle(self.storage)
             self._portals.commit()
             self._admit(self.pending)
         except BaseException:
             self.rollback()
             raise
-        storage = self.storage
+        storage, self.storage = self.storage, None
         if storage is not None:
             try:
-                self._settle(storage)
-                self.storage = None
                 self.committed_at = storage.commit(None if self.origin is None or not storage.has_writes else self.origin.progress())
             except BaseException:
                 with contextlib.suppress(Exception):
@@ -199,10 +199,10 @@ class TransactionBlock:
         """End the block and pass its storage transaction to `keep`, which prepares it. Roll it back if `keep` fails."""
         storage = self.statement()
         try:
+            self._settle(storage)
             self._portals.check_prepare()
             self.pending.check_prepare()
             self._advisory.check_prepare()
-            self._settle(storage)
             self.storage = None
             self.committed_at = keep(storage)
         except BaseException:

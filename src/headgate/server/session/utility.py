@@ -172,7 +172,6 @@ HANDLERS: dict[str, Handler] = {
     "FetchStmt": cursor.fetch,
     "ClosePortalStmt": cursor.close,
     "ListenStmt": notification.listen,
-    "NotifyStmt": notification.notify,
     "UnlistenStmt": notification.unlisten,
     "LockStmt": _lock,
     "CheckPointStmt": _checkpoint,

@@ -343,7 +343,7 @@ class Applier:
     def _apply_once(
         self, segment: Segment, *, by_tasks: bool, dry: bool = False, also: Callable[[CatalogCursor], None] | None = None
     ) -> None:
-        self.place, self._left, self._done = ApplyPlace(), {}, Counters()
+        self.place, self._left, self._done, self._firing = ApplyPlace(), {}, Counters(), None
         transaction = self.engine.begin(self.stream.database)
         transaction.cancelled = self.stopping
         try:
@@ -357,6 +357,7 @@ class Applier:
                 moment = int(segment.transactions.commit_time[-1])
                 with self._timed("commit"):
                     transaction.commit(OriginProgress(self.stream.origin, segment.end, moment))
+                self._tell()
         except PostgresError:
             transaction.rollback()
             raise
@@ -386,7 +387,7 @@ class Applier:
     def _write(self, transaction: Transaction, segment: Segment, *, by_tasks: bool) -> bool:
         """Writes a segment's changes; whether there was anything to write."""
         batch = Batch(self, transaction, segment)
-        self._left, self._firing = batch.left_out, None
+        self._left = batch.left_out
         later: Later = {}
         known: set[int] = set()
         with contextlib.ExitStack() as behind:
@@ -487,6 +488,11 @@ class Applier:
         self._firing = None
         self._merge(transaction, relation, key, frame, later, cut=False)
         self._settle(transaction, later)
+
+    def _tell(self) -> None:
+        """Tell sessions what the functions of triggers have notified: the segment's transaction has committed."""
+        if self._firing is not None:
+            self._firing.committed()
 
     def _settle(self, transaction: Transaction, later: Later) -> None:
         """Check the indexes in `later`, and call the functions of deferred triggers: all changes are written."""

@@ -70,6 +70,10 @@ class FiringTriggers(Protocol):
         """Call the functions of all triggers that the transaction has deferred."""
         ...
 
+    def committed(self) -> None:
+        """Tell sessions what functions have notified in the transaction, which has committed."""
+        ...
+
 
 class TriggerFactory(Protocol):
     """Gives the triggers of a table that fire; None: none do."""

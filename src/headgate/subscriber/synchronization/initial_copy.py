@@ -187,6 +187,8 @@ class InitialCopy:
                 "XX000", f"subscription table {self.relation.oid} in subscription {self.worker.subscription.oid} does not exist"
             )
         transaction.commit(OriginProgress(self.origin, position))
+        if self._firing is not None:
+            self._firing.committed()
 
     def _estimated(self, connection: PublisherConnection) -> int | None:
         """Return the publisher's estimate of the table's rows: `reltuples`, for the size that the table has now, else `n_live_tup`."""
