@@ -86,6 +86,17 @@ CREATE VIEW over_i AS SELECT * FROM i_secret;
 GRANT SELECT ON over_i TO rights_reader, rights_nobody;
 CREATE VIEW i_over_v WITH (security_invoker) AS SELECT * FROM v_secret;
 GRANT SELECT ON i_over_v TO rights_reader;
+CREATE FUNCTION plain(x int) RETURNS int LANGUAGE sql AS 'SELECT x + 1';
+CREATE FUNCTION closed(x int) RETURNS int LANGUAGE plpgsql AS $$ BEGIN RETURN x + 1; END $$;
+REVOKE EXECUTE ON FUNCTION closed(int) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION closed(int) TO rights_reader;
+CREATE FUNCTION closed_by_plain(x int) RETURNS int LANGUAGE plpgsql AS $$ BEGIN RETURN closed(x); END $$;
+CREATE FUNCTION of_secret() RETURNS int LANGUAGE sql SECURITY DEFINER SET search_path = public, pg_temp AS 'SELECT a FROM secret';
+CREATE FUNCTION of_secret_by_caller() RETURNS int LANGUAGE plpgsql AS $$ BEGIN RETURN (SELECT a FROM secret); END $$;
+CREATE FUNCTION acts() RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = open, pg_temp AS $$ BEGIN
+    RETURN current_user || ' ' || session_user || ' ' || current_setting('search_path'); END $$;
+CREATE PROCEDURE gives() LANGUAGE plpgsql AS $$ BEGIN INSERT INTO given VALUES (9); END $$;
+CREATE PROCEDURE gives_as_owner() LANGUAGE plpgsql SECURITY DEFINER AS $$ BEGIN INSERT INTO given VALUES (9); END $$;
 CREATE SEQUENCE q;
 GRANT USAGE ON SEQUENCE q TO rights_writer;
 GRANT SELECT ON SEQUENCE q TO rights_reader;
@@ -734,6 +745,47 @@ SELECT has_schema_privilege('shut', 'USAGE'), has_schema_privilege('open', 'CREA
 SELECT has_schema_privilege('no_such_schema', 'USAGE')
 SELECT has_database_privilege(current_database(), 'CREATE'), has_database_privilege('{database}', 'TEMP'), has_database_privilege('postgres', 'CONNECT')
 SELECT has_database_privilege('no_such_database', 'CREATE')
+""",
+    "functions": """
+SELECT plain(1)
+SELECT closed(1)
+SELECT closed_by_plain(1)
+SELECT plain(a) FROM t ORDER BY 1
+SELECT closed(a) FROM t ORDER BY 1
+SELECT a FROM t WHERE closed(a) > 2 ORDER BY 1
+UPDATE t SET c = closed(a)
+SELECT of_secret()
+SELECT of_secret_by_caller()
+SELECT acts()
+SELECT acts(), current_user::text, current_setting('search_path')
+CALL gives()
+CALL gives_as_owner()
+DO $$ BEGIN INSERT INTO given VALUES (9); END $$
+DO $$ BEGIN PERFORM closed(1); END $$
+CREATE FUNCTION n() RETURNS int LANGUAGE sql AS 'SELECT 1'
+CREATE FUNCTION open.n() RETURNS int LANGUAGE sql AS 'SELECT 1'
+CREATE FUNCTION shut.n() RETURNS int LANGUAGE sql AS 'SELECT 1'
+CREATE FUNCTION n() RETURNS int LANGUAGE sql LEAKPROOF AS 'SELECT 1'
+CREATE OR REPLACE FUNCTION plain(x int) RETURNS int LANGUAGE sql AS 'SELECT 1'
+ALTER FUNCTION plain(int) STABLE
+ALTER FUNCTION plain(int) LEAKPROOF
+ALTER FUNCTION plain(int) SECURITY DEFINER
+ALTER FUNCTION plain(int) SET search_path = open
+ALTER FUNCTION plain(int) OWNER TO rights_team
+ALTER FUNCTION plain(int) OWNER TO rights_boss
+GRANT CREATE ON SCHEMA public TO rights_team; ALTER FUNCTION plain(int) OWNER TO rights_team
+ALTER FUNCTION plain(int) RENAME TO n
+ALTER FUNCTION plain(int) SET SCHEMA open
+ALTER FUNCTION plain(int) SET SCHEMA shut
+DROP FUNCTION plain(int)
+DROP PROCEDURE gives()
+GRANT EXECUTE ON FUNCTION plain(int) TO rights_writer
+GRANT EXECUTE ON FUNCTION closed(int) TO rights_writer
+REVOKE EXECUTE ON FUNCTION closed(int) FROM rights_reader
+GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO rights_nobody
+SELECT has_function_privilege('closed(int)', 'EXECUTE'), has_function_privilege('plain(int)', 'EXECUTE')
+CREATE TABLE n (a int DEFAULT closed(1))
+CREATE TABLE n (a int CHECK (plain(a) > 1)); DROP FUNCTION plain(int)
 """,
     "replication": """
 CREATE PUBLICATION n

@@ -192,7 +192,7 @@ def acting(function: UserFunction, session: Session) -> Iterator[None]:
             context.superuser = privilege.is_superuser(cursor, context.user)
         given = {name: value for name, _, value in (each.partition("=") for each in function.config)}
         if "search_path" in given:
-            context.search_path = names.split_identifiers(given.pop("search_path")) or []
+            context.search_path = names.split_identifiers(given["search_path"]) or []
         session.use_types()
         with session.settings.within(given):
             yield

@@ -404,6 +404,9 @@ def change_owner(node: pb.AlterOwnerStmt, session: Session) -> CommandResult:
     word = ROUTINES[node.object_type]
     cursor, context = session.begin_statement().cursor, session.context
     found = _owned(unwrap(node.object), session, word)
-    _, owner = privilege.new_owner(cursor, context, node.newowner)
+    name, owner = privilege.new_owner(cursor, context, node.newowner)
+    if not context.superuser:
+        privilege.check_member(cursor, context.user, name)
+        privilege.check_create_in_schema(cursor, name, context.database, found.namespace)
     _write(cursor, context.database, replace(found, owner=owner))
     return CommandResult(f"ALTER {word.upper()}")

@@ -15,11 +15,10 @@ _KINDS = {"f": "function", "p": "procedure"}
 def may_execute(cursor: Cursor, user: str, database: int, oid: int) -> bool:
     """Whether a role has EXECUTE on a function."""
     found = one(cursor, "SELECT proowner, proacl FROM hg.pg_proc WHERE dbid = ? AND oid = ?", [database, oid])
-    if found is None or privilege.owns(cursor, user, found[0]):
+    if found is None:
         return True
-    roles = {privilege.role_name(cursor, each) for each in privilege.roles_of(cursor, user)} | {user, ""}
     items = acl.read(found[1], "f", privilege.role_name(cursor, found[0]))
-    return any("X" in each.rights for each in items if each.grantee in roles)
+    return acl.role(cursor, user).may("X", found[0], items)
 
 
 def check_execute(session: Session, function: UserFunction) -> None:
