@@ -16,6 +16,8 @@ from headgate.cli.demo.servers import DemoServer
 
 WANTED = {
     "SELECT by key": "30 ms", "SELECT by = ANY of 5 keys": "", "SELECT ... LIMIT 10": "50 ms", "SELECT count(*)": "100 ms",
+    "SELECT count(*) by key": "20 ms", "SELECT of a range of 100 keys": "40 ms", "GROUP BY of all rows, 1,000 groups": "250 ms",
+    "ORDER BY of all rows, LIMIT 10": "",
     "UPDATE by key": "120 ms", "UPDATE by key, RETURNING": "", "DELETE by key": "120 ms", "INSERT of one row": "60 ms",
     "INSERT ... ON CONFLICT DO UPDATE, the row is there": "", "CREATE TABLE with a primary key": "50 ms",
     "CREATE TABLE without a key": "", "SELECT 1, first of a session": "3 x", "SELECT by key, first of a session": "3 x",
@@ -48,6 +50,12 @@ def milliseconds(server: DemoServer, rows: int, times: int = 15) -> dict[str, fl
         note("SELECT by = ANY of 5 keys", lambda: session.execute(five, ([next(keys) for _ in range(5)],)).fetchall())
         note("SELECT ... LIMIT 10", lambda: session.execute("SELECT * FROM one LIMIT 10").fetchall())
         note("SELECT count(*)", lambda: session.execute("SELECT count(*) FROM one").fetchall())
+        note("SELECT count(*) by key", lambda: session.execute("SELECT count(*) FROM one WHERE id = %s", (next(keys),)).fetchall())
+        hundred = "SELECT * FROM one WHERE id BETWEEN %s AND %s"
+        note("SELECT of a range of 100 keys", lambda: session.execute(hundred, ((key := next(keys)), key + 99)).fetchall())
+        groups = "SELECT a, count(*), sum(id), min(t) FROM one GROUP BY a"
+        note("GROUP BY of all rows, 1,000 groups", lambda: session.execute(groups.encode()).fetchall())
+        note("ORDER BY of all rows, LIMIT 10", lambda: session.execute("SELECT * FROM one ORDER BY a DESC, id LIMIT 10").fetchall())
         note("UPDATE by key", lambda: session.execute("UPDATE one SET a = a + 1 WHERE id = %s", (next(keys),)))
         returning = "UPDATE one SET a = a + 1 WHERE id = %s RETURNING *"
         note("UPDATE by key, RETURNING", lambda: session.execute(returning, (next(keys),)).fetchall())
