@@ -72,7 +72,8 @@ def change_at_random(publisher: Any, chance: random.Random, number: int) -> None
     publisher.sql("; ".join(["BEGIN", *chosen, "COMMIT"]))
 
 
-@pytest.mark.parametrize("small_batch_rows", ["75000", pytest.param("0", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("small_batch_rows", ["75000", "0"])
 def test_history_replays_to_the_table_as_of_each_lsn(publisher, spare: Callable[..., Any], small_batch_rows: str) -> None:
     subscriber = spare(small_batch_rows=small_batch_rows)
     publisher.sql(f"{TABLE}; ALTER TABLE t ALTER v SET STORAGE EXTERNAL; CREATE PUBLICATION p FOR TABLE t")
@@ -81,7 +82,7 @@ def test_history_replays_to_the_table_as_of_each_lsn(publisher, spare: Callable[
     subscriber.sql(publisher.subscription("history = true"))
     subscriber.wait(BEGUN, "1")
     chance, states = random.Random(57), []
-    for number in range(30 if small_batch_rows != "0" else 8):
+    for number in range(12 if small_batch_rows != "0" else 8):
         change_at_random(publisher, chance, number + 1)
         [rows] = fetch(publisher.conninfo, "SELECT * FROM t")
         states.append((position(publisher.end), by_id(rows)))
@@ -144,6 +145,7 @@ def test_history_begins_again_after_it_was_switched_off(publisher, subscriber) -
     assert replay(history) == by_id(table)
 
 
+@pytest.mark.slow
 def test_history_begins_again_after_its_table_was_reconciled(publisher, subscriber) -> None:
     subscribed(publisher, subscriber)
     subscriber.sql("DELETE FROM t WHERE id < 10; SELECT headgate.reconcile('s', 'public.t')")
@@ -171,6 +173,7 @@ def test_a_list_says_which_tables_have_a_history(publisher, subscriber) -> None:
     assert subscriber.sql("SELECT _op, id FROM t_history") == "I|1"
 
 
+@pytest.mark.slow
 def test_history_loses_changes_that_are_older_than_its_retention(publisher, subscriber, set_on_node) -> None:
     subscribed(publisher, subscriber)
     assert subscriber.sql("SELECT count(*) FROM t_history") == "20"
