@@ -180,3 +180,4 @@ def _element(array: int) -> int:
 def drop(cursor: Cursor, database: int, oid: int) -> None:
     """Removes a function."""
     run(cursor, "DELETE FROM hg.pg_proc WHERE dbid = ? AND oid = ?", [database, oid])
+    run(cursor, "DELETE FROM hg.pg_description WHERE dbid = ? AND objoid = ? AND classoid = 1255", [database, oid])

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headgate.catalog import namespace
+from headgate.catalog import constraint, namespace
 from headgate.catalog.cursor import Row
 from headgate.catalog.physical import Cursor, Oids, insert, one, rows, run, update
 from headgate.catalog.relation.pretty import pretty
@@ -311,9 +311,9 @@ def set_column(cursor: Cursor, database: int, oid: int, column: str, value: obje
 
 def drop_check(cursor: Cursor, database: int, domain: int, name: str) -> bool:
     """Drop a CHECK of a domain. Return whether it existed."""
-    scope = "dbid = ? AND contypid = ? AND conname = ?"
-    check = one(cursor, f"SELECT 1 FROM hg.pg_constraint WHERE {scope}", [database, domain, name])
-    run(cursor, f"DELETE FROM hg.pg_constraint WHERE {scope}", [database, domain, name])
+    scope = "contypid = ? AND conname = ?"
+    check = one(cursor, f"SELECT 1 FROM hg.pg_constraint WHERE dbid = ? AND {scope}", [database, domain, name])
+    constraint.delete(cursor, database, scope, [domain, name])
     return check is not None
 
 
@@ -431,7 +431,7 @@ def set_owner(cursor: Cursor, database: int, found: TypeRow, owner: int) -> None
 def drop(cursor: Cursor, database: int, found: TypeRow) -> None:
     """Delete a type, its array type, its labels and its comment. The caller must drop dependent objects before."""
     run(cursor, "DELETE FROM hg.pg_enum WHERE dbid = ? AND enumtypid = ?", [database, found.oid])
-    run(cursor, "DELETE FROM hg.pg_constraint WHERE dbid = ? AND contypid = ?", [database, found.oid])
+    constraint.delete(cursor, database, "contypid = ?", [found.oid])
     for oid in (found.oid, found.array):
         run(cursor, "DELETE FROM hg.pg_type WHERE dbid = ? AND oid = ?", [database, oid])
         run(cursor, "DELETE FROM hg.pg_depend WHERE dbid = ? AND classid = ? AND objid = ?", [database, _TYPE, oid])

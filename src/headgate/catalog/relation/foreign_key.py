@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from headgate.catalog import constraint
 from headgate.catalog.physical import Cursor, Oids, insert, rows, run
 from headgate.catalog.relation import key_text, object_name
 from headgate.catalog.relation import relation as relations
@@ -49,8 +50,7 @@ def create(cursor: Cursor, oids: Oids, relation: Relation, key: ForeignKey) -> i
 
 def drop(cursor: Cursor, database: int, oid: int) -> None:
     """Remove a constraint."""
-    run(cursor, "DELETE FROM hg.pg_constraint WHERE dbid = ? AND oid = ?", [database, oid])
-    run(cursor, "DELETE FROM hg.pg_description WHERE dbid = ? AND objoid = ? AND classoid = 2606", [database, oid])
+    constraint.delete(cursor, database, "oid = ?", [oid])
 
 
 def set_deferrable(cursor: Cursor, database: int, oid: int, *, deferrable: bool, deferred: bool) -> None:

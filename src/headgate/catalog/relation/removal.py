@@ -6,6 +6,7 @@ remains in any catalog.
 
 from __future__ import annotations
 
+from headgate.catalog import constraint
 from headgate.catalog.physical import Cursor, rows, run
 from headgate.catalog.relation import attribute
 from headgate.catalog.relation.relation import Relation
@@ -39,9 +40,17 @@ def drop(cursor: Cursor, database: int, oid: int) -> None:
         " (SELECT oid FROM hg.pg_attrdef WHERE dbid = ? AND adrelid = ?)",
         [database, database, oid],
     )
+    constraint.delete(cursor, database, "conrelid = ?", [oid])
+    for table, catalog, column in (("pg_trigger", 2620, "tgrelid"), ("pg_policy", 3256, "polrelid")):
+        run(
+            cursor,
+            f"DELETE FROM hg.pg_description WHERE dbid = ? AND classoid = ? AND objoid IN"
+            f" (SELECT oid FROM hg.{table} WHERE dbid = ? AND {column} = ?)",
+            [database, catalog, database, oid],
+        )
     for removed in [*indexes, oid]:
         for table, column in (
-            ("pg_attribute", "attrelid"), ("pg_attrdef", "adrelid"), ("pg_index", "indexrelid"), ("pg_constraint", "conrelid"),
+            ("pg_attribute", "attrelid"), ("pg_attrdef", "adrelid"), ("pg_index", "indexrelid"),
             ("pg_inherits", "inhrelid"), ("pg_partitioned_table", "partrelid"), ("pg_sequence", "seqrelid"), ("pg_class", "oid"),
             ("pg_publication_rel", "prrelid"), ("pg_subscription_rel", "srrelid"), ("pg_description", "objoid"),
             ("pg_depend", "objid"), ("pg_depend", "refobjid"), ("partition_ancestor", "relid"), ("sequence_state", "seqrelid"),
@@ -72,11 +81,7 @@ def drop_column(cursor: Cursor, relation: Relation, attnum: int) -> None:
     for oid, key in checks:
         if attnum in (key or ()):
             drop_check(cursor, relation, oid)
-    run(
-        cursor,
-        "DELETE FROM hg.pg_constraint WHERE dbid = ? AND conrelid = ? AND contype = 'f' AND list_contains(conkey, ?)",
-        [relation.database, relation.oid, attnum],
-    )
+    constraint.delete(cursor, relation.database, "conrelid = ? AND contype = 'f' AND list_contains(conkey, ?)", [relation.oid, attnum])
     attribute.set_default(cursor, lambda: 0, relation, attnum, None)
     run(
         cursor,
@@ -88,7 +93,7 @@ def drop_column(cursor: Cursor, relation: Relation, attnum: int) -> None:
 
 def drop_index(cursor: Cursor, relation: Relation, index: int) -> None:
     """Remove an index and its constraint."""
-    run(cursor, "DELETE FROM hg.pg_constraint WHERE dbid = ? AND conindid = ?", [relation.database, index])
+    constraint.delete(cursor, relation.database, "conindid = ?", [index])
     drop(cursor, relation.database, index)
     run(
         cursor,
@@ -100,7 +105,7 @@ def drop_index(cursor: Cursor, relation: Relation, index: int) -> None:
 
 def drop_check(cursor: Cursor, relation: Relation, oid: int) -> None:
     """Remove a CHECK constraint."""
-    run(cursor, "DELETE FROM hg.pg_constraint WHERE dbid = ? AND oid = ?", [relation.database, oid])
+    constraint.delete(cursor, relation.database, "oid = ?", [oid])
     run(cursor, "UPDATE hg.pg_class SET relchecks = relchecks - 1 WHERE dbid = ? AND oid = ?", [relation.database, relation.oid])
 
 
@@ -115,11 +120,7 @@ def drop_constraint(cursor: Cursor, relation: Relation, name: str, *, missing_ok
         drop_index(cursor, relation, index.oid)
         return True
     if any(key.name == name for key in relation.foreign_keys):
-        run(
-            cursor,
-            "DELETE FROM hg.pg_constraint WHERE dbid = ? AND conrelid = ? AND contype = 'f' AND conname = ?",
-            [relation.database, relation.oid, name],
-        )
+        constraint.delete(cursor, relation.database, "conrelid = ? AND contype = 'f' AND conname = ?", [relation.oid, name])
         return True
     if missing_ok:
         return False

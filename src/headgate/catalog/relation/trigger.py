@@ -143,6 +143,7 @@ def drop(cursor: Cursor, database: int, oid: int) -> None:
 
 def _remove(cursor: Cursor, database: int, oid: int) -> None:
     run(cursor, "DELETE FROM hg.pg_trigger WHERE dbid = ? AND oid = ?", [database, oid])
+    run(cursor, "DELETE FROM hg.pg_description WHERE dbid = ? AND objoid = ? AND classoid = 2620", [database, oid])
 
 
 # ---- partitions -------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headgate.catalog.physical import Cursor
+from headgate.catalog.physical import Cursor, run
 from headgate.catalog.security.rights import rows
 
 SELECT, INSERT, UPDATE, DELETE, ALL = "r", "a", "w", "d", "*"
@@ -35,3 +35,9 @@ def of_relation(cursor: Cursor, database: int, relation: int) -> list[Policy]:
         Policy(oid, name, command, permissive, tuple(roles), using, check)
         for oid, name, command, permissive, roles, using, check in policy_rows
     ]
+
+
+def remove(cursor: Cursor, database: int, oid: int) -> None:
+    """Delete a policy and its comment."""
+    run(cursor, "DELETE FROM hg.pg_policy WHERE dbid = ? AND oid = ?", [database, oid])
+    run(cursor, "DELETE FROM hg.pg_description WHERE dbid = ? AND objoid = ? AND classoid = 3256", [database, oid])

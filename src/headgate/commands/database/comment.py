@@ -12,6 +12,7 @@ from headgate.catalog.replication import publication as publications
 from headgate.catalog.replication import subscription as subscriptions
 from headgate.catalog.security import role as roles
 from headgate.commands import lookup, privilege
+from headgate.commands.function import definition
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.commands.type import user_type
@@ -20,7 +21,13 @@ from headgate.sql import names
 from headgate.sql.parser import unwrap
 from headgate.types import registry
 
-_RELATION, _NAMESPACE, _DATABASE, _ROLE, _PUBLICATION, _SUBSCRIPTION, _CONSTRAINT, _TYPE = 1259, 2615, 1262, 1260, 6104, 6100, 2606, 1247
+_RELATION, _NAMESPACE, _DATABASE, _ROLE, _PUBLICATION, _SUBSCRIPTION, _FUNCTION, _TYPE = 1259, 2615, 1262, 1260, 6104, 6100, 1255, 1247
+
+_ON_TABLES = {
+    pb.OBJECT_TABCONSTRAINT: (2606, "pg_constraint", "con"), pb.OBJECT_TRIGGER: (2620, "pg_trigger", "tg"),
+    pb.OBJECT_POLICY: (3256, "pg_policy", "pol"),
+}  # fmt: skip
+"""The catalog of the objects that are named with a table: its oid, its name, and the prefix of its columns."""
 
 
 def comment(node: pb.CommentStmt, session: Session) -> CommandResult:
@@ -56,16 +63,8 @@ def _object(node: pb.CommentStmt, session: Session, cursor: Cursor) -> tuple[int
             if column is None:
                 raise PostgresError("42703", f'column "{name}" of relation "{relation.name}" does not exist')
             return _RELATION, relation.oid, column.attnum, False
-        case pb.OBJECT_TABCONSTRAINT:
-            relation = _relation(list(target.items)[:-1], session, cursor)
-            name = unwrap(list(target.items)[-1]).sval
-            row = one(
-                cursor, "SELECT oid FROM hg.pg_constraint WHERE dbid = ? AND conrelid = ? AND conname = ?", [database, relation.oid, name]
-            )
-            session.begin_statement().change_object("pg_class", relation.oid)
-            if row is None:
-                raise PostgresError("42704", f'constraint "{name}" for table "{relation.name}" does not exist')
-            return _CONSTRAINT, int(row[0]), 0, False
+        case pb.OBJECT_TABCONSTRAINT | pb.OBJECT_TRIGGER | pb.OBJECT_POLICY:
+            return _on_table(node, session, cursor)
         case pb.OBJECT_TYPE | pb.OBJECT_DOMAIN:
             kind = user_type.find(target.names, session, cursor)
             assert kind is not None
@@ -93,8 +92,28 @@ def _object(node: pb.CommentStmt, session: Session, cursor: Cursor) -> tuple[int
             return _DATABASE, int(row[0]), 0, True
         case pb.OBJECT_ROLE:
             return _ROLE, _role(target.sval, session, cursor), 0, True
+        case kind if kind in definition.ROUTINES:
+            word = definition.ROUTINES[kind]
+            function = definition.named(target, session, cursor, word)
+            assert function is not None
+            privilege.check_owner(cursor, context.user, function.owner, word, function.name)
+            return _FUNCTION, function.oid, 0, False
         case _:
             raise not_supported("COMMENT ON objects of this kind is not supported")
+
+
+def _on_table(node: pb.CommentStmt, session: Session, cursor: Cursor) -> tuple[int, int, int, bool]:
+    """Return what `_object` does, of a constraint, trigger or policy, which is named with its table."""
+    *table, last = unwrap(node.object).items
+    relation, name = _relation(table, session, cursor, "relation"), unwrap(last).sval
+    catalog, table_name, prefix = _ON_TABLES[node.objtype]
+    sql = f"SELECT oid FROM hg.{table_name} WHERE dbid = ? AND {prefix}relid = ? AND {prefix}name = ?"
+    found = one(cursor, sql, [relation.database, relation.oid, name])
+    session.begin_statement().change_object("pg_class", relation.oid)
+    if found is None:
+        word = table_name.removeprefix("pg_")
+        raise PostgresError("42704", f'{word} "{name}" for table "{relation.name}" does not exist')
+    return catalog, int(found[0]), 0, False
 
 
 def _role(name: str, session: Session, cursor: Cursor) -> int:
@@ -107,7 +126,8 @@ def _role(name: str, session: Session, cursor: Cursor) -> int:
     return role.oid
 
 
-def _relation(items: Iterable[pb.Node], session: Session, cursor: Cursor) -> relations.Relation:
+def _relation(items: Iterable[pb.Node], session: Session, cursor: Cursor, word: str | None = None) -> relations.Relation:
+    """Return the relation of these names. Raise 42501 if the user is not its owner; `word`: what the message calls it."""
     context = session.context
     schema, name = names.split_name(items, context.database_name)
     relation = relations.lookup(cursor, context.database, schema, name, lookup.search_path(cursor, context))
@@ -116,5 +136,5 @@ def _relation(items: Iterable[pb.Node], session: Session, cursor: Cursor) -> rel
             lookup.namespace(cursor, context.database, schema)
         full_name = name if schema is None else f"{schema}.{name}"
         raise PostgresError("42P01", f'relation "{full_name}" does not exist')
-    privilege.check_owner(cursor, context.user, relation.owner, lookup.KINDS[relation.kind], relation.name)
+    privilege.check_owner(cursor, context.user, relation.owner, word or lookup.KINDS[relation.kind], relation.name)
     return relation

@@ -19,7 +19,7 @@ from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import removal
 from headgate.catalog.relation.relation_kind import NAMED_KINDS, TABLE_KINDS
 from headgate.catalog.replication import publication as publications
-from headgate.catalog.security import acl
+from headgate.catalog.security import acl, policy
 from headgate.catalog.session import SessionContext
 from headgate.commands import dependency, lookup, privilege
 from headgate.commands.publication import publication
@@ -273,7 +273,7 @@ def _revoke_all(cursor: Cursor, database: int, name: str, role: int) -> None:
             if remaining_roles:
                 run(cursor, "UPDATE hg.pg_policy SET polroles = ? WHERE dbid = ? AND oid = ?", [remaining_roles, database, oid])
             else:
-                run(cursor, "DELETE FROM hg.pg_policy WHERE dbid = ? AND oid = ?", [database, oid])
+                policy.remove(cursor, database, oid)
 
 
 def reassign_owned(node: pb.ReassignOwnedStmt, session: Session) -> CommandResult:

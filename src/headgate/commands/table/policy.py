@@ -11,7 +11,7 @@ from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.physical import Cursor, insert, run, update
 from headgate.catalog.relation.relation import Relation
-from headgate.catalog.security.policy import ALL, DELETE, INSERT, SELECT, UPDATE, Policy, of_relation
+from headgate.catalog.security.policy import ALL, DELETE, INSERT, SELECT, UPDATE, Policy, of_relation, remove
 from headgate.commands import dependency, lookup, privilege, stored_expression
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
@@ -92,7 +92,7 @@ def drop(node: pb.DropStmt, session: Session) -> CommandResult:
     for target, name in lookup.on_tables(node, session, "policy", names_of):
         relation = _table(target, session, cursor)
         transaction.lock_object("pg_class", relation.oid)
-        run(cursor, "DELETE FROM hg.pg_policy WHERE dbid = ? AND oid = ?", [relation.database, _get(cursor, relation, name).oid])
+        remove(cursor, relation.database, _get(cursor, relation, name).oid)
     return CommandResult("DROP POLICY")
 
 
@@ -148,7 +148,7 @@ def dependants(cursor: Cursor, relation: Relation, table: str, on: str, column: 
         if any(column in stored_expression.columns_of(text, relation) for text in texts):
 
             def drop_policy(oid: int = policy.oid) -> None:
-                run(cursor, "DELETE FROM hg.pg_policy WHERE dbid = ? AND oid = ?", [relation.database, oid])
+                remove(cursor, relation.database, oid)
 
             policies.append(
                 dependency.Dependant((3256, policy.oid), f"policy {names.quote_ident(policy.name)} on {table}", on, drop_policy)
