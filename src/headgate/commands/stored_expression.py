@@ -135,17 +135,18 @@ def columns_of(text: str, relation: Relation) -> set[str]:
 
 
 def rename_in_expressions(cursor: Cursor, oids: Callable[[], int], old: Relation, new: Relation) -> None:
-    """Writes the CHECK and GENERATED texts of a relation, and those of its indexes, anew after a column was renamed."""
+    """Write the expressions of constraints, generated columns, indexes, policies and triggers again after a column is renamed."""
     names = {each.attnum: each.name for each in new.columns}
     scope = scope_of(old.columns, old.name)
 
-    def renamed(text: str) -> str:
+    def rewritten(text: str, scope: Scope) -> Expression:
         bound = binder.bind_raw(parse_expression(text), scope, _stored_context())
-        return deparse(
-            rewriting.rewrite(
-                bound, lambda each: replace(each, name=names[each.attnum]) if isinstance(each, ColumnRef) and each.attnum > 0 else None
-            )
+        return rewriting.rewrite(
+            bound, lambda part: replace(part, name=names[part.attnum]) if isinstance(part, ColumnRef) and part.attnum > 0 else None
         )
+
+    def renamed(text: str) -> str:
+        return deparse(rewritten(text, scope))
 
     for each in old.checks:
         text = renamed(each.expression)
@@ -174,3 +175,15 @@ def rename_in_expressions(cursor: Cursor, oids: Callable[[], int], old: Relation
     ):
         both = [None if text is None else renamed(text) for text in (using, check)]
         run(cursor, "UPDATE hg.pg_policy SET polqual = ?, polwithcheck = ? WHERE dbid = ? AND oid = ?", [*both, old.database, oid])
+    sides = scope_of_sides(old)
+    conditions = "SELECT oid, tgqual FROM hg.pg_trigger WHERE dbid = ? AND tgrelid = ? AND tgqual IS NOT NULL"
+    for oid, text in rows(cursor, conditions, [old.database, old.oid]):
+        condition = rewritten(text, sides)
+        both = [deparse(condition, types=registry.known()), deparse(condition, pretty=True, types=registry.known())]
+        run(cursor, "UPDATE hg.pg_trigger SET tgqual = ?, tgqualpretty = ? WHERE dbid = ? AND oid = ?", [*both, old.database, oid])
+
+
+def scope_of_sides(relation: Relation) -> Scope:
+    """Return the scope of a trigger's WHEN: the old row and the new row of the relation."""
+    tables = [scope_of(relation.columns, side, None, relation.oid) for side in ("old", "new")]
+    return Scope(tuple(table for scope in tables for table in scope.tables), qualify=True)

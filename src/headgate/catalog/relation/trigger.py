@@ -136,14 +136,19 @@ def write(cursor: Cursor, database: int, trigger: Trigger) -> None:
 
 def drop(cursor: Cursor, database: int, oid: int) -> None:
     """Removes a trigger and its clones."""
+    drop_clones(cursor, database, oid)
+    _remove(cursor, database, oid)
+    run(cursor, "DELETE FROM hg.pg_description WHERE dbid = ? AND objoid = ? AND classoid = 2620", [database, oid])
+
+
+def drop_clones(cursor: Cursor, database: int, oid: int) -> None:
+    """Remove the clones of a trigger."""
     for clone_oid, _ in clones(cursor, database, oid):
         drop(cursor, database, clone_oid)
-    _remove(cursor, database, oid)
 
 
 def _remove(cursor: Cursor, database: int, oid: int) -> None:
     run(cursor, "DELETE FROM hg.pg_trigger WHERE dbid = ? AND oid = ?", [database, oid])
-    run(cursor, "DELETE FROM hg.pg_description WHERE dbid = ? AND objoid = ? AND classoid = 2620", [database, oid])
 
 
 # ---- partitions -------------------------------------------------------------------------------------------------------

@@ -19,7 +19,6 @@ from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import binder
-from headgate.expression.binding.scope import Scope
 from headgate.expression.deparsing.deparse import deparse
 from headgate.sql import names
 from headgate.sql.names import quote_ident
@@ -53,7 +52,7 @@ def create(node: pb.CreateTrigStmt, session: Session) -> CommandResult:
         *_condition(node, relation, session), node.isconstraint, 0, node.deferrable, node.initdeferred, *transition_tables,
     )  # fmt: skip
     if existing is not None:
-        triggers.drop(cursor, relation.database, existing.oid)
+        triggers.drop_clones(cursor, relation.database, existing.oid)
     triggers.write(cursor, relation.database, made)
     triggers.clone_below(cursor, transaction.engine.catalog.next_oid, made, relation)
     transaction.catalog_changed(history.touched(relation))
@@ -182,8 +181,7 @@ def _condition(node: pb.CreateTrigStmt, relation: Relation, session: Session) ->
         name = parts[1].sval if len(parts) > 1 and parts[1].DESCRIPTOR.name == "String" else None
         if name is not None and relation.column(name) is None:
             raise PostgresError("42703", f"column {side}.{name} does not exist", position=where)
-    tables = [stored_expression.scope_of(relation.columns, side, None, relation.oid) for side in ("old", "new")]
-    scope = Scope(tuple(table for each in tables for table in each.tables), qualify=True)
+    scope = stored_expression.scope_of_sides(relation)
     bound = binder.bind_condition(node.when_clause, scope, "WHEN", context=stored_expression.context(session.context.forms))
     return deparse(bound, types=registry.known()), deparse(bound, pretty=True, types=registry.known())
 
