@@ -94,6 +94,39 @@ def test_a_snapshot_shows_what_is_committed_and_the_session_may_read(node: Serve
         node.psql(database, "SELECT * FROM snapshot()")
 
 
+def test_a_snapshot_of_a_past_lsn_has_its_tables_for_as_long_as_the_transaction_reads_them(node: Server) -> None:
+    database = node.new_database()
+    node.psql(
+        database, "CREATE TABLE a (i int); CREATE TABLE gone (i int); CREATE ROLE past_reader LOGIN; GRANT SELECT ON a TO past_reader"
+    )
+    slot = f"{database}_past"
+    node.psql(
+        database, f"SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput'); INSERT INTO a VALUES (1); INSERT INTO gone VALUES (1)"
+    )
+    lsn = node.psql(database, "SELECT pg_current_wal_lsn()")
+    node.psql(
+        database,
+        "INSERT INTO a VALUES (2); DELETE FROM a WHERE i = 1; ALTER TABLE a RENAME TO b; DROP TABLE gone; CREATE TABLE later (i int)",
+    )
+    past = SNAPSHOT.replace("()", f"('{lsn}')")
+    with closing(psycopg.connect(node.conninfo(database))) as reader:
+        named = reader.execute(past).fetchall()
+        assert [row[1] for row in named] == ["a", "gone"]
+        assert {row[4] for row in named} == {lsn}
+        node.psql(database, f"SELECT pg_drop_replication_slot('{slot}')")
+        node.psql(database, "CHECKPOINT")
+        node.psql(database, "CREATE TABLE passing (i int); DROP TABLE passing")  # each DROP removes the files that nobody can read
+        assert rows_at(named) == {"a": 1, "gone": 1}
+        assert node.psql(database, f"SET ROLE past_reader; SELECT name, path IS NULL FROM headgate.snapshot('{lsn}')") == "a|t"
+    node.psql(database, "CHECKPOINT")
+    with pytest.raises(SqlError, match=rf"the tables as of LSN {lsn} are no longer kept\n.*The oldest LSN that is kept is "):
+        node.psql(database, past)
+    assert not Path(named[1][2]).exists()
+    with pytest.raises(SqlError, match="LSN FFFFFFFF/0 is after the end of the log"):
+        node.psql(database, "SELECT * FROM headgate.snapshot('FFFFFFFF/0')")
+    node.psql(database, "DROP OWNED BY past_reader; DROP ROLE past_reader")
+
+
 def test_tables_are_listed_of_a_running_and_of_a_stopped_node(spare_node: Callable[..., Server]) -> None:
     node = spare_node()
     assert isinstance(node, NodeServer)

@@ -55,7 +55,7 @@ def answer(spark: SparkSession, wanted: dict[str, Any]) -> dict[str, Any]:
         case "read":
             return rows(spark.read.format("headgate").options(**wanted["options"]).load())
         case "at":
-            with pyspark_headgate.at(spark, wanted["url"]) as tables:
+            with pyspark_headgate.at(spark, wanted["url"], wanted.get("lsn", "latest")) as tables:
                 return {"lsn": tables.lsn, "counts": {name: frame.count() for name, frame in sorted(tables.items())}}
         case _:
             return rows(spark.read.format(wanted["sink"]).load(f"{wanted['folder']}/rows"))

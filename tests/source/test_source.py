@@ -141,6 +141,20 @@ def test_a_range_is_read_again_with_the_same_rows_and_the_table_as_of_an_lsn(sou
     assert sorted(row["id"] for row in then["rows"]) == [number for number in range(1, 20) if number % 10]
 
 
+def test_all_tables_are_read_as_of_one_lsn_that_is_kept(source: Source) -> None:
+    source.run()  # makes the slot, which keeps the files
+    source.sql("CREATE TABLE u (id int); INSERT INTO t SELECT i, 'x', i FROM generate_series(1, 20) i; INSERT INTO u VALUES (1)")
+    then = source.sql("SELECT pg_current_wal_lsn()")
+    source.sql("DELETE FROM t WHERE id > 5; DROP TABLE u")
+    latest = source.run(mode="at", url=source.options["url"])
+    assert latest["counts"] == {"public.t": 5}
+    past = source.run(mode="at", url=source.options["url"], lsn=then)
+    assert past == {"lsn": then, "counts": {"public.t": 20, "public.u": 1}}
+    source.sql(f"SELECT pg_drop_replication_slot('{source.slot}')")
+    source.sql("CHECKPOINT")
+    assert f"the tables as of LSN {then} are no longer kept" in source.run(mode="at", url=source.options["url"], lsn=then)["error"]
+
+
 def test_changed_columns_a_truncated_table_and_a_lost_log_end_the_query_with_an_error(source: Source) -> None:
     source.run()
     source.sql("INSERT INTO t VALUES (1, 'x', 1); ALTER TABLE t ADD COLUMN extra int; INSERT INTO t VALUES (2, 'y', 2, 3)")

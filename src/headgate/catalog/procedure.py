@@ -50,7 +50,7 @@ OWN = {
     "headgate.publications": Procedure("headgate.publications", (), (), 0, 0, t.RECORD, is_set=True, outputs=_PUBLICATIONS),
     "headgate.reconcile": Procedure("headgate.reconcile", *_TABLE),
     "headgate.resync": Procedure("headgate.resync", *_TABLE),
-    "headgate.snapshot": Procedure("headgate.snapshot", (), (), 0, 0, t.RECORD, is_set=True, outputs=_SNAPSHOT),
+    "headgate.snapshot": Procedure("headgate.snapshot", (t.PG_LSN,), ("lsn",), 0, 0, t.RECORD, is_set=True, outputs=_SNAPSHOT),
     "headgate.verify": Procedure(
         "headgate.verify",
         (t.TEXT, t.TEXT, t.BOOL),

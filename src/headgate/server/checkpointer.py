@@ -102,7 +102,7 @@ class Checkpointer(Supervised):
                 node.slots.invalidate_idle(timeout)
             node.slots.persist_all()  # includes slots confirmed shortly after the last checkpoint, whose idle streams do not persist them
             self._write_due(check)
-            self._cleaner.clean(node.engine.oldest(), node.settings.integer("file_retention"))
+            self._cleaner.clean(node.engine.claim_removal(), node.settings.integer("file_retention"))
             node.catalog.checkpoint(0)
 
     def _write_due(self, check: Callable[[], None]) -> None:

@@ -124,6 +124,9 @@ class Engine:
         self.compactor = Compactor(self)
         self.isolation = Isolation()
         self.oldest_needed: Callable[[int | None], Lsn] = lambda database: self.log.end
+        self._removal = threading.Lock()
+        self._removed: dict[int | None, Lsn] = {}
+        """By database (None: all), the LSN before which log entries and files may have been removed since the start."""
         """The LSN from which on slots and exported snapshots still need the log. Set by the publisher."""
         self.lease: Lease | None = None
         """The lease of the data location if an object store holds it, set by recovery."""
@@ -318,11 +321,27 @@ class Engine:
             running = min([*(end for end, *_ in self._active.values()), self.log.end])
         return min(running, self.oldest_needed(database))
 
+    def claim_removal(self, database: int | None = None) -> Lsn:
+        """Return `oldest` for a removal of everything before it. From now on, `oldest_readable` is not before it."""
+        with self._removal:
+            oldest = self.oldest(database)
+            self._removed[database] = max(oldest, self._removed.get(database, oldest))
+            return oldest
+
+    def oldest_readable(self, database: int) -> Lsn:
+        """Return the LSN from which on the tables of a database can still be read.
+
+        A reader that first holds its LSN (`Snapshots.holding`), and then finds it not before this one, keeps it readable.
+        """
+        with self._removal:
+            removed = [lsn for name, lsn in self._removed.items() if name in (None, database)]
+        return max([self.log.oldest_kept(), *removed])
+
     def clean(self) -> None:
         """Remove the directories of dropped tables that neither a slot nor a running transaction can read."""
         dropped = self.log.dropped()
         # a slot decodes the tables of its own database only
-        oldest = {database: self.oldest(database) for database, _, _ in dropped}
+        oldest = {database: self.claim_removal(database) for database, _, _ in dropped}
         for database, relation, lsn in dropped:
             # a directory that cannot be removed completely now stays recorded as dropped until it can
             if lsn <= oldest[database] and self.forget((database, relation)):

@@ -6,13 +6,14 @@ Partitioned tables have no files of their own: their leaves are listed. Temporar
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from headgate.catalog import database as databases
 from headgate.catalog import user_type
 from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import relation as relations
+from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.storage.delta import delta_log
 from headgate.storage.delta.table_state import TableState
@@ -73,10 +74,13 @@ def tables(cursor: Cursor, base: DataPath, versions: Mapping[Key, TableVersion],
         yield from of_database(cursor, base, versions, database.oid, database.name)
 
 
-def of_database(cursor: Cursor, base: DataPath, versions: Mapping[Key, TableVersion], database: int, name: str) -> Iterator[InventoryTable]:
-    """Yield the tables of one database."""
+def of_database(
+    cursor: Cursor, base: DataPath, versions: Mapping[Key, TableVersion], database: int, name: str, among: Iterable[Relation] | None = None
+) -> Iterator[InventoryTable]:
+    """Yield the tables of one database. `among`: its relations as of the LSN of the versions, by default those of the cursor."""
     types = user_type.registry_of(cursor, database, None)
-    tables_of_database = [table for table in relations.all_tables(cursor, database, {RelationKind.TABLE}) if table.persistence != "t"]
+    known = relations.all_tables(cursor, database, {RelationKind.TABLE}) if among is None else among
+    tables_of_database = [table for table in known if table.kind is RelationKind.TABLE and table.persistence != "t"]
     for table in sorted(tables_of_database, key=lambda table: (table.schema, table.name)):
         key = (database, table.oid)
         if key in versions:
