@@ -1,11 +1,11 @@
-"""``headgate.changes(publication, table, from_lsn, to_lsn)`` in FROM: the published changes of a table between two LSNs as rows.
+"""The set-returning function ``headgate.changes(publication, table, from_lsn, to_lsn)``: a table's published changes between two LSNs.
 
-Its columns depend on what it is asked for, so the planner calls `scan` instead of looking the function up. A query that only names columns
-of it is answered by `answer` (and by COPY, through `direct`): its rows are read while they are sent, in bounded memory. In any other
-query, the rows are first written to temporary files, which Spark reads; they go with the transaction.
+Its columns depend on its arguments, so the planner calls `scan` instead of looking the function up. `answer` (and COPY, through `direct`)
+streams a query that only names columns of the function in bounded memory. Any other query first writes the rows to temporary files, which
+Spark reads. These files are removed with the transaction.
 
-A role needs REPLICATION or the rights of headgate_read_changes, and SELECT on the published columns. Row security refuses the call, because
-the changes of rows that a policy hides could not be told from others. `change_range` has what the rows are.
+The role needs REPLICATION or membership in headgate_read_changes, and SELECT on the published columns. If row-level security applies to the
+table, the call is rejected, because the changes of hidden rows cannot be told apart from the others. `change_range` describes the rows.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ NAME = "changes"
 _ARGUMENTS = ("publication", "relation", "from_lsn", "to_lsn")
 _HEAD_TYPES = (registry.TEXT, registry.INT8, registry.INT8, registry.INT8, registry.TIMESTAMPTZ, registry.TEXT)
 SMALL_ROWS = 20_000
-"""Rows that Spark gets from memory."""
+"""Maximum number of rows that are passed to Spark in memory. More rows are written to a temporary file."""
 _PLAIN = frozenset({"target_list", "from_clause", "limit_option", "op"})
 
 
 def is_call(node: ParseNode) -> bool:
-    """Return whether a node of a parse tree calls the function."""
+    """Return whether a parse tree node is a call of headgate.changes."""
     return node.DESCRIPTOR.name == "FuncCall" and names.strings(node.funcname) == [OWN_SCHEMA, NAME]
 
 
 def is_in(query: ParseNode) -> bool:
-    """Return whether a query calls the function anywhere."""
-    return any(is_call(each) for each in walk(query))
+    """Return whether a query calls headgate.changes anywhere."""
+    return any(is_call(node) for node in walk(query))
 
 
 def may_read(session: Session) -> None:
@@ -73,29 +73,29 @@ def may_read(session: Session) -> None:
 
 
 def opened(session: Session, publication: str, table: str, bounds: tuple[Lsn | None, Lsn]) -> tuple[ChangeRange, tuple[Column, ...]]:
-    """Return the range with its columns, for a role that may read them."""
+    """Return the change range and its columns. Raise 42501 if the role may not read them or if row-level security applies."""
     may_read(session)
     cursor, user, node = session.begin_statement().cursor, session.context.user, session.node
     relation = lookup.named(cursor, session.context, table)
     if privilege.under_row_security(cursor, user, relation):
         raise PostgresError("42501", f'query would be affected by row-level security policy for table "{relation.name}"')
-    made = ChangeRange(node.engine, node.catalog, relation, publication, bounds, session.check_cancel)
+    change_range = ChangeRange(node.engine, node.catalog, relation, publication, bounds, session.check_cancel)
     with node.slots.snapshots.holding(bounds[1] if bounds[0] is None else bounds[0]):
-        columns = made.columns
+        columns = change_range.columns
     privilege.check_columns(cursor, user, relation, "SELECT", [column.attnum for column in columns])
-    return made, columns
+    return change_range, columns
 
 
 @dataclass(frozen=True)
 class ChangeScan:
-    """A call of the function, its arguments evaluated."""
+    """A call of headgate.changes with evaluated arguments."""
 
     session: Session
     range: ChangeRange
     columns: tuple[PlanColumn, ...]
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows; the log from the start of the range on is held meanwhile."""
+        """Yield the rows. Meanwhile, the log from the start of the range on is protected from cleanup."""
         position = self.range.end if self.range.start is None else self.range.start
         with self.session.node.slots.snapshots.holding(position):
             for batch in self.range.batches():
@@ -111,10 +111,12 @@ def _called(planner: Planner, node: pb.RangeFunction) -> ChangeScan:
     if values[0] is None or values[1] is None or values[3] is None:
         raise PostgresError("22004", "publication, relation and to_lsn of headgate.changes must not be null")
     start = None if values[2] is None else Lsn.parse(values[2])
-    found, columns = opened(planner.session, values[0], values[1], (start, Lsn.parse(values[3])))
-    own = [PlanColumn(c.name, TypeRef(c.type_oid, c.typmod, c.collation), planner.key(c.name)) for c in columns]
+    change_range, columns = opened(planner.session, values[0], values[1], (start, Lsn.parse(values[3])))
+    own = [
+        PlanColumn(column.name, TypeRef(column.type_oid, column.typmod, column.collation), planner.key(column.name)) for column in columns
+    ]
     head = [PlanColumn(name, _type(oid), planner.key(name)) for (name, _), oid in zip(HEAD, _HEAD_TYPES, strict=True)]
-    return ChangeScan(planner.session, found, (*head, *own, PlanColumn(OLD, TypeRef(registry.RECORD), planner.key(OLD))))
+    return ChangeScan(planner.session, change_range, (*head, *own, PlanColumn(OLD, TypeRef(registry.RECORD), planner.key(OLD))))
 
 
 def _type(oid: int) -> TypeRef:
@@ -122,29 +124,29 @@ def _type(oid: int) -> TypeRef:
 
 
 def _arguments(planner: Planner, call: pb.FuncCall) -> list[str | None]:
-    """The values of the arguments, which depend on no row; 42883 for others than the function takes."""
-    given: dict[str, pb.Node] = {}
+    """Evaluate the arguments, which cannot reference a row, and return them as text. Raise 42883 if they do not match the signature."""
+    arguments: dict[str, pb.Node] = {}
     for place, argument in enumerate(call.args):
         inner = unwrap(argument)
         named = inner.DESCRIPTOR.name == "NamedArgExpr"
         name = inner.name if named else _ARGUMENTS[place] if place < len(_ARGUMENTS) else ""
-        if name not in _ARGUMENTS or name in given:
-            given.clear()
+        if name not in _ARGUMENTS or name in arguments:
+            arguments.clear()
             break
-        given[name] = inner.arg if named else argument
-    if set(given) != set(_ARGUMENTS):
+        arguments[name] = inner.arg if named else argument
+    if set(arguments) != set(_ARGUMENTS):
         text = f"function {OWN_SCHEMA}.{NAME} does not exist with these arguments"
         hint = f"Its arguments are {', '.join(_ARGUMENTS)}."
         raise PostgresError("42883", text, hint=hint, position=position(call.location))
-    if planner.describing and any(each.DESCRIPTOR.name == "ParamRef" for each in walk(call)):
+    if planner.describing and any(descendant.DESCRIPTOR.name == "ParamRef" for descendant in walk(call)):
         raise not_supported("the columns of headgate.changes are not known before its parameters are", position=position(call.location))
     tree = grammar.parse("SELECT NULL::text, NULL::text, NULL::pg_lsn, NULL::pg_lsn")
     for target, name in zip(tree.stmts[0].stmt.select_stmt.target_list, _ARGUMENTS, strict=True):
-        target.res_target.val.type_cast.arg.CopyFrom(given[name])
+        target.res_target.val.type_cast.arg.CopyFrom(arguments[name])
     from headgate.commands.query import select
 
     [statement] = parse(grammar.deparse(tree))
-    [batch] = [each for each in select.run(statement.node, planner.session).batches if each.num_rows]
+    [batch] = [batch for batch in select.run(statement.node, planner.session).batches if batch.num_rows]
     return [column[0].as_py() for column in batch.columns]
 
 
@@ -153,19 +155,19 @@ def _source(planner: Planner, node: pb.RangeFunction, scanned: ChangeScan, frame
     columns = renamed(scanned.columns, names.strings(node.alias.colnames))
     row = planner.row_key(alias)
     planner.evaluation.rows[row] = tuple(columns)
-    found = None if frame is None else frame.select("*", F.lit(True).alias(row))
-    return Source(found, (scope_table(alias, columns, row_key=row),), tuple(columns))  # type: ignore[arg-type]  # not asked for if None
+    keyed_frame = None if frame is None else frame.select("*", F.lit(True).alias(row))
+    return Source(keyed_frame, (scope_table(alias, columns, row_key=row),), tuple(columns))  # type: ignore[arg-type]  # callers that pass None do not use the frame
 
 
 def scan(planner: Planner, node: pb.RangeFunction) -> Source:
-    """Return the call as an item of FROM whose rows Spark reads."""
+    """Return the call as a FROM item whose rows Spark reads."""
     scanned = _called(planner, node)
-    keys = [each.key for each in scanned.columns]
+    keys = [column.key for column in scanned.columns]
     batches = (pa.RecordBatch.from_arrays(_stored(batch, scanned.columns), names=keys) for batch in scanned.batches())
     first = [next(batches)] if not planner.describing else [_stored_nothing(scanned, keys)]
     for batch in batches if not planner.describing else ():
         first.append(batch)
-        if sum(each.num_rows for each in first) > SMALL_ROWS:
+        if sum(batch.num_rows for batch in first) > SMALL_ROWS:
             return _source(planner, node, scanned, _spooled(planner, first, batches))
     return _source(planner, node, scanned, local_frame(planner.session_spark, pa.Table.from_batches(first)))
 
@@ -176,7 +178,10 @@ def _stored_nothing(scanned: ChangeScan, keys: Sequence[str]) -> pa.RecordBatch:
 
 
 def _spooled(planner: Planner, first: Sequence[pa.RecordBatch], rest: Iterator[pa.RecordBatch]) -> DataFrame:
-    """The rows in files that go with the transaction; those that a killed node leaves go when it starts."""
+    """Write the rows to a file that is removed with the transaction and return its frame.
+
+    If the node is killed, startup removes the file.
+    """
     place = planner.transaction.engine.exchange / f"changes-{uuid.uuid4()}"
     weakref.finalize(planner.transaction, data_location.remove_tree, place)
     data_location.make_folder(place)
@@ -189,7 +194,7 @@ def _spooled(planner: Planner, first: Sequence[pa.RecordBatch], rest: Iterator[p
 
 
 def _stored(batch: pa.RecordBatch, columns: Sequence[PlanColumn]) -> list[pa.Array]:
-    """The columns as SQL has them: the old row as the text of a record."""
+    """Return the columns in stored form, with the old row as the text of a record."""
     old = batch.column(batch.num_columns - 1)
     fields = [
         write_text(buffers.field(old, field.name), column.type.oid, column.type.typmod)
@@ -199,25 +204,25 @@ def _stored(batch: pa.RecordBatch, columns: Sequence[PlanColumn]) -> list[pa.Arr
 
 
 def answer(node: pb.SelectStmt, session: Session) -> ResultSet | None:
-    """Return the rows of a query that only names columns of the function; None for any other query."""
-    found = direct(node, session)
-    if found is None:
+    """Return the rows of a query that only names columns of headgate.changes, or None for any other query."""
+    query = direct(node, session)
+    if query is None:
         return None
     from headgate.commands.query.driver import table_rows
 
-    shown, scanned = found
-    wanted = [at for at, _ in shown]
+    shown, scanned = query
+    places = [place for place, _ in shown]
 
     def batches() -> Iterator[pa.RecordBatch]:
         for batch in scanned.batches():
             stored = _stored(batch, scanned.columns)
-            yield pa.RecordBatch.from_arrays([stored[at] for at in wanted], names=[each.key for _, each in shown])
+            yield pa.RecordBatch.from_arrays([stored[place] for place in places], names=[column.key for _, column in shown])
 
-    return table_rows.streamed(tuple(each for _, each in shown), batches(), session)
+    return table_rows.streamed(tuple(column for _, column in shown), batches(), session)
 
 
 def direct(node: ParseNode, session: Session) -> tuple[list[tuple[int, PlanColumn]], ChangeScan] | None:
-    """Return the columns of a query that only names columns of the function, each with its place there; None for any other query."""
+    """Return the selected columns with their places in the scan, or None if the query does more than name columns of headgate.changes."""
     if node.DESCRIPTOR.name != "SelectStmt" or {field.name for field, _ in node.ListFields()} - _PLAIN or node.op != pb.SETOP_NONE:
         return None
     if len(node.from_clause) != 1 or not node.target_list:
@@ -225,7 +230,7 @@ def direct(node: ParseNode, session: Session) -> tuple[list[tuple[int, PlanColum
     function = unwrap(node.from_clause[0])
     if function.DESCRIPTOR.name != "RangeFunction" or not is_call(unwrap(unwrap(function.functions[0]).items[0])):
         return None
-    if any(unwrap(unwrap(each).val).DESCRIPTOR.name != "ColumnRef" for each in node.target_list):
+    if any(unwrap(unwrap(target).val).DESCRIPTOR.name != "ColumnRef" for target in node.target_list):
         return None
     from headgate.commands.query.planner import Planner
 
@@ -233,10 +238,10 @@ def direct(node: ParseNode, session: Session) -> tuple[list[tuple[int, PlanColum
     scanned = _called(planner, function)
     source = _source(planner, function, scanned, None)
     targets = select_list.expand(node.target_list, source, source.scope(None), planner.context)
-    places = {each.key: place for place, each in enumerate(source.star)}
+    places = {column.key: place for place, column in enumerate(source.star)}
     shown = []
-    for at, each in enumerate(targets):
-        if not isinstance(each.expression, ColumnRef) or each.expression.key not in places:
+    for output_place, target in enumerate(targets):
+        if not isinstance(target.expression, ColumnRef) or target.expression.key not in places:
             return None
-        shown.append((places[each.expression.key], PlanColumn(each.name, each.expression.type, str(at))))
+        shown.append((places[target.expression.key], PlanColumn(target.name, target.expression.type, str(output_place))))
     return shown, scanned

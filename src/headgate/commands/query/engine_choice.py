@@ -1,15 +1,14 @@
-"""Who answers a query: the catalog, in its own SQL, or Spark, through the planner.
+"""Choose the engine of a query: the catalog (DuckDB SQL) or Spark (the planner).
 
-Called by `select` for a query that is run or described, by `planner` for the query of a view that is read, and by
-`commands.view.view` for one that is made. What must hold: one query goes one way, whether it is run, described, explained or stands in a
-view.
+`select` calls this module for a query that is run or described, `planner` for the query of a view that is read, and `commands.view.view`
+for a view that is created. A query must use the same engine whether it is run, described, explained or part of a view.
 
-Expressions have one meaning, that of `headgate.expression`; the catalog's SQL is near to it for what catalogs hold, no more. So:
+Expressions are defined by `headgate.expression`. The catalog's SQL matches it closely enough only for the data in catalogs. The rules:
 
     reads a user's or transition table, or published changes         Spark
-    reads system relations only                                      the catalog, unless it refuses (0A000) what Spark has
+    reads system relations only                                      the catalog, or Spark if only the catalog rejects it (0A000)
     reads nothing, calls a function that acts or names regclass      the catalog, unless it does not know the function
-    reads nothing else                                               Spark, unless only the catalog has a function or type of it
+    reads nothing else                                               Spark, unless only the catalog has the function or type
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ from headgate.types import registry
 
 T = TypeVar("T")
 _UNKNOWN = ("0A000", "42883")
-_REGISTERED = frozenset(registry.format_type(each) for each in REGISTERED)
+_REGISTERED = frozenset(registry.format_type(type_oid) for type_oid in REGISTERED)
 
 
 def find(node: pb.SelectStmt, session: Session, planned: Callable[[], Plan]) -> tuple[bool, Plan | None]:
-    """Whether the catalog answers a SelectStmt; if not, its plan, where `planned` had to make it to know."""
+    """Return whether the catalog answers a SELECT, and the plan if `planned` had to be called to decide and Spark answers."""
     if (
         change_scan.is_in(node)
         or reads_transition_table(node, session)
@@ -46,7 +45,7 @@ def find(node: pb.SelectStmt, session: Session, planned: Callable[[], Plan]) -> 
         return False, None
     if reads_relations(node):
         return True, None
-    if any(volatile_function.acts(each, session.functions) or _names_registered(each) for each in walk(node)):
+    if any(volatile_function.acts(descendant, session.functions) or _names_registered(descendant) for descendant in walk(node)):
         return _refused(node, session) not in _UNKNOWN, None
     try:
         return False, planned()
@@ -57,9 +56,9 @@ def find(node: pb.SelectStmt, session: Session, planned: Callable[[], Plan]) -> 
 
 
 def instead(refused: PostgresError, session: Session, planned: Callable[[], T]) -> T:
-    """What Spark makes of a query on system relations that the catalog has refused; raises `refused` where Spark has not got it either.
+    """Return Spark's plan of a query that the catalog has rejected. Raise `refused` again if Spark does not support the query either.
 
-    A refusal that is DuckDB's own came while the query ran, and DuckDB answers nothing more in that transaction.
+    If DuckDB itself failed while the query ran, its transaction is aborted and has to be reopened first.
     """
     if refused.sqlstate != "0A000":
         raise refused
@@ -74,16 +73,16 @@ def instead(refused: PostgresError, session: Session, planned: Callable[[], T]) 
 
 
 def _came_while_running(refused: PostgresError) -> bool:
-    return isinstance(next((each for each in causes(refused) if not isinstance(each, PostgresError)), None), duckdb.Error)
+    return isinstance(next((cause for cause in causes(refused) if not isinstance(cause, PostgresError)), None), duckdb.Error)
 
 
 def _locks(node: pb.SelectStmt) -> bool:
-    """Whether the query locks rows: of that the catalog knows nothing."""
-    return any(each.DESCRIPTOR.name == "LockingClause" for each in walk(node))
+    """Return whether the query has a locking clause, which the catalog ignores."""
+    return any(descendant.DESCRIPTOR.name == "LockingClause" for descendant in walk(node))
 
 
 def reads_relations(node: pb.SelectStmt) -> bool:
-    """Whether any relation stands in the query, a system relation too; what FOR UPDATE OF names stands in it elsewhere."""
+    """Return whether the query reads a relation, system relations included. The names in FOR UPDATE OF do not count."""
     relations = locked = 0
     for message in walk(node):
         relations += message.DESCRIPTOR.name == "RangeVar"
@@ -95,20 +94,21 @@ def reads_transition_table(query: ParseNode, session: Session) -> bool:
     """Return whether a query may read a transition table of the trigger whose function runs it."""
     tables = session.transition_tables
     return bool(tables) and any(
-        each.DESCRIPTOR.name == "RangeVar" and not each.schemaname and each.relname in tables for each in walk(query)
+        descendant.DESCRIPTOR.name == "RangeVar" and not descendant.schemaname and descendant.relname in tables
+        for descendant in walk(query)
     )
 
 
 def _names_registered(node: ParseNode) -> bool:
-    """Whether a node of the tree names regclass or one of its like, whose values only the catalog can read and print."""
+    """Return whether a node names regclass or a similar type, whose values only the catalog can read and print."""
     return node.DESCRIPTOR.name == "TypeName" and bool(node.names) and strings(node.names)[-1] in _REGISTERED
 
 
 def _refused(node: pb.SelectStmt, session: Session) -> str | None:
-    """With what SQLSTATE the catalog refuses the query; None if it takes it."""
-    given = tuple(each.type_oid for each in session.parameters)
+    """Return the SQLSTATE with which the catalog rejects the query, or None if it accepts the query."""
+    parameter_types = tuple(parameter.type_oid for parameter in session.parameters)
     try:
-        catalog_query.describe(node, session.context, session.begin_statement().cursor, given, session.functions)
+        catalog_query.describe(node, session.context, session.begin_statement().cursor, parameter_types, session.functions)
     except PostgresError as error:
         return error.sqlstate
     return None

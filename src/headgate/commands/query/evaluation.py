@@ -1,7 +1,7 @@
-"""From a typed expression to a Spark Column within a query: parameters, the session's values and subqueries are put in first.
+"""Translate typed expressions of a query to Spark Columns, after substituting parameters, session values and subqueries.
 
-Called by the planner and by INSERT, UPDATE and DELETE. What must hold: an expression that reaches the compiler has only
-columns whose keys are names in the frame it is used on (`levels_up` > 0: of the enclosing query's frame).
+The planner and INSERT, UPDATE and DELETE call it. In an expression that reaches the compiler, every column key must be a column name of the
+frame it is used on. If `levels_up` > 0, that is the frame of the enclosing query.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ _MOMENTS = frozenset({"now", "transaction_timestamp", "statement_timestamp", "cl
 
 
 def _has_subquery(expression: Expression) -> bool:
-    return any(isinstance(each, SubLink) for each in walk(expression))
+    return any(isinstance(node, SubLink) for node in walk(expression))
 
 
 class Evaluation:
-    """The values that expressions of one statement share."""
+    """Expression evaluation for one statement, with the values that its expressions share."""
 
     def __init__(self, session: Session, *, describing: bool = False) -> None:
-        """`describing`: the statement does not run, so parameters have no values."""
+        """Create the evaluation. With `describing`, the statement does not run, so its parameters have no values."""
         self.session = session
         self._describing = describing
         self.context = BindContext(forms=session.context.forms)
@@ -73,26 +73,29 @@ class Evaluation:
         """The columns of the tables in FROM, by the key of their whole rows."""
         self._subqueries: dict[str, Column] = {}
         self.restricted: dict[str, PostgresError] = {}
-        """Columns (by key) that the role may not read, with what to say."""
+        """Columns (by key) that the role may not read, with the error to raise."""
         self.named: set[str] = set()
-        """The keys of the columns that the compiled expressions name."""
+        """The keys of the columns that the compiled expressions reference."""
         self.outer_references = 0
-        """How often a column of a query around the one that was planned has been named."""
+        """The number of references to columns of an enclosing query."""
 
     def column(self, expression: Expression) -> Column:
-        """The Column of an expression over a frame whose columns are named by keys."""
+        """Return the Column of an expression over a frame whose column names are keys."""
         prepared = self.prepare(expression)
         return compiler.compile(prepared, self.places(prepared), self.time)
 
     def filter(self, expression: Expression) -> Column:
-        """Return the Column for `DataFrame.where`, in which NULL keeps no row. Spark pushes those terms that `pushdown` allows."""
+        """Return the Column for `DataFrame.where`, which drops rows whose condition is NULL.
+
+        Spark pushes the terms that `pushdown` allows.
+        """
         parts = conjuncts(expression)
-        exact = [is_membership(each) or pushdown.is_exact(each) for each in parts]
+        exact = [is_membership(term) or pushdown.is_exact(term) for term in parts]
         if all(exact):
             return self._qual(parts)
-        silent = list(itertools.takewhile(lambda each: not may_raise(each) and not _has_subquery(each), parts))
+        silent = list(itertools.takewhile(lambda term: not may_raise(term) and not _has_subquery(term), parts))
         early = [part for part, pushed in zip(silent, exact, strict=False) if pushed]
-        # behind a term that raises the others count in turn, so all of them stand there once more
+        # The terms after one that may raise are evaluated in order, so all terms are repeated there.
         late = parts if len(silent) < len(parts) else [part for part, pushed in zip(parts, exact, strict=True) if not pushed]
         rest = self.condition(joined(BoolKind.AND, late))
         return self._qual(early) & rest if early else rest
@@ -102,73 +105,73 @@ class Evaluation:
         return compiler.qual(prepared, self.places(prepared), self.time)
 
     def condition(self, expression: Expression) -> Column:
-        """The Column of a condition, in which NULL counts as false."""
+        """Return the Column of a condition, with NULL as false."""
         prepared = self.prepare(expression)
         return compiler.condition(prepared, self.places(prepared), self.time)
 
     def equality(self, term: OpExpr) -> Column:
-        """The Column of ``a = b`` by which rows of two frames find each other: Spark computes each side for the rows that have it.
+        """Return the Column of the equi-join condition ``a = b``. Spark computes each side on the frame that has its columns.
 
-        In a condition, where the second side's error counts where the first is NULL, both would stand in one expression.
+        In an ordinary condition both sides would be one expression, because an error of the second side counts even if the first is NULL.
         """
         left, right = term.args
         if left.type.oid == right.type.oid and may_raise(left) and may_raise(right):
-            one, other = self.join_keys(left, right)
-            return one == other
+            left_key, right_key = self.join_keys(left, right)
+            return left_key == right_key
         return self.column(term)
 
     def join_keys(self, left: Expression, right: Expression) -> tuple[Column, Column]:
-        """The Columns by which values of one type find each other, each over its own frame."""
+        """Return the join keys of two expressions of one type, each over its own frame."""
         if left.type.oid == registry.RECORD:
             return self.sort_key(left), self.sort_key(right)
-        one, other = self.prepare(left), self.prepare(right)
-        return compiler.join_keys(one, self.places(one), other, self.places(other), self.time)
+        prepared_left, prepared_right = self.prepare(left), self.prepare(right)
+        return compiler.join_keys(prepared_left, self.places(prepared_left), prepared_right, self.places(prepared_right), self.time)
 
     def scalar(self, frame: DataFrame) -> Column:
-        """The only value of a subquery's rows; a statement that is described alone begins nothing that it would compute."""
+        """Return the scalar value of a subquery. If the statement is only described, no execution is started."""
         return frame.scalar() if self._describing else scalar_subquery.scalar(frame)
 
     def sort_key(self, expression: Expression) -> Column:
-        """A Column that orders and compares as PostgreSQL does with the expression's values."""
+        """Return a Column whose order and equality are those of the expression's values in PostgreSQL."""
         prepared = self.prepare(expression)
         if isinstance(prepared, ColumnRef) and prepared.type.oid == registry.RECORD:
-            return self._place(prepared)  # the key itself, which the planner put there
+            return self._place(prepared)  # the planner has already put the sort key there
         return compiler.sort_key(prepared, self.places(prepared), self.time)
 
     def set_of(self, expression: FuncExpr) -> set_returning.Set:
-        """The rows of a set-returning call over a frame."""
+        """Return the rows of a set-returning call over a frame."""
         prepared = self.prepare(expression)
         assert isinstance(prepared, FuncExpr)
         planned, places = compiler.set_of(prepared, self.time), self.places(prepared)
         return set_returning.Set(planned.columns, lambda _: planned.rows(Env(places)))
 
     def sets_together(self, planned: Sequence[set_returning.Set]) -> Column:
-        """The rows of several sets side by side."""
+        """Return a Column with the rows of several sets side by side."""
         return set_returning.zipped(planned)(Env({}))
 
     def places(self, prepared: Expression) -> dict[str, Column]:
-        """The Columns of the references in a prepared expression."""
+        """Return the Columns of the references in a prepared expression. Raise the stored error if one is restricted."""
         places: dict[str, Column] = {}
-        for each in walk(prepared):
-            if isinstance(each, ColumnRef) and each.key not in places:
-                if each.key in self.restricted:
-                    raise self.restricted[each.key]
-                found = self._subqueries.get(each.key)
-                places[each.key] = self._place(each) if found is None else found
-                self.named.add(each.key)
+        for node in walk(prepared):
+            if isinstance(node, ColumnRef) and node.key not in places:
+                if node.key in self.restricted:
+                    raise self.restricted[node.key]
+                subquery = self._subqueries.get(node.key)
+                places[node.key] = self._place(node) if subquery is None else subquery
+                self.named.add(node.key)
         return places
 
     def _place(self, reference: ColumnRef) -> Column:
         if reference.attnum < 0:
             raise not_supported(f'system column "{reference.name}" is not supported')
-        found = col(reference.key)
+        column = col(reference.key)
         if not reference.levels_up:
-            return found
+            return column
         self.outer_references += 1
-        return found.outer()
+        return column.outer()
 
     def prepare(self, expression: Expression) -> Expression:
-        """The expression with parameters, the session's values and subqueries in place."""
+        """Return the expression with parameters, session values and subqueries substituted."""
         return rewriting.rewrite(expression, self._substitute)
 
     def _substitute(self, node: Expression) -> Expression | None:
@@ -203,13 +206,13 @@ class Evaluation:
     def _parameter(self, node: Param) -> Expression:
         if self._describing:
             return Const(type=node.type, value=None)
-        given = self.session.parameters
-        if not 1 <= node.number <= len(given):
+        parameters = self.session.parameters
+        if not 1 <= node.number <= len(parameters):
             raise PostgresError("42P02", f"there is no parameter ${node.number}")
-        return self._constant(given[node.number - 1].text, node.type)
+        return self._constant(parameters[node.number - 1].text, node.type)
 
     def _relation(self, name: str) -> int:
-        """The oid of the relation that a text means as regclass."""
+        """Return the oid of the relation that a regclass text names."""
         if name.isdigit():
             return int(name)
         cursor, context = self.session.begin_statement().cursor, self.session.context
@@ -231,30 +234,30 @@ class Evaluation:
             return instant.constant(self.session.context, node.type, self.context, called.name)
         if implementation(called.oid) is not None or called.retset:
             return None
-        arguments = tuple(self.prepare(each) for each in node.args)
+        arguments = tuple(self.prepare(argument) for argument in node.args)
         if called.name == "pg_blocking_pids":
             return session_function.blocking_pids(replace(node, args=arguments), self.session, self.context)
-        if not all(isinstance(each, (Const, ArrayExpr)) for each in arguments):
+        if not all(isinstance(argument, (Const, ArrayExpr)) for argument in arguments):
             return None
         if self._describing:
             return Const(type=node.type, value=None)
         return session_function.call(replace(node, args=arguments), self.session)
 
     def _row(self, node: ColumnRef) -> Expression:
-        """A reference to a whole row as the row of its columns."""
+        """Expand a reference to a whole row to a row expression of its columns."""
         columns = self.rows.get(node.key)
         if columns is None:
             raise not_supported(f'a reference to the whole row "{node.name}" is not supported here')
-        fields = tuple(replace(reference(each), levels_up=node.levels_up) for each in columns)
+        fields = tuple(replace(reference(column), levels_up=node.levels_up) for column in columns)
         present = ColumnRef(type=TypeRef(registry.BOOL), name=node.name, attnum=1, key=node.key, levels_up=node.levels_up)
-        return RowExpr(type=node.type, args=fields, names=tuple(each.name for each in columns), present=present, location=node.location)
+        return RowExpr(type=node.type, args=fields, names=tuple(column.name for column in columns), present=present, location=node.location)
 
 
 def table_oid_keys(key: str) -> tuple[str, str]:
-    """The keys of the columns that hold tableoid and its name, of the key that the scope gives to tableoid."""
+    """Return the keys of the columns that hold tableoid and tableoid::regclass, given the key of tableoid in the scope."""
     return key, f"{key}::regclass"
 
 
 def lit_null(target: TypeRef) -> Column:
-    """NULL of a type."""
+    """Return a NULL Column of a type."""
     return F.lit(None).cast(spark_type(target.oid, target.typmod))

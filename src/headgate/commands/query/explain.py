@@ -1,8 +1,8 @@
-"""EXPLAIN: the plan that Spark makes of a query (there are no costs: Spark has none to show before it runs).
+"""EXPLAIN: show the plan that Spark makes for a query.
 
-As text it is Spark's own. With ANALYZE the query is run and its rows are thrown away: each step then shows what Spark has measured. FORMAT
-JSON has PostgreSQL's form, which programs read. A query that the catalogs answer by themselves has one step. Statements that change data
-are refused.
+There are no costs, because Spark does not estimate them before it runs. The text format is Spark's own. With ANALYZE, the query is run, its
+rows are discarded, and each step shows Spark's metrics. FORMAT JSON has PostgreSQL's structure, so that programs can read it. A query that
+the catalog answers has one step. Statements that change data are rejected.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Options:
 
 @dataclass(frozen=True)
 class _Explained:
-    """The steps; `text`: Spark's own lines. Times are in milliseconds, `execution` None where the query has not been run."""
+    """An explained query. `text`: Spark's own lines. Times are in milliseconds; `execution` is None if the query was not run."""
 
     step: PlanStep
     text: str
@@ -48,12 +48,12 @@ class _Explained:
 
 
 def columns(node: ParseNode) -> tuple[ResultColumn, ...]:
-    """The one column."""
+    """Return the only result column, "QUERY PLAN"."""
     return (ResultColumn("QUERY PLAN", registry.JSON if _options(node).json else registry.TEXT),)
 
 
 def explain(node: pb.ExplainStmt, session: Session) -> ResultSet:
-    """EXPLAIN [(ANALYZE, VERBOSE, FORMAT JSON, …)] SELECT …. VERBOSE shows Spark's logical plans too."""
+    """Run EXPLAIN [(ANALYZE, VERBOSE, FORMAT JSON, …)] SELECT …. VERBOSE also shows Spark's logical plans."""
     options = _options(node)
     query = unwrap(node.query)
     if query.DESCRIPTOR.name != "SelectStmt":
@@ -98,23 +98,23 @@ def _milliseconds(since: float) -> float:
 
 
 def _document(explained: _Explained, options: _Options) -> dict[str, object]:
-    found: dict[str, object] = {"Plan": _node(explained.step, options)}
+    document: dict[str, object] = {"Plan": _node(explained.step, options)}
     if options.summary:
-        found["Planning Time"] = round(explained.planning, 3)
+        document["Planning Time"] = round(explained.planning, 3)
     if explained.execution is not None and options.summary:
-        found["Execution Time"] = round(explained.execution, 3)
-    return found
+        document["Execution Time"] = round(explained.execution, 3)
+    return document
 
 
 def _node(step: PlanStep, options: _Options) -> dict[str, object]:
-    found: dict[str, object] = {"Node Type": step.name, "Step": step.line}
+    document: dict[str, object] = {"Node Type": step.name, "Step": step.line}
     if options.analyze:
         if step.rows is not None:
-            found |= {"Actual Rows": step.rows, "Actual Loops": 1}
-        found["Metrics"] = {name: value for name, value in step.measured.items() if value}
+            document |= {"Actual Rows": step.rows, "Actual Loops": 1}
+        document["Metrics"] = {name: value for name, value in step.measured.items() if value}
     if step.inputs:
-        found["Plans"] = [_node(each, options) for each in step.inputs]
-    return found
+        document["Plans"] = [_node(input_step, options) for input_step in step.inputs]
+    return document
 
 
 def _lines(step: PlanStep, depth: int = 0) -> Iterator[str]:
@@ -122,8 +122,8 @@ def _lines(step: PlanStep, depth: int = 0) -> Iterator[str]:
     yield f"{indent}{step.line}" + ("" if step.rows is None else f"  (actual rows={step.rows} loops=1)")
     inner = " " * (6 * depth + 2)
     yield from (f"{inner}{name}: {value}" for name, value in sorted(step.measured.items()) if value and name != "number of output rows")
-    for each in step.inputs:
-        yield from _lines(each, depth + 1)
+    for input_step in step.inputs:
+        yield from _lines(input_step, depth + 1)
 
 
 def _times(explained: _Explained, options: _Options) -> Iterator[str]:
@@ -134,7 +134,7 @@ def _times(explained: _Explained, options: _Options) -> Iterator[str]:
 
 
 def _options(node: pb.ExplainStmt) -> _Options:
-    given: dict[str, bool] = {}
+    switches: dict[str, bool] = {}
     as_json = False
     for option in read_options(node.options):
         name = option.name
@@ -147,11 +147,11 @@ def _options(node: pb.ExplainStmt) -> _Options:
                 raise not_supported(f"EXPLAIN FORMAT {value.upper()} is not supported")
             as_json = value == "json"
         elif name in (*_IGNORED, "verbose", "analyze", "summary"):
-            given[name] = option.boolean()
+            switches[name] = option.boolean()
         else:
             raise PostgresError("42601", f'unrecognized EXPLAIN option "{name}"', position=position(option.location))
-    analyze = given.get("analyze", False)
+    analyze = switches.get("analyze", False)
     for name in sorted(_ONLY_MEASURED):
-        if given.get(name) and not analyze:
+        if switches.get(name) and not analyze:
             raise PostgresError("22023", f"EXPLAIN option {name.upper()} requires ANALYZE")
-    return _Options(given.get("verbose", False), analyze, as_json, given.get("summary", analyze))
+    return _Options(switches.get("verbose", False), analyze, as_json, switches.get("summary", analyze))

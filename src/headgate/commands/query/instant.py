@@ -1,4 +1,4 @@
-"""The moment that now() and its like give, as a constant: the same for a query on tables and one on the catalogs."""
+"""Constants for now() and similar functions, the same for queries of tables and of catalogs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PATTERNS = {
 
 
 def constant(session: SessionContext, target: TypeRef, context: BindContext, function: str = "now") -> Const:
-    """What `function` gives, as a date, time or timestamp."""
+    """Return the result of `function` as a constant of a date, time or timestamp type."""
     moment = session.moment(function)
     text = moment.strftime("%Y-%m-%d %H:%M:%S.%f+00")
     if target.oid != registry.TIMESTAMPTZ:

@@ -1,4 +1,4 @@
-"""What a part of a query is, once planned: a Spark DataFrame and what its columns mean in PostgreSQL's types."""
+"""The planned form of a query or of a part of it: a Spark DataFrame and the PostgreSQL types of its columns."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from headgate.storage.spark.column_name import quoted
 class PlanColumn:
     """A column of a plan.
 
-    `key` is its name in the frame, unique within the whole query; `relation` and `attnum` are as in RowDescription. `literal`: the
-    literal that the SELECT list has there, if nothing there has decided its type (it is text now): in a set operation the other side does.
+    `key` is its name in the frame, unique within the whole query. `relation` and `attnum` are as in RowDescription. `literal` is the
+    literal in the SELECT list if its type is undecided. Its type is text for now; in a set operation, the other side decides it.
     """
 
     name: str
@@ -41,9 +41,9 @@ class Sort:
 
 @dataclass(frozen=True)
 class Plan:
-    """A frame whose columns are named by the keys of `columns`, in their order (it may have others behind them).
+    """A frame whose first columns are named by the keys of `columns`, in their order. More columns may follow.
 
-    `sorts`: what its rows are sorted by, over the frame's columns; for those that gather them into one value.
+    `sorts`: the sort order of the rows, over the frame's columns, for aggregates that collect the rows into one value.
     """
 
     frame: DataFrame
@@ -56,10 +56,10 @@ EqualColumns: TypeAlias = tuple[ColumnRef, ColumnRef]
 
 @dataclass(frozen=True)
 class Source:
-    """A FROM clause, or a part of it: the frame, the names that it brings into scope, and what ``*`` stands for.
+    """A FROM clause, or a part of it: the frame, the names that it brings into scope, and the columns of ``*``.
 
-    `equal`: pairs of columns of which every row has the same value twice (inner joins by equality).
-    `hidden` are the columns of the tables of a JOIN … USING that an unqualified ``*`` leaves out, because `merged` has them.
+    `equal`: pairs of columns that have equal values in every row (inner equi-joins). An unqualified ``*`` leaves out the columns of the
+    tables of a JOIN … USING, because `merged` has them.
     """
 
     frame: DataFrame
@@ -70,20 +70,20 @@ class Source:
     equal: tuple[EqualColumns, ...] = ()
 
     def scope(self, outer: Scope | None) -> Scope:
-        """The scope of expressions over this FROM clause."""
+        """Return the scope of expressions over this FROM clause."""
         return Scope(self.tables, outer, self.merged)
 
 
 def col(key: str) -> Column:
-    """The column of a key."""
+    """Return the Column with a key."""
     return F.col(quoted(key))
 
 
 def scope_table(alias: str, columns: Sequence[PlanColumn], schema: str | None = None, relation: int = 0, row_key: str = "") -> ScopeTable:
-    """An entry of FROM made of planned columns; it has no system columns."""
+    """Return a scope entry for planned columns. It has no system columns."""
     return ScopeTable(
         alias,
-        tuple(ScopeColumn(each.name, place, each.type, each.key) for place, each in enumerate(columns, 1)),
+        tuple(ScopeColumn(column.name, place, column.type, column.key) for place, column in enumerate(columns, 1)),
         schema,
         relation,
         system=False,
@@ -92,11 +92,11 @@ def scope_table(alias: str, columns: Sequence[PlanColumn], schema: str | None = 
 
 
 def reference(column: PlanColumn) -> ColumnRef:
-    """An expression that is just this column."""
+    """Return an expression that references this column."""
     return ColumnRef(type=column.type, name=column.name, attnum=max(column.attnum, 1), key=column.key)
 
 
 def renamed(columns: Sequence[PlanColumn], aliases: Sequence[str]) -> list[PlanColumn]:
-    """The columns under the names of an alias list, as far as it goes."""
-    names = list(aliases) + [each.name for each in columns[len(aliases) :]]
-    return [replace(each, name=name) for each, name in zip(columns, names, strict=True)]
+    """Return the columns with the names of an alias list. Columns beyond the list keep their names."""
+    names = list(aliases) + [column.name for column in columns[len(aliases) :]]
+    return [replace(column, name=name) for column, name in zip(columns, names, strict=True)]

@@ -1,12 +1,12 @@
-"""SELECT → a Spark DataFrame, clause by clause, as PostgreSQL's parse_analyze resolves it.
+"""Plan a SELECT as a Spark DataFrame, clause by clause, in the order of PostgreSQL's parse analysis.
 
-`Planner.select` takes a SelectStmt and gives a `Plan`. One planner serves one statement; it hands out the keys under which
-columns run through the frames, so that any two frames of a statement can be joined.
+`Planner.select` turns a SelectStmt into a `Plan`. One planner serves one statement. It assigns each column a key that is unique in the
+statement, so that any two frames of the statement can be joined.
 
     FROM (from_clause) → WHERE → GROUP BY, aggregates, HAVING (grouping) → SELECT list (target) → DISTINCT → ORDER BY, LIMIT (ordering)
 
-Traced: ``SELECT b, count(*) FROM t WHERE a > 1 GROUP BY b ORDER BY 2`` reads t as (k1_a, k2_b), filters by the Column of
-``a > 1``, groups by g3 = k2_b with a4 = count(1), projects (k5_b, k6_count), sorts by k6_count, NULLs last.
+Example: ``SELECT b, count(*) FROM t WHERE a > 1 GROUP BY b ORDER BY 2`` reads t as (k1_a, k2_b), filters by the Column of ``a > 1``, groups
+by g3 = k2_b with a4 = count(1), projects (k5_b, k6_count) and sorts by k6_count with NULLs last.
 """
 
 from __future__ import annotations
@@ -73,82 +73,88 @@ class Planner:
     """Plans the queries of one statement."""
 
     def __init__(self, session: Session, transaction: Transaction, parameters: dict[int, int] | None = None) -> None:
-        """`parameters`: the types of parameters of a statement that is only described; 0 is to be inferred, in place."""
+        """Create a planner. `parameters`: the parameter types of a statement that is only described. Types of 0 are inferred in place."""
         self.session = session
         self.transaction = transaction
         self.session_spark = transaction.engine.spark
         self.describing = parameters is not None
         self.evaluation = Evaluation(session, describing=self.describing)
-        given = {number: each.type_oid for number, each in enumerate(session.parameters, 1)} if parameters is None else parameters
+        parameter_types = (
+            {number: parameter.type_oid for number, parameter in enumerate(session.parameters, 1)} if parameters is None else parameters
+        )
         self.context: BindContext = self.evaluation.context.within(
-            parameters=given, infer=parameters is not None, subquery=self._subquery, construct="SELECT"
+            parameters=parameter_types, infer=parameters is not None, subquery=self._subquery, construct="SELECT"
         )
         self.ctes: dict[str, Plan | None] = {}
-        """The queries of WITH; None: a data-modifying one without RETURNING."""
+        """The plans of the WITH queries by name. None: a data-modifying statement without RETURNING."""
         self.role = session.context.user
-        """Whose privileges count: the session's user, inside a view the view's owner."""
+        """The role whose privileges are checked: the session's user or, inside a view, the view's owner."""
         self.in_view = False
         self.in_order = False
-        """Whether the rows of the table that is read next should come in the order in which they were written."""
+        """Whether the rows of the next table must be read in the order in which they were written."""
         self.fires_later: list[Callable[[], None]] = []
-        """What fires when the statement has written all its rows (`trigger.firing`)."""
+        """Callbacks that fire triggers after the statement has written all its rows (`trigger.firing`)."""
         self.is_firing = False
-        """Whether that is being done."""
+        """Whether the callbacks in `fires_later` are running."""
         self.firings: dict[int, Any] = {}
-        """The triggers of tables that fire in this statement, by table (`trigger.firing.of_statement`)."""
+        """The triggers that fire in this statement, by table (`trigger.firing.of_statement`)."""
         self.multiplies = False
-        """Whether the FROM that is planned makes pairs of rows in a loop (`from_clause.multiplies`)."""
+        """Whether the FROM clause being planned makes pairs of rows in a nested loop (`from_clause.multiplies`)."""
         self.only_where: ParseNode | None = None
-        """The WHERE of a query whose FROM is one relation, for who reads that."""
+        """The WHERE clause of a query whose FROM is one relation, for the reader of that relation (`key_lookup`)."""
         self.locks: tuple[RowLock, ...] = ()
-        """The locking clauses that count for the FROM that is planned."""
+        """The locking clauses that apply to the FROM clause being planned."""
         self.frozen: dict[int, DataFrame] = {}
         """Tables as they were before the data-modifying statements of a WITH clause."""
         self.written: dict[int, set[int]] = {}
-        """The columns that the statement itself gives to rows of tables: what errors may tell of them (`disclosure`)."""
+        """The columns that the statement itself writes, by table: error details may show their values (`disclosure`)."""
         self._keys = 0
         self._depth = 0
         self._conditions_in_python = 0
 
     def writes(self, relation: Relation, attnums: Iterable[int]) -> None:
-        """The statement gives rows of the table values in these columns."""
+        """Record that the statement writes these columns of the table."""
         self.written.setdefault(relation.oid, set()).update(attnums)
 
     def nested(self, *, describing: bool = False) -> Planner:
         """Return the planner of a statement inside WITH, which can use the queries before it.
 
-        `describing`: the planner binds the clauses of this statement, with parameters of known types, and runs nothing.
+        `describing`: the planner binds the clauses of the statement with known parameter types, and runs nothing.
         """
-        types = {number: each.type_oid for number, each in enumerate(self.session.parameters, 1)} if describing else None
-        made = Planner(self.session, self.transaction, types)
-        made.ctes, made.frozen, made.role, made.in_view = dict(self.ctes), self.frozen, self.role, self.in_view
-        return made
+        types = {number: parameter.type_oid for number, parameter in enumerate(self.session.parameters, 1)} if describing else None
+        planner = Planner(self.session, self.transaction, types)
+        planner.ctes, planner.frozen, planner.role, planner.in_view = dict(self.ctes), self.frozen, self.role, self.in_view
+        return planner
 
     def key(self, name: str = "") -> str:
-        """A new key; the name in it is for whoever reads a plan, without what Spark reads in a name."""
+        """Return a new key. The name in it is for readers of a plan, without the characters that Spark interprets in a name."""
         self._keys += 1
         return f"k{self._keys}_{re.sub(r'[.`]', '_', name)}"
 
     def row_key(self, alias: str) -> str:
-        """The key of a table's whole rows: a column that is true, or NULL where an outer join found no row."""
+        """Return a key for the whole rows of a table: a column that is true, or NULL in rows that an outer join filled with NULLs."""
         return self.key(f"row_{alias}")
 
     def column(self, expression: Expression) -> Column:
-        """The Column of an expression."""
+        """Return the Column of an expression."""
         return self.evaluation.column(expression)
 
     def prepare(self, expression: Expression) -> Expression:
-        """The expression with parameters and the session's values in place."""
+        """Return the expression with parameters and session values substituted."""
         return self.evaluation.prepare(expression)
 
     def one_row(self) -> DataFrame:
-        """One row without columns that matter; what is computed of it alone, Spark computes while it plans, without compiling code."""
+        """Return a frame of one row whose column is irrelevant.
+
+        Spark evaluates expressions over it while planning, without code generation.
+        """
         return self.session_spark.sql(f"VALUES (0) AS t ({self.key('one')})")
 
     def frame_of(self, relation: Relation, *, only: bool = False, skipped: AbstractSet[int] = frozenset()) -> DataFrame:
-        """The rows of a table, of a partitioned one those of all its leaves (`only`: none; not the `skipped`), as this statement sees them.
+        """Return the rows of a table as this statement sees them; for a partitioned table, the rows of its leaves.
 
-        Behind the columns of a partitioned table stands `from_clause.LEAF`, the leaf of each row.
+        With `only`, a partitioned table has no rows. The leaves in `skipped` are left out. The frame of a partitioned table has the
+        additional last column `from_clause.LEAF`, the leaf of each row.
         """
         if self.describing and relation.kind == RelationKind.TABLE:
             return local_frame(self.session_spark, arrow_row(relation).empty_table(), spark_columns(relation))
@@ -156,14 +162,14 @@ class Planner:
             return self.frozen[relation.oid]
         if relation.is_partitioned:
             table = self.transaction.partitioned(relation)
-            leaves = [] if only else [each for each in table.leaves if each.oid not in skipped]
+            leaves = [] if only else [leaf for leaf in table.leaves if leaf.oid not in skipped]
             return table.frame(leaves, leaf=from_clause.LEAF)
         return self.transaction.frame(relation, in_order=self.in_order)
 
     def view(self, relation: Relation, locks: Sequence[RowLock] = ()) -> Plan:
-        """The rows of a view, read with the rights of its owner, or (`security_invoker`) as if the query itself read them.
+        """Plan a view. It is read with the rights of its owner or, with `security_invoker`, of the role that runs the query.
 
-        `locks` reach into it.
+        `locks` are the locking clauses that apply to the rows of the view.
         """
         cursor = self.transaction.cursor
         text = views.query(cursor, relation.database, relation.oid)
@@ -189,18 +195,18 @@ class Planner:
         return Plan(frame, tuple(columns))
 
     def copy_of(self, plan: Plan) -> Plan:
-        """The same rows under new keys: a WITH query that is read more than once."""
-        columns = tuple(replace(each, key=self.key(each.name)) for each in plan.columns)
+        """Return the same rows under new keys, for a WITH query that is read more than once."""
+        columns = tuple(replace(column, key=self.key(column.name)) for column in plan.columns)
         frame = plan.frame.select(*[col(old.key).alias(new.key) for old, new in zip(plan.columns, columns, strict=True)])
         return Plan(frame, columns)
 
     # ---- queries ---------------------------------------------------------------------------------------------
 
     def select(self, node: pb.SelectStmt, outer: Scope | None, wanted: Sequence[TypeRef] = (), locks: Sequence[RowLock] = ()) -> Plan:
-        """A SELECT, VALUES or set operation, with its WITH clause.
+        """Plan a SELECT, VALUES or set operation, with its WITH clause.
 
         `wanted`: the types of the columns that INSERT … SELECT fills; literals of unknown type are read as these. `locks`: the locking
-        clauses of a query in whose FROM it stands.
+        clauses of the enclosing query.
         """
         saved, around = dict(self.ctes), self.locks
         self._depth += 1
@@ -223,10 +229,10 @@ class Planner:
             self._depth -= 1
 
     def with_queries(self, clause: pb.WithClause, statement: pb.SelectStmt) -> None:
-        """Plans the queries of the WITH clause of a statement, for those that come after; runs those that change data."""
+        """Plan the queries of a WITH clause for the queries after them, and run the data-modifying ones."""
         modifying_with.freeze(self, clause, statement)
-        for each in clause.ctes:
-            cte = unwrap(each)
+        for item in clause.ctes:
+            cte = unwrap(item)
             query = unwrap(cte.ctequery)
             if query.DESCRIPTOR.name != "SelectStmt":
                 if self._depth > 1:
@@ -240,7 +246,7 @@ class Planner:
             self.ctes[cte.ctename] = named(cte, plan)
 
     def _plain(self, node: pb.SelectStmt, outer: Scope | None, wanted: Sequence[TypeRef] = ()) -> Plan:
-        windows = {unwrap(each).name: unwrap(each) for each in node.window_clause}
+        windows = {unwrap(definition).name: unwrap(definition) for definition in node.window_clause}
         above, self.in_order = self.in_order, outer is None and ordering.unsorted(node)
         self.only_where = node.where_clause if from_clause.is_one_relation(node.from_clause) and node.HasField("where_clause") else None
         beyond, self.multiplies = self.multiplies, not self.describing and from_clause.multiplies(node.from_clause, node.where_clause)
@@ -253,7 +259,7 @@ class Planner:
         source = self.where(node, source, scope)
         sorts = ordering.read(self, node.sort_clause, targets, scope, windows)
         on = ordering.read_on(self, node, targets, scope, sorts)
-        literals = () if node.distinct_clause else [select_list.undecided(each) for each in targets]
+        literals = () if node.distinct_clause else [select_list.undecided(target) for target in targets]
         targets = select_list.resolve_unknown(targets, self.context, wanted)
         grouped = grouping.group(self, node, source, scope, targets, [*sorts, *on])
         if grouped is not None:
@@ -270,17 +276,17 @@ class Planner:
         limited = self._limited(node, ordering.sort(self, plan, sorts), outer, sorts)
         if not any(literals):
             return limited
-        columns = [replace(each, literal=literal) for each, literal in zip(limited.columns, literals, strict=True)]
+        columns = [replace(column, literal=literal) for column, literal in zip(limited.columns, literals, strict=True)]
         return replace(limited, columns=tuple(columns))
 
     def where(self, node: pb.DeleteStmt | pb.SelectStmt | pb.UpdateStmt, source: Source, scope: Scope) -> Source:
-        """The source after WHERE."""
+        """Return the source with the rows that meet the WHERE clause."""
         if not has_condition(node):
             return source
         condition = binder.bind_condition(node.where_clause, scope, "WHERE", context=self.context.within(construct="WHERE"))
         frame = source.frame
-        for each in where_clause.conditions(condition, source.tables, source.equal):
-            frame = frame.where(self._test(each))
+        for part in where_clause.conditions(condition, source.tables, source.equal):
+            frame = frame.where(self._test(part))
         return replace(source, frame=frame)
 
     def _test(self, condition: where_clause.InTurn | where_clause.Equality) -> Column:
@@ -299,10 +305,11 @@ class Planner:
                 return self.evaluation.filter(expression)
 
     def from_query(self, query: pb.SelectStmt, outer: Scope | None = None, locks: Sequence[RowLock] = ()) -> Plan:
-        r"""A query that stands in FROM or WITH. What surrounds it is looked at behind its WHERE, as PostgreSQL does if the costs are equal.
+        r"""Plan a query in FROM or WITH. Conditions around it are evaluated after its own WHERE, as in PostgreSQL with equal costs.
 
-        Spark's optimizer would look first at what needs no Python: WHERE v ~ '^(?!..$)' inside and WHERE 10 / (length(v) - 2) > 5 around it
-        would divide by zero. A query that names columns of one around it is left as it is: Spark makes a join of it.
+        Otherwise Spark's optimizer would first evaluate conditions that need no Python: with WHERE v ~ '^(?!..$)' inside and WHERE 10 /
+        (length(v) - 2) > 5 outside, it would divide by zero. A query that references an outer query is left unchanged, because Spark turns
+        it into a join.
         """
         before, references = self._conditions_in_python, self.evaluation.outer_references
         plan = self.select(query, outer, locks=locks)
@@ -313,29 +320,31 @@ class Planner:
     def _project(
         self, frame: DataFrame, targets: Sequence[SelectItem], sorts: Sequence[Sort], on: Sequence[Sort] = ()
     ) -> tuple[Plan, list[Sort]]:
-        """The SELECT list; sort expressions (those of DISTINCT ON too) that are no targets become further columns of the frame."""
+        """Project the SELECT list. Sort expressions (also of DISTINCT ON) that are not targets become additional columns of the frame."""
         frame, places = function_scan.expand(self, frame, targets)
         if places:
-            targets = [replace(each, expression=rewriting.rewrite(each.expression, places.get)) for each in targets]
-            sorts = [replace(each, expression=rewriting.rewrite(each.expression, places.get)) for each in sorts]
-            on = [replace(each, expression=rewriting.rewrite(each.expression, places.get)) for each in on]
-        frame, settled = volatile_call.settled(self, frame, [each.expression for each in targets])
-        same = {each.expression: made for each, made in zip(targets, settled, strict=True)}
-        targets = [replace(each, expression=made) for each, made in zip(targets, settled, strict=True)]
-        sorts = [replace(each, expression=same.get(each.expression, each.expression)) for each in sorts]
-        columns = [PlanColumn(each.name, each.expression.type, self.key(each.name), each.relation, each.attnum) for each in targets]
-        by_target = {each.expression: column for each, column in zip(targets, columns, strict=True)}
+            targets = [replace(target, expression=rewriting.rewrite(target.expression, places.get)) for target in targets]
+            sorts = [replace(sort, expression=rewriting.rewrite(sort.expression, places.get)) for sort in sorts]
+            on = [replace(sort, expression=rewriting.rewrite(sort.expression, places.get)) for sort in on]
+        frame, settled = volatile_call.settled(self, frame, [target.expression for target in targets])
+        same = {target.expression: settled_expression for target, settled_expression in zip(targets, settled, strict=True)}
+        targets = [replace(target, expression=settled_expression) for target, settled_expression in zip(targets, settled, strict=True)]
+        sorts = [replace(target, expression=same.get(target.expression, target.expression)) for target in sorts]
+        columns = [
+            PlanColumn(target.name, target.expression.type, self.key(target.name), target.relation, target.attnum) for target in targets
+        ]
+        by_target = {target.expression: column for target, column in zip(targets, columns, strict=True)}
         extra: list[Column] = []
         placed: list[Sort] = []
-        for each in (*sorts, *on):
-            column = by_target.get(each.expression)
+        for sort in (*sorts, *on):
+            column = by_target.get(sort.expression)
             if column is None:
                 key = self.key("sort")
-                row = each.expression.type.oid == registry.RECORD
-                extra.append((self.evaluation.sort_key if row else self.column)(each.expression).alias(key))
-                column = by_target[each.expression] = PlanColumn("", each.expression.type, key)
-            placed.append(replace(each, expression=reference(column)))
-        selected = [self.column(each.expression).alias(column.key) for each, column in zip(targets, columns, strict=True)]
+                row = sort.expression.type.oid == registry.RECORD
+                extra.append((self.evaluation.sort_key if row else self.column)(sort.expression).alias(key))
+                column = by_target[sort.expression] = PlanColumn("", sort.expression.type, key)
+            placed.append(replace(sort, expression=reference(column)))
+        selected = [self.column(target.expression).alias(column.key) for target, column in zip(targets, columns, strict=True)]
         if not selected and not extra:
             selected = [F.lit(True).alias(self.key("none"))]
         return Plan(frame.select(*selected, *extra), tuple(columns)), placed
@@ -347,7 +356,7 @@ class Planner:
         return ordering.sort(self, plan, ordering.by_output(self, node.sort_clause, plan))
 
     def _values(self, node: pb.SelectStmt, outer: Scope | None) -> Plan:
-        """VALUES (…), (…): each column in the common type of its expressions."""
+        """Plan VALUES (…), (…). Each column has the common type of its expressions."""
         scope = Scope((), outer)
         rows = [
             [binder.bind_raw(value, scope, self.context.within(construct="VALUES")) for value in unwrap(row).items]
@@ -364,11 +373,11 @@ class Planner:
             values.append(cells)
         known = None if self.describing else values_list.constants(self, columns, values)
         if known is not None:
-            schema = StructType([StructField(each.key, spark_type(each.type.oid, each.type.typmod)) for each in columns])
+            schema = StructType([StructField(column.key, spark_type(column.type.oid, column.type.typmod)) for column in columns])
             return Plan(local_frame(self.session_spark, known, schema), tuple(columns))
         structs = []
         for row in zip(*values, strict=True):
-            look()  # thousands of rows are thousands of calls of Java
+            look()  # check for a cancel: each row calls Java several times
             structs.append(F.struct(*[self.column(value).alias(column.key) for value, column in zip(row, columns, strict=True)]))
         frame = self.one_row().select(F.explode(F.array(*structs)).alias("row")).select("row.*")
         return Plan(frame, tuple(columns))
@@ -380,13 +389,13 @@ class Planner:
     # ---- subqueries in expressions ---------------------------------------------------------------------------
 
     def _subquery(self, node: pb.SubLink, scope: Scope, context: BindContext) -> Expression:
-        """The callback of the binder: plans a SubLink's query, whose outer scope is the expression's."""
+        """Plan the query of a SubLink (a callback of the binder). The scope of the expression becomes its outer scope."""
         plan = self.select(unwrap(node.subselect), scope)
-        return sublink_binding.bound(node, scope, context, [each.type for each in plan.columns], plan)
+        return sublink_binding.bound(node, scope, context, [column.type for column in plan.columns], plan)
 
 
 def named(cte: pb.CommonTableExpr, plan: Plan) -> Plan:
-    """The plan under the column names that a WITH query gives."""
+    """Return the plan with the column names of its WITH query. Raise 42P10 if it names too many."""
     aliases = names.strings(cte.aliascolnames)
     if len(aliases) > len(plan.columns):
         raise PostgresError(
@@ -395,11 +404,11 @@ def named(cte: pb.CommonTableExpr, plan: Plan) -> Plan:
             position=position(cte.location),
         )
     shown = aliases + [column.name for column in plan.columns[len(aliases) :]]
-    return Plan(plan.frame, tuple(replace(each, name=name) for each, name in zip(plan.columns, shown, strict=True)))
+    return Plan(plan.frame, tuple(replace(column, name=name) for column, name in zip(plan.columns, shown, strict=True)))
 
 
 def mentions(cte: ParseNode) -> bool:
-    """Whether a WITH RECURSIVE query names itself."""
+    """Return whether a WITH RECURSIVE query references itself."""
     return any(
-        each.DESCRIPTOR.name == "RangeVar" and each.relname == cte.ctename and not each.schemaname for each in walk_tree(cte.ctequery)
+        node.DESCRIPTOR.name == "RangeVar" and node.relname == cte.ctename and not node.schemaname for node in walk_tree(cte.ctequery)
     )

@@ -1,4 +1,4 @@
-"""From a planned query to the result that the server sends: rows as PostgreSQL's text forms, in bounded memory."""
+"""Render a planned query as the result that the server sends: rows in PostgreSQL's text form, in bounded memory."""
 
 from __future__ import annotations
 
@@ -26,19 +26,21 @@ if TYPE_CHECKING:
 
 
 def result_columns(columns: Sequence[PlanColumn]) -> tuple[ResultColumn, ...]:
-    """Describe the columns of an answer."""
-    base = registry.known().base  # a client sees the type below a domain
-    return tuple(ResultColumn(each.name, *base(each.type.oid, each.type.typmod), each.relation, each.attnum) for each in columns)
+    """Return the RowDescription columns of a plan."""
+    base = registry.known().base  # the protocol reports a domain's base type
+    return tuple(
+        ResultColumn(column.name, *base(column.type.oid, column.type.typmod), column.relation, column.attnum) for column in columns
+    )
 
 
 def result(plan: Plan, session: Session, transaction: Transaction, tag: str | None = None) -> ResultSet:
-    """The rows of a plan; they are computed when they are asked for."""
+    """Return the result of a plan. Its rows are computed when they are fetched."""
     return ResultSet(result_columns(plan.columns), rows(plan, session, transaction), tag)
 
 
 def rows(plan: Plan, session: Session, transaction: Transaction) -> Iterator[pa.RecordBatch]:
-    """The batches of a result, each column in text form."""
-    frame = plan.frame.select(*[col(each.key) for each in plan.columns])
+    """Yield the batches of a result, each column in text form."""
+    frame = plan.frame.select(*[col(column.key) for column in plan.columns])
     with running(session, transaction):
         for batch in result_spool.batches(frame, transaction.engine.exchange):
             session.check_cancel()
@@ -46,12 +48,12 @@ def rows(plan: Plan, session: Session, transaction: Transaction) -> Iterator[pa.
 
 
 def kept(session: Session) -> RowStore:
-    """An empty store for rows of a statement or a cursor, in the session's temporary files."""
+    """Return an empty row store for a statement or a cursor, in the session's temporary files."""
     return RowStore(session.node.data_dir / "pgsql_tmp", session.settings.integer("temp_file_limit"))
 
 
 def text_batch(batch: pa.RecordBatch, columns: Sequence[PlanColumn], session: Session) -> pa.RecordBatch:
-    """A batch in stored form as text; the styles of dates and intervals come in where the text leaves for the client."""
+    """Convert a batch from stored form to text. DateStyle and IntervalStyle are applied when the text is sent to the client."""
     forms = session.context.forms.of_results
     arrays = [write_text(batch.column(place), column.type.oid, column.type.typmod, session=forms) for place, column in enumerate(columns)]
     if not arrays:
@@ -61,7 +63,10 @@ def text_batch(batch: pa.RecordBatch, columns: Sequence[PlanColumn], session: Se
 
 @contextmanager
 def running(session: Session, transaction: Transaction) -> Iterator[None]:
-    """Spark's work inside belongs to the session: a cancel and `temp_file_limit` stop it; what Spark raises becomes PostgreSQL's error."""
+    """Attribute Spark's work in the block to the session.
+
+    A cancel or exceeding `temp_file_limit` stops it. Spark's exceptions become PostgreSQL errors.
+    """
     spark = transaction.engine.spark
     context = spark.sparkContext
     spill = Spill(spark, session.job_group, session.settings.integer("temp_file_limit"))

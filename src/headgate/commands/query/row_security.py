@@ -154,11 +154,14 @@ class RowSecurity:
         if not requirements:
             return
         broken = F.coalesce(
-            *[F.when(~self._met(each, source.scope(None), source.star), F.lit(place)) for place, each in enumerate(requirements)]
+            *[
+                F.when(~self._met(requirement, source.scope(None), source.star), F.lit(place))
+                for place, requirement in enumerate(requirements)
+            ]
         ).alias("broken")
-        found = source.frame.select(broken).where("broken IS NOT NULL").limit(1).toArrow()
-        if found.num_rows:
-            raise PostgresError("42501", self._message(rows, requirements[found["broken"][0].as_py()]))
+        violation = source.frame.select(broken).where("broken IS NOT NULL").limit(1).toArrow()
+        if violation.num_rows:
+            raise PostgresError("42501", self._message(rows, requirements[violation["broken"][0].as_py()]))
 
     def _message(self, rows: Rows, requirement: Requirement) -> str:
         row = "target row" if rows in (Rows.MERGE_UPDATE, Rows.MERGE_DELETE) else "new row"
@@ -171,7 +174,7 @@ class RowSecurity:
         context = self._planner.context.within(types=registry.known().anywhere())
         bound = [binder.bind_condition(parse_expression(text), scope, "POLICY", context=context) for text in requirement.texts]
         evaluation, restricted = self._planner.evaluation, self._planner.evaluation.restricted
-        own = {each.key for each in columns}
+        own = {column.key for column in columns}
         evaluation.restricted = {key: error for key, error in restricted.items() if key not in own}
         try:
             return evaluation.condition(_any_of(bound))
@@ -208,12 +211,16 @@ def of_statement(planner: Planner, relation: Relation, statement: Statement, rea
         return RowSecurity(planner, relation, {})
     cursor = planner.transaction.cursor
     roles = acl.role(cursor, planner.role).roles
-    policies = [each for each in policy.of_relation(cursor, relation.database, relation.oid) if 0 in each.roles or roles & set(each.roles)]
+    policies = [
+        row_policy
+        for row_policy in policy.of_relation(cursor, relation.database, relation.oid)
+        if 0 in row_policy.roles or roles & set(row_policy.roles)
+    ]
     reading = functools.cache(reads)
     requirements: dict[Rows, list[Requirement]] = {}
     for rule in RULES:
         if rule.statement is statement and (not rule.reading or reading()):
-            chosen = [each for each in policies if each.command in (rule.command, ALL)]
+            chosen = [row_policy for row_policy in policies if row_policy.command in (rule.command, ALL)]
             requirements.setdefault(rule.rows, []).extend(_requirements(chosen, rule.clause))
     return RowSecurity(planner, relation, requirements)
 
@@ -222,12 +229,12 @@ def _requirements(policies: Sequence[Policy], clause: Clause) -> list[Requiremen
     """Return the conditions of policies: any of the permissive ones, and every restrictive one. No permissive one: no row meets them."""
 
     def texts(*, permissive: bool) -> list[tuple[str, str]]:
-        found = []
-        for each in policies:
-            text = each.check if clause is Clause.CHECK and each.check is not None else each.using
-            if each.permissive is permissive and text is not None:
-                found.append((each.name, text))
-        return found
+        named_texts = []
+        for row_policy in policies:
+            text = row_policy.check if clause is Clause.CHECK and row_policy.check is not None else row_policy.using
+            if row_policy.permissive is permissive and text is not None:
+                named_texts.append((row_policy.name, text))
+        return named_texts
 
     allowed = texts(permissive=True)
     if not allowed:

@@ -1,4 +1,4 @@
-"""SELECT: by the catalog where the query reads system relations only, on Spark where it reads tables."""
+"""Run and describe SELECT: the catalog answers queries of system relations only, Spark answers queries of tables."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from headgate.types.resultset import ResultSet
 
 
 def run(node: pb.SelectStmt, session: Session) -> ResultSet:
-    """Answers a SELECT (the rows are lazy) in the session's transaction."""
+    """Run a SELECT in the session's transaction. The rows are computed lazily."""
     transaction = session.begin_statement()
-    known = constant.answer(node, session)
-    if known is not None:
-        return known
-    found = single_table.answer(node, session)
-    if found is not None:
-        return found
+    constant_result = constant.answer(node, session)
+    if constant_result is not None:
+        return constant_result
+    driver_result = single_table.answer(node, session)
+    if driver_result is not None:
+        return driver_result
     changes = change_scan.answer(node, session)
     if changes is not None:
         return changes
@@ -48,7 +48,7 @@ def _by_catalog(node: pb.SelectStmt, session: Session, cursor: Cursor) -> Result
 
 
 def by_catalog(node: pb.SelectStmt, session: Session, known: Mapping[int, int] | None = None) -> bool:
-    """Whether the catalog answers the query (`engine_choice`), unless it refuses it: `described` tells that.
+    """Return whether the catalog answers the query (`engine_choice`). It may still reject the query, which `described` reports.
 
     `known`: the types of the parameters of a query that is only described (0: to be inferred).
     """
@@ -56,10 +56,14 @@ def by_catalog(node: pb.SelectStmt, session: Session, known: Mapping[int, int] |
 
 
 def described(node: pb.SelectStmt, session: Session, known: Mapping[int, int] | None = None) -> Described | None:
-    """A query of which `by_catalog` is true; None where the catalog refuses it and Spark does not."""
-    given = tuple(each.type_oid for each in session.parameters) if known is None else tuple(known[number] for number in sorted(known))
+    """Describe a query for which `by_catalog` is true. Return None if the catalog rejects it and Spark does not."""
+    parameter_types = (
+        tuple(parameter.type_oid for parameter in session.parameters) if known is None else tuple(known[number] for number in sorted(known))
+    )
     try:
-        return Described(*catalog_query.describe(node, session.context, session.begin_statement().cursor, given, session.functions))
+        return Described(
+            *catalog_query.describe(node, session.context, session.begin_statement().cursor, parameter_types, session.functions)
+        )
     except PostgresError as refused:
         engine_choice.instead(refused, session, lambda: _planned(node, session, known))
         return None

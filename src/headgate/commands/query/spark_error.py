@@ -1,7 +1,7 @@
-"""What Spark raises while it computes → PostgreSQL's errors.
+"""Translate exceptions that Spark raises during execution to PostgreSQL errors.
 
-Expressions and constraints raise through `headgate.storage.spark.failure`; what else can befall a query (a scalar subquery with two
-rows, a job that was cancelled) is recognised here. Anything else is an internal error and keeps its cause.
+Expressions and constraints raise through `headgate.storage.spark.failure`. This module recognizes the other failures of a query: a scalar
+subquery with more than one row, and a cancelled job. Anything else is an internal error and keeps its cause.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headgate.storage.spark import failure
 
 @contextmanager
 def translated(check_cancel: Callable[[], None]) -> Iterator[None]:
-    """Inside, exceptions of Spark become `PostgresError`."""
+    """Translate Spark's exceptions in the block to `PostgresError`."""
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:

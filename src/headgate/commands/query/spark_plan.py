@@ -1,6 +1,6 @@
-"""The steps of a plan that Spark makes, with what Spark has measured of them once it ran. Called by EXPLAIN.
+"""The steps of a Spark plan with the metrics of its execution, for EXPLAIN.
 
-Spark wraps steps into others that compute nothing (adaptive plans, stages, generated code): these are left out.
+Steps that only wrap others (adaptive plans, stages, generated code) are left out.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _WRAPPING = {
 
 @dataclass(frozen=True)
 class PlanStep:
-    """One step: Spark's name for it, its line in Spark's plan, what was measured, and the steps whose rows it takes."""
+    """One step: Spark's name for it, its line in Spark's plan, its metrics, and its input steps."""
 
     name: str
     line: str
@@ -30,12 +30,12 @@ class PlanStep:
 
     @property
     def rows(self) -> int | None:
-        """Rows that it gave; None where Spark does not count them."""
+        """Return the number of output rows, or None if Spark does not count them."""
         return self.measured.get("number of output rows")
 
 
 def of(plan: Any) -> PlanStep:
-    """The steps of Java's SparkPlan."""
+    """Return the steps of a Java SparkPlan."""
     name = str(plan.nodeName())
     while name in _WRAPPING or name.startswith("WholeStageCodegen"):
         plan = getattr(plan, _WRAPPING.get(name, "child"))()
@@ -46,10 +46,10 @@ def of(plan: Any) -> PlanStep:
 
 
 def _measured(plan: Any) -> dict[str, int]:
-    found, each = {}, plan.metrics().iterator()
-    while each.hasNext():
-        metric = each.next()._2()
+    metrics, iterator = {}, plan.metrics().iterator()
+    while iterator.hasNext():
+        metric = iterator.next()._2()
         label = metric.name()
         if label.isDefined():
-            found[str(label.get())] = max(int(metric.value()), 0)
-    return found
+            metrics[str(label.get())] = max(int(metric.value()), 0)
+    return metrics

@@ -1,8 +1,7 @@
-"""SELECT on system relations → DuckDB SQL: WITH, set operations, grouping, ordering; FROM is `from_item`'s.
+"""Translate a SELECT on system relations to DuckDB SQL: WITH, set operations, grouping, ordering. `from_item` translates FROM.
 
-`CatalogPlanner` is made per statement by `query`. Expressions are bound by `expression.binding` and compiled by `expression.duckdb`. FROM
-items and output columns get names of the planner's own (t1, c1), so that PostgreSQL's case-sensitive names cannot meet in DuckDB, which
-folds case.
+`query` creates a `CatalogPlanner` per statement. `expression.binding` binds expressions, and `expression.duckdb` compiles them. The planner
+generates the names of FROM items and output columns (t1, c1), because DuckDB folds case and PostgreSQL's names are case-sensitive.
 """
 
 from __future__ import annotations
@@ -56,14 +55,14 @@ _WORDS = {pb.SETOP_UNION: "UNION", pb.SETOP_INTERSECT: "INTERSECT", pb.SETOP_EXC
 
 @dataclass(frozen=True)
 class TypedParameter:
-    """$n of an extended query: its type (0: to be inferred) and text."""
+    """A parameter $n of an extended query: its type (0: to be inferred) and text."""
 
     type_oid: int
     text: str | None
 
 
 class CatalogPlanner(FromItems):
-    """Plans one statement."""
+    """The planner of one statement."""
 
     def __init__(
         self,
@@ -92,22 +91,22 @@ class CatalogPlanner(FromItems):
         self.lookups = None
         self.ctes: dict[str, Cte] = {}
         self.beside: dict[FuncExpr, str] = {}
-        """Sets of the SELECT list that is planned which stand in its FROM, with their names there."""
+        """Set-returning calls of the current SELECT list that are evaluated in FROM, with their aliases there."""
         self._aliases = 0
-        self.inferred = {number: each.type_oid for number, each in enumerate(parameters, 1)}
+        self.inferred = {number: parameter.type_oid for number, parameter in enumerate(parameters, 1)}
         self.binding = BindContext(
             forms=context.forms, parameters=self.inferred, infer=describing, subquery=self._bound_subquery,
-            fields=lambda each: value.fields(each, self),
+            fields=lambda expression: value.fields(expression, self),
         )  # fmt: skip
-        found = self.schema_oids()
-        oids = (found if "pg_catalog" in found else {"pg_catalog": namespace.PG_CATALOG, **found}).values()
+        schemas = self.schema_oids()
+        oids = (schemas if "pg_catalog" in schemas else {"pg_catalog": namespace.PG_CATALOG, **schemas}).values()
         self.path = f"[{', '.join(map(str, oids))}]"
         self.database = str(context.database)
         self.time_zone = context.time_zone
         self.in_utc = context.time_zone in ("UTC", "Etc/UTC", "GMT")
 
     def sizes(self) -> str:
-        """The table of what relations take on disk."""
+        """Return the name of the table with the disk sizes of relations."""
         name = "hg_sizes"
         self.kept_view = False
         if name not in self.tables:
@@ -117,7 +116,7 @@ class CatalogPlanner(FromItems):
         return name
 
     def blockers(self) -> str:
-        """The table of who waits for whom."""
+        """Return the name of the table of processes and the processes that block them."""
         name = "hg_blockers"
         self.kept_view = False
         if name not in self.tables:
@@ -128,25 +127,25 @@ class CatalogPlanner(FromItems):
         return name
 
     def alias(self, letter: str = "t") -> str:
-        """A name that nothing else in the statement has."""
+        """Return a name that is unique in the statement."""
         self._aliases += 1
         return f"{letter}{self._aliases}"
 
     def sql(self, expression: Expression) -> str:
-        """The SQL of an expression."""
+        """Return the SQL of an expression."""
         return compiler.compile(expression, self)
 
     def parameter(self, node: Param) -> Const:
-        """The value of a parameter; NULL while the statement is only described."""
+        """Return the value of a parameter; NULL while the statement is only described."""
         self.kept_view = False
         text = None if self.describing else self.parameters[node.number - 1].text
-        found = None if text is None else literal.read(text, node.type.oid, node.type.typmod, self.binding)
-        return Const(type=node.type, value=found, location=node.location)
+        read_value = None if text is None else literal.read(text, node.type.oid, node.type.typmod, self.binding)
+        return Const(type=node.type, value=read_value, location=node.location)
 
     # ---- SELECT --------------------------------------------------------------------------------------------------------------
 
     def select(self, node: ParseNode, outer: Scope | None, *, keep_order: bool = False) -> CatalogQuery:
-        """A SELECT, VALUES or set operation."""
+        """Plan a SELECT, VALUES or set operation."""
         saved = dict(self.ctes)
         try:
             lead = self._with(node, outer) if node.HasField("with_clause") else ""
@@ -163,27 +162,27 @@ class CatalogPlanner(FromItems):
         return CatalogQuery(query.columns, lambda types: f"{lead} {query.build(types)}")
 
     def types_of(self, query: CatalogQuery) -> list[TypeRef]:
-        """The types of a query's columns, where unknown ones become text."""
+        """Return the types of a query's columns, with text for unknown."""
         text = TypeRef(t.TEXT, -1, self.binding.collation_of_type(t.TEXT))
-        return [text if each.type.oid == t.UNKNOWN else each.type for each in query.columns]
+        return [text if column.type.oid == t.UNKNOWN else column.type for column in query.columns]
 
     def shown(self, query: CatalogQuery, alias: str, given: Sequence[str] = ()) -> list[SourceColumn]:
-        """The columns of a query that is a FROM item `alias`, by the names `given` and behind those by its own."""
-        found = []
+        """Return the columns of a query that is the FROM item `alias`. The names in `given` replace the names of the first columns."""
+        shown_columns = []
         for place, (column, kind) in enumerate(zip(query.columns, self.types_of(query), strict=True), 1):
             name = given[place - 1] if place <= len(given) else column.name
             facts = column.facts if column.facts != NOTHING_KNOWN else self.facts_of(column.expression)
-            found.append(SourceColumn(name, kind, f"{alias}.c{place}", column.relation, column.attnum, facts))
-        return found
+            shown_columns.append(SourceColumn(name, kind, f"{alias}.c{place}", column.relation, column.attnum, facts))
+        return shown_columns
 
     def facts_of(self, expression: Expression) -> Facts:
-        """What is known of an expression beside its type."""
+        """Return facts about an expression that its type does not have: array bounds, numeric scale and fields."""
         scale = value.scale(expression, self) if expression.type.oid == t.NUMERIC else None
         known = value.fields(expression, self) if self.binding.is_composite(expression.type.oid) else None
         return Facts(value.zero_based(expression, self), scale, known or ())
 
     def inner_select(self, node: ParseNode, outer: Scope | None, *, keep_order: bool = False) -> CatalogQuery:
-        """A SELECT inside another: no function that acts may stand in it."""
+        """Plan a nested SELECT. Raise 0A000 if it calls a function with side effects."""
         before = len(self.acting)
         query = self.select(unwrap(node), outer, keep_order=keep_order)
         if len(self.acting) > before:
@@ -192,16 +191,16 @@ class CatalogPlanner(FromItems):
 
     def _with(self, node: ParseNode, outer: Scope | None) -> str:
         parts = []
-        for each in node.with_clause.ctes:
-            cte = unwrap(each)
+        for item in node.with_clause.ctes:
+            cte = unwrap(item)
             inner = unwrap(cte.ctequery)
             if inner.DESCRIPTOR.name != "SelectStmt":
                 raise not_supported("data-modifying statements in WITH are not supported in a query on system catalogs")
             name = self.alias("w")
-            given = names.strings(cte.aliascolnames)
+            aliases = names.strings(cte.aliascolnames)
             if node.with_clause.recursive and inner.op != pb.SETOP_NONE and _mentions(inner.rarg, cte.ctename):
                 base = self.select(inner.larg, outer)
-                self.ctes[cte.ctename] = Cte(name, tuple(self.shown(base, name, given)))
+                self.ctes[cte.ctename] = Cte(name, tuple(self.shown(base, name, aliases)))
                 step = self.select(inner.rarg, outer)
                 types = self.types_of(base)
                 body = f"({base.build(types)}) {'UNION ALL' if inner.all else 'UNION'} ({step.build(types)})"
@@ -209,7 +208,7 @@ class CatalogPlanner(FromItems):
                 parts.append(f"{name}({listed}) AS ({body})")
             else:
                 query = self.select(inner, outer)
-                self.ctes[cte.ctename] = Cte(name, tuple(self.shown(query, name, given)))
+                self.ctes[cte.ctename] = Cte(name, tuple(self.shown(query, name, aliases)))
                 parts.append(f"{name} AS ({query.build(self.types_of(query))})")
         return f"WITH {'RECURSIVE ' if node.with_clause.recursive else ''}{', '.join(parts)}"
 
@@ -227,24 +226,24 @@ class CatalogPlanner(FromItems):
 
         return CatalogQuery(columns, build)
 
-    def _united(self, one: OutputColumn, other: OutputColumn, word: str) -> OutputColumn:
-        """A column of both sides of a set operation."""
-        sides = [_standing(each) for each in (one, other)]
-        if all(each.type.oid == t.UNKNOWN for each in sides):
-            return replace(one, expression=Const(type=UNKNOWN, value=None))
+    def _united(self, left: OutputColumn, right: OutputColumn, word: str) -> OutputColumn:
+        """Return the result column of a set operation from the columns of both sides."""
+        sides = [_standing(column) for column in (left, right)]
+        if all(side.type.oid == t.UNKNOWN for side in sides):
+            return replace(left, expression=Const(type=UNKNOWN, value=None))
         _, kind = binder.unify(sides, word, self.binding)
-        known = [each.facts if each.facts != NOTHING_KNOWN else self.facts_of(each.expression) for each in (one, other)]
-        scales = {each.scale for side, each in zip((one, other), known, strict=True) if not _is_null(side)}
+        known = [column.facts if column.facts != NOTHING_KNOWN else self.facts_of(column.expression) for column in (left, right)]
+        scales = {known_facts.scale for side, known_facts in zip((left, right), known, strict=True) if not _is_null(side)}
         if kind.oid == t.NUMERIC and len(scales) > 1:
             raise not_supported(f"{word} of numeric values of several scales is not supported in a query on system catalogs")
-        facts = Facts(any(each.zero_based for each in known), scales.pop() if len(scales) == 1 else None, known[0].fields)
-        standing = ColumnRef(type=kind, name=one.name, attnum=1, key="")
-        return OutputColumn(one.name, standing, "", facts=facts)
+        facts = Facts(any(known_facts.zero_based for known_facts in known), scales.pop() if len(scales) == 1 else None, known[0].fields)
+        standing = ColumnRef(type=kind, name=left.name, attnum=1, key="")
+        return OutputColumn(left.name, standing, "", facts=facts)
 
     def _order_output(self, node: pb.SelectStmt, columns: Sequence[OutputColumn]) -> str:
         keys = []
-        for each in node.sort_clause:
-            sort = unwrap(each)
+        for item in node.sort_clause:
+            sort = unwrap(item)
             place = _output_place(unwrap(sort.node), [column.name for column in columns])
             if place is None:
                 raise not_supported("ORDER BY with an expression over a set operation is not supported")
@@ -253,17 +252,17 @@ class CatalogPlanner(FromItems):
 
     def _values(self, node: pb.SelectStmt, outer: Scope | None) -> CatalogQuery:
         context, scope = self.binding.within(construct="VALUES"), Scope((), outer)
-        listed = [[binder.bind_raw(each, scope, context) for each in unwrap(row).items] for row in node.values_lists]
+        listed = [[binder.bind_raw(cell, scope, context) for cell in unwrap(row).items] for row in node.values_lists]
         if len({len(row) for row in listed}) > 1:
             raise PostgresError("42601", "VALUES lists must all be the same length")
         columns = []
         for place in range(len(listed[0])):
             cells = [row[place] for row in listed]
-            if all(each.type.oid == t.UNKNOWN for each in cells):
+            if all(cell.type.oid == t.UNKNOWN for cell in cells):
                 columns.append(OutputColumn(f"column{place + 1}", Const(type=UNKNOWN, value=None), ""))
                 continue
             done, kind = binder.unify(cells, "VALUES", context)
-            scales = {value.scale(each, self) for each in done if not (isinstance(each, Const) and each.value is None)}
+            scales = {value.scale(cell, self) for cell in done if not (isinstance(cell, Const) and cell.value is None)}
             if kind.oid == t.NUMERIC and len(scales) > 1:
                 raise not_supported("VALUES of numeric values of several scales is not supported in a query on system catalogs")
             facts = Facts(scale=scales.pop() if len(scales) == 1 and kind.oid == t.NUMERIC else None)
@@ -271,7 +270,7 @@ class CatalogPlanner(FromItems):
             columns.append(OutputColumn(f"column{place + 1}", standing, "", facts=facts))
 
         def build(types: Sequence[TypeRef]) -> str:
-            rows = [", ".join(self._as(each, kind) for each, kind in zip(row, types, strict=True)) for row in listed]
+            rows = [", ".join(self._as(cell, kind) for cell, kind in zip(row, types, strict=True)) for row in listed]
             listing = ", ".join(f"c{place + 1}" for place in range(len(types)))
             body = ", ".join(f"({row})" for row in rows)
             order = self._order_output(node, columns)
@@ -280,20 +279,20 @@ class CatalogPlanner(FromItems):
         return CatalogQuery(columns, build)
 
     def _as(self, expression: Expression, kind: TypeRef) -> str:
-        """The SQL of an expression as a type that it can become."""
+        """Return the SQL of an expression, implicitly coerced to a type if possible."""
         if expression.type.oid == kind.oid:
             return self.sql(expression)
         done = coerce(expression, replace(kind, typmod=-1), Reach.IMPLICIT, self.binding)
         return self.sql(expression if done is None else done)
 
     def _plain(self, node: pb.SelectStmt, outer: Scope | None, *, keep_order: bool) -> CatalogQuery:
-        kept, self.beside = self.beside, {}
-        others, self.lookups = self.lookups, None
+        saved_beside, self.beside = self.beside, {}
+        saved_lookups, self.lookups = self.lookups, None
         source = self.from_clause(node.from_clause, outer)
         scope = source.scope(outer)
         if len(node.from_clause) == 1 and not node.group_clause and not source.sorted_by:
-            self.lookups = Lookups(frozenset(each.key for table in source.tables for each in table.columns))
-        windows = {unwrap(each).name: unwrap(each) for each in node.window_clause}
+            self.lookups = Lookups(frozenset(column.key for table in source.tables for column in table.columns))
+        windows = {unwrap(definition).name: unwrap(definition) for definition in node.window_clause}
         context = self.binding.within(construct="SELECT", aggregates=True, sets=True, windows=windows)
         targets = self._targets(node, source, scope, context)
         where = ""
@@ -309,67 +308,67 @@ class CatalogPlanner(FromItems):
         order = self._order(node, targets, source, scope, context)
         if not order and keep_order and not group and source.sorted_by:
             order = f" ORDER BY {', '.join(source.sorted_by)}"
-        lookups, self.lookups = self.lookups, others
+        lookups, self.lookups = self.lookups, saved_lookups
         if lookups is not None:
             source = replace(source, sql=source.sql + lookups.sql)
         limit = self._limit(node, outer)
         if any(isinstance(part, Aggregate) for call in self.beside for part in walk(call)):
             source, where, group, having = self._over_gathered(source, f"{source.sql}{where}{group}{having}")
         for call, alias in self.beside.items():
-            rows = set_returning.rows(call, [self.sql(each) for each in call.args], self, in_from=True)
+            rows = set_returning.rows(call, [self.sql(argument) for argument in call.args], self, in_from=True)
             source = replace(source, sql=f"{source.sql}{',' if source.sql else ' FROM'} LATERAL ({rows.table_sql}) {alias}")
-        self.beside = kept
+        self.beside = saved_beside
 
         def build(types: Sequence[TypeRef]) -> str:
             shown = [
-                f"{each.sql if each.type.oid == kind.oid else self._as(each.expression, kind)} AS c{place}"
-                for place, (each, kind) in enumerate(zip(targets, types, strict=True), 1)
+                f"{target.sql if target.type.oid == kind.oid else self._as(target.expression, kind)} AS c{place}"
+                for place, (target, kind) in enumerate(zip(targets, types, strict=True), 1)
             ]
             return f"SELECT {distinct}{', '.join(shown) or 'NULL AS c0'}{source.sql}{where}{group}{having}{order}{limit}"
 
         return CatalogQuery(targets, build)
 
     def _over_gathered(self, source: CatalogSource, behind: str) -> tuple[CatalogSource, str, str, str]:
-        """Sets of what aggregates gather, ``(f(VARIADIC array_agg(a))).*``: the aggregates become columns of a subquery in FROM."""
+        """Evaluate aggregates in a subquery in FROM if a set-returning call takes them: ``(f(VARIADIC array_agg(a))).*``."""
         inner = self.alias("g")
         listed: list[str] = []
         calls = {}
         for call, alias in self.beside.items():
             args = []
-            for each in call.args:
-                listed.append(f"{self.sql(each)} AS a{len(listed)}")
-                args.append(ColumnRef(type=each.type, name="a", attnum=1, key=f"{inner}.a{len(listed) - 1}"))
+            for argument in call.args:
+                listed.append(f"{self.sql(argument)} AS a{len(listed)}")
+                args.append(ColumnRef(type=argument.type, name="a", attnum=1, key=f"{inner}.a{len(listed) - 1}"))
             calls[replace(call, args=tuple(args))] = alias
         self.beside = calls
         return replace(source, sql=f" FROM (SELECT {', '.join(listed)}{behind}) {inner}", sorted_by=()), "", "", ""
 
     def _targets(self, node: pb.SelectStmt, source: CatalogSource, scope: Scope, context: BindContext) -> list[OutputColumn]:
-        found: list[OutputColumn] = []
-        origins = {each.key: each for each in source.star}
-        for each in node.target_list:
-            target = each.res_target
+        columns: list[OutputColumn] = []
+        origins = {column.key: column for column in source.star}
+        for item in node.target_list:
+            target = item.res_target
             inner = unwrap(target.val)
             expanded = self._star(inner, source, scope, context)
             if expanded is not None:
-                found += expanded
+                columns += expanded
                 continue
             bound = self._gathered(binder.bind_raw(inner, scope, context), source)
             origin = origins.get(bound.key) if isinstance(bound, ColumnRef) and not bound.levels_up else None
             places = (origin.relation, origin.attnum) if origin is not None else (0, 0)
-            found.append(OutputColumn(target.name or title(inner), bound, self.sql(bound), *places))
-        return found
+            columns.append(OutputColumn(target.name or title(inner), bound, self.sql(bound), *places))
+        return columns
 
     def _gathered(self, expression: Expression, source: CatalogSource) -> Expression:
-        """Aggregates that gather values, without an order of their own, take them as the functions in FROM give them.
+        """Return the expression with the order of functions in FROM applied to order-dependent aggregates that have no ORDER BY.
 
-        Columns of sets that stand in FROM only become columns of an item of FROM.
+        Fields of a set-returning call that is evaluated in FROM become columns of that FROM item.
         """
         if isinstance(expression, FieldSelect):
             expression = rewriting.rewrite(expression, self._set_beside)
         if not source.sorted_by:
             return expression
         text = TypeRef(t.INT8)
-        order = tuple((ColumnRef(type=text, name="n", attnum=1, key=each), False, False) for each in source.sorted_by)
+        order = tuple((ColumnRef(type=text, name="n", attnum=1, key=key), False, False) for key in source.sorted_by)
 
         def sorted_one(node: Expression) -> Expression | None:
             if isinstance(node, Aggregate) and not node.order and not node.distinct and gathers(node.function):
@@ -392,59 +391,59 @@ class CatalogPlanner(FromItems):
             if not words:
                 if not source.tables:
                     raise PostgresError("42601", "SELECT * with no tables specified is not valid", position=position(node.location))
-                return [_target(each) for each in source.star]
+                return [_target(column) for column in source.star]
             table, _ = find_table(words[-1], words[-2] if len(words) > 1 else None, scope, node.location)
-            origins = {each.key: each for each in source.star}
-            listed = [each for each in table.columns if each.attnum >= 0]
-            return [_target(origins.get(each.key) or SourceColumn(each.name, each.type, each.key)) for each in listed]
+            origins = {column.key: column for column in source.star}
+            listed = [column for column in table.columns if column.attnum >= 0]
+            return [_target(origins.get(column.key) or SourceColumn(column.name, column.type, column.key)) for column in listed]
         if kind == "A_Indirection" and unwrap(node.indirection[-1]).DESCRIPTOR.name == "A_Star":
             whole = binder.bind_raw(node.arg, scope, context)
             known = value.fields(whole, self)
             if known is None:
                 raise not_supported("expanding this row is not supported", position=position(whole.location))
             if isinstance(whole, ColumnRef) and whole.key in self.rows:
-                return [_target(SourceColumn(each.name, each.type, each.key)) for each in self.rows[whole.key]]
+                return [_target(SourceColumn(column.name, column.type, column.key)) for column in self.rows[whole.key]]
             parts: list[tuple[str, Expression]] = [
                 (name, FieldSelect(type=TypeRef(kind, -1, self.binding.collation_of_type(kind)), arg=whole, name=name))
                 for name, kind in known
             ]
-            parts = [(name, self._gathered(each, source)) for name, each in parts]
-            return [OutputColumn(name, each, self.sql(each)) for name, each in parts]
+            parts = [(name, self._gathered(part, source)) for name, part in parts]
+            return [OutputColumn(name, part, self.sql(part)) for name, part in parts]
         return None
 
     def _group(self, node: pb.SelectStmt, targets: Sequence[OutputColumn], source: CatalogSource, scope: Scope) -> str:
         keys = []
         context = self.binding.within(construct="GROUP BY")
-        for each in node.group_clause:
-            inner = unwrap(each)
+        for item in node.group_clause:
+            inner = unwrap(item)
             if inner.DESCRIPTOR.name == "GroupingSet":
                 raise not_supported("GROUPING SETS are not supported in a query on system catalogs", position=position(inner.location))
-            found = self._output_or_input(inner, targets, scope, context, input_first=True, clause="GROUP BY")
-            if any(isinstance(part, Aggregate) for part in walk(found)):
-                raise PostgresError("42803", "aggregate functions are not allowed in GROUP BY", position=position(found.location))
-            if not isinstance(found, Const):
-                keys.append(self.sql(found))
+            key = self._output_or_input(inner, targets, scope, context, input_first=True, clause="GROUP BY")
+            if any(isinstance(part, Aggregate) for part in walk(key)):
+                raise PostgresError("42803", "aggregate functions are not allowed in GROUP BY", position=position(key.location))
+            if not isinstance(key, Const):
+                keys.append(self.sql(key))
         return f" GROUP BY {', '.join(keys)}" if keys else ""
 
     def _output_or_input(
         self, node: ParseNode, targets: Sequence[OutputColumn], scope: Scope, context: BindContext, *, input_first: bool, clause: str
     ) -> Expression:
-        """An expression of GROUP BY, ORDER BY or DISTINCT ON, which may be an output column's number or name."""
+        """Bind an item of GROUP BY, ORDER BY or DISTINCT ON, which may be the number or name of an output column."""
         if node.DESCRIPTOR.name == "A_Const" and node.WhichOneof("val") == "ival":
             if not 1 <= node.ival.ival <= len(targets):
                 raise PostgresError("42P10", f"{clause} position {node.ival.ival} is not in select list", position=position(node.location))
             return resolve_unknown(targets[node.ival.ival - 1].expression, context)
         name = _plain_name(node)
         if name is not None:
-            named = [each for each in targets if each.name == name]
-            if named and not (input_first and any(name == each.name for table in scope.tables for each in table.columns)):
+            named = [target for target in targets if target.name == name]
+            if named and not (input_first and any(name == column.name for table in scope.tables for column in table.columns)):
                 return resolve_unknown(named[0].expression, context)
         return binder.bind(node, scope, context=context)
 
     def _distinct(self, node: pb.SelectStmt, targets: Sequence[OutputColumn], scope: Scope, context: BindContext) -> str:
         if not node.distinct_clause:
             return ""
-        keys = [unwrap(each) for each in node.distinct_clause]
+        keys = [unwrap(item) for item in node.distinct_clause]
         if keys == [None]:
             return "DISTINCT "
         shown = [self._output_or_input(key, targets, scope, context, input_first=False, clause="DISTINCT ON") for key in keys]
@@ -455,42 +454,42 @@ class CatalogPlanner(FromItems):
     ) -> str:
         keys = []
         context = context.within(construct="ORDER BY")
-        for each in node.sort_clause:
-            sort = unwrap(each)
+        for item in node.sort_clause:
+            sort = unwrap(item)
             inner = unwrap(sort.node)
             if sort.sortby_dir == pb.SORTBY_USING:
                 raise not_supported("ORDER BY ... USING is not supported", position=position(sort.location))
-            place = _output_place(inner, [each.name for each in targets])
+            place = _output_place(inner, [target.name for target in targets])
             if place is not None and "<acting" not in targets[place].sql:
                 compiler.check_order(resolve_unknown(targets[place].expression, context), self)
                 keys.append(_sort(sort, f"c{place + 1}"))
             else:
-                found = self._output_or_input(inner, targets, scope, context, input_first=False, clause="ORDER BY")
-                keys.append(_sort(sort, compiler.sort_key(self._gathered(found, source), self)))
+                key = self._output_or_input(inner, targets, scope, context, input_first=False, clause="ORDER BY")
+                keys.append(_sort(sort, compiler.sort_key(self._gathered(key, source), self)))
         return f" ORDER BY {', '.join(keys)}" if keys else ""
 
     def _limit(self, node: pb.SelectStmt, outer: Scope | None) -> str:
-        found = ""
+        clauses = ""
         for word, clause in (("LIMIT", node.limit_count), ("OFFSET", node.limit_offset)):
             inner = unwrap(clause)
             if inner is None or (inner.DESCRIPTOR.name == "A_Const" and inner.isnull):
                 continue
             context = self.binding.within(construct=word)
             bound = to_specific(binder.bind_raw(inner, Scope((), outer), context), t.INT8, word, context)
-            found += f" {word} {self.sql(bound)}"
-        if found and " OFFSET " not in found:
-            found += " OFFSET 0"  # DuckDB leaves a LIMIT alone out where it takes a LEFT JOIN of nothing for nothing
-        return found
+            clauses += f" {word} {self.sql(bound)}"
+        if clauses and " OFFSET " not in clauses:
+            clauses += " OFFSET 0"  # without OFFSET, DuckDB drops a LIMIT above a LEFT JOIN with an empty relation
+        return clauses
 
     # ---- subqueries ----------------------------------------------------------------------------------------------------------
 
     def _bound_subquery(self, node: pb.SubLink, scope: Scope, context: BindContext) -> Expression:
-        """The callback of the binder."""
+        """Plan and bind a subquery (a callback of the binder)."""
         query = self.inner_select(node.subselect, scope, keep_order=node.sub_link_type == pb.ARRAY_SUBLINK)
         return sublink_binding.bound(node, scope, context, self.types_of(query), query)
 
     def subquery(self, node: SubLink) -> str:
-        """The SQL of a subquery in an expression."""
+        """Return the SQL of a subquery in an expression."""
         query: CatalogQuery = node.query
         types = self.types_of(query)
         if node.kind == "EXISTS":
@@ -503,11 +502,11 @@ class CatalogPlanner(FromItems):
         return self._quantified(node.test, node.kind, query, types)
 
     def _quantified(self, test: Expression, kind: str, query: CatalogQuery, types: list[TypeRef]) -> str:
-        """``x op ANY/ALL (SELECT …)``: IN where it is that, else what the tests of all rows say together."""
+        """Return the SQL of ``x op ANY/ALL (SELECT …)``: [NOT] IN if equivalent, otherwise an aggregate over the tests of all rows."""
         alias = self.alias("q")
         body = f"({query.build(types)}) {alias}"
-        facts = [each.facts if each.facts != NOTHING_KNOWN else self.facts_of(each.expression) for each in query.columns]
-        self.facts.update({f"{alias}.c{place}": each for place, each in enumerate(facts, 1)})
+        facts = [column.facts if column.facts != NOTHING_KNOWN else self.facts_of(column.expression) for column in query.columns]
+        self.facts.update({f"{alias}.c{place}": known_facts for place, known_facts in enumerate(facts, 1)})
 
         def standing(node: Expression) -> Expression | None:
             if not isinstance(node, CaseTest):
@@ -518,13 +517,13 @@ class CatalogPlanner(FromItems):
         whole = rewriting.rewrite(test, standing)
         name = "=" if kind == "ANY" else "<>"
         if isinstance(whole, OpExpr) and builtin.operator(whole.operator).name == name and whole.args[0].type.oid != t.BPCHAR:
-            left, right = (self.sql(each) for each in whole.args)
-            self.sql(whole)  # refuses what cannot be compared
+            left, right = (self.sql(operand) for operand in whole.args)
+            self.sql(whole)  # raises an error if the operands cannot be compared
             return f"({left} {'' if kind == 'ANY' else 'NOT '}IN (SELECT {right} FROM {body}))"
         sql, decided = self.sql(whole), "TRUE" if kind == "ANY" else "FALSE"
         tests = f"bool_or({sql})" if kind == "ANY" else f"NOT bool_and({sql})"
-        found = f"CASE WHEN {tests} THEN {decided} WHEN count(*) > count({sql}) THEN NULL ELSE NOT {decided} END"
-        return f"(SELECT {found} FROM {body})"
+        result = f"CASE WHEN {tests} THEN {decided} WHEN count(*) > count({sql}) THEN NULL ELSE NOT {decided} END"
+        return f"(SELECT {result} FROM {body})"
 
 
 def _target(column: SourceColumn) -> OutputColumn:
@@ -532,7 +531,7 @@ def _target(column: SourceColumn) -> OutputColumn:
 
 
 def _standing(column: OutputColumn) -> Expression:
-    """An expression of the column's type; a literal of unknown type stays one, as what is beside it decides."""
+    """Return an expression of the column's type. An unknown literal stays unknown, because the other side decides its type."""
     if column.type.oid == t.UNKNOWN:
         return Const(type=UNKNOWN, value=None)
     return ColumnRef(type=column.type, name=column.name, attnum=1, key="")
@@ -543,7 +542,7 @@ def _is_null(column: OutputColumn) -> bool:
 
 
 def _sort(node: pb.SortBy, sql: str) -> str:
-    """One key of ORDER BY with PostgreSQL's place of NULLs."""
+    """Return the SQL of an ORDER BY key with PostgreSQL's default position of NULLs."""
     descending = node.sortby_dir == pb.SORTBY_DESC
     first = node.sortby_nulls == pb.SORTBY_NULLS_FIRST or (descending and node.sortby_nulls != pb.SORTBY_NULLS_LAST)
     return f"{sql} {'DESC' if descending else 'ASC'} NULLS {'FIRST' if first else 'LAST'}"
@@ -556,7 +555,7 @@ def _plain_name(node: ParseNode) -> str | None:
 
 
 def _output_place(node: ParseNode, listed: list[str]) -> int | None:
-    """The output column that a key of ORDER BY names by number or name, counted from 0."""
+    """Return the index (from 0) of the output column that an ORDER BY key names by number or name, or None."""
     if node.DESCRIPTOR.name == "A_Const" and node.WhichOneof("val") == "ival":
         if not 1 <= node.ival.ival <= len(listed):
             raise PostgresError("42P10", f"ORDER BY position {node.ival.ival} is not in select list", position=position(node.location))

@@ -1,6 +1,6 @@
 """ORDER BY, DISTINCT, LIMIT and OFFSET.
 
-Sorting and comparing for equality go by `compile.sort_key`, a key that orders and is equal as PostgreSQL's values do and are.
+Rows are sorted and compared by `compile.sort_key`, a key with the order and the equality of PostgreSQL's values.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from headgate.commands.query.planner import Planner
 
 _COLLECTING = {"array_agg", "string_agg", "json_agg", "jsonb_agg", "json_object_agg", "jsonb_object_agg"}
-"""Aggregates whose value tells the order of the rows."""
+"""Aggregates whose value depends on the order of the rows."""
 
 
 def read(
@@ -47,9 +47,9 @@ def read(
     scope: Scope,
     windows: Mapping[str, pb.WindowDef] | None = None,
 ) -> list[Sort]:
-    """ORDER BY of a plain SELECT: an output column's name or place, else an expression over FROM."""
+    """Bind ORDER BY of a plain SELECT. An item is the name or position of an output column, or an expression over FROM."""
     context = planner.context.within(construct="ORDER BY", aggregates=True, windows=windows)
-    return [_sort(each, _item(planner, unwrap(each).node, targets, scope, context)) for each in nodes]
+    return [_sort(node, _item(planner, unwrap(node).node, targets, scope, context)) for node in nodes]
 
 
 def _is_call(node: ParseNode) -> bool:
@@ -57,15 +57,15 @@ def _is_call(node: ParseNode) -> bool:
 
 
 def unsorted(node: pb.SelectStmt) -> bool:
-    """Whether a SELECT of one relation shows the order in which that gives its rows: then they come as they were written."""
+    """Return whether the result of a SELECT of one relation shows the storage order. The rows are then read as they were written."""
     if len(node.from_clause) != 1 or unwrap(node.from_clause[0]).DESCRIPTOR.name != "RangeVar":
         return False
     if node.sort_clause or node.distinct_clause:
         return False
-    parts = [each for item in node.target_list for each in walk_tree(item)]
-    inner = {each.location for part in parts if part.DESCRIPTOR.name == "SubLink" for each in walk_tree(part.subselect) if _is_call(each)}
-    calls = [each for each in parts if _is_call(each) and each.location not in inner]
-    called = {function for each in calls for function in builtins().functions_named.get(names.strings(each.funcname)[-1], ())}
+    parts = [node for item in node.target_list for node in walk_tree(item)]
+    inner = {node.location for part in parts if part.DESCRIPTOR.name == "SubLink" for node in walk_tree(part.subselect) if _is_call(node)}
+    calls = [node for node in parts if _is_call(node) and node.location not in inner]
+    called = {function for call in calls for function in builtins().functions_named.get(names.strings(call.funcname)[-1], ())}
     aggregates = {function.name for function in called if function.kind == "a"}
     return bool(aggregates & _COLLECTING) or not (aggregates or node.group_clause or node.HasField("having_clause"))
 
@@ -81,7 +81,7 @@ def _sort(node: ParseNode, expression: Expression) -> Sort:
 
 
 def require_order(expression: Expression, where: int | None) -> None:
-    """42883 for a type that has no order (json, xml, point)."""
+    """Raise 42883 for a type without an ordering operator (json, xml, point)."""
     context = BindContext()
     if ordering_operator(expression.type.oid, 1, context) is None:
         shown = context.show_type(expression.type.oid)
@@ -94,7 +94,7 @@ def require_order(expression: Expression, where: int | None) -> None:
 
 
 def require_equality(expression: Expression) -> None:
-    """42883 for a type whose values cannot be told apart by an operator (json, xml, point)."""
+    """Raise 42883 for a type without an equality operator (json, xml, point)."""
     context = BindContext()
     if ordering_operator(expression.type.oid, 3, context) is None and expression.type.oid not in (registry.XID, registry.CID):
         shown = context.show_type(expression.type.oid)
@@ -107,8 +107,8 @@ def _item(planner: Planner, node: ParseNode, targets: Sequence[SelectItem], scop
     if place is not None:
         return resolve_unknown(targets[place].expression, planner.context)
     name = plain_name(node)
-    named = [each for each in targets if each.name == name] if name is not None else []
-    if len({each.expression for each in named}) > 1:
+    named = [target for target in targets if target.name == name] if name is not None else []
+    if len({target.expression for target in named}) > 1:
         raise PostgresError("42702", f'ORDER BY "{name}" is ambiguous', position=position(unwrap(node).location))
     if named:
         return resolve_unknown(named[0].expression, planner.context)
@@ -116,7 +116,10 @@ def _item(planner: Planner, node: ParseNode, targets: Sequence[SelectItem], scop
 
 
 def _place(node: ParseNode, count: int, clause: str) -> int | None:
-    """The index that a whole constant stands for; 42P10 if there is no such column, 42601 for other constants."""
+    """Return the index for an integer constant, or None if the node is not a constant.
+
+    Raise 42P10 if there is no such column, and 42601 for other constants.
+    """
     inner = unwrap(node)
     if inner.DESCRIPTOR.name != "A_Const":
         return None
@@ -129,7 +132,7 @@ def _place(node: ParseNode, count: int, clause: str) -> int | None:
 
 
 def plain_name(node: ParseNode) -> str | None:
-    """The name that a parse node is, if it is a bare column name."""
+    """Return the name if the node is a bare column name, or None."""
     inner = unwrap(node)
     if inner.DESCRIPTOR.name == "ColumnRef" and len(inner.fields) == 1 and unwrap(inner.fields[0]).DESCRIPTOR.name == "String":
         return str(unwrap(inner.fields[0]).sval)
@@ -137,13 +140,15 @@ def plain_name(node: ParseNode) -> str | None:
 
 
 def by_output(planner: Planner, nodes: Sequence[pb.Node], plan: Plan) -> list[Sort]:
-    """ORDER BY of a set operation or VALUES: names and places of result columns only."""
-    found = []
+    """Bind ORDER BY of a set operation or VALUES, which can only name result columns or their positions."""
+    sorts = []
     for node in nodes:
         inner = unwrap(unwrap(node).node)
         place = _place(inner, len(plan.columns), "ORDER BY")
         name = plain_name(inner)
-        column = plan.columns[place] if place is not None else next((each for each in plan.columns if each.name == name), None)
+        column = (
+            plan.columns[place] if place is not None else next((candidate for candidate in plan.columns if candidate.name == name), None)
+        )
         if column is None and name is not None:
             raise PostgresError("42703", f'column "{name}" does not exist', position=position(inner.location))
         if column is None:
@@ -153,73 +158,73 @@ def by_output(planner: Planner, nodes: Sequence[pb.Node], plan: Plan) -> list[So
                 detail="Only result column names can be used, not expressions or functions.",
                 hint="Add the expression/function to every SELECT, or move the UNION into a FROM clause.",
             )
-        found.append(_sort(node, reference(column)))
-    return found
+        sorts.append(_sort(node, reference(column)))
+    return sorts
 
 
 def group_place(node: ParseNode, targets: Sequence[SelectItem]) -> int | None:
-    """The target that an item of GROUP BY names by its place."""
+    """Return the index of the target that a GROUP BY item names by position, or None."""
     return _place(node, len(targets), "GROUP BY")
 
 
 def sort(planner: Planner, plan: Plan, sorts: Sequence[Sort]) -> Plan:
-    """The plan sorted; columns that only served the sorting stay behind those of the plan."""
+    """Sort the plan. Columns that are only sort keys follow the columns of the plan."""
     if not sorts:
         return plan
-    return Plan(plan.frame.orderBy(*[_direction(planner, each) for each in sorts]), plan.columns, tuple(sorts))
+    return Plan(plan.frame.orderBy(*[_direction(planner, item) for item in sorts]), plan.columns, tuple(sorts))
 
 
 def sort_key(planner: Planner, expression: Expression) -> Column:
-    """A Column that orders as PostgreSQL orders the expression's type, and is equal where PostgreSQL's values are equal."""
+    """Return a Column with PostgreSQL's order and equality for the expression's values. Only the C collations are supported."""
     if expression.type.collation not in C_COLLATIONS:
         raise not_supported("sorting by a collation other than C is not supported")
     return planner.evaluation.sort_key(expression)
 
 
 def plain_equality(kind: TypeRef) -> bool:
-    """Whether stored values are equal exactly where PostgreSQL's are."""
+    """Return whether stored values of the type are equal exactly when PostgreSQL's values are."""
     described = base_type(kind.oid)
     return not stored_as_text(kind.oid, kind.typmod) or (described.one_text and described.key is not None)
 
 
 def check_distinct(sorts: Sequence[Sort], targets: Sequence[SelectItem], *, on: bool) -> None:
-    """42P10 when SELECT DISTINCT sorts by something that it does not select."""
+    """Raise 42P10 if SELECT DISTINCT sorts by an expression that it does not select."""
     if on:
         return
-    selected = {each.expression for each in targets}
-    if any(each.expression not in selected for each in sorts):
+    selected = {target.expression for target in targets}
+    if any(item.expression not in selected for item in sorts):
         raise PostgresError("42P10", "for SELECT DISTINCT, ORDER BY expressions must appear in select list")
 
 
 def distinct(planner: Planner, plan: Plan) -> Plan:
-    """Rows that differ."""
-    for each in plan.columns:
-        require_equality(reference(each))
-    if all(plain_equality(each.type) for each in plan.columns):
-        return Plan(plan.frame.select(*[col(each.key) for each in plan.columns]).distinct(), plan.columns)
-    keys = [sort_key(planner, reference(each)) for each in plan.columns]
+    """Return the distinct rows."""
+    for column in plan.columns:
+        require_equality(reference(column))
+    if all(plain_equality(column.type) for column in plan.columns):
+        return Plan(plan.frame.select(*[col(column.key) for column in plan.columns]).distinct(), plan.columns)
+    keys = [sort_key(planner, reference(column)) for column in plan.columns]
     names = [planner.key("equal") for _ in keys]
     frame = plan.frame.select("*", *(key.alias(name) for key, name in zip(keys, names, strict=True))).dropDuplicates(names)
-    return Plan(frame.select(*[col(each.key) for each in plan.columns]), plan.columns)
+    return Plan(frame.select(*[col(column.key) for column in plan.columns]), plan.columns)
 
 
 def read_on(planner: Planner, node: pb.SelectStmt, targets: Sequence[SelectItem], scope: Scope, sorts: Sequence[Sort]) -> list[Sort]:
-    """The expressions of DISTINCT ON; 42P10 if ORDER BY does not begin with them."""
-    nodes = [each for each in node.distinct_clause if unwrap(each) is not None]
+    """Bind the expressions of DISTINCT ON. Raise 42P10 if ORDER BY does not begin with them."""
+    nodes = [item for item in node.distinct_clause if unwrap(item) is not None]
     context = planner.context.within(construct="DISTINCT ON", aggregates=True)
-    found = [Sort(_item(planner, each, targets, scope, context), False, False) for each in nodes]
-    wanted = {each.expression for each in found}
-    leading = [each.expression for each in sorts][: len(wanted)]
-    if wanted and any(each not in wanted for each in leading):
+    on = [Sort(_item(planner, item, targets, scope, context), False, False) for item in nodes]
+    expressions = {item.expression for item in on}
+    leading = [item.expression for item in sorts][: len(expressions)]
+    if expressions and any(expression not in expressions for expression in leading):
         raise PostgresError("42P10", "SELECT DISTINCT ON expressions must match initial ORDER BY expressions")
-    return found
+    return on
 
 
 def distinct_on(planner: Planner, plan: Plan, on: Sequence[Sort], sorts: Sequence[Sort]) -> Plan:
-    """The first row, by the sorting, of each set of rows that agree in `on` (expressions over the projected frame or its targets)."""
+    """Return the first row, in sort order, of each set of rows that are equal in `on` (over the projected frame or its targets)."""
     place = planner.key("place")
-    window = Window.partitionBy(*[sort_key(planner, each.expression) for each in on])
-    window = window.orderBy(*([_direction(planner, each) for each in sorts] or [F.lit(0)]))
+    window = Window.partitionBy(*[sort_key(planner, item.expression) for item in on])
+    window = window.orderBy(*([_direction(planner, item) for item in sorts] or [F.lit(0)]))
     frame = plan.frame.select("*", F.row_number().over(window).alias(place)).where(col(place) == 1)
     return Plan(frame, plan.columns)
 
@@ -232,7 +237,7 @@ def _direction(planner: Planner, item: Sort) -> Column:
 
 
 def limit(planner: Planner, plan: Plan, node: pb.SelectStmt, sorts: Sequence[Sort] = ()) -> Plan:
-    """LIMIT and OFFSET; WITH TIES goes on to the last row that sorts as the last one."""
+    """Apply LIMIT and OFFSET. WITH TIES also returns the rows that sort equal to the last one."""
     frame = plan.frame
     ties = node.limit_option == pb.LIMIT_OPTION_WITH_TIES
     if ties and not sorts:
@@ -254,17 +259,17 @@ def limit(planner: Planner, plan: Plan, node: pb.SelectStmt, sorts: Sequence[Sor
 
 def _with_ties(planner: Planner, plan: Plan, offset: int, count: int, sorts: Sequence[Sort]) -> Plan:
     row, rank = planner.key("row"), planner.key("rank")
-    window = Window.orderBy(*[_direction(planner, each) for each in sorts])
+    window = Window.orderBy(*[_direction(planner, item) for item in sorts])
     numbered = plan.frame.select("*", F.row_number().over(window).alias(row), F.rank().over(window).alias(rank))
-    kept = numbered.where((col(row) > offset) & (col(rank) <= offset + count)) if count else numbered.where(F.lit(False))
-    return Plan(kept.orderBy(col(row)), plan.columns)
+    selected = numbered.where((col(row) > offset) & (col(rank) <= offset + count)) if count else numbered.where(F.lit(False))
+    return Plan(selected.orderBy(col(row)), plan.columns)
 
 
 _WHOLE = re.compile(r"-?\d+")
 
 
 def constant_count(planner: Planner, node: ParseNode, clause: str) -> tuple[Const | None, Expression]:
-    """Return LIMIT or OFFSET as a constant, None if it has to be computed, and as a bigint expression without parameters in place."""
+    """Return LIMIT or OFFSET as a constant, or None if it must be computed, and as a bigint expression without substituted parameters."""
     context = planner.context.within(construct=clause, aggregates=False)
     bound = binder.bind_raw(node, Scope(), context)
     value = coerce(bound, TypeRef(registry.INT8), Reach.ASSIGNMENT, context)
@@ -281,7 +286,7 @@ def _count(planner: Planner, node: ParseNode, clause: str) -> int | None:
     constant, value = constant_count(planner, node, clause)
     if constant is not None:
         return None if constant.value is None else int(constant.value)
-    if any(isinstance(each, ColumnRef) for each in walk(value)):
+    if any(isinstance(part, ColumnRef) for part in walk(value)):
         raise PostgresError("42P10", f"argument of {clause} must not contain variables")
     [row] = planner.one_row().select(planner.column(value).alias("count")).collect()
     return None if row["count"] is None else int(row["count"])

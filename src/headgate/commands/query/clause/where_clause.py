@@ -1,22 +1,21 @@
-"""WHERE: in which order its terms are looked at, and over which rows → the conditions that a frame passes one behind the other.
+"""Decide in which order the terms of WHERE are evaluated and over which rows. The result is a sequence of filter conditions.
 
-Called by the planner for SELECT, UPDATE … FROM and DELETE … USING. Over one table the terms are looked at as they are written, each where
-those before it are true (PostgreSQL's ExecInitQual). Over a join PostgreSQL looks at each term as far below as its tables are
-(initsplan.c, distribute_qual_to_rels), whatever stands before it, and joins by an equality before it looks at what else names the same
-tables:
+The planner calls it for SELECT, UPDATE … FROM and DELETE … USING. Over one table, a term is evaluated if all terms before it are true
+(PostgreSQL's ExecInitQual). Over a join, PostgreSQL evaluates each term at the lowest join that has its tables (initsplan.c,
+distribute_qual_to_rels), whatever is written before it. It joins by an equality before it evaluates other terms of the same tables:
 
     | term                                                | when                                     |
     |-----------------------------------------------------|------------------------------------------|
     | names one table                                     | first, in turn with that table's others  |
-    | equality of what one table has and another has      | then: rows are joined by it              |
-    | names several tables                                | then, those of fewer first, in turn      |
-    | names none, is volatile or has a subquery           | then, in turn                            |
-    | [NOT] EXISTS, [NOT] IN, = ANY of a subquery         | last, each for itself (a join to Spark)  |
-    | names a query around this one                       | behind what may be looked at without it  |
+    | equality of expressions of two tables               | then, as the join condition              |
+    | names several tables                                | then, fewest tables first, in turn       |
+    | names no table, is volatile or has a subquery       | then, in turn                            |
+    | [NOT] EXISTS, [NOT] IN, = ANY of a subquery         | last, each by itself (a join in Spark)   |
+    | names an outer query                                | after the terms that can precede it      |
 
-Spark finds an equality, and what names one side of a join, where they stand under AND as they are; a term that may raise is kept from its
-optimizer together with what is in turn with it (`expression.spark.compiler.qual`). What must hold: a condition is the AND of its
-terms; a term is in one condition.
+Spark recognizes equalities and terms of one side of a join only as plain terms of an AND. `expression.spark.compiler.qual` hides a term
+that may raise, and the terms in turn with it, from its optimizer. A condition is the AND of its terms, and each term belongs to one
+condition, except that the last condition of the terms that name an outer query repeats the ones before it.
 """
 
 from __future__ import annotations
@@ -34,83 +33,83 @@ from headgate.expression.spark.call import may_raise
 from headgate.types import registry
 
 Homes: TypeAlias = Mapping[str, int]
-"""Which table of FROM a column is of, by its key; of whole rows too."""
+"""The FROM item of each column, by the column's key. Whole rows have an entry too."""
 EXACT_STATISTICS = frozenset({registry.BOOL, registry.INT2, registry.INT4, registry.INT8})
-"""Types of which the files' statistics say what PostgreSQL's comparisons do, and of which equal values are the same."""
+"""Types whose file statistics order values as PostgreSQL does, and whose equal values are identical."""
 
 
 @dataclass(frozen=True)
 class InTurn:
-    """Terms under AND that are looked at one behind the other."""
+    """Terms of an AND that are evaluated in order."""
 
     expression: Expression
 
 
 @dataclass(frozen=True)
 class Equality:
-    """A term by which rows of two tables find each other."""
+    """An equality that joins the rows of two tables."""
 
     term: OpExpr
 
 
 def conditions(expression: Expression, tables: Sequence[ScopeTable], equal: Sequence[EqualColumns] = ()) -> list[InTurn | Equality]:
-    """What rows of the tables pass, one behind the other; `equal`: columns that are the same in each of them."""
+    """Return the conditions to apply to the rows of the tables, in order. `equal`: pairs of columns with the same value in each row."""
     own, outer = _apart(_terms(expression))
     homes = _homes(tables)
-    members = [each for each in own if is_membership(each)]
-    others = [each for each in own if not is_membership(each)]
-    inferred = _inferred(others, [*equal, *(pair for each in others for pair in pairs(each))])
-    return [*map(InTurn, inferred), *_placed(others, homes), *map(InTurn, members), *_correlated(outer, homes)]
+    members = [term for term in own if is_membership(term)]
+    ordinary = [term for term in own if not is_membership(term)]
+    inferred = _inferred(ordinary, [*equal, *(pair for term in ordinary for pair in pairs(term))])
+    return [*map(InTurn, inferred), *_placed(ordinary, homes), *map(InTurn, members), *_correlated(outer, homes)]
 
 
 def pairs(condition: Expression) -> list[EqualColumns]:
-    """The columns that a condition says are equal and so the same (`are_same`)."""
-    found = []
-    for left, right in (each.args for each in conjuncts(condition) if _is_equality(each)):
+    """Return the pairs of columns that a condition makes equal and identical (`are_same`)."""
+    column_pairs = []
+    for left, right in (term.args for term in conjuncts(condition) if _is_equality(term)):
         if isinstance(left, ColumnRef) and isinstance(right, ColumnRef) and are_same(left, right):
-            found.append((left, right))
-    return found
+            column_pairs.append((left, right))
+    return column_pairs
 
 
 def are_same(left: ColumnRef, right: ColumnRef) -> bool:
-    """Whether two columns of FROM that are equal have one value, as numerics (1.0 and 1.00) and intervals need not."""
+    """Return whether two columns are identical if they are equal. Numerics (1.0 and 1.00) and intervals need not be."""
     return left.type == right.type and left.type.oid in EXACT_STATISTICS and not (left.levels_up or right.levels_up)
 
 
 def _about(term: Expression, column: ColumnRef) -> Expression:
-    """A term of one column, of another."""
-    return rewriting.rewrite(term, lambda each: column if isinstance(each, ColumnRef) else None)
+    """Return a term of one column as a term of another column."""
+    return rewriting.rewrite(term, lambda node: column if isinstance(node, ColumnRef) else None)
 
 
 def _inferred(parts: Sequence[Expression], equal: Sequence[EqualColumns]) -> list[Expression]:
-    """What follows for the other column of a pair from a term of one column that cannot raise: it may leave out files there.
+    """Infer terms for the other column of an equal pair, from terms of one column that cannot raise. They may skip files there.
 
-    Spark's own inference (`constraintPropagation`) does the same with terms that raise, so it is switched off.
+    Spark's own inference (`constraintPropagation`) also infers from terms that raise, so it is switched off.
     """
-    other: dict[str, list[ColumnRef]] = {}
+    equal_columns: dict[str, list[ColumnRef]] = {}
     for left, right in equal:
-        other.setdefault(left.key, []).append(right)
-        other.setdefault(right.key, []).append(left)
-    found: list[Expression] = []
-    for each in parts if other else ():
-        named = {below.key for below in walk(each) if isinstance(below, ColumnRef)}
-        if len(named) != 1 or may_raise(each) or _stands_alone(each):
+        equal_columns.setdefault(left.key, []).append(right)
+        equal_columns.setdefault(right.key, []).append(left)
+    inferred: list[Expression] = []
+    for term in parts if equal_columns else ():
+        named = {node.key for node in walk(term) if isinstance(node, ColumnRef)}
+        if len(named) != 1 or may_raise(term) or _stands_alone(term):
             continue
-        found += [_about(each, there) for there in other.get(named.pop(), ())]
-    return found
+        inferred += [_about(term, column) for column in equal_columns.get(named.pop(), ())]
+    return inferred
 
 
 def on(condition: Expression, tables: Sequence[ScopeTable]) -> tuple[list[OpExpr], list[Expression]]:
-    """The terms of JOIN … ON: equalities both of whose sides may raise, and the others, which count in turn."""
+    """Split the terms of JOIN … ON into equalities whose sides may both raise, and the other terms, which are evaluated in order."""
     homes = _homes(tables)
     keys: list[OpExpr] = []
-    others = []
-    for each in _terms(condition):
-        if _joins(each, homes) and all(map(may_raise, each.args)):
-            keys.append(each)
+    ordinary = []
+    for term in _terms(condition):
+        if _joins(term, homes) and all(map(may_raise, term.args)):
+            keys.append(term)
         else:
-            others.append(each)
-    return keys, others
+            ordinary.append(term)
+    return keys, ordinary
 
 
 def _homes(tables: Sequence[ScopeTable]) -> Homes:
@@ -119,96 +118,99 @@ def _homes(tables: Sequence[ScopeTable]) -> Homes:
 
 
 def is_membership(term: Expression) -> bool:
-    """Whether a term asks if a subquery has a row: as a term under AND, Spark makes a join by keys of it, and elsewhere one in a loop."""
+    """Return whether a term tests for a row of a subquery. As a term of an AND, Spark joins it by keys; elsewhere, in a nested loop."""
     if isinstance(term, BoolExpr) and term.kind is BoolKind.NOT:
         return is_membership(term.args[0])
     return isinstance(term, SubLink) and term.kind in ("ANY", "EXISTS")
 
 
 def _terms(condition: Expression) -> list[Expression]:
-    """What stands under AND; of an OR, first what each of its sides asks for (prepqual.c, process_duplicate_ors): often an equality."""
+    """Return the terms of an AND.
+
+    The common terms of all sides of an OR, often an equality, come first (prepqual.c, process_duplicate_ors).
+    """
     return [term for part in conjuncts(condition) for term in _factored(part)]
 
 
 def _factored(part: Expression) -> list[Expression]:
     if not isinstance(part, BoolExpr) or part.kind is not BoolKind.OR:
         return [part]
-    sides = [conjuncts(each) for each in part.args]
-    common = [each for each in sides[0] if all(each in side for side in sides[1:])]
+    sides = [conjuncts(argument) for argument in part.args]
+    common = [term for term in sides[0] if all(term in side for side in sides[1:])]
     if not common:
         return [part]
-    rest = [[each for each in side if each not in common] for side in sides]
+    rest = [[term for term in side if term not in common] for side in sides]
     if not all(rest):
         return common
     return [*common, joined(BoolKind.OR, [joined(BoolKind.AND, side) for side in rest])]
 
 
 def _apart(parts: Sequence[Expression]) -> tuple[list[Expression], list[Expression]]:
-    """The terms that are looked at without a query around this one, and the others.
+    """Split the terms into those that are evaluated without the outer query, and the others.
 
-    Spark makes what names columns of a query around it the condition of a join, which it looks at behind all else. What names none, and
-    stands before all that do or cannot raise, is kept out of it: conditions of a query in between rely on it.
+    Spark turns terms that name an outer query into a join condition, which it evaluates last. A term that names no outer query is evaluated
+    separately if it is written before all that do or cannot raise, because conditions of a query in between rely on it.
     """
-    first = next((place for place, each in enumerate(parts) if _is_correlated(each)), len(parts))
-    later = [(each, _is_correlated(each) or may_raise(each)) for each in parts[first:]]
-    return [*parts[:first], *(each for each, stays in later if not stays)], [each for each, stays in later if stays]
+    first = next((place for place, term in enumerate(parts) if _is_correlated(term)), len(parts))
+    later = [(term, _is_correlated(term) or may_raise(term)) for term in parts[first:]]
+    return [*parts[:first], *(term for term, stays in later if not stays)], [term for term, stays in later if stays]
 
 
 def _placed(parts: Sequence[Expression], homes: Homes) -> list[InTurn | Equality]:
-    """The conditions of terms, those first that are looked at the furthest below."""
+    """Return the conditions of terms, starting with those that are evaluated at the lowest level."""
     single: dict[frozenset[object], list[Expression]] = {}
     several: dict[frozenset[object], list[Expression]] = {}
     equalities: list[OpExpr] = []
     last = []
-    for each in parts:
-        named = _tables(each, homes)
-        if not named or _stands_alone(each):
-            last.append(each)
+    for term in parts:
+        named = _tables(term, homes)
+        if not named or _stands_alone(term):
+            last.append(term)
         elif len(named) == 1:
-            single.setdefault(named, []).append(each)
-        elif _joins(each, homes):
-            equalities.append(each)
+            single.setdefault(named, []).append(term)
+        elif _joins(term, homes):
+            equalities.append(term)
         else:
-            several.setdefault(named, []).append(each)
+            several.setdefault(named, []).append(term)
     if parts and not equalities and len(single) + len(several) <= 1:
         return [InTurn(joined(BoolKind.AND, parts))]
-    groups = [*single.values(), *(several[each] for each in sorted(several, key=len)), *([last] if last else [])]
-    found = [InTurn(joined(BoolKind.AND, each)) for each in groups]
-    return [*found[: len(single)], *map(Equality, equalities), *found[len(single) :]]
+    groups = [*single.values(), *(several[names] for names in sorted(several, key=len)), *([last] if last else [])]
+    in_turn = [InTurn(joined(BoolKind.AND, group)) for group in groups]
+    return [*in_turn[: len(single)], *map(Equality, equalities), *in_turn[len(single) :]]
 
 
 def _correlated(parts: Sequence[Expression], homes: Homes) -> list[InTurn | Equality]:
-    """The conditions of terms of which one names a query around this one.
+    """Return the conditions of terms of which at least one names an outer query.
 
-    In turn, but for what names nothing else, which PostgreSQL looks at once for a row of that query, and for the equalities, by which Spark
-    joins the two.
+    They are evaluated in order, with two exceptions. Terms that name only the outer query come first, because PostgreSQL evaluates them
+    once per outer row. Equalities come next, because Spark joins the two queries by them.
     """
     gates, rest = [], []
     equalities: list[OpExpr] = []
-    for each in parts:
-        if _tables(each, homes) == {"outer"}:
-            gates.append(each)
-        elif _joins(each, homes) and _is_correlated(each):
-            equalities.append(each)
+    for term in parts:
+        if _tables(term, homes) == {"outer"}:
+            gates.append(term)
+        elif _joins(term, homes) and _is_correlated(term):
+            equalities.append(term)
         else:
-            rest.append(each)
-    found: list[InTurn | Equality] = [InTurn(joined(BoolKind.AND, gates))] if gates else []
-    found += map(Equality, equalities)
-    # what names this query alone is looked at for no other rows than those that are found by the others: they stand here once more
-    return [*found, InTurn(joined(BoolKind.AND, [*gates, *equalities, *rest]))] if rest else found
+            rest.append(term)
+    ordered: list[InTurn | Equality] = [InTurn(joined(BoolKind.AND, gates))] if gates else []
+    ordered += map(Equality, equalities)
+    # terms of this query alone are evaluated only for rows that meet the other terms, so those are repeated here
+    return [*ordered, InTurn(joined(BoolKind.AND, [*gates, *equalities, *rest]))] if rest else ordered
 
 
 def _tables(expression: Expression, homes: Homes) -> frozenset[object]:
-    """The tables that an expression names; a column that JOIN … USING made of two is for itself, and so is a query around this one."""
-    named = [each for each in walk(expression) if isinstance(each, ColumnRef)]
-    return frozenset("outer" if each.levels_up else homes.get(each.key, each.key) for each in named)
+    """Return the tables that an expression names. A merged column of JOIN … USING counts as a table, and so does an outer query."""
+    named = [node for node in walk(expression) if isinstance(node, ColumnRef)]
+    return frozenset("outer" if column.levels_up else homes.get(column.key, column.key) for column in named)
 
 
 def _joins(term: Expression, homes: Homes) -> TypeGuard[OpExpr]:
-    """Whether a term says that what one table has is equal to what another has."""
+    """Return whether a term is an equality of expressions of different tables."""
     if not _is_equality(term):
         return False
-    left, right = (_tables(each, homes) for each in term.args)
+    left, right = (_tables(side, homes) for side in term.args)
     return bool(left) and bool(right) and not left & right
 
 
@@ -217,9 +219,9 @@ def _is_equality(term: Expression) -> TypeGuard[OpExpr]:
 
 
 def _stands_alone(term: Expression) -> bool:
-    """Whether a term says nothing of its columns alone: it has a subquery, or calls what is another each time."""
-    return any(isinstance(each, SubLink) or is_volatile(each) for each in walk(term))
+    """Return whether the value of a term depends on more than its columns: it has a subquery or is volatile."""
+    return any(isinstance(node, SubLink) or is_volatile(node) for node in walk(term))
 
 
 def _is_correlated(expression: Expression) -> bool:
-    return any(isinstance(each, ColumnRef) and each.levels_up for each in walk(expression))
+    return any(isinstance(node, ColumnRef) and node.levels_up for node in walk(expression))

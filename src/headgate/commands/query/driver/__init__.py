@@ -1,5 +1,5 @@
-"""Queries and look-ups of few rows that the driver answers by itself, without a Spark job.
+"""Queries and lookups of few rows that the driver answers itself, without a Spark job.
 
-Called by `commands.query.select` before the planner, and by UPDATE and DELETE. What must hold: where Arrow has not PostgreSQL's exact
-answer the statement goes its usual way, over Spark.
+`commands.query.select` calls it before the planner, and UPDATE and DELETE call it too. If Arrow cannot give PostgreSQL's exact answer, the
+statement must run on Spark.
 """

@@ -1,7 +1,7 @@
-"""A SELECT of constants and of functions of them: computed when it is planned, with neither the catalog nor Spark.
+"""Evaluate a SELECT of constants and of functions of constants at plan time, without the catalog or Spark.
 
-Called by `select`. What is not known when it is planned (a table, a parameter, a function that acts or that the compiler has not)
-makes the answer None, and the query goes its usual way.
+Called by `select`. A query that needs anything else (a table, a parameter, a function with side effects, or a function that the compiler
+does not support) gets None, and is planned as usual.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _VARIABLE = frozenset({"ParamRef", "SubLink", "ColumnRef", "SetToDefault"})
 
 
 def answer(node: pb.SelectStmt, session: Session) -> ResultSet | None:
-    """The one row, or None."""
+    """Return the result of one row, or None if the query is not constant."""
     if {field.name for field, _ in node.ListFields()} - _PLAIN or not node.target_list:
         return None
-    if any(each.DESCRIPTOR.name in _VARIABLE or volatile_function.acts(each, session.functions) for each in walk(node)):
+    if any(descendant.DESCRIPTOR.name in _VARIABLE or volatile_function.acts(descendant, session.functions) for descendant in walk(node)):
         return None
     try:
         return _answer(node, session)
-    except (PostgresError, NotColumnwise):  # the way that can answer says what is wrong
+    except (PostgresError, NotColumnwise):  # the engine that runs the query then raises the error
         return None
 
 
@@ -49,18 +49,18 @@ def _answer(node: pb.SelectStmt, session: Session) -> ResultSet | None:
     evaluation = Evaluation(session)
     columns, arrays = [], []
     for place, item in enumerate(node.target_list):
-        written = unwrap(item)
-        [found] = select_list.resolve_unknown(_targets(written, evaluation), evaluation.context)
-        kind = found.expression.type
-        if not all(values_list.is_read_exactly(each.type.oid) for each in expressions(found.expression)):
+        target = unwrap(item)
+        [resolved] = select_list.resolve_unknown(_targets(target, evaluation), evaluation.context)
+        kind = resolved.expression.type
+        if not all(values_list.is_read_exactly(part.type.oid) for part in expressions(resolved.expression)):
             return None
-        columns.append(PlanColumn(found.name, kind, str(place)))
-        arrays.append(_value(evaluation.prepare(found.expression), evaluation))
+        columns.append(PlanColumn(resolved.name, kind, str(place)))
+        arrays.append(_value(evaluation.prepare(resolved.expression), evaluation))
     return table_rows.result(columns, arrays, session)
 
 
 def _value(expression: Expression, evaluation: Evaluation) -> pa.Array:
-    """An array of the one value in stored form; NotColumnwise where only Spark has it."""
+    """Return a one-element array of the value in stored form. Raise NotColumnwise if only Spark can compute it."""
     kind = expression.type
     with planning(evaluation.time):
         planned = compiler.plan(expression)
@@ -69,6 +69,6 @@ def _value(expression: Expression, evaluation: Evaluation) -> pa.Array:
     return read_text(pa.array([as_item(planned, kind).constant], pa.string()), kind.oid, kind.typmod)
 
 
-def _targets(written: pb.ResTarget, evaluation: Evaluation) -> list[select_list.SelectItem]:
-    expression = binder.bind_raw(written.val, EMPTY, evaluation.context)
-    return [select_list.SelectItem(written.name or select_list.figure_name(written.val), expression, written.val)]
+def _targets(target: pb.ResTarget, evaluation: Evaluation) -> list[select_list.SelectItem]:
+    expression = binder.bind_raw(target.val, EMPTY, evaluation.context)
+    return [select_list.SelectItem(target.name or select_list.figure_name(target.val), expression, target.val)]

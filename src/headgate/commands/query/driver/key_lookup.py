@@ -1,11 +1,11 @@
-"""The rows that a WHERE can mean at most, where it fixes all columns of a unique index: read by the driver, as apply reads them.
+"""Look up the rows that a WHERE clause can match when it fixes all columns of a unique index. The driver reads them, as apply does.
 
-Called by `from_clause` for the one table of a FROM, by UPDATE and DELETE, and by `single_table`. ``WHERE id = 7 AND b > now()`` fixes `id`;
-so do ``id IN (7, 8)`` and ``id = ANY ($1)``. The rows of these keys are found in the files by `changes.lookup` and stand for the table in
-the statement: all of WHERE is evaluated over them as it would be over the table, so nothing here has to be more than wide enough.
+`from_clause` calls it for the only table of a FROM, as do UPDATE, DELETE and `single_table`. ``WHERE id = 7 AND b > now()`` fixes `id`, and
+so do ``id IN (7, 8)`` and ``id = ANY ($1)``. `changes.lookup` finds the rows of these keys in the files, and they replace the table in the
+statement. The whole WHERE is then evaluated over them, so the lookup may return too many rows, but never too few.
 
-What must hold: the value beside the column is a constant once parameters are in place, and the operator is the equality by which the
-index tells its keys apart.
+The value that is compared with the column must be a constant after parameter substitution. The operator must be the equality operator of
+the index.
 """
 
 from __future__ import annotations
@@ -46,23 +46,23 @@ if TYPE_CHECKING:
     from headgate.storage.delta.table_state import TableState
 
 MOST = 1000
-"""Keys of one statement that are looked up so."""
+"""Maximum number of keys per statement."""
 _EQUAL = 3
-"""The btree strategy of an equality."""
+"""The btree strategy number of equality."""
 _KINDS = frozenset({pb.AEXPR_OP, pb.AEXPR_OP_ANY, pb.AEXPR_IN})
 _OTHERS = frozenset({"SubLink", "FuncCall", "SetToDefault"})
 
 
 @dataclass(frozen=True)
 class WantedKeys:
-    """Some keys of a table: `values` has k0, k1, …, as `lookup.find` takes them."""
+    """Keys of a table. `values` has the columns k0, k1, …, as `lookup.find` expects them."""
 
     key: lookup.RowKey
     values: pa.Table
 
 
 def frame(planner: Planner, relation: Relation, alias: str, schema: str | None, aliases: Sequence[str]) -> DataFrame | None:
-    """The rows of a table that the WHERE of its query can mean; None where they are not few, or where the table is small anyway."""
+    """Return the rows that WHERE can match, or None if it does not fix a key or names more than `MOST` keys."""
     where, planner.only_where = planner.only_where, None
     if where is None or planner.describing or relation.oid in planner.frozen:
         return None
@@ -76,41 +76,41 @@ def frame(planner: Planner, relation: Relation, alias: str, schema: str | None, 
 
 
 def rows(planner: Planner, relation: Relation, keys: WantedKeys) -> pa.Table:
-    """The rows with these keys as this statement sees them, and all that the transaction has added and not written."""
+    """Return the rows with these keys as this statement sees them, and all rows that the transaction has added but not yet written."""
     state, pending = planner.transaction.shown(relation)
-    found = _found(planner, relation, state, keys)
-    return pa.concat_tables([found.drop_columns([FILE, ROW]), *pending])
+    stored_rows = _found(planner, relation, state, keys)
+    return pa.concat_tables([stored_rows.drop_columns([FILE, ROW]), *pending])
 
 
 def positions(planner: Planner, relation: Relation, keys: WantedKeys, *, keeps_keys: bool) -> pa.Table:
-    """The rows with these keys, and FILE and ROW of each; takes the table's write lock (as `Transaction.positions`)."""
+    """Return the rows with these keys and FILE and ROW of each. Acquires the table's write lock (see `Transaction.positions`)."""
     state = planner.transaction.changing(relation, keeps_keys=keeps_keys)
     return _found(planner, relation, state, keys)
 
 
 def _found(planner: Planner, relation: Relation, state: TableState, keys: WantedKeys) -> pa.Table:
     table = planner.transaction.engine.table((relation.database, relation.oid))
-    found = lookup.find_in(table, relation, state, keys.key, keys.values)
-    old = buffers.whole(found["old"])
+    matches = lookup.find_in(table, relation, state, keys.key, keys.values)
+    old = buffers.whole(matches["old"])
     files = pa.array([table.uri(name) for name in state.files], pa.string())
-    written = pa.table({"file": pc.index_in(found["file"], value_set=files), "row": found["row"]})
-    rows = pa.table([*old.flatten(), found["file"], found["row"]], names=[*[each.name for each in relation.columns], FILE, ROW])
-    return rows.take(pc.sort_indices(written, [("file", "ascending"), ("row", "ascending")]))
+    file_positions = pa.table({"file": pc.index_in(matches["file"], value_set=files), "row": matches["row"]})
+    rows = pa.table([*old.flatten(), matches["file"], matches["row"]], names=[*[column.name for column in relation.columns], FILE, ROW])
+    return rows.take(pc.sort_indices(file_positions, [("file", "ascending"), ("row", "ascending")]))
 
 
 def of_where(planner: Planner, relation: Relation, where: ParseNode, scope: Scope) -> WantedKeys | None:
-    """The keys that a WHERE names, over a scope that has the relation as its only table; None where it may mean others."""
-    indexes = [each for each in relation.unique_indexes if each.plain and each.immediate]
+    """Return the keys that a WHERE clause fixes, or None. `scope` has the relation as its only table."""
+    indexes = [index for index in relation.unique_indexes if index.plain and index.immediate]
     if relation.kind != RelationKind.TABLE or not indexes:
         return None
-    by_key = {each.key: column for each, column in zip(scope.tables[0].columns, relation.columns, strict=True)}
+    by_key = {scope_column.key: column for scope_column, column in zip(scope.tables[0].columns, relation.columns, strict=True)}
     fixed: dict[int, list[str]] = {}
     try:
         for part in anded(where):
             if _may_fix(part):
                 bound = planner.prepare(binder.bind_raw(part, scope, planner.context.within(construct="WHERE")))
                 _fix(bound, by_key, fixed)
-    except PostgresError:  # the usual way says what is wrong
+    except PostgresError:  # planning the query as usual raises the error
         return None
     for index in indexes:
         if all(attnum in fixed for attnum in index.attnums) and math.prod(len(fixed[attnum]) for attnum in index.attnums) <= MOST:
@@ -119,42 +119,42 @@ def of_where(planner: Planner, relation: Relation, where: ParseNode, scope: Scop
 
 
 def _may_fix(node: ParseNode) -> bool:
-    """Whether a condition is an equality, as it is written, with neither a subquery nor a call."""
+    """Return whether a condition is syntactically an equality without subqueries and calls."""
     if node.DESCRIPTOR.name != "A_Expr" or node.kind not in _KINDS or names.strings(node.name)[-1] != "=":
         return False
-    return not any(each.DESCRIPTOR.name in _OTHERS for each in walk(node))
+    return not any(descendant.DESCRIPTOR.name in _OTHERS for descendant in walk(node))
 
 
 def _fix(bound: Expression, by_key: dict[str, Column], fixed: dict[int, list[str]]) -> None:
-    """Notes the values (text form in the column's type) that a condition leaves to a column."""
+    """Add to `fixed` the values that a condition allows for a column, as text in the column's type."""
     match bound:
         case OpExpr(operator=operator, args=(left, right)):
             sides = [(left, right), (right, left)]
-            values = [[each] for _, each in sides]
+            values = [[value] for _, value in sides]
         case ScalarArrayOp(operator=operator, any=True, args=(left, right)):
             sides, values = [(left, right)], [list(_items(right))]
         case _:
             return
     if not any(strategy == _EQUAL for _, strategy in builtin.builtins().families.get(operator, ())):
         return
-    for (side, _), found in zip(sides, values, strict=True):
+    for (side, _), candidates in zip(sides, values, strict=True):
         column = _column(side, by_key)
         if column is None or column.attnum in fixed:
             continue
-        texts = [_text(each, column) for each in found]
+        texts = [_text(value, column) for value in candidates]
         if texts and all(known for known, _ in texts):
             fixed[column.attnum] = list(dict.fromkeys(text for _, text in texts if text is not None))
 
 
 def _column(node: Expression, by_key: dict[str, Column]) -> Column | None:
-    """The column that one side of a condition is, in its own type or, where that stores the same, in another."""
+    """Return the column that one side of a condition references, also through a cast that does not change the stored value."""
     while type(node) is Relabel:
         node = node.arg
     return by_key.get(node.key) if isinstance(node, ColumnRef) and node.attnum > 0 and not node.levels_up else None
 
 
 def _items(node: Expression) -> Iterable[Expression]:
-    """The items of a constant array; what is none has an item that is no constant."""
+    """Return the items of a constant array. For any other expression, return an item that is not a constant."""
     while type(node) is Relabel:
         node = node.arg
     if isinstance(node, ArrayExpr) and not node.nested:
@@ -166,7 +166,7 @@ def _items(node: Expression) -> Iterable[Expression]:
 
 
 def _text(value: Expression, column: Column) -> tuple[bool, str | None]:
-    """Whether the other side is a constant of the column's type, and its text; None: it equals nothing."""
+    """Return whether the value is a constant that can be compared in the column's type, and its text. None as text: it equals nothing."""
     while type(value) is Relabel:
         value = value.arg
     kind = registry.known().base(column.type_oid)[0]
@@ -178,7 +178,7 @@ def _text(value: Expression, column: Column) -> tuple[bool, str | None]:
         return True, value.value
     if {value.type.oid, kind} <= values_list.WHOLE.keys():
         folded = values_list.folded(value, TypeRef(kind))
-        return True, None if folded is None else folded.value  # out of the column's range: equal to nothing in it
+        return True, None if folded is None else folded.value  # out of the column's range, so it equals no value in it
     return False, None
 
 
@@ -192,7 +192,7 @@ def _keys(planner: Planner, relation: Relation, attnums: Sequence[int], fixed: d
         base, _ = registry.known().base(column.type_oid, column.typmod)
         texts = pa.array([values[place] for values in product], pa.string())
         try:
-            # in the type as it is stored; without its length, which a value may exceed that is equal to none in the column
+            # read in the stored type but without the length limit, which a value that equals no stored value may exceed
             read = read_text(texts, base, -1, session=planner.evaluation.context.forms)
             columns.append(lookup.canonical_array(read.cast(arrow_type(column.type_oid, column.typmod)), kind))
         except (PostgresError, pa.ArrowInvalid):

@@ -1,8 +1,8 @@
-"""A SELECT of one table that is bound and evaluated over rows which the driver holds: grouping, DISTINCT, ORDER BY, LIMIT, SELECT list.
+"""Bind a SELECT of one table and evaluate it over rows that the driver holds: grouping, DISTINCT, ORDER BY, LIMIT, SELECT list.
 
-Called by `single_table`. `TableQuery.bound` decides from the tree alone whether Arrow has every function and aggregate of the query, and
-raises `NotColumnwise` if not. Only then are parameters and the session's values put in, and rows read. What must hold: the clauses are
-bound by the modules that also bind them for Spark (`clause`), in the same order.
+Called by `single_table`. `TableQuery.bound` decides from the tree alone whether Arrow supports every function and aggregate of the query,
+and raises `NotColumnwise` if not. Only then are parameters and session values substituted and rows read. The modules that bind the clauses
+for Spark (`clause`) must also bind them here, in the same order.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Groups:
 
 @dataclass(frozen=True)
 class TableQuery:
-    """A query of one table, with parameters in place. `condition` is that of WHERE."""
+    """A query of one table with substituted parameters. `condition` is the WHERE clause."""
 
     columns: tuple[PlanColumn, ...]
     condition: Expression | None
@@ -55,7 +55,7 @@ class TableQuery:
         condition = table.bound_where(node)
         targets = select_list.expand(node.target_list, table.source, scope, planner.context.within(aggregates=True))
         sorts: Sequence[Sort] = ordering.read(planner, node.sort_clause, targets, scope)
-        if any(each.ByteSize() for each in node.distinct_clause):
+        if any(item.ByteSize() for item in node.distinct_clause):
             raise NotColumnwise("DISTINCT ON")
         targets = select_list.resolve_unknown(targets, planner.context)
         columns = table_rows.plan_columns(targets)
@@ -66,31 +66,31 @@ class TableQuery:
             targets, sorts = grouped.targets, grouped.sorts
         if node.distinct_clause:
             ordering.check_distinct(sorts, targets, on=False)
-            for each in targets:
-                ordering.require_equality(each.expression)
+            for target in targets:
+                ordering.require_equality(target.expression)
         if not planner.describing:
             _require_keys(targets if node.distinct_clause else (), sorts, {} if groups is None else groups.aggregates)
         return cls(
             columns,
             None if condition is None else _prepared(table, condition),
             groups,
-            tuple(_prepared(table, each.expression) for each in targets),
+            tuple(_prepared(table, target.expression) for target in targets),
             bool(node.distinct_clause),
-            tuple(replace(each, expression=_prepared(table, each.expression)) for each in sorts),
+            tuple(replace(sort, expression=_prepared(table, sort.expression)) for sort in sorts),
             _count(table, node.limit_count, "LIMIT") if node.HasField("limit_count") else None,
             (_count(table, node.limit_offset, "OFFSET") or 0) if node.HasField("limit_offset") else 0,
         )
 
     @property
     def keys(self) -> list[str]:
-        """The columns of the table that are needed of rows that pass the condition."""
+        """Return the keys of the table's columns that are needed from the rows that meet the condition."""
         if self.groups is not None:
             return keys_of([*self.groups.items.values(), *self.groups.aggregates.values()])
-        return keys_of([*self.targets, *(each.expression for each in self.sorts)])
+        return keys_of([*self.targets, *(sort.expression for sort in self.sorts)])
 
     @property
     def enough(self) -> int | None:
-        """How many rows that pass the condition suffice, whichever they are; None if all are needed."""
+        """Return the number of rows that suffice, in any choice, or None if all rows are needed."""
         is_any = self.groups is None and not self.is_distinct and not self.sorts
         return self.limit + self.offset if is_any and self.limit is not None else None
 
@@ -110,16 +110,16 @@ class TableQuery:
             rows = rows.take(self._first_of_equals(rows))
         if not self.sorts:
             rows = rows.slice(self.offset, self.limit)
-            return [_value(each, rows) for each in self.targets]
-        # the SELECT list is computed before the rows are sorted, as PostgreSQL does: it may raise in a row that LIMIT leaves out
-        values = [_value(each, rows) for each in self.targets]
+            return [_value(target, rows) for target in self.targets]
+        # PostgreSQL computes the SELECT list before it sorts: it may raise for a row that LIMIT leaves out
+        values = [_value(target, rows) for target in self.targets]
         stop = None if self.limit is None else self.offset + self.limit
         places = self._places(rows)[self.offset : stop]
-        return [each.take(places) for each in values]
+        return [array.take(places) for array in values]
 
     def _first_of_equals(self, rows: Rows) -> pa.Array:
         """Return the place of one row of each set of rows whose SELECT lists are equal."""
-        keys = {str(place): columnwise.group_key(each.type, _value(each, rows)) for place, each in enumerate(self.targets)}
+        keys = {str(place): columnwise.group_key(target.type, _value(target, rows)) for place, target in enumerate(self.targets)}
         numbered = pa.table({**keys, "row": pa.array(range(rows.count), pa.int64())})
         return numbered.group_by(list(keys)).aggregate([("row", "min")]).column("row_min").combine_chunks()
 
@@ -137,7 +137,7 @@ class TableQuery:
 
 
 def _bound_groups(table: HeldTable, grouped: grouping.GroupedQuery) -> _Groups:
-    """Bind what a query computes of groups. A column that depends on a grouped primary key is one more item."""
+    """Bind the groups of a query. A column that depends on a grouped primary key becomes an additional item."""
     groups = grouped.groups
     if len(groups.sets) != 1 or groups.masks:
         raise NotColumnwise("grouping sets")
@@ -157,10 +157,10 @@ def _bound_groups(table: HeldTable, grouped: grouping.GroupedQuery) -> _Groups:
 
 
 def _require_keys(distinct: Sequence[SelectItem], sorts: Sequence[Sort], aggregates: Mapping[str, Aggregate]) -> None:
-    """Raise `NotColumnwise` for what Arrow cannot tell apart or order. A sum is a decimal, although numeric is stored as text."""
-    if not all(_is_computed(each.expression, aggregates) or columnwise.is_grouped(each.expression) for each in distinct):
+    """Raise `NotColumnwise` for keys that Arrow cannot compare or order. A sum is a decimal, although numeric is stored as text."""
+    if not all(_is_computed(item.expression, aggregates) or columnwise.is_grouped(item.expression) for item in distinct):
         raise NotColumnwise("equal values that differ")
-    if not all(_is_computed(each.expression, aggregates) or columnwise.is_ordered(each.expression) for each in sorts):
+    if not all(_is_computed(sort.expression, aggregates) or columnwise.is_ordered(sort.expression) for sort in sorts):
         raise NotColumnwise("a type without an order")
 
 
@@ -169,9 +169,9 @@ def _is_computed(expression: Expression, aggregates: Mapping[str, Aggregate]) ->
 
 
 def _prepared(table: HeldTable, expression: Expression) -> Expression:
-    """Return an expression with parameters in place, if Arrow has all of it: so no function is called here that acts.
+    """Return an expression with substituted parameters. Raise NotColumnwise if Arrow does not support all of it.
 
-    Of a query that is only described the types are enough.
+    So functions with side effects are never called here. If the query is only described, the expression is returned as it is.
     """
     if table.planner.describing:
         return expression
@@ -181,14 +181,14 @@ def _prepared(table: HeldTable, expression: Expression) -> Expression:
 
 
 def _value(expression: Expression, rows: Rows) -> pa.Array:
-    """Return the values of an expression; those of a column as they are, also if an aggregate gave a decimal."""
+    """Return the values of an expression. A column is returned unchanged, even if an aggregate returned a decimal."""
     if isinstance(expression, ColumnRef):
         return rows.columns[expression.key]
     return columnwise.value(expression, rows.columns, rows.count)
 
 
 def _count(table: HeldTable, node: ParseNode, clause: str) -> int | None:
-    """Return LIMIT or OFFSET, None for NULL."""
+    """Return LIMIT or OFFSET, or None for NULL. Raise NotColumnwise if it is not a constant or is negative."""
     constant, _ = ordering.constant_count(table.planner, node, clause)
     if constant is None or (constant.value is not None and int(constant.value) < 0):
         raise NotColumnwise(clause)

@@ -1,7 +1,7 @@
-"""One table whose rows the driver holds: expressions over them, bound as everywhere, evaluated column by column.
+"""Evaluate expressions column by column over the rows of one table that the driver holds.
 
-Used by `single_table` (SELECT) and `commands.dml.driver_change` (UPDATE, DELETE). Whatever is not so simple raises `NotColumnwise`: the
-caller then takes its usual way by Spark, which has the same answer, or says what is wrong. So nothing here tells a user anything.
+Used by `single_table` (SELECT) and `commands.dml.driver_change` (UPDATE, DELETE). Unsupported statements raise `NotColumnwise`. The caller
+then runs the statement on Spark, which gives the same answer or raises the error. So no error of this module reaches the user.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ CANCELLED = ("57014", "57P01")
 
 
 class HeldTable:
-    """See the module. The role has a right on the table; the columns that it may not read are refused here."""
+    """One table of a statement, on which the role has a right. A column that the role may not read raises NotColumnwise."""
 
     def __init__(
         self, planner: Planner, relation: Relation, alias: str, schema: str | None, aliases: Sequence[str] = (), *, also: str | None = None
     ) -> None:
-        """`also`: the name by which the rows have the table's columns a second time, behind the first."""
+        """Create the table. `also`: a second name for the table, under which the rows have its columns again after the first ones."""
         if relation.kind != RelationKind.TABLE or not relation.columns or relation.oid in planner.frozen:
             raise NotColumnwise(relation.kind)
         if privilege.has_row_security(planner.transaction.cursor, relation):
@@ -52,71 +52,73 @@ class HeldTable:
         tables: tuple[ScopeTable, ...] = (table,)
         self._columns = self.star
         if also is not None:
-            other, columns = from_clause.named_table(planner, relation, also, None)
-            tables, self._columns = (table, other), self.star + columns
+            second_table, columns = from_clause.named_table(planner, relation, also, None)
+            tables, self._columns = (table, second_table), self.star + columns
         from_clause.restrict(planner, relation, self._columns)
-        self.source = Source(None, tables, self.star)  # type: ignore[arg-type]  # its frame is not asked for
+        self.source = Source(None, tables, self.star)  # type: ignore[arg-type]  # type: ignore[arg-type]  # its frame is not used
         self.scope = self.source.scope(None)
 
     @property
     def references(self) -> list[ColumnRef]:
-        """The table's columns as expressions."""
-        return [reference(each) for each in self.star]
+        """Return the table's columns as expressions."""
+        return [reference(column) for column in self.star]
 
     def where(self, node: pb.DeleteStmt | pb.OnConflictClause | pb.SelectStmt | pb.UpdateStmt) -> Expression | None:
-        """The condition of a statement's WHERE."""
+        """Return the WHERE condition of a statement with substituted parameters, or None."""
         bound = self.bound_where(node)
         return None if bound is None else self.prepared(bound)
 
     def bound_where(self, node: pb.DeleteStmt | pb.OnConflictClause | pb.SelectStmt | pb.UpdateStmt) -> Expression | None:
-        """The same without parameters in place."""
+        """Return the WHERE condition of a statement without substituted parameters, or None."""
         if not has_condition(node):
             return None
         return binder.bind_condition(node.where_clause, self.scope, "WHERE", context=self.planner.context.within(construct="WHERE"))
 
     def prepared(self, expression: Expression) -> Expression:
-        """An expression over columns that the role may read, with parameters in place."""
-        found = self.planner.prepare(expression)
+        """Return the expression with substituted parameters. Raise NotColumnwise if it names a column that the role may not read."""
+        substituted = self.planner.prepare(expression)
         restricted = self.planner.evaluation.restricted
-        if any(isinstance(each, ColumnRef) and (each.attnum <= 0 or each.key in restricted) for each in expressions(found)):
+        if any(isinstance(node, ColumnRef) and (node.attnum <= 0 or node.key in restricted) for node in expressions(substituted)):
             raise NotColumnwise("a column that is none, or is not to be read")
-        return found
+        return substituted
 
     def passing(self, rows: pa.Table, condition: Expression | None) -> pa.Table:
-        """The rows that meet a condition."""
+        """Return the rows that meet a condition."""
         if condition is None or not rows.num_rows:
             return rows
         return rows.filter(columnwise.condition(condition, self.by_key(rows), rows.num_rows))
 
     def values(self, rows: pa.Table, wanted: Sequence[Expression]) -> list[pa.Array]:
-        """The values of expressions, each in the stored form of its type."""
+        """Return the values of expressions, each in the stored form of its type."""
         by_key = self.by_key(rows)
-        return [columnwise.value(each, by_key, rows.num_rows) for each in wanted]
+        return [columnwise.value(expression, by_key, rows.num_rows) for expression in wanted]
 
     def by_key(self, rows: pa.Table) -> dict[str, pa.Array]:
-        """The columns of rows, by the keys that expressions name them by."""
-        return {each.key: buffers.whole(rows.column(place)) for place, each in enumerate(self._columns)}
+        """Return the columns of the rows by their keys in expressions."""
+        return {column.key: buffers.whole(rows.column(place)) for place, column in enumerate(self._columns)}
 
 
 def plan_columns(targets: Sequence[SelectItem]) -> tuple[PlanColumn, ...]:
-    """The columns of what a SELECT list or RETURNING says."""
-    return tuple(PlanColumn(each.name, each.expression.type, str(at), each.relation, each.attnum) for at, each in enumerate(targets))
+    """Return the columns of a SELECT list or RETURNING clause."""
+    return tuple(
+        PlanColumn(target.name, target.expression.type, str(place), target.relation, target.attnum) for place, target in enumerate(targets)
+    )
 
 
 def result(columns: Sequence[PlanColumn], values: Sequence[pa.Array], session: Session, tag: str | None = None) -> ResultSet:
-    """An answer: the values of its columns, in the stored form of their types."""
-    batch = pa.RecordBatch.from_arrays(values, names=[each.key for each in columns])
+    """Return a result from the values of its columns, in the stored form of their types."""
+    batch = pa.RecordBatch.from_arrays(values, names=[column.key for column in columns])
     return ResultSet(rendering.result_columns(columns), [rendering.text_batch(batch, columns, session)], tag)
 
 
 def streamed(columns: tuple[PlanColumn, ...], batches: Iterator[pa.RecordBatch], session: Session) -> ResultSet:
-    """An answer whose rows are read while they are sent."""
+    """Return a result whose rows are read while they are sent."""
     return ResultSet(rendering.result_columns(columns), (rendering.text_batch(batch, columns, session) for batch in batches))
 
 
 @contextlib.contextmanager
 def usual_way_says() -> Iterator[None]:
-    """Inside, an error of PostgreSQL's is for the usual way to find, and to tell."""
+    """Replace a PostgresError in the block by NotColumnwise, except for a cancel. The usual execution then raises the error."""
     try:
         yield
     except PostgresError as error:

@@ -1,8 +1,8 @@
-"""Reads those columns of the files of one table that a query names, piece by piece, up to the size that `driver_query_memory` allows.
+"""Read the columns of one table that a query names, batch by batch, up to `driver_query_memory`.
 
-Called by `single_table`. The columns of the condition are read first; the others are read only in row groups of which a row passes. Files
-and row groups are skipped by their statistics if a term of the condition compares a column with a constant. What must hold: the rows are
-those that the statement sees, without deleted rows and with the rows of its own transaction.
+Called by `single_table`. The columns of the condition are read first. The other columns are read only in row groups in which a row meets
+the condition. Files and row groups are skipped by their statistics if a term of the condition compares a column with a constant. The rows
+are those that the statement sees: without deleted rows, and with the rows of its own transaction.
 """
 
 from __future__ import annotations
@@ -24,40 +24,43 @@ from headgate.types import registry
 from headgate.types.text.text import read_text
 
 _TEXT_WIDTH = 8
-"""Bytes that a value without a fixed width is estimated to take, before it is read."""
+"""Estimated size in bytes of a value without a fixed width, before it is read."""
 _SKIPPING = frozenset({registry.INT2, registry.INT4, registry.INT8, registry.DATE, registry.TEXT})
-"""Types of columns by whose statistics files are skipped."""
+"""Column types whose statistics are used to skip files."""
 _COMMUTED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows as columns by their keys; `count` counts them also if there is no column."""
+    """Rows as columns by their keys. `count` is the number of rows, also if there are no columns."""
 
     columns: dict[str, pa.Array]
     count: int
 
     def filter(self, passing: pa.BooleanArray) -> Rows:
-        """The rows that pass."""
+        """Return the rows for which the mask is true."""
         return Rows({key: column.filter(passing) for key, column in self.columns.items()}, passing.true_count)
 
     def take(self, places: pa.Array) -> Rows:
-        """The rows at these places."""
+        """Return the rows at these places."""
         return Rows({key: column.take(places) for key, column in self.columns.items()}, len(places))
 
     def slice(self, offset: int, count: int | None) -> Rows:
-        """The rows behind `offset`, `count` of them at most."""
-        kept = max(self.count - offset, 0) if count is None else max(min(self.count - offset, count), 0)
-        return Rows({key: column.slice(offset, kept) for key, column in self.columns.items()}, kept)
+        """Return at most `count` rows after the first `offset` rows."""
+        length = max(self.count - offset, 0) if count is None else max(min(self.count - offset, count), 0)
+        return Rows({key: column.slice(offset, length) for key, column in self.columns.items()}, length)
 
 
 def keys_of(expressions: Iterable[Expression]) -> list[str]:
-    """Return the keys of the columns that expressions name."""
-    return list(dict.fromkeys(part.key for each in expressions for part in walk(each) if isinstance(part, ColumnRef)))
+    """Return the keys of the columns that expressions reference."""
+    return list(dict.fromkeys(part.key for expression in expressions for part in walk(expression) if isinstance(part, ColumnRef)))
 
 
 def read(table: HeldTable, condition: Expression | None, keys: Sequence[str], most: int | None) -> Rows:
-    """Return these columns of the rows that pass; `most` of them are enough. Raise `NotColumnwise` if too much would be read."""
+    """Return the columns `keys` of the rows that meet the condition, or of the first ones if `most` rows suffice.
+
+    Raise `NotColumnwise` if more than `driver_query_memory` would be read.
+    """
     scan = _Scan(table, condition, keys)
     parts: list[Rows] = []
     count = 0
@@ -70,7 +73,7 @@ def read(table: HeldTable, condition: Expression | None, keys: Sequence[str], mo
 
 
 class _Scan:
-    """One reading of a table: `first` are the keys of the columns that decide whether a row passes, `rest` those of the others."""
+    """A scan of a table. `first`: the keys of the columns that the condition needs, `rest`: the keys of the other columns."""
 
     def __init__(self, table: HeldTable, condition: Expression | None, keys: Sequence[str]) -> None:
         planner, relation = table.planner, table.relation
@@ -85,29 +88,31 @@ class _Scan:
         self.rest = [key for key in self.wanted if key not in self.first]
         self.state, self.pending = planner.transaction.shown(relation)
         self.ranges = [] if condition is None else list(_ranges(condition, self.names))
-        for each in self.ranges:
-            self.state = replace(self.state, files=file_statistics.holding(self.state, each.column, each.least, each.most))
+        for value_range in self.ranges:
+            self.state = replace(
+                self.state, files=file_statistics.holding(self.state, value_range.column, value_range.least, value_range.most)
+            )
         self.left = planner.session.settings.integer("driver_query_memory") * 1024
         widths = [_width(self.types[key]) for key in self.first]
         if sum(map(file_action.records, self.state.files.values())) * sum(widths) > self.left:
             raise NotColumnwise("more than driver_query_memory")
 
     def parts(self) -> Iterator[Rows]:
-        """The rows that pass, of one row group after another, then those that are not in files."""
+        """Yield the rows that meet the condition, one row group after another, then those that are not yet in files."""
         planner, relation = self.table.planner, self.table.relation
         for group in planner.transaction.engine.table((relation.database, relation.oid)).groups(self.state):
-            if not all(each.may_be_in(group) for each in self.ranges):
+            if not all(value_range.may_be_in(group) for value_range in self.ranges):
                 continue
             first = list(self._pieces(group, self.first))
             passing = [self._passing(rows) for rows in first]
-            found = _joined([rows.filter(mask) for rows, mask in zip(first, passing, strict=True)]) if first else None
-            if found is None or not found.count:
+            matching = _joined([rows.filter(mask) for rows, mask in zip(first, passing, strict=True)]) if first else None
+            if matching is None or not matching.count:
                 continue
             if self.rest:
                 last = max(place for place, mask in enumerate(passing) if mask.true_count)
-                others = zip(self._pieces(group, self.rest), passing[: last + 1], strict=False)
-                found = Rows(found.columns | _joined([rows.filter(mask) for rows, mask in others]).columns, found.count)
-            yield found
+                rest_rows = zip(self._pieces(group, self.rest), passing[: last + 1], strict=False)
+                matching = Rows(matching.columns | _joined([rows.filter(mask) for rows, mask in rest_rows]).columns, matching.count)
+            yield matching
         for added in self.pending:
             self._count(added.nbytes)
             columns = self.table.by_key(added)
@@ -132,15 +137,15 @@ class _Scan:
 
 
 def _width(kind: pa.DataType) -> float:
-    """Return the bytes that a value of a type takes."""
+    """Return the size of a value of a type in bytes."""
     try:
         return float(kind.bit_width) / 8
-    except ValueError:  # of text and other types without a fixed width
+    except ValueError:  # text and other types without a fixed width
         return _TEXT_WIDTH
 
 
 def _joined(parts: Sequence[Rows]) -> Rows:
-    """Return the rows of all parts, which have the same columns."""
+    """Concatenate parts, which have the same columns."""
     if len(parts) == 1:
         return parts[0]
     columns = {key: pa.concat_arrays([part.columns[key] for part in parts]) for key in parts[0].columns}
@@ -149,14 +154,14 @@ def _joined(parts: Sequence[Rows]) -> Rows:
 
 @dataclass(frozen=True)
 class _Range:
-    """The values that a term of a condition leaves to a column: from `least` to `most`, None for no bound."""
+    """The range of values of a column that meet a term: from `least` to `most`. None means no bound."""
 
     column: str
     least: pa.Scalar | None
     most: pa.Scalar | None
 
     def may_be_in(self, group: RowGroup) -> bool:
-        """Return whether a row group can have such a value; only whole numbers are compared."""
+        """Return whether a row group may have a value in the range. Only integers are compared."""
         if any(end is not None and not pa.types.is_integer(end.type) for end in (self.least, self.most)):
             return True
         least, most = (None if end is None else int(end.as_py()) for end in (self.least, self.most))
@@ -164,7 +169,7 @@ class _Range:
 
 
 def _ranges(condition: Expression, names: Mapping[str, str]) -> Iterator[_Range]:
-    """Yield the ranges outside of which a term of a condition is not true."""
+    """Yield, for terms of the condition, the range outside of which the term is not true."""
     for term in conjuncts(condition):
         if not isinstance(term, OpExpr) or len(term.args) != 2 or not pushdown.is_exact(term):
             continue

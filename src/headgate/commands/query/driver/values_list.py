@@ -1,7 +1,7 @@
-"""VALUES lists: constants are read into Arrow columns by the driver, other expressions by one Spark row.
+"""VALUES lists: the driver reads constants into Arrow columns, and Spark evaluates other expressions as one row.
 
-Called by `insert`, for defaults, and by the planner for VALUES elsewhere. An INSERT of constants starts no Spark job: that is what keeps it
-fast. In Spark's hands each constant is three calls of Java: 20,000 rows of VALUES took 54 s.
+Called by `insert`, for defaults, and by the planner for VALUES elsewhere. An INSERT of constants is fast because it starts no Spark job. In
+Spark, each constant takes three Java calls: 20,000 rows of VALUES took 54 s.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
     from headgate.commands.query.planner import Planner
 
 _LOOK = 1_000
-"""Values between two looks for a cancel."""
+"""Number of values between two checks for a cancel."""
 _FEW = 8
-"""So many expressions that are alike are quicker as columns of one row."""
+"""More expressions of one shape than this are evaluated over a table of their constants instead of as columns of one row."""
 _IN_A_ROW = 50
-"""Columns of a row that Spark computes: what it takes grows with their square."""
+"""Maximum number of columns of a row that Spark computes. Spark's time grows with the square of this number."""
 WHOLE = {registry.INT2: 2**15, registry.INT4: 2**31, registry.INT8: 2**63}
 _NUMBERS = (registry.NUMERIC, registry.FLOAT4, registry.FLOAT8)
 
 
 def folded(expression: Expression, target: TypeRef) -> Const | None:
-    """The constant that a constant is in a column of type `target`, where its text form says so; None: let Spark compute it."""
+    """Convert a constant to type `target` if its text form stays the same. Return None if Spark must convert it."""
     if not isinstance(expression, Const):
         return None
     source, text = expression.type.oid, expression.value
@@ -63,14 +63,14 @@ def folded(expression: Expression, target: TypeRef) -> Const | None:
 
 
 def column_of(planner: Planner, column: Column, cells: Sequence[Expression | None]) -> pa.Array:
-    """The values of one column: `cells` are expressions in the column's type, None for NULL."""
+    """Return the values of one column. `cells` are expressions in the column's type, None for NULL."""
     return _values(planner, TypeRef(column.type_oid, column.typmod), cells)
 
 
 def constants(planner: Planner, columns: Sequence[PlanColumn], values: Sequence[Sequence[Expression]]) -> pa.Table | None:
-    """Return the rows of a VALUES list in stored form, by the columns' keys; None if Arrow has not got all of them, or one is an error.
+    """Return the rows of a VALUES list in stored form, by column key. Return None if Arrow does not support a value or one raises.
 
-    `values`: for each column its expressions, in its type.
+    `values`: the expressions of each column, in its type.
     """
     if not all(is_read_exactly(column.type.oid) for column in columns):
         return None
@@ -86,7 +86,7 @@ def constants(planner: Planner, columns: Sequence[PlanColumn], values: Sequence[
 
 
 def _depends_on_query(cell: Expression) -> bool:
-    """Return whether a value is not known before the query runs."""
+    """Return whether the value is unknown before the query runs."""
     return has_volatile(cell) or any(isinstance(part, ColumnRef | SubLink) for part in walk(cell))
 
 
@@ -104,15 +104,15 @@ def _values(planner: Planner, kind: TypeRef, cells: Sequence[Expression | None])
 
 
 def _merged(known: pa.Array, computed: Mapping[int, Expression], values: Sequence[pa.Array]) -> pa.Array:
-    """Return an array with the values of the computed places put in."""
+    """Return an array with the computed values inserted at their places."""
     places = list(range(len(known)))
     for number, place in enumerate(computed):
         places[place] = len(known) + number
-    return pa.concat_arrays([known, *(each.cast(known.type) for each in values)]).take(pa.array(places))
+    return pa.concat_arrays([known, *(array.cast(known.type) for array in values)]).take(pa.array(places))
 
 
 def is_read_exactly(oid: int) -> bool:
-    """Return whether the type's input function is known here: not those of regclass, ranges, points, money."""
+    """Return whether this module has the type's input function: not for regclass, ranges, points and money."""
     kind = registry.known().find(oid)
     if kind is not None and kind.is_array:
         return is_read_exactly(kind.element)
@@ -120,39 +120,41 @@ def is_read_exactly(oid: int) -> bool:
 
 
 def evaluate(planner: Planner, expressions: Sequence[Expression]) -> list[pa.Array]:
-    """Return the values (in stored form) of expressions without columns, an array of one each: by Arrow if it has them, else by Spark.
+    """Evaluate expressions without columns. Return an array of one value, in stored form, for each. Spark evaluates what Arrow cannot.
 
-    Those that differ in nothing but constants are one expression over columns of these constants: of 2,000 rows in which an INSERT calls
-    functions Spark made one row of 2,000 columns, for which it had not enough memory.
+    Expressions that differ only in constants become one expression over columns of these constants. Otherwise, an INSERT of 2,000 rows with
+    function calls made Spark run out of memory with a row of 2,000 columns.
     """
-    prepared = [planner.prepare(each) for each in expressions]
+    prepared = [planner.prepare(expression) for expression in expressions]
     alike: dict[Expression, list[int]] = {}
     constants: list[list[Const]] = []
-    for place, each in enumerate(prepared):
+    for place, expression in enumerate(prepared):
         if place % _LOOK == 0:
             look()
-        shape, values = _taken_apart(each)
+        shape, values = _taken_apart(expression)
         constants.append(values)
         alike.setdefault(shape, []).append(place)
-    found: dict[int, pa.Array] = {}
+    arrays_by_place: dict[int, pa.Array] = {}
     alone: list[int] = []
     for shape, places in alike.items():
         array = None
-        if len(places) > _FEW and not any(isinstance(each, SubLink) for each in walk(shape)):  # they are equal whatever their query is
+        if len(places) > _FEW and not any(
+            isinstance(node, SubLink) for node in walk(shape)
+        ):  # SubLink nodes compare equal whatever their query is
             array = _at_once(planner, shape, [constants[place] for place in places])
         if array is None:
             alone += places
         else:
-            found |= {place: array.slice(number, 1) for number, place in enumerate(places)}
+            arrays_by_place |= {place: array.slice(number, 1) for number, place in enumerate(places)}
     for start in range(0, len(alone), _IN_A_ROW):
         look()
         part = sorted(alone)[start : start + _IN_A_ROW]
-        found |= dict(zip(part, _in_a_row(planner, [prepared[place] for place in part]), strict=True))
-    return [found[place] for place in range(len(expressions))]
+        arrays_by_place |= dict(zip(part, _in_a_row(planner, [prepared[place] for place in part]), strict=True))
+    return [arrays_by_place[place] for place in range(len(expressions))]
 
 
 def _taken_apart(expression: Expression) -> tuple[Expression, list[Const]]:
-    """Return an expression without the values of its constants, and the constants in the order in which `rewrite` meets them."""
+    """Return an expression without the values of its constants, and the constants in the order in which `rewrite` visits them."""
     constants: list[Const] = []
 
     def take(node: Expression) -> Expression | None:
@@ -165,14 +167,17 @@ def _taken_apart(expression: Expression) -> tuple[Expression, list[Const]]:
 
 
 def _at_once(planner: Planner, shape: Expression, constants: Sequence[Sequence[Const]]) -> pa.Array | None:
-    """Evaluate expressions of one shape as one, over columns of the constants in which they differ; return None if that cannot be done."""
+    """Evaluate expressions of one shape as one expression over columns of their differing constants.
+
+    Return None if that is not possible.
+    """
     columns: dict[int, tuple[ColumnRef, pa.Array]] = {}
     for number, values in enumerate(zip(*constants, strict=True)):
         kind = values[0].type
-        if len({each.value for each in values}) > 1:
+        if len({constant.value for constant in values}) > 1:
             if not is_read_exactly(kind.oid) or kind.oid == registry.UNKNOWN:
                 return None
-            texts = pa.array([each.value for each in values], pa.string())
+            texts = pa.array([constant.value for constant in values], pa.string())
             column = ColumnRef(type=kind, name="", attnum=number + 1, key=planner.key("constant"))
             columns[number] = column, read_text(texts, kind.oid, kind.typmod, session=planner.evaluation.context.forms)
     numbers = itertools.count()
@@ -195,23 +200,23 @@ def _at_once(planner: Planner, shape: Expression, constants: Sequence[Sequence[C
     try:
         value = planner.column(one)
     except PostgresError as error:
-        if error.sqlstate != "0A000":  # of an argument that has to be a constant
+        if error.sqlstate != "0A000":  # the argument must be a constant
             raise
         return None
     return buffers.whole(frame.select(value.alias("value")).toArrow().column(0))
 
 
 def has_volatile(expression: Expression) -> bool:
-    """Return whether an expression calls a function that may give each row another value."""
+    """Return whether an expression calls a volatile function, whose value may differ in each row."""
     functions = builtin.builtins().functions
-    calls = [functions.get(each.function) for each in walk(expression) if isinstance(each, FuncExpr)]
+    calls = [functions.get(node.function) for node in walk(expression) if isinstance(node, FuncExpr)]
     return any(function is None or function.volatility == "v" for function in calls)
 
 
 def _in_a_row(planner: Planner, expressions: Sequence[Expression]) -> list[pa.Array]:
     """Evaluate expressions as the columns of one row."""
     with contextlib.suppress(NotColumnwise):
-        return [columnwise.value(each, {}, 1) for each in expressions]
-    columns = [planner.column(each).alias(f"v{place}") for place, each in enumerate(expressions)]
+        return [columnwise.value(expression, {}, 1) for expression in expressions]
+    columns = [planner.column(expression).alias(f"v{place}") for place, expression in enumerate(expressions)]
     table = planner.one_row().select(*columns).toArrow()
     return [pa.concat_arrays(table.column(place).chunks) for place in range(len(expressions))]
