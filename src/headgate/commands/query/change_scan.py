@@ -156,7 +156,7 @@ def _source(planner: Planner, node: pb.RangeFunction, scanned: ChangeScan, frame
     row = planner.row_key(alias)
     planner.evaluation.rows[row] = tuple(columns)
     keyed_frame = None if frame is None else frame.select("*", F.lit(True).alias(row))
-    return Source(keyed_frame, (scope_table(alias, columns, row_key=row),), tuple(columns))  # type: ignore[arg-type]  # callers that pass None do not use the frame
+    return Source(keyed_frame, (scope_table(alias, columns, row_key=row),), tuple(columns))  # type: ignore[arg-type]  # then unused
 
 
 def scan(planner: Planner, node: pb.RangeFunction) -> Source:

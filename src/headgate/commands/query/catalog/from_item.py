@@ -1,7 +1,7 @@
-"""FROM items of a query on system relations: tables and views of the catalogs, WITH queries, subqueries, joins, functions.
+"""FROM items of a query on system relations: catalog tables and views, WITH queries, subqueries, joins, functions.
 
-The lower half of `select.CatalogPlanner`, which plans the SELECT around them. What must hold: a user reads no relation or column of the
-catalogs on which he has no right (`_guard`, `check_guarded`); the text of a view is planned with nothing but pg_catalog in the search path.
+`select.CatalogPlanner` inherits from it and plans the SELECT around them. A user must not read a catalog relation or column without the
+right to do so (`_guard`, `check_guarded`). The text of a view must be planned with only pg_catalog in the search path.
 """
 
 from __future__ import annotations
@@ -37,48 +37,48 @@ from headgate.sql.parser import ParseNode, parse, position, unwrap
 from headgate.types import registry as t
 
 _PRETTY = {"pg_attrdef": "adbinpretty", "pg_constraint": "conbinpretty", "pg_index": "indpredpretty"}
-"""Catalogs with the pretty-printed form of an expression beside it (`session_call`, pg_get_expr)."""
+"""Catalogs that also store the pretty-printed form of an expression (`session_call`, pg_get_expr)."""
 _WHOLE = {"pg_attribute": "every_attribute", "pg_depend": "every_dependency"}
-"""Catalogs of which the stored table has not all rows: the view that has."""
+"""Catalogs whose stored table is incomplete, with the view that has all rows."""
 _JOINS = {pb.JOIN_INNER: "JOIN", pb.JOIN_LEFT: "LEFT JOIN", pb.JOIN_RIGHT: "RIGHT JOIN", pb.JOIN_FULL: "FULL JOIN"}
 _VIEWS: dict[tuple[object, ...], str] = {}
-"""The SQL of the bodies of system views that nothing changes but what the key says (`_view_sql`)."""
+"""The SQL of system view bodies that depend only on the key (`_view_sql`)."""
 _MOST_VIEWS = 1024
 
 
 class FromItems(SessionFunctions):
-    """FROM items. Needs `dynamic`, `guarded`, `view_depth`, `select`."""
+    """The planner of FROM items. Subclasses provide `dynamic`, `guarded`, `view_depth` and `select`."""
 
     dynamic: Mapping[str, system_view.Provider]
     tables: dict[str, pa.Table]
     ctes: dict[str, Cte]
     guarded: list[tuple[str, str]]
-    """(a column's SQL, its relation) of the columns that the user may not read: the finished query must not have them."""
+    """(SQL of a column, its relation) of the columns that the user may not read. The finished query must not contain them."""
     view_depth: int
 
     def select(self, node: ParseNode, outer: Scope | None, *, keep_order: bool = False) -> CatalogQuery:
-        """A SELECT, VALUES or set operation."""
+        """Plan a SELECT, VALUES or set operation."""
         raise NotImplementedError
 
     def inner_select(self, node: ParseNode, outer: Scope | None, *, keep_order: bool = False) -> CatalogQuery:
-        """A SELECT inside another."""
+        """Plan a nested SELECT."""
         raise NotImplementedError
 
     def types_of(self, query: CatalogQuery) -> list[TypeRef]:
-        """The types of a query's columns."""
+        """Return the types of a query's columns."""
         raise NotImplementedError
 
     def shown(self, query: CatalogQuery, alias: str, given: Sequence[str] = ()) -> list[SourceColumn]:
-        """The columns of a query as those of a FROM item."""
+        """Return the columns of a query as those of a FROM item."""
         raise NotImplementedError
 
     def from_clause(self, clause: Sequence[Any], outer: Scope | None) -> CatalogSource:
-        """FROM with its items, or nothing."""
+        """Plan the FROM list, which may be empty."""
         if not clause:
             return CatalogSource("")
         whole = self._item(unwrap(clause[0]), outer, None)
-        for each in clause[1:]:
-            item = self._item(unwrap(each), outer, whole)
+        for item_node in clause[1:]:
+            item = self._item(unwrap(item_node), outer, whole)
             _check_names(whole, item)
             whole = whole.beside(item, f"{whole.sql}, {item.sql}")
         return replace(whole, sql=f" FROM {whole.sql}")
@@ -93,8 +93,8 @@ class FromItems(SessionFunctions):
                 return self._range_function(node, Scope((), outer) if left is None else left.scope(outer))
             case "JoinExpr":
                 return self._join(node, outer, left)
-            case other:
-                raise not_supported(f"{other} is not supported in a query on system catalogs")
+            case node_type:
+                raise not_supported(f"{node_type} is not supported in a query on system catalogs")
 
     def _range_var(self, node: pb.RangeVar) -> CatalogSource:
         alias = self.alias()
@@ -104,18 +104,18 @@ class FromItems(SessionFunctions):
         if node.schemaname == "hg" and self.view_depth:
             listed = [SourceColumn(name, self._type(kind), f'{alias}."{name}"') for name, kind in system_view.NODE_TABLES[node.relname]]
             return self._source(f"hg.{node.relname} {alias}", node, node.relname, None, listed, alias)
-        found = self._system_relation(node)
-        self._guard(found, alias)
-        columns = self._relation_columns(found, alias)
+        system_relation = self._system_relation(node)
+        self._guard(system_relation, alias)
+        columns = self._relation_columns(system_relation, alias)
         return self._source(
-            f"({self._relation_sql(found)}) {alias}",
+            f"({self._relation_sql(system_relation)}) {alias}",
             node,
-            found.name,
-            found.schema,
+            system_relation.name,
+            system_relation.schema,
             columns,
             alias,
-            table=found.oid,
-            stored=found.kind == "r",
+            table=system_relation.oid,
+            stored=system_relation.kind == "r",
         )
 
     def _type(self, oid: int, typmod: int = -1) -> TypeRef:
@@ -134,29 +134,29 @@ class FromItems(SessionFunctions):
         stored: bool = False,
         sorted_by: tuple[str, ...] = (),
     ) -> CatalogSource:
-        """A FROM item, under the alias and the column aliases that the query gives; `stored`: its rows have xmin and its like."""
+        """Return a FROM item with the alias and column aliases of the query. `stored`: its rows have system columns such as xmin."""
         visible, shown = name, list(columns)
         if node.HasField("alias"):
             visible, schema = node.alias.aliasname, None
-            given = names.strings(node.alias.colnames)
-            if len(given) > len(shown):
-                raise PostgresError("42P10", f'table "{visible}" has {len(shown)} columns available but {len(given)} columns specified')
-            shown = [replace(each, name=new) for each, new in zip(shown, given, strict=False)] + shown[len(given) :]
-        listed = [ScopeColumn(each.name, max(each.attnum, 1), each.type, each.key) for each in shown]
+            aliases = names.strings(node.alias.colnames)
+            if len(aliases) > len(shown):
+                raise PostgresError("42P10", f'table "{visible}" has {len(shown)} columns available but {len(aliases)} columns specified')
+            shown = [replace(column, name=alias_name) for column, alias_name in zip(shown, aliases, strict=False)] + shown[len(aliases) :]
+        listed = [ScopeColumn(column.name, max(column.attnum, 1), column.type, column.key) for column in shown]
         if table:
             listed.append(ScopeColumn("tableoid", -6, TypeRef(t.OID), f"CAST({table} AS UINTEGER)"))
         if stored:
             listed += _VERSIONS
         key = f"{alias}.*"
         self.rows[key] = shown
-        self.facts.update({each.key: each.facts for each in shown if each.facts != NOTHING_KNOWN})
+        self.facts.update({column.key: column.facts for column in shown if column.facts != NOTHING_KNOWN})
         entry = ScopeTable(visible, tuple(listed), schema, table, system=False, row_key=key)
         return CatalogSource(sql, (entry,), tuple(shown), sorted_by=sorted_by)
 
     # ---- system relations ----------------------------------------------------------------------------------------------------
 
     def _guard(self, found: system_view.SystemRelation, alias: str) -> None:
-        """42501 for a relation that the user may not read; its single columns are checked in the finished query."""
+        """Raise 42501 if the user may not read a relation. Rights on single columns are checked in the finished query."""
         if self.context.superuser or self.view_depth or found.schema == "information_schema":
             return
         if privilege_inquiry.may_select(self.cursor, self.context, found.oid):
@@ -165,23 +165,23 @@ class FromItems(SessionFunctions):
         if not allowed:
             word = "view" if found.kind == "v" else "table"
             raise PostgresError("42501", f"permission denied for {word} {found.name}")
-        self.guarded += [(f'{alias}."{each.name}"', found.name) for each in found.columns if each.attnum not in allowed]
+        self.guarded += [(f'{alias}."{column.name}"', found.name) for column in found.columns if column.attnum not in allowed]
 
     def check_guarded(self, sql: str) -> None:
-        """42501 if the query reads a column that the user may not."""
+        """Raise 42501 if the query reads a column that the user may not read."""
         for column, name in self.guarded:
             if re.search(rf"(?<!\w){re.escape(column)}", sql):
                 raise PostgresError("42501", f"permission denied for table {name}")
 
     def _relation_columns(self, found: system_view.SystemRelation, alias: str) -> list[SourceColumn]:
         return [
-            SourceColumn(name, kind, f"{alias}.{written}", found.oid, attnum, facts)
-            for name, kind, written, attnum, facts in _columns(found.schema, found.name, self.context.announced)
+            SourceColumn(name, kind, f"{alias}.{sql_name}", found.oid, attnum, facts)
+            for name, kind, sql_name, attnum, facts in _columns(found.schema, found.name, self.context.announced)
         ]
 
     def _path(self) -> list[str]:
-        found = self._schemas()
-        return found if "pg_catalog" in found else ["pg_catalog", *found]
+        schemas = self._schemas()
+        return schemas if "pg_catalog" in schemas else ["pg_catalog", *schemas]
 
     def _system_relation(self, node: pb.RangeVar) -> system_view.SystemRelation:
         if node.catalogname and node.catalogname != self.context.database_name:
@@ -189,9 +189,9 @@ class FromItems(SessionFunctions):
             raise PostgresError("0A000", f'cross-database references are not implemented: "{shown}"', position=position(node.location))
         schemas = [node.schemaname] if node.schemaname else self._path()
         for schema in schemas:
-            found = system_view.relation(schema, node.relname, self.context.announced)
-            if found is not None:
-                return found
+            system_relation = system_view.relation(schema, node.relname, self.context.announced)
+            if system_relation is not None:
+                return system_relation
         shown = f"{node.schemaname}.{node.relname}" if node.schemaname else node.relname
         oid = relation.find_oid(self.cursor, self.context.database, node.schemaname or None, node.relname, self._schemas())
         if oid is not None:
@@ -202,7 +202,7 @@ class FromItems(SessionFunctions):
         table = found.physical
         if table is not None:
             listed = ", ".join(f'"{column.name}"' for column in table.columns)
-            listed += "".join(f", {_LATER[each.name]}" for each in found.columns[len(table.columns) :])
+            listed += "".join(f", {_LATER[column.name]}" for column in found.columns[len(table.columns) :])
             if table.name in _PRETTY:
                 listed += f", {_PRETTY[table.name]}"
             scope = "" if table.shared else f" WHERE dbid IN (0, {self.context.database})"
@@ -215,29 +215,33 @@ class FromItems(SessionFunctions):
         return self._table_sql(found.columns, [] if provider is None or self.describing else list(provider()))
 
     def _table_sql(self, columns: Sequence[SystemColumn], rows: Sequence[Sequence[object]]) -> str:
-        """A table of rows that are given."""
+        """Return the SQL of a table with these rows."""
         self.kept_view = False
         name = f"hg_dynamic_{self.alias('d')}"
         self.tables[name] = arrow_table(columns, rows)
-        # a certificate's serial number may have more digits than DuckDB's numbers: then it stays its text, of which = and <> hold
-        whole = [f"c{place}" for place, each in enumerate(columns, 1) if each.type_oid == t.NUMERIC]
-        whole = [each for each in whole if (pc.max(pc.utf8_length(self.tables[name].column(each))).as_py() or 0) <= MAX_DIGITS]
-        casts = ", ".join(f"CAST({each} AS DECIMAL(38,0)) AS {each}" for each in whole)
+        # a certificate serial number may exceed DuckDB's DECIMAL: it then stays text, for which only = and <> are right
+        whole = [f"c{place}" for place, column in enumerate(columns, 1) if column.type_oid == t.NUMERIC]
+        whole = [
+            column_name
+            for column_name in whole
+            if (pc.max(pc.utf8_length(self.tables[name].column(column_name))).as_py() or 0) <= MAX_DIGITS
+        ]
+        casts = ", ".join(f"CAST({column_name} AS DECIMAL(38,0)) AS {column_name}" for column_name in whole)
         return f"SELECT * {f'REPLACE ({casts}) ' if whole else ''}FROM {name}"
 
     def _view_sql(self, found: system_view.SystemRelation) -> str:
-        """The definition of a view as a subquery, planned with nothing but pg_catalog in the search path.
+        """Return a view's definition as a subquery, planned with only pg_catalog in the search path.
 
-        It is kept unless it reads what is there for this statement alone: rows of a Provider, rights, the clock.
+        The SQL is cached, unless it reads data of this statement alone: the rows of a Provider, rights or the clock.
         """
         context = self.context
         key = (found.oid, found.name in self.dynamic, self.describing, *self.session_key())
-        known = _VIEWS.get(key)
-        if known is not None:
-            return known
+        cached = _VIEWS.get(key)
+        if cached is not None:
+            return cached
         if self.view_depth > 12:
             raise PostgresError("54001", "stack depth limit exceeded")
-        kept, ctes = self.kept_view, self.ctes
+        outer_kept_view, ctes = self.kept_view, self.ctes
         self.context, self.ctes, self.kept_view = replace(context, search_path=["pg_catalog"]), {}, True
         self.view_depth += 1
         try:
@@ -247,7 +251,7 @@ class FromItems(SessionFunctions):
         finally:
             keep = self.kept_view
             self.context, self.ctes = context, ctes
-            self.kept_view = kept and keep
+            self.kept_view = outer_kept_view and keep
             self.view_depth -= 1
         if keep:
             if len(_VIEWS) >= _MOST_VIEWS:
@@ -256,7 +260,7 @@ class FromItems(SessionFunctions):
         return sql
 
     def session_key(self) -> tuple[object, ...]:
-        """What SQL depends on beside the tree, where nothing has cleared `kept_view`."""
+        """Return the session values on which SQL depends besides the tree, if nothing has cleared `kept_view`."""
         context = self.context
         return (
             context.database, context.database_name, context.user, context.session_user, context.superuser, self.path,
@@ -274,78 +278,78 @@ class FromItems(SessionFunctions):
 
     def _join(self, node: pb.JoinExpr, outer: Scope | None, before: CatalogSource | None) -> CatalogSource:
         left = self._item(unwrap(node.larg), outer, before)
-        seen = left if before is None else before.beside(left, "")
-        right = self._item(unwrap(node.rarg), outer, seen)
+        lateral = left if before is None else before.beside(left, "")
+        right = self._item(unwrap(node.rarg), outer, lateral)
         _check_names(left, right)
         word = _JOINS[node.jointype]
         using = names.strings(node.using_clause)
         if node.is_natural:
-            there = {each.name for each in right.star}
-            using = [each.name for each in left.star if each.name in there]
+            right_names = {column.name for column in right.star}
+            using = [column.name for column in left.star if column.name in right_names]
         both = left.beside(right, "")
         if node.HasField("quals"):
             context = self.binding.within(construct="JOIN/ON")
             condition = binder.bind_condition(node.quals, both.scope(outer), "JOIN/ON", context=context)
-            found = replace(both, sql=f"({left.sql} {word} {right.sql} ON {self.sql(condition)})")
+            joined_source = replace(both, sql=f"({left.sql} {word} {right.sql} ON {self.sql(condition)})")
         elif using:
-            found = self._merged(using, node, left, right, both)
+            joined_source = self._merged(using, node, left, right, both)
         elif word == "JOIN":
-            found = replace(both, sql=f"({left.sql} CROSS JOIN {right.sql})")
+            joined_source = replace(both, sql=f"({left.sql} CROSS JOIN {right.sql})")
         else:
-            found = replace(both, sql=f"({left.sql} {word} {right.sql} ON true)")
+            joined_source = replace(both, sql=f"({left.sql} {word} {right.sql} ON true)")
         if not node.HasField("alias"):
-            return found
+            return joined_source
         alias = self.alias()
-        listed = ", ".join(f"{each.key} AS c{place}" for place, each in enumerate(found.star, 1))
-        columns = [replace(each, key=f"{alias}.c{place}") for place, each in enumerate(found.star, 1)]
-        return self._source(f"(SELECT {listed} FROM {found.sql}) {alias}", node, "", None, columns, alias)
+        listed = ", ".join(f"{column.key} AS c{place}" for place, column in enumerate(joined_source.star, 1))
+        columns = [replace(column, key=f"{alias}.c{place}") for place, column in enumerate(joined_source.star, 1)]
+        return self._source(f"(SELECT {listed} FROM {joined_source.sql}) {alias}", node, "", None, columns, alias)
 
     def _merged(
         self, using: Sequence[str], node: pb.JoinExpr, left: CatalogSource, right: CatalogSource, both: CatalogSource
     ) -> CatalogSource:
-        """USING: the condition, and the merged columns before the others."""
+        """Join with USING: build the condition, and put the merged columns before the others."""
         conditions, merged = [], []
         for name in using:
-            one, other = using_column(left.star, name, "left"), using_column(right.star, name, "right")
-            equal = operators.make(["="], one.reference, other.reference, self.binding, -1)
+            left_column, right_column = using_column(left.star, name, "left"), using_column(right.star, name, "right")
+            equal = operators.make(["="], left_column.reference, right_column.reference, self.binding, -1)
             conditions.append(self.sql(equal))
-            chosen = other if node.jointype == pb.JOIN_RIGHT else one
+            chosen = right_column if node.jointype == pb.JOIN_RIGHT else left_column
             if node.jointype == pb.JOIN_FULL:
-                sides, kind = binder.unify([one.reference, other.reference], "JOIN/USING", self.binding)
-                chosen = replace(one, type=kind, key=self.sql(Coalesce(type=kind, args=tuple(sides))), relation=0, attnum=0)
+                sides, kind = binder.unify([left_column.reference, right_column.reference], "JOIN/USING", self.binding)
+                chosen = replace(left_column, type=kind, key=self.sql(Coalesce(type=kind, args=tuple(sides))), relation=0, attnum=0)
             merged.append(chosen)
-        star = (*merged, *[each for each in both.star if each.name not in using])
-        seen = tuple(ScopeColumn(each.name, 1, each.type, each.key) for each in merged)
+        star = (*merged, *[column for column in both.star if column.name not in using])
+        merged_scope = tuple(ScopeColumn(column.name, 1, column.type, column.key) for column in merged)
         sql = f"({left.sql} {_JOINS[node.jointype]} {right.sql} ON {' AND '.join(conditions)})"
-        return replace(both, sql=sql, star=star, merged=(*seen, *both.merged))
+        return replace(both, sql=sql, star=star, merged=(*merged_scope, *both.merged))
 
     # ---- functions -------------------------------------------------------------------------------------------------------------
 
     def _range_function(self, node: pb.RangeFunction, scope: Scope) -> CatalogSource:
-        """A function in FROM; it sees the FROM items before it."""
+        """Plan a function in FROM, which may use the FROM items before it."""
         if len(node.functions) != 1 or node.coldeflist:
             raise not_supported("ROWS FROM with several functions is not supported in a query on system catalogs")
         call = unwrap(unwrap(node.functions[0]).items[0])
         name = names.strings(call.funcname)[-1] if call.DESCRIPTOR.name == "FuncCall" else "value"
         bound = binder.bind(call, scope, context=self.binding.within(construct="functions in FROM", sets=True))
-        found = self._rows(bound, name)
+        rows = self._rows(bound, name)
         alias = self.alias("f")
         columns = [
             SourceColumn(label or name, self._type(kind), f"{alias}.c{place}", facts=Facts(scale=0) if kind == t.NUMERIC else NOTHING_KNOWN)
-            for place, (label, kind) in enumerate(found.columns, 1)
+            for place, (label, kind) in enumerate(rows.columns, 1)
         ]
-        if columns[0].name == name and found.scalar and node.HasField("alias") and not node.alias.colnames:
+        if columns[0].name == name and rows.scalar and node.HasField("alias") and not node.alias.colnames:
             columns = [replace(columns[0], name=node.alias.aliasname)]
-        sql = found.table_sql
+        sql = rows.table_sql
         order: tuple[str, ...] = ()
-        if found.list_sql:
-            sql = f"SELECT {_unnested(found)}, generate_subscripts({found.list_sql}, 1) AS n"
+        if rows.list_sql:
+            sql = f"SELECT {_unnested(rows)}, generate_subscripts({rows.list_sql}, 1) AS n"
             order = (f"{alias}.n",)
-        elif found.in_order:
+        elif rows.in_order:
             order = (f"{alias}.c1",)
         if node.ordinality:
             columns.append(SourceColumn("ordinality", TypeRef(t.INT8), f"CAST({alias}.n AS BIGINT)"))
-            if not found.list_sql:
+            if not rows.list_sql:
                 sql = f"SELECT *, row_number() OVER () AS n FROM ({sql}) {self.alias('o')}"
         return self._source(f"LATERAL ({sql}) {alias}", node, name, None, columns, alias, sorted_by=order)
 
@@ -358,13 +362,13 @@ class FromItems(SessionFunctions):
         if function.name in _BEHIND_VIEWS:
             relation = system_view.relations()["pg_catalog", _BEHIND_VIEWS[function.name]]
             listed = ", ".join(f"{key} AS c{place}" for place, (_, _, key, _, _) in enumerate(_columns("pg_catalog", relation.name, 15), 1))
-            columns = tuple((each.name, each.type_oid) for each in relation.columns)
+            columns = tuple((column.name, column.type_oid) for column in relation.columns)
             return CatalogRows(columns, table_sql=f"SELECT {listed} FROM ({self._relation_sql(relation)}) {self.alias()}", scalar=False)
         if function.name in _KEPT_ROWS:
             outputs = procedure.outputs(bound.function)
             listed_outputs = [SystemColumn(label, kind, -1, place) for place, (label, kind) in enumerate(outputs, 1)]
-            kept = [tuple(row.values()) for row in initial.rows(function.name)]
-            return CatalogRows(outputs, table_sql=self._table_sql(listed_outputs, kept), scalar=False)
+            rows = [tuple(row.values()) for row in initial.rows(function.name)]
+            return CatalogRows(outputs, table_sql=self._table_sql(listed_outputs, rows), scalar=False)
         if function.retset:
             self.check_arguments(bound)
             return set_returning.rows(bound, [self.sql(each) for each in bound.args], self, in_from=True)
@@ -374,7 +378,7 @@ class FromItems(SessionFunctions):
         return CatalogRows(((name, bound.type.oid),), table_sql=f"SELECT {sql} AS c1")
 
     def _acting_rows(self, bound: FuncExpr, name: str) -> CatalogRows:
-        """A function of the caller's in FROM: called now, its rows become a table."""
+        """Call a session function in FROM while planning, and return its rows as a table."""
         chosen = procedure.procedures()[bound.function]
         self.check_right(chosen)
         self.kept_view = False
@@ -392,30 +396,30 @@ _VERSIONS = tuple(
     ScopeColumn(name, attnum, TypeRef(kind), f"CAST({value} AS UINTEGER)")
     for name, attnum, kind, value in (("xmin", -2, t.XID, 1), ("cmin", -3, t.CID, 0), ("xmax", -4, t.XID, 0), ("cmax", -5, t.CID, 0))
 )
-"""What a catalog's row says of its versions: programs read it, and a node has one of each that all may see (BootstrapTransactionId)."""
+"""The system columns of catalog rows. Programs read them; every row has the same version (BootstrapTransactionId), visible to all."""
 _LATER = {"pubgencols": "coalesce(pubgencols, 'n') AS pubgencols"}
-"""Columns of catalogs that 15 has not."""
+"""Catalog columns that PostgreSQL 15 does not have."""
 _BEHIND_VIEWS = {"pg_show_all_settings": "pg_settings"}
-"""Functions that give what a view shows."""
+"""Functions that return the rows of a view."""
 _KEPT_ROWS = frozenset({"pg_get_keywords"})
-"""Functions that give what is in `initial_catalog`, under their name."""
+"""Functions whose rows `initial_catalog` stores under their name."""
 
 
 @lru_cache(maxsize=512)
 def _columns(schema: str, name: str, announced: int) -> tuple[tuple[str, TypeRef, str, int, Facts], ...]:
-    """The columns of a system relation: name, type, name in SQL, number, and what is known of each."""
-    found = system_view.relation(schema, name, announced)
-    assert found is not None
-    types, physical = t.builtin(), found.physical is not None
+    """Return the columns of a system relation: name, type, name in SQL, number and facts."""
+    system_relation = system_view.relation(schema, name, announced)
+    assert system_relation is not None
+    types, physical = t.builtin(), system_relation.physical is not None
     return tuple(
         (
-            each.name,
-            TypeRef(each.type_oid, each.typmod, types.by_oid(each.type_oid).collation),
-            f'"{each.name}"' if physical else f"c{place}",
-            each.attnum,
-            Facts(scale=0) if each.type_oid == t.NUMERIC else NOTHING_KNOWN,
+            column.name,
+            TypeRef(column.type_oid, column.typmod, types.by_oid(column.type_oid).collation),
+            f'"{column.name}"' if physical else f"c{place}",
+            column.attnum,
+            Facts(scale=0) if column.type_oid == t.NUMERIC else NOTHING_KNOWN,
         )
-        for place, each in enumerate(found.columns, 1)
+        for place, column in enumerate(system_relation.columns, 1)
     )
 
 
@@ -430,10 +434,10 @@ def _definition(found: system_view.SystemRelation) -> ParseNode:
 
 
 def _check_names(left: CatalogSource, right: CatalogSource) -> None:
-    taken = {(each.name, each.schema) for each in left.tables if each.name}
-    for each in right.tables:
-        if (each.name, each.schema) in taken:
-            raise PostgresError("42712", f'table name "{each.name}" specified more than once')
+    left_names = {(table.name, table.schema) for table in left.tables if table.name}
+    for table in right.tables:
+        if (table.name, table.schema) in left_names:
+            raise PostgresError("42712", f'table name "{table.name}" specified more than once')
 
 
 def _unnested(found: CatalogRows) -> str:

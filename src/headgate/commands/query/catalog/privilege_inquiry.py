@@ -1,7 +1,7 @@
-"""has_table_privilege and its like, pg_has_role and row_security_active, inside a query on system catalogs.
+"""has_table_privilege and the similar functions, pg_has_role and row_security_active, in a query on system catalogs.
 
-Called by `session_call`. The objects on which the role has the right are looked up first; in the query the function is a test whether
-an object is one of them, so that it costs the same for one row and for all rows of pg_class.
+Called by `session_call`. The objects on which the role has the right are looked up first. In the query, the function becomes a test for
+membership in this set, so that it costs the same for one row and for all rows of pg_class.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _KINDS = {
 
 
 _LETTERS = {kind: acl.EVERY["c" if "column" in kind else default] for kind, (*_, default, _) in _KINDS.items()}
-"""The rights that one can ask about."""
+"""The rights that each function accepts."""
 
 _WAYS = {
     "USAGE": "USAGE", "MEMBER": "MEMBER",
     **{f"{word} WITH {option} OPTION": "ADMIN" for word in ("USAGE", "MEMBER") for option in ("GRANT", "ADMIN")},
 }  # fmt: skip
-"""What pg_has_role can be asked."""
+"""The privileges that pg_has_role accepts."""
 
 _NOT_GIVEN = {
     "language": ("pg_language", "lanname", "language", ("USAGE",)),
@@ -49,27 +49,27 @@ _NOT_GIVEN = {
     "foreign_data_wrapper": ("pg_foreign_data_wrapper", "fdwname", "foreign-data wrapper", ("USAGE",)),
     "server": ("pg_foreign_server", "srvname", "server", ("USAGE",)),
 }
-"""What nobody can be given rights on here: its catalog, name and noun, and the rights that one can ask about."""
+"""Kinds of objects on which no rights can be granted in headgate: catalog, name column, noun, and the rights that the function accepts."""
 _PARAMETER = "parameter"
 _OPTION = " WITH GRANT OPTION"
 
 
 class InquiryContext(Protocol):
-    """What is asked of the query's planner."""
+    """The members of the query's planner that this module uses."""
 
     context: SessionContext
     cursor: Cursor
     describing: bool
 
     def sql(self, expression: Expression) -> str:
-        """The SQL of an expression."""
+        """Return the SQL of an expression."""
 
     def resolve(self, text: str, kind: int, where: int | None) -> int:
-        """The oid that a name stands for."""
+        """Return the oid of a named object."""
 
 
 def call(session: InquiryContext, name: str, arguments: Sequence[Expression]) -> str:
-    """The value of one of these functions."""
+    """Return the SQL of a call of one of these functions."""
     if session.describing:
         return "FALSE"  # it does not run, and its parameters have no values
     if name == "row_security_active":
@@ -81,51 +81,54 @@ def call(session: InquiryContext, name: str, arguments: Sequence[Expression]) ->
     role = acl.role(session.cursor, session.context.user)
     if len(arguments) > width:
         role = _role(session, name, arguments[0])
-    *_, wanted = arguments
+    *_, privileges = arguments
     target = arguments[-width]
     if kind == _PARAMETER:
         return "TRUE" if role.superuser else "FALSE"
     if kind in _NOT_GIVEN:
-        return _by_default(session, kind, role, target, str(_constant(session, name, wanted)))
+        return _by_default(session, kind, role, target, str(_constant(session, name, privileges)))
     regtype = _KINDS[kind][5]
-    rights = [_right(each.strip(), kind) for each in str(_constant(session, name, wanted)).split(",")]
+    rights = [_right(privilege.strip(), kind) for privilege in str(_constant(session, name, privileges)).split(",")]
     value = _target(session, kind, target, regtype)
     if not _there(session, kind, value, arguments[-2]):
         return "CAST(NULL AS BOOLEAN)"
     if role.superuser:
         return f"({value} IS NOT NULL OR NULL)"
     allowed = _allowed(session, kind, role, rights)
-    found = among(value, allowed)
+    test = among(value, allowed)
     if kind in ("column", "any_column"):
         columns = _columns(session, role, rights)
-        found += " OR " + (
+        test += " OR " + (
             among(value, {oid for oid, _, _ in columns})
             if kind == "any_column"
             else _column(value, session.sql(arguments[-2]), columns, by_name=arguments[-2].type.oid in (t.TEXT, t.NAME))
         )
-    return f"CASE WHEN {value} IS NOT NULL THEN {found} END"
+    return f"CASE WHEN {value} IS NOT NULL THEN {test} END"
 
 
 def _by_default(session: InquiryContext, kind: str, role: acl.RoleRights, target: Expression, wanted: str) -> str:
-    """What superusers may, and everybody: use a language. 42704 for the name of no object, NULL for the oid of none."""
+    """Return the SQL for default rights: superusers have all of them, every role may use a language.
+
+    Raise 42704 if the name does not exist. The value is NULL if the oid does not exist.
+    """
     catalog, column, noun, words = _NOT_GIVEN[kind]
-    asked = [each.strip().upper() for each in wanted.split(",")]
-    for each, word in zip(wanted.split(","), asked, strict=True):
+    upper_words = [word.strip().upper() for word in wanted.split(",")]
+    for privilege, word in zip(wanted.split(","), upper_words, strict=True):
         if word.removesuffix(_OPTION) not in words:
-            raise PostgresError("22023", f'unrecognized privilege type: "{each.strip()}"')
+            raise PostgresError("22023", f'unrecognized privilege type: "{privilege.strip()}"')
     by_name = target.type.oid in (t.TEXT, t.NAME)
     if (
         by_name and isinstance(target, Const) and target.value is not None
         and not one(session.cursor, f"SELECT 1 FROM hg.{catalog} WHERE {column} = ?", [str(target.value)])
     ):  # fmt: skip
         raise PostgresError("42704", f'{noun} "{target.value}" does not exist')
-    allowed = "TRUE" if role.superuser or (kind == "language" and words[0] in asked) else "FALSE"
-    there = f"EXISTS (SELECT 1 FROM hg.{catalog} _o WHERE _o.{column if by_name else 'oid'} = {session.sql(target)})"
-    return f"CASE WHEN {there} THEN {allowed} END"
+    allowed = "TRUE" if role.superuser or (kind == "language" and words[0] in upper_words) else "FALSE"
+    object_exists = f"EXISTS (SELECT 1 FROM hg.{catalog} _o WHERE _o.{column if by_name else 'oid'} = {session.sql(target)})"
+    return f"CASE WHEN {object_exists} THEN {allowed} END"
 
 
 def knows(name: str) -> bool:
-    """Whether it is one of these functions."""
+    """Return whether the name is that of one of these functions."""
     if name in ("pg_has_role", "row_security_active"):
         return True
     kind = name.removeprefix("has_").removesuffix("_privilege")
@@ -133,57 +136,60 @@ def knows(name: str) -> bool:
 
 
 def may_select(cursor: Cursor, context: SessionContext, oid: int) -> bool:
-    """Whether the session's user may read a whole system relation."""
-    found = one(cursor, "SELECT relowner, relacl FROM hg.pg_class WHERE dbid IN (0, ?) AND oid = ?", [context.database, oid])
-    if found is None:
+    """Return whether the session's user may read a whole system relation."""
+    owner_and_acl = one(cursor, "SELECT relowner, relacl FROM hg.pg_class WHERE dbid IN (0, ?) AND oid = ?", [context.database, oid])
+    if owner_and_acl is None:
         return True
     role = acl.role(cursor, context.user)
     if READ_ALL_DATA in role.roles:
         return True
-    return role.may("r", found[0], acl.read(found[1], "r", acl.role_name(cursor, found[0])))
+    return role.may("r", owner_and_acl[0], acl.read(owner_and_acl[1], "r", acl.role_name(cursor, owner_and_acl[0])))
 
 
 def readable(cursor: Cursor, context: SessionContext) -> set[int]:
-    """The relations of the session's database that its user may read as a whole: SELECT on them, USAGE of their schema."""
+    """Return the relations of the database that the session's user may read as a whole: with SELECT on them and USAGE on their schema."""
     role = acl.role(cursor, context.user)
     names = dict(rows(cursor, "SELECT oid, rolname FROM hg.pg_authid"))
     every = READ_ALL_DATA in role.roles
     schemas = set()
-    found = rows(cursor, "SELECT oid, nspowner, nspacl FROM hg.pg_namespace WHERE dbid IN (0, ?)", [context.database])
-    for oid, owner, given in found:
-        if every or role.may("U", owner, acl.read(given, "n", names.get(owner, ""))):
+    schema_rows = rows(cursor, "SELECT oid, nspowner, nspacl FROM hg.pg_namespace WHERE dbid IN (0, ?)", [context.database])
+    for oid, owner, acl_items in schema_rows:
+        if every or role.may("U", owner, acl.read(acl_items, "n", names.get(owner, ""))):
             schemas.add(oid)
     readable = set()
-    found = rows(cursor, "SELECT oid, relnamespace, relowner, relacl FROM hg.pg_class WHERE dbid = ?", [context.database])
-    for oid, schema, owner, given in found:
-        if schema in schemas and (every or role.may("r", owner, acl.read(given, "r", names.get(owner, "")))):
+    relation_rows = rows(cursor, "SELECT oid, relnamespace, relowner, relacl FROM hg.pg_class WHERE dbid = ?", [context.database])
+    for oid, schema, owner, acl_items in relation_rows:
+        if schema in schemas and (every or role.may("r", owner, acl.read(acl_items, "r", names.get(owner, "")))):
             readable.add(oid)
     return readable
 
 
 def selectable_columns(cursor: Cursor, context: SessionContext, oid: int) -> set[int]:
-    """The columns (attnums) of it that the user may read."""
+    """Return the attnums of the relation's columns that the session's user may read by a grant on the column."""
     role = acl.role(cursor, context.user)
-    given = rows(
+    column_acls = rows(
         cursor, "SELECT attnum, attacl FROM hg.pg_attribute WHERE dbid IN (0, ?) AND attrelid = ? AND attacl IS NOT NULL",
         [context.database, oid],
     )  # fmt: skip
-    return {attnum for attnum, items in given if role.may("r", 0, acl.read(items, "c", ""))}
+    return {attnum for attnum, items in column_acls if role.may("r", 0, acl.read(items, "c", ""))}
 
 
 def _there(session: InquiryContext, kind: str, value: str, column: Expression) -> bool:
-    """Whether an object that is a constant is there, and its column; 42809 for a sequence that is none, 42703 for the name of no column."""
+    """Return whether a constant object and its column exist. A non-constant object counts as existing.
+
+    Raise 42809 if a relation is not a sequence, and 42703 if there is no column of that name.
+    """
     oid = _known(value)
     if oid is None:
         return True
     catalog = _KINDS[kind][0]
     scope = "" if catalog == "pg_database" else f" AND dbid IN (0, {session.context.database})"
     shown = "relkind, relname" if catalog == "pg_class" else "'', ''"
-    found = one(session.cursor, f"SELECT {shown} FROM hg.{catalog} WHERE oid = ?{scope}", [oid])
-    if found is None:
+    object_row = one(session.cursor, f"SELECT {shown} FROM hg.{catalog} WHERE oid = ?{scope}", [oid])
+    if object_row is None:
         return False
-    if kind == "sequence" and found[0] != "S":
-        raise PostgresError("42809", f'"{found[1]}" is not a sequence')
+    if kind == "sequence" and object_row[0] != "S":
+        raise PostgresError("42809", f'"{object_row[1]}" is not a sequence')
     if kind != "column":
         return True
     by_name = column.type.oid in (t.TEXT, t.NAME)
@@ -196,12 +202,12 @@ def _there(session: InquiryContext, kind: str, value: str, column: Expression) -
         [oid, name],
     )
     if attribute is None and by_name:
-        raise PostgresError("42703", f'column "{name}" of relation "{found[1]}" does not exist')
+        raise PostgresError("42703", f'column "{name}" of relation "{object_row[1]}" does not exist')
     return attribute is not None
 
 
 def _known(sql: str) -> int | str | None:
-    """The number or text that an expression is as it stands; None where it has to be computed, by the rows of the query maybe."""
+    """Return the value of a constant SQL expression, or None if it has to be computed."""
     while (inside := re.fullmatch(r"CAST\((.*) AS \w+\)", sql)) is not None:
         sql = inside[1]
     if re.fullmatch(r"\d+", sql):
@@ -213,35 +219,35 @@ def _known(sql: str) -> int | str | None:
 def _right(text: str, kind: str) -> tuple[str, bool]:
     word = text.upper()
     option = word.endswith(" WITH GRANT OPTION")
-    found = acl.LETTERS.get(word.removesuffix(" WITH GRANT OPTION"))
-    if found is None or found not in _LETTERS[kind]:
+    letter = acl.LETTERS.get(word.removesuffix(" WITH GRANT OPTION"))
+    if letter is None or letter not in _LETTERS[kind]:
         raise PostgresError("22023", f'unrecognized privilege type: "{text}"')
-    return found, option
+    return letter, option
 
 
 def _role(session: InquiryContext, function: str, value: Expression) -> acl.RoleRights:
-    """The role that is named, by name or oid."""
-    found = _constant(session, function, value)
-    if isinstance(found, int):
-        return acl.role(session.cursor, acl.role_name(session.cursor, found))
-    return acl.EVERYBODY if found == "public" else acl.role(session.cursor, str(found))
+    """Return the rights of the role with this name or oid."""
+    role_value = _constant(session, function, value)
+    if isinstance(role_value, int):
+        return acl.role(session.cursor, acl.role_name(session.cursor, role_value))
+    return acl.EVERYBODY if role_value == "public" else acl.role(session.cursor, str(role_value))
 
 
 def _constant(session: InquiryContext, function: str, value: Expression) -> object:
-    """An argument's value; 0A000 where it depends on the rows of the query: what cannot be decided is never true."""
+    """Return the value of an argument. Raise 0A000 if it is NULL or depends on the rows of the query."""
     if isinstance(value, Const) and value.type.oid in (t.TEXT, t.NAME) and value.value is not None:
         return value.value
     try:
-        found = one(session.cursor, f"SELECT {session.sql(value)}")
+        row = one(session.cursor, f"SELECT {session.sql(value)}")
     except PostgresError as error:
         raise not_supported(f"{function} of a name that is no constant is not supported") from error
-    if found is None or found[0] is None:
+    if row is None or row[0] is None:
         raise not_supported(f"{function} of NULL is not supported")
-    return found[0]
+    return row[0]
 
 
 def _target(session: InquiryContext, kind: str, target: Expression, regtype: int) -> str:
-    """The object as an oid."""
+    """Return the SQL of the object's oid."""
     named, sql = target.type.oid in (t.TEXT, t.NAME), session.sql(target)
     if kind == "database" and named:
         name = _known(sql)
@@ -252,7 +258,7 @@ def _target(session: InquiryContext, kind: str, target: Expression, regtype: int
         return f"(SELECT _n.oid FROM hg.pg_namespace _n WHERE _n.nspname = {sql} AND _n.dbid IN (0, {session.context.database}))"
     if kind == "function" and named:
         return _function(session, str(_constant(session, "has_function_privilege", target)))
-    if named and regtype == t.REGCLASS and any(isinstance(each, ColumnRef) for each in walk(target)):
+    if named and regtype == t.REGCLASS and any(isinstance(node, ColumnRef) for node in walk(target)):
         return session.sql(CoerceViaIO(type=TypeRef(regtype), arg=target, form=Form.IMPLICIT))
     if named:
         return f"CAST({session.resolve(str(_constant(session, f'has_{kind}_privilege', target)), regtype, None)} AS UINTEGER)"
@@ -260,19 +266,22 @@ def _target(session: InquiryContext, kind: str, target: Expression, regtype: int
 
 
 def _function(session: InquiryContext, text: str) -> str:
-    """The oid of a function that is named with its arguments; of several of one name any, as what one may do with them is the same."""
+    """Return the oid of a function that is named with its arguments.
+
+    All functions of this name must have the same ACL, so any of their oids will do. Otherwise, raise 0A000.
+    """
     name, opened, _ = text.partition("(")
     if not opened:
         raise PostgresError("22P02", "expected a left parenthesis")
     called = (split_identifiers(name, ".") or [name])[-1]
-    found = rows(
+    functions = rows(
         session.cursor, "SELECT oid, proacl FROM hg.pg_proc WHERE dbid IN (0, ?) AND proname = ?", [session.context.database, called]
     )
-    if not found:
+    if not functions:
         raise PostgresError("42883", f'function "{text}" does not exist')
-    if any(given != found[0][1] for _, given in found):
+    if any(given != functions[0][1] for _, given in functions):
         raise not_supported(f'has_function_privilege of "{text}" is not supported', hint="Give the function's oid.")
-    return str(found[0][0])
+    return str(functions[0][0])
 
 
 def _allowed(session: InquiryContext, kind: str, role: acl.RoleRights, rights: Iterable[tuple[str, bool]]) -> set[int]:
@@ -280,20 +289,22 @@ def _allowed(session: InquiryContext, kind: str, role: acl.RoleRights, rights: I
     where = "" if catalog == "pg_database" else f" WHERE dbid IN (0, {session.context.database})"
     owners = dict(rows(session.cursor, "SELECT oid, rolname FROM hg.pg_authid"))
     kinds = ", relkind" if catalog == "pg_class" else ", ''"
-    wanted = list(rights)
-    found = set()
-    for each, owned_by, given, relkind in rows(session.cursor, f"SELECT {oid}, {owner}, {column}{kinds} FROM hg.{catalog}{where}"):
-        items = acl.read(given, "s" if relkind == "S" else default, owners.get(owned_by, ""))
-        by_role = _of_all_data(role, catalog, each, relkind)
-        if any(role.may(right, owned_by, items, option=option) or (right in by_role and not option) for right, option in wanted):
-            found.add(each)
-    return found
+    required = list(rights)
+    oids = set()
+    for object_oid, owned_by, acl_items, relkind in rows(
+        session.cursor, f"SELECT {oid}, {owner}, {column}{kinds} FROM hg.{catalog}{where}"
+    ):
+        items = acl.read(acl_items, "s" if relkind == "S" else default, owners.get(owned_by, ""))
+        by_role = _of_all_data(role, catalog, object_oid, relkind)
+        if any(role.may(right, owned_by, items, option=option) or (right in by_role and not option) for right, option in required):
+            oids.add(object_oid)
+    return oids
 
 
 def allowed(session: InquiryContext, kind: str, rights: Iterable[str]) -> set[int]:
     """Return the objects of a kind ("sequence", "database", …) on which the session's user has one of the rights."""
     role = acl.role(session.cursor, session.context.user)
-    return _allowed(session, kind, role, [_right(each, kind) for each in rights])
+    return _allowed(session, kind, role, [_right(right, kind) for right in rights])
 
 
 def _of_all_data(role: acl.RoleRights, catalog: str, oid: int, relkind: str) -> str:
@@ -308,21 +319,21 @@ def _of_all_data(role: acl.RoleRights, catalog: str, oid: int, relkind: str) -> 
 
 
 def _columns(session: InquiryContext, role: acl.RoleRights, rights: Sequence[tuple[str, bool]]) -> list[tuple[int, int, str]]:
-    """(relation, attnum, name) of the columns on which the role has one of the rights by a grant on the column."""
-    found = []
-    for relation, attnum, name, given in rows(
+    """Return (relation, attnum, name) of the columns on which the role has one of the rights by a grant on the column."""
+    columns = []
+    for relation, attnum, name, acl_items in rows(
         session.cursor,
         "SELECT attrelid, attnum, attname, attacl FROM hg.pg_attribute WHERE dbid IN (0, ?) AND attacl IS NOT NULL",
         [session.context.database],
     ):
-        if any(role.may(right, 0, acl.read(given, "c", ""), option=option) for right, option in rights):
-            found.append((relation, attnum, name))
-    return found
+        if any(role.may(right, 0, acl.read(acl_items, "c", ""), option=option) for right, option in rights):
+            columns.append((relation, attnum, name))
+    return columns
 
 
 def among(value: str, oids: Iterable[int]) -> str:
-    """Return the SQL test whether an oid is one of these."""
-    listed = ", ".join(str(each) for each in sorted(oids))
+    """Return the SQL test whether an oid is one of `oids`."""
+    listed = ", ".join(str(oid) for oid in sorted(oids))
     return f"{value} IN ({listed})" if listed else "FALSE"
 
 
@@ -337,15 +348,15 @@ def _column(value: str, sql: str, columns: Sequence[tuple[int, int, str]], *, by
 
 def _has_role(session: InquiryContext, arguments: Sequence[Expression]) -> str:
     role = acl.role(session.cursor, session.context.user)
-    target, wanted = arguments[-2:]
-    if len(arguments) > 2 and all(each.type.oid == t.OID for each in arguments[:2]) and not isinstance(arguments[0], Const):
-        return _whose_role(session, arguments[0], target, wanted)
+    target, privileges = arguments[-2:]
+    if len(arguments) > 2 and all(argument.type.oid == t.OID for argument in arguments[:2]) and not isinstance(arguments[0], Const):
+        return _whose_role(session, arguments[0], target, privileges)
     if len(arguments) > 2:
         role = _role(session, "pg_has_role", arguments[0])
     by_name, sql = target.type.oid in (t.TEXT, t.NAME), session.sql(target)
     if by_name and (name := _known(sql)) is not None:
         roles.get(session.cursor, str(name))
-    ways = _ways(session, wanted)
+    ways = _ways(session, privileges)
     if role.superuser:
         return f"({sql} IS NOT NULL OR NULL)"
     reached = {oid for way in ways for oid in _reached(session, role, way)}
@@ -356,33 +367,33 @@ def _has_role(session: InquiryContext, arguments: Sequence[Expression]) -> str:
 
 
 def _ways(session: InquiryContext, wanted: Expression) -> list[str]:
-    """What pg_has_role is asked."""
-    found = [_WAYS.get(each.strip().upper()) for each in str(_constant(session, "pg_has_role", wanted)).split(",")]
-    if None in found:
+    """Return the kinds of membership that a call of pg_has_role tests."""
+    ways = [_WAYS.get(privilege.strip().upper()) for privilege in str(_constant(session, "pg_has_role", wanted)).split(",")]
+    if None in ways:
         raise PostgresError("22023", f'unrecognized privilege type: "{_constant(session, "pg_has_role", wanted)}"')
-    return [str(each) for each in found]
+    return [str(way) for way in ways]
 
 
 def _whose_role(session: InquiryContext, whose: Expression, target: Expression, wanted: Expression) -> str:
-    """pg_has_role of a role that differs by the row: a case for each role that there is."""
+    """Return the SQL of pg_has_role for a role that differs by row: a CASE with a branch for each role."""
     sql, ways, cases = session.sql(target), _ways(session, wanted), []
     for oid, name in rows(session.cursor, "SELECT oid, rolname FROM hg.pg_authid"):
         role = acl.role(session.cursor, name)
-        reached = {each for way in ways for each in _reached(session, role, way)}
+        reached = {reached_oid for way in ways for reached_oid in _reached(session, role, way)}
         cases.append(f"WHEN {oid} THEN {'TRUE' if role.superuser else among(sql, reached)}")
-    asked = session.sql(whose)
-    return f"CASE WHEN {asked} IS NOT NULL AND {sql} IS NOT NULL THEN CASE {asked} {' '.join(cases)} ELSE FALSE END END"
+    role_sql = session.sql(whose)
+    return f"CASE WHEN {role_sql} IS NOT NULL AND {sql} IS NOT NULL THEN CASE {role_sql} {' '.join(cases)} ELSE FALSE END END"
 
 
 def _reached(session: InquiryContext, role: acl.RoleRights, way: str) -> set[int]:
-    """The roles whose rights a role has (USAGE), of which it is a member, or whose memberships it may give (ADMIN)."""
+    """Return the roles whose rights a role has (USAGE), of which it is a member (MEMBER), or whose membership it may grant (ADMIN)."""
     member = roles.memberships(session.cursor, role.oid)
     if way == "ADMIN":
-        given = rows(session.cursor, "SELECT roleid, member FROM hg.pg_auth_members WHERE admin_option")
-        return {oid for oid, admin in given if admin in member and oid != role.oid}
-    found = set(role.roles) if way == "USAGE" else member
+        grants = rows(session.cursor, "SELECT roleid, member FROM hg.pg_auth_members WHERE admin_option")
+        return {oid for oid, admin in grants if admin in member and oid != role.oid}
+    reached = set(role.roles) if way == "USAGE" else member
     owner = one(session.cursor, "SELECT datdba FROM hg.pg_database WHERE oid = ?", [session.context.database])
-    return found | {namespace.DATABASE_OWNER} if owner is not None and owner[0] in found else found
+    return reached | {namespace.DATABASE_OWNER} if owner is not None and owner[0] in reached else reached
 
 
 def _row_security_active(session: InquiryContext, arguments: Sequence[Expression]) -> str:

@@ -1,8 +1,8 @@
-"""Answers SELECT and VALUES on system relations, and queries without any relation that need what only the catalogs have.
+"""Answer SELECT and VALUES on system relations, and queries without relations that need functions or types of the catalogs.
 
-`answer` is called by the commands for a query whose relations are all PostgreSQL's system relations (`uses_catalog_only`). The tree is
-planned as DuckDB SQL (`select`), run on the session's cursor, and its columns printed as PostgreSQL prints them.
-The text of DuckDB's own errors never reaches a client.
+The commands call `answer` for a query whose relations are all system relations (`uses_catalog_only`). `select` plans the tree as DuckDB
+SQL, which runs on the session's cursor, and the columns are printed as PostgreSQL prints them. The text of DuckDB's own errors is never
+sent to a client.
 """
 
 from __future__ import annotations
@@ -44,32 +44,32 @@ Functions = Mapping[str, Callable[..., Any]]
 
 _ROWS = 8192
 _VALUES = 2_000_000
-"""How many values a query on system relations may give: some 100 bytes each."""
+"""Maximum number of values in the result of a query on system relations. A value takes about 100 bytes."""
 _NOTHING: Mapping[str, Any] = {}
 
 _log = logging.getLogger(__name__)
 
 
 class BeyondCatalog(PostgresError):
-    """0A000: the query needs more SQL than the catalogs have; one without any relation can still be answered by Spark."""
+    """0A000: the query needs SQL that the catalogs do not support. Spark can still answer it if it reads no relation."""
 
 
 def uses_catalog_only(tree: pb.SelectStmt, context: SessionContext, cursor: Cursor) -> bool:
-    """Whether no relation of a query is a user's: then `answer` answers it.
+    """Return whether no relation of a query is a user relation, so that `answer` can run it.
 
-    A name that stands for nothing counts as no user's, so that `answer` raises 42P01. Nor does `answer` know the types of users: a query
-    without any relation that names one is not for it.
+    A name of no relation does not count as a user relation, so that `answer` raises 42P01. `answer` does not support user-defined types, so
+    the result is False for a query that names one and reads no relation.
     """
-    found = [each for each in walk(tree) if each.DESCRIPTOR.name in ("CommonTableExpr", "RangeVar", "TypeName")]
-    ctes = {each.ctename for each in found if each.DESCRIPTOR.name == "CommonTableExpr"}
+    nodes = [node for node in walk(tree) if node.DESCRIPTOR.name in ("CommonTableExpr", "RangeVar", "TypeName")]
+    ctes = {node.ctename for node in nodes if node.DESCRIPTOR.name == "CommonTableExpr"}
     path: list[str] | None = None
-    named = [each for each in found if each.DESCRIPTOR.name != "CommonTableExpr"]
-    if all(each.DESCRIPTOR.name == "TypeName" for each in named) and any(map(_is_users, named)):
+    named = [node for node in nodes if node.DESCRIPTOR.name != "CommonTableExpr"]
+    if all(node.DESCRIPTOR.name == "TypeName" for node in named) and any(map(_is_users, named)):
         return False
-    for each in named:
-        if each.DESCRIPTOR.name != "RangeVar":
+    for node in named:
+        if node.DESCRIPTOR.name != "RangeVar":
             continue
-        name, schema = each.relname, each.schemaname or None
+        name, schema = node.relname, node.schemaname or None
         if schema is None and name in ctes:
             continue
         if schema in ("pg_catalog", "information_schema"):
@@ -86,12 +86,12 @@ def uses_catalog_only(tree: pb.SelectStmt, context: SessionContext, cursor: Curs
 
 
 def _is_users(node: pb.TypeName) -> bool:
-    """Whether a TypeName names a type that a user made."""
+    """Return whether a TypeName names a user-defined type."""
     if not node.names:
         return False
     parts = strings(node.names)
-    found = t.known().find_name(parts[-1], parts[-2] if len(parts) > 1 else None)
-    return found is not None and found.oid >= t.FIRST_USER_OID
+    named_type = t.known().find_name(parts[-1], parts[-2] if len(parts) > 1 else None)
+    return named_type is not None and named_type.oid >= t.FIRST_USER_OID
 
 
 def answer(
@@ -102,15 +102,16 @@ def answer(
     functions: Functions = _NOTHING,
     parameters: Sequence[Any] = (),
 ) -> ResultSet:
-    """Runs a SelectStmt.
+    """Run a SelectStmt.
 
-    `dynamic`: rows of dynamic relations by name; `functions`: functions that act, by name (Python values in: str,
-    int, bool, Lsn, list; out: a value, a tuple for a row, an iterable of rows for a set); `parameters`: $1… with `type_oid`, `text`.
+    `dynamic`: the providers of dynamic relations by name. `functions`: functions with side effects by name. Their arguments are Python
+    values (str, int, bool, Lsn, list). They return a value, a tuple for a row, or an iterable of rows for a set. `parameters`: $1… with
+    `type_oid` and `text`.
     """
     if _in_turn(select):
         return _one_by_one(select, context, cursor, dynamic, functions, parameters)
-    given = [TypedParameter(each.type_oid, each.text) for each in parameters]
-    planner = CatalogPlanner(context, cursor, dynamic, functions, given)
+    typed_parameters = [TypedParameter(parameter.type_oid, parameter.text) for parameter in parameters]
+    planner = CatalogPlanner(context, cursor, dynamic, functions, typed_parameters)
     query = planner.select(select, None)
     if planner.acting:
         return volatile_function.answer(planner, query, select, _run)
@@ -121,11 +122,11 @@ def answer(
 
 
 def _in_turn(select: pb.SelectStmt) -> bool:
-    """Whether a column of one row changes what those behind it say: set_config, of which current_user and others are seen to follow."""
+    """Return whether a column can change the values of later columns: set_config, whose effect current_user and others must show."""
     if len(select.target_list) < 2 or {field.name for field, _ in select.ListFields()} - {"target_list", "limit_option", "op"}:
         return False
-    calls = (each for target in select.target_list for each in walk(target) if each.DESCRIPTOR.name == "FuncCall")
-    return any(strings(each.funcname)[-1] == "set_config" for each in calls)
+    calls = (node for target in select.target_list for node in walk(target) if node.DESCRIPTOR.name == "FuncCall")
+    return any(strings(node.funcname)[-1] == "set_config" for node in calls)
 
 
 def _one_by_one(
@@ -136,7 +137,7 @@ def _one_by_one(
     functions: Functions,
     parameters: Sequence[Any],
 ) -> ResultSet:
-    """The columns of one row, each computed when those before it have been."""
+    """Return one row whose columns are computed one after another."""
     columns: list[ResultColumn] = []
     arrays: list[pa.Array] = []
     for target in select.target_list:
@@ -144,11 +145,11 @@ def _one_by_one(
         alone.CopyFrom(select)
         del alone.target_list[:]
         alone.target_list.append(target)
-        found = answer(alone, context, cursor, dynamic, functions, parameters)
-        [batch] = found.batches
+        result = answer(alone, context, cursor, dynamic, functions, parameters)
+        [batch] = result.batches
         if batch.num_rows != 1:
             raise BeyondCatalog("0A000", "set_config beside a function that gives several rows is not supported")
-        columns += found.columns
+        columns += result.columns
         arrays += batch.columns
     schema = pa.schema([pa.field(str(place), pa.string()) for place, _ in enumerate(columns)])
     return ResultSet(tuple(columns), [pa.RecordBatch.from_arrays(arrays, schema=schema)])
@@ -157,33 +158,34 @@ def _one_by_one(
 def describe(
     select: pb.SelectStmt, context: SessionContext, cursor: Cursor, parameter_types: Sequence[int] = (), functions: Collection[str] = ()
 ) -> tuple[tuple[int, ...], tuple[ResultColumn, ...]]:
-    """The types of the parameters (0 in `parameter_types`: inferred, text if nothing decides) and the columns of a query, not run.
+    """Return the parameter types and the columns of a query without running it.
 
-    `functions`: the names of those that act, as for `answer`.
+    A parameter type of 0 in `parameter_types` is inferred; it is text if nothing decides it. `functions`: the names of the functions with
+    side effects, as for `answer`.
     """
-    given = [TypedParameter(kind, None) for kind in parameter_types]
-    planner = CatalogPlanner(context, cursor, _NOTHING, _Uncalled(functions), given, describing=True)
+    typed_parameters = [TypedParameter(kind, None) for kind in parameter_types]
+    planner = CatalogPlanner(context, cursor, _NOTHING, _Uncalled(functions), typed_parameters, describing=True)
     query = planner.select(select, None)
     types = planner.types_of(query)
     if not planner.acting:
         query.build(types)
-    count = max([len(given), *planner.inferred], default=0)
-    found = []
+    count = max([len(typed_parameters), *planner.inferred], default=0)
+    types_found = []
     for number in range(1, count + 1):
-        declared = given[number - 1].type_oid if number <= len(given) else 0
-        found.append(declared or planner.inferred.get(number, 0) or t.TEXT)
-    return tuple(found), _columns(query, types)
+        declared = typed_parameters[number - 1].type_oid if number <= len(typed_parameters) else 0
+        types_found.append(declared or planner.inferred.get(number, 0) or t.TEXT)
+    return tuple(types_found), _columns(query, types)
 
 
 class _Uncalled(dict[str, Callable[..., Any]]):
-    """Stands for the caller's functions while a query is only described: none is called."""
+    """Placeholders for the session functions while a query is only described. They are never called."""
 
     def __init__(self, names: Collection[str]) -> None:
         super().__init__(dict.fromkeys(names, lambda *_, **__: None))
 
 
 def _printed(planner: CatalogPlanner, query: CatalogQuery) -> str:
-    """The SELECT list of the text forms of a query's columns, named q.c1, q.c2, …; of what Python prints, the values."""
+    """Return the SELECT list with the text of the columns q.c1, q.c2, …, or with the values of types that Python prints."""
     shown = []
     for place, column in enumerate(planner.shown(query, "q"), 1):
         kind = base_of(column.type.oid)
@@ -201,34 +203,36 @@ def _printed(planner: CatalogPlanner, query: CatalogQuery) -> str:
 
 def _columns(query: CatalogQuery, types: Sequence[TypeRef]) -> tuple[ResultColumn, ...]:
     return tuple(
-        ResultColumn(each.name, base_of(kind.oid), each.type.typmod, each.relation, each.attnum)
-        for each, kind in zip(query.columns, types, strict=True)
+        ResultColumn(column.name, base_of(kind.oid), column.type.typmod, column.relation, column.attnum)
+        for column, kind in zip(query.columns, types, strict=True)
     )
 
 
 def _run(planner: CatalogPlanner, sql: str) -> list[list[Any]]:
-    """The columns of the result."""
+    """Run the SQL and return the columns of its result. Raise DuckDB's errors as PostgresError."""
     cursor = planner.cursor
     planner.check_guarded(sql)
     for name, table in planner.tables.items():
         cursor.register(name, table)
     try:
-        done = cursor.execute(sql)
-        rows = _fetched(done)
-        return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in done.description or ()]
+        executed = cursor.execute(sql)
+        rows = _fetched(executed)
+        return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in executed.description or ()]
     except duckdb.Error as error:
         _log.debug("%s\nwhile running %s", error, sql)
         raise translated(error) from error
     finally:
         for name in planner.tables:
-            with contextlib.suppress(duckdb.TransactionException):  # the statement has failed: with its transaction the table goes as well
+            with contextlib.suppress(
+                duckdb.TransactionException
+            ):  # the statement has failed, and the table is dropped with its transaction
                 cursor.unregister(name)
 
 
-def _fetched(done: duckdb.DuckDBPyConnection) -> list[tuple[Any, ...]]:
-    """All rows, which the process has in memory at once; 53200 for more than it may."""
+def _fetched(executed: duckdb.DuckDBPyConnection) -> list[tuple[Any, ...]]:
+    """Fetch all rows into memory. Raise 53200 if they exceed the limit of `_VALUES`."""
     rows: list[tuple[Any, ...]] = []
-    while chunk := done.fetchmany(_ROWS):
+    while chunk := executed.fetchmany(_ROWS):
         look()
         rows += chunk
         if len(rows) * len(chunk[0]) > _VALUES:
@@ -237,37 +241,39 @@ def _fetched(done: duckdb.DuckDBPyConnection) -> list[tuple[Any, ...]]:
 
 
 _OWN_RANGES = ("DECIMAL", "imestamp", "TIMESTAMP", "nterval", "INTERVAL", "Date", "DATE", "HUGEINT", "INT128")
-"""Types whose range is another in DuckDB than in PostgreSQL, as its errors name them."""
+"""Types whose range differs between DuckDB and PostgreSQL, as DuckDB's errors name them."""
 
 
 def translated(error: duckdb.Error) -> PostgresError:
-    """DuckDB's error as PostgreSQL's, or one that says only which part failed."""
-    said = str(error).split("\n", 1)[0]
-    if failure.MARK in said:
+    """Translate an error of DuckDB to PostgreSQL's. If there is no equivalent, return `BeyondCatalog`."""
+    message = str(error).split("\n", 1)[0]
+    if failure.MARK in message:
         return failure.from_spark(error)
     full = None if isinstance(error, duckdb.ConversionException) else disk_full(error)
     if full is not None:
         return full
-    if any(each in said for each in _OWN_RANGES):
+    if any(type_name in message for type_name in _OWN_RANGES):
         return BeyondCatalog("0A000", "this value is beyond what a node computes on its catalogs")
-    if isinstance(error, duckdb.OutOfRangeException) or "out of range" in said or "Overflow" in said:
-        kind = re.search(r"INT(16|32|64)", said)
+    if isinstance(error, duckdb.OutOfRangeException) or "out of range" in message or "Overflow" in message:
+        kind = re.search(r"INT(16|32|64)", message)
         word = {"16": "smallint", "32": "integer", "64": "bigint"}.get(kind[1] if kind else "", "value")
         return PostgresError("22003", f"{word} out of range")
-    if "Division by zero" in said or "division by zero" in said:
+    if "Division by zero" in message or "division by zero" in message:
         return PostgresError("22012", "division by zero")
-    if "More than one row returned by a subquery" in said:
+    if "More than one row returned by a subquery" in message:
         return PostgresError("21000", "more than one row returned by a subquery used as an expression")
     if isinstance(error, duckdb.ConversionException):
-        found = re.search(r"string '(.*?)' to (\w+)", said)
-        if found:
+        conversion = re.search(r"string '(.*?)' to (\w+)", message)
+        if conversion:
             words = {"INT32": "integer", "INT64": "bigint", "INT16": "smallint", "UINT32": "oid", "UINT64": "pg_lsn", "BOOL": "boolean"}
-            return PostgresError("22P02", f'invalid input syntax for type {words.get(found[2], found[2].lower())}: "{found[1]}"')
+            return PostgresError(
+                "22P02", f'invalid input syntax for type {words.get(conversion[2], conversion[2].lower())}: "{conversion[1]}"'
+            )
         return PostgresError("22P02", "invalid input syntax")
-    grouped = re.search(r'column "?(\w+)"? must appear in the GROUP BY', said)
+    grouped = re.search(r'column "?(\w+)"? must appear in the GROUP BY', message)
     if grouped:
         return PostgresError("42803", "a column must appear in the GROUP BY clause or be used in an aggregate function")
-    if "aggregate" in said.lower() and "WHERE" in said:
+    if "aggregate" in message.lower() and "WHERE" in message:
         return PostgresError("42803", "aggregate functions are not allowed in WHERE")
     if isinstance(error, duckdb.InterruptException):
         return PostgresError("57014", "canceling statement due to user request")
@@ -289,27 +295,27 @@ def _batches(table: list[list[Any]], columns: Sequence[ResultColumn], context: S
 
 
 _PRINTED_HERE = frozenset({t.FLOAT4, t.FLOAT8, t.TIMESTAMPTZ})
-"""Types, and arrays of them, whose values come here as Python's."""
+"""Types whose values (also as array elements) arrive as Python values and are printed here."""
 _STYLED = frozenset({t.DATE, t.TIMESTAMP, t.TIMESTAMPTZ, t.INTERVAL})
 """Types whose text depends on DateStyle or IntervalStyle."""
 
 
 def _texts(kind: int, typmod: int, values: Sequence[Any], context: SessionContext) -> pa.StringArray:
-    """A column of the result as the session sees it."""
+    """Return the text of a result column in the session's styles."""
     element = element_of(kind)
     if element in _PRINTED_HERE:
-        return pa.array([None if each is None else _list(each, element, context) for each in values], pa.string())
+        return pa.array([None if item is None else _list(item, element, context) for item in values], pa.string())
     if kind in _PRINTED_HERE or kind in _STYLED:
-        plain = pa.array([None if each is None else _text(each, kind) for each in values], pa.string())
+        plain = pa.array([None if item is None else _text(item, kind) for item in values], pa.string())
     else:
-        plain = pa.array([each if each is None or isinstance(each, str) else str(each) for each in values], pa.string())
+        plain = pa.array([item if item is None or isinstance(item, str) else str(item) for item in values], pa.string())
     if (kind in _STYLED or kind in _PRINTED_HERE) and text.depends_on(kind, context.forms):
         return text.write_text(text.read_text(plain, kind, typmod), kind, typmod, session=context.forms)
     return plain
 
 
 def _text(value: Any, kind: int) -> str:
-    """A value in its type's normal form."""
+    """Return the text of a value in its type's normal form."""
     if isinstance(value, float):
         return str(text.write_scalar(value, kind))
     if kind == t.INTERVAL:  # DuckDB writes -1 day, PostgreSQL -1 days

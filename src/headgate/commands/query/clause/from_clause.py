@@ -1,7 +1,7 @@
-"""FROM: tables, subqueries, functions, VALUES and joins → a `Source`.
+"""Plan FROM: tables, subqueries, functions, VALUES and joins become a `Source`.
 
-Called by the planner for each SELECT, and by UPDATE … FROM and DELETE … USING. Each column gets a key of its own, so frames
-that are joined never have two columns of one name.
+The planner calls it for each SELECT, as do UPDATE … FROM and DELETE … USING. Each column gets a unique key, so joined frames never have two
+columns of the same name.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from headgate.commands.query.planner import Planner
 
 LEAF = own_name("_leaf")
-"""The column of a partitioned table's frame that names the leaf of each row (its oid)."""
+"""The column of a partitioned table's frame with the oid of each row's leaf."""
 
 
 def plan_from(planner: Planner, items: Sequence[pb.Node], outer: Scope | None) -> Source:
-    """The FROM list; several items are a cross join. No items: one row without columns."""
+    """Plan the FROM list. Several items are a cross join; without items, the result is one row without columns."""
     if not items:
         return Source(planner.one_row(), (), ())
     whole = item(planner, items[0], outer)
@@ -53,43 +53,45 @@ def plan_from(planner: Planner, items: Sequence[pb.Node], outer: Scope | None) -
 
 
 def is_one_relation(items: Sequence[pb.Node]) -> bool:
-    """Whether a FROM list is the name of a relation."""
+    """Return whether a FROM list is a single relation name."""
     return len(items) == 1 and unwrap(items[0]).DESCRIPTOR.name == "RangeVar"
 
 
 def multiplies(items: Sequence[pb.Node], where: pb.Node, *, beside: int = 0) -> bool:
-    """Whether FROM joins relations by fewer equalities than it takes: then pairs of rows are made in a loop, which sees no cancel.
+    """Return whether FROM has fewer equalities than its joins need.
 
-    `beside`: how many relations stand beside the FROM list (the table of UPDATE and DELETE).
+    Spark then makes pairs of rows in a loop, which does not notice a cancel.
+
+    `beside`: the number of relations in addition to the FROM list (the table of UPDATE and DELETE).
     """
     relations, equalities = beside, _equalities(where)
-    waiting = [unwrap(each) for each in items]
-    while waiting:
-        each = waiting.pop()
-        if each.DESCRIPTOR.name == "JoinExpr":
-            waiting += [unwrap(each.larg), unwrap(each.rarg)]
-            equalities += 1 if each.using_clause or each.is_natural else _equalities(each.quals)
+    pending = [unwrap(node) for node in items]
+    while pending:
+        node = pending.pop()
+        if node.DESCRIPTOR.name == "JoinExpr":
+            pending += [unwrap(node.larg), unwrap(node.rarg)]
+            equalities += 1 if node.using_clause or node.is_natural else _equalities(node.quals)
         else:
             relations += 1
     return relations > 1 + equalities
 
 
 def _equalities(condition: pb.Node) -> int:
-    """How many terms of a condition say that two columns are equal, or what is made of them."""
+    """Return the number of equalities in a condition whose sides both name a column."""
     return sum(
-        all(any(kind(each) == "ColumnRef" for each in walk(side)) for side in (term.lexpr, term.rexpr))
+        all(any(kind(node) == "ColumnRef" for node in walk(side)) for side in (term.lexpr, term.rexpr))
         for term in anded(condition)
         if term.DESCRIPTOR.name == "A_Expr" and term.kind == pb.AEXPR_OP and names.strings(term.name)[-1] == "="
     )
 
 
 def _beside(planner: Planner, left: Source, node: ParseNode, outer: Scope | None) -> Source:
-    """A further item of FROM: a function or LATERAL subquery may use the columns of those before it."""
+    """Add a FROM item. A function or LATERAL subquery may use the columns of the items before it."""
     inner = unwrap(node)
     if inner.DESCRIPTOR.name == "RangeFunction":
-        found = function_scan.scan(planner, inner, outer, left)
-        _check_alias(left, replace(found, tables=found.tables[len(left.tables) :]))
-        return found
+        joined_source = function_scan.scan(planner, inner, outer, left)
+        _check_alias(left, replace(joined_source, tables=joined_source.tables[len(left.tables) :]))
+        return joined_source
     right = item(planner, node, outer, left)
     _check_alias(left, right)
     lateral = inner.DESCRIPTOR.name == "RangeSubselect" and inner.lateral
@@ -100,39 +102,39 @@ def _beside(planner: Planner, left: Source, node: ParseNode, outer: Scope | None
 
 def _check_alias(left: Source, right: Source) -> None:
     for table in right.tables:
-        if any(each.name == table.name and each.schema == table.schema for each in left.tables if table.name):
+        if any(left_table.name == table.name and left_table.schema == table.schema for left_table in left.tables if table.name):
             raise PostgresError("42712", f'table name "{table.name}" specified more than once')
 
 
 def item(planner: Planner, node: ParseNode, outer: Scope | None, left: Source | None = None) -> Source:
-    """One item of a FROM list; `left` is what a LATERAL subquery can use."""
+    """Plan one item of a FROM list. `left`: the source that a LATERAL subquery can use."""
     inner = unwrap(node)
     match inner.DESCRIPTOR.name:
         case "RangeVar":
             return noticing(planner, _range_var(planner, inner))
         case "RangeSubselect":
-            found = _subselect(planner, inner, outer, left)
-            return found if inner.lateral else noticing(planner, found)
+            subquery = _subselect(planner, inner, outer, left)
+            return subquery if inner.lateral else noticing(planner, subquery)
         case "JoinExpr":
             return _join(planner, inner, outer)
         case "RangeFunction":
             return noticing(planner, function_scan.scan(planner, inner, outer))
-        case other:
-            raise not_supported(f"{other} in FROM is not supported")
+        case node_type:
+            raise not_supported(f"{node_type} in FROM is not supported")
 
 
 def noticing(planner: Planner, source: Source) -> Source:
-    """One side of a join whose pairs are made in a loop: each row of it looks whether its task was cancelled."""
+    """Return one side of a nested-loop join with a check, in each row, whether the task was cancelled."""
     return replace(source, frame=source.frame.where(job_group.noticing(each=True))) if planner.multiplies else source
 
 
 def _range_var(planner: Planner, node: pb.RangeVar) -> Source:
     if not node.schemaname and node.relname in planner.ctes:
-        found = planner.ctes[node.relname]
-        if found is None:
+        cte_plan = planner.ctes[node.relname]
+        if cte_plan is None:
             message = f'WITH query "{node.relname}" does not have a RETURNING clause'
             raise PostgresError("0A000", message, position=position(node.location))
-        plan = planner.copy_of(found)
+        plan = planner.copy_of(cte_plan)
         return as_table(planner, plan, node.alias.aliasname or node.relname, names.strings(node.alias.colnames))
     session, cursor = planner.session, planner.transaction.cursor
     transition = None if node.schemaname or planner.in_view else session.transition_tables.get(node.relname)
@@ -175,7 +177,7 @@ def _range_var(planner: Planner, node: pb.RangeVar) -> Source:
 
 
 def table_oid(planner: Planner, frame: DataFrame, relation: Relation, alias: str) -> list[Column]:
-    """The system column tableoid, and the same as regclass prints it, under the keys by which `evaluation` finds them."""
+    """Return the system column tableoid and its regclass text, under the keys that `evaluation` uses."""
     oid, name = evaluation.table_oid_keys(f"{alias}.tableoid")
     if LEAF not in frame.columns:
         return [F.lit(relation.oid).cast("bigint").alias(oid), F.lit(_shown(planner, relation)).alias(name)]
@@ -186,23 +188,23 @@ def table_oid(planner: Planner, frame: DataFrame, relation: Relation, alias: str
 
 
 def _shown(planner: Planner, relation: Relation) -> str:
-    """A relation as regclass prints it."""
+    """Return the name of a relation as regclass prints it."""
     cursor, context = planner.transaction.cursor, planner.session.context
-    found = relations.find_oid(cursor, context.database, None, relation.name, lookup.search_path(cursor, context))
-    return names.quote_ident(relation.name) if found == relation.oid else names.qualified(relation.schema, relation.name)
+    visible_oid = relations.find_oid(cursor, context.database, None, relation.name, lookup.search_path(cursor, context))
+    return names.quote_ident(relation.name) if visible_oid == relation.oid else names.qualified(relation.schema, relation.name)
 
 
 def restrict(planner: Planner, relation: Relation, columns: Sequence[PlanColumn], alias: str | None = None) -> None:
-    """Forbids the expressions of a statement to read the columns on which the role has no right; those of a table that it may read.
+    """Restrict the columns on which the role does not have SELECT: expressions that use them raise 42501.
 
-    `alias`: of a table that has a tableoid, on which nobody is given a right of its own.
+    `alias`: the alias of a table that has a tableoid column, which is restricted too because no role can be granted a right on it.
     """
     cursor = planner.transaction.cursor
     if privilege.may_on_table(cursor, planner.role, relation.database, relation.oid, "SELECT"):
         return
     allowed = privilege.columns_with(cursor, planner.role, relation, "SELECT")
     error = privilege.denied(cursor, relation.database, relation.oid, relation.name)
-    planner.evaluation.restricted |= {each.key: error for each in columns if each.attnum not in allowed}
+    planner.evaluation.restricted |= {column.key: error for column in columns if column.attnum not in allowed}
     if alias is not None:
         planner.evaluation.restricted |= dict.fromkeys(evaluation.table_oid_keys(f"{alias}.tableoid"), error)
 
@@ -217,9 +219,9 @@ def table_source(
     *,
     keep: Sequence[str] = (),
 ) -> Source:
-    """The source of a table's rows; `keep` are further columns of the frame (positions) that stay under their names."""
+    """Return the source of a table's rows. `keep`: further columns of the frame (positions) that keep their names."""
     table, shown = named_table(planner, relation, alias, schema, aliases)
-    named = [F.col(quoted(column.name)).alias(each.key) for column, each in zip(relation.columns, shown, strict=True)]
+    named = [F.col(quoted(column.name)).alias(plan_column.key) for column, plan_column in zip(relation.columns, shown, strict=True)]
     further = [F.lit(True).alias(table.row_key), *table_oid(planner, frame, relation, alias), *[F.col(quoted(name)) for name in keep]]
     return Source(frame.select(*named, *further), (table,), shown)
 
@@ -227,22 +229,24 @@ def table_source(
 def named_table(
     planner: Planner, relation: Relation, alias: str, schema: str | None, aliases: Sequence[str] = ()
 ) -> tuple[ScopeTable, tuple[PlanColumn, ...]]:
-    """A table as an entry of FROM, without its rows, and its columns, which get their keys."""
+    """Return a table as a scope entry, without its rows, and its columns with new keys."""
     columns = [
-        PlanColumn(each.name, TypeRef(each.type_oid, each.typmod, each.collation), planner.key(each.name), relation.oid, each.attnum)
-        for each in relation.columns
+        PlanColumn(
+            column.name, TypeRef(column.type_oid, column.typmod, column.collation), planner.key(column.name), relation.oid, column.attnum
+        )
+        for column in relation.columns
     ]
     row = planner.row_key(alias)
     if len(aliases) > len(columns):
         raise PostgresError("42P10", f'table "{alias}" has {len(columns)} columns available but {len(aliases)} columns specified')
     shown = tuple(renamed(columns, aliases))
-    fields = tuple(ScopeColumn(each.name, each.attnum, each.type, each.key) for each in shown)
+    fields = tuple(ScopeColumn(column.name, column.attnum, column.type, column.key) for column in shown)
     planner.evaluation.rows[row] = shown
     return ScopeTable(alias, fields, schema, relation.oid, row_key=row), shown
 
 
 def as_table(planner: Planner, plan: Plan, alias: str, aliases: Sequence[str], schema: str | None = None) -> Source:
-    """A planned query as an item of FROM."""
+    """Return a planned query as a FROM item."""
     if len(aliases) > len(plan.columns):
         raise PostgresError("42P10", f'table "{alias}" has {len(plan.columns)} columns available but {len(aliases)} columns specified')
     columns = renamed(plan.columns, aliases)
@@ -276,10 +280,10 @@ def _join(planner: Planner, node: pb.JoinExpr, outer: Scope | None) -> Source:
     _check_alias(left, right)
     using = names.strings(node.using_clause)
     if node.is_natural:
-        there = {each.name for each in right.star}
-        using = [each.name for each in left.star if each.name in there]
+        right_names = {column.name for column in right.star}
+        using = [column.name for column in left.star if column.name in right_names]
     if using:
-        found = _using(planner, left, right, using, how, node)
+        joined_source = _using(planner, left, right, using, how, node)
     else:
         both = Source(left.frame, left.tables + right.tables, left.star + right.star, left.merged + right.merged)
         if node.HasField("quals"):
@@ -289,21 +293,21 @@ def _join(planner: Planner, node: pb.JoinExpr, outer: Scope | None) -> Source:
             equal = tuple(where_clause.pairs(condition)) if how == "inner" else ()
         else:
             frame, equal = _joined(node, left, right, None, "cross"), ()
-        found = replace(both, frame=frame, equal=_equal(left, right, how) + equal)
+        joined_source = replace(both, frame=frame, equal=_equal(left, right, how) + equal)
     if node.HasField("alias"):
-        return as_table(planner, Plan(found.frame, found.star), node.alias.aliasname, names.strings(node.alias.colnames))
-    return found
+        return as_table(planner, Plan(joined_source.frame, joined_source.star), node.alias.aliasname, names.strings(node.alias.colnames))
+    return joined_source
 
 
 def _equal(left: Source, right: Source, how: str) -> tuple[EqualColumns, ...]:
-    """The pairs of columns of both sides that are equal in each row of their join: of a side whose rows may be left empty, none."""
+    """Return the equal column pairs of both sides that still hold after the join: none of a side that an outer join can fill with NULLs."""
     return (left.equal if how in ("inner", "left", "cross") else ()) + (right.equal if how in ("inner", "right", "cross") else ())
 
 
 def _on(planner: Planner, condition: Expression, tables: Sequence[ScopeTable]) -> Column:
-    keys, others = where_clause.on(condition, tables)
-    found = [planner.evaluation.equality(each) for each in keys]
-    return functools.reduce(Column.__and__, [*found, planner.column(joined(BoolKind.AND, others))] if others else found)
+    keys, ordinary = where_clause.on(condition, tables)
+    conditions = [planner.evaluation.equality(key) for key in keys]
+    return functools.reduce(Column.__and__, [*conditions, planner.column(joined(BoolKind.AND, ordinary))] if ordinary else conditions)
 
 
 def _joined(node: pb.JoinExpr, left: Source, right: Source, condition: Column | None, how: str) -> DataFrame:
@@ -316,45 +320,55 @@ def _joined(node: pb.JoinExpr, left: Source, right: Source, condition: Column | 
 
 
 def _join_function(planner: Planner, node: ParseNode, left: Source, outer: Scope | None, how: str) -> Source:
-    """``… [LEFT] JOIN f(…) ON …``: an outer join only ON true."""
+    """Plan ``… [LEFT] JOIN f(…) ON …``. LEFT JOIN supports only ON true."""
     always = node.HasField("quals") and unwrap(node.quals).DESCRIPTOR.name == "A_Const" and unwrap(node.quals).boolval.boolval
     if how == "left" and not always:
         raise not_supported("LEFT JOIN of a function with a condition other than true is not supported")
-    found = function_scan.scan(planner, unwrap(node.rarg), outer, left, keep_left=how == "left")
-    _check_alias(left, replace(found, tables=found.tables[len(left.tables) :]))
+    joined_source = function_scan.scan(planner, unwrap(node.rarg), outer, left, keep_left=how == "left")
+    _check_alias(left, replace(joined_source, tables=joined_source.tables[len(left.tables) :]))
     if node.using_clause or node.is_natural:
         raise not_supported("JOIN ... USING with a function is not supported")
     if how == "inner" and node.HasField("quals"):
         context = planner.context.within(construct="JOIN/ON", aggregates=False)
-        condition = binder.bind_condition(node.quals, found.scope(outer), "JOIN/ON", context=context)
-        found = replace(found, frame=found.frame.where(planner.evaluation.filter(condition)))
+        condition = binder.bind_condition(node.quals, joined_source.scope(outer), "JOIN/ON", context=context)
+        joined_source = replace(joined_source, frame=joined_source.frame.where(planner.evaluation.filter(condition)))
     if node.HasField("alias"):
-        return as_table(planner, Plan(found.frame, found.star), node.alias.aliasname, names.strings(node.alias.colnames))
-    return found
+        return as_table(planner, Plan(joined_source.frame, joined_source.star), node.alias.aliasname, names.strings(node.alias.colnames))
+    return joined_source
 
 
 def _using(planner: Planner, left: Source, right: Source, using: Sequence[str], how: str, node: ParseNode) -> Source:
-    """JOIN … USING and NATURAL JOIN: the named columns appear once, first, as the left or (outer joins) whichever value there is."""
+    """Plan JOIN … USING and NATURAL JOIN. The named columns appear once, at the start.
+
+    Their value is that of the left side for inner and left joins, that of the right side for right joins, and the first that is not NULL
+    for full joins.
+    """
     conditions: list[Expression] = []
     merged: list[PlanColumn] = []
     values = []
     for name in using:
-        one, other = using_column(left.star, name, "left"), using_column(right.star, name, "right")
-        condition = operators.make(["="], reference(one), reference(other), planner.context, -1)
+        left_column, right_column = using_column(left.star, name, "left"), using_column(right.star, name, "right")
+        condition = operators.make(["="], reference(left_column), reference(right_column), planner.context, -1)
         conditions.append(condition)
-        sides, kind = binder.unify([reference(one), reference(other)], "JOIN/USING", planner.context)
+        sides, kind = binder.unify([reference(left_column), reference(right_column)], "JOIN/USING", planner.context)
         value: Expression = {"inner": sides[0], "left": sides[0], "right": sides[1]}.get(how) or Coalesce(type=kind, args=tuple(sides))
         key = planner.key(name)
         merged.append(
-            PlanColumn(name, kind, key, one.relation if how in ("inner", "left") else 0, one.attnum if how in ("inner", "left") else 0)
+            PlanColumn(
+                name,
+                kind,
+                key,
+                left_column.relation if how in ("inner", "left") else 0,
+                left_column.attnum if how in ("inner", "left") else 0,
+            )
         )
         values.append(planner.column(value).alias(key))
     frame = left.frame.join(right.frame, planner.column(joined(BoolKind.AND, conditions)), how).select("*", *values)
-    rest = [each for each in left.star + right.star if each.name not in using]
-    seen = tuple(ScopeColumn(each.name, place, each.type, each.key) for place, each in enumerate(merged, 1))
+    rest = [column for column in left.star + right.star if column.name not in using]
+    merged_scope = tuple(ScopeColumn(column.name, place, column.type, column.key) for place, column in enumerate(merged, 1))
     equal = _equal(left, right, how)
     if how == "inner":
         equal += tuple(where_clause.pairs(joined(BoolKind.AND, conditions)))
-        others = [(reference(each), reference(using_column(right.star, each.name, "right"))) for each in merged]
-        equal += tuple(each for each in others if where_clause.are_same(*each))
-    return Source(frame, left.tables + right.tables, (*merged, *rest), left.merged + right.merged + seen, equal=equal)
+        merged_pairs = [(reference(column), reference(using_column(right.star, column.name, "right"))) for column in merged]
+        equal += tuple(pair for pair in merged_pairs if where_clause.are_same(*pair))
+    return Source(frame, left.tables + right.tables, (*merged, *rest), left.merged + right.merged + merged_scope, equal=equal)

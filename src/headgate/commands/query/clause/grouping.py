@@ -1,8 +1,8 @@
 """GROUP BY, aggregates and HAVING.
 
-`read` splits what the SELECT list, HAVING and ORDER BY ask into aggregates, computed over the groups, and expressions over
-the groups' columns. An expression equal to an item of GROUP BY is that item; a column that is neither is 42803, unless the
-primary key of its table is grouped by.
+`read` splits the SELECT list, HAVING and ORDER BY into aggregates, which are computed over the groups, and expressions over the groups'
+columns. An expression that equals an item of GROUP BY references that item. Any other column raises 42803, unless the query groups by the
+primary key of its table.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ def read(
     context = planner.context.within(construct="HAVING", aggregates=True)
     if node.HasField("having_clause"):
         having = binder.bind_condition(node.having_clause, scope, "HAVING", context=context)
-    wanted = [each.expression for each in targets] + [each.expression for each in sorts] + ([having] if having is not None else [])
-    if not node.group_clause and having is None and not any(_has_aggregate(each) for each in wanted):
+    expressions = [item.expression for item in targets] + [item.expression for item in sorts] + ([having] if having is not None else [])
+    if not node.group_clause and having is None and not any(_has_aggregate(expression) for expression in expressions):
         return None
-    groups = Groups(planner, source, grouping_sets.read(node, lambda each: _item(planner, each, targets, scope)))
+    groups = Groups(planner, source, grouping_sets.read(node, lambda item: _item(planner, item, targets, scope)))
     return GroupedQuery(
         groups,
-        [replace(each, expression=groups.over_groups(each.expression)) for each in targets],
-        [replace(each, expression=groups.over_groups(each.expression)) for each in sorts],
+        [replace(target, expression=groups.over_groups(target.expression)) for target in targets],
+        [replace(sort_item, expression=groups.over_groups(sort_item.expression)) for sort_item in sorts],
         None if having is None else groups.over_groups(having),
     )
 
@@ -68,22 +68,22 @@ def read(
 def group(
     planner: Planner, node: pb.SelectStmt, source: Source, scope: Scope, targets: Sequence[SelectItem], sorts: Sequence[Sort]
 ) -> Grouped | None:
-    """The source, targets and sort items after grouping; None where the query does not group."""
-    found = read(planner, node, source, scope, targets, sorts)
-    if found is None:
+    """Return the source, targets and sort items after grouping, or None if the query does not group."""
+    query = read(planner, node, source, scope, targets, sorts)
+    if query is None:
         return None
-    frame = found.groups.frame()
-    if found.having is not None:
-        frame = frame.where(planner.evaluation.filter(found.having))
-    return Source(frame, source.tables, ()), found.targets, found.sorts
+    frame = query.groups.frame()
+    if query.having is not None:
+        frame = frame.where(planner.evaluation.filter(query.having))
+    return Source(frame, source.tables, ()), query.targets, query.sorts
 
 
 def _has_aggregate(expression: Expression) -> bool:
-    return any(isinstance(each, (Aggregate, Grouping)) for each in walk(expression))
+    return any(isinstance(node, (Aggregate, Grouping)) for node in walk(expression))
 
 
 def _item(planner: Planner, node: ParseNode, targets: Sequence[SelectItem], scope: Scope) -> Expression:
-    """An item of GROUP BY: a place in the SELECT list, a column of FROM, an output name, or an expression."""
+    """Bind an item of GROUP BY: a position in the SELECT list, a column of FROM, an output name, or an expression."""
     inner = unwrap(node)
     place = ordering.group_place(inner, targets)
     context = planner.context.within(construct="GROUP BY")
@@ -91,30 +91,30 @@ def _item(planner: Planner, node: ParseNode, targets: Sequence[SelectItem], scop
         expression = targets[place].expression
     else:
         name = ordering.plain_name(inner)
-        named = [each for each in targets if each.name == name] if name is not None else []
+        named = [target for target in targets if target.name == name] if name is not None else []
         in_scope = any(column.name == name for table in scope.tables for column in table.columns)
         expression = named[0].expression if named and not in_scope else binder.bind(inner, scope, context=context)
     if _has_aggregate(expression):
         raise PostgresError("42803", "aggregate functions are not allowed in GROUP BY")
-    known = resolve_unknown(expression, context)
-    ordering.require_equality(known)
-    return known
+    resolved = resolve_unknown(expression, context)
+    ordering.require_equality(resolved)
+    return resolved
 
 
 class Groups:
-    """The groups of one query and what is computed over them."""
+    """The groups of a query and the values that are computed over them."""
 
     def __init__(self, planner: Planner, source: Source, sets: Sequence[Sequence[Expression]]) -> None:
         self.planner = planner
         self.source = source
         self.sets = sets
-        self.items = {item: planner.key("group") for each in sets for item in each}
+        self.items = {item: planner.key("group") for grouping_set in sets for item in grouping_set}
         self.masks: dict[Grouping, str] = {}
         self.aggregates: dict[Aggregate, str] = {}
         self.dependent: dict[str, str] = {}
 
     def over_groups(self, expression: Expression) -> Expression:
-        """The expression with aggregates and grouped items as columns of the grouped frame."""
+        """Return the expression with aggregates and grouped items replaced by columns of the grouped frame."""
         return rewriting.rewrite(expression, self._substitute)
 
     def _substitute(self, node: Expression) -> Expression | None:
@@ -131,17 +131,19 @@ class Groups:
         return None
 
     def _mask(self, node: Grouping) -> Expression:
-        if any(each not in self.items for each in node.args):
+        if any(argument not in self.items for argument in node.args):
             message = "arguments to GROUPING must be grouping expressions of the associated query level"
             raise PostgresError("42803", message, position=node.location + 1 if node.location >= 0 else None)
         key = self.masks.setdefault(node, self.planner.key("grouping"))
         return ColumnRef(type=node.type, name="grouping", attnum=1, key=key, location=node.location)
 
     def _in_order(self, node: Aggregate) -> Aggregate:
-        """An aggregate that gathers values, without an order of its own, takes them as a sorted subquery in FROM gives them."""
+        """Return the aggregate with the order of a sorted subquery in FROM, if it depends on the order and has no ORDER BY."""
         if node.order or node.distinct or not self.source.sorts or not gathers(node.function):
             return node
-        return replace(node, order=tuple((each.expression, each.descending, each.nulls_first) for each in self.source.sorts))
+        return replace(
+            node, order=tuple((sort_item.expression, sort_item.descending, sort_item.nulls_first) for sort_item in self.source.sorts)
+        )
 
     def _column(self, node: ColumnRef) -> Expression:
         if not self._depends_on_key(node):
@@ -155,7 +157,9 @@ class Groups:
         return replace(node, key=key)
 
     def _depends_on_key(self, node: ColumnRef) -> bool:
-        table = next((each for each in self.source.tables if any(column.key == node.key for column in each.columns)), None)
+        table = next(
+            (scope_table for scope_table in self.source.tables if any(column.key == node.key for column in scope_table.columns)), None
+        )
         if table is None or not table.relation:
             return False
         database = self.planner.session.context.database
@@ -167,44 +171,44 @@ class Groups:
         return bool(keys) and keys <= grouped
 
     def frame(self) -> DataFrame:
-        """The grouped frame: a row per group with the items, the aggregates and the columns that depend on the key."""
+        """Return the grouped frame: one row per group, with the items, the aggregates and the columns that depend on the primary key."""
         if len(self.sets) == 1:
             return self._grouped(self.sets[0])
         whole: DataFrame | None = None
-        for each in self.sets:
-            one = self._grouped(each)
-            whole = one if whole is None else whole.unionByName(one)
+        for grouping_set in self.sets:
+            grouped = self._grouped(grouping_set)
+            whole = grouped if whole is None else whole.unionByName(grouped)
         assert whole is not None
         return whole
 
     def _grouped(self, items: Sequence[Expression]) -> DataFrame:
-        """The rows of one grouping set; the other sets' items are NULL in them."""
+        """Return the rows of one grouping set. The items of the other sets are NULL."""
         planner = self.planner
-        results: list[Column] = [planner.column(each).alias(key) for each, key in self.aggregates.items()]
+        results: list[Column] = [planner.column(aggregate).alias(key) for aggregate, key in self.aggregates.items()]
         results += [F.first(col(source)).alias(key) for source, key in self.dependent.items()]
         missing = [lit_null(item.type).alias(key) for item, key in self.items.items() if item not in items]
-        masks = [self._bits(each, items).alias(key) for each, key in self.masks.items()]
+        masks = [self._bits(grouping, items).alias(key) for grouping, key in self.masks.items()]
         if not items:
-            found = self.source.frame.select(*(results or [F.count(F.lit(1)).alias(planner.key("count"))]))
-            wanted = [col(key) for key in (*self.aggregates.values(), *self.dependent.values())]
-            return found.select(*wanted, *missing, *masks) if missing or masks else found
+            single_row = self.source.frame.select(*(results or [F.count(F.lit(1)).alias(planner.key("count"))]))
+            selected = [col(key) for key in (*self.aggregates.values(), *self.dependent.values())]
+            return single_row.select(*selected, *missing, *masks) if missing or masks else single_row
         keys: list[Column] = []
         for item in items:
             key = self.items[item]
             if ordering.plain_equality(item.type):
                 keys.append(planner.column(item).alias(key))
-            else:  # values that are equal but print differently (1.0 and 1.00) are one group, shown as one of them
+            else:  # equal values that print differently (1.0 and 1.00) are one group, which shows one of them
                 keys.append(ordering.sort_key(planner, item).alias(planner.key("key")))
                 results.append(F.first(planner.column(item)).alias(key))
         grouped = self.source.frame.groupBy(*keys)
-        found = grouped.agg(*results) if results else grouped.agg(F.count(F.lit(1)).alias(planner.key("count")))
+        frame = grouped.agg(*results) if results else grouped.agg(F.count(F.lit(1)).alias(planner.key("count")))
         if len(self.sets) == 1 and not masks:
-            return found
-        wanted = [col(key) for key in (*self.aggregates.values(), *self.dependent.values(), *(self.items[item] for item in items))]
-        return found.select(*wanted, *missing, *masks)
+            return frame
+        selected = [col(key) for key in (*self.aggregates.values(), *self.dependent.values(), *(self.items[item] for item in items))]
+        return frame.select(*selected, *missing, *masks)
 
     def _bits(self, node: Grouping, items: Sequence[Expression]) -> Column:
         bits = 0
-        for each in node.args:
-            bits = bits * 2 + (each not in items)
+        for argument in node.args:
+            bits = bits * 2 + (argument not in items)
         return F.lit(bits)

@@ -62,7 +62,7 @@ def unsorted(node: pb.SelectStmt) -> bool:
         return False
     if node.sort_clause or node.distinct_clause:
         return False
-    parts = [node for item in node.target_list for node in walk_tree(item)]
+    parts = [descendant for item in node.target_list for descendant in walk_tree(item)]
     inner = {node.location for part in parts if part.DESCRIPTOR.name == "SubLink" for node in walk_tree(part.subselect) if _is_call(node)}
     calls = [node for node in parts if _is_call(node) and node.location not in inner]
     called = {function for call in calls for function in builtins().functions_named.get(names.strings(call.funcname)[-1], ())}
