@@ -1,8 +1,8 @@
-"""A session as the functions that it runs see it: their expressions and statements (`headgate.plpgsql.interpreter.Host`).
+"""Run the expressions and statements of a function in a session (an implementation of `headgate.plpgsql.interpreter.Host`).
 
-Made by `call` for each call of a function, and by `commands.trigger`. An expression without a subquery is bound once for the types of its
-variables, and computed in the driver with their values as constants; any other is a query. A statement takes the same way as one of a
-client's, with variables as parameters.
+`call` creates a host for each call of a function, and so does `commands.trigger`. An expression without a subquery is bound once for the
+types of its variables, and computed in the driver with their values as constants. Any other expression is run as a query. Statements run as
+a client's statements do, with variables as parameters.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from headgate.types.text import record
 from headgate.types.text.text import read_text, write_text
 
 FEWEST_FOR_SPARK = 100
-"""An expression over fewer rows is not worth a Spark job."""
+"""Minimum number of rows for which a Spark job evaluates an expression."""
 _PLAIN = frozenset({"target_list", "limit_option", "op"})
 
 
@@ -70,19 +70,19 @@ class Column:
 
 @dataclass
 class PreparedText:
-    """A text of SQL with its variables as parameters."""
+    """An SQL text with its variables replaced by parameters."""
 
     node: ParseNode
     variables: list[Names]
     expression: ParseNode | None
-    """What is to be computed, where nothing but an expression stands there."""
+    """The expression to compute, or None if the text has to run as a query or statement."""
     bound: dict[tuple[TypeRef, ...], Expression] = field(default_factory=dict)
     quick: dict[tuple[TypeRef, ...], tuple[TypeRef, scalar.Scalar]] = field(default_factory=dict)
-    """By the types of the variables: the type of the value, and how Python computes it."""
+    """By the types of the variables: the type of the value, and a Python function that computes it."""
 
 
 class Prepared:
-    """What has been taken apart of a function's texts; kept with the function, for as long as what it names is the same."""
+    """The parsed texts of a function. They are cached with the function while the objects that it names stay the same."""
 
     def __init__(self) -> None:
         self.texts: dict[int, tuple[Sql, PreparedText]] = {}
@@ -93,7 +93,7 @@ class SessionHost:
     """One call of a function in a session."""
 
     def __init__(self, session: Session, prepared: Prepared, tables: Mapping[str, TransitionTable] | None = None) -> None:
-        """`tables`: the transition tables that the function's queries can read, by name."""
+        """Create the host. `tables`: the transition tables that the function's queries can read, by name."""
         self.session, self._prepared = session, prepared
         self._tables = tables or {}
         self._evaluation: Evaluation | None = None
@@ -102,67 +102,67 @@ class SessionHost:
     # ---- expressions --------------------------------------------------------------------------------------
 
     def evaluate(self, sql: Sql, scope: Scope) -> Value:
-        """The value of an expression; 42601 for several columns, 21000 for several rows."""
-        found = self.prepare(sql, scope)
-        given = [self._value(each, scope) for each in found.variables]
-        if found.expression is not None:
+        """Return the value of an expression. Raise 42601 for several columns and 21000 for several rows."""
+        prepared = self.prepare(sql, scope)
+        values = [self._value(variable, scope) for variable in prepared.variables]
+        if prepared.expression is not None:
             with self._without_position():
-                return self._computed(found, given)
+                return self._computed(prepared, values)
         shown = f'SQL expression "{sql.text}"' if sql.assignment is None else f'PL/pgSQL assignment "{sql.assignment}"'
         with self._context_of(shown):
-            return self._queried(found, given)
+            return self._queried(prepared, values)
 
     def evaluate_node(self, node: pb.Node, scope: Scope) -> Value:
-        """The value of an argument of CALL."""
+        """Return the value of an argument of CALL."""
         select = pb.SelectStmt(limit_option=pb.LIMIT_OPTION_DEFAULT, op=pb.SETOP_NONE)
         select.target_list.add().res_target.val.CopyFrom(node)
         references = References(scope, self._columns)
         references.replace(select)
         value = select.target_list[0].res_target.val
         is_plain = not _has_query(value) and not self._calls_users(value)
-        found = PreparedText(select, references.found, unwrap(value) if is_plain else None)
-        given = [self._value(each, scope) for each in found.variables]
-        return self._computed(found, given) if found.expression is not None else self._queried(found, given)
+        prepared = PreparedText(select, references.found, unwrap(value) if is_plain else None)
+        values = [self._value(variable, scope) for variable in prepared.variables]
+        return self._computed(prepared, values) if prepared.expression is not None else self._queried(prepared, values)
 
     def evaluate_text(self, text: str) -> Value:
-        """The value of the text of an expression that names no variable: an argument's default."""
+        """Return the value of an expression text without variables, such as an argument's default."""
         return self.evaluate(self._prepared.subscripts.setdefault(text, Sql(text)), Scope())
 
     def described_node(self, node: pb.Node, parameters: dict[int, int]) -> Value:
-        """NULL of the type of an argument; it is not computed. `parameters`: the types of the statement's."""
+        """Return a NULL of the argument's type without computing it. `parameters`: the types of the statement's parameters."""
         bound = binder.bind_raw(node, EMPTY, self._context([]).within(parameters=dict(parameters)))
         return Value(bound.type, None)
 
     def array_of(self, values: Sequence[Value], kind: int) -> Value:
-        """An array of values that are elements of it."""
+        """Return an array of type `kind` with these elements."""
         delimiter = registry.known().by_oid(registry.known().by_oid(kind).element).delimiter
         shape = arrays.Shape((len(values),), (1,)) if values else arrays.Shape((), ())
-        return Value(TypeRef(kind), arrays.print_array(shape, [each.text for each in values], delimiter))
+        return Value(TypeRef(kind), arrays.print_array(shape, [element.text for element in values], delimiter))
 
     def as_value(self, held: Value | Row | None) -> Value | None:
-        """What a variable holds as a value."""
+        """Return the content of a variable as a value."""
         return self.value_of(held) if isinstance(held, Row) else held
 
     def _context(self, kinds: Sequence[TypeRef]) -> BindContext:
-        """How an expression is bound whose parameters have these types."""
+        """Return the context in which to bind an expression with parameters of these types."""
         if self._evaluation is None:
             self._evaluation = Evaluation(self.session)
         return self._evaluation.context.within(parameters={number: kind.oid for number, kind in enumerate(kinds, 1)})
 
     def _computed(self, found: PreparedText, given: Sequence[Value]) -> Value:
-        kinds = tuple(each.type for each in given)
+        kinds = tuple(argument.type for argument in given)
         quick = found.quick.get(kinds)
         if quick is not None:
             kind, compute = quick
-            return Value(kind, scalar.printed(compute([scalar.read(each.type.oid, each.text) for each in given])))
+            return Value(kind, scalar.printed(compute([scalar.read(argument.type.oid, argument.text) for argument in given])))
         context, bound = self._context(kinds), found.bound.get(kinds)
         assert self._evaluation is not None
         if bound is None:
             bound = found.bound[kinds] = binder.bind_raw(found.expression, EMPTY, context)
-            named = all(scalar.is_known(each.type.oid) for each in expressions(bound) if isinstance(each, Param))
-            made = scalar.compiled(bound) if named and all(scalar.is_known(each.oid) for each in kinds) else None
-            if made is not None:
-                found.quick[kinds] = (bound.type, made)
+            are_known = all(scalar.is_known(node.type.oid) for node in expressions(bound) if isinstance(node, Param))
+            compiled = scalar.compiled(bound) if are_known and all(scalar.is_known(kind.oid) for kind in kinds) else None
+            if compiled is not None:
+                found.quick[kinds] = (bound.type, compiled)
                 return self._computed(found, given)
         if isinstance(bound, Param) and given[bound.number - 1].type.oid == bound.type.oid:
             return given[bound.number - 1]
@@ -175,7 +175,7 @@ class SessionHost:
         return self._settled(rewriting.rewrite(bound, constant), found, given)
 
     def _settled(self, expression: Expression, found: PreparedText, given: Sequence[Value]) -> Value:
-        """Return the value of an expression without variables. `found`, `given`: what it was made of."""
+        """Return the value of an expression without variables. `found` and `given` are its prepared text and parameters."""
         assert self._evaluation is not None
         try:
             array = self._array(self._evaluation.prepare(expression))
@@ -184,7 +184,7 @@ class SessionHost:
         return Value(expression.type, write_text(array, expression.type.oid, expression.type.typmod)[0].as_py())
 
     def _array(self, expression: Expression) -> pa.Array:
-        """The value as an array of one, in stored form; NotColumnwise where neither the compiler folds it nor Arrow has it."""
+        """Return an array of the one value in stored form. Raise NotColumnwise if neither the compiler nor Arrow can compute it."""
         assert self._evaluation is not None
         if isinstance(expression, Const):
             return read_text(pa.array([expression.value], pa.string()), expression.type.oid, expression.type.typmod)
@@ -196,8 +196,8 @@ class SessionHost:
         return read_text(pa.array([as_item(planned, kind).constant], pa.string()), kind.oid, kind.typmod)
 
     def _asked(self, found: PreparedText, expression: Expression, given: Sequence[Value]) -> Value:
-        """What only the catalogs' engine or Spark computes."""
-        if not any(each.type.oid == registry.RECORD for each in expressions(expression)):
+        """Return a value that only the catalogs' engine (DuckDB) or Spark can compute."""
+        if not any(node.type.oid == registry.RECORD for node in expressions(expression)):
             try:
                 return Value(expression.type, self._by_catalog(expression))
             except PostgresError as error:
@@ -206,7 +206,7 @@ class SessionHost:
         return self._queried(found, given)
 
     def _by_catalog(self, expression: Expression) -> str | None:
-        """The value by the catalogs' engine, on a cursor of its own: an error would end the transaction of the session's."""
+        """Compute the value with DuckDB on a separate cursor, because an error would abort the session's catalog transaction."""
         with contextlib.closing(self.session.node.catalog.cursor()) as cursor:
             return session_function.value(deparse(expression), expression.type, self.session, cursor).value
 
@@ -219,10 +219,10 @@ class SessionHost:
             raise PostgresError("21000", "query returned more than one row")
         return Value(rows.columns[0][1], None if first is None else first[0])
 
-    def _value(self, written: Names, scope: Scope) -> Value:
-        found = scope.find(written)
-        assert found is not None, "it was found when the text was taken apart"
-        variable, name = found
+    def _value(self, parts: Names, scope: Scope) -> Value:
+        resolved = scope.find(parts)
+        assert resolved is not None, "it was found when the text was taken apart"
+        variable, name = resolved
         held = variable.value
         if not variable.row:
             assert not isinstance(held, Row)
@@ -249,7 +249,7 @@ class SessionHost:
 
         `target`: the name and the type of the column that the values enter by an assignment cast; DEFAULT gives None.
         """
-        context = self._context([each.type for each in given])
+        context = self._context([argument.type for argument in given])
         bound = binder.bind_raw(node, EMPTY, context.within(construct="VALUES", default=target is not None))
         if isinstance(bound, SetToDefault):
             return None
@@ -267,8 +267,10 @@ class SessionHost:
 
     def _over(self, bound: Expression, given: Sequence[Value | Column], rows: int) -> Value | Column:
         """Compute an expression over columns: by Arrow, or by Spark if there are many rows."""
-        used = {each.number for each in expressions(bound) if isinstance(each, Param)}
-        named = {f"p{number}": each.array for number, each in enumerate(given, 1) if isinstance(each, Column) and number in used}
+        used = {node.number for node in expressions(bound) if isinstance(node, Param)}
+        arrays_by_name = {
+            f"p{number}": argument.array for number, argument in enumerate(given, 1) if isinstance(argument, Column) and number in used
+        }
 
         def replaced(node: Expression) -> Expression | None:
             if not isinstance(node, Param):
@@ -281,42 +283,42 @@ class SessionHost:
         expression = rewriting.rewrite(bound, replaced)
         assert self._evaluation is not None
         prepared = self._evaluation.prepare(expression)
-        if not named:
+        if not arrays_by_name:
             try:
                 return Value(bound.type, write_text(self._array(prepared), bound.type.oid, bound.type.typmod)[0].as_py())
             except NotColumnwise:
                 return Value(bound.type, self._by_catalog(expression))
         if isinstance(prepared, ColumnRef):
-            return Column(bound.type, named[prepared.key])
+            return Column(bound.type, arrays_by_name[prepared.key])
         try:
-            return Column(bound.type, columnwise.value(prepared, named, rows))
+            return Column(bound.type, columnwise.value(prepared, arrays_by_name, rows))
         except NotColumnwise:
             if rows < FEWEST_FOR_SPARK:
                 raise
-        kinds = {f"p{number}": each.type for number, each in enumerate(given, 1)}
-        schema = StructType([StructField(name, spark_type(kinds[name].oid, kinds[name].typmod)) for name in named])
-        frame = local_frame(Planner(self.session, self.session.begin_statement()).session_spark, pa.table(named), schema)
-        made = frame.coalesce(1).select(self._evaluation.column(expression).alias("value")).toArrow()["value"]
-        return Column(bound.type, buffers.whole(made).cast(arrow_type(bound.type.oid, bound.type.typmod)))
+        kinds = {f"p{number}": argument.type for number, argument in enumerate(given, 1)}
+        schema = StructType([StructField(name, spark_type(kinds[name].oid, kinds[name].typmod)) for name in arrays_by_name])
+        frame = local_frame(Planner(self.session, self.session.begin_statement()).session_spark, pa.table(arrays_by_name), schema)
+        values = frame.coalesce(1).select(self._evaluation.column(expression).alias("value")).toArrow()["value"]
+        return Column(bound.type, buffers.whole(values).cast(arrow_type(bound.type.oid, bound.type.typmod)))
 
     # ---- statements ---------------------------------------------------------------------------------------
 
     def run(self, sql: Sql, scope: Scope) -> Outcome:
-        """Runs a statement, with the variables in it as parameters."""
-        found = self.prepare(sql, scope)
-        given = [self._value(each, scope) for each in found.variables]
+        """Run a statement with its variables as parameters."""
+        prepared = self.prepare(sql, scope)
+        values = [self._value(variable, scope) for variable in prepared.variables]
         with self._context_of(f'SQL statement "{sql.text}"'):
-            return self._run(found.node, given)
+            return self._run(prepared.node, values)
 
     def run_text(self, text: str, parameters: Sequence[Value]) -> Outcome:
-        """Runs the statements of a text; what the last one gives."""
-        done = Outcome(None, 0)
+        """Run the statements of a text and return the outcome of the last one."""
+        outcome = Outcome(None, 0)
         with self._context_of(f'SQL statement "{text}"'):
             for statement in parse(text):
                 if statement.kind == "TransactionStmt":
                     raise PostgresError("0A000", "EXECUTE of transaction commands is not implemented")
-                done = self._run(statement.node, parameters)
-        return done
+                outcome = self._run(statement.node, parameters)
+        return outcome
 
     def _run(self, node: ParseNode, given: Sequence[Value]) -> Outcome:
         session = self.session
@@ -327,17 +329,17 @@ class SessionHost:
                 if tag is None:
                     raise PostgresError("0A000", "cannot COPY to/from client in PL/pgSQL")
                 return Outcome(None, _processed(tag))
-            # read here: what it reads lazily, it reads with these parameters
-            kept = [batch.to_pylist() for batch in result]
-        columns = tuple((each.name, type_of(each.type_oid, each.typmod)) for each in result.columns)
+            # fetch the rows here, while the parameters are set: the result is lazy
+            batches = [batch.to_pylist() for batch in result]
+        columns = tuple((column.name, type_of(column.type_oid, column.typmod)) for column in result.columns)
         processed = None if result.tag is None else _processed(result.tag)
-        return Outcome(Rows(columns, (tuple(row.values()) for rows in kept for row in rows)), processed)
+        return Outcome(Rows(columns, (tuple(row.values()) for rows in batches for row in rows)), processed)
 
     def prepare(self, sql: Sql, scope: Scope) -> PreparedText:
-        """Return a text with its variables as parameters, kept for the next call."""
-        kept = self._prepared.texts.get(id(sql))
-        if kept is not None:
-            return kept[1]
+        """Return a text with its variables as parameters. The result is cached for the next call."""
+        cached = self._prepared.texts.get(id(sql))
+        if cached is not None:
+            return cached[1]
         text = sql.text if sql.is_statement else f"SELECT {sql.text}"
         [statement] = self._parsed(text)
         node = type(statement.node)()
@@ -347,38 +349,38 @@ class SessionHost:
         expression = None
         if (
             node.DESCRIPTOR.name == "SelectStmt"
-            and not {each.name for each, _ in node.ListFields()} - _PLAIN
+            and not {field.name for field, _ in node.ListFields()} - _PLAIN
             and len(node.target_list) == 1
         ):
             value = node.target_list[0].res_target.val
             expression = None if _has_query(value) or self._calls_users(value) else unwrap(value)
-        made = PreparedText(node, references.found, expression)
-        self._prepared.texts[id(sql)] = (sql, made)  # kept with the text, whose id it is
-        return made
+        prepared = PreparedText(node, references.found, expression)
+        self._prepared.texts[id(sql)] = (sql, prepared)  # the Sql is kept too, so that its id stays unique
+        return prepared
 
     def _calls_users(self, node: ParseNode) -> bool:
-        """Whether an expression may call a function that is not built in: it is a query then, which `user_call` settles."""
-        called = (names.strings(each.funcname) for each in walk(node) if each.DESCRIPTOR.name == "FuncCall")
+        """Return whether an expression may call a function that is not built in. It is then run as a query, which `user_call` evaluates."""
+        called = (names.strings(descendant.funcname) for descendant in walk(node) if descendant.DESCRIPTOR.name == "FuncCall")
         return any(parts[-1] not in builtin.builtins().functions_named for parts in called)
 
     @staticmethod
     def _parsed(text: str) -> list[Statement]:
-        found = parse(text)
-        if len(found) != 1:
+        statements = parse(text)
+        if len(statements) != 1:
             raise PostgresError("42601", "cannot insert multiple commands into a prepared statement")
-        return found
+        return statements
 
     def _columns(self, node: pb.RangeVar) -> Sequence[str]:
         table = None if node.schemaname else self._tables.get(node.relname)
         relation = lookup.find(self.session.begin_statement().cursor, self.session.context, node) if table is None else table.relation
-        return [] if relation is None else [each.name for each in relation.columns]
+        return [] if relation is None else [column.name for column in relation.columns]
 
     @contextlib.contextmanager
     def _environment(self, given: Sequence[Value]) -> Iterator[None]:
-        """Inside, the statements of the session have these parameters and the function's transition tables."""
+        """Set the parameters and the function's transition tables for the session's statements in the block."""
         session = self.session
         before = session.parameters, session.transition_tables
-        session.parameters = tuple(TypedParameter(each.type.oid, each.text) for each in given)
+        session.parameters = tuple(TypedParameter(argument.type.oid, argument.text) for argument in given)
         session.transition_tables = self._tables
         try:
             yield
@@ -387,7 +389,7 @@ class SessionHost:
 
     @contextlib.contextmanager
     def _without_position(self) -> Iterator[None]:
-        """Errors inside have no position: the text is not the client's."""
+        """Remove the position from errors in the block, because the text is not the client's."""
         try:
             yield
         except PostgresError as error:
@@ -396,7 +398,7 @@ class SessionHost:
 
     @contextlib.contextmanager
     def _context_of(self, shown: str) -> Iterator[None]:
-        """Errors inside carry a line of context."""
+        """Add a line of context to errors in the block."""
         try:
             yield
         except PostgresError as error:
@@ -406,7 +408,7 @@ class SessionHost:
     # ---- types --------------------------------------------------------------------------------------------
 
     def cast(self, value: Value, target: TypeRef) -> Value:
-        """An assignment cast; a value of unknown type is read as the target's."""
+        """Cast a value as in an assignment. A value of unknown type is read as the target type."""
         if value.type.oid == target.oid and target.typmod in (-1, value.type.typmod):
             return value
         if value.text is None:
@@ -425,7 +427,7 @@ class SessionHost:
         return Value(target, write_text(array, target.oid, target.typmod)[0].as_py())
 
     def declared(self, text: str, scope: Scope) -> TypeRef:
-        """The type that a declaration names: a type, a table's row, ``variable%TYPE``, ``table.column%TYPE``, ``table%ROWTYPE``."""
+        """Resolve the type of a declaration: a type, a table's row, ``variable%TYPE``, ``table.column%TYPE`` or ``table%ROWTYPE``."""
         if not text:
             return TypeRef(registry.RECORD)
         lowered = text.lower().rstrip()
@@ -438,17 +440,17 @@ class SessionHost:
         try:
             return type_of(*names.type_name(node))
         except PostgresError as error:
-            found = self._relation(names.strings(node.names)) if error.sqlstate == "42704" else None
-            if found is None:
+            relation = self._relation(names.strings(node.names)) if error.sqlstate == "42704" else None
+            if relation is None:
                 error.position = None
                 raise
-            return self._of_relation(found)
+            return self._of_relation(relation)
 
-    def _declared_as(self, written: str, scope: Scope) -> TypeRef:
-        parts = tuple(names.split_identifiers(written, ".") or (written,))
-        known = scope.find(parts)
-        if known is not None:
-            variable, name = known
+    def _declared_as(self, name_text: str, scope: Scope) -> TypeRef:
+        parts = tuple(names.split_identifiers(name_text, ".") or (name_text,))
+        resolved = scope.find(parts)
+        if resolved is not None:
+            variable, name = resolved
             held = variable.value
             return held.fields[name].type if name is not None and isinstance(held, Row) else variable.type
         relation = self._relation(parts[:-1])
@@ -457,8 +459,8 @@ class SessionHost:
             raise PostgresError("42P01", f'relation "{".".join(parts[:-1])}" does not exist')
         return stored_expression.type_of(column)
 
-    def _row_type(self, written: str, text: str) -> TypeRef:
-        parts = tuple(names.split_identifiers(written, ".") or (written,))
+    def _row_type(self, name_text: str, text: str) -> TypeRef:
+        parts = tuple(names.split_identifiers(name_text, ".") or (name_text,))
         relation = self._relation(parts)
         if relation is None:
             raise PostgresError("42P01", f'relation "{".".join(parts)}" does not exist')
@@ -474,32 +476,32 @@ class SessionHost:
         return TypeRef(row_type(self.session, relation))
 
     def is_row(self, kind: TypeRef) -> bool:
-        """Whether a type is a row type."""
+        """Return whether a type is a row type."""
         if kind.oid == registry.RECORD:
             return True
-        found = registry.known().find(kind.oid)
-        return found.kind is TypeKind.COMPOSITE if found is not None else self._row_relation(kind.oid) is not None
+        known_type = registry.known().find(kind.oid)
+        return known_type.kind is TypeKind.COMPOSITE if known_type is not None else self._row_relation(kind.oid) is not None
 
     def _row_relation(self, oid: int) -> Relation | None:
-        """The relation whose rows a type is."""
+        """Return the relation whose row type this is, or None."""
         if oid < registry.FIRST_USER_OID:
             return None
         cursor, database = self.session.begin_statement().cursor, self.session.context.database
-        found = one(cursor, "SELECT oid FROM hg.pg_class WHERE dbid = ? AND reltype = ?", [database, oid])
-        return None if found is None else relations.get(cursor, database, found[0])
+        row = one(cursor, "SELECT oid FROM hg.pg_class WHERE dbid = ? AND reltype = ?", [database, oid])
+        return None if row is None else relations.get(cursor, database, row[0])
 
     def fields(self, kind: TypeRef) -> Sequence[tuple[str, TypeRef]]:
-        """The fields of a row type."""
-        found = registry.known().find(kind.oid)
-        if found is not None and found.attributes:
-            return [(each.name, type_of(each.type_oid, each.typmod)) for each in found.attributes]
+        """Return the fields of a row type."""
+        known_type = registry.known().find(kind.oid)
+        if known_type is not None and known_type.attributes:
+            return [(attribute.name, type_of(attribute.type_oid, attribute.typmod)) for attribute in known_type.attributes]
         relation = self._row_relation(kind.oid)
         if relation is None:
             return []
-        return [(each.name, stored_expression.type_of(each)) for each in relation.columns]
+        return [(column.name, stored_expression.type_of(column)) for column in relation.columns]
 
     def row_of(self, value: Value) -> Row | None:
-        """The fields of a row's text."""
+        """Parse the text of a row into its fields."""
         if value.text is None:
             return None
         columns = self.fields(value.type)
@@ -512,11 +514,11 @@ class SessionHost:
         return Row({name: Value(kind, text) for (name, kind), text in zip(columns, texts, strict=True)}, value.type.oid)
 
     def value_of(self, row: Row) -> Value:
-        """A row's text."""
-        return Value(TypeRef(row.type), record.print_record([each.text for each in row.fields.values()]))
+        """Return the text of a row."""
+        return Value(TypeRef(row.type), record.print_record([field.text for field in row.fields.values()]))
 
     def elements(self, value: Value) -> Sequence[Value]:
-        """The elements of an array's text."""
+        """Return the elements of an array's text. Raise 42804 if the value is not an array."""
         element = registry.known().by_oid(value.type.oid).element
         if not element:
             raise PostgresError("42804", f"FOREACH expression must yield an array, not type {registry.format_type(value.type.oid)}")
@@ -524,19 +526,19 @@ class SessionHost:
         return [Value(type_of(element, value.type.typmod), text) for text in texts]
 
     def with_element(self, value: Value, element: str, new: Value, scope: Scope) -> Value:
-        """An array of one dimension with an element replaced, or one more at its end."""
+        """Return a one-dimensional array with an element replaced or appended. Raise 0A000 for a place behind the end."""
         kind = registry.known().by_oid(value.type.oid)
         if not kind.element:
             raise PostgresError(
                 "42804", f"cannot subscript type {registry.format_type(value.type.oid)} because it does not support subscripting"
             )
         inside = element[element.index("[") + 1 : element.rindex("]")]
-        at = self.cast(self.evaluate(self._prepared.subscripts.setdefault(inside, Sql(inside)), scope), TypeRef(registry.INT4)).text
-        if at is None:
+        subscript = self.cast(self.evaluate(self._prepared.subscripts.setdefault(inside, Sql(inside)), scope), TypeRef(registry.INT4)).text
+        if subscript is None:
             raise PostgresError("22004", "array subscript in assignment must not be null")
         _, texts = arrays.parts(value.text or "{}")
         items = list(texts)
-        place = int(at) - 1
+        place = int(subscript) - 1
         if not 0 <= place <= len(items):
             raise PostgresError("0A000", "assigning behind the end of an array is not supported")
         items[place : place + 1] = [self.cast(new, type_of(kind.element, value.type.typmod)).text]
@@ -551,7 +553,7 @@ class SessionHost:
         return subtransaction.undone(self.session)
 
     def end_transaction(self, *, commits: bool, chain: bool) -> None:
-        """2D000: a function is part of a statement, and so is a procedure of a node."""
+        """Raise 2D000: neither functions nor procedures can end the transaction."""
         raise PostgresError("2D000", "invalid transaction termination")
 
     def check(self) -> None:
@@ -564,21 +566,21 @@ class SessionHost:
 
     def open(self, name: str | None, outcome: Rows) -> str:
         """See `Host`."""
-        opened = name or f"<unnamed portal {len(self.cursors) + 1}>"
-        if opened in self.cursors:
-            raise PostgresError("42P03", f'cursor "{opened}" already in use')
-        self.cursors[opened] = outcome
-        return opened
+        cursor_name = name or f"<unnamed portal {len(self.cursors) + 1}>"
+        if cursor_name in self.cursors:
+            raise PostgresError("42P03", f'cursor "{cursor_name}" already in use')
+        self.cursors[cursor_name] = outcome
+        return cursor_name
 
     def fetch(self, name: str, direction: int, count: int) -> Rows:
-        """The next rows; other directions are not supported."""
+        """Return the next rows of a cursor. Raise 0A000 for other directions."""
         rows = self.cursors.get(name)
         if rows is None:
             raise PostgresError("34000", f'cursor "{name}" does not exist')
         if direction or count < 0:
             raise PostgresError("0A000", "only FETCH NEXT and FETCH FORWARD of a cursor in a function are supported")
-        taken = [row for row, _ in zip(rows.rows, range(count), strict=False)] if count < interpreter.INT4_MAX else list(rows.rows)
-        return Rows(rows.columns, iter(taken))
+        fetched = [row for row, _ in zip(rows.rows, range(count), strict=False)] if count < interpreter.INT4_MAX else list(rows.rows)
+        return Rows(rows.columns, iter(fetched))
 
     def close(self, name: str) -> None:
         """See `Host`."""

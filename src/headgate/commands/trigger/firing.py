@@ -1,12 +1,12 @@
-"""Firing triggers: row triggers over Arrow tables of rows, statement triggers once for each statement (manual, 39.1).
+"""Fire triggers: row triggers over Arrow tables of rows, statement triggers once per statement (manual, 39.1).
 
-Called by `commands.dml` for what clients change and by `commands.subscription.applied_triggers` for what is applied. `firing_of` gives the
-triggers that fire for a table in a session: a `Firing`, or for a partitioned table a `RoutedFiring`, which fires those of the partition of
-each row. AFTER triggers wait in the planner until the statement has written all of its rows (`statement`). A statement has one of these
-objects for each table (`of_statement`), which collects the rows of transition tables.
+`commands.dml` calls it for changes of clients, and `commands.subscription.applied_triggers` for applied changes. `firing_of` returns the
+triggers of a table that fire in a session as a `Firing`. For a partitioned table it returns a `RoutedFiring`, which fires the triggers of
+each row's partition. AFTER triggers wait in the planner until the statement has written all of its rows (`statement`). A statement has one
+of these objects for each table (`of_statement`), which collects the rows of transition tables.
 
     session_replication_role   fire
-    origin, local              triggers that are O (as made) and A (ALWAYS)
+    origin, local              triggers that are O (default) and A (ALWAYS)
     replica                    triggers that are R (REPLICA) and A (ALWAYS)
 """
 
@@ -56,17 +56,17 @@ _EVENTS = (triggers.INSERT, triggers.UPDATE, triggers.DELETE)
 
 
 FEWEST_TOGETHER = 8
-"""Rows for which a function is worth calling for all of them at once."""
+"""Minimum number of rows for which a function is called once for all rows."""
 _PASSED_ON = ("40", "53", "57", "58")
-"""Classes of errors that have nothing to do with a row."""
+"""SQLSTATE classes of errors that are not caused by a row. They are raised without calling the function again for each row."""
 
 
 @dataclass(frozen=True)
 class _Together:
-    """What the functions of triggers make of many rows."""
+    """The result of calling the functions of triggers once for many rows."""
 
     kept: RowNumbers
-    """The rows that no trigger leaves out."""
+    """The numbers of the rows that no trigger skips."""
     new: pa.Table | None
     inserts: list[tuple[UserFunction, Gathered]]
 
@@ -75,12 +75,12 @@ class Firing:
     """The triggers of a table that fire in a session."""
 
     def __init__(self, session: Session, relation: Relation, *, collects: bool = False) -> None:
-        """`collects`: it serves one statement, and keeps the rows of transition tables."""
+        """Load the triggers. With `collects`, the object serves one statement and keeps the rows of transition tables."""
         self.session, self.relation = session, relation
         cursor = session.begin_statement().cursor
         role = session.settings.text("session_replication_role")
-        found = triggers.of_relation(cursor, relation.database, relation.oid) if relation.has_triggers else []
-        self._triggers = [each for each in found if each.fires(role)]
+        table_triggers = triggers.of_relation(cursor, relation.database, relation.oid) if relation.has_triggers else []
+        self._triggers = [trigger for trigger in table_triggers if trigger.fires(role)]
         self._row_type = row_type(session, relation) if self._triggers else 0
         self._conditions: dict[int, Sql] = {}
         self._functions: dict[int, tuple[UserFunction, body.Body, str]] = {}
@@ -91,11 +91,11 @@ class Firing:
         self._transitions: dict[tuple[int, str], TransitionTable] = {}
 
     def of(self, event: int, *, row: bool, before: bool, columns: set[str] | None = None) -> list[Trigger]:
-        """The triggers of an event; `columns`: those that an UPDATE sets, None for all."""
+        """Return the triggers of an event. `columns`: the columns that an UPDATE sets, None for all."""
         return [
-            each for each in self._triggers
-            if each.kind & event and each.is_row == row and each.is_before == before and not each.kind & triggers.INSTEAD
-            and self._is_of(each, columns)
+            trigger for trigger in self._triggers
+            if trigger.kind & event and trigger.is_row == row and trigger.is_before == before and not trigger.kind & triggers.INSTEAD
+            and self._is_of(trigger, columns)
         ]  # fmt: skip
 
     def _is_of(self, trigger: Trigger, columns: set[str] | None) -> bool:
@@ -105,52 +105,52 @@ class Firing:
         return bool(named & columns)
 
     def fires_instead(self, event: int) -> bool:
-        """Return whether an INSTEAD OF trigger fires, without which the rows of a view cannot be changed."""
+        """Return whether an INSTEAD OF trigger fires. Without one, the rows of a view cannot be changed."""
         return bool(self._instead_of(event))
 
     def _instead_of(self, event: int) -> list[Trigger]:
-        return [each for each in self._triggers if each.kind & triggers.INSTEAD and each.kind & event]
+        return [trigger for trigger in self._triggers if trigger.kind & triggers.INSTEAD and trigger.kind & event]
 
     def reads_rows_only(self, event: int) -> bool:
-        """Whether the row triggers of an event look at nothing but OLD and NEW, and at most insert rows into tables without triggers."""
-        return all(self._reads_rows_only(each) for each in self._triggers if each.kind & event and each.is_row)
+        """Return whether the row triggers of an event read only OLD and NEW, and at most insert rows into tables without triggers."""
+        return all(self._reads_rows_only(trigger) for trigger in self._triggers if trigger.kind & event and trigger.is_row)
 
     def _reads_rows_only(self, trigger: Trigger) -> bool:
-        known = self._rows_only.get(trigger.function)
-        if known is None:
-            function, found, _ = self._called(trigger)
-            known = found.inserts is not None
-            if found.inserts:
+        is_known = self._rows_only.get(trigger.function)
+        if is_known is None:
+            function, function_body, _ = self._called(trigger)
+            is_known = function_body.inserts is not None
+            if function_body.inserts:
                 with call.acting(function, self.session):
-                    known = all(self._takes_rows(each.relation) for each in found.inserts)
-            self._rows_only[trigger.function] = known
-        return known
+                    is_known = all(self._takes_rows(insert.relation) for insert in function_body.inserts)
+            self._rows_only[trigger.function] = is_known
+        return is_known
 
     def _takes_rows(self, node: pb.RangeVar) -> bool:
-        """Whether rows that are inserted into a table, all together and later, leave it as if they were inserted one by one."""
-        found = lookup.find(self.session.begin_statement().cursor, self.session.context, node)
-        is_table = found is not None and found.kind in (RelationKind.TABLE, RelationKind.PARTITIONED_TABLE)
-        return is_table and found.oid != self.relation.oid and firing_of(self.session, found) is None  # type: ignore[union-attr,arg-type]
+        """Return whether rows can be inserted into a table together and later, with the same result as inserting them one by one."""
+        target = lookup.find(self.session.begin_statement().cursor, self.session.context, node)
+        is_table = target is not None and target.kind in (RelationKind.TABLE, RelationKind.PARTITIONED_TABLE)
+        return is_table and target.oid != self.relation.oid and firing_of(self.session, target) is None  # type: ignore[union-attr,arg-type]
 
     @property
     def fires(self) -> bool:
-        """Whether any trigger fires at all."""
+        """Return whether any trigger fires."""
         return bool(self._triggers)
 
     def has_rows(self, event: int) -> bool:
-        """Whether triggers fire for each row of an event, or need its rows in a transition table."""
-        return self.collects(event) or any(each.kind & event and each.is_row for each in self._triggers)
+        """Return whether triggers fire for each row of an event, or need its rows in a transition table."""
+        return self.collects(event) or any(trigger.kind & event and trigger.is_row for trigger in self._triggers)
 
     def collects(self, event: int) -> bool:
         """Return whether the rows of an event are kept in transition tables."""
-        return self._collects and any(each.kind & event and each.has_transition_tables for each in self._triggers)
+        return self._collects and any(trigger.kind & event and trigger.has_transition_tables for trigger in self._triggers)
 
     def collect(self, event: int, old: pa.Table | None, new: pa.Table | None) -> None:
         """Add changed rows to the transition tables of an event."""
-        named = [each for each in self._triggers if self._collects and each.kind & event]
-        if old is not None and any(each.old_table for each in named):
+        collecting = [trigger for trigger in self._triggers if self._collects and trigger.kind & event]
+        if old is not None and any(trigger.old_table for trigger in collecting):
             self._transition(event, "old").add(old)
-        if new is not None and any(each.new_table for each in named):
+        if new is not None and any(trigger.new_table for trigger in collecting):
             self._transition(event, "new").add(new)
 
     def _transition(self, event: int, side: str) -> TransitionTable:
@@ -159,12 +159,12 @@ class Firing:
         return self._transitions[event, side]
 
     def close(self) -> None:
-        """End the statement: remove what is kept of transition tables."""
+        """End the statement and remove the rows of transition tables."""
         for table in self._transitions.values():
             table.close()
 
     def _tables(self, trigger: Trigger, event: int) -> dict[str, TransitionTable]:
-        """Return the transition tables of a trigger by name. There are none for a change that a replication worker applies."""
+        """Return the transition tables of a trigger by name, or none for a change that a replication worker applies."""
         if not self._collects:
             return {}
         names = (("old", trigger.old_table), ("new", trigger.new_table))
@@ -173,88 +173,90 @@ class Firing:
     # ---- rows ---------------------------------------------------------------------------------------------
 
     def before_insert(self, rows: pa.Table) -> tuple[pa.Table, list[int]]:
-        """The rows as BEFORE INSERT triggers make them, and which they are of those that came: a trigger may leave a row out."""
+        """Return the rows as BEFORE INSERT triggers change them, and the numbers of the original rows, because a trigger may skip a row."""
         fired = self.of(triggers.INSERT, row=True, before=True)
         if not fired or not rows.num_rows:
             return rows, list(range(rows.num_rows))
-        done = self._together(fired, triggers.INSERT, None, rows)
-        if done is not None and done.new is not None and self._written(done.inserts):
-            return done.new.take(pa.array(done.kept)), done.kept.tolist()
-        kept, made = [], []
+        result = self._together(fired, triggers.INSERT, None, rows)
+        if result is not None and result.new is not None and self._written(result.inserts):
+            return result.new.take(pa.array(result.kept)), result.kept.tolist()
+        places, changed_rows = [], []
         for place, new in enumerate(self.rows_of(rows)):
-            found = self.through(fired, triggers.INSERT, None, new)
-            if found is not None:
-                kept.append(place)
-                made.append(found)
-        return self.table_of(made), kept
+            row = self.through(fired, triggers.INSERT, None, new)
+            if row is not None:
+                places.append(place)
+                changed_rows.append(row)
+        return self.table_of(changed_rows), places
 
     def instead(self, event: int, old: pa.Table | None, new: pa.Table | None) -> tuple[pa.Table, list[int]]:
-        """Call the INSTEAD OF triggers of a view for each row. Return the rows as they make them, and which of the rows these are.
+        """Call the INSTEAD OF triggers of a view for each row. Return the rows that they return, and the numbers of the original rows.
 
-        A deleted row stays as it was. The rows that a trigger leaves out are not among those that are returned.
+        A deleted row is returned unchanged. Rows that a trigger skips are not returned.
         """
         fired, count = self._instead_of(event), (new if old is None else old).num_rows  # type: ignore[union-attr]
         olds: Sequence[Row | None] = [None] * count if old is None else self.rows_of(old)
         news: Sequence[Row | None] = [None] * count if new is None else self.rows_of(new)
-        made, kept = list[Row](), list[int]()
+        returned_rows, places = list[Row](), list[int]()
         for place, (before, after) in enumerate(zip(olds, news, strict=True)):
             row = self.through(fired, event, before, after)
             if row is not None:
-                made.append(before if after is None and before is not None else row)
-                kept.append(place)
-        return self.table_of(made), kept
+                returned_rows.append(before if after is None and before is not None else row)
+                places.append(place)
+        return self.table_of(returned_rows), places
 
     def before_update(self, changed: pa.Table, columns: set[str] | None) -> pa.Table:
-        """Changes (`old`, `new`, …) as BEFORE UPDATE triggers make them; without those that they leave out."""
+        """Return the changes (`old`, `new`, …) as BEFORE UPDATE triggers change them, without the rows that they skip."""
         fired = self.of(triggers.UPDATE, row=True, before=True, columns=columns)
         if not fired or not changed.num_rows:
             return changed
         old_rows, new_rows = _flat(changed["old"], self.relation), _flat(changed["new"], self.relation)
-        done = self._together(fired, triggers.UPDATE, old_rows, new_rows)
-        if done is not None and done.new is not None and self._written(done.inserts):
-            made_rows = buffers.whole(done.new.to_struct_array())
-            return changed.set_column(changed.column_names.index("new"), "new", made_rows).take(pa.array(done.kept))
-        kept, made = [], []
+        result = self._together(fired, triggers.UPDATE, old_rows, new_rows)
+        if result is not None and result.new is not None and self._written(result.inserts):
+            made_rows = buffers.whole(result.new.to_struct_array())
+            return changed.set_column(changed.column_names.index("new"), "new", made_rows).take(pa.array(result.kept))
+        places, new_versions = [], []
         olds, news = self.rows_of(old_rows), self.rows_of(new_rows)
         for place, (old, new) in enumerate(zip(olds, news, strict=True)):
-            found = self.through(fired, triggers.UPDATE, old, new)
-            if found is not None:
-                kept.append(place)
-                made.append(found)
-        left = changed.take(pa.array(kept, pa.int64()))
-        return left.set_column(left.column_names.index("new"), "new", buffers.whole(self.table_of(made).to_struct_array()))
+            row = self.through(fired, triggers.UPDATE, old, new)
+            if row is not None:
+                places.append(place)
+                new_versions.append(row)
+        remaining = changed.take(pa.array(places, pa.int64()))
+        return remaining.set_column(
+            remaining.column_names.index("new"), "new", buffers.whole(self.table_of(new_versions).to_struct_array())
+        )
 
     def before_delete(self, changed: pa.Table) -> pa.Table:
-        """Changes without the rows that BEFORE DELETE triggers keep."""
+        """Return the changes without the rows that BEFORE DELETE triggers skip."""
         fired = self.of(triggers.DELETE, row=True, before=True)
         if not fired or not changed.num_rows:
             return changed
         old_rows = _flat(changed["old"], self.relation)
-        done = self._together(fired, triggers.DELETE, old_rows, None)
-        if done is not None and self._written(done.inserts):
-            return changed.take(pa.array(done.kept))
+        result = self._together(fired, triggers.DELETE, old_rows, None)
+        if result is not None and self._written(result.inserts):
+            return changed.take(pa.array(result.kept))
         passing = [self.through(fired, triggers.DELETE, old, None) is not None for old in self.rows_of(old_rows)]
         return changed.filter(pa.array(np.asarray(passing, np.bool_)))
 
     def after(self, event: int, old: pa.Table | None, new: pa.Table | None, columns: set[str] | None = None) -> list[Callable[[], None]]:
-        """What is to be called when the statement has written all its rows: the AFTER triggers, of all rows at once or row by row."""
+        """Return the calls of AFTER triggers to make after the statement has written all its rows: one for all rows, or one per row."""
         self.collect(event, old, new)
         fired = self.of(event, row=True, before=False, columns=columns)
-        if not fired or not all(self._reads_rows_only(each) and not each.deferrable for each in fired):
+        if not fired or not all(self._reads_rows_only(trigger) and not trigger.deferrable for trigger in fired):
             return self.after_each(event, old, new, columns)
 
         def fire() -> None:
-            done = self._together(fired, event, old, new)
-            if done is None or not self._written(done.inserts):
-                for each in self.after_each(event, old, new, columns):
-                    each()
+            result = self._together(fired, event, old, new)
+            if result is None or not self._written(result.inserts):
+                for fire_row in self.after_each(event, old, new, columns):
+                    fire_row()
 
         return [fire]
 
     def after_each(
         self, event: int, old: pa.Table | None, new: pa.Table | None, columns: set[str] | None = None
     ) -> list[Callable[[], None]]:
-        """The AFTER triggers of each row."""
+        """Return the calls of the AFTER triggers, one for each row."""
         fired = self.of(event, row=True, before=False, columns=columns)
         if not fired:
             return []
@@ -263,14 +265,14 @@ class Firing:
         news: Sequence[Row | None] = [None] * count if new is None else self.rows_of(new)
 
         def fire(before: Row | None, after: Row | None) -> None:
-            for each in fired:
-                if self._is_met(each, before, after):
-                    self._call_after(each, event, before, after)
+            for trigger in fired:
+                if self._is_met(trigger, before, after):
+                    self._call_after(trigger, event, before, after)
 
         return [lambda pair=pair: fire(*pair) for pair in zip(olds, news, strict=True)]  # type: ignore[misc]
 
     def _call_after(self, trigger: Trigger, event: int, old: Row | None, new: Row | None) -> None:
-        """Call an AFTER trigger's function, at the end of the transaction if the trigger is deferred."""
+        """Call an AFTER trigger's function, or register the call for the end of the transaction if the trigger is deferred."""
         session, relation = self.session, self.relation
         constraint = Deferrable(trigger.oid, trigger.initially_deferred)
         if not trigger.deferrable or not session.deferral.deferred(constraint):
@@ -279,45 +281,45 @@ class Firing:
 
         def call_later() -> None:
             cursor = session.begin_statement().cursor
-            if any(each.oid == trigger.oid for each in triggers.of_relation(cursor, relation.database, relation.oid)):
-                Firing(session, relation).call(trigger, event, old, new)  # by another object, as the function may have been replaced
+            if any(table_trigger.oid == trigger.oid for table_trigger in triggers.of_relation(cursor, relation.database, relation.oid)):
+                Firing(session, relation).call(trigger, event, old, new)  # a new object, because the function may have been replaced
 
         session.deferral.put_off(constraint, relation.oid, call_later)
 
     def settle(self) -> None:
-        """Call the functions of deferred triggers: the transaction of a replication worker ends."""
+        """Call the functions of deferred triggers, at the end of a replication worker's transaction."""
         self.session.deferral.finish()
 
     def committed(self) -> None:
-        """Tell sessions what the functions have notified: the transaction of a replication worker has committed."""
+        """Send the notifications of the functions, after a replication worker's transaction has committed."""
         if self.session.pending:
             self.session.node.announce(self.session.context.database, self.session.pending)
 
     def statement(self, event: int, *, before: bool, columns: set[str] | None = None) -> None:
-        """Fires statement triggers."""
-        for each in self.of(event, row=False, before=before, columns=columns):
-            if self._is_met(each, None, None):
-                self.call(each, event, None, None)
+        """Fire the statement triggers of an event."""
+        for trigger in self.of(event, row=False, before=before, columns=columns):
+            if self._is_met(trigger, None, None):
+                self.call(trigger, event, None, None)
 
     def through(self, fired: Sequence[Trigger], event: int, old: Row | None, new: Row | None) -> Row | None:
-        """Return the row after all BEFORE triggers; None if one of them leaves it out."""
+        """Return the row after all BEFORE triggers, or None if one of them skips it. Raise 0A000 if it moves to another partition."""
         row = old if new is None else new
-        for each in fired:
-            if self._is_met(each, old, new):
-                row = self.call(each, event, old, new)
+        for trigger in fired:
+            if self._is_met(trigger, old, new):
+                row = self.call(trigger, event, old, new)
                 if row is None:
                     return None
-                is_remade = each.parent and event == triggers.INSERT and new is not None and row.fields != new.fields
+                is_remade = trigger.parent and event == triggers.INSERT and new is not None and row.fields != new.fields
                 if is_remade and self._is_outside(self.table_of([row])):
-                    raise self._moved(each)
+                    raise self._moved(trigger)
                 new = new if new is None else row
         return row
 
-    def _is_outside(self, made: pa.Table) -> bool:
-        """Return whether one of the rows that the clone of a trigger has made belongs to another partition."""
+    def _is_outside(self, rows: pa.Table) -> bool:
+        """Return whether one of the rows that a cloned trigger has changed belongs to another partition."""
         if self._fence is None:
             self._fence = Fence(self.session.begin_statement().cursor, self.relation)
-        return self._fence.first_outside(made) is not None
+        return self._fence.first_outside(rows) is not None
 
     def _moved(self, trigger: Trigger) -> PostgresError:
         table = f"{self.relation.schema}.{self.relation.name}"
@@ -327,16 +329,16 @@ class Firing:
         )  # fmt: skip
 
     def rows_of(self, rows: pa.Table) -> list[Row]:
-        """The rows of a table as records."""
-        named = [(each.name, stored_expression.type_of(each)) for each in self.relation.columns]
-        texts = [write_text(buffers.whole(rows[name]), kind.oid, kind.typmod).to_pylist() for name, kind in named]
+        """Convert a table of rows to records."""
+        columns = [(column.name, stored_expression.type_of(column)) for column in self.relation.columns]
+        texts = [write_text(buffers.whole(rows[name]), kind.oid, kind.typmod).to_pylist() for name, kind in columns]
         return [
-            Row({name: Value(kind, text) for (name, kind), text in zip(named, row, strict=True)}, self._row_type)
+            Row({name: Value(kind, text) for (name, kind), text in zip(columns, row, strict=True)}, self._row_type)
             for row in zip(*texts, strict=True)
         ]
 
     def table_of(self, rows: Sequence[Row]) -> pa.Table:
-        """Records as a table of the relation's rows."""
+        """Convert records to a table with the relation's columns."""
         schema = arrow_row(self.relation)
         columns = []
         for column, described in zip(self.relation.columns, schema, strict=True):
@@ -347,73 +349,73 @@ class Firing:
     # ---- all rows at once ---------------------------------------------------------------------------------
 
     def _together(self, fired: Sequence[Trigger], event: int, old: pa.Table | None, new: pa.Table | None) -> _Together | None:
-        """Call the functions of triggers for all rows at once; None if they are to be called for each row. Nothing is written yet."""
+        """Call the functions of triggers once for all rows, without writing. Return None if they must be called for each row."""
         count = (new if old is None else old).num_rows  # type: ignore[union-attr]
-        if count < FEWEST_TOGETHER or not all(self._reads_rows_only(each) for each in fired):
+        if count < FEWEST_TOGETHER or not all(self._reads_rows_only(trigger) for trigger in fired):
             return None
-        kept, inserts = np.arange(count), list[tuple[UserFunction, Gathered]]()
+        row_numbers, inserts = np.arange(count), list[tuple[UserFunction, Gathered]]()
         try:
             for trigger in fired:
-                batch, scope = self._batch(trigger, event, old, new, kept)
-                kept = kept[batch.kept[kept]]
-                inserts += [(self._called(trigger)[0], each) for each in batch.inserts]
+                batch, scope = self._batch(trigger, event, old, new, row_numbers)
+                row_numbers = row_numbers[batch.kept[row_numbers]]
+                inserts += [(self._called(trigger)[0], insert) for insert in batch.inserts]
                 if trigger.is_before and new is not None:
                     variable, schema = scope.names["new"], arrow_row(self.relation)
-                    new = pa.table([batch.column(variable, each.name).cast(each.type) for each in schema], schema=schema)
+                    new = pa.table([batch.column(variable, field.name).cast(field.type) for field in schema], schema=schema)
                     if trigger.parent and event == triggers.INSERT and self._is_outside(new):
-                        return None  # the call for the row that moves gives the error its detail
+                        return None  # the call for the row that moves raises the error with its detail
         except RowByRowError:
             return None
-        return _Together(kept, new, inserts)
+        return _Together(row_numbers, new, inserts)
 
     def _batch(self, trigger: Trigger, event: int, old: pa.Table | None, new: pa.Table | None, kept: RowNumbers) -> tuple[BatchCall, Scope]:
-        """Call a trigger's function for the rows that are `kept` and for which its WHEN holds."""
-        function, found, _ = self._called(trigger)
-        kinds = {each.name: stored_expression.type_of(each) for each in self.relation.columns}
+        """Call a trigger's function for the rows `kept` that meet its WHEN condition."""
+        function, function_body, _ = self._called(trigger)
+        kinds = {column.name: stored_expression.type_of(column) for column in self.relation.columns}
         nulls = Row({name: Value(kind, None) for name, kind in kinds.items()}, self._row_type)
         scope = self._scope(trigger, event, function, nulls, nulls)
         count = (new if old is None else old).num_rows  # type: ignore[union-attr]
-        calls = [BatchCall(SessionHost(self.session, each), scope, count) for each in (self._prepared, found.prepared)]
+        calls = [BatchCall(SessionHost(self.session, prepared), scope, count) for prepared in (self._prepared, function_body.prepared)]
         for (name, rows), batch in itertools.product((("old", old), ("new", new)), calls):
             for column, kind in kinds.items():
                 values = Value(kind, None) if rows is None else Column(kind, buffers.whole(rows[column]))
                 batch.give(scope.names[name], column, values)
-        at = kept
+        row_numbers = kept
         if trigger.condition is not None:
-            at = calls[0].met(self._conditions.setdefault(trigger.oid, Sql(trigger.condition)), kept)
+            row_numbers = calls[0].met(self._conditions.setdefault(trigger.oid, Sql(trigger.condition)), kept)
         returns = "" if not trigger.is_before else "old" if event == triggers.DELETE else "new"
         with self._inside(function):
-            calls[1].run(found.function, returns, at)
+            calls[1].run(function_body.function, returns, row_numbers)
         return calls[1], scope
 
     def _written(self, inserts: Sequence[tuple[UserFunction, Gathered]]) -> bool:
-        """Write the rows that functions have inserted, each table's together; whether that went well. If not, nothing is written."""
+        """Write the rows that functions have inserted, together for each table. Return False, and write nothing, if that fails."""
         tables: dict[int, list[tuple[UserFunction, Gathered]]] = {}
-        for function, each in inserts:
-            tables.setdefault(each.relation.oid, []).append((function, each))
-        for found in tables.values():
-            (function, first), *others = found
-            if any(other is not function or each.columns.keys() != first.columns.keys() for other, each in others):
+        for function, insert in inserts:
+            tables.setdefault(insert.relation.oid, []).append((function, insert))
+        for table_inserts in tables.values():
+            (function, first), *rest = table_inserts
+            if any(next_function is not function or insert.columns.keys() != first.columns.keys() for next_function, insert in rest):
                 return False
         try:
             with undone(self.session) if tables else contextlib.nullcontext():
-                for found in tables.values():
-                    function, first = found[0]
-                    order = pa.array(np.argsort(np.concatenate([each.at for _, each in found]), kind="stable"))
-                    parts = [pa.table({**each.columns, NO_COLUMN: pa.nulls(len(each.at), pa.bool_())}) for _, each in found]
+                for table_inserts in tables.values():
+                    function, first = table_inserts[0]
+                    order = pa.array(np.argsort(np.concatenate([insert.at for _, insert in table_inserts]), kind="stable"))
+                    parts = [pa.table({**insert.columns, NO_COLUMN: pa.nulls(len(insert.at), pa.bool_())}) for _, insert in table_inserts]
                     rows = pa.concat_tables(parts).take(order)
                     with self._inside(function):
                         self.session.node.insert_rows(first.node, self.session, rows)
         except PostgresError as error:
             if error.sqlstate.startswith(_PASSED_ON):
                 raise
-            return False  # the call for the row that fails gives the error its context
+            return False  # the call for the row that fails raises the error with its context
         return True
 
     # ---- one call -----------------------------------------------------------------------------------------
 
     def _is_met(self, trigger: Trigger, old: Row | None, new: Row | None) -> bool:
-        """Whether WHEN of a trigger holds."""
+        """Return whether the WHEN condition of a trigger is met."""
         if trigger.condition is None:
             return True
         sql = self._conditions.setdefault(trigger.oid, Sql(trigger.condition))
@@ -427,14 +429,14 @@ class Firing:
         return scope
 
     def call(self, trigger: Trigger, event: int, old: Row | None, new: Row | None) -> Row | None:
-        """Calls a trigger's function; the row that it gives."""
+        """Call a trigger's function and return the row that it returns. Raise 2F005 if it does not return."""
         session = self.session
-        function, found, shown = self._called(trigger)
-        host = SessionHost(session, found.prepared, self._tables(trigger, event))
+        function, function_body, shown = self._called(trigger)
+        host = SessionHost(session, function_body.prepared, self._tables(trigger, event))
         execution = Execution(host, shown, result_is_row=True)
         scope = self._scope(trigger, event, function, old, new)
         with self._inside(function):
-            interpreter.run(found.function, execution, scope)
+            interpreter.run(function_body.function, execution, scope)
         if not execution.has_returned:
             raise PostgresError(
                 "2F005", "control reached end of trigger procedure without RETURN", context=f"PL/pgSQL function {execution.shown}"
@@ -442,7 +444,7 @@ class Firing:
         return self._returned(execution, host)
 
     def _scope(self, trigger: Trigger, event: int, function: UserFunction, old: Row | None, new: Row | None) -> Scope:
-        """The variables of a trigger's function."""
+        """Return the scope of a trigger's function, with NEW, OLD and the TG_ variables."""
         scope = self._records(call.root_scope(function.name), old, new)
         for name, value in self._described(trigger, event):
             scope.names[name] = Variable(name, value.type, value)
@@ -450,7 +452,7 @@ class Firing:
 
     @contextlib.contextmanager
     def _inside(self, function: UserFunction) -> Iterator[None]:
-        """Within it the session is that of a trigger's function."""
+        """Run the block in the environment of a trigger's function."""
         self.session.context.trigger_depth += 1
         try:
             with call.acting(function, self.session):
@@ -464,7 +466,7 @@ class Firing:
         return self._functions[trigger.oid]
 
     def _function(self, trigger: Trigger) -> tuple[UserFunction, body.Body, str]:
-        """The function of a trigger, its body, and how error contexts call it: the same for all rows of a statement."""
+        """Return the function of a trigger, its body, and its name in error contexts. They are the same for all rows of a statement."""
         session, relation = self.session, self.relation
         function = functions.find(session.begin_statement().cursor, relation.database, trigger.function)
         if function is None:
@@ -481,7 +483,7 @@ class Firing:
             result = host.row_of(result)
         if result is None:
             return None
-        names = [each.name for each in self.relation.columns]
+        names = [column.name for column in self.relation.columns]
         if len(result.fields) != len(names):
             detail = f"Number of returned columns ({len(result.fields)}) does not match expected column count ({len(names)})."
             raise PostgresError("42804", "returned row structure does not match the structure of the triggering table", detail=detail)
@@ -490,7 +492,7 @@ class Firing:
         return result
 
     def _described(self, trigger: Trigger, event: int) -> list[tuple[str, Value]]:
-        """The TG_ variables (manual, 43.10.1)."""
+        """Return the TG_ variables (manual, 43.10.1)."""
         relation, words = self.relation, trigger.arguments
         arguments = print_array(Shape((len(words),), (0,)), words, ",") if words else "{}"
         return [
@@ -508,9 +510,10 @@ class Firing:
 
 
 class RoutedFiring:
-    """The triggers of a partitioned table's partitions that fire in a session; rows have the columns of the partitioned table.
+    """The triggers of a partitioned table's partitions that fire in a session. Rows have the columns of the partitioned table.
 
-    An UPDATE that moves a row to another partition fires UPDATE triggers before the change, then it is a DELETE there and an INSERT here.
+    An UPDATE that moves a row to another partition fires UPDATE triggers before the change. The move itself is a DELETE from the old
+    partition and an INSERT into the new one.
     """
 
     def __init__(self, session: Session, table: PartitionedTable, *, collects: bool = False) -> None:
@@ -520,18 +523,18 @@ class RoutedFiring:
 
     @property
     def fires(self) -> bool:
-        """Whether any trigger fires at all."""
+        """Return whether any trigger fires."""
         return self.root.fires or any(leaf.fires for leaf in self._leaves)
 
     def reads_rows_only(self, event: int) -> bool:
         """See `Firing`. An UPDATE can also fire the triggers of DELETE and INSERT."""
         events = _EVENTS if event == triggers.UPDATE else (event,)
-        return all(leaf.reads_rows_only(each) for leaf in self._leaves if leaf.fires for each in events)
+        return all(leaf.reads_rows_only(leaf_event) for leaf in self._leaves if leaf.fires for leaf_event in events)
 
     def has_rows(self, event: int) -> bool:
         """See `Firing`."""
         events = _EVENTS if event == triggers.UPDATE else (event,)
-        return self.collects(event) or any(leaf.has_rows(each) for leaf in self._leaves for each in events)
+        return self.collects(event) or any(leaf.has_rows(leaf_event) for leaf in self._leaves for leaf_event in events)
 
     def collects(self, event: int) -> bool:
         """See `Firing`. Only the partitioned table that the statement names has transition tables."""
