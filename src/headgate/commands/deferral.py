@@ -1,15 +1,15 @@
-"""What a transaction puts off until its end: checks of deferred constraints, deferred triggers, and ON COMMIT of temporary tables.
+"""Actions that a transaction defers to its end: checks of deferred constraints, deferred triggers, ON COMMIT of temporary tables.
 
-One `Deferral` belongs to each transaction of a session, which ends it: checks first, then the temporary tables, then the commit. SET
-CONSTRAINTS changes its modes (`set_constraints`), foreign keys and unique keys put their checks off (`referential_action`, `uniqueness`),
-and constraint triggers the calls of their functions (`trigger.firing`). A replication worker has one for each transaction that it writes.
+Each transaction of a session has one `Deferral`. At its end, the session runs the checks, then the ON COMMIT actions, then commits. SET
+CONSTRAINTS changes the modes (`set_constraints`). Foreign keys and unique keys defer their checks (`referential_action`, `uniqueness`), and
+constraint triggers the calls of their functions (`trigger.firing`). A replication worker has one for each transaction that it writes.
 
-    waiting   `put_off`: a constraint that is deferred was touched; the check looks at what is there when it runs
-    done      `check`: by SET CONSTRAINTS … IMMEDIATE or at the end; an error leaves it to the session to undo the transaction
+    waiting   `put_off`: a deferred constraint is concerned; the check reads the rows as they are when it runs
+    done      `check`: by SET CONSTRAINTS … IMMEDIATE or at the end; after an error, the session aborts the transaction
 
-Checks run in the order in which they were put off. The function of a trigger may put off further ones, which run after those that wait.
-ROLLBACK TO brings back the modes and the waiting checks of its savepoint: those put off later are forgotten, and those that were done
-since run again, because what satisfied them may be undone.
+Checks run in the order in which they were deferred. The function of a trigger may defer further ones, which run after the waiting ones.
+ROLLBACK TO restores the modes and the waiting checks of its savepoint. Checks that were deferred later are dropped. Checks that have run
+since are waiting again, because the rows that satisfied them may be rolled back.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Deferrable:
 
 @dataclass(frozen=True)
 class Check:
-    """A check that waits. `relation`: the table (oid) whose rows were written."""
+    """A waiting check. `relation`: the oid of the table whose rows were written."""
 
     constraint: Deferrable
     relation: int
@@ -46,7 +46,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Saved:
-    """What there was at a savepoint."""
+    """The state at a savepoint."""
 
     modes: dict[int, bool]
     checks: tuple[Check, ...]
@@ -54,7 +54,7 @@ class Saved:
 
 
 class Deferral:
-    """See the module."""
+    """The deferred actions of one transaction."""
 
     def __init__(self) -> None:
         self._modes: dict[int, bool] = {}
@@ -63,42 +63,44 @@ class Deferral:
 
     # ---- constraints --------------------------------------------------------------------------------------
     def deferred(self, constraint: Deferrable) -> bool:
-        """Whether a constraint is checked at the end: as SET CONSTRAINTS said last, or as it was declared."""
+        """Return whether a constraint is checked at the end, according to the last SET CONSTRAINTS or its declaration."""
         return self._modes.get(constraint.oid, self._modes.get(ALL, constraint.initially))
 
     def set_all(self, *, deferred: bool) -> None:
-        """SET CONSTRAINTS ALL: what was said of single constraints is forgotten."""
+        """SET CONSTRAINTS ALL. The modes of single constraints are dropped."""
         self._modes = {ALL: deferred}
 
     def set_some(self, constraints: set[int], *, deferred: bool) -> None:
-        """SET CONSTRAINTS a, b, by their oids."""
+        """SET CONSTRAINTS a, b, by oid."""
         self._modes = self._modes | dict.fromkeys(constraints, deferred)
 
     def put_off(self, constraint: Deferrable, relation: int, check: Action) -> None:
-        """Keeps a check of a deferred constraint for the end; `relation`: the table (oid) whose rows were written."""
+        """Defer a check of a deferred constraint to the end. `relation`: the oid of the table whose rows were written."""
         self._checks = (*self._checks, Check(constraint, relation, check))
 
     def refuse_waiting(self, cursor: Cursor, relation: Relation, command: str) -> None:
-        """55006 if checks wait for rows of a table, or of a partition of it, that a command changes or drops (CheckTableNotInUse)."""
-        waiting = {each.relation for each in self._checks}
+        """Raise 55006 if checks wait for rows of a table, or of its partitions, that a command changes or drops (CheckTableNotInUse)."""
+        waiting = {check.relation for check in self._checks}
         for oid in waiting and [relation.oid, *relations.descendants(cursor, relation.database, relation.oid)]:
             if oid in waiting:
                 name = relations.get(cursor, relation.database, oid).name
                 raise PostgresError("55006", f'cannot {command} "{name}" because it has pending trigger events')
 
     def check(self, *, everything: bool = False) -> None:
-        """Runs the waiting checks of constraints that are not deferred any more; at the end those of all."""
-        while found := next((each for each in self._checks if everything or not self.deferred(each.constraint)), None):
-            self._checks = tuple(each for each in self._checks if each is not found)  # its action may call this again
-            found.action()
+        """Run the waiting checks of constraints that are no longer deferred, or with `everything` all waiting checks."""
+        while waiting := next((check for check in self._checks if everything or not self.deferred(check.constraint)), None):
+            self._checks = tuple(
+                check for check in self._checks if check is not waiting
+            )  # remove it first, because its action may call this method again
+            waiting.action()
 
     # ---- ON COMMIT ------------------------------------------------------------------------------------------
     def at_end(self, relation: int, action: Action) -> None:
-        """What is done with a temporary table (oid) when the transaction commits; once, however often it is asked for."""
+        """Register the action for a temporary table (oid) when the transaction commits. Only the first registration of a table counts."""
         self._endings.setdefault(relation, action)
 
     def finish(self) -> None:
-        """The transaction is about to commit."""
+        """Run all waiting checks, then the ON COMMIT actions. Called just before the commit."""
         self.check(everything=True)
         endings, self._endings = self._endings, {}
         for action in endings.values():
@@ -106,9 +108,9 @@ class Deferral:
 
     # ---- savepoints -----------------------------------------------------------------------------------------
     def saved(self) -> Saved:
-        """What there is now, for `restore`."""
+        """Return the current state, for `restore`."""
         return Saved(dict(self._modes), self._checks, dict(self._endings))
 
     def restore(self, saved: Saved) -> None:
-        """ROLLBACK TO a savepoint."""
+        """Restore the state of a savepoint (ROLLBACK TO)."""
         self._modes, self._checks, self._endings = dict(saved.modes), saved.checks, dict(saved.endings)

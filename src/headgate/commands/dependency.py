@@ -1,8 +1,8 @@
-"""What depends on an object that is to go, and what DROP says and does about it (PostgreSQL's dependency.c).
+"""Find the objects that depend on an object to drop, and reject the DROP or drop them too (PostgreSQL's dependency.c).
 
-Called by DROP TABLE, SCHEMA, VIEW, SEQUENCE and by ALTER TABLE DROP COLUMN and DROP CONSTRAINT: with RESTRICT they refuse (2BP01,
-the dependants in the DETAIL), with CASCADE they tell (NOTICE) and drop the dependants too. What belongs to an object (its indexes,
-defaults, owned sequences, its membership in publications) goes without a word.
+Called by DROP TABLE, SCHEMA, VIEW, SEQUENCE and by ALTER TABLE DROP COLUMN and DROP CONSTRAINT. With RESTRICT, they raise 2BP01 with the
+dependent objects in the DETAIL. With CASCADE, they send a NOTICE and drop the dependent objects too. Objects that belong to an object (its
+indexes, defaults, owned sequences, its membership in publications) are dropped silently.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ HINT = "Use DROP ... CASCADE to drop the dependent objects too."
 
 @dataclass(frozen=True)
 class Dependant:
-    """An object that depends on another. `key` names it, `shown` and `on` are how messages call it and what it depends on.
+    """An object that depends on another. `key` identifies it. `shown` and `on` are the names of it and of the other object in messages.
 
     `owner`: the relation that it is or belongs to.
     """
@@ -38,46 +38,46 @@ class Dependant:
 
 
 def shown(cursor: Cursor, context: SessionContext, relation: Relation) -> str:
-    """A relation as messages about dependencies call it: ``table t``, ``view s.v``; qualified where the search path does not find it."""
+    """Return a relation as dependency messages name it: ``table t``, ``view s.v``. The name is qualified if it is not visible."""
     return f"{lookup.KINDS[relation.kind]} {shown_name(cursor, context, relation)}"
 
 
 def shown_name(cursor: Cursor, context: SessionContext, relation: Relation) -> str:
-    """Its name, with the schema where the search path does not find it."""
+    """Return the name of a relation, with the schema if the search path does not find it."""
     visible = relations.find_oid(cursor, context.database, None, relation.name, lookup.search_path(cursor, context)) == relation.oid
     return names.quote_ident(relation.name) if visible else names.qualified(relation.schema, relation.name)
 
 
 def of_relation(cursor: Cursor, context: SessionContext, relation: Relation) -> list[Dependant]:
-    """What depends on a table or view: foreign keys of other tables, and views, and what depends on these."""
+    """Return the objects that depend on a table or view: foreign keys of other tables, and views with the views that read them."""
     on = shown(cursor, context, relation)
-    found = [_of_key(cursor, context, key, on) for key in relation.referenced if key.relation != relation.oid]
-    return found + views_of(cursor, context, relation, on)
+    dependants = [_of_key(cursor, context, key, on) for key in relation.referenced if key.relation != relation.oid]
+    return dependants + views_of(cursor, context, relation, on)
 
 
-def of_sequence(cursor: Cursor, context: SessionContext, found: Relation) -> list[Dependant]:
-    """The defaults that take a sequence's values."""
-    made = []
+def of_sequence(cursor: Cursor, context: SessionContext, sequence: Relation) -> list[Dependant]:
+    """Return the column defaults that use a sequence."""
+    dependants = []
     for oid, table, attnum in rows(
         cursor,
         "SELECT a.oid, a.adrelid, a.adnum FROM hg.pg_depend d JOIN hg.pg_attrdef a ON a.oid = d.objid AND a.dbid = d.dbid WHERE d.dbid = ?"
         " AND d.classid = 2604 AND d.refclassid = 1259 AND d.refobjid = ? AND d.deptype = 'n' ORDER BY a.oid",
-        [context.database, found.oid],
+        [context.database, sequence.oid],
     ):
         relation = relations.get(cursor, context.database, table)
         column = relation.numbered(attnum)
         if column is not None:
             text = f"default value for column {column.name} of {shown(cursor, context, relation)}"
-            made.append(
+            dependants.append(
                 Dependant(
                     (2604, oid),
                     text,
-                    f"sequence {shown_name(cursor, context, found)}",
+                    f"sequence {shown_name(cursor, context, sequence)}",
                     _without_default(cursor, relation, attnum),
                     relation,
                 )
             )
-    return made
+    return dependants
 
 
 def _without_default(cursor: Cursor, relation: Relation, attnum: int) -> Callable[[], None]:
@@ -85,26 +85,26 @@ def _without_default(cursor: Cursor, relation: Relation, attnum: int) -> Callabl
 
 
 def of_column(cursor: Cursor, context: SessionContext, relation: Relation, attnum: int) -> list[Dependant]:
-    """What depends on a column, but for the table's own expressions and publications: foreign keys of other tables, and views."""
+    """Return the foreign keys and views that depend on a column. The table's own expressions and publications are not included."""
     column = relation.numbered(attnum)
     assert column is not None
     on = f"column {column.name} of {shown(cursor, context, relation)}"
-    found = [
+    dependants = [
         _of_key(cursor, context, key, on)
         for key in relation.referenced
         if attnum in key.target_columns and (key.relation != relation.oid or attnum not in key.columns)
     ]
-    return found + views_of(cursor, context, relation, on, attnum)
+    return dependants + views_of(cursor, context, relation, on, attnum)
 
 
 def of_index(cursor: Cursor, context: SessionContext, relation: Relation, index: Index) -> list[Dependant]:
-    """The foreign keys that need a unique index, which is a constraint's."""
+    """Return the foreign keys that depend on a unique index of a constraint."""
     on = f"index {shown_index(relation, index, cursor, context)}"
     return [_of_key(cursor, context, key, on) for key in relation.referenced if key.index == index.oid]
 
 
 def shown_index(relation: Relation, index: Index, cursor: Cursor, context: SessionContext) -> str:
-    """An index's name as messages show it."""
+    """Return an index's name for messages."""
     return shown_name(cursor, context, relations.get(cursor, relation.database, index.oid))
 
 
@@ -115,18 +115,18 @@ def _of_key(cursor: Cursor, context: SessionContext, key: ForeignKey, on: str) -
 
 
 def drop_relation(cursor: Cursor, context: SessionContext, oid: int) -> None:
-    """Removes a view (or another relation without rows) from the catalog."""
+    """Remove a view (or another relation without rows) from the catalog."""
     removal.drop(cursor, context.database, oid)
 
 
 def views_of(cursor: Cursor, context: SessionContext, relation: Relation, on: str, attnum: int = 0) -> list[Dependant]:
-    """The views that read a relation (or one column of it), and the views that read these."""
-    wanted = "" if not attnum else f" AND d.refobjsubid = {int(attnum)}"
-    found: list[Dependant] = []
+    """Return the views that read a relation (or one column of it), and the views that read these."""
+    column_filter = "" if not attnum else f" AND d.refobjsubid = {int(attnum)}"
+    dependants: list[Dependant] = []
     for (oid,) in rows(
         cursor,
         "SELECT DISTINCT w.ev_class FROM hg.pg_depend d JOIN hg.pg_rewrite w ON w.oid = d.objid AND w.dbid = d.dbid WHERE d.dbid = ?"
-        f" AND d.classid = 2618 AND d.refclassid = 1259 AND d.refobjid = ? AND d.deptype = 'n'{wanted} ORDER BY w.ev_class",
+        f" AND d.classid = 2618 AND d.refclassid = 1259 AND d.refobjid = ? AND d.deptype = 'n'{column_filter} ORDER BY w.ev_class",
         [context.database, relation.oid],
     ):
         view = relations.get(cursor, context.database, oid)
@@ -135,28 +135,28 @@ def views_of(cursor: Cursor, context: SessionContext, relation: Relation, on: st
             drop_relation(cursor, context, oid)
 
         name = shown(cursor, context, view)
-        found.append(Dependant((1259, oid), name, on, drop, view))
-        found += views_of(cursor, context, view, name)
-    return found
+        dependants.append(Dependant((1259, oid), name, on, drop, view))
+        dependants += views_of(cursor, context, view, name)
+    return dependants
 
 
 def settle(
     transaction: Transaction, found: Iterable[Dependant], subjects: Sequence[str], notices: Notices, *, cascade: bool,
     going: Iterable[tuple[int, int]] = (),
 ) -> None:  # fmt: skip
-    """2BP01 if anything depends on the `subjects`, or with `cascade` a NOTICE, and the dependants are dropped.
+    """Raise 2BP01 if an object depends on the `subjects`. With `cascade`, send a NOTICE and drop the dependent objects instead.
 
-    `going` are the keys of the objects that the command drops by itself. As in PostgreSQL, the dependants are waited for in both cases.
+    `going`: the keys of the objects that the command itself drops. As in PostgreSQL, the dependent objects are locked in both cases.
     """
     seen = set(going)
-    left: list[Dependant] = []
-    for each in found:
-        if each.key not in seen:
-            seen.add(each.key)
-            left.append(each)
-    if not left:
+    dependants: list[Dependant] = []
+    for dependant in found:
+        if dependant.key not in seen:
+            seen.add(dependant.key)
+            dependants.append(dependant)
+    if not dependants:
         return
-    for owner in {each.owner.oid: each.owner for each in left if each.owner is not None}.values():
+    for owner in {dependant.owner.oid: dependant.owner for dependant in dependants if dependant.owner is not None}.values():
         transaction.own(owner)
     if not cascade:
         subject = (
@@ -164,17 +164,17 @@ def settle(
             if len(subjects) == 1
             else ("desired object(s) because other objects depend on them")
         )
-        detail = "\n".join(f"{each.shown} depends on {each.on}" for each in left)
+        detail = "\n".join(f"{dependant.shown} depends on {dependant.on}" for dependant in dependants)
         raise PostgresError("2BP01", f"cannot drop {subject}", detail=detail, hint=HINT)
-    tell([each.shown for each in left], notices)
-    for each in reversed(left):
-        each.drop()
+    tell([dependant.shown for dependant in dependants], notices)
+    for dependant in reversed(dependants):
+        dependant.drop()
 
 
 def tell(dropped: Sequence[str], notices: Notices) -> None:
-    """NOTICE `drop cascades to …`."""
+    """Send the NOTICE `drop cascades to …`."""
     if len(dropped) == 1:
         notices.notice(f"drop cascades to {dropped[0]}")
     elif dropped:
-        detail = "\n".join(f"drop cascades to {each}" for each in dropped)
+        detail = "\n".join(f"drop cascades to {name}" for name in dropped)
         notices.notice(f"drop cascades to {len(dropped)} other objects", detail=detail)

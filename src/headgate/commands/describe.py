@@ -1,4 +1,4 @@
-"""What a statement will give, before it runs: the types of its parameters and its columns (manual, 55.2.3, Describe)."""
+"""Describe a statement before it runs: the types of its parameters and its columns (manual, 55.2.3, Describe)."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _QUERIES = {"SelectStmt", "InsertStmt", "UpdateStmt", "DeleteStmt"}
 def describe(
     node: pb.InsertStmt | pb.SelectStmt | pb.UpdateStmt, text: str, session: Session, parameter_types: tuple[int, ...]
 ) -> Described:
-    """The parameters (0 in `parameter_types`: to be inferred) and columns of a statement; nothing is executed."""
+    """Return the parameters (0 in `parameter_types`: to be inferred) and columns of a statement without executing it."""
     if node.DESCRIPTOR.name == "ExplainStmt":
         return Described(parameter_types, explain.columns(node))
     if node.DESCRIPTOR.name not in _QUERIES:
         return Described(parameter_types, None)
-    highest = max((each.number for each in walk(node) if kind(each) == "ParamRef"), default=0)
+    highest = max((parameter.number for parameter in walk(node) if kind(parameter) == "ParamRef"), default=0)
     known = {
         number: (parameter_types[number - 1] if number <= len(parameter_types) else 0)
         for number in range(1, max(highest, len(parameter_types)) + 1)
@@ -48,8 +48,8 @@ def describe(
     node = user_call.described(node, session, known)
     if node.DESCRIPTOR.name == "SelectStmt" and (answered := constant.answer(node, session)) is not None:
         return Described(_types(known), tuple(answered.columns))
-    if node.DESCRIPTOR.name == "SelectStmt" and (found := single_table.columns(node, session, known)) is not None:
-        return Described(_types(known), found)
+    if node.DESCRIPTOR.name == "SelectStmt" and (columns := single_table.columns(node, session, known)) is not None:
+        return Described(_types(known), columns)
     if node.DESCRIPTOR.name == "SelectStmt" and select.by_catalog(node, session, known):
         answered_by_catalog = select.described(node, session, known)
         if answered_by_catalog is not None:
@@ -62,12 +62,12 @@ def describe(
 
 
 def _types(known: dict[int, int]) -> tuple[int, ...]:
-    """The types of the parameters; what nothing has told is text."""
+    """Return the types of the parameters. Parameters whose type was not inferred are text."""
     return tuple(registry.TEXT if known[number] in (0, registry.UNKNOWN) else known[number] for number in sorted(known))
 
 
 def returned_columns(node: ParseNode, planner: Planner, session: Session) -> tuple[ResultColumn, ...] | None:
-    """The columns of the RETURNING of a statement that is only described."""
+    """Return the columns of the RETURNING clause of a statement that is only described."""
     return _PLANNED[node.DESCRIPTOR.name](node, planner, session)
 
 
@@ -96,9 +96,9 @@ def _update(node: pb.UpdateStmt, planner: Planner, session: Session) -> tuple[Re
 
     deleting = node.DESCRIPTOR.name == "DeleteStmt"
     relation = target(node.relation, session, "delete from" if deleting else "update", "DELETE" if deleting else "UPDATE")
-    others = node.using_clause if deleting else node.from_clause
-    if others:
-        table, source = changed_source(planner, relation, node, others)
+    from_items = node.using_clause if deleting else node.from_clause
+    if from_items:
+        table, source = changed_source(planner, relation, node, from_items)
     else:
         table = source = _alone(planner, relation, *named(relation, node))
     scope = source.scope(None)
@@ -110,7 +110,7 @@ def _update(node: pb.UpdateStmt, planner: Planner, session: Session) -> tuple[Re
 
 
 def _alone(planner: Planner, relation: Relation, name: str, schema: str | None) -> Source:
-    """A table whose rows are not asked for."""
+    """Return a source for a table whose rows are not read."""
     table, star = from_clause.named_table(planner, relation, name, schema)
     return Source(None, (table,), star)  # type: ignore[arg-type]
 
@@ -126,7 +126,7 @@ def _returning(
         targets = expand(node.returning_clause.exprs, source, source.scope(None), context)
         return single_table.result_columns(resolve_unknown(targets, context))
     frame = local_frame(planner.session_spark, arrow_row(relation).empty_table(), spark_columns(relation))
-    frame = frame.select("*", *[lit_null(each.type).alias(each.key) for each in others.star])
+    frame = frame.select("*", *[lit_null(column.type).alias(column.key) for column in others.star])
     frame = frame.select("*", *returning.beside(others))
     return rendering.result_columns(
         plan_returning(node.returning_clause, planner, frame, relation, node.relation.alias.aliasname, others).columns

@@ -1,10 +1,10 @@
-"""What an error may tell of a table's rows: no more than may be read by who caused it.
+"""Limit the row values in error details to those that the user who causes the error may read.
 
-Called where rows are refused: by `row_constraint` and `new_rows` ("Failing row contains"), `uniqueness`, `referential_action` and
-`routed_rows` (keys).
-As in PostgreSQL (ExecBuildSlotValueDescription, BuildIndexValueDescription, RI_ReportViolation): nothing where row security counts; all
-with the right to SELECT the table; else of a row the columns that may be read or that the statement itself gives, and a key only where
-each of its columns may be read. What cannot be told is left out of the DETAIL, the error stays what it is.
+Called where rows are rejected: by `row_constraint` and `new_rows` ("Failing row contains"), `uniqueness`, `referential_action` and
+`routed_rows` (keys). The rules are PostgreSQL's (ExecBuildSlotValueDescription, BuildIndexValueDescription, RI_ReportViolation). If row
+security applies, nothing is shown. With SELECT on the table, everything is shown. Otherwise, a row shows the columns that the user may read
+or that the statement itself writes, and a key is only shown if the user may read each of its columns. Hidden values only change the DETAIL,
+not the error.
 """
 
 from __future__ import annotations
@@ -26,42 +26,42 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RowShown:
-    """The columns of a row that a DETAIL shows; `named`: with their names, as they are not all."""
+    """The columns of a row that a DETAIL shows. `named`: with their names, because some columns are left out."""
 
     columns: tuple[Column, ...]
     named: bool
 
     @property
     def opening(self) -> str | None:
-        """What stands before the values, None where nothing is told."""
+        """Return the text before the values, or None if nothing is shown."""
         if not self.named:
             return "Failing row contains ("
-        names = ", ".join(each.name for each in self.columns)
+        names = ", ".join(column.name for column in self.columns)
         return f"Failing row contains ({names}) = (" if self.columns else None
 
     def detail(self, values: Iterable[str]) -> str | None:
-        """The DETAIL with the columns' values as they are shown."""
+        """Return the DETAIL with the text of the columns' values, or None."""
         return None if self.opening is None else f"{self.opening}{', '.join(values)})."
 
 
 def whole_row(relation: Relation) -> RowShown:
-    """All of a row."""
+    """Return a `RowShown` of all columns."""
     return RowShown(tuple(relation.columns), named=False)
 
 
 def of_row(planner: Planner, relation: Relation) -> RowShown:
-    """What the session's user is shown of a row of the table to which the statement writes."""
+    """Return the columns that the session's user may see of a row of the table to which the statement writes."""
     cursor, role = planner.transaction.cursor, planner.session.context.user
     if privilege.under_row_security(cursor, role, relation):
         return RowShown((), named=True)
     if privilege.may_on_table(cursor, role, relation.database, relation.oid, "SELECT"):
         return whole_row(relation)
-    told = privilege.columns_with(cursor, role, relation, "SELECT") | planner.written.get(relation.oid, set())
-    return RowShown(tuple(each for each in relation.columns if each.attnum in told), named=True)
+    shown_columns = privilege.columns_with(cursor, role, relation, "SELECT") | planner.written.get(relation.oid, set())
+    return RowShown(tuple(column for column in relation.columns if column.attnum in shown_columns), named=True)
 
 
 def tells_key(session: Session, cursor: Cursor, relation: Relation, attnums: Sequence[int]) -> bool:
-    """Whether the session's user may be shown a key of these columns, 0 for an expression."""
+    """Return whether the session's user may see a key of these columns. An attnum of 0 is an expression."""
     role = session.context.user
     if privilege.under_row_security(cursor, role, relation):
         return False
@@ -72,7 +72,7 @@ def tells_key(session: Session, cursor: Cursor, relation: Relation, attnums: Seq
 
 @contextmanager
 def routing(planner: Planner, root: Relation, names: Sequence[str]) -> Iterator[None]:
-    """Takes the partition key (columns `names`) out of the errors of rows that have no partition."""
+    """Remove the partition key (columns `names`) from the errors of rows without a partition, if the user may not see it."""
     try:
         yield
     except PostgresError as error:

@@ -1,7 +1,7 @@
-"""A cursor as ``WHERE CURRENT OF`` finds it: what its query was opened on, and the row on which it stands.
+"""A cursor for ``WHERE CURRENT OF``: its query and its current row.
 
-The session gives it (`Session.open_cursor`), `commands.dml.current_row` asks it. The row is what the cursor has shown, as text; where it is
-in the table is found out when a statement needs it.
+The session provides it (`Session.open_cursor`) to `commands.dml.current_row`. The row is the text that the cursor has returned. Its place
+in the table is looked up when a statement needs it.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OpenCursor:
-    """`view`: None for a portal that DECLARE has not made; `held`: of an earlier transaction.
+    """An open cursor.
 
-    `at`: the number of the row on which it stands, None if on none; `row` reads its text form. `chosen`: which one of equal rows a row was
-    taken for, by its number.
+    `view`: the statement's view, or None for a portal that DECLARE did not create. `held`: the cursor is from an earlier transaction.
+    `at`: the number of the current row, or None. `row` reads its text form. `chosen`: the stored row that was chosen among equal ones,
+    by row number.
     """
 
     query: ParseNode

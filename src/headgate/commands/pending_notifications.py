@@ -1,6 +1,6 @@
-"""What a transaction has asked for by LISTEN, UNLISTEN and NOTIFY, until it commits (async.c).
+"""The LISTEN, UNLISTEN and NOTIFY commands of a transaction, until it commits (async.c).
 
-`server.session.notification` tells it to the sessions that listen. A ROLLBACK, also to a savepoint, forgets it.
+`server.session.notification` then sends the notifications to the listening sessions. ROLLBACK, also to a savepoint, drops them.
 """
 
 from __future__ import annotations
@@ -8,26 +8,26 @@ from __future__ import annotations
 from headgate.errors import PostgresError, not_supported
 
 MAX_PAYLOAD, MAX_CHANNEL = 8000, 64
-"""Bytes that a payload and a channel's name must stay below."""
+"""Limits in bytes: a payload and a channel name must be shorter."""
 QUEUE = 64 << 20
-"""Bytes that notifications may take which have not been told yet, and those of one transaction."""
+"""Maximum size in bytes of the notifications that have not been sent yet, and of those of one transaction."""
 _OVERHEAD = 256
-"""Bytes that each takes beside its text."""
+"""Bytes that each notification takes in addition to its text."""
 Saved = tuple[int, int]
 
 
 def size(channel: str, payload: str) -> int:
-    """Return how many bytes a notification takes."""
+    """Return the size of a notification in bytes."""
     return len(channel) + len(payload) + _OVERHEAD
 
 
 def queue_is_full() -> PostgresError:
-    """Return the error of a notification that has no place."""
+    """Return the error (54000) for a full queue."""
     return PostgresError("54000", "too many notifications in the NOTIFY queue")
 
 
 class PendingNotifications:
-    """What the open transaction has asked for: (command, channel) of LISTEN and UNLISTEN, (channel, payload) of NOTIFY."""
+    """The commands of the open transaction: (command, channel) of LISTEN and UNLISTEN, (channel, payload) of NOTIFY."""
 
     def __init__(self) -> None:
         self.actions: list[tuple[str, str]] = []
@@ -38,7 +38,10 @@ class PendingNotifications:
         return bool(self.actions or self.told)
 
     def notify(self, channel: str, payload: str) -> None:
-        """NOTIFY; what has been asked for already is told once. 22023 for what is too long."""
+        """Add a notification. Duplicates are sent once.
+
+        Raise 22023 if the channel is empty or a text is too long, and 54000 if the queue is full.
+        """
         if not channel:
             raise PostgresError("22023", "channel name cannot be empty")
         if len(channel.encode()) >= MAX_CHANNEL:
@@ -52,16 +55,16 @@ class PendingNotifications:
             self.told[channel, payload] = None
 
     def saved(self) -> Saved:
-        """What there is at a savepoint."""
+        """Return the state at a savepoint."""
         return len(self.actions), len(self.told)
 
     def restore(self, saved: Saved) -> None:
-        """Back to the savepoint."""
+        """Restore the state of a savepoint."""
         del self.actions[saved[0] :]
         self.told = dict.fromkeys(list(self.told)[: saved[1]])
-        self.size = sum(size(*each) for each in self.told)
+        self.size = sum(size(*notification) for notification in self.told)
 
     def check_prepare(self) -> None:
-        """0A000: a prepared transaction has no session."""
+        """Raise 0A000 if there are commands, because a prepared transaction does not belong to a session."""
         if self:
             raise not_supported("cannot PREPARE a transaction that has executed LISTEN, UNLISTEN, or NOTIFY")

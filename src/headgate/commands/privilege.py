@@ -1,7 +1,7 @@
-"""Who may do what: superusers, ownership through membership, rights on databases, schemas, tables, columns and sequences.
+"""Check privileges: superusers, ownership through membership, rights on databases, schemas, tables, columns and sequences.
 
-Called by every command before it changes something; the errors are PostgreSQL's. What an ACL means is `headgate.catalog.security.acl`'s.
-The predefined roles pg_read_all_data, pg_write_all_data and pg_database_owner count as they do there.
+Every command calls it before it changes anything. The errors are PostgreSQL's. `headgate.catalog.security.acl` interprets ACLs. The
+predefined roles pg_read_all_data, pg_write_all_data and pg_database_owner have the same rights as in PostgreSQL.
 """
 
 from __future__ import annotations
@@ -24,79 +24,79 @@ from headgate.sql import names
 from headgate.types.registry import FIRST_USER_OID
 
 FIRST_UNPINNED = 12000
-"""Objects with lower oids are the database system's own (IsPinnedObject)."""
+"""Objects with lower oids belong to the database system (IsPinnedObject)."""
 
 
 def role_oid(cursor: Cursor, name: str) -> int:
-    """The role's oid; 42704 `role "x" does not exist`."""
-    found = one(cursor, "SELECT oid FROM hg.pg_authid WHERE rolname = ?", [name])
-    if found is None:
+    """Return the role's oid. Raise 42704 `role "x" does not exist`."""
+    row = one(cursor, "SELECT oid FROM hg.pg_authid WHERE rolname = ?", [name])
+    if row is None:
         raise PostgresError("42704", f'role "{name}" does not exist')
-    return int(found[0])
+    return int(row[0])
 
 
 def used_role(cursor: Cursor, name: str) -> int:
-    """The oid of a role that something is given to, so that nobody drops it meanwhile; 42704."""
+    """Return the oid of a role that receives an object or a right, and protect the role from DROP meanwhile. Raise 42704."""
     oid = role_oid(cursor, name)
     hold.use(cursor, "pg_authid", oid)
     return oid
 
 
 def is_pinned(oid: int) -> bool:
-    """Whether a role is one that initdb made: it stays, and so does what it owns."""
+    """Return whether initdb created the role. Such a role and its objects cannot be dropped."""
     return oid < FIRST_UNPINNED
 
 
 def role_name(cursor: Cursor, oid: int) -> str:
-    """The role's name, as pg_get_userbyid gives it."""
+    """Return the role's name, as pg_get_userbyid does."""
     return acl.role_name(cursor, oid)
 
 
 def is_superuser(cursor: Cursor, role: str) -> bool:
-    """Whether the role is a superuser."""
-    found = one(cursor, "SELECT rolsuper FROM hg.pg_authid WHERE rolname = ?", [role])
-    return bool(found and found[0])
+    """Return whether the role is a superuser."""
+    row = one(cursor, "SELECT rolsuper FROM hg.pg_authid WHERE rolname = ?", [role])
+    return bool(row and row[0])
 
 
 def roles_of(cursor: Cursor, role: str) -> set[int]:
-    """The role's own oid and those of all roles that it is a member of, inherited or not."""
+    """Return the role's own oid and those of all roles of which it is a member, whether it inherits their rights or not."""
     own = role_oid(cursor, role)
     edges = rows(cursor, "SELECT member, roleid FROM hg.pg_auth_members")
-    reached, waiting = {own}, [own]
-    while waiting:
-        current = waiting.pop()
+    reached, pending = {own}, [own]
+    while pending:
+        current = pending.pop()
         for member, granted in edges:
             if member == current and granted not in reached:
                 reached.add(granted)
-                waiting.append(granted)
+                pending.append(granted)
     return reached
 
 
 def is_member(cursor: Cursor, role: str, of: str) -> bool:
-    """Whether `role` is (indirectly) a member of `of`, or a superuser."""
+    """Return whether `role` is a (direct or indirect) member of `of`, or a superuser."""
     return is_superuser(cursor, role) or role_oid(cursor, of) in roles_of(cursor, role)
 
 
 def check_member(cursor: Cursor, role: str, of: str) -> None:
-    """42501 `must be member of role "r"`."""
+    """Raise 42501 `must be member of role "r"`."""
     if not is_member(cursor, role, of):
         raise PostgresError("42501", f'must be member of role "{of}"')
 
 
 def new_owner(cursor: Cursor, context: SessionContext, node: pb.RoleSpec) -> tuple[str, int]:
-    """The role that OWNER TO names, and its oid; 42704, before the object is looked for."""
+    """Return the name and oid of the role in OWNER TO. Raise 42704, before the object is looked up."""
     name = names.role_name(node, context.user, context.session_user)
     return name, used_role(cursor, name)
 
 
 def check_may_give(cursor: Cursor, user: str, owner: int, kind: str, name: str, new: str) -> None:
-    """42501 unless the object is the user's, and the user a member of the role that it is given to."""
+    """Raise 42501 unless the user owns the object and is a member of its new owner."""
     check_owner(cursor, user, owner, kind, name)
     check_member(cursor, user, new)
 
 
 def check_subscription_owner(cursor: Cursor, subscription: str, new: str) -> None:
-    """42501 unless the role that a subscription is given to is a superuser."""
+    """Raise 42501 unless the new owner of a subscription is a superuser."""
     if not is_superuser(cursor, new):
         raise PostgresError(
             "42501",
@@ -106,23 +106,23 @@ def check_subscription_owner(cursor: Cursor, subscription: str, new: str) -> Non
 
 
 def may_create_databases(cursor: Cursor, role: str) -> bool:
-    """Whether the role may create databases: CREATEDB, or a superuser."""
-    found = one(cursor, "SELECT rolcreatedb OR rolsuper FROM hg.pg_authid WHERE rolname = ?", [role])
-    return bool(found and found[0])
+    """Return whether the role may create databases: with CREATEDB, or as a superuser."""
+    row = one(cursor, "SELECT rolcreatedb OR rolsuper FROM hg.pg_authid WHERE rolname = ?", [role])
+    return bool(row and row[0])
 
 
 def has_role(cursor: Cursor, role: str, oid: int) -> bool:
-    """Whether the role has the rights of a predefined role."""
+    """Return whether the role has the rights of a predefined role."""
     return acl.role(cursor, role).owns(oid)
 
 
 def owns(cursor: Cursor, role: str, owner: int) -> bool:
-    """Whether the role has the owner's rights: is it, inherits from it, or is a superuser."""
+    """Return whether the role has the owner's rights: it is the owner, inherits from it, or is a superuser."""
     return acl.role(cursor, role).owns(owner)
 
 
 def check_owner(cursor: Cursor, role: str, owner: int, kind: str, name: str) -> None:
-    """42501 `must be owner of table t`."""
+    """Raise 42501 `must be owner of table t`."""
     if not owns(cursor, role, owner):
         raise PostgresError("42501", f"must be owner of {kind} {name}")
 
@@ -131,34 +131,34 @@ def check_owner(cursor: Cursor, role: str, owner: int, kind: str, name: str) -> 
 
 
 def may_on_database(cursor: Cursor, role: str, database: int, privilege: str) -> bool:
-    """Whether the role has a right on a database."""
-    found = one(cursor, "SELECT datdba, datacl FROM hg.pg_database WHERE oid = ?", [database])
-    if found is None:
+    """Return whether the role has a right on a database."""
+    row = one(cursor, "SELECT datdba, datacl FROM hg.pg_database WHERE oid = ?", [database])
+    if row is None:
         return True
-    return acl.role(cursor, role).may(acl.letter(privilege), found[0], acl.read(found[1], "d", role_name(cursor, found[0])))
+    return acl.role(cursor, role).may(acl.letter(privilege), row[0], acl.read(row[1], "d", role_name(cursor, row[0])))
 
 
 def check_create_on_database(cursor: Cursor, role: str, database: int) -> None:
-    """42501 `permission denied for database d`."""
-    found = one(cursor, "SELECT datname FROM hg.pg_database WHERE oid = ?", [database])
-    if found is not None and not may_on_database(cursor, role, database, "CREATE"):
-        raise PostgresError("42501", f"permission denied for database {found[0]}")
+    """Raise 42501 `permission denied for database d` without CREATE on the database."""
+    row = one(cursor, "SELECT datname FROM hg.pg_database WHERE oid = ?", [database])
+    if row is not None and not may_on_database(cursor, role, database, "CREATE"):
+        raise PostgresError("42501", f"permission denied for database {row[0]}")
 
 
 def may_in_schema(cursor: Cursor, role: str, database: int, namespace: int, privilege: str) -> bool:
-    """Whether the role has a right (CREATE, USAGE) on a schema."""
+    """Return whether the role has a right (CREATE, USAGE) on a schema."""
     return is_superuser(cursor, role) or namespaces.may(cursor, role, database, namespace, privilege)
 
 
 def owns_schema(cursor: Cursor, role: str, database: int, owner: int) -> bool:
-    """Whether the role owns a schema, the owner of the database those of pg_database_owner."""
-    found = one(cursor, "SELECT datdba FROM hg.pg_database WHERE oid = ?", [database])
-    who = acl.role(cursor, role)
-    return (who if found is None else namespaces.with_database_owner(cursor, who, found[0])).owns(owner)
+    """Return whether the role owns a schema. The owner of the database owns the schemas of pg_database_owner."""
+    row = one(cursor, "SELECT datdba FROM hg.pg_database WHERE oid = ?", [database])
+    rights = acl.role(cursor, role)
+    return (rights if row is None else namespaces.with_database_owner(cursor, rights, row[0])).owns(owner)
 
 
 def check_create_in_schema(cursor: Cursor, role: str, database: int, namespace: int) -> None:
-    """42501 `permission denied for schema s`."""
+    """Raise 42501 `permission denied for schema s` without CREATE on the schema."""
     _check_schema(cursor, role, database, namespace, "CREATE")
 
 
@@ -169,16 +169,16 @@ def check_new_name(cursor: Cursor, role: str, relation: Relation) -> None:
 
 
 def check_use_of_schema(cursor: Cursor, role: str, database: int, namespace: int) -> None:
-    """42501 `permission denied for schema s`, where a name is written with its schema."""
+    """Raise 42501 `permission denied for schema s` without USAGE on a schema that a name specifies."""
     _check_schema(cursor, role, database, namespace, "USAGE")
 
 
 def _check_schema(cursor: Cursor, role: str, database: int, namespace: int, privilege: str) -> None:
     if may_in_schema(cursor, role, database, namespace, privilege):
         return
-    found = one(cursor, "SELECT nspname FROM hg.pg_namespace WHERE oid = ? AND dbid IN (0, ?)", [namespace, database])
-    assert found is not None
-    raise PostgresError("42501", f"permission denied for schema {found[0]}")
+    row = one(cursor, "SELECT nspname FROM hg.pg_namespace WHERE oid = ? AND dbid IN (0, ?)", [namespace, database])
+    assert row is not None
+    raise PostgresError("42501", f"permission denied for schema {row[0]}")
 
 
 # ---- tables, columns, sequences ------------------------------------------------------------------------------
@@ -187,22 +187,22 @@ _OF_ALL = {READ_ALL_DATA: ("SELECT",), WRITE_ALL_DATA: ("INSERT", "UPDATE", "DEL
 
 
 def may_on_table(cursor: Cursor, role: str, database: int, relation: int, privilege: str) -> bool:
-    """Whether the role has a right on a whole table, view or sequence."""
+    """Return whether the role has a right on a whole table, view or sequence."""
     if is_superuser(cursor, role):
         return True
-    found = one(cursor, "SELECT relowner, relacl, relkind FROM hg.pg_class WHERE dbid IN (0, ?) AND oid = ?", [database, relation])
-    if found is None:
+    row = one(cursor, "SELECT relowner, relacl, relkind FROM hg.pg_class WHERE dbid IN (0, ?) AND oid = ?", [database, relation])
+    if row is None:
         return True
-    who = acl.role(cursor, role)
-    if any(oid in who.roles and privilege in rights for oid, rights in _OF_ALL.items()) and relation >= FIRST_USER_OID:
+    role_rights = acl.role(cursor, role)
+    if any(oid in role_rights.roles and privilege in rights for oid, rights in _OF_ALL.items()) and relation >= FIRST_USER_OID:
         return True
-    owner, given, kind = found
-    items = acl.read(given, "s" if kind == "S" else "r", role_name(cursor, owner))
-    return who.may(acl.letter(privilege), owner, items)
+    owner, acl_items, kind = row
+    items = acl.read(acl_items, "s" if kind == "S" else "r", role_name(cursor, owner))
+    return role_rights.may(acl.letter(privilege), owner, items)
 
 
 def check_table(cursor: Cursor, role: str, database: int, relation: int, name: str, *privileges: str) -> None:
-    """42501 `permission denied for table t` unless the role has all the privileges on it."""
+    """Raise 42501 `permission denied for table t` unless the role has all the privileges on it."""
     for privilege in privileges:
         if not may_on_table(cursor, role, database, relation, privilege):
             raise denied(cursor, database, relation, name)
@@ -220,43 +220,43 @@ def _row_security(cursor: Cursor, relation: Relation) -> Row | None:
 
 
 def under_row_security(cursor: Cursor, role: str, relation: Relation) -> bool:
-    """Return whether row security counts for this role on this table (check_enable_rls)."""
+    """Return whether row security applies to this role on this table (check_enable_rls)."""
     secured = _row_security(cursor, relation)
     if secured is None or not secured[0]:
         return False
-    found = one(cursor, "SELECT rolsuper OR rolbypassrls FROM hg.pg_authid WHERE rolname = ?", [role])
-    if found and found[0]:
+    row = one(cursor, "SELECT rolsuper OR rolbypassrls FROM hg.pg_authid WHERE rolname = ?", [role])
+    if row and row[0]:
         return False
     return bool(secured[1]) or not owns(cursor, role, secured[2])
 
 
 def denied(cursor: Cursor, database: int, relation: int, name: str) -> PostgresError:
-    """`permission denied for table t`, or view, or sequence."""
-    found = one(cursor, "SELECT relkind FROM hg.pg_class WHERE dbid IN (0, ?) AND oid = ?", [database, relation])
-    word = {"v": "view", "S": "sequence", "m": "materialized view", "f": "foreign table"}.get(found[0] if found else "r", "table")
+    """Return the error 42501 `permission denied for table t`, or view, or sequence."""
+    row = one(cursor, "SELECT relkind FROM hg.pg_class WHERE dbid IN (0, ?) AND oid = ?", [database, relation])
+    word = {"v": "view", "S": "sequence", "m": "materialized view", "f": "foreign table"}.get(row[0] if row else "r", "table")
     return PostgresError("42501", f"permission denied for {word} {name}")
 
 
 def refuse_system(relation: Relation) -> None:
-    """42501 for a table of the system's own, which nobody changes."""
+    """Raise 42501 for a system table, which must not be changed."""
     if relation.oid < FIRST_USER_OID:
         raise PostgresError("42501", f'permission denied: "{relation.name}" is a system catalog')
 
 
 def columns_with(cursor: Cursor, role: str, relation: Relation, privilege: str) -> set[int]:
-    """The columns (attnums) on which the role has a right by a grant on the column itself."""
-    given = rows(
+    """Return the attnums of the columns on which the role has a right by a grant on the column itself."""
+    column_acls = rows(
         cursor, "SELECT attnum, attacl FROM hg.pg_attribute WHERE dbid = ? AND attrelid = ? AND attacl IS NOT NULL",
         [relation.database, relation.oid],
     )  # fmt: skip
-    if not given:
+    if not column_acls:
         return set()
-    who, right = acl.role(cursor, role), acl.letter(privilege)
-    return {attnum for attnum, items in given if who.may(right, 0, acl.read(items, "c", ""))}
+    role_rights, right = acl.role(cursor, role), acl.letter(privilege)
+    return {attnum for attnum, items in column_acls if role_rights.may(right, 0, acl.read(items, "c", ""))}
 
 
 def check_columns(cursor: Cursor, role: str, relation: Relation, privilege: str, attnums: Iterable[int]) -> None:
-    """42501 unless the role has a right on the table, or on each of these columns."""
+    """Raise 42501 unless the role has a right on the table, or on each of these columns."""
     if may_on_table(cursor, role, relation.database, relation.oid, privilege):
         return
     if set(attnums) - columns_with(cursor, role, relation, privilege):
@@ -264,10 +264,10 @@ def check_columns(cursor: Cursor, role: str, relation: Relation, privilege: str,
 
 
 def readable(cursor: Cursor, role: str, relation: Relation) -> Sequence[int] | None:
-    """The columns that the role may SELECT, None: all; 42501 if there is none."""
+    """Return the attnums of the columns that the role may SELECT, or None for all. Raise 42501 if there are none."""
     if may_on_table(cursor, role, relation.database, relation.oid, "SELECT"):
         return None
-    found = columns_with(cursor, role, relation, "SELECT")
-    if not found:
+    attnums = columns_with(cursor, role, relation, "SELECT")
+    if not attnums:
         raise denied(cursor, relation.database, relation.oid, relation.name)
-    return sorted(found)
+    return sorted(attnums)

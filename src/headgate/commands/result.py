@@ -1,4 +1,4 @@
-"""What a command hands back to the server, besides rows (`types.resultset.ResultSet`)."""
+"""The results of commands for the server, besides rows (`types.resultset.ResultSet`)."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from headgate.types.resultset import ResultColumn, ResultSet
 
 @dataclass(frozen=True)
 class CommandResult:
-    """A command without rows: its tag, as "CREATE TABLE" or "INSERT 0 3"."""
+    """The result of a command without rows: its tag, such as "CREATE TABLE" or "INSERT 0 3"."""
 
     tag: str
 
 
 @dataclass
 class CopyProgress:
-    """How far a COPY is (pg_stat_progress_copy); `relation` is 0 for a query, `excluded` are the rows that WHERE left out."""
+    """The progress of a COPY (pg_stat_progress_copy). `relation` is 0 for a query. `excluded`: the number of rows that WHERE excluded."""
 
     command: str
     relation: int = 0
@@ -30,7 +30,7 @@ class CopyProgress:
 
 @dataclass
 class CopyOut:
-    """COPY … TO STDOUT: each element of `lines` is one CopyData message; the rows of `progress` are counted as they are made."""
+    """COPY … TO STDOUT. Each element of `lines` is one CopyData message. `progress` counts the rows as they are produced."""
 
     columns: int
     binary: bool
@@ -40,7 +40,7 @@ class CopyOut:
 
 @dataclass(frozen=True)
 class CopyIn:
-    """COPY … FROM STDIN: `consume` takes the payloads of CopyData, cut anywhere, and counts the rows in `progress`."""
+    """COPY … FROM STDIN. `consume` reads the payloads of CopyData, which may be split anywhere, and counts the rows in `progress`."""
 
     columns: int
     binary: bool
@@ -50,11 +50,11 @@ class CopyIn:
 
 @dataclass(frozen=True)
 class Described:
-    """A statement before it runs: the types of its parameters, its columns (None: it gives no rows)."""
+    """A statement before it runs: its parameter types and its columns (None if it returns no rows)."""
 
     parameters: tuple[int, ...]
     columns: tuple[ResultColumn, ...] | None
 
 
 Result = ResultSet | CommandResult | CopyIn | CopyOut
-"""What a statement gives."""
+"""The result of a statement."""

@@ -1,7 +1,6 @@
-"""What a command may ask of the session that runs it, and of the node behind it. The server implements both Protocols.
+"""The interfaces of the session that runs a command, and of its node. The server implements both Protocols.
 
-What must hold: commands never commit or roll back; `begin_statement` gives the transaction, and an error raised out of a
-command undoes the statement.
+Commands must never commit or roll back. `begin_statement` returns the transaction. An error that a command raises undoes the statement.
 """
 
 from __future__ import annotations
@@ -36,21 +35,21 @@ if TYPE_CHECKING:
 
 
 class Parameter(Protocol):
-    """A value of the extended protocol, in PostgreSQL's text form."""
+    """A parameter value of the extended protocol, in PostgreSQL's text form."""
 
     @property
     def type_oid(self) -> int:
-        """The parameter's type."""
+        """The oid of the parameter's type."""
         ...
 
     @property
     def text(self) -> str | None:
-        """Its text form; None is NULL."""
+        """The text form, None for NULL."""
         ...
 
 
 class NodeParts(Protocol):
-    """The node."""
+    """The parts of a node that commands use."""
 
     @property
     def catalog(self) -> Catalog:
@@ -59,7 +58,7 @@ class NodeParts(Protocol):
 
     @property
     def engine(self) -> Engine:
-        """The tables."""
+        """The storage engine of the tables."""
         ...
 
     @property
@@ -69,7 +68,7 @@ class NodeParts(Protocol):
 
     @property
     def data_dir(self) -> Path:
-        """Its directory."""
+        """The node's data directory."""
         ...
 
     @property
@@ -79,31 +78,31 @@ class NodeParts(Protocol):
 
     @property
     def launcher(self) -> Launcher:
-        """Whose workers apply what subscriptions receive."""
+        """The launcher of the workers that apply the changes of subscriptions."""
         ...
 
     def run_statement(self, statement: ParseNode, session: Session) -> Result:
-        """Runs a statement that is part of another, in the same transaction."""
+        """Run a statement that is part of another, in the same transaction."""
         ...
 
     def insert_rows(self, statement: ParseNode, session: Session, rows: pa.Table) -> None:
-        """Insert rows in place of the row of values that an INSERT of a function names."""
+        """Insert rows instead of the VALUES row of an INSERT statement in a function."""
         ...
 
     def modify(self, statement: ParseNode, planner: object) -> ResultSet | None:
-        """Runs an INSERT, UPDATE or DELETE of a WITH clause by the query's `Planner` (or only describes it); the rows of its RETURNING."""
+        """Run (or only describe) an INSERT, UPDATE or DELETE of a WITH clause with the query's `Planner`. Return the rows of RETURNING."""
         ...
 
     def announce(self, database_oid: int, pending: PendingNotifications) -> None:
-        """Tell the sessions that listen of what a replication worker has committed."""
+        """Send the notifications that a replication worker has committed to the listening sessions."""
         ...
 
     def sessions_of(self, database_oid: int) -> int:
-        """How many other sessions are connected to the database."""
+        """Return the number of other sessions that are connected to the database."""
         ...
 
     def terminate_database(self, database_oid: int) -> None:
-        """Ends the other sessions of a database."""
+        """Terminate the other sessions of a database."""
         ...
 
 
@@ -111,58 +110,58 @@ class Session(Protocol):
     """The session that runs a command."""
 
     parameters: Sequence[Parameter]
-    """The values of the statement's parameters; a function puts its variables here for what it runs."""
+    """The values of the statement's parameters. A function replaces them by its variables for the statements that it runs."""
     transition_tables: Mapping[str, TransitionTable]
     """The transition tables that the statement can read, by name: those of the trigger whose function runs it."""
 
     @property
     def node(self) -> NodeParts:
-        """The node that it belongs to."""
+        """The node to which the session belongs."""
         ...
 
     @property
     def context(self) -> SessionContext:
-        """Who it is, and what names mean to it."""
+        """The user, the database and the name resolution of the session."""
         ...
 
     @property
     def notices(self) -> Notices:
-        """What the client is told besides results."""
+        """The notices for the client."""
         ...
 
     @property
     def settings(self) -> SessionSettings:
-        """The settings in force for it."""
+        """The session's current settings."""
         ...
 
     @property
     def dynamic(self) -> Mapping[str, Provider]:
-        """The system relations that are computed when they are asked for."""
+        """The system relations that are computed when they are read."""
         ...
 
     @property
     def functions(self) -> Mapping[str, Callable[..., object]]:
-        """The functions that act on the node or the session."""
+        """The functions with effects on the node or the session."""
         ...
 
     @property
     def in_block(self) -> bool:
-        """Whether the statement's transaction goes on behind it."""
+        """Whether the transaction continues after the statement."""
         ...
 
     @property
     def job_group(self) -> str:
-        """The name under which Spark knows its work."""
+        """The name of the session's Spark job group."""
         ...
 
     @property
     def deferral(self) -> Deferral:
-        """What the transaction puts off until its end."""
+        """The actions that the transaction defers to its end."""
         ...
 
     @property
     def pending(self) -> PendingNotifications:
-        """What the transaction has asked for by LISTEN, UNLISTEN and NOTIFY."""
+        """The LISTEN, UNLISTEN and NOTIFY commands of the transaction."""
         ...
 
     @property
@@ -172,58 +171,58 @@ class Session(Protocol):
 
     @property
     def snapshot(self) -> Lsn | None:
-        """The LSN under which the session must read, None for the newest."""
+        """The LSN of the snapshot that the session must read, or None for the latest."""
         ...
 
     def begin_statement(self) -> Transaction:
-        """The open transaction, or a new one that the server ends after the statement."""
+        """Return the open transaction, or a new one that the server ends after the statement."""
         ...
 
     @property
     def written(self) -> Hashable:
-        """What the open transaction has written so far: another value after each write."""
+        """A token for the writes of the open transaction, which changes with each write."""
         ...
 
     @property
     def shows_old_catalog(self) -> bool:
-        """Whether the statement does not see what others have committed to the catalog, and is to run again if it fails."""
+        """Whether the statement does not see the latest committed catalog, and must be run again if it fails."""
         ...
 
     def plan_again(self, *, first: bool) -> bool:
-        """Begins the statement anew, by what is committed now; False where the transaction must not see that.
+        """Restart the statement with the latest committed data. Return False if the transaction's isolation level does not allow that.
 
-        `first`: the transaction had no snapshot before the statement. PostgreSQL waits for the locks of tables before it takes one.
+        `first`: the transaction had no snapshot before the statement. PostgreSQL waits for the locks of tables before it takes a snapshot.
         """
         ...
 
     def begin_command(self) -> Transaction:
-        """The same for a command that takes no snapshot."""
+        """Return the open transaction, or a new one, for a command that takes no snapshot."""
         ...
 
     def use_types(self) -> None:
-        """Puts the types of the session's database in force for the thread."""
+        """Activate the types of the session's database for the current thread."""
         ...
 
     def prevent_in_block(self, command: str) -> None:
-        """25001 when inside a transaction block."""
+        """Raise 25001 inside a transaction block."""
         ...
 
     def open_cursor(self, name: str) -> OpenCursor | None:
-        """A cursor of the session's."""
+        """Return a cursor of the session, or None."""
         ...
 
     def check_cancel(self) -> None:
-        """57014 when the client asked to cancel."""
+        """Raise 57014 if the client has requested a cancel."""
         ...
 
     def cancelling(self, stop: Callable[[], None], *, in_java: bool = False) -> AbstractContextManager[None]:
-        """While inside, a cancel request calls `stop`; `in_java`: what runs takes memory of Java's."""
+        """Call `stop` on a cancel request during the block. `in_java`: the work in the block uses Java memory."""
         ...
 
     def after_commit(self, action: Callable[[], None]) -> None:
-        """Runs `action` once the transaction has committed."""
+        """Run `action` after the transaction has committed."""
         ...
 
     def after_rollback(self, action: Callable[[], None]) -> None:
-        """Runs `action` if the transaction rolls back."""
+        """Run `action` if the transaction rolls back."""
         ...

@@ -594,7 +594,7 @@ class RoutedFiring:
         return self._moved(changed.take(at), new, here[left])
 
     def _moved(self, changed: pa.Table, new: pa.Table, here: Places) -> pa.Table:
-        """Changes with their new rows, after the BEFORE triggers of rows that go to another partition."""
+        """Return the changes with their new rows, after the BEFORE triggers of rows that move to another partition."""
         moves = np.flatnonzero(self._places(new) != here)
         kept = np.ones(changed.num_rows, np.bool_)
         if len(moves):
@@ -647,7 +647,7 @@ class RoutedFiring:
         return [fire for _, fire in sorted(found, key=lambda each: each[0])]
 
     def _places(self, rows: pa.Table) -> Places:
-        """Return the number of the leaf of each row, NOWHERE for a row that has none: the write of that row fails."""
+        """Return the number of the leaf of each row, or NOWHERE for a row without a partition, whose write then fails."""
         router = self.table.router
         return np.asarray(router.route({name: buffers.whole(rows[name]) for name in router.key_names()}, rows.num_rows)[0])
 
@@ -661,7 +661,7 @@ class RoutedFiring:
         return found
 
     def _rewritten(self, rows: pa.Table, places: Places, made: dict[int, Row]) -> pa.Table:
-        """Return rows with those that triggers have made in their places."""
+        """Return the rows, with the rows that triggers have changed replaced."""
         if not made:
             return rows
         order, parts, count = np.arange(rows.num_rows), [rows.select([each.name for each in self.table.root.columns])], rows.num_rows
@@ -675,7 +675,7 @@ class RoutedFiring:
 
 
 def of_statement(planner: Planner, relation: Relation) -> Firing | RoutedFiring | None:
-    """Return the triggers of a table that fire in a statement, the same object for all that the statement does; None if there are none."""
+    """Return the triggers of a table that fire in a statement, or None. A statement always gets the same object for a table."""
     if relation.oid not in planner.firings:
         planner.firings[relation.oid] = firing_of(planner.session, relation, collects=True)
     found: Firing | RoutedFiring | None = planner.firings[relation.oid]
@@ -703,7 +703,7 @@ def _when(trigger: Trigger) -> str:
 
 @contextlib.contextmanager
 def statement(planner: Planner, relation: Relation, *events: tuple[int, set[str] | None]) -> Iterator[None]:
-    """Around a statement that changes rows of a table: its statement triggers, and behind its rows what waits for them.
+    """Fire the statement triggers around a statement that changes rows of a table, and the AFTER triggers after its rows.
 
     `events`: bits of tgtype, with the columns that an UPDATE sets.
     """

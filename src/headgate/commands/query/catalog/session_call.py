@@ -1,7 +1,7 @@
-"""Functions that need the session: current_user, current_setting, to_regclass, has_…_privilege, now(), and those that act.
+"""Functions that need the session (current_user, current_setting, to_regclass, has_…_privilege, now()) and functions with side effects.
 
-A function that acts (pg_drop_replication_slot, set_config, pg_sleep, …) is a Python callable that the caller gives. In the select
-list it is called per row of the result, after the query; elsewhere it is called once, before.
+A function with side effects (pg_drop_replication_slot, set_config, pg_sleep, …) is a Python callable that the caller provides. In the
+SELECT list it is called after the query, once per row of the result. Elsewhere it is called once, before the query.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ STABLE = frozenset(
     " pg_last_xact_replay_timestamp pg_export_snapshot pg_replication_origin_progress pg_current_snapshot pg_current_logfile"
     " pg_replication_origin_oid pg_replication_origin_session_is_setup pg_replication_origin_session_progress".split()
 )
-"""Functions of the caller's that only read: called once, wherever they stand, if their arguments are constants."""
+"""Caller-provided functions that only read. With constant arguments they are called once, wherever they are used."""
 _ACTING_ALWAYS = frozenset(
     "pg_terminate_backend pg_cancel_backend pg_reload_conf set_config pg_sleep pg_drop_replication_slot pg_replication_slot_advance"
     " pg_create_logical_replication_slot pg_current_wal_lsn pg_replication_origin_advance".split()
@@ -61,23 +61,23 @@ _TYPE_SHOWN = """CASE WHEN {o} IS NULL THEN NULL WHEN {o} = 0 THEN '-' ELSE coal
  WHEN {m} < 0 OR NOT {x}.has_typmod THEN {x}.unmodified ELSE {x}.head || hg.typmod_text({x}.base, {m}) || {x}.tail END,
  CASE WHEN list_contains({p}, {n}.typnamespace) THEN '' ELSE hg.quote_ident({n}.nspname) || '.' END || hg.quote_ident({n}.typname)
  || {n}.brackets, '???') END"""
-"""hg.format_type where what it looks up stands beside the rows."""
+"""The SQL of hg.format_type if the rows that it looks up are joined to the query."""
 
 
 @dataclass(frozen=True)
 class Acting:
-    """A call that waits for its rows: hidden result columns [first, first + count) hold the arguments."""
+    """A call that is made per result row. Hidden result columns [first, first + count) hold its arguments."""
 
     name: str
     types: tuple[int, ...]
     result: int
     procedure: Procedure
     location: int = -1
-    """Where the call stands in the query's text."""
+    """The location of the call in the query's text."""
 
 
 class SessionFunctions(Env):
-    """The functions of a session: a part of the planner of queries on the catalogs, and of the compiler's `Env`."""
+    """The functions of a session: a base class of the planner of catalog queries, and of the compiler's `Env`."""
 
     context: SessionContext
     cursor: Cursor
@@ -87,27 +87,27 @@ class SessionFunctions(Env):
     binding: BindContext
     path_cache: dict[tuple[str, ...], dict[str, int]]
     lookups: Lookups | None
-    """Where the SELECT that is compiled may have rows of names beside its own (`relation_source`)."""
+    """The lookup rows that may be joined to the SELECT being compiled (`relation_source`), or None."""
     kept_view: bool
-    """Whether what has been compiled of a view depends on nothing that changes within the session."""
+    """Whether the compiled part of a view depends only on values that do not change within the session."""
 
     @property
     def announced(self) -> int:  # type: ignore[override]
-        """The major release of PostgreSQL that the node announces."""
+        """The major version of PostgreSQL that the node announces."""
         return self.context.announced
 
     def sql(self, expression: Expression) -> str:
-        """The SQL of an expression."""
+        """Return the SQL of an expression."""
         raise NotImplementedError
 
     @staticmethod
     def called(node: FuncExpr) -> str:
-        """The name by which the caller's functions know a function."""
-        found = builtin.function(node.function)
-        return found.key if found.schema == procedure.OWN_SCHEMA else found.name
+        """Return the name of a function among the caller's functions."""
+        function = builtin.function(node.function)
+        return function.key if function.schema == procedure.OWN_SCHEMA else function.name
 
     def session_call(self, node: FuncExpr) -> str | None:
-        """The value of a session function; None for a name that is none."""
+        """Return the SQL of a session function's value, or None for other functions."""
         name = self.called(node)
         if name in self.functions or name in _ACTING_ALWAYS:
             return self._call_given(name, node)
@@ -118,11 +118,11 @@ class SessionFunctions(Env):
         if name in _TO_REGISTERED:
             return self._to_registered(node, _TO_REGISTERED[name])
         method = getattr(self, f"_fn_{name}", None)
-        found: str | None = None if method is None else method(node.args, node)
-        return found
+        sql: str | None = None if method is None else method(node.args, node)
+        return sql
 
     def session_value(self, node: SqlValue) -> str:
-        """CURRENT_USER, CURRENT_DATE and their like."""
+        """Return the SQL of CURRENT_USER, CURRENT_DATE and similar values."""
         if node.type.oid != t.NAME:
             return self._moment("now", node.type)
         context = self.context
@@ -134,7 +134,7 @@ class SessionFunctions(Env):
         return literal.constant(instant.constant(self.context, target, self.binding, function), self)
 
     def moment(self, node: Expression) -> int | None:
-        """Of now() and its like, as a timestamptz: the microseconds since 1970; None for anything else."""
+        """Return now() and similar timestamptz values in microseconds since 1970, or None for other expressions."""
         if isinstance(node, SqlValue):
             function = "now"
         elif isinstance(node, FuncExpr) and self.called(node) in _MOMENTS:
@@ -161,7 +161,7 @@ class SessionFunctions(Env):
         return list(self.schema_oids())
 
     def schema_oids(self) -> dict[str, int]:
-        """The search path's schemas that exist, with their oids; read once per statement and search path."""
+        """Return the existing schemas of the search path with their oids. They are read once per statement and search path."""
         key = tuple(self.context.search_path)
         if key not in self.path_cache:
             self.path_cache[key] = namespace.effective_oids(
@@ -171,16 +171,16 @@ class SessionFunctions(Env):
 
     def _fn_current_schema(self, _args: Sequence[Expression], _node: FuncExpr | None) -> str:
         self.kept_view = False
-        found = [name for name in self._schemas() if name != self.context.temp_schema]
-        return quote(found[0]) if found else null(t.NAME)
+        schemas = [name for name in self._schemas() if name != self.context.temp_schema]
+        return quote(schemas[0]) if schemas else null(t.NAME)
 
     def _fn_current_schemas(self, args: Sequence[Expression], _node: FuncExpr) -> str:
         self.kept_view = False
-        found = [name for name in self._schemas() if name != self.context.temp_schema]
+        schemas = [name for name in self._schemas() if name != self.context.temp_schema]
         if self._constant(args[0]):
-            found = found if "pg_catalog" in found else ["pg_catalog", *found]
-            found = found if self.context.temp_schema is None else [self.context.temp_schema, *found]
-        return f"CAST([{', '.join(quote(each) for each in found)}] AS VARCHAR[])"
+            schemas = schemas if "pg_catalog" in schemas else ["pg_catalog", *schemas]
+            schemas = schemas if self.context.temp_schema is None else [self.context.temp_schema, *schemas]
+        return f"CAST([{', '.join(quote(schema) for schema in schemas)}] AS VARCHAR[])"
 
     def _fn_pg_client_encoding(self, _args: Sequence[Expression], _node: FuncExpr) -> str:
         self.kept_view = False
@@ -227,7 +227,7 @@ class SessionFunctions(Env):
         return quote(self.context.moment("timeofday").strftime("%a %b %d %H:%M:%S.%f %Y UTC"))
 
     def _fn_age(self, args: Sequence[Expression], node: FuncExpr) -> str | None:
-        """age(timestamptz), from the midnight before now."""
+        """Return the SQL of age(timestamptz), relative to midnight of the current date."""
         if builtin.function(node.function).key != "age/1184" or not self.in_utc:
             return None
         return f"age({self._moment('now', TypeRef(t.DATE))}, {self.sql(args[0])})"
@@ -235,10 +235,10 @@ class SessionFunctions(Env):
     def _fn_current_setting(self, args: Sequence[Expression], _node: FuncExpr) -> str:
         self.kept_view = False
         reads_all = self.describing or acl.role(self.cursor, self.context.user).owns(READ_ALL_SETTINGS)
-        if any(isinstance(each, ColumnRef) for each in walk(args[0])):
-            seen = [(key, value) for key, value in self.context.settings.items() if reads_all or not definition.is_guarded(key)]
-            known = ", ".join(f"{quote(key.lower())}: {quote(value)}" for key, value in seen)
-            return f"(MAP {{{known}}})[lower({self.sql(args[0])})]" if known else null(t.TEXT)
+        if any(isinstance(node, ColumnRef) for node in walk(args[0])):
+            visible = [(key, value) for key, value in self.context.settings.items() if reads_all or not definition.is_guarded(key)]
+            entries = ", ".join(f"{quote(key.lower())}: {quote(value)}" for key, value in visible)
+            return f"(MAP {{{entries}}})[lower({self.sql(args[0])})]" if entries else null(t.TEXT)
         name = self._constant(args[0])
         if name is None:
             return null(t.TEXT)
@@ -255,7 +255,7 @@ class SessionFunctions(Env):
         raise PostgresError("42704", f'unrecognized configuration parameter "{name}"')
 
     def _fn_format_type(self, args: Sequence[Expression], _node: FuncExpr) -> str | None:
-        """With the type's texts beside the rows; a type of users (and a row of a catalog) has none, and its names are there."""
+        """Join the type's texts to the rows. User-defined types (and rows of catalogs) have no text, so their names are joined too."""
         key = self._looked_up(args[0])
         if key is None:
             return None
@@ -271,25 +271,25 @@ class SessionFunctions(Env):
         return f"coalesce({role}.rolname, 'unknown (OID=' || CAST({key} AS VARCHAR) || ')')"
 
     def _looked_up(self, oid: Expression) -> str | None:
-        """The key of a column whose rows of names may stand beside those of the SELECT; None for anything else."""
+        """Return the key of a column to which lookup rows can be joined, or None for any other expression."""
         if self.lookups is None or not isinstance(oid, ColumnRef) or oid.key not in self.lookups.keys:
             return None
         return oid.key
 
     def _beside(self, rows: str, key: str) -> str:
-        """The name of rows that stand beside those of the SELECT: the one whose oid a column of it is, if there is one."""
+        """Return the alias of lookup rows that are left-joined to the SELECT by their oid."""
         assert self.lookups is not None
         return self.lookups.joined.setdefault((rows, key), self.alias("n"))
 
     def alias(self, letter: str = "t") -> str:
-        """A new name."""
+        """Return a new name."""
         raise NotImplementedError
 
     def _fn_pg_get_expr(self, args: Sequence[Expression], node: FuncExpr) -> str | None:
-        """With the pretty form, the column that holds it is read instead."""
+        """Read the pretty-printed form from its own column."""
         if len(args) < 3 or not (isinstance(args[2], Const) and args[2].value == "t"):
             return None
-        sqls = [self.sql(each) for each in args]
+        sqls = [self.sql(argument) for argument in args]
         sqls[0] = re.sub(r'"(adbin|conbin|indpred)"\Z', r'"\1pretty"', sqls[0])
         return call.apply(node.function, node, args, sqls, self)
 
@@ -298,9 +298,9 @@ class SessionFunctions(Env):
         return self._guarded(args, node, "sequence", ("USAGE", "SELECT"), name)
 
     def _fn_pg_database_size(self, args: Sequence[Expression], node: FuncExpr) -> str | None:
-        given = args[0].value if isinstance(args[0], Const) and args[0].type.oid in (t.TEXT, t.NAME) else None
-        if given is not None and databases.lookup(self.cursor, str(given)) is None:
-            raise PostgresError("3D000", f'database "{given}" does not exist')
+        database_name = args[0].value if isinstance(args[0], Const) and args[0].type.oid in (t.TEXT, t.NAME) else None
+        if database_name is not None and databases.lookup(self.cursor, str(database_name)) is None:
+            raise PostgresError("3D000", f'database "{database_name}" does not exist')
         if acl.role(self.cursor, self.context.user).owns(roles.READ_ALL_STATS):
             return None
         named = args[0].type.oid in (t.TEXT, t.NAME)
@@ -319,9 +319,9 @@ class SessionFunctions(Env):
         name: str,
         to_oid: Callable[[str], str] | None = None,
     ) -> str | None:
-        """The call if the user has one of the rights on its object, else 42501; None for a superuser, who needs none.
+        """Return the call if the user has one of the rights on its object, otherwise 42501. None for a superuser, who needs no right.
 
-        `name` is the query for the object's name, with {oid} and {db}; `to_oid` makes the object's oid of the argument.
+        `name` is the query for the object's name, with {oid} and {db}. `to_oid` returns the SQL of the object's oid for the argument.
         """
         if self.context.superuser or self.describing:
             return None
@@ -329,16 +329,16 @@ class SessionFunctions(Env):
         value = self.sql(args[0])
         oid = value if to_oid is None else to_oid(value)
         allowed = privilege_inquiry.allowed(self, kind, rights)
-        found = name.format(db=self.database, oid=oid)
-        if not any(isinstance(each, ColumnRef) for each in walk(args[0])):
-            # raised here, because an error of DuckDB's would end its transaction
-            known = one(self.cursor, f"SELECT {oid}, ({found})")
-            if known is not None and known[1] is not None and known[0] not in allowed:
-                raise PostgresError("42501", f"permission denied for {kind} {known[1]}")
+        name_query = name.format(db=self.database, oid=oid)
+        if not any(isinstance(node, ColumnRef) for node in walk(args[0])):
+            # raised here, because an error in DuckDB would abort its transaction
+            row = one(self.cursor, f"SELECT {oid}, ({name_query})")
+            if row is not None and row[1] is not None and row[0] not in allowed:
+                raise PostgresError("42501", f"permission denied for {kind} {row[1]}")
             return None
-        refused = raised("42501", f"permission denied for {kind} ", node.type.oid, tail=f"({found})")
-        made = call.apply(node.function, node, args, [value], self)
-        return f"CASE WHEN {privilege_inquiry.among(oid, allowed)} OR NOT EXISTS ({found}) THEN {made} ELSE {refused} END"
+        error_sql = raised("42501", f"permission denied for {kind} ", node.type.oid, tail=f"({name_query})")
+        call_sql = call.apply(node.function, node, args, [value], self)
+        return f"CASE WHEN {privilege_inquiry.among(oid, allowed)} OR NOT EXISTS ({name_query}) THEN {call_sql} ELSE {error_sql} END"
 
     # ---- names ---------------------------------------------------------------------------------------------------------------
 
@@ -354,11 +354,11 @@ class SessionFunctions(Env):
             return null(t.OID)
 
     def resolve(self, text: str, kind: int, where: int | None) -> int:
-        """The oid that the text of a reg… literal stands for along the session's search path (`regname`)."""
-        found = regname.resolve(self.cursor, self.context, self._schemas, text, kind, where)
-        if found >= t.FIRST_USER_OID:
-            self.kept_view = False  # in a view's body, whose search path is pg_catalog, the others stay what they are
-        return found
+        """Return the oid for the text of a reg… literal, resolved with the session's search path (`regname`)."""
+        oid = regname.resolve(self.cursor, self.context, self._schemas, text, kind, where)
+        if oid >= t.FIRST_USER_OID:
+            self.kept_view = False  # with the search path pg_catalog of a view's body, system oids do not change
+        return oid
 
     # ---- privileges ------------------------------------------------------------------------------------------------------------
 

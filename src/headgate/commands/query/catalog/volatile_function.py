@@ -1,7 +1,7 @@
-"""Functions that act (pg_create_logical_replication_slot, pg_sleep, nextval, …) in a query on system relations.
+"""Functions with side effects (pg_create_logical_replication_slot, pg_sleep, nextval, …) in a query on system relations.
 
-Called by `query` for a query in which the planner met some (`CatalogPlanner.acting`): in the SQL of a column they are ``<acting n>``.
-What must hold: each is called once per row of the query, after its arguments have been computed, and never for a row that is not there.
+Called by `query` if the planner found such calls (`CatalogPlanner.acting`). The SQL of a column shows them as ``<acting n>``. Each must be
+called once per row of the result, after its arguments have been computed, and never for rows that are not in the result.
 """
 
 from __future__ import annotations
@@ -27,14 +27,17 @@ from headgate.types import registry as t
 from headgate.types.resultset import ResultColumn, ResultSet
 
 Run = Callable[[CatalogPlanner, str], list[list[Any]]]
-"""Runs SQL; gives its columns."""
+"""A function that runs SQL and returns the columns of the result."""
 _ACTING = r"<acting (\d+)>"
 _DECIDING = frozenset({"CaseExpr", "CoalesceExpr", "BoolExpr", "SubLink"})
 _NOT_STRICT = frozenset({"pg_stat_reset_subscription_stats", "set_config", "pg_stat_reset_replication_slot", "pg_notify"})
 
 
 def answer(planner: CatalogPlanner, query: CatalogQuery, select: pb.SelectStmt, run: Run) -> ResultSet:
-    """A select list with functions that act: their arguments come from the query, then each is called once per row."""
+    """Answer a query with side-effect functions in its SELECT list.
+
+    The query computes the arguments, then each function is called per row.
+    """
     if not select.from_clause and not select.HasField("where_clause"):
         _settle_inner(planner, query, select, run)
     places: dict[int, tuple[Acting, int]] = {}
@@ -47,7 +50,7 @@ def answer(planner: CatalogPlanner, query: CatalogQuery, select: pb.SelectStmt, 
         if matched is not None:
             acting, arguments = planner.acting[int(matched[1])]
             places[place] = (acting, len(hidden))
-            hidden += [OutputColumn("", each, planner.sql(each)) for each in arguments]
+            hidden += [OutputColumn("", argument, planner.sql(argument)) for argument in arguments]
             shown.append(replace(column, sql="CAST(NULL AS VARCHAR)"))
         else:
             shown.append(column)
@@ -66,51 +69,54 @@ def answer(planner: CatalogPlanner, query: CatalogQuery, select: pb.SelectStmt, 
     results: dict[int, list[str | None]] = {place: [] for place in places}
     for row in range(len(table[0])):
         for place, (acting, first) in places.items():
-            values = [python_value(columns[count + first + each][row], acting.types[each]) for each in range(len(acting.types))]
+            values = [
+                python_value(columns[count + first + place_of_argument][row], acting.types[place_of_argument])
+                for place_of_argument in range(len(acting.types))
+            ]
             results[place].append(_call(planner, acting, values))
-    given = tuple(
-        ResultColumn(each.name, places[place][0].result if place in places else types[place].oid) for place, each in enumerate(shown)
+    result_columns = tuple(
+        ResultColumn(column.name, places[place][0].result if place in places else types[place].oid) for place, column in enumerate(shown)
     )
     arrays = [pa.array(results[place] if place in places else columns[place], pa.string()) for place in range(count)]
     schema = pa.schema([pa.field(str(place), pa.string()) for place in range(count)])
-    return ResultSet(given, [pa.RecordBatch.from_arrays(arrays, schema=schema)])
+    return ResultSet(result_columns, [pa.RecordBatch.from_arrays(arrays, schema=schema)])
 
 
 def _settle_inner(planner: CatalogPlanner, query: CatalogQuery, select: pb.SelectStmt, run: Run) -> None:
-    """Calls the functions that act inside larger expressions, from left to right, and puts their values there: there is only one row.
+    """Call the functions inside larger expressions of a one-row query, from left to right, and insert their values.
 
-    Under CASE, COALESCE, AND or OR they stay, and are refused: whether they are called there depends on other values.
+    Under CASE, COALESCE, AND or OR they stay and are rejected, because the call would depend on other values.
     """
-    if any(acts(call, planner.functions) for each in walk(select) if each.DESCRIPTOR.name in _DECIDING for call in walk(each)):
+    if any(acts(call, planner.functions) for node in walk(select) if node.DESCRIPTOR.name in _DECIDING for call in walk(node)):
         return
     for place, column in enumerate(query.columns):
         sql = column.sql
-        # a test of a row names its function once for each column, and the function runs once
-        for number in [] if re.fullmatch(_ACTING, sql) else dict.fromkeys(int(each) for each in re.findall(_ACTING, sql)):
+        # a row test names its function once per column, but the function must run once
+        for number in [] if re.fullmatch(_ACTING, sql) else dict.fromkeys(int(digits) for digits in re.findall(_ACTING, sql)):
             acting, arguments = planner.acting[number]
-            found = run(planner, f"SELECT {', '.join(planner.sql(each) for each in arguments) or 'NULL'}")
-            values = [python_value(cells[0], kind) for cells, kind in zip(found, acting.types, strict=False)]
+            columns = run(planner, f"SELECT {', '.join(planner.sql(argument) for argument in arguments) or 'NULL'}")
+            values = [python_value(cells[0], kind) for cells, kind in zip(columns, acting.types, strict=False)]
             row = _result(planner, acting, values)
-            told = _row_text(planner, row, acting) if acting.procedure.outputs and row is not None else None
-            made = constant(told, t.TEXT) if acting.procedure.outputs else constant(None if row is None else row[0], acting.result)
+            row_text = _row_text(planner, row, acting) if acting.procedure.outputs and row is not None else None
+            value_sql = constant(row_text, t.TEXT) if acting.procedure.outputs else constant(None if row is None else row[0], acting.result)
             if acting.procedure.outputs and row is not None:
                 sql = sql.replace(f"struct_extract(<acting {number}>,", f"struct_extract({_struct(row, acting)},")
-            sql = sql.replace(f"<acting {number}>", made)
+            sql = sql.replace(f"<acting {number}>", value_sql)
         query.columns[place] = replace(column, sql=sql)
-    kept = {int(each) for column in query.columns for each in re.findall(_ACTING, column.sql)}
-    planner.acting[:] = [each for number, each in enumerate(planner.acting) if number in kept]
+    remaining = {int(digits) for column in query.columns for digits in re.findall(_ACTING, column.sql)}
+    planner.acting[:] = [call for number, call in enumerate(planner.acting) if number in remaining]
     for place, column in enumerate(query.columns):
         if (matched := re.fullmatch(_ACTING, column.sql)) is not None:
-            query.columns[place] = replace(column, sql=f"<acting {sorted(kept).index(int(matched[1]))}>")
+            query.columns[place] = replace(column, sql=f"<acting {sorted(remaining).index(int(matched[1]))}>")
 
 
 def acts(node: ParseNode, functions: Container[str]) -> bool:
-    """Whether a node of a tree calls one of the functions that act or that tell of the node's state."""
+    """Return whether a parse tree node calls one of the functions with side effects, or one that reports the node's state."""
     return node.DESCRIPTOR.name == "FuncCall" and called(strings(node.funcname)) in functions
 
 
 def _call(planner: CatalogPlanner, acting: Acting, values: list[Any]) -> str | None:
-    """Calls one function for one row; its result in text form."""
+    """Call a function for one row and return its result in text form."""
     row = _result(planner, acting, values)
     if row is None:
         return None
@@ -118,7 +124,7 @@ def _call(planner: CatalogPlanner, acting: Acting, values: list[Any]) -> str | N
 
 
 def _result(planner: CatalogPlanner, acting: Acting, values: list[Any]) -> Sequence[Any] | None:
-    """Calls one function; None where it is strict and an argument is NULL."""
+    """Call a function. Return None if it is strict and an argument is NULL."""
     procedure = acting.procedure
     if procedure.required and any(value is None for value in values) and acting.name not in _NOT_STRICT:
         return None
@@ -132,7 +138,7 @@ def _row_text(planner: CatalogPlanner, row: Sequence[Any], acting: Acting) -> st
 
 
 def _struct(row: Sequence[Any], acting: Acting) -> str:
-    """The row as DuckDB's struct, of which a field can be taken."""
+    """Return the row as a DuckDB struct literal, from which a field can be extracted."""
     parts = (f"{quote(name)}: {constant(value, kind)}" for value, (name, kind) in zip(row, acting.procedure.outputs, strict=True))
     return "{" + ", ".join(parts) + "}"
 
@@ -142,5 +148,5 @@ def _text(planner: CatalogPlanner, value: object, kind: int) -> str | None:
         return ""
     if value is None:
         return None
-    [found] = planner.cursor.execute(f"SELECT {cast.output(kind, constant(value, kind), planner)}").fetchall()
-    return None if found[0] is None else str(found[0])
+    [row] = planner.cursor.execute(f"SELECT {cast.output(kind, constant(value, kind), planner)}").fetchall()
+    return None if row[0] is None else str(row[0])

@@ -1,8 +1,8 @@
 """Functions in FROM and set-returning functions in a SELECT list.
 
-generate_series of whole constants is Spark's own range; other set-returning functions give arrays
-(`headgate.expression.spark.set_returning`), which are exploded beside the row that their arguments come from (all functions in FROM are
-LATERAL); what only the catalog knows, it answers, where the arguments are constants.
+generate_series of integer constants is Spark's own range. Other set-returning functions return arrays
+(`headgate.expression.spark.set_returning`), which are exploded beside the row of their arguments (all functions in FROM are LATERAL). The
+catalog evaluates other functions if their arguments are constants.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
     from headgate.commands.query.planner import Planner
 
 _PIECE, _MOST_PIECES = 500_000, 20_000
-"""Rows of generate_series that a task makes, and tasks."""
+"""Maximum number of rows of generate_series per task, and of tasks."""
 _WHOLE = (registry.INT4, registry.INT8)
 
 
 def scan(planner: Planner, node: pb.RangeFunction, outer: Scope | None, left: Source | None = None, *, keep_left: bool = False) -> Source:
-    """``FROM f(…) [WITH ORDINALITY] AS a (x, …)``, beside the rows of `left` if there is one (the result then has its columns too).
+    """Plan ``FROM f(…) [WITH ORDINALITY] AS a (x, …)``. With `left`, join it with those rows; the result also has their columns.
 
-    `keep_left`: a row of `left` without rows of the function stays (LEFT JOIN … ON true).
+    `keep_left`: keep a row of `left` for which the function returns no rows (LEFT JOIN … ON true).
     """
     if change_scan.is_call(unwrap(unwrap(node.functions[0]).items[0])):
         if left is not None:
@@ -59,7 +59,7 @@ def scan(planner: Planner, node: pb.RangeFunction, outer: Scope | None, left: So
     if (
         plan is None
         and not own
-        and all(isinstance(each, FuncExpr) and set_returning.known(builtin.function(each.function).key) for each in calls)
+        and all(isinstance(bound_call, FuncExpr) and set_returning.known(builtin.function(bound_call.function).key) for bound_call in calls)
     ):
         plan = _exploded(planner, calls, name, left, ordinality=node.ordinality, keep_left=keep_left)
     elif plan is None:
@@ -82,69 +82,72 @@ def scan(planner: Planner, node: pb.RangeFunction, outer: Scope | None, left: So
 
 
 def _calls(planner: Planner, call: pb.FuncCall, name: str, scope: Scope) -> list[Expression]:
-    """The call, bound; ``unnest(a, b)`` is one unnest for each array."""
+    """Bind the call; ``unnest(a, b)`` becomes one unnest for each array."""
     context = planner.context.within(construct="functions in FROM", sets=True, aggregates=False)
     if name != "unnest" or len(call.args) < 2:
         return [binder.bind(call, scope, context=context)]
-    found = []
-    for each in call.args:
-        one = type(call)()
-        one.CopyFrom(call)
-        del one.args[:]
-        one.args.append(each)
-        found.append(binder.bind(one, scope, context=context))
-    return found
+    bound_calls = []
+    for argument in call.args:
+        single = type(call)()
+        single.CopyFrom(call)
+        del single.args[:]
+        single.args.append(argument)
+        bound_calls.append(binder.bind(single, scope, context=context))
+    return bound_calls
 
 
 def _exploded(planner: Planner, calls: Sequence[Expression], name: str, left: Source | None, *, ordinality: bool, keep_left: bool) -> Plan:
-    planned = [planner.evaluation.set_of(each) for each in calls if isinstance(each, FuncExpr)]
+    planned = [planner.evaluation.set_of(bound_call) for bound_call in calls if isinstance(bound_call, FuncExpr)]
     rows, place = planner.key("rows"), planner.key("place")
     base = planner.one_row() if left is None else left.frame
     exploder = F.posexplode_outer if keep_left else F.posexplode
     frame = base.select("*", exploder(planner.evaluation.sets_together(planned)).alias(place, rows))
     columns, values = [], []
-    for number, each in enumerate(planned):
-        for field, column in enumerate(each.columns):
-            made = PlanColumn(column.name or name, column.type, planner.key(column.name or name))
-            columns.append(made)
-            values.append(set_returning.value_of(col(rows)[f"s{number}"][f"v{field}"], column.type).alias(made.key))
+    for number, planned_set in enumerate(planned):
+        for field, column in enumerate(planned_set.columns):
+            plan_column = PlanColumn(column.name or name, column.type, planner.key(column.name or name))
+            columns.append(plan_column)
+            values.append(set_returning.value_of(col(rows)[f"s{number}"][f"v{field}"], column.type).alias(plan_column.key))
     if ordinality:
-        made = PlanColumn("ordinality", TypeRef(registry.INT8), planner.key("ordinality"))
-        columns.append(made)
-        values.append((col(place) + 1).cast("bigint").alias(made.key))
-    kept = [] if left is None else [col(each) for each in left.frame.columns]
-    return Plan(frame.select(*kept, *values), tuple(columns))
+        plan_column = PlanColumn("ordinality", TypeRef(registry.INT8), planner.key("ordinality"))
+        columns.append(plan_column)
+        values.append((col(place) + 1).cast("bigint").alias(plan_column.key))
+    left_columns = [] if left is None else [col(name) for name in left.frame.columns]
+    return Plan(frame.select(*left_columns, *values), tuple(columns))
 
 
 def series(planner: Planner, expression: Expression, name: str) -> Plan | None:
-    """generate_series over int4 or int8 constants as a frame; None for any other expression."""
+    """Return a frame for generate_series over int4 or int8 constants, or None for any other expression."""
     bounds = constant_series(expression)
     if bounds is None:
         return None
     assert isinstance(expression, FuncExpr)
     column = PlanColumn(name, expression.type, planner.key(name))
     rows = _count(*bounds)
-    # Spark's range does not see that its task was cancelled, so its tasks are short, or its rows are looked at
+    # Spark's range does not notice that its task was cancelled, so tasks are short, or rows check for it
     pieces = min(rows // _PIECE, _MOST_PIECES) if rows > 8 * _PIECE else None
     frame = planner.session_spark.range(*bounds, pieces).select(F.col("id").cast(spark_type(expression.type.oid)).alias(column.key))
     return Plan(frame if rows <= _PIECE * _MOST_PIECES else frame.where(job_group.noticing()), (column,))
 
 
 def _count(start: int, stop: int, step: int) -> int:
-    """How many rows these are; not by len, which has a limit."""
+    """Return the number of rows; `len` of a range has a limit."""
     return max(0, -((start - stop) // step) if step > 0 else -((stop - start) // -step))
 
 
 def constant_series(expression: Expression) -> tuple[int, int, int] | None:
-    """(start, end, step) of a generate_series of whole constants, the end excluded; None for anything else. A NULL makes no rows."""
+    """Return (start, end, step) of a generate_series of integer constants, with the end excluded, or None.
+
+    A NULL argument gives no rows.
+    """
     if not isinstance(expression, FuncExpr) or builtin.function(expression.function).name != "generate_series":
         return None
     if expression.type.oid not in _WHOLE:
         return None
     values: list[int | None] = []
-    for each in expression.args:
-        value = _integer(each)
-        if value is None and not (isinstance(each, Const) and each.value is None):
+    for argument in expression.args:
+        value = _integer(argument)
+        if value is None and not (isinstance(argument, Const) and argument.value is None):
             return None
         values.append(value)
     if None in values:
@@ -157,14 +160,14 @@ def constant_series(expression: Expression) -> tuple[int, int, int] | None:
 
 
 def _integer(expression: Expression) -> int | None:
-    """The value of a whole constant, also behind casts between whole types and a minus."""
+    """Return the value of an integer constant, also under casts between integer types and a minus, or None."""
     if isinstance(expression, Const) and expression.value is not None and expression.type.oid in (registry.INT2, *_WHOLE):
         return int(expression.value)
     if isinstance(expression, FuncExpr) and len(expression.args) == 1 and expression.type.oid in _WHOLE:
         return _integer(next(iter(expression.args)))
     if isinstance(expression, OpExpr) and len(expression.args) == 1 and builtin.operator(expression.operator).name == "-":
-        found = _integer(next(iter(expression.args)))
-        return None if found is None else -found
+        operand = _integer(next(iter(expression.args)))
+        return None if operand is None else -operand
     return None
 
 
@@ -178,24 +181,24 @@ def _by_catalog(planner: Planner, call: ParseNode) -> Plan:
 
 
 def expand(planner: Planner, frame: DataFrame, targets: Sequence[SelectItem]) -> tuple[DataFrame, dict[Expression, Expression]]:
-    """The frame with a row for each row of the SELECT list's set-returning functions, and the columns that stand for their calls.
+    """Explode the frame for the set-returning functions of the SELECT list. Return it and the columns that replace their calls.
 
-    Several of them go side by side, the shorter ones end in NULLs (manual, 38.5.9); one inside another's arguments is refused.
+    Several functions advance together, and the shorter ones end in NULLs (manual, 38.5.9). Nested set-returning functions raise 0A000.
     """
-    found = {each: None for target in targets for each in walk(target.expression) if _is_set(each)}
-    if not found:
+    calls = {node: None for target in targets for node in walk(target.expression) if _is_set(node)}
+    if not calls:
         return frame, {}
-    if any(_is_set(inner) for each in found for arg in each.children() for inner in walk(arg)):
+    if any(_is_set(inner) for call in calls for child in call.children() for inner in walk(child)):
         raise not_supported("a set-returning function in the arguments of another one is not supported")
-    planned = [planner.evaluation.set_of(each) for each in found if isinstance(each, FuncExpr)]
-    if any(len(each.columns) > 1 for each in planned):
+    planned = [planner.evaluation.set_of(call) for call in calls if isinstance(call, FuncExpr)]
+    if any(len(planned_set.columns) > 1 for planned_set in planned):
         raise not_supported("a function that returns rows of several columns is not supported in a SELECT list")
     rows = planner.key("rows")
     exploded = frame.select("*", F.explode(planner.evaluation.sets_together(planned)).alias(rows))
     places: dict[Expression, Expression] = {}
     values = []
-    for number, (call, each) in enumerate(zip(found, planned, strict=True)):
-        column = PlanColumn("set", each.columns[0].type, planner.key("set"))
+    for number, (call, planned_set) in enumerate(zip(calls, planned, strict=True)):
+        column = PlanColumn("set", planned_set.columns[0].type, planner.key("set"))
         values.append(set_returning.value_of(col(rows)[f"s{number}"]["v0"], column.type).alias(column.key))
         places[call] = reference(column)
     return exploded.select("*", *values), places

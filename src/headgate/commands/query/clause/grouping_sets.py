@@ -1,4 +1,4 @@
-"""GROUPING SETS, ROLLUP and CUBE: the sets of expressions that a GROUP BY clause asks for (manual, 7.2.4)."""
+"""GROUPING SETS, ROLLUP and CUBE: the grouping sets of a GROUP BY clause (manual, 7.2.4)."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _MAX_SETS = 4096
 
 
 def read(node: pb.SelectStmt, item: Item) -> list[GroupingSet]:
-    """The sets of a SELECT's GROUP BY, one without GROUPING SETS: the product of what each of its items gives."""
-    parts = [_sets(each, item) for each in node.group_clause]
-    found: list[GroupingSet] = []
-    for each in itertools.product(*parts):
-        found.append(_once(sum(each, ())))
-        if len(found) > _MAX_SETS:
+    """Return the grouping sets of a SELECT: the product of the sets of each GROUP BY item. Without GROUPING SETS, there is one."""
+    parts = [_sets(element, item) for element in node.group_clause]
+    sets: list[GroupingSet] = []
+    for combination in itertools.product(*parts):
+        sets.append(_once(sum(combination, ())))
+        if len(sets) > _MAX_SETS:
             raise PostgresError("54001", f"too many grouping sets present (maximum {_MAX_SETS})")
     if node.group_distinct:
-        return list({frozenset(each): each for each in found}.values())
-    return found
+        return list({frozenset(grouping_set): grouping_set for grouping_set in sets}.values())
+    return sets
 
 
 def _once(items: GroupingSet) -> GroupingSet:
@@ -40,8 +40,8 @@ def _sets(node: ParseNode, item: Item) -> list[GroupingSet]:
     if inner.kind == pb.GROUPING_SET_EMPTY:
         return [()]
     if inner.kind == pb.GROUPING_SET_SETS:
-        return [each for content in inner.content for each in _sets(content, item)]
-    parts = [_expressions(unwrap(each), item) for each in inner.content]
+        return [grouping_set for content in inner.content for grouping_set in _sets(content, item)]
+    parts = [_expressions(unwrap(content), item) for content in inner.content]
     if inner.kind == pb.GROUPING_SET_ROLLUP:
         return [sum(parts[:size], ()) for size in range(len(parts), -1, -1)]
     if len(parts) > 12:
@@ -50,7 +50,7 @@ def _sets(node: ParseNode, item: Item) -> list[GroupingSet]:
 
 
 def _expressions(node: ParseNode, item: Item) -> GroupingSet:
-    """One expression, or those of ``(a, b)``."""
+    """Return one expression, or the expressions of ``(a, b)``."""
     if node.DESCRIPTOR.name == "RowExpr" and node.row_format == pb.COERCE_IMPLICIT_CAST:
-        return tuple(item(each) for each in node.args)
+        return tuple(item(argument) for argument in node.args)
     return (item(node),)

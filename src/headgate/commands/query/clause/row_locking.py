@@ -1,14 +1,14 @@
-"""FOR UPDATE, FOR SHARE and their like (manual, SELECT: The Locking Clause; transformLockingClause of analyze.c).
+"""FOR UPDATE, FOR SHARE and similar clauses (manual, SELECT: The Locking Clause; transformLockingClause of analyze.c).
 
-The planner reads the clauses of a query with `of_query`, and asks `take` for each table of its FROM. A node locks tables, not rows: each
-clause takes the write lock of the table, of a partitioned one those of its leaves, until the transaction ends.
+The planner reads the clauses of a query with `of_query`, and calls `take` for each table of its FROM. A node locks tables, not rows. Each
+clause acquires the write lock of the table, or of the leaves of a partitioned table, until the transaction ends.
 
-    (nothing)      waits for who has it, and reads what is committed by then; under REPEATABLE READ 40001 where others have changed or
-                   deleted rows of the table, whichever, since the snapshot
-    NOWAIT         55P03
-    SKIP LOCKED    the table, or the leaf, gives no rows: any of them may be locked
+    (no option)    waits for the lock and reads the latest committed rows; under REPEATABLE READ, raises 40001 if other
+                   transactions have changed or deleted any rows of the table since the snapshot
+    NOWAIT         raises 55P03
+    SKIP LOCKED    returns no rows of the table or leaf, because any of them may be locked
 
-What must hold: a table is locked before its frame is made. A clause without OF reaches into subqueries and views, as there.
+A table must be locked before its frame is created. A clause without OF also applies to subqueries and views, as in PostgreSQL.
 """
 
 from __future__ import annotations
@@ -36,58 +36,61 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RowLock:
-    """A locking clause: how strong, how it waits, and the items of FROM that it names; none: all."""
+    """A locking clause: its strength, its wait policy, and the FROM items that it names (empty: all)."""
 
     strength: str
     policy: int
     names: frozenset[str] = frozenset()
 
     def of(self, alias: str) -> bool:
-        """Whether it locks an item of FROM."""
+        """Return whether the clause locks a FROM item."""
         return not self.names or alias in self.names
 
 
 def of_query(node: pb.SelectStmt, inherited: Sequence[RowLock], ctes: Container[str]) -> tuple[RowLock, ...]:
-    """The clauses that count for the FROM of a SELECT: its own, and those of a query around it; 0A000, 42601, 42P01 for what they name."""
-    found = list(inherited)
+    """Return the locking clauses that apply to the FROM of a SELECT: its own and those of the enclosing query.
+
+    Raise 0A000, 42601 or 42P01 if they name items that cannot be locked.
+    """
+    locks = list(inherited)
     for item in node.locking_clause:
         clause = unwrap(item)
         strength = command_tag.STRENGTHS[clause.strength]
         _check_named(clause, strength, node, ctes)
-        found.append(RowLock(strength, clause.wait_policy, frozenset(unwrap(each).relname for each in clause.locked_rels)))
-    if found:
-        _check_clauses(node, found[-1].strength)
-    return tuple(found)
+        locks.append(RowLock(strength, clause.wait_policy, frozenset(unwrap(name).relname for name in clause.locked_rels)))
+    if locks:
+        _check_clauses(node, locks[-1].strength)
+    return tuple(locks)
 
 
 def inside(locks: Sequence[RowLock], alias: str) -> tuple[RowLock, ...]:
-    """The clauses that reach into a subquery or view of FROM."""
-    return tuple(replace(each, names=frozenset()) for each in locks if each.of(alias))
+    """Return the clauses that apply inside a subquery or view of FROM."""
+    return tuple(replace(lock, names=frozenset()) for lock in locks if lock.of(alias))
 
 
 # ---- what is refused --------------------------------------------------------------------------------------------------------
 
 
 def _check_clauses(node: pb.SelectStmt, strength: str) -> None:
-    """0A000 for queries whose rows are no rows of a table (CheckSelectLocking)."""
-    for met, what in (
+    """Raise 0A000 for queries whose rows do not correspond to table rows (CheckSelectLocking)."""
+    for is_present, construct in (
         (node.op != pb.SETOP_NONE, "UNION/INTERSECT/EXCEPT"),
         (bool(node.distinct_clause), "DISTINCT clause"),
         (bool(node.group_clause), "GROUP BY clause"),
         (node.HasField("having_clause"), "HAVING clause"),
     ):
-        if met:
-            raise _not_allowed(strength, what)
+        if is_present:
+            raise _not_allowed(strength, construct)
 
 
 def check_targets(locks: Sequence[RowLock], targets: Sequence[SelectItem]) -> None:
-    """0A000 for aggregates, window functions and sets in the SELECT list."""
+    """Raise 0A000 for aggregates, window functions and set-returning functions in the SELECT list."""
     if not locks:
         return
-    parts = [part for each in targets for part in walk(each.expression)]
-    for kind, what in ((Aggregate, "aggregate functions"), (WindowCall, "window functions")):
+    parts = [part for target in targets for part in walk(target.expression)]
+    for kind, construct in ((Aggregate, "aggregate functions"), (WindowCall, "window functions")):
         if any(isinstance(part, kind) for part in parts):
-            raise _not_allowed(locks[-1].strength, what)
+            raise _not_allowed(locks[-1].strength, construct)
     if any(isinstance(part, FuncExpr) and builtin.function(part.function).retset for part in parts):
         raise _not_allowed(locks[-1].strength, "set-returning functions in the target list")
 
@@ -97,22 +100,22 @@ def _not_allowed(strength: str, what: str) -> PostgresError:
 
 
 def _check_named(clause: pb.LockingClause, strength: str, node: pb.SelectStmt, ctes: Container[str]) -> None:
-    there = dict(_named(node.from_clause, ctes))
+    unlockable = dict(_named(node.from_clause, ctes))
     for item in clause.locked_rels:
         name = unwrap(item)
         if name.schemaname or name.catalogname:
             message = f"{strength} must specify unqualified relation names"
             raise PostgresError("42601", message, position=position(name.location))
-        if name.relname not in there:
+        if name.relname not in unlockable:
             message = f'relation "{name.relname}" in {strength} clause not found in FROM clause'
             raise PostgresError("42P01", message, position=position(name.location))
-        if there[name.relname]:
-            message = f"{strength} cannot be applied to {there[name.relname]}"
+        if unlockable[name.relname]:
+            message = f"{strength} cannot be applied to {unlockable[name.relname]}"
             raise PostgresError("0A000", message, position=position(name.location))
 
 
 def _named(items: Sequence[pb.Node], ctes: Container[str]) -> Iterator[tuple[str, str]]:
-    """The items of a FROM by name, and what they are if they cannot be locked."""
+    """Yield the name of each FROM item, and its kind if it cannot be locked."""
     for item in items:
         inner = unwrap(item)
         match inner.DESCRIPTOR.name:
@@ -131,36 +134,36 @@ def _named(items: Sequence[pb.Node], ctes: Container[str]) -> Iterator[tuple[str
 
 
 def refuse_nullable(locks: Sequence[RowLock], node: pb.JoinExpr) -> None:
-    """0A000 for an item on the side of an outer join that may have no row."""
+    """Raise 0A000 for an item on the nullable side of an outer join."""
     sides = {pb.JOIN_LEFT: [node.rarg], pb.JOIN_RIGHT: [node.larg], pb.JOIN_FULL: [node.larg, node.rarg]}.get(node.jointype, [])
-    for alias, what in _named(sides, ()):
-        found = next((each for each in locks if each.of(alias)), None)
-        if found is not None and not what:
-            raise PostgresError("0A000", f"{found.strength} cannot be applied to the nullable side of an outer join")
+    for alias, unlockable in _named(sides, ()):
+        clause = next((lock for lock in locks if lock.of(alias)), None)
+        if clause is not None and not unlockable:
+            raise PostgresError("0A000", f"{clause.strength} cannot be applied to the nullable side of an outer join")
 
 
 # ---- what is done -----------------------------------------------------------------------------------------------------------
 
 
 def permit(planner: Planner, relation: Relation, alias: str) -> tuple[RowLock, ...]:
-    """The clauses that lock an item of FROM; 42809 for a sequence, 42501 without the right to UPDATE."""
-    found = tuple(each for each in planner.locks if each.of(alias))
-    if found and relation.kind == RelationKind.SEQUENCE:
+    """Return the clauses that lock a FROM item. Raise 42809 for a sequence and 42501 without the right to UPDATE."""
+    clauses = tuple(lock for lock in planner.locks if lock.of(alias))
+    if clauses and relation.kind == RelationKind.SEQUENCE:
         raise PostgresError("42809", f'cannot lock rows in sequence "{relation.name}"')
-    if found and relation.oid >= FIRST_USER_OID:
+    if clauses and relation.oid >= FIRST_USER_OID:
         cursor, role = planner.transaction.cursor, planner.role
         whole = privilege.may_on_table(cursor, role, relation.database, relation.oid, "UPDATE")
         if not whole and not privilege.columns_with(cursor, role, relation, "UPDATE"):
             raise privilege.denied(cursor, relation.database, relation.oid, relation.name)
-    return found
+    return clauses
 
 
 def take(planner: Planner, relation: Relation, locks: Sequence[RowLock]) -> set[int]:
-    """Locks a table, or the leaves of a partitioned one; gives those (oids) whose rows are to be left out."""
+    """Lock a table, or the leaves of a partitioned one. Return the oids of the tables whose rows are skipped."""
     if not locks or planner.describing:
         return set()
     skipped: set[int] = set()
-    policy = max(each.policy for each in locks)
+    policy = max(lock.policy for lock in locks)
     for leaf in planner.transaction.partitioned(relation).leaves if relation.is_partitioned else [relation]:
         try:
             planner.transaction.lock(leaf, wait=policy == pb.LockWaitBlock)

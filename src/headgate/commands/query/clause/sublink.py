@@ -1,7 +1,7 @@
-"""Subqueries in expressions: EXISTS, scalar, IN and the other quantified comparisons, ARRAY(SELECT …), as Columns of the outer frame.
+"""Subqueries in expressions (EXISTS, scalar, IN and other quantified comparisons, ARRAY(SELECT …)) as Columns of the outer frame.
 
-Called by `evaluation` for each SubLink, whose `query` is the `Plan` that the planner made of it. Columns of the enclosing query stand in
-it as outer references, which Spark decorrelates.
+Called by `evaluation` for each SubLink, whose `query` is the `Plan` of the planner. It references columns of the enclosing query as outer
+references, which Spark decorrelates.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 
 def column(evaluation: Evaluation, node: SubLink) -> Column:
-    """The subquery's value."""
+    """Return the value of the subquery."""
     plan: Plan = node.query
-    frame = plan.frame.select(*[col(each.key) for each in plan.columns]) if plan.columns else plan.frame
+    frame = plan.frame.select(*[col(column.key) for column in plan.columns]) if plan.columns else plan.frame
     if node.kind == "EXISTS":
         return frame.exists()
     if node.kind == "EXPR":
@@ -47,31 +47,31 @@ def column(evaluation: Evaluation, node: SubLink) -> Column:
 
 
 def _array(evaluation: Evaluation, node: SubLink, plan: Plan) -> Column:
-    """ARRAY(SELECT …): empty, not NULL, for no rows."""
+    """Return the value of ARRAY(SELECT …), which is empty, not NULL, if there are no rows."""
     [only] = plan.columns
     gather = next(
-        each
-        for each in builtin.builtins().functions_named["array_agg"]
-        if (each.arguments[0] == registry.ANYARRAY) == _is_array(only.type.oid)
+        function
+        for function in builtin.builtins().functions_named["array_agg"]
+        if (function.arguments[0] == registry.ANYARRAY) == _is_array(only.type.oid)
     )
-    order = tuple((each.expression, each.descending, each.nulls_first) for each in plan.sorts)
-    made = Aggregate(type=node.type, function=gather.oid, args=(reference(only),), order=order)
-    return F.coalesce(evaluation.scalar(plan.frame.select(evaluation.column(made).alias("array"))), F.lit("{}"))
+    order = tuple((item.expression, item.descending, item.nulls_first) for item in plan.sorts)
+    aggregate = Aggregate(type=node.type, function=gather.oid, args=(reference(only),), order=order)
+    return F.coalesce(evaluation.scalar(plan.frame.select(evaluation.column(aggregate).alias("array"))), F.lit("{}"))
 
 
 def _is_array(oid: int) -> bool:
-    found = registry.builtin().find(oid)
-    return found is not None and found.is_array
+    type_entry = registry.builtin().find(oid)
+    return type_entry is not None and type_entry.is_array
 
 
 def _quantified(evaluation: Evaluation, test: Expression, plan: Plan, *, negated: bool) -> Column:
-    """``x op ANY/ALL (SELECT …)``: IN and NOT IN as Spark's, by keys; other operators over the gathered values."""
+    """Translate ``x op ANY/ALL (SELECT …)``: IN and NOT IN to Spark's IN over keys, other operators to tests of aggregated values."""
     pairs = test.args if isinstance(test, BoolExpr) else (test,)
-    wanted = "<>" if negated else "="
-    plain = all(isinstance(each, OpExpr) and builtin.operator(each.operator).name == wanted for each in pairs)
+    operator_name = "<>" if negated else "="
+    plain = all(isinstance(pair, OpExpr) and builtin.operator(pair.operator).name == operator_name for pair in pairs)
     connected = not isinstance(test, BoolExpr) or test.kind is (BoolKind.OR if negated else BoolKind.AND)
     if plain and connected:
-        return _listed(evaluation, [each for each in pairs if isinstance(each, OpExpr)], plan, negated=negated)
+        return _listed(evaluation, [pair for pair in pairs if isinstance(pair, OpExpr)], plan, negated=negated)
     if not isinstance(test, OpExpr):
         raise not_supported("comparing rows with a subquery by this operator is not supported")
     return _gathered(evaluation, test, plan, negated=negated)
@@ -79,46 +79,46 @@ def _quantified(evaluation: Evaluation, test: Expression, plan: Plan, *, negated
 
 def _listed(evaluation: Evaluation, pairs: list[OpExpr], plan: Plan, *, negated: bool) -> Column:
     left, right = [], []
-    for each in pairs:
-        inner = rewriting.rewrite(each.args[1], lambda node: _tested(node, plan))
-        ours, theirs = each.args[0], inner
+    for pair in pairs:
+        inner = rewriting.rewrite(pair.args[1], lambda node: _tested(node, plan))
+        ours, theirs = pair.args[0], inner
         if ours.type.oid == theirs.type.oid and not _stored(ours.type.oid):
-            one, other = evaluation.join_keys(ours, theirs)
+            left_key, right_key = evaluation.join_keys(ours, theirs)
         else:
-            one, other = evaluation.column(ours), evaluation.column(theirs)
-        left.append(one)
-        right.append(other)
-    side = plan.frame.select(*(each.alias(f"value{place}") for place, each in enumerate(right)))
-    found = left[0].isin(side) if len(left) == 1 else F.struct(*left).isin(side)
-    return ~found if negated else found
+            left_key, right_key = evaluation.column(ours), evaluation.column(theirs)
+        left.append(left_key)
+        right.append(right_key)
+    side = plan.frame.select(*(column.alias(f"value{place}") for place, column in enumerate(right)))
+    is_member = left[0].isin(side) if len(left) == 1 else F.struct(*left).isin(side)
+    return ~is_member if negated else is_member
 
 
 def _stored(oid: int) -> bool:
-    """Whether the stored form itself says what is equal."""
+    """Return whether equal values have equal stored forms."""
     return in_stored_order(oid) and oid not in (registry.BPCHAR, registry.FLOAT4, registry.FLOAT8, registry.NUMERIC)
 
 
 def _tested(node: Expression, plan: Plan) -> Expression | None:
-    """A `CaseTest` stands for a column of the subquery; its location is the column's place."""
+    """Replace a `CaseTest` by the column of the subquery whose place is its location."""
     if not isinstance(node, CaseTest):
         return None
     return reference(plan.columns[max(node.location, 0)])
 
 
 def _gathered(evaluation: Evaluation, test: OpExpr, plan: Plan, *, negated: bool) -> Column:
-    """``x > ANY (SELECT …)`` and its like: the least and the greatest value decide, and whether there are NULLs."""
+    """Compare with the least and the greatest value and test for NULLs, for ``x > ANY (SELECT …)`` and similar comparisons."""
     name = builtin.operator(test.operator).name
     [only] = plan.columns
     if name not in _DECIDING or not in_stored_order(only.type.oid) or only.type.oid in (registry.BPCHAR, registry.NUMERIC):
         raise not_supported("this comparison with the rows of a subquery is not supported")
     value = col(only.key)
     facts = F.struct(F.min(value).alias("min"), F.max(value).alias("max"), F.count(F.lit(1)).alias("all"), F.count(value).alias("some"))
-    found = evaluation.scalar(plan.frame.select(facts.alias("facts")))
-    tests = [_with_value(evaluation, test, found[each]) for each in _DECIDING[name][negated]]
+    facts_row = evaluation.scalar(plan.frame.select(facts.alias("facts")))
+    tests = [_with_value(evaluation, test, facts_row[bound]) for bound in _DECIDING[name][negated]]
     decided = tests[0] if len(tests) == 1 else (tests[0] & tests[1] if negated else tests[0] | tests[1])
-    unknown = decided.isNull() | (found["some"] < found["all"])
+    unknown = decided.isNull() | (facts_row["some"] < facts_row["all"])
     return (
-        F.when(found["all"] == 0, F.lit(negated))
+        F.when(facts_row["all"] == 0, F.lit(negated))
         .when(decided if not negated else ~decided, ~F.lit(negated))
         .when(unknown, F.lit(None).cast("boolean"))
         .otherwise(F.lit(negated))
@@ -133,7 +133,7 @@ _DECIDING: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "=": (("min", "max"), ("min", "max")),
     "<>": (("min", "max"), ("min", "max")),
 }
-"""Which of the values an operator has to hold for: with ANY, with ALL (= ANY and <> ALL are IN and NOT IN)."""
+"""The values for which an operator must hold: with ANY, with ALL (= ANY and <> ALL are IN and NOT IN)."""
 
 
 def _with_value(evaluation: Evaluation, test: OpExpr, value: Column) -> Column:
