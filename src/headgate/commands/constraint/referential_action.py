@@ -1,15 +1,15 @@
-"""FOREIGN KEYs as rows are written: what a new row names must be there, and what happens to rows whose row goes (manual, 5.4.5).
+"""Enforce FOREIGN KEYs when rows are written: check the keys of new rows, and act on rows that reference removed keys (manual, 5.4.5).
 
-Called after the rows of a statement were written, when all of them are there, as PostgreSQL's triggers at the end of a statement; for a
-constraint that is deferred, before the commit. Nothing is looked at where session_replication_role is replica, and nothing by workers
-that apply changes. How keys are looked up is `reference_key`'s.
+Called after a statement has written all its rows, like PostgreSQL's triggers at the end of a statement. A deferred constraint is checked
+before the commit. Nothing is checked if session_replication_role is replica, and not by workers that apply changes. `reference_key` looks
+up keys.
 
-    INSERT, UPDATE of the referencing table     each new key that has no NULL must be in the referenced table
-    DELETE, UPDATE of the referenced table      NO ACTION, RESTRICT: no row may name a key that is gone
-                                                CASCADE, SET NULL, SET DEFAULT: those rows are changed, by a statement of its own
+    INSERT, UPDATE of the referencing table     each new key without a NULL must be in the referenced table
+    DELETE, UPDATE of the referenced table      NO ACTION, RESTRICT: no row may reference a removed key
+                                                CASCADE, SET NULL, SET DEFAULT: a statement of its own changes those rows
 
-What must hold: a statement takes the locks of the tables that its rows name before it writes (`lock`), so that all sessions lock
-referenced tables first.
+Before it writes, a statement must acquire the locks of the tables that its rows reference (`lock`), so that all sessions lock referenced
+tables first.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ NO_ACTION, RESTRICT, CASCADE, SET_NULL, SET_DEFAULT = "a", "r", "c", "n", "d"
 
 
 def enforced(session: Session) -> bool:
-    """Whether the session checks foreign keys at all."""
+    """Return whether the session checks foreign keys."""
     return session.settings.text("session_replication_role") != "replica"
 
 
 def lock(transaction: Transaction, relation: Relation) -> None:
-    """Locks the tables that a table's rows name, before a statement writes rows into it."""
+    """Lock the tables that a table's rows reference, before a statement writes rows into it."""
     for key in relation.foreign_keys:
         if key.target != relation.oid:
             transaction.lock(relations.get(transaction.cursor, relation.database, key.target))
 
 
 def _fired(keys: Sequence[ForeignKey]) -> list[ForeignKey]:
-    """Foreign keys in the order in which PostgreSQL's triggers fire, which is that of their making."""
+    """Return foreign keys in the order in which PostgreSQL's triggers fire: the order of their creation."""
     return sorted(keys, key=lambda key: key.oid)
 
 
@@ -65,7 +65,7 @@ def _fired(keys: Sequence[ForeignKey]) -> list[ForeignKey]:
 
 
 def inserted(session: Session, transaction: Transaction, relation: Relation, rows: Rows) -> None:
-    """Checks rows that were added (the relation's columns by name); 23503."""
+    """Check inserted rows (the relation's columns by name). Raise 23503."""
     if not relation.foreign_keys or not enforced(session):
         return
     for key in _fired(relation.foreign_keys):
@@ -73,7 +73,7 @@ def inserted(session: Session, transaction: Transaction, relation: Relation, row
 
 
 def updated(session: Session, transaction: Transaction, relation: Relation, changed: Rows) -> None:
-    """Checks rows that were changed (`old`, `new` structs) where the key's columns did change."""
+    """Check updated rows (`old`, `new` structs) whose key columns have changed. Raise 23503."""
     if not relation.foreign_keys or not enforced(session):
         return
     for key in _fired(relation.foreign_keys):
@@ -83,7 +83,7 @@ def updated(session: Session, transaction: Transaction, relation: Relation, chan
 
 
 def check_table(session: Session, transaction: Transaction, relation: Relation, key: ForeignKey) -> None:
-    """Checks all rows of a table against a constraint that is new."""
+    """Check all rows of a table against a new constraint."""
     if relation.kind == RelationKind.TABLE:
         transaction.lock(relations.get(transaction.cursor, relation.database, key.target))
         transaction.lock(relation)
@@ -93,7 +93,7 @@ def check_table(session: Session, transaction: Transaction, relation: Relation, 
 
 
 def _check_new(session: Session, transaction: Transaction, relation: Relation, key: ForeignKey, values: Rows, *, now: bool = False) -> None:
-    """23503 unless the referenced table has the keys in `values` (v0, v1, …), those with a NULL apart."""
+    """Raise 23503 unless the referenced table has the keys in `values` (v0, v1, …). Keys with a NULL are not checked."""
     if key.match == "f":
         _refuse_mixed(relation, key, values)
     complete = reference_key.complete(values, len(key.columns))
@@ -106,8 +106,8 @@ def _check_new(session: Session, transaction: Transaction, relation: Relation, k
     missing = reference_key.missing(transaction, relation, key.columns, target, key.target_columns, complete)
     if missing is None:
         return
-    told = disclosure.tells_key(session, transaction.cursor, relation, key.columns)
-    shown = f"{reference_key.shown(relation, key.columns, missing)} " if told else ""
+    is_shown = disclosure.tells_key(session, transaction.cursor, relation, key.columns)
+    shown = f"{reference_key.shown(relation, key.columns, missing)} " if is_shown else ""
     raise PostgresError(
         "23503",
         f'insert or update on table "{relation.name}" violates foreign key constraint "{key.name}"',
@@ -117,9 +117,9 @@ def _check_new(session: Session, transaction: Transaction, relation: Relation, k
 
 
 def _check_again(session: Session, transaction: Transaction, key: ForeignKey, values: Rows) -> None:
-    """A deferred check: the keys that the referencing table still has."""
+    """Run a deferred check for the keys that the referencing table still has."""
     relation = relations.find(transaction.cursor, transaction.database, key.relation)
-    if relation is None or all(each.oid != key.oid for each in relation.foreign_keys):
+    if relation is None or all(foreign_key.oid != key.oid for foreign_key in relation.foreign_keys):
         return
     with rendering.running(session, transaction):
         if isinstance(values, pa.Table):
@@ -155,7 +155,7 @@ def _refuse_mixed(relation: Relation, key: ForeignKey, values: Rows) -> None:
 
 @dataclass(frozen=True)
 class Writing:
-    """How rows of another table are changed: DELETE of `changed` rows, and UPDATE of them with the names of the columns that are set."""
+    """The functions that change rows of another table: DELETE of `changed` rows, and UPDATE with the names of the set columns."""
 
     delete: Callable[[Relation, Rows], None]
     update: Callable[[Relation, Rows, set[str]], None]
@@ -163,7 +163,10 @@ class Writing:
 
 
 def left(session: Session, transaction: Transaction, relation: Relation, changed: Rows, writing: Writing, *, deleting: bool) -> None:
-    """What follows from rows that were deleted, or updated (`old`, `new` structs): refused, or the rows that name them change too."""
+    """Enforce constraints after rows were deleted or updated (`old`, `new` structs).
+
+    The change is rejected, or the referencing rows are changed too.
+    """
     if not relation.referenced or not enforced(session):
         return
     for key in _fired(relation.referenced):

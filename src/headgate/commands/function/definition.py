@@ -1,7 +1,7 @@
 """CREATE, ALTER and DROP of functions and procedures (manual, 38.3; PostgreSQL's functioncmds.c).
 
-A function in PL/pgSQL is taken apart when it is made (plpgsql_validator), one in SQL is parsed; what they name is looked for when they run.
-Languages that reach the host are refused.
+A PL/pgSQL function is compiled when it is created (plpgsql_validator), an SQL function is parsed. The names in them are resolved when they
+run. Languages that could access the host are rejected.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from headgate.types import registry
 _MODES = {pb.FUNC_PARAM_IN: "i", pb.FUNC_PARAM_OUT: "o", pb.FUNC_PARAM_INOUT: "b", pb.FUNC_PARAM_VARIADIC: "v", pb.FUNC_PARAM_TABLE: "t",
           pb.FUNC_PARAM_DEFAULT: "i"}  # fmt: skip
 ROUTINES = {pb.OBJECT_FUNCTION: "function", pb.OBJECT_PROCEDURE: "procedure", pb.OBJECT_ROUTINE: "routine"}
-"""What statements call the kinds of functions."""
+"""The names of the routine kinds in statements."""
 _VOLATILITY = {"immutable": "i", "stable": "s", "volatile": "v"}
 _PARALLEL = {"safe": "s", "restricted": "r", "unsafe": "u"}
 
@@ -42,29 +42,34 @@ def create(node: pb.CreateFunctionStmt, session: Session) -> CommandResult:
     schema, name = names.split_name(node.funcname, context.database_name)
     namespace, schema = lookup.creation_schema(cursor, context, schema or "")
     privilege.check_create_in_schema(cursor, context.user, context.database, namespace)
-    given = _unique(node.options)
-    language = _language(given, node)
+    options_by_name = _unique(node.options)
+    language = _language(options_by_name, node)
     arguments = _arguments(node.parameters)
     result, is_set = _result(node, arguments, kind)
     _check_polymorphic(arguments, result)
-    made = UserFunction(
+    function = UserFunction(
         0, schema, namespace, name, privilege.role_oid(cursor, context.user), language, kind, arguments, result, is_set,
-        _body(given, language), cost=100, rows=1000 if is_set else 0,
+        _body(options_by_name, language), cost=100, rows=1000 if is_set else 0,
     )  # fmt: skip
-    made = _with_options(made, given.values(), session)
-    before = next(
-        (each for each in functions.named(cursor, context.database, name) if each.namespace == namespace and each.types == made.types), None
+    function = _with_options(function, options_by_name.values(), session)
+    existing = next(
+        (
+            candidate
+            for candidate in functions.named(cursor, context.database, name)
+            if candidate.namespace == namespace and candidate.types == function.types
+        ),
+        None,
     )
-    if before is not None:
-        made = _replacing(made, before, session, replaces=node.replace)
+    if existing is not None:
+        function = _replacing(function, existing, session, replaces=node.replace)
     else:
-        made = replace(made, oid=transaction.engine.catalog.next_oid())
+        function = replace(function, oid=transaction.engine.catalog.next_oid())
     if session.settings.text("check_function_bodies") != "off":
-        body.check(made, session)
-    _write(cursor, context.database, made)
-    acl = default_privilege.default_acl(cursor, context.database, context.user, namespace, "f") if before is None else None
+        body.check(function, session)
+    _write(cursor, context.database, function)
+    acl = default_privilege.default_acl(cursor, context.database, context.user, namespace, "f") if existing is None else None
     if acl is not None:
-        run(cursor, "UPDATE hg.pg_proc SET proacl = ? WHERE dbid = ? AND oid = ?", [acl, context.database, made.oid])
+        run(cursor, "UPDATE hg.pg_proc SET proacl = ? WHERE dbid = ? AND oid = ?", [acl, context.database, function.oid])
     return CommandResult("CREATE PROCEDURE" if kind == "p" else "CREATE FUNCTION")
 
 

@@ -1,9 +1,9 @@
-"""The transactions in which replication makes and changes tables by itself: `create_tables`, `schema_evolution` (neither is on by default).
+"""Transactions in which replication creates and changes tables: `create_tables` and `schema_evolution` (both are off by default).
 
-`acting` gives a session with the rights of the subscription's owner. The subscriber is a floor below: the server hands `join` (and what
-`schema_evolution` does) to it. What is made is one transaction of its own, before the batch that needs it.
+`acting` provides a session with the rights of the subscription's owner. The subscriber must not import this package: the server passes it
+`join` (and the functions of `schema_evolution`). The DDL commits in its own transaction, before the batch that needs it.
 
-What the publisher says is data: statements are made as trees of names and of types and expressions that were taken apart (`sql/statement`).
+The publisher's answers are untrusted data. Statements are built as trees of names, types and parsed expressions (`sql/statement`).
 """
 
 from __future__ import annotations
@@ -25,39 +25,39 @@ from headgate.walreceiver.connection import PublisherConnection
 
 @dataclass
 class OwnerSession(WorkerSession):
-    """A session that runs DDL inside a given transaction; what it would do after the commit is kept."""
+    """A session that runs DDL inside a given transaction. It collects the actions to run after the commit."""
 
     committed: list[Callable[[], None]] = field(default_factory=list)
 
     def prevent_in_block(self, command: str) -> None:
-        """Never in a block."""
+        """Do nothing: the session is never in a block."""
 
     def check_cancel(self) -> None:
-        """Raises once the worker is to end."""
+        """Raise an error if the worker has to stop."""
         if self.transaction.cancelled is not None:
             self.transaction.cancelled()
 
     def cancelling(self, stop: Callable[[], None], *, in_java: bool = False) -> contextlib.AbstractContextManager[None]:
-        """Nobody asks to cancel; the worker's end ends its jobs (`job_group.EndedJobs`)."""
+        """Return a context without effect: there are no cancel requests, and the worker's end cancels its jobs (`job_group.EndedJobs`)."""
         return contextlib.nullcontext()
 
     def after_commit(self, action: Callable[[], None]) -> None:
-        """Kept for `acting`."""
+        """Collect the action, which `acting` runs."""
         self.committed.append(action)
 
     def use_types(self) -> None:
-        """What the transaction has made counts at once."""
+        """Activate the types that the transaction has created."""
         KnownTypes(self.node.catalog, self.context.database).use(cursor=self.transaction.cursor)
 
     def after_rollback(self, action: Callable[[], None]) -> None:
-        """Nothing to undo."""
+        """Do nothing: there is nothing to undo."""
 
 
 @contextlib.contextmanager
 def acting(node: NodeParts, subscription: Subscription, stopping: Callable[[], None], jobs: Jobs) -> Iterator[OwnerSession]:
-    """A session of the subscription's owner; what is done inside is one transaction.
+    """Yield a session of the subscription's owner. The block runs in one transaction, which then commits.
 
-    `stopping` raises when the worker should end, and what Spark does inside is of its `jobs`.
+    `stopping` raises an error if the worker should stop. Spark's work in the block belongs to its `jobs`.
     """
     transaction: Transaction = node.engine.begin(subscription.database)
     transaction.cancelled = stopping
@@ -70,14 +70,14 @@ def acting(node: NodeParts, subscription: Subscription, stopping: Callable[[], N
         transaction.commit()
     except BaseException:
         transaction.rollback()
-        node.catalog.types_changed()  # or somebody keeps those that this has made
+        node.catalog.types_changed()  # the types of the aborted transaction must not stay cached
         raise
     for action in session.committed:
         action()
 
 
 def join(node: NodeParts, subscription: Subscription, stopping: Callable[[], None], jobs: Jobs) -> list[str]:
-    """Adds the published tables that are not in the subscription yet, made where they are missing, to be copied; lines of what was done."""
+    """Add the published tables that are not in the subscription yet, for the initial copy. Missing tables are created. Return log lines."""
     with PublisherConnection.open(subscription.conninfo, subscription.name) as connection:
         if not subscription_tables.has_new(node.catalog, connection, subscription):
             return []
@@ -90,5 +90,5 @@ def _join(
     with acting(node, subscription, stopping, jobs) as session:
         session.transaction.lock_object("pg_subscription", subscription.oid)
         joined = subscription_tables.join(session, session.transaction, connection, subscription)
-        done = [each.message + (f" ({each.detail})" if each.detail else "") for each in session.notices.said]
-    return [*done, *(f'table "{name}" joins subscription "{subscription.name}"' for name in joined)]
+        lines = [notice.message + (f" ({notice.detail})" if notice.detail else "") for notice in session.notices.said]
+    return [*lines, *(f'table "{name}" joins subscription "{subscription.name}"' for name in joined)]

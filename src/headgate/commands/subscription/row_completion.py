@@ -1,7 +1,7 @@
-"""Rows that a worker applies: their defaults, generated columns and constraints.
+"""Complete the rows that a worker applies: defaults, generated columns and constraints.
 
-The subscriber is a floor below and asks through `headgate.subscriber.apply.row_completion.RowCompletion`; the server hands `applied_rows`
-to it. A worker acts as the subscription's owner with an empty search path, as PostgreSQL's does.
+The subscriber must not import this package. It calls it through `headgate.subscriber.apply.row_completion.RowCompletion`; the server passes
+it `applied_rows`. As in PostgreSQL, a worker acts as the subscription's owner with an empty search path.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from headgate.storage.transaction.transaction import Transaction
 
 @dataclass
 class WorkerSession:
-    """As much of a session as expressions of a table need."""
+    """The part of a session that the expressions of a table need."""
 
     node: NodeParts
     context: SessionContext
@@ -54,16 +54,16 @@ class WorkerSession:
     pending: PendingNotifications = field(default_factory=PendingNotifications)
 
     def begin_statement(self) -> Transaction:
-        """The worker's transaction."""
+        """Return the worker's transaction."""
         return self.transaction
 
     def begin_command(self) -> Transaction:
-        """The worker's transaction."""
+        """Return the worker's transaction."""
         return self.transaction
 
     @property
     def written(self) -> tuple[int, int, int]:
-        """What the worker's transaction has written so far: another value after each write."""
+        """A token for the writes of the worker's transaction, which changes with each write."""
         return self.transaction.place
 
     @property
@@ -72,49 +72,49 @@ class WorkerSession:
         return self.transaction.shows_old_catalog
 
     def plan_again(self, *, first: bool) -> bool:
-        """Begins a statement anew, by what is committed now."""
+        """Restart a statement with the latest committed data."""
         return self.transaction.plan_again()
 
     def open_cursor(self, name: str) -> OpenCursor | None:
-        """A worker has none."""
+        """Return None: a worker has no cursors."""
         return None
 
     def check_cancel(self) -> None:
-        """Raises where the worker shall end."""
+        """Raise an error if the worker has to stop."""
         if self.transaction.cancelled is not None:
             self.transaction.cancelled()
 
     def cancelling(self, stop: Callable[[], None], *, in_java: bool = False) -> contextlib.AbstractContextManager[None]:
-        """A worker's jobs are ended with those of its batch."""
+        """Return a context without effect: a worker's jobs are cancelled with those of its batch."""
         return contextlib.nullcontext()
 
     def prevent_in_block(self, command: str) -> None:
-        """25001: what is applied is part of a transaction."""
+        """Raise 25001, because applied changes are part of a transaction."""
         raise PostgresError("25001", f"{command} cannot be executed from a function")
 
     def after_commit(self, action: Callable[[], None]) -> None:
-        """0A000: nobody waits for a worker's commit."""
+        """Raise 0A000: actions after a worker's commit are not supported."""
         raise not_supported("this command is not supported in a function that a worker calls")
 
     def after_rollback(self, action: Callable[[], None]) -> None:
-        """As `after_commit`."""
+        """Raise 0A000, as `after_commit` does."""
         self.after_commit(action)
 
     def use_types(self) -> None:
-        """The worker has put the types in force before the batch."""
+        """Do nothing: the worker has activated the types before the batch."""
 
 
 def workers_settings(node: Settings) -> SessionSettings:
-    """The node's settings, but for those that would stop what is applied: no foreign key, no policy and no limit is looked at."""
-    found = SessionSettings(node)
-    found.override("session_replication_role", "replica")
-    found.override("row_security", "on")
-    found.override("temp_file_limit", "-1")
-    return found
+    """Return the node's settings, without those that could stop applied changes: foreign keys, policies and limits are not checked."""
+    session_settings = SessionSettings(node)
+    session_settings.override("session_replication_role", "replica")
+    session_settings.override("row_security", "on")
+    session_settings.override("temp_file_limit", "-1")
+    return session_settings
 
 
 def owners_context(node: NodeParts, cursor: Cursor, subscription: Subscription) -> SessionContext:
-    """The session context of a subscription's owner."""
+    """Return the session context of a subscription's owner."""
     database = databases.find(cursor, subscription.database)
     owner = privilege.role_name(cursor, subscription.owner)
     return SessionContext(

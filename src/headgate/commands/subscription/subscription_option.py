@@ -1,6 +1,6 @@
 """The options of CREATE and ALTER SUBSCRIPTION (PostgreSQL 15's parse_subscription_options).
 
-From PostgreSQL 16 and 17 also origin, run_as_owner, password_required and failover; of a node alone create_tables,
+In addition, there are origin, run_as_owner, password_required and failover of PostgreSQL 16 and 17, and headgate's own create_tables,
 schema_evolution and history (docs/compatibility.md).
 """
 
@@ -37,7 +37,7 @@ CREATABLE = {
     "history",
 }
 LATER = ("origin", "run_as_owner", "password_required", "failover", "create_tables", "schema_evolution", "history")
-"""Options that PostgreSQL 15 has not."""
+"""Options that PostgreSQL 15 does not have."""
 ALTERABLE = {"slot_name", "synchronous_commit", "binary", "streaming", "disable_on_error", *LATER}
 _COMMITS = {"local", "remote_write", "remote_apply", "on", "off", "true", "false", "yes", "no", "1", "0"}
 _NAME_BYTES = 63
@@ -45,7 +45,7 @@ _NAME_BYTES = 63
 
 @dataclass
 class SubscriptionOptions:
-    """The options as given, the others at their defaults; `given` has the names of those that were."""
+    """The values of the options, specified or default. `given` has the names of the specified ones."""
 
     connect: bool = True
     enabled: bool = True
@@ -71,16 +71,16 @@ class SubscriptionOptions:
 
 
 def read(nodes: Iterable[pb.Node], supported: set[str]) -> SubscriptionOptions:
-    """The options of a command that supports these; 42601 for any other, and for one that is given twice."""
-    found = SubscriptionOptions()
+    """Read the options of a command that supports `supported`. Raise 42601 for other options and for duplicates."""
+    subscription_options = SubscriptionOptions()
     for option in options(nodes):
         if option.name not in supported:
             raise PostgresError("42601", f'unrecognized subscription parameter: "{option.name}"')
-        if option.name in found.given:
+        if option.name in subscription_options.given:
             raise conflicting(option)
-        found.given.add(option.name)
-        setattr(found, option.name, _value(option))
-    return found
+        subscription_options.given.add(option.name)
+        setattr(subscription_options, option.name, _value(option))
+    return subscription_options
 
 
 def _value(option: Option) -> str | bool | Lsn | None:
@@ -127,7 +127,7 @@ def _value(option: Option) -> str | bool | Lsn | None:
 
 
 def _history(option: Option) -> str:
-    """The tables whose changes are recorded: all, none, or a list of names."""
+    """Return the tables whose changes are recorded: all, none, or a list of names. Raise 22023 for an invalid value."""
     try:
         return subscription_history.ALL if option.boolean() else subscription_history.NONE
     except PostgresError:
@@ -139,7 +139,7 @@ def _history(option: Option) -> str:
 
 
 def _streaming(option: Option) -> bool:
-    """Whether large transactions are streamed; `parallel` (from 16 on, the default of 18) is as good as on."""
+    """Return whether large transactions are streamed. `parallel` (PostgreSQL 16; the default in 18) counts as on."""
     if option.value is not None and option.value.lower() == "parallel":
         return True
     try:
@@ -149,7 +149,7 @@ def _streaming(option: Option) -> bool:
 
 
 def check_slot_name(name: str) -> None:
-    """42602 and 42622 for a name that no slot can have."""
+    """Raise 42602 or 42622 for an invalid slot name."""
     if not name:
         raise PostgresError("42602", f'replication slot name "{name}" is too short')
     if len(name.encode()) > _NAME_BYTES:
@@ -163,7 +163,7 @@ def check_slot_name(name: str) -> None:
 
 
 def check_exclusive(found: SubscriptionOptions) -> None:
-    """What excludes what in CREATE SUBSCRIPTION; with connect = false the defaults of three options become false."""
+    """Raise 42601 for options of CREATE SUBSCRIPTION that exclude each other. With connect = false, three defaults become false."""
 
     def exclusive(one: str, other: str) -> PostgresError:
         return PostgresError("42601", f"{one} and {other} are mutually exclusive options")

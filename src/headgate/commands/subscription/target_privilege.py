@@ -1,10 +1,11 @@
-"""What the owner of a subscription may do to the tables that its changes are applied to (worker.c, TargetPrivilegesCheck).
+"""Check the rights of a subscription's owner on the tables to which its changes are applied (worker.c, TargetPrivilegesCheck).
 
-PostgreSQL 15's rule: the workers act as the subscription's owner; INSERT needs INSERT, UPDATE and DELETE need the right itself and
-SELECT, TRUNCATE needs TRUNCATE, and row-level security must not apply to the owner. With run_as_owner = false (PostgreSQL 16) they
-act as the table's owner, which the subscription's owner must be able to become. The server hands `check` to the subscriber.
+The rules are those of PostgreSQL 15. The workers act as the subscription's owner. INSERT needs INSERT, UPDATE and DELETE need the right
+itself and SELECT, TRUNCATE needs TRUNCATE. Row-level security must not apply to the owner. With run_as_owner = false (PostgreSQL 16), they
+act as the table's owner, and the subscription's owner must be able to SET ROLE to it. The server passes `check` to the subscriber.
 
-As there (CheckCmdReplicaIdentity), a change of a table that is published on must bring what its publications ask of the replica identity.
+As in PostgreSQL (CheckCmdReplicaIdentity), a change of a table that is also published must satisfy the replica identity that its
+publications need.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ _PUBLISHED = {"U": "update", "D": "delete"}
 
 
 def check(cursor: Cursor, subscription: Subscription, relation: Relation, ops: Iterable[str]) -> None:
-    """42501 or 0A000 unless changes of these kinds (I, U, D, T) may be applied to the relation; 42P10, 55000 if not published on."""
+    """Raise 42501 or 0A000 unless changes of these kinds (I, U, D, T) may be applied to the relation.
+
+    Raise 42P10 or 55000 if its publications do not allow them.
+    """
     kinds = set(ops)
     _check_rights(cursor, subscription, relation, kinds)
     for op in sorted(kinds & _PUBLISHED.keys()):
@@ -43,29 +47,29 @@ def _check_rights(cursor: Cursor, subscription: Subscription, relation: Relation
 
 
 def check_login(cursor: Cursor, subscription: Subscription) -> None:
-    """28000, FATAL, if the owner may not log in: then no worker starts."""
-    found = one(cursor, "SELECT rolname, rolcanlogin FROM hg.pg_authid WHERE oid = ?", [subscription.owner])
-    if found is not None and not found[1]:
-        raise PostgresError("28000", f'role "{found[0]}" is not permitted to log in', severity=Severity.FATAL)
+    """Raise 28000 with severity FATAL if the owner may not log in, so that no worker starts."""
+    role = one(cursor, "SELECT rolname, rolcanlogin FROM hg.pg_authid WHERE oid = ?", [subscription.owner])
+    if role is not None and not role[1]:
+        raise PostgresError("28000", f'role "{role[0]}" is not permitted to log in', severity=Severity.FATAL)
 
 
 def _table_owner(cursor: Cursor, owner: str, relation: Relation) -> str:
-    found = one(cursor, "SELECT relowner FROM hg.pg_class WHERE dbid = ? AND oid = ?", [relation.database, relation.oid])
-    wanted = owner if found is None else privilege.role_name(cursor, int(found[0]))
-    if wanted != owner and not privilege.is_member(cursor, owner, wanted):
-        raise PostgresError("42501", f'role "{owner}" cannot SET ROLE to "{wanted}"')
-    return wanted
+    table = one(cursor, "SELECT relowner FROM hg.pg_class WHERE dbid = ? AND oid = ?", [relation.database, relation.oid])
+    table_owner = owner if table is None else privilege.role_name(cursor, int(table[0]))
+    if table_owner != owner and not privilege.is_member(cursor, owner, table_owner):
+        raise PostgresError("42501", f'role "{owner}" cannot SET ROLE to "{table_owner}"')
+    return table_owner
 
 
 def _check_row_security(cursor: Cursor, owner: str, relation: Relation) -> None:
-    found = one(
+    row = one(
         cursor,
         "SELECT c.relrowsecurity, c.relforcerowsecurity, c.relowner, r.rolbypassrls FROM hg.pg_class c, hg.pg_authid r"
         " WHERE c.dbid = ? AND c.oid = ? AND r.rolname = ?",
         [relation.database, relation.oid, owner],
     )
-    if found is None or not found[0] or found[3]:
+    if row is None or not row[0] or row[3]:
         return
-    if privilege.owns(cursor, owner, int(found[2])) and not found[1]:
+    if privilege.owns(cursor, owner, int(row[2])) and not row[1]:
         return
     raise PostgresError("0A000", f'user "{owner}" cannot replicate into relation with row-level security enabled: "{relation.name}"')

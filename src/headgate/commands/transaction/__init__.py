@@ -1,4 +1,4 @@
-"""What statements ask of the session's transaction: READ ONLY, LOCK TABLE, and statements tried in a subtransaction.
+"""Transaction support for statements: READ ONLY, LOCK TABLE, and statements that run in a subtransaction.
 
-Called by `execute`, by the server inside of a block, and by what replication does by itself. A command never commits: the session does.
+Called by `execute`, by the server inside a block, and by replication for its own statements. A command never commits: the session does.
 """

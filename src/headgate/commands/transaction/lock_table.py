@@ -1,9 +1,9 @@
-"""LOCK TABLE (manual, sql-lock): who may lock what, and which modes keep writers away.
+"""LOCK TABLE (manual, sql-lock): the required rights, and the modes that block writers.
 
-Called by the server inside a block. Readers of a node are never in anybody's way, so that a mode matters only by its conflict with ROW
-EXCLUSIVE, in which rows are written:
+Called by the server inside a block. Readers never block and are never blocked. So a mode only matters by its conflict with ROW EXCLUSIVE,
+in which rows are written:
 
-    ACCESS SHARE, ROW SHARE, ROW EXCLUSIVE, SHARE UPDATE EXCLUSIVE    nothing is locked
+    ACCESS SHARE, ROW SHARE, ROW EXCLUSIVE, SHARE UPDATE EXCLUSIVE    no lock
     SHARE, SHARE ROW EXCLUSIVE, EXCLUSIVE, ACCESS EXCLUSIVE           the table's write lock, until the transaction ends
 """
 
@@ -26,7 +26,10 @@ _RIGHTS_OF_OTHERS = ("UPDATE", "DELETE", "TRUNCATE")
 
 
 def lock(node: ParseNode, session: Session) -> None:
-    """Lock tables, a partitioned one with its leaves, a view with the tables that it reads. Raises 42P01, 42809, 42501, 55P03 (NOWAIT)."""
+    """Lock tables, partitioned ones with their leaves, views with the tables that they read.
+
+    Raise 42P01, 42809, 42501, or with NOWAIT 55P03.
+    """
     transaction = session.begin_command()
     for item in node.relations:
         relation = lookup.target(transaction.cursor, session.context, unwrap(item))
@@ -40,7 +43,7 @@ def lock(node: ParseNode, session: Session) -> None:
 
 
 def _lock(transaction: Transaction, user: str, role: str, relation: Relation, mode: int, *, wait: bool) -> None:
-    """Lock a relation with the rights of `role`, and what a view reads with those of its owner or of `user` (LockViewRecurse)."""
+    """Lock a relation with the rights of `role`, and a view's relations with those of its owner or of `user` (LockViewRecurse)."""
     cursor = transaction.cursor
     _check_right(cursor, role, relation, mode)
     if relation.kind != RelationKind.VIEW:

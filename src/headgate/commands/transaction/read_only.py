@@ -1,8 +1,8 @@
-"""READ ONLY transactions: which statements they refuse (manual, SET TRANSACTION).
+"""READ ONLY transactions: the statements that they reject (manual, SET TRANSACTION).
 
-`check` is asked for every statement before it runs, `check_function` for nextval and setval. DDL is refused, of temporary objects too;
-INSERT, UPDATE, DELETE, MERGE, COPY FROM and row locks are, unless each table that they name is temporary. What is wrong in such a statement
-itself is told first, as PostgreSQL analyses a statement before it looks at the transaction.
+`check` is called for every statement before it runs, `check_function` for nextval and setval. DDL is rejected, also of temporary objects.
+INSERT, UPDATE, DELETE, MERGE, COPY FROM and row locks are rejected unless all tables that they write or lock are temporary. Other errors of
+such a statement come first, because PostgreSQL analyses a statement before it checks the transaction.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _WRITING = {"InsertStmt", "UpdateStmt", "DeleteStmt", "MergeStmt"}
 
 
 def check(node: ParseNode, session: Session, analyse: Callable[[ParseNode], object]) -> None:
-    """25006 where the transaction is READ ONLY and the statement is not; `analyse` raises what is wrong with it otherwise, before that."""
+    """Raise 25006 if the transaction is READ ONLY and the statement writes. Before that, `analyse` raises other errors of the statement."""
     if not session.read_only:
         return
     kind = node.DESCRIPTOR.name
@@ -40,15 +40,15 @@ def check(node: ParseNode, session: Session, analyse: Callable[[ParseNode], obje
     statement = unwrap(node.query) if kind == "CopyStmt" else node
     if statement.DESCRIPTOR.name not in (*_WRITING, "SelectStmt") or command_tag.of(statement) == "SELECT INTO":
         raise _refused(command_tag.of(node))
-    named = list(_written(statement, session))
-    if any(_is_permanent(each) for each in named):
-        if all(each.kind != RelationKind.VIEW for each in named):
+    relations = list(_written(statement, session))
+    if any(_is_permanent(relation) for relation in relations):
+        if all(relation.kind != RelationKind.VIEW for relation in relations):
             analyse(statement)
         raise _refused(_executed(statement))
 
 
 def check_function(name: str, sequence: Relation, *, read_only: bool) -> None:
-    """25006 for a function that changes a sequence in a READ ONLY transaction."""
+    """Raise 25006 for a function that changes a permanent sequence in a READ ONLY transaction."""
     if read_only and _is_permanent(sequence):
         raise _refused(f"{name}()")
 
@@ -62,23 +62,23 @@ def _is_permanent(relation: Relation) -> bool:
 
 
 def _executed(statement: ParseNode) -> str:
-    """The command as the executor calls it: a query inside the statement may lock rows."""
+    """Return the command tag that the executor reports: a query inside the statement may lock rows."""
     if statement.DESCRIPTOR.name != "SelectStmt":
         return command_tag.of(statement)
-    tags = (command_tag.of(each) for each in walk(statement) if each.DESCRIPTOR.name == "SelectStmt")
-    return next((each for each in tags if each != "SELECT"), "SELECT")
+    tags = (command_tag.of(node) for node in walk(statement) if node.DESCRIPTOR.name == "SelectStmt")
+    return next((tag for tag in tags if tag != "SELECT"), "SELECT")
 
 
 def _written(statement: pb.SelectStmt, session: Session) -> Iterator[Relation]:
-    """The relations that a statement writes to or locks rows of, those in its WITH clause and its subqueries too."""
+    """Yield the relations that a statement writes or whose rows it locks, also in its WITH clause and subqueries."""
     cursor, context = session.begin_statement().cursor, session.context
-    own = {unwrap(cte).ctename for each in walk(statement) if each.DESCRIPTOR.name == "WithClause" for cte in each.ctes}
-    for each in walk(statement):
-        if each.DESCRIPTOR.name in _WRITING:
-            yield lookup.source(cursor, context, each.relation)
-        elif each.DESCRIPTOR.name == "SelectStmt" and each.locking_clause:
-            chosen = {unwrap(name).relname for clause in each.locking_clause for name in unwrap(clause).locked_rels}
-            for item in (inner for entry in each.from_clause for inner in walk(entry)):
-                named = item.DESCRIPTOR.name == "RangeVar" and not (item.relname in own and not item.schemaname)
-                if named and (not chosen or (item.alias.aliasname or item.relname) in chosen):
+    own = {unwrap(cte).ctename for node in walk(statement) if node.DESCRIPTOR.name == "WithClause" for cte in node.ctes}
+    for node in walk(statement):
+        if node.DESCRIPTOR.name in _WRITING:
+            yield lookup.source(cursor, context, node.relation)
+        elif node.DESCRIPTOR.name == "SelectStmt" and node.locking_clause:
+            chosen = {unwrap(name).relname for clause in node.locking_clause for name in unwrap(clause).locked_rels}
+            for item in (inner for entry in node.from_clause for inner in walk(entry)):
+                is_relation = item.DESCRIPTOR.name == "RangeVar" and not (item.relname in own and not item.schemaname)
+                if is_relation and (not chosen or (item.alias.aliasname or item.relname) in chosen):
                     yield lookup.source(cursor, context, item)

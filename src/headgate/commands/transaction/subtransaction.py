@@ -1,7 +1,7 @@
-"""Statements that replication and `headgate.restore` try: one that fails leaves nothing, and the transaction goes on.
+"""Run statements of replication and `headgate.restore` in a subtransaction: a failing one has no effect, and the transaction continues.
 
-Called where what a publisher or a dump has may be more than a node can have. Conflicts with other transactions, cancels and full disks are
-not for whoever tries: they end the transaction as anywhere.
+Used for statements of a publisher or a dump that headgate may not support. Conflicts with other transactions, cancels and full disks are
+raised and abort the transaction as usual.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from headgate.storage.transaction.uncommitted import StaleDefinitionError
 
 _NAME = "headgate attempt"
 _PASSED_ON = ("40", "53", "57", "58", "XX")
-"""Classes of errors that have nothing to do with what is tried."""
+"""SQLSTATE classes of errors that the statement itself does not cause."""
 
 
 def attempt(session: Session, nodes: Sequence[ParseNode], run: Callable[[ParseNode], object] | None = None) -> PostgresError | None:
-    """Runs statements, all or none, by `run` where it is given; the error of the one that failed. What they have to say is not said."""
-    said = len(session.notices.said)
+    """Run all statements or none, with `run` if it is given. Return the error of the one that failed. Their notices are dropped."""
+    notice_count = len(session.notices.said)
     try:
         with undone(session):
             for node in nodes:
-                (run or (lambda each: session.node.run_statement(each, session)))(node)
+                (run or (lambda statement: session.node.run_statement(statement, session)))(node)
     except PostgresError as error:
         if error.sqlstate.startswith(_PASSED_ON) or error.severity is Severity.FATAL or isinstance(error, StaleDefinitionError):
             raise
         return error
     finally:
-        del session.notices.said[said:]
+        del session.notices.said[notice_count:]
     return None
 
 
 @contextlib.contextmanager
 def undone(session: Session) -> Iterator[None]:
-    """What is written inside is taken back where it raises."""
+    """Run the block in a subtransaction, which is rolled back if the block raises a PostgresError."""
     transaction, deferral, pending = session.begin_statement(), session.deferral.saved(), session.pending.saved()
     transaction.savepoint(_NAME)
     try:

@@ -1,9 +1,8 @@
-"""A trigger function for many rows at once: a variable is a column, IF splits the rows.
+"""Run a trigger function once for many rows: a variable is a column, and IF splits the rows.
 
-Called by `firing` for functions that only look at OLD and NEW, assign to variables and insert rows elsewhere (`reach.inserts`), as most
-functions of triggers do. `BatchCall.run` writes nothing: the rows of INSERTs are gathered, and the caller writes them when all went well.
-Whatever cannot be computed this way raises `RowByRowError`. The caller then calls the function for each row, which also gives an error its
-row and its context.
+`firing` calls it for functions that only read OLD and NEW, assign to variables and insert rows into other tables (`reach.inserts`), as most
+trigger functions do. `BatchCall.run` writes nothing: it gathers the rows of INSERTs, and the caller writes them if everything succeeds.
+Anything else raises `RowByRowError`. The caller then calls the function for each row, which also gives an error its row and its context.
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ RowNumbers = NDArray[np.int64]
 
 
 class RowByRowError(Exception):
-    """The function is to be called for each row."""
+    """The function must be called for each row."""
 
 
 @dataclass(frozen=True)
 class Gathered:
-    """The rows that an INSERT of a function inserts; `at`: the rows of the batch that they come from, ascending."""
+    """The rows of an INSERT in a function. `at`: the batch rows that they come from, in ascending order."""
 
     node: pb.InsertStmt
     relation: Relation
@@ -52,13 +51,13 @@ class BatchCall:
     """One call of a function for all rows of a batch."""
 
     def __init__(self, host: SessionHost, scope: Scope, rows: int) -> None:
-        """`scope` has the function's variables; `give` says which of them are columns."""
+        """Create the call. `scope` has the function's variables. `give` sets the values of those that are columns."""
         self._host, self._scope, self._rows = host, scope, rows
         self._columns: dict[tuple[int, str | None], Value | Column] = {}
         self._variables: list[Variable] = []
         self._returns = ""
         self.kept = np.ones(rows, np.bool_)
-        """The rows for which the function has not returned NULL."""
+        """For each row, whether the function has not returned NULL."""
         self.inserts: list[Gathered] = []
 
     def give(self, variable: Variable, name: str, values: Value | Column) -> None:
@@ -67,11 +66,11 @@ class BatchCall:
 
     def column(self, variable: Variable, name: str) -> pa.Array:
         """Return the values of a field of a record."""
-        held = self._columns[id(variable), name]
-        return held.array if isinstance(held, Column) else self._array(held, held.type, self._rows)
+        content = self._columns[id(variable), name]
+        return content.array if isinstance(content, Column) else self._array(content, content.type, self._rows)
 
     def run(self, function: tree.Function, returns: str, at: RowNumbers) -> None:
-        """Run the function for some rows; `returns`: the record whose return keeps a row (empty: any result does)."""
+        """Run the function for some rows. `returns`: the record (new or old) that must be returned; if empty, any result is accepted."""
         self._returns = returns
         try:
             if len(self._block(function.block, self._scope, at)):
@@ -80,7 +79,7 @@ class BatchCall:
             raise RowByRowError from error
 
     def met(self, condition: Sql, at: RowNumbers) -> RowNumbers:
-        """Return the rows for which a condition holds."""
+        """Return the rows for which a condition is true."""
         try:
             return self._met(condition, self._scope, at)[0]
         except (NotColumnwise, PostgresError, pa.ArrowException) as error:
@@ -90,20 +89,20 @@ class BatchCall:
 
     def _block(self, block: tree.Block, outer: Scope, at: RowNumbers) -> RowNumbers:
         scope = Scope(block.label, outer)
-        for each in block.declarations:
-            if each.alias is not None or each.constant or each.not_null or each.cursor is not None:
+        for declaration in block.declarations:
+            if declaration.alias is not None or declaration.constant or declaration.not_null or declaration.cursor is not None:
                 raise RowByRowError
-            kind = self._host.declared(each.type, scope)
+            kind = self._host.declared(declaration.type, scope)
             if self._host.is_row(kind):
                 raise RowByRowError
-            value = Value(kind, None) if each.default is None else self._evaluate(each.default, scope, at)
-            variable = Variable(each.name, kind, Value(kind, None))
+            value = Value(kind, None) if declaration.default is None else self._evaluate(declaration.default, scope, at)
+            variable = Variable(declaration.name, kind, Value(kind, None))
             self._store(variable, None, self._host.cast_columns(value, kind, len(at)), at)
-            scope.names[each.name] = variable
+            scope.names[declaration.name] = variable
         return self._statements(block.body, scope, at)
 
     def _statements(self, body: Sequence[tree.Statement], scope: Scope, at: RowNumbers) -> RowNumbers:
-        """Run statements for some rows; return those that go on after them."""
+        """Run statements for some rows. Return the rows for which execution continues after them."""
         for statement in body:
             if not len(at):
                 break
@@ -124,24 +123,24 @@ class BatchCall:
         return at
 
     def _assign(self, target: Names, value: Sql, scope: Scope, at: RowNumbers) -> None:
-        found = scope.find(target)
-        if found is None or found[0].constant or (found[0].row and found[1] is None):
+        resolved = scope.find(target)
+        if resolved is None or resolved[0].constant or (resolved[0].row and resolved[1] is None):
             raise RowByRowError
-        variable, name = found
+        variable, name = resolved
         kind = self._held(variable, name).type
         self._store(variable, name, self._host.cast_columns(self._evaluate(value, scope, at), kind, len(at)), at)
 
     def _if(
         self, branches: Sequence[tuple[Sql, Sequence[tree.Statement]]], otherwise: Sequence[tree.Statement], scope: Scope, at: RowNumbers
     ) -> RowNumbers:
-        going = []
+        continuing = []
         for condition, body in branches:
             met, at = self._met(condition, scope, at)
-            going.append(self._statements(body, scope, met))
-        return np.sort(np.concatenate([*going, self._statements(otherwise, scope, at)]))
+            continuing.append(self._statements(body, scope, met))
+        return np.sort(np.concatenate([*continuing, self._statements(otherwise, scope, at)]))
 
     def _met(self, condition: Sql, scope: Scope, at: RowNumbers) -> tuple[RowNumbers, RowNumbers]:
-        """Return the rows for which a condition holds, and the others."""
+        """Return the rows for which a condition is true, and the other rows."""
         value = self._evaluate(condition, scope, at)
         if value.type.oid != registry.BOOL:
             raise RowByRowError
@@ -151,7 +150,7 @@ class BatchCall:
         return at[holds], at[~holds]
 
     def _return(self, value: Sql | None, at: RowNumbers) -> None:
-        text = "" if value is None else value.text.strip("() ").lower()  # the parser puts it into parentheses
+        text = "" if value is None else value.text.strip("() ").lower()  # the parser adds parentheses
         if text not in ("new", "old", "null"):
             raise RowByRowError
         if not self._returns:
@@ -162,22 +161,22 @@ class BatchCall:
             raise RowByRowError
 
     def _insert(self, query: Sql, scope: Scope, at: RowNumbers) -> None:
-        found = self._host.prepare(query, scope)
-        node = found.node
+        prepared = self._host.prepare(query, scope)
+        node = prepared.node
         items = reach.row_of(node)
         relation = lookup.find(self._host.session.begin_statement().cursor, self._host.session.context, node.relation)
         if items is None or relation is None:
             raise RowByRowError
-        named = [unwrap(each).name for each in node.cols] or [column.name for column in relation.columns][: len(items)]
-        if len(named) != len(items):
+        column_names = [unwrap(each).name for each in node.cols] or [column.name for column in relation.columns][: len(items)]
+        if len(column_names) != len(items):
             raise RowByRowError
-        given, columns = [self._given(each, scope, at) for each in found.variables], {}
-        for name, item in zip(named, items, strict=True):
+        parameters, columns = [self._given(variable, scope, at) for variable in prepared.variables], {}
+        for name, item in zip(column_names, items, strict=True):
             column = relation.column(name)
             if column is None:
                 raise RowByRowError
             kind = stored_expression.type_of(column)
-            value = self._host.columns(unwrap(item), given, len(at), (name, kind))
+            value = self._host.columns(unwrap(item), parameters, len(at), (name, kind))
             if value is not None:
                 columns[name] = value.array if isinstance(value, Column) else self._array(value, kind, len(at))
         self.inserts.append(Gathered(node, relation, at, columns))
@@ -188,26 +187,26 @@ class BatchCall:
     # ---- variables ----------------------------------------------------------------------------------------
 
     def _evaluate(self, sql: Sql, scope: Scope, at: RowNumbers) -> Value | Column:
-        found = self._host.prepare(sql, scope)
-        if found.expression is None:
+        prepared = self._host.prepare(sql, scope)
+        if prepared.expression is None:
             raise RowByRowError
-        value = self._host.columns(found.expression, [self._given(each, scope, at) for each in found.variables], len(at))
+        value = self._host.columns(prepared.expression, [self._given(variable, scope, at) for variable in prepared.variables], len(at))
         assert value is not None, "DEFAULT is no expression"
         return value
 
-    def _given(self, written: Names, scope: Scope, at: RowNumbers) -> Value | Column:
-        found = scope.find(written)
-        if found is None:
+    def _given(self, variable_names: Names, scope: Scope, at: RowNumbers) -> Value | Column:
+        resolved = scope.find(variable_names)
+        if resolved is None:
             raise RowByRowError
-        held = self._held(*found)
-        if isinstance(held, Value) or len(at) == self._rows:
-            return held
-        return Column(held.type, held.array.take(pa.array(at)))
+        content = self._held(*resolved)
+        if isinstance(content, Value) or len(at) == self._rows:
+            return content
+        return Column(content.type, content.array.take(pa.array(at)))
 
     def _held(self, variable: Variable, name: str | None) -> Value | Column:
-        found = self._columns.get((id(variable), name))
-        if found is not None:
-            return found
+        content = self._columns.get((id(variable), name))
+        if content is not None:
+            return content
         if variable.row or not isinstance(variable.value, Value):
             raise RowByRowError
         return variable.value
@@ -222,9 +221,9 @@ class BatchCall:
             order[at] = self._rows + np.arange(len(at))
             value = Column(value.type, pa.concat_arrays([old, new]).take(pa.array(order)))
         self._columns[id(variable), name] = value
-        self._variables.append(variable)  # no other may get its id
+        self._variables.append(variable)  # keep the variable, so that its id stays unique
 
     @staticmethod
     def _array(value: Value, kind: TypeRef, rows: int) -> pa.Array:
-        found = read_text(pa.array([value.text], pa.string()), kind.oid, kind.typmod).cast(arrow_type(kind.oid, kind.typmod))
-        return found.take(pa.array(np.zeros(rows, np.int64)))
+        single = read_text(pa.array([value.text], pa.string()), kind.oid, kind.typmod).cast(arrow_type(kind.oid, kind.typmod))
+        return single.take(pa.array(np.zeros(rows, np.int64)))

@@ -39,28 +39,30 @@ def create(node: pb.CreateTrigStmt, session: Session) -> CommandResult:
     _check_shape(node, kind)
     transition_tables = _transition_tables(node, relation)
     function = _function(node, session, cursor)
-    existing = next((each for each in triggers.of_relation(cursor, relation.database, relation.oid) if each.name == node.trigname), None)
+    existing = next(
+        (trigger for trigger in triggers.of_relation(cursor, relation.database, relation.oid) if trigger.name == node.trigname), None
+    )
     if existing is not None and existing.parent and node.replace:
         raise PostgresError("42710", f'trigger "{node.trigname}" for relation "{relation.name}" is an internal or a child trigger')
     if existing is not None and not node.replace:
         raise PostgresError("42710", f'trigger "{node.trigname}" for relation "{relation.name}" already exists')
     if existing is not None and (existing.is_constraint or node.isconstraint):
         raise PostgresError("42710", f'trigger "{node.trigname}" for relation "{relation.name}" is a constraint trigger')
-    made = Trigger(
+    new_trigger = Trigger(
         transaction.engine.catalog.next_oid() if existing is None else existing.oid, relation.oid, node.trigname, function, kind,
-        "O" if existing is None else existing.enabled, _columns(node, relation), tuple(unwrap(each).sval for each in node.args),
+        "O" if existing is None else existing.enabled, _columns(node, relation), tuple(unwrap(argument).sval for argument in node.args),
         *_condition(node, relation, session), node.isconstraint, 0, node.deferrable, node.initdeferred, *transition_tables,
     )  # fmt: skip
     if existing is not None:
         triggers.drop_clones(cursor, relation.database, existing.oid)
-    triggers.write(cursor, relation.database, made)
-    triggers.clone_below(cursor, transaction.engine.catalog.next_oid, made, relation)
+    triggers.write(cursor, relation.database, new_trigger)
+    triggers.clone_below(cursor, transaction.engine.catalog.next_oid, new_trigger, relation)
     transaction.catalog_changed(history.touched(relation))
     return CommandResult("CREATE TRIGGER")
 
 
 def _check_kind(relation: Relation, node: pb.CreateTrigStmt) -> None:
-    """What a node has triggers on."""
+    """Raise 42809 for relations that cannot have this trigger."""
     if relation.kind == RelationKind.VIEW:
         _check_of_view(relation, node)
         return
@@ -72,7 +74,7 @@ def _check_kind(relation: Relation, node: pb.CreateTrigStmt) -> None:
 
 
 def _check_of_view(relation: Relation, node: pb.CreateTrigStmt) -> None:
-    """A view has INSTEAD OF triggers for its rows, and statement triggers."""
+    """Check a trigger of a view, which can have INSTEAD OF row triggers and statement triggers."""
     if node.row and not node.timing & triggers.INSTEAD:
         detail = "Views cannot have row-level BEFORE or AFTER triggers."
         raise PostgresError("42809", f'"{relation.name}" is a view', detail=detail)
@@ -93,7 +95,7 @@ def _check_shape(node: pb.CreateTrigStmt, kind: int) -> None:
 
 def _transition_tables(node: pb.CreateTrigStmt, relation: Relation) -> tuple[str | None, str | None]:
     """Return the names of the transition tables of old and of new rows (CreateTriggerFiringOn)."""
-    found: dict[bool, str] = {}
+    names_by_side: dict[bool, str] = {}
     for item in node.transition_rels:
         transition = unwrap(item)
         _check_transition_table(node, relation, transition)
@@ -101,16 +103,16 @@ def _transition_tables(node: pb.CreateTrigStmt, relation: Relation) -> tuple[str
         if not node.events & (events | triggers.UPDATE):
             allowed = "an INSERT or UPDATE" if transition.is_new else "a DELETE or UPDATE"
             raise PostgresError("42P17", f"{side} TABLE can only be specified for {allowed} trigger")
-        if transition.is_new in found:
+        if transition.is_new in names_by_side:
             raise PostgresError("42P17", f"{side} TABLE cannot be specified multiple times")
-        found[transition.is_new] = transition.name
-    if len(found) > len(set(found.values())):
+        names_by_side[transition.is_new] = transition.name
+    if len(names_by_side) > len(set(names_by_side.values())):
         raise PostgresError("42P17", "OLD TABLE name and NEW TABLE name cannot be the same")
-    return found.get(False), found.get(True)
+    return names_by_side.get(False), names_by_side.get(True)
 
 
 def _check_transition_table(node: pb.CreateTrigStmt, relation: Relation, transition: pb.TriggerTransition) -> None:
-    """Refuse a transition table that a trigger of this kind cannot have."""
+    """Raise an error if a trigger of this kind cannot have the transition table."""
     if not transition.is_table:
         hint = "Use OLD TABLE or NEW TABLE for naming transition tables."
         raise PostgresError("0A000", "ROW variable naming in the REFERENCING clause is not supported", hint=hint)
@@ -134,38 +136,38 @@ def _check_transition_table(node: pb.CreateTrigStmt, relation: Relation, transit
 
 def _function(node: pb.CreateTrigStmt, session: Session, cursor: Cursor) -> int:
     context, name = session.context, names.strings(node.funcname)[-1]
-    candidates = [each for each in lookup.functions_named(cursor, context, node.funcname) if not each.inputs]
+    candidates = [function for function in lookup.functions_named(cursor, context, node.funcname) if not function.inputs]
     if not candidates:
         raise PostgresError("42883", f"function {name}() does not exist")
-    found = candidates[0]
-    if found.result != registry.TRIGGER:
+    function = candidates[0]
+    if function.result != registry.TRIGGER:
         raise PostgresError("42P17", f"function {name} must return type trigger")
-    if not may_execute(cursor, context.user, context.database, found.oid):
+    if not may_execute(cursor, context.user, context.database, function.oid):
         raise PostgresError("42501", f"permission denied for function {name}")
-    return found.oid
+    return function.oid
 
 
 def _columns(node: pb.CreateTrigStmt, relation: Relation) -> tuple[int, ...]:
-    found: list[int] = []
+    attnums: list[int] = []
     for item in node.columns:
         name = unwrap(item).sval
         column = relation.column(name)
         if column is None:
             raise PostgresError("42703", f'column "{name}" of relation "{relation.name}" does not exist')
-        if column.attnum in found:
+        if column.attnum in attnums:
             raise PostgresError("42701", f'column "{name}" specified more than once')
-        found.append(column.attnum)
-    return tuple(found)
+        attnums.append(column.attnum)
+    return tuple(attnums)
 
 
 def _condition(node: pb.CreateTrigStmt, relation: Relation, session: Session) -> tuple[str | None, str | None]:
-    """WHEN as text, and as it is shown, checked for what it may name (CreateTriggerFiringOn)."""
+    """Return the WHEN condition as text and as it is displayed. Raise an error for invalid references (CreateTriggerFiringOn)."""
     if not node.HasField("when_clause"):
         return None, None
-    for each in _references(node.when_clause):
-        parts = [unwrap(part) for part in each.fields]
+    for reference in _references(node.when_clause):
+        parts = [unwrap(part) for part in reference.fields]
         side = parts[0].sval if parts[0].DESCRIPTOR.name == "String" else ""
-        where = position(each.location)
+        where = position(reference.location)
         if side not in ("old", "new"):
             raise PostgresError(
                 "42P01",
@@ -187,9 +189,9 @@ def _condition(node: pb.CreateTrigStmt, relation: Relation, session: Session) ->
 
 
 def _references(node: ParseNode) -> list[ParseNode]:
-    if any(each.DESCRIPTOR.name == "SubLink" for each in walk(node)):
+    if any(descendant.DESCRIPTOR.name == "SubLink" for descendant in walk(node)):
         raise PostgresError("0A000", "cannot use subquery in trigger WHEN condition")
-    return [each for each in walk(node) if each.DESCRIPTOR.name == "ColumnRef"]
+    return [descendant for descendant in walk(node) if descendant.DESCRIPTOR.name == "ColumnRef"]
 
 
 # ---- other statements ---------------------------------------------------------------------------------------
@@ -204,10 +206,12 @@ def _owned(cursor: Cursor, session: Session, node: pb.RangeVar) -> Relation:
 
 
 def _get(cursor: Cursor, relation: Relation, name: str) -> Trigger:
-    found = next((each for each in triggers.of_relation(cursor, relation.database, relation.oid) if each.name == name), None)
-    if found is None:
+    trigger = next(
+        (candidate for candidate in triggers.of_relation(cursor, relation.database, relation.oid) if candidate.name == name), None
+    )
+    if trigger is None:
         raise PostgresError("42704", f'trigger "{name}" for table "{relation.name}" does not exist')
-    return found
+    return trigger
 
 
 def drop(node: pb.DropStmt, session: Session) -> CommandResult:
@@ -220,17 +224,17 @@ def drop(node: pb.DropStmt, session: Session) -> CommandResult:
 
     for target, name in lookup.on_tables(node, session, "trigger", names_of):
         relation = _owned(cursor, session, target)
-        found = _get(cursor, relation, name)
-        if found.parent:
-            above = relations.get(cursor, relation.database, relation.parent)
-            shown = f"trigger {quote_ident(name)} on table {dependency.shown_name(cursor, session.context, above)}"
+        trigger = _get(cursor, relation, name)
+        if trigger.parent:
+            parent = relations.get(cursor, relation.database, relation.parent)
+            shown = f"trigger {quote_ident(name)} on table {dependency.shown_name(cursor, session.context, parent)}"
             raise PostgresError(
                 "2BP01",
                 f"cannot drop trigger {quote_ident(name)} on table {dependency.shown_name(cursor, session.context, relation)}"
                 f" because {shown} requires it",
                 hint=f"You can drop {shown} instead.",
             )
-        triggers.drop(cursor, relation.database, found.oid)
+        triggers.drop(cursor, relation.database, trigger.oid)
     transaction.catalog_changed()
     return CommandResult("DROP TRIGGER")
 
@@ -240,49 +244,49 @@ def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
     transaction = session.begin_statement()
     cursor = transaction.cursor
     relation = _owned(cursor, session, node.relation)
-    found = _get(cursor, relation, node.subname)
-    if found.parent:
-        above = relations.get(cursor, relation.database, relation.parent)
-        hint = f'Rename the trigger on the partitioned table "{above.name}" instead.'
-        raise PostgresError("XX000", f'cannot rename trigger "{found.name}" on table "{relation.name}"', hint=hint)
-    _rename(cursor, relation, found, node.newname)
+    trigger = _get(cursor, relation, node.subname)
+    if trigger.parent:
+        parent = relations.get(cursor, relation.database, relation.parent)
+        hint = f'Rename the trigger on the partitioned table "{parent.name}" instead.'
+        raise PostgresError("XX000", f'cannot rename trigger "{trigger.name}" on table "{relation.name}"', hint=hint)
+    _rename(cursor, relation, trigger, node.newname)
     transaction.catalog_changed()
     return CommandResult("ALTER TRIGGER")
 
 
 def _rename(cursor: Cursor, relation: Relation, found: Trigger, name: str) -> None:
-    """Rename a trigger and its clones; 42710 if one of the tables has a trigger of the new name."""
-    if any(each.name == name for each in triggers.of_relation(cursor, relation.database, relation.oid)):
+    """Rename a trigger and its clones. Raise 42710 if one of the tables already has a trigger of the new name."""
+    if any(trigger.name == name for trigger in triggers.of_relation(cursor, relation.database, relation.oid)):
         raise PostgresError("42710", f'trigger "{name}" for relation "{relation.name}" already exists')
     triggers.write(cursor, relation.database, replace(found, name=name))
-    for below, clone in _clones(cursor, relation, found):
-        _rename(cursor, below, clone, name)
+    for partition, clone in _clones(cursor, relation, found):
+        _rename(cursor, partition, clone, name)
 
 
 def _clones(cursor: Cursor, relation: Relation, trigger: Trigger) -> list[tuple[Relation, Trigger]]:
     """Return the partitions directly below with their clones of a trigger."""
-    made = []
+    clones_below = []
     for oid, table in triggers.clones(cursor, relation.database, trigger.oid):
-        clone = next(each for each in triggers.of_relation(cursor, relation.database, table) if each.oid == oid)
-        made.append((relations.get(cursor, relation.database, table), clone))
-    return made
+        clone = next(trigger for trigger in triggers.of_relation(cursor, relation.database, table) if trigger.oid == oid)
+        clones_below.append((relations.get(cursor, relation.database, table), clone))
+    return clones_below
 
 
 ENABLED = {
     pb.AT_EnableTrig: "O", pb.AT_EnableTrigAll: "O", pb.AT_EnableTrigUser: "O", pb.AT_EnableAlwaysTrig: "A", pb.AT_EnableReplicaTrig: "R",
     pb.AT_DisableTrig: "D", pb.AT_DisableTrigAll: "D", pb.AT_DisableTrigUser: "D",
 }  # fmt: skip
-"""What each form of ALTER TABLE … TRIGGER makes of tgenabled."""
+"""The value of tgenabled for each form of ALTER TABLE … TRIGGER."""
 
 
 def enable(cursor: Cursor, relation: Relation, name: str, state: str, *, only: bool = False) -> None:
-    """ALTER TABLE … ENABLE or DISABLE TRIGGER; the empty name means all of them. `only`: not the clones on partitions."""
-    found = [_get(cursor, relation, name)] if name else triggers.of_relation(cursor, relation.database, relation.oid)
-    for each in found:
-        _enable(cursor, relation, each, state, only=only)
+    """Enable or disable triggers (ALTER TABLE). An empty name means all triggers. `only`: do not change the clones on partitions."""
+    table_triggers = [_get(cursor, relation, name)] if name else triggers.of_relation(cursor, relation.database, relation.oid)
+    for trigger in table_triggers:
+        _enable(cursor, relation, trigger, state, only=only)
 
 
 def _enable(cursor: Cursor, relation: Relation, trigger: Trigger, state: str, *, only: bool) -> None:
     triggers.write(cursor, relation.database, replace(trigger, enabled=state))
-    for below, clone in () if only else _clones(cursor, relation, trigger):
-        _enable(cursor, below, clone, state, only=False)
+    for partition, clone in () if only else _clones(cursor, relation, trigger):
+        _enable(cursor, partition, clone, state, only=False)

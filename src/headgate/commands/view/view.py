@@ -1,7 +1,7 @@
 """CREATE [OR REPLACE] VIEW, ALTER VIEW and DROP VIEW.
 
-A view is a query that is planned where a query names it (`commands.query.clause.from_clause`), with the rights of the view's owner, or of
-who queries (`view_option`). Views cannot be written to.
+A view is a query that is planned when another query names it (`commands.query.clause.from_clause`). It is read with the rights of the
+view's owner or of the user who runs the query (`view_option`). Views can be written only through INSTEAD OF triggers.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def create(node: pb.ViewStmt, session: Session) -> CommandResult:
     options = view_option.read(node.options)
     resolved, uses = resolve(select, session, transaction)
     columns = _columns(resolved, names.strings(node.aliases), session, transaction)
-    for each in columns:
-        hold.use(cursor, "pg_type", each.type_oid)
+    for column in columns:
+        hold.use(cursor, "pg_type", column.type_oid)
     namespace, schema = lookup.creation_schema(cursor, context, target.schemaname)
     privilege.check_create_in_schema(cursor, context.user, context.database, namespace)
     texts = view_text.texts(resolved, cursor, context.database, registry.known())
@@ -57,8 +57,8 @@ def create(node: pb.ViewStmt, session: Session) -> CommandResult:
     next_oid = transaction.engine.catalog.next_oid
     if existing is None:
         owner = privilege.role_oid(cursor, context.user)
-        made = views.create(cursor, next_oid, context.database, namespace, target.relname, owner, columns, texts, uses, options)
-        default_privilege.apply_default(cursor, made, context.user)
+        view = views.create(cursor, next_oid, context.database, namespace, target.relname, owner, columns, texts, uses, options)
+        default_privilege.apply_default(cursor, view, context.user)
     else:
         if not node.replace:
             raise PostgresError("42P07", f'relation "{target.relname}" already exists')
@@ -66,12 +66,12 @@ def create(node: pb.ViewStmt, session: Session) -> CommandResult:
         transaction.own(existing)
         added = columns[len(existing.columns) :]
         views.replace(cursor, next_oid, existing, added, texts, uses, options)
-    transaction.catalog_changed(frozenset())  # streams do not know views
+    transaction.catalog_changed(frozenset())  # streams do not use views
     return CommandResult("CREATE VIEW")
 
 
 def resolve(select: pb.SelectStmt, session: Session, transaction: Transaction) -> tuple[pb.SelectStmt, set[tuple[int, int]]]:
-    """The query independent of the search path, and what it reads."""
+    """Return a copy of the query that does not depend on the search path, and the objects that it reads."""
     copied = pb.SelectStmt()
     copied.CopyFrom(select)
     resolver = view_query.Resolver(transaction.cursor, session.context)
@@ -79,19 +79,19 @@ def resolve(select: pb.SelectStmt, session: Session, transaction: Transaction) -
     return copied, resolver.uses
 
 
-def _columns(select: pb.SelectStmt, given: Sequence[str], session: Session, transaction: Transaction) -> list[Column]:
-    """The view's columns: names and types of the query's, or the names that CREATE VIEW gives."""
+def _columns(select: pb.SelectStmt, column_names: Sequence[str], session: Session, transaction: Transaction) -> list[Column]:
+    """Return the view's columns: types and names of the query's columns, with the names that CREATE VIEW specifies."""
     described = output(select, session, transaction)
-    if len(given) > len(described):
+    if len(column_names) > len(described):
         raise PostgresError("42601", "CREATE VIEW specifies more column names than columns")
-    named = list(given) + [name for name, _ in described[len(given) :]]
+    named = list(column_names) + [name for name, _ in described[len(column_names) :]]
     _write_names(select, named)
-    seen: set[str] = set()
+    used_names: set[str] = set()
     columns = []
     for place, (name, (_, kind)) in enumerate(zip(named, described, strict=True), 1):
-        if name in seen:
+        if name in used_names:
             raise PostgresError("42701", f'column "{name}" specified more than once')
-        seen.add(name)
+        used_names.add(name)
         columns.append(Column(place, name, kind.oid, kind.typmod, collation=kind.collation))
     return columns
 
@@ -105,7 +105,7 @@ def _write_names(select: pb.SelectStmt, named: Sequence[str]) -> None:
 
 
 def output(select: pb.SelectStmt, session: Session, transaction: Transaction) -> list[tuple[str, TypeRef]]:
-    """The names and types of a query's columns; the query is planned, not run."""
+    """Return the names and types of a query's columns. The query is planned, not run."""
 
     def planned() -> Plan:
         return Planner(session, transaction, {}).select(select, None)
@@ -113,16 +113,16 @@ def output(select: pb.SelectStmt, session: Session, transaction: Transaction) ->
     by_catalog, plan = engine_choice.find(select, session, planned)
     if by_catalog:
         _, columns = catalog_query.describe(select, session.context, transaction.cursor, (), session.functions)
-        found = []
-        for each in columns:
-            known = registry.known().find(each.type_oid)
-            found.append((each.name, TypeRef(each.type_oid, each.typmod, 0 if known is None else known.collation)))
-        return found
-    return [(each.name, each.type) for each in (plan or planned()).columns]
+        named_types = []
+        for column in columns:
+            type_entry = registry.known().find(column.type_oid)
+            named_types.append((column.name, TypeRef(column.type_oid, column.typmod, 0 if type_entry is None else type_entry.collation)))
+        return named_types
+    return [(column.name, column.type) for column in (plan or planned()).columns]
 
 
 def _replace(existing: Relation, columns: Sequence[Column], session: Session, transaction: Transaction) -> None:
-    """What CREATE OR REPLACE VIEW must keep: the columns that there are, with names and types (checkViewColumns)."""
+    """Raise an error unless CREATE OR REPLACE VIEW keeps the existing columns with their names and types (checkViewColumns)."""
     if existing.kind != RelationKind.VIEW:
         raise PostgresError("42809", f'"{existing.name}" is not a view')
     privilege.check_owner(transaction.cursor, session.context.user, existing.owner, "view", existing.name)
@@ -144,7 +144,7 @@ def drop(node: pb.DropStmt, session: Session) -> CommandResult:
     """DROP VIEW [IF EXISTS] a, b [CASCADE]."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
-    found: list[Relation] = []
+    dropped_views: list[Relation] = []
     for item in node.objects:
         relation = lookup.dropped(cursor, session, unwrap(item).items, "view", missing_ok=node.missing_ok)
         if relation is None:
@@ -152,16 +152,16 @@ def drop(node: pb.DropStmt, session: Session) -> CommandResult:
         if relation.oid < registry.FIRST_USER_OID:
             raise PostgresError("2BP01", f"cannot drop view {relation.name} because it is required by the database system")
         privilege.check_owner(cursor, context.user, relation.owner, "view", relation.name)
-        if all(relation.oid != other.oid for other in found):
-            found.append(relation)
-    for relation in found:
+        if all(relation.oid != view.oid for view in dropped_views):
+            dropped_views.append(relation)
+    for relation in dropped_views:
         transaction.own(relation)
-    dependants = [each for relation in found for each in dependency.of_relation(cursor, context, relation)]
+    dependants = [dependant for relation in dropped_views for dependant in dependency.of_relation(cursor, context, relation)]
     dependency.settle(
-        transaction, dependants, [dependency.shown(cursor, context, each) for each in found], session.notices,
-        cascade=node.behavior == pb.DROP_CASCADE, going=[(1259, each.oid) for each in found],
+        transaction, dependants, [dependency.shown(cursor, context, view) for view in dropped_views], session.notices,
+        cascade=node.behavior == pb.DROP_CASCADE, going=[(1259, view.oid) for view in dropped_views],
     )  # fmt: skip
-    for relation in found:
+    for relation in dropped_views:
         if relations.find(cursor, context.database, relation.oid) is not None:
             dependency.drop_relation(cursor, context, relation.oid)
     transaction.catalog_changed()
@@ -169,17 +169,17 @@ def drop(node: pb.DropStmt, session: Session) -> CommandResult:
 
 
 def hold_readers(transaction: Transaction, relation: Relation) -> None:
-    """Nobody else writes the queries of the views that read a relation, which is about to get another name."""
+    """Lock the queries of the views that read a relation, which is about to be renamed, against other writers."""
     for oid in views.readers(transaction.cursor, relation.database, relation.oid):
         transaction.change_object("pg_class", oid)
 
 
 def renamed(session: Session, transaction: Transaction, old: Relation, new: Relation) -> None:
-    """Writes the queries of the views that read a relation anew, after it or a column of it was renamed or its schema changed."""
+    """Rewrite the queries of the views that read a relation, after it, a column of it, or its schema was renamed."""
     cursor, database = transaction.cursor, old.database
     if old.kind == RelationKind.VIEW:
         [own] = parse(views.query(cursor, database, old.oid))
-        _write_names(own.node, [each.name for each in new.columns])
+        _write_names(own.node, [column.name for column in new.columns])
         views.write_texts(cursor, database, old.oid, view_text.texts(own.node, cursor, database, registry.known()))
     for oid in views.readers(cursor, database, old.oid):
         [statement] = parse(views.query(cursor, database, oid))
@@ -188,8 +188,13 @@ def renamed(session: Session, transaction: Transaction, old: Relation, new: Rela
 
 
 def _rename(select: pb.SelectStmt, old: Relation, new: Relation) -> None:
-    """Puts the new names of a relation and its columns into a resolved query, at all its levels."""
-    columns = {each.name: after.name for each in old.columns for after in new.columns if each.attnum == after.attnum}
+    """Replace the names of a relation and its columns in a resolved query, at all levels."""
+    columns = {
+        old_column.name: new_column.name
+        for old_column in old.columns
+        for new_column in new.columns
+        if old_column.attnum == new_column.attnum
+    }
     _visit(select, _Renaming(old, new, columns), frozenset())
 
 
@@ -200,31 +205,33 @@ class _Renaming:
     columns: dict[str, str]
 
     def table(self, node: pb.RangeVar, aliases: frozenset[str]) -> None:
-        """A table in FROM."""
+        """Rename a table in FROM."""
         if (node.schemaname, node.relname) == (self.old.schema, self.old.name):
             node.schemaname, node.relname = self.new.schema, self.new.name
-            if node.alias.aliasname == self.old.name and self.new.name not in aliases:  # no alias was written: the name is the table's
+            if (
+                node.alias.aliasname == self.old.name and self.new.name not in aliases
+            ):  # there is no explicit alias: the name is the table's
                 node.alias.aliasname = self.new.name
 
     def column(self, node: pb.ColumnRef, aliases: frozenset[str]) -> None:
-        """A reference ``alias.column``."""
-        first, second = (unwrap(each) for each in node.fields)
+        """Rename the column, and possibly the alias, of a reference ``alias.column``."""
+        first, second = (unwrap(field) for field in node.fields)
         if first.sval in aliases and second.DESCRIPTOR.name == "String" and second.sval in self.columns:
             second.sval = self.columns[second.sval]
             if first.sval == self.old.name and self.new.name not in aliases:
                 first.sval = self.new.name
 
     def aliases(self, select: pb.SelectStmt) -> frozenset[str]:
-        """Under which names a query level has the relation."""
-        found: set[str] = set()
-        waiting = [unwrap(each) for each in select.from_clause]
-        while waiting:
-            item = waiting.pop()
+        """Return the aliases under which a query level reads the relation."""
+        names_found: set[str] = set()
+        pending = [unwrap(node) for node in select.from_clause]
+        while pending:
+            item = pending.pop()
             if item.DESCRIPTOR.name == "RangeVar" and (item.schemaname, item.relname) == (self.old.schema, self.old.name):
-                found.add(item.alias.aliasname)
+                names_found.add(item.alias.aliasname)
             elif item.DESCRIPTOR.name == "JoinExpr":
-                waiting += [unwrap(item.larg), unwrap(item.rarg)]
-        return frozenset(found)
+                pending += [unwrap(item.larg), unwrap(item.rarg)]
+        return frozenset(names_found)
 
 
 def _visit(node: ParseNode, renaming: _Renaming, aliases: frozenset[str]) -> None:

@@ -1,6 +1,7 @@
-"""The query of a view as pg_get_viewdef prints it (ruleutils.c), from the tree that `view_query` resolved.
+"""Print the query of a view as pg_get_viewdef does (ruleutils.c), from the tree that `view_query` resolved.
 
-What has no printer here (subqueries in FROM, WITH, window functions, …) is printed on one line by libpg_query: the meaning is the same.
+Constructs without a printer here (subqueries in FROM, WITH, window functions, …) are printed on one line by libpg_query, with the same
+meaning.
 """
 
 from __future__ import annotations
@@ -27,23 +28,23 @@ from headgate.sql.parser import ParseNode, unwrap
 from headgate.types import registry
 
 SHOWN_BARE = ("public", "pg_catalog")
-"""Schemas whose tables are printed without them where the search path has them."""
+"""Schemas whose tables are printed unqualified if the search path has the schema."""
 
 
 class _NoPrinterError(Exception):
-    """The query has a part that only libpg_query prints."""
+    """The query has a construct that only libpg_query prints."""
 
 
 def texts(node: pb.SelectStmt, cursor: Cursor, database: int, types: registry.TypeRegistry) -> Texts:
-    """The texts of a resolved query."""
+    """Return the texts of a resolved query."""
     query = _whole(node)
-    made = []
+    printed = []
     for pretty, qualified in ((False, False), (True, False), (False, True)):
         try:
-            made.append(_Printer(cursor, database, types, pretty, qualified).query(node))
+            printed.append(_Printer(cursor, database, types, pretty, qualified).query(node))
         except (_NoPrinterError, PostgresError):
-            made.append(f" {query}")
-    return Texts(query, *made)
+            printed.append(f" {query}")
+    return Texts(query, *printed)
 
 
 def _whole(node: pb.SelectStmt) -> str:
@@ -55,7 +56,7 @@ def _whole(node: pb.SelectStmt) -> str:
 def _outputs(node: ParseNode) -> list[str]:
     while node.op != pb.SETOP_NONE:
         node = node.larg
-    return [unwrap(each).name for each in node.target_list]
+    return [unwrap(target).name for target in node.target_list]
 
 
 @dataclass
@@ -67,7 +68,7 @@ class _Printer:
     qualified: bool
 
     def query(self, node: pb.SelectStmt, named: Sequence[str] = ()) -> str:
-        """A SELECT or set operation, with the blank before it; `named`: the names of the columns of the whole."""
+        """Print a SELECT or set operation, with the blank before it. `named`: the column names of the outermost query."""
         if node.HasField("with_clause") or node.values_lists or node.window_clause or node.locking_clause:
             raise _NoPrinterError
         if node.op != pb.SETOP_NONE:
@@ -85,41 +86,41 @@ class _Printer:
 
     def _select(self, node: pb.SelectStmt, named: Sequence[str] = ()) -> str:
         tables: list[ScopeTable] = []
-        origin = ",\n    ".join(self._from(unwrap(each), tables) for each in node.from_clause)
+        origin = ",\n    ".join(self._from(unwrap(item), tables) for item in node.from_clause)
         scope = Scope(tuple(tables), qualify=True)
         context = BindContext(types=self.types, aggregates=True, sets=True)
         targets = [
             (unwrap(each).name, resolve_unknown(binder.bind_raw(unwrap(each).val, scope, context), context)) for each in node.target_list
         ]
-        found = (
+        text = (
             " SELECT "
             + self._distinct(node, targets, scope, context)
             + ",\n    ".join(
                 self._target(named[place] if place < len(named) else name, value) for place, (name, value) in enumerate(targets)
             )
         )
-        found += f"\n   FROM {origin}" if origin else ""
+        text += f"\n   FROM {origin}" if origin else ""
         if node.HasField("where_clause"):
-            found += f"\n  WHERE {self._text(binder.bind_condition(node.where_clause, scope, 'WHERE', context=context))}"
+            text += f"\n  WHERE {self._text(binder.bind_condition(node.where_clause, scope, 'WHERE', context=context))}"
         if node.group_clause:
-            found += "\n  GROUP BY " + ", ".join(
-                self._chosen(each, targets, scope, context, outputs_last=True) for each in node.group_clause
+            text += "\n  GROUP BY " + ", ".join(
+                self._chosen(item, targets, scope, context, outputs_last=True) for item in node.group_clause
             )
         if node.HasField("having_clause"):
-            found += f"\n HAVING {self._text(binder.bind_condition(node.having_clause, scope, 'HAVING', context=context))}"
+            text += f"\n HAVING {self._text(binder.bind_condition(node.having_clause, scope, 'HAVING', context=context))}"
         if node.sort_clause:
-            found += "\n  ORDER BY " + ", ".join(self._sort(unwrap(each), targets, scope, context) for each in node.sort_clause)
+            text += "\n  ORDER BY " + ", ".join(self._sort(unwrap(item), targets, scope, context) for item in node.sort_clause)
         for word, name in (("OFFSET", "limit_offset"), ("LIMIT", "limit_count")):
             if node.HasField(name):
-                found += f"\n {word} {self._text(binder.bind_raw(getattr(node, name), scope, context))}"
-        return found
+                text += f"\n {word} {self._text(binder.bind_raw(getattr(node, name), scope, context))}"
+        return text
 
     def _distinct(self, node: pb.SelectStmt, targets: Sequence[tuple[str, Expression]], scope: Scope, context: BindContext) -> str:
         if not node.distinct_clause:
             return ""
         if unwrap(node.distinct_clause[0]) is None:
             return "DISTINCT "
-        return f"DISTINCT ON ({', '.join(self._chosen(each, targets, scope, context) for each in node.distinct_clause)}) "
+        return f"DISTINCT ON ({', '.join(self._chosen(item, targets, scope, context) for item in node.distinct_clause)}) "
 
     def _text(self, expression: Expression) -> str:
         return deparse(expression, self.pretty, self.types)
@@ -132,7 +133,7 @@ class _Printer:
     def _chosen(
         self, node: ParseNode, targets: Sequence[tuple[str, Expression]], scope: Scope, context: BindContext, *, outputs_last: bool = False
     ) -> str:
-        """What ORDER BY or GROUP BY names: a target by its number or name, or an expression."""
+        """Print an item of ORDER BY or GROUP BY: a target by its number or name, or an expression."""
         inner = unwrap(node)
         kind = inner.DESCRIPTOR.name
         if kind == "GroupingSet":
@@ -140,21 +141,21 @@ class _Printer:
         if kind == "A_Const" and inner.HasField("ival"):
             return self._text(targets[inner.ival.ival - 1][1])
         if kind == "ColumnRef" and len(inner.fields) == 1 and not outputs_last:
-            wanted = unwrap(inner.fields[0]).sval
-            found = next((value for name, value in targets if name == wanted), None)
-            if found is not None:
-                return self._text(found)
+            output_name = unwrap(inner.fields[0]).sval
+            target = next((value for name, value in targets if name == output_name), None)
+            if target is not None:
+                return self._text(target)
         return self._text(binder.bind_raw(inner, scope, context))
 
     def _sort(self, node: ParseNode, targets: Sequence[tuple[str, Expression]], scope: Scope, context: BindContext) -> str:
-        found = self._chosen(node.node, targets, scope, context)
+        text = self._chosen(node.node, targets, scope, context)
         descending = node.sortby_dir == pb.SORTBY_DESC
-        found += " DESC" if descending else ""
+        text += " DESC" if descending else ""
         if node.sortby_nulls == pb.SORTBY_NULLS_FIRST and not descending:
-            found += " NULLS FIRST"
+            text += " NULLS FIRST"
         if node.sortby_nulls == pb.SORTBY_NULLS_LAST and descending:
-            found += " NULLS LAST"
-        return found
+            text += " NULLS LAST"
+        return text
 
     def _from(self, item: ParseNode, tables: list[ScopeTable]) -> str:
         kind = item.DESCRIPTOR.name
@@ -176,8 +177,8 @@ class _Printer:
             condition = f" ON {shown}" if self.pretty else f" ON ({shown})"
         else:
             word = "CROSS JOIN" if item.jointype == pb.JOIN_INNER else word
-        found = f"{left}\n     {word} {right}{condition}"
-        return found if self.pretty else f"({found})"
+        text = f"{left}\n     {word} {right}{condition}"
+        return text if self.pretty else f"({text})"
 
     def _table(self, item: pb.RangeVar, tables: list[ScopeTable]) -> str:
         relation = relations.lookup(self.cursor, self.database, item.schemaname, item.relname)
@@ -191,5 +192,5 @@ class _Printer:
 
 
 def _scope_table(relation: Relation, alias: str) -> ScopeTable:
-    columns = [ScopeColumn(each.name, each.attnum, stored_expression.type_of(each), each.name) for each in relation.columns]
+    columns = [ScopeColumn(column.name, column.attnum, stored_expression.type_of(column), column.name) for column in relation.columns]
     return ScopeTable(alias, tuple(columns), None, relation.oid)

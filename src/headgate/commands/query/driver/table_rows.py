@@ -55,7 +55,7 @@ class HeldTable:
             second_table, columns = from_clause.named_table(planner, relation, also, None)
             tables, self._columns = (table, second_table), self.star + columns
         from_clause.restrict(planner, relation, self._columns)
-        self.source = Source(None, tables, self.star)  # type: ignore[arg-type]  # type: ignore[arg-type]  # its frame is not used
+        self.source = Source(None, tables, self.star)  # type: ignore[arg-type]  # its frame is not used
         self.scope = self.source.scope(None)
 
     @property
