@@ -1,9 +1,9 @@
-"""PRIMARY KEY and UNIQUE: no two rows of a table with one key (NULLs differ from each other).
+"""Enforce PRIMARY KEY and UNIQUE: no two rows of a table have the same key (NULLs are distinct).
 
-`check_new` looks at rows that a statement adds, `check_table` at a table that gets a key. Rows are compared as their types
-compare (1.0 and 1.00 are one key). A statement is judged as a whole, when all its rows are there: ``UPDATE t SET a = a + 1``
-passes here, where PostgreSQL may or may not refuse it, depending on the order of the rows. A deferrable constraint that is deferred is
-left out then (`judged`), and `put_off`.
+`check_new` checks rows that a statement adds, `check_table` checks a table that gets a key. Keys are compared by their types (1.0 and 1.00
+are the same key). A statement is checked as a whole, after all its rows are written. So ``UPDATE t SET a = a + 1`` succeeds here, while
+PostgreSQL may reject it, depending on the order of the rows. Deferred constraints are not checked then (`judged`), but at the end of the
+transaction (`put_off`).
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ if TYPE_CHECKING:
     from headgate.commands.session import Session
 
 _BROADCAST_KEYS = 200_000
-"""Up to so many keys go to all tasks that read a table; they pass through the driver."""
+"""Maximum number of keys that are broadcast to all tasks that read a table. They pass through the driver."""
 
 
 def judged(session: Session, relation: Relation) -> list[Index]:
-    """The unique indexes by which a statement is judged: all but those of deferred constraints."""
-    return [each for each in relation.unique_indexes if not _put_off(session, each)]
+    """Return the unique indexes that are checked after a statement: all but those of deferred constraints."""
+    return [index for index in relation.unique_indexes if not _put_off(session, index)]
 
 
 def put_off(session: Session, transaction: Transaction, relation: Relation, keys: Callable[[Index], pa.Table] | None = None) -> None:
-    """Rows were written: deferred constraints are checked at the end, for the keys that `keys` gives (k0, k1, …), or for all."""
+    """Defer the checks of deferred constraints after rows were written: for the keys that `keys` returns (k0, k1, …), or for all."""
     for index in relation.unique_indexes:
         if _put_off(session, index):
-            found = keys(index) if keys is not None and index.plain else None
+            index_keys = keys(index) if keys is not None and index.plain else None
             deferrable = Deferrable(index.constraint, index.deferred)
-            check = functools.partial(_check_again, session, transaction, relation, index.constraint, found)
+            check = functools.partial(_check_again, session, transaction, relation, index.constraint, index_keys)
             session.deferral.put_off(deferrable, relation.oid, check)
 
 
@@ -61,36 +61,36 @@ def _put_off(session: Session, index: Index) -> bool:
 
 
 def _check_again(session: Session, transaction: Transaction, before: Relation, constraint: int, keys: pa.Table | None) -> None:
-    """A deferred check: 23505 if one of the keys is in the table twice."""
+    """Run a deferred check. Raise 23505 if the table has one of the keys twice."""
     relation = relations.find(transaction.cursor, before.database, before.oid)
-    index = None if relation is None else next((each for each in relation.indexes if each.constraint == constraint), None)
+    index = None if relation is None else next((candidate for candidate in relation.indexes if candidate.constraint == constraint), None)
     if relation is None or index is None:
         return
     if keys is None:
         with rendering.running(session, transaction):
             check_applied(transaction, relation, index, session)
         return
-    found = lookup.find(transaction, relation, lookup.key_of(relation, index.attnums), keys)
-    counted = found.group_by("i", use_threads=False).aggregate([("row", "count")])
-    twice = counted.filter(pc.greater(counted["row_count"], 1))
-    if twice.num_rows:
-        first = found.filter(pc.equal(found["i"], twice["i"][0])).slice(0, 1)
+    matches = lookup.find(transaction, relation, lookup.key_of(relation, index.attnums), keys)
+    counted = matches.group_by("i", use_threads=False).aggregate([("row", "count")])
+    duplicates = counted.filter(pc.greater(counted["row_count"], 1))
+    if duplicates.num_rows:
+        first = matches.filter(pc.equal(matches["i"], duplicates["i"][0])).slice(0, 1)
         values = reference_key.of_struct(first, "old", reference_key.column_names(relation, index.attnums))
         assert isinstance(values, pa.Table)
-        told = disclosure.tells_key(session, transaction.cursor, relation, index.attnums)
-        raise violated(relation, index, reference_key.shown(relation, index.attnums, values) if told else None)
+        is_shown = disclosure.tells_key(session, transaction.cursor, relation, index.attnums)
+        raise violated(relation, index, reference_key.shown(relation, index.attnums, values) if is_shown else None)
 
 
 @dataclass(frozen=True)
 class KeyPart:
-    """One part of a key: a column, or the expression of an index, as messages show it and as it is evaluated."""
+    """One part of a key: the title of a column or index expression in messages, and the expression to evaluate."""
 
     title: str
     expression: Expression
 
 
 def parts(relation: Relation, index: Index) -> list[KeyPart]:
-    """The parts of an index's key, in order."""
+    """Return the parts of an index's key, in order."""
     found, texts = [], list(index.expressions)
     for attnum in index.attnums:
         column = relation.numbered(attnum) if attnum else None

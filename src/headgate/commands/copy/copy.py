@@ -1,8 +1,8 @@
-"""COPY: between a table or query and the client.
+"""COPY between a table or query and the client.
 
-COPY … TO STDOUT gives its rows batch by batch (a subscriber's initial copy comes this way, in binary or text; `copy_arrow` has Arrow).
-COPY … FROM STDIN reads what the client sends in pieces and appends it piece by piece, all in the statement's transaction. Files and
-programs of the server are refused: a node's files are not its clients'.
+COPY … TO STDOUT produces its rows batch by batch. A subscriber's initial copy uses it in binary or text; `copy_arrow` has the Arrow format.
+COPY … FROM STDIN appends the client's data piece by piece, in the statement's transaction. Files and programs of the server are rejected,
+because clients must not access the node's files.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from headgate.types.text.text import read_text
 
 
 def copy(node: pb.CopyStmt, session: Session) -> CopyIn | CopyOut:
-    """COPY … TO STDOUT, COPY … FROM STDIN."""
+    """Run COPY … TO STDOUT or COPY … FROM STDIN."""
     client = Encoding(session.settings.text("client_encoding"))
     options = copy_option.read(node.options, client, from_client=node.is_from)
     if node.is_program or node.filename:
@@ -55,7 +55,10 @@ def copy(node: pb.CopyStmt, session: Session) -> CopyIn | CopyOut:
 
 
 def _check_server_access(node: ParseNode, session: Session) -> None:
-    """42501 for who may not reach the server's files and programs: they need not know that nobody can."""
+    """Raise 42501 for a role without access to the server's files and programs.
+
+    Other roles get 0A000, as headgate does not support them.
+    """
     if node.is_program:
         group, deed = "pg_execute_server_program", "COPY to or from an external program"
     elif node.is_from:
@@ -69,20 +72,20 @@ def _check_server_access(node: ParseNode, session: Session) -> None:
 
 
 def columns_of(node: pb.CopyStmt, relation: Relation) -> list[Column]:
-    """The columns that COPY names, or all that are not generated."""
+    """Return the columns that COPY names, or all that are not generated. Raise 42703, 42P10 or 42701 for invalid names."""
     if not node.attlist:
-        return [each for each in relation.columns if each.generated is None]
-    found = []
+        return [column for column in relation.columns if column.generated is None]
+    columns = []
     for name in names.strings(node.attlist):
         column = relation.column(name)
         if column is None:
             raise PostgresError("42703", f'column "{name}" of relation "{relation.name}" does not exist')
         if column.generated is not None:
             raise PostgresError("42P10", f'column "{name}" is a generated column', detail="Generated columns cannot be used in COPY.")
-        if column in found:
+        if column in columns:
             raise PostgresError("42701", f'column "{name}" specified more than once')
-        found.append(column)
-    return found
+        columns.append(column)
+    return columns
 
 
 # ---- COPY TO ----------------------------------------------------------------------------------------------------
@@ -97,15 +100,15 @@ def _copy_out(node: pb.CopyStmt, session: Session, options: CopyOptions) -> Copy
             query = unwrap(node.query)
             if query.DESCRIPTOR.name != "SelectStmt":
                 return _of_changes(query, session, options)
-            if options.arrow and (found := change_scan.direct(query, session)) is not None:
-                return _of_published(*found)
+            if options.arrow and (changes := change_scan.direct(query, session)) is not None:
+                return _of_published(*changes)
             if select.by_catalog(query, session):
                 return _of_result(select.run(query, session), session, options)
             relation, plan = 0, planner.select(query, None)
         else:
             relation, plan, batches = _table_plan(node, session, planner, options)
     if node.HasField("query"):
-        copy_option.check_forced(options, [each.name for each in plan.columns])
+        copy_option.check_forced(options, [column.name for column in plan.columns])
     copied = CopyOut(len(plan.columns), options.binary or options.arrow, (), CopyProgress("COPY TO", relation))
     lines = _lines(plan, batches, session, planner, options, copied)
     copied.lines = _with_header(lines) if options.binary else lines
@@ -115,9 +118,9 @@ def _copy_out(node: pb.CopyStmt, session: Session, options: CopyOptions) -> Copy
 def _table_plan(
     node: pb.CopyStmt, session: Session, planner: Planner, options: CopyOptions
 ) -> tuple[int, Plan, Iterator[pa.RecordBatch] | Iterator[pa.Array] | None]:
-    """Return the table's oid and its rows, and the same rows read from its files: batches, or messages if tasks encode so many rows.
+    """Return the table's oid, its plan, and the same rows read from its files: as batches, or as messages if tasks encode them.
 
-    None if not all rows may be seen, or if there is no column: then Spark computes the rows.
+    The last is None if row security applies or if there is no column. Spark then computes the rows of the plan.
     """
     cursor, context = planner.transaction.cursor, session.context
     relation = lookup.target(cursor, context, node.relation)
@@ -128,20 +131,24 @@ def _table_plan(
         raise PostgresError("42809", f'cannot copy from {kind} "{relation.name}"', hint=hint)
     if relation.kind != RelationKind.TABLE:
         raise PostgresError("42809", f'cannot copy from non-table relation "{relation.name}"')
-    wanted = columns_of(node, relation)
-    copy_option.check_forced(options, [each.name for each in wanted], relation)
-    privilege.check_columns(cursor, context.user, relation, "SELECT", [each.attnum for each in wanted])
+    columns = columns_of(node, relation)
+    copy_option.check_forced(options, [column.name for column in columns], relation)
+    privilege.check_columns(cursor, context.user, relation, "SELECT", [column.attnum for column in columns])
     planner.in_order = True
     table = from_clause.table_source(planner, planner.frame_of(relation), relation, relation.name, None)
     source = row_security.of_statement(planner, relation, row_security.Statement.SELECT).visible(table)
-    by_name = {each.name: each for each in source.star}
-    plan = Plan(source.frame, tuple(by_name[each.name] for each in wanted))
-    if not wanted or privilege.has_row_security(cursor, relation):
+    by_name = {column.name: column for column in source.star}
+    plan = Plan(source.frame, tuple(by_name[column.name] for column in columns))
+    if not columns or privilege.has_row_security(cursor, relation):
         return relation.oid, plan, None
-    named = [each.name for each in wanted]
+    column_names = [column.name for column in columns]
     if not options.arrow and _is_for_tasks(planner, relation):
-        return relation.oid, plan, _by_tasks(planner, relation, named, _encoder(rendering.result_columns(plan.columns), session, options))
-    return relation.oid, plan, planner.transaction.pieces(relation, named)
+        return (
+            relation.oid,
+            plan,
+            _by_tasks(planner, relation, column_names, _encoder(rendering.result_columns(plan.columns), session, options)),
+        )
+    return relation.oid, plan, planner.transaction.pieces(relation, column_names)
 
 
 def _is_for_tasks(planner: Planner, relation: Relation) -> bool:
@@ -169,13 +176,13 @@ def _of_changes(query: pb.DeleteStmt, session: Session, options: CopyOptions) ->
 
 
 def _of_result(result: ResultSet, session: Session, options: CopyOptions) -> CopyOut:
-    """COPY of a query that the catalog answered: its rows are text already."""
+    """Return the COPY of a query that the catalog has answered. Its rows are already text."""
     copied = CopyOut(len(result.columns), options.binary or options.arrow, (), CopyProgress("COPY TO"))
-    titles = [each.name for each in result.columns]
+    titles = [column.name for column in result.columns]
     copy_option.check_forced(options, titles)
 
     if options.arrow:
-        columns = [PlanColumn(each.name, TypeRef(each.type_oid, each.typmod), "") for each in result.columns]
+        columns = [PlanColumn(column.name, TypeRef(column.type_oid, column.typmod), "") for column in result.columns]
         schema = copy_arrow.schema_of(columns)
         stored = (pa.RecordBatch.from_arrays(_typed(batch, result.columns), schema=schema) for batch in result.batches)
         copied.lines = copy_arrow.messages(schema, stored, copied.progress)
@@ -198,34 +205,34 @@ def _of_result(result: ResultSet, session: Session, options: CopyOptions) -> Cop
 
 
 def _typed(batch: pa.RecordBatch, columns: Sequence[ResultColumn]) -> list[pa.Array]:
-    """The columns of a batch of texts in stored form."""
-    return [read_text(batch.column(place), each.type_oid, each.typmod) for place, each in enumerate(columns)]
+    """Return the columns of a batch of texts in stored form."""
+    return [read_text(batch.column(place), column.type_oid, column.typmod) for place, column in enumerate(columns)]
 
 
 def _of_published(shown: Sequence[tuple[int, PlanColumn]], scanned: change_scan.ChangeScan) -> CopyOut:
-    """COPY of published changes in Arrow, which are sent as they are read."""
+    """Return the COPY of published changes in Arrow format. They are sent as they are read."""
     copied = CopyOut(len(shown), True, (), CopyProgress("COPY TO"))
     batches = scanned.batches()
     first = next(batches)
 
     def chosen(batch: pa.RecordBatch) -> pa.RecordBatch:
-        return pa.RecordBatch.from_arrays([batch.column(at) for at, _ in shown], names=[each.name for _, each in shown])
+        return pa.RecordBatch.from_arrays([batch.column(place) for place, _ in shown], names=[column.name for _, column in shown])
 
-    found = (chosen(batch) for batch in itertools.chain([first], batches))
-    copied.lines = copy_arrow.messages(chosen(first).schema, found, copied.progress)
+    selected = (chosen(batch) for batch in itertools.chain([first], batches))
+    copied.lines = copy_arrow.messages(chosen(first).schema, selected, copied.progress)
     return copied
 
 
 def _with_header(rows: Iterator[pa.Array]) -> Iterator[pa.Array]:
-    """Rows in binary with what stands before and behind them: the header in one message with the first, as PostgreSQL sends it."""
+    """Add the binary header and trailer to rows. As in PostgreSQL, the header is in one message with the first row."""
     head = HEADER
-    for each in rows:
-        if head and len(each):
-            yield pa.array([head + each[0].as_py()], pa.large_binary())
-            yield pa.concat_arrays([each.slice(1)])
+    for messages in rows:
+        if head and len(messages):
+            yield pa.array([head + messages[0].as_py()], pa.large_binary())
+            yield pa.concat_arrays([messages.slice(1)])
             head = b""
         else:
-            yield each
+            yield messages
     yield pa.array([head + TRAILER], pa.large_binary())
 
 
@@ -243,7 +250,7 @@ def _lines(
         yield encoder.header()
     with rendering.running(session, transaction):
         if batches is None:
-            frame = plan.frame.select(*[col(each.key) for each in plan.columns])
+            frame = plan.frame.select(*[col(column.key) for column in plan.columns])
             if plan.columns and not options.arrow and not result_spool.is_small(frame):
                 batches = copy_lines.of_query(frame, encoder, transaction.engine.exchange)
             else:
@@ -272,12 +279,12 @@ def _copy_in(node: pb.CopyStmt, session: Session, options: CopyOptions) -> CopyI
     transaction = session.begin_statement()
     relation = writable(lookup.target(transaction.cursor, session.context, node.relation), session, "copy to", "INSERT")
     columns = columns_of(node, relation)
-    privilege.check_columns(transaction.cursor, session.context.user, relation, "INSERT", [each.attnum for each in columns])
+    privilege.check_columns(transaction.cursor, session.context.user, relation, "INSERT", [column.attnum for column in columns])
     planner = Planner(session, transaction)
-    planner.writes(relation, [each.attnum for each in columns])
+    planner.writes(relation, [column.attnum for column in columns])
     if row_security.applies(planner, relation):
         raise not_supported("COPY FROM not supported with row-level security", hint="Use INSERT statements instead.")
-    copy_option.check_forced(options, [each.name for each in columns], relation)
+    copy_option.check_forced(options, [column.name for column in columns], relation)
     passing = _where(node, planner, relation)
 
     progress = CopyProgress("COPY FROM", relation.oid)
@@ -287,16 +294,16 @@ def _copy_in(node: pb.CopyStmt, session: Session, options: CopyOptions) -> CopyI
         with rendering.running(session, transaction), firing.statement(planner, relation, (triggers.INSERT, None)):
             for table in CopyReader(relation, columns, options, session.context.forms).tables(pieces):
                 session.check_cancel()
-                kept = passing(writer.completed(table))
-                progress.rows += writer.append(kept).num_rows
-                progress.excluded += table.num_rows - kept.num_rows
+                included = passing(writer.completed(table))
+                progress.rows += writer.append(included).num_rows
+                progress.excluded += table.num_rows - included.num_rows
             writer.check_references()
 
     return CopyIn(len(columns), options.binary, consume, progress)
 
 
 def _where(node: pb.CopyStmt, planner: Planner, relation: Relation) -> Callable[[pa.Table], pa.Table]:
-    """What COPY FROM … WHERE keeps of rows that have all columns of the table."""
+    """Return the filter of COPY FROM … WHERE for rows that have all columns of the table."""
     if not node.HasField("where_clause"):
         return lambda rows: rows
     scope = stored_expression.scope_of(relation.columns, relation.name, relation.schema, relation.oid)
@@ -304,8 +311,8 @@ def _where(node: pb.CopyStmt, planner: Planner, relation: Relation) -> Callable[
         construct="COPY FROM WHERE conditions", refuse_subquery="cannot use subquery in COPY FROM WHERE condition", subquery=None
     )
     bound = binder.bind_condition(node.where_clause, scope, "WHERE", context=context)
-    named = {part.attnum for part in walk(bound) if isinstance(part, ColumnRef)}
-    privilege.check_columns(planner.transaction.cursor, planner.session.context.user, relation, "SELECT", named)
+    attnums = {part.attnum for part in walk(bound) if isinstance(part, ColumnRef)}
+    privilege.check_columns(planner.transaction.cursor, planner.session.context.user, relation, "SELECT", attnums)
     condition = planner.evaluation.filter(bound)
 
     def passing(rows: pa.Table) -> pa.Table:

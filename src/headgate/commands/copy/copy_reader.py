@@ -1,7 +1,7 @@
-"""COPY FROM STDIN: the client's bytes, cut anywhere, become Arrow tables of a table's columns.
+"""Read COPY FROM STDIN: the client's bytes, split anywhere, become Arrow tables of a table's columns.
 
-Rows are handed over in portions of some megabytes, so that memory does not follow the size of the copy. An error carries the
-context PostgreSQL gives: ``COPY t, line 3, column a: "x"``.
+Rows are returned in portions of some megabytes, so that memory use does not depend on the size of the copy. An error has the same context
+as in PostgreSQL: ``COPY t, line 3, column a: "x"``.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from headgate.types.text import text
 from headgate.types.text_column import TextSettings
 
 PORTION = 16 << 20
-"""Bytes that are collected before rows are read out of them."""
+"""Number of bytes to collect before rows are parsed."""
 LONGEST = 128 << 20
-"""Bytes of the longest row: of what is read a node has some ten copies at a time."""
+"""Maximum size of a row in bytes. The node has about ten copies of the data at a time."""
 
 
 class CopyReader:
-    """Reads one COPY FROM."""
+    """The reader of one COPY FROM."""
 
     def __init__(self, relation: Relation, columns: Sequence[Column], options: CopyOptions, forms: TextSettings) -> None:
         self.relation = relation
@@ -40,7 +40,7 @@ class CopyReader:
         self._line = 1
 
     def tables(self, pieces: Iterator[bytes]) -> Iterator[pa.Table]:
-        """The rows, in portions."""
+        """Yield the rows in portions."""
         if self.options.binary:
             yield from self._binary(pieces)
         elif self.options.csv:
@@ -51,22 +51,22 @@ class CopyReader:
     # ---- text ------------------------------------------------------------------------------------------------
 
     def _text(self, pieces: Iterator[bytes]) -> Iterator[pa.Table]:
-        held = bytearray()
-        looked = 0
+        buffered = bytearray()
+        searched = 0
         skip_header = bool(self.options.header)
         for piece in self._decoded(pieces):
-            held += piece
-            if len(held) < PORTION:
+            buffered += piece
+            if len(buffered) < PORTION:
                 continue
-            end = copy_format.whole_rows(held, looked)
+            end = copy_format.whole_rows(buffered, searched)
             if end:
-                chunk, held = bytes(held[:end]), held[end:]
+                chunk, buffered = bytes(buffered[:end]), buffered[end:]
                 yield from self._text_rows(chunk, skip_header)
                 skip_header = False
-            looked = len(held)
-            self._check_size(looked)
-        if held:
-            yield from self._text_rows(bytes(held), skip_header)
+            searched = len(buffered)
+            self._check_size(searched)
+        if buffered:
+            yield from self._text_rows(bytes(buffered), skip_header)
 
     def _text_rows(self, chunk: bytes, skip_header: bool) -> Iterator[pa.Table]:
         if skip_header:
@@ -79,7 +79,7 @@ class CopyReader:
                 yield pa.table({NO_COLUMN: pa.array([True] * rows, pa.bool_())})
             return
         options = self.options
-        names = [each.name for each in self.columns]
+        names = [column.name for column in self.columns]
         try:
             arrays = copy_format.read_copy_text(
                 chunk, len(names), null=options.null, delimiter=options.delimiter, names=names, first_line=self._line
@@ -93,24 +93,24 @@ class CopyReader:
     # ---- CSV -------------------------------------------------------------------------------------------------
 
     def _csv(self, pieces: Iterator[bytes]) -> Iterator[pa.Table]:
-        held = bytearray()
+        buffered = bytearray()
         whole, inside = 0, False
         header = bool(self.options.header)
         for piece in self._doubled(self._decoded(pieces)):
             ends = copy_format.record_ends(piece, self.options.quote, inside=inside)
             inside ^= piece.count(self.options.quote.encode()) % 2 == 1
-            whole = len(held) + int(ends[-1]) if len(ends) else whole
-            held += piece
-            self._check_size(len(held) - whole)
-            if len(held) >= PORTION and whole:
-                chunk, held, whole = bytes(held[:whole]), held[whole:], 0
+            whole = len(buffered) + int(ends[-1]) if len(ends) else whole
+            buffered += piece
+            self._check_size(len(buffered) - whole)
+            if len(buffered) >= PORTION and whole:
+                chunk, buffered, whole = bytes(buffered[:whole]), buffered[whole:], 0
                 yield from self._csv_rows(chunk, header)
                 header = False
-        if held:
-            yield from self._csv_rows(bytes(held), header)
+        if buffered:
+            yield from self._csv_rows(bytes(buffered), header)
 
     def _doubled(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
-        """The pieces with doubled quotes, however they are escaped."""
+        """Yield the pieces with escaped quotes written as doubled quotes."""
         if self.options.escape == self.options.quote:
             yield from pieces
             return
@@ -140,42 +140,42 @@ class CopyReader:
             raise
 
     def _forced(self, arrays: Sequence[pa.StringArray]) -> list[pa.StringArray]:
-        """FORCE_NOT_NULL: no field is NULL; FORCE_NULL: a quoted one may be."""
-        found = []
+        """Apply FORCE_NOT_NULL (no field is NULL) and FORCE_NULL (a quoted field may be NULL)."""
+        columns = []
         for column, strings in zip(self.columns, arrays, strict=True):
-            given = strings
+            values = strings
             if column.name in self.options.force_null:
-                given = pc.if_else(pc.equal(strings, self.options.null), pa.scalar(None, pa.string()), strings)
+                values = pc.if_else(pc.equal(strings, self.options.null), pa.scalar(None, pa.string()), strings)
             if column.name in self.options.force_not_null:
-                given = pc.if_else(pc.is_valid(strings), given, self.options.null)
-            found.append(given)
-        return found
+                values = pc.if_else(pc.is_valid(strings), values, self.options.null)
+            columns.append(values)
+        return columns
 
     # ---- both --------------------------------------------------------------------------------------------------
 
     def _decoded(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
-        """The pieces in UTF-8, cut behind lines: a newline byte is a newline in every encoding, none has it inside of a character."""
-        held = bytearray()
+        """Yield the pieces in UTF-8, split after lines. A newline byte is a newline in every encoding, and never a part of a character."""
+        buffered = bytearray()
         first = 1
         for piece in pieces:
             end = piece.rfind(b"\n") + 1
-            held += piece[:end] if end else piece
+            buffered += piece[:end] if end else piece
             if end:
-                whole = bytes(held)
+                whole = bytes(buffered)
                 yield self._unicode(whole, first)
                 first += whole.count(b"\n")
-                held = bytearray(piece[end:])
-            self._check_size(len(held))
-        yield self._unicode(bytes(held), first)
+                buffered = bytearray(piece[end:])
+            self._check_size(len(buffered))
+        yield self._unicode(bytes(buffered), first)
 
     def _check_size(self, size: int) -> None:
-        """53200 for a row that is not all there and has more bytes than a node holds."""
+        """Raise 53200 for an incomplete row that is larger than `LONGEST`."""
         if size > LONGEST:
             detail = f"Cannot enlarge string buffer containing {size} bytes."
             raise PostgresError("53200", "out of memory", detail=detail, context=f"COPY {self.relation.name}, line {self._line}")
 
     def _unicode(self, data: bytes, first: int) -> bytes:
-        """Lines in UTF-8; 22021 and 22P05 for what the encoding or Unicode has not. `first`: the number of the first one."""
+        """Return lines in UTF-8. Raise 22021 or 22P05 for invalid characters. `first`: the number of the first line."""
         encoding = self.options.encoding
         try:
             text = encoding.decode(data)
@@ -184,7 +184,7 @@ class CopyReader:
         return data if encoding.unicode else text.encode()
 
     def _refused(self, data: bytes) -> int:
-        """The place of the first line that has what is refused."""
+        """Return the index of the first line with an invalid character."""
         for place, line in enumerate(data.split(b"\n")):
             try:
                 self.options.encoding.decode(line)
@@ -193,15 +193,15 @@ class CopyReader:
         return 0
 
     def _check_header(self, line: bytes) -> None:
-        """22P04 unless HEADER MATCH finds the names of the columns."""
+        """Raise 22P04 unless the names in the header are those of the columns (HEADER MATCH)."""
         if self.options.header is not Header.MATCH:
             return
         context = f'COPY {self.relation.name}, line 1: "{line.decode(errors="replace")}"'
-        given = self._titles(line)
-        if len(given) != len(self.columns):
-            message = f"wrong number of fields in header line: got {len(given)}, expected {len(self.columns)}"
+        titles = self._titles(line)
+        if len(titles) != len(self.columns):
+            message = f"wrong number of fields in header line: got {len(titles)}, expected {len(self.columns)}"
             raise PostgresError("22P04", message, context=context)
-        for place, (title, column) in enumerate(zip(given, self.columns, strict=True), 1):
+        for place, (title, column) in enumerate(zip(titles, self.columns, strict=True), 1):
             if title != column.name:
                 got = f'null value ("{self.options.null}")' if title is None else f'"{title}"'
                 message = f'column name mismatch in header line field {place}: got {got}, expected "{column.name}"'
@@ -210,9 +210,9 @@ class CopyReader:
     def _titles(self, line: bytes) -> list[str | None]:
         if self.options.csv:
             [row] = csv.reader([line.decode()], delimiter=self.options.delimiter, quotechar=self.options.quote)
-            return [None if each == self.options.null else each for each in row]
+            return [None if title == self.options.null else title for title in row]
         fields = line.split(self.options.delimiter.encode())
-        return [None if each == self.options.null.encode() else copy_format.unescape(each).decode() for each in fields]
+        return [None if field == self.options.null.encode() else copy_format.unescape(field).decode() for field in fields]
 
     def _typed(self, arrays: Sequence[pa.StringArray]) -> Iterator[pa.Table]:
         typed = []
@@ -229,51 +229,51 @@ class CopyReader:
         rows = len(arrays[0]) if arrays else 0
         self._line += rows
         if rows:
-            yield pa.table(typed, names=[each.name for each in self.columns])
+            yield pa.table(typed, names=[column.name for column in self.columns])
 
     # ---- binary ----------------------------------------------------------------------------------------------
 
     def _binary(self, pieces: Iterator[bytes]) -> Iterator[pa.Table]:
-        held = bytearray()
+        buffered = bytearray()
         ended = False
-        header: int | None = None  # bytes of it that are still to come
-        wanted = PORTION
+        header: int | None = None  # the number of header bytes still to come
+        next_size = PORTION
         for piece in pieces:
-            held += piece
+            buffered += piece
             if header is None:
-                header = header_length(bytes(held[:HEADER_READ]))
+                header = header_length(bytes(buffered[:HEADER_READ]))
             if header is None:
                 continue
-            skipped = min(header, len(held))
-            del held[:skipped]
+            skipped = min(header, len(buffered))
+            del buffered[:skipped]
             header -= skipped
-            if len(held) >= min(wanted, LONGEST) or ended:
-                ended = ended or (yield from self._binary_rows(held))
-                self._check_end(held, ended=ended)
-                self._check_size(len(held))
-                wanted = max(PORTION, 2 * len(held))  # of a row that is not all there: it is looked at less and less often
+            if len(buffered) >= min(next_size, LONGEST) or ended:
+                ended = ended or (yield from self._binary_rows(buffered))
+                self._check_end(buffered, ended=ended)
+                self._check_size(len(buffered))
+                next_size = max(PORTION, 2 * len(buffered))  # for an incomplete row, parse less and less often
         if header is None:
             raise PostgresError("22P04", "COPY file signature not recognized")
-        ended = ended or (yield from self._binary_rows(held))
-        self._check_end(held, ended=ended)
-        if held:
+        ended = ended or (yield from self._binary_rows(buffered))
+        self._check_end(buffered, ended=ended)
+        if buffered:
             raise PostgresError("22P04", "unexpected EOF in COPY data", context=f"COPY {self.relation.name}, line {self._line}")
 
     def _check_end(self, held: bytearray, *, ended: bool) -> None:
-        """22P04 for anything behind the trailer, which may be missing."""
+        """Raise 22P04 for data after the trailer. The trailer is optional."""
         if ended and held:
             raise PostgresError("22P04", "received copy data after EOF marker", context=f"COPY {self.relation.name}, line {self._line}")
 
     def _binary_rows(self, held: bytearray) -> Generator[pa.Table, None, bool]:
         chunk = bytes(held)
-        found = read_copy_binary(chunk, len(self.columns))
-        del held[: found.consumed]
-        if found.row_count:
-            self._line += found.row_count
+        parsed = read_copy_binary(chunk, len(self.columns))
+        del held[: parsed.consumed]
+        if parsed.row_count:
+            self._line += parsed.row_count
             data = np.frombuffer(chunk, np.uint8)
             arrays = [
                 read_binary(data, starts, lengths, column.type_oid, column.typmod, encoding=self.options.encoding)
-                for column, starts, lengths in zip(self.columns, found.starts, found.lengths, strict=True)
+                for column, starts, lengths in zip(self.columns, parsed.starts, parsed.lengths, strict=True)
             ]
-            yield pa.table(arrays, names=[each.name for each in self.columns])
-        return found.ended
+            yield pa.table(arrays, names=[column.name for column in self.columns])
+        return parsed.ended

@@ -1,7 +1,7 @@
-"""Calls of functions that users made, CALL, and DO.
+"""Call user-defined functions, and run CALL and DO.
 
-A call acts as who calls, or as the function's owner where it is SECURITY DEFINER; its SETs hold while it runs. How deeply calls nest is
-bounded (54001).
+A call runs with the rights of the caller, or of the function's owner if it is SECURITY DEFINER. The function's SET clauses apply while it
+runs. The nesting depth is limited (54001).
 """
 
 from __future__ import annotations
@@ -32,74 +32,74 @@ from headgate.types.resultset import ResultColumn, ResultSet, of_rows
 from headgate.types.text import record
 
 DEEPEST = 60
-"""How many calls of functions nest in one session: each takes some 25 frames of Python's stack."""
+"""Maximum nesting depth of function calls in a session. Each call takes about 25 frames of Python's stack."""
 INLINE = "inline_code_block"
 
 
 def do(node: pb.DoStmt, session: Session) -> CommandResult:
-    """DO: a body that is run once."""
+    """Run the body of a DO statement."""
     session.begin_statement()
-    given = {unwrap(each).defname: unwrap(unwrap(each).arg).sval for each in node.args}
-    language = given.get("language", "plpgsql").lower()
+    options = {unwrap(option).defname: unwrap(unwrap(option).arg).sval for option in node.args}
+    language = options.get("language", "plpgsql").lower()
     if language != "plpgsql":
         if language not in (*functions.LANGUAGES, "c", "internal"):
             raise PostgresError("42704", f'language "{language}" does not exist')
         raise PostgresError("0A000", f'language "{language}" does not support inline code execution')
-    if "as" not in given:
+    if "as" not in options:
         raise PostgresError("42601", "no inline code specified")
-    inline = UserFunction(0, "", 0, INLINE, 0, PLPGSQL, "f", (), registry.VOID, False, given["as"])
+    inline = UserFunction(0, "", 0, INLINE, 0, PLPGSQL, "f", (), registry.VOID, False, options["as"])
     run(inline, (), session)
     return CommandResult("DO")
 
 
 def call(node: pb.CallStmt, session: Session) -> CommandResult | ResultSet:
-    """CALL: a procedure, whose OUT parameters are a row."""
+    """Run CALL. The OUT parameters of the procedure are returned as a row."""
     cursor = session.begin_statement().cursor
-    written = node.funccall
-    name = names.strings(written.funcname)[-1]
+    function_call = node.funccall
+    name = names.strings(function_call.funcname)[-1]
     host, scope = SessionHost(session, Prepared()), of_parameters(session)
-    candidates = lookup.functions_named(cursor, session.context, written.funcname)
-    values = [host.evaluate_node(each, scope) for each in written.args]
-    found = [each for each in candidates if each.kind == "p" and len(each.arguments) == len(values)]
-    if not found:
-        shown = f"{name}({', '.join(registry.format_type(each.type.oid) for each in values)})"
-        if any(each.kind == "f" for each in candidates):
+    candidates = lookup.functions_named(cursor, session.context, function_call.funcname)
+    values = [host.evaluate_node(argument, scope) for argument in function_call.args]
+    procedures = [candidate for candidate in candidates if candidate.kind == "p" and len(candidate.arguments) == len(values)]
+    if not procedures:
+        shown = f"{name}({', '.join(registry.format_type(value.type.oid) for value in values)})"
+        if any(candidate.kind == "f" for candidate in candidates):
             raise PostgresError(
-                "42809", f"{shown} is not a procedure", hint="To call a function, use SELECT.", position=position(written.location)
+                "42809", f"{shown} is not a procedure", hint="To call a function, use SELECT.", position=position(function_call.location)
             )
         hint = "No procedure matches the given name and argument types. You might need to add explicit type casts."
-        raise PostgresError("42883", f"procedure {shown} does not exist", hint=hint, position=position(written.location))
-    procedure = found[0]
+        raise PostgresError("42883", f"procedure {shown} does not exist", hint=hint, position=position(function_call.location))
+    procedure = procedures[0]
     check_execute(session, procedure)
-    execution = run(procedure, [value for value, each in zip(values, procedure.arguments, strict=True) if each.is_input], session)
+    execution = run(procedure, [value for value, parameter in zip(values, procedure.arguments, strict=True) if parameter.is_input], session)
     if not procedure.outputs:
         return CommandResult("CALL")
     row = execution.rows[0] if execution.rows else []
-    columns = [ResultColumn(each.name, each.type_oid) for each in procedure.outputs]
-    return of_rows(columns, [[each.text for each in row]], "CALL")
+    columns = [ResultColumn(output.name, output.type_oid) for output in procedure.outputs]
+    return of_rows(columns, [[value.text for value in row]], "CALL")
 
 
 def run(function: UserFunction, given: Sequence[Value], session: Session) -> Execution:
-    """Runs a function with the values of its input arguments; what it gives is in the execution (OUT parameters in its first row)."""
+    """Run a function with the values of its input arguments. The execution has its result, with OUT parameters in its first row."""
     execution = Execution(
         SessionHost(session, Prepared()),
         shown(function, session),
         is_set=function.is_set,
-        outputs=tuple(each.name for each in function.outputs),
+        outputs=tuple(output.name for output in function.outputs),
     )
     if function.language != PLPGSQL:
         with acting(function, session):
             _run_sql(function, given, execution, session)
         return execution
-    found = body.of(function, session)
-    execution.host = SessionHost(session, found.prepared)
+    function_body = body.of(function, session)
+    execution.host = SessionHost(session, function_body.prepared)
     with acting(function, session):
-        interpret(function, found.function, given, execution)
+        interpret(function, function_body.function, given, execution)
     return execution
 
 
 def interpret(function: UserFunction, tree: Function, given: Sequence[Value], execution: Execution) -> None:
-    """Run the tree of a function in PL/pgSQL; the execution has its result afterwards."""
+    """Run the tree of a PL/pgSQL function. The execution then has its result."""
     host = execution.host
     execution.result_is_row = host.is_row(TypeRef(function.result))
     scope = root_scope(function.name)
@@ -114,7 +114,7 @@ def interpret(function: UserFunction, tree: Function, given: Sequence[Value], ex
 
 
 def _give(arguments: Sequence[Argument], given: Sequence[Value], host: interpreter.Host, scope: Scope) -> None:
-    """Makes variables of a function's arguments, by number and by name; `given` are the values of those that a call gives."""
+    """Add a function's arguments to the scope as variables, by number and by name. `given`: the values of the input arguments."""
     values = iter(given)
     for number, argument in enumerate(arguments, 1):
         kind = type_of(argument.type_oid)
@@ -130,44 +130,44 @@ def _give(arguments: Sequence[Argument], given: Sequence[Value], host: interpret
 
 
 def root_scope(label: str) -> Scope:
-    """What every function knows: FOUND."""
+    """Return the scope that every function starts with: FOUND."""
     scope = Scope(label)
     scope.names["found"] = Variable("found", BOOLEAN, Value(BOOLEAN, "f"))
     return scope
 
 
 def _run_sql(function: UserFunction, given: Sequence[Value], execution: Execution, session: Session) -> None:
-    """A function in SQL: its statements one after the other; the last one's rows are what it gives."""
+    """Run the statements of an SQL function. The rows of the last one are its result."""
     scope = Scope(function.name)
     _give(function.inputs, given, execution.host, scope)
-    done = None
+    outcome = None
     statements = parse(function.body)
     try:
         for statement in statements:
-            done = execution.host.run(Sql(statement.source, is_statement=True), scope)
+            outcome = execution.host.run(Sql(statement.source, is_statement=True), scope)
     except PostgresError as error:
         error.context = None if error.context is None else error.context.partition("\n")[2] or None
         raise error.within(f'SQL function "{function.name}" statement {len(statements)}') from error
-    if done is None or done.rows is None:
+    if outcome is None or outcome.rows is None:
         if function.result != registry.VOID:
             raise PostgresError("42P13", f"return type mismatch in function declared to return {registry.format_type(function.result)}")
         return
-    found = [done.rows.values(row) for row in done.rows.rows]
+    result_rows = [outcome.rows.values(row) for row in outcome.rows.rows]
     if function.is_set:
-        execution.rows = list(found)
+        execution.rows = list(result_rows)
     elif function.outputs:
-        execution.rows = list(found[:1])
-    elif found and function.result != registry.VOID:
+        execution.rows = list(result_rows[:1])
+    elif result_rows and function.result != registry.VOID:
         target = type_of(function.result)
         execution.result = (
-            execution.host.cast(found[0][0], target)
-            if len(found[0]) == 1
-            else Value(target, record.print_record([each.text for each in found[0]]))
+            execution.host.cast(result_rows[0][0], target)
+            if len(result_rows[0]) == 1
+            else Value(target, record.print_record([value.text for value in result_rows[0]]))
         )
 
 
 def shown(function: UserFunction, session: Session) -> str:
-    """A function as error contexts show it: with its schema where the search path does not find it (format_procedure)."""
+    """Return a function's name in error contexts, with its schema if the search path does not find it (format_procedure)."""
     if not function.oid:
         return INLINE
     visible = function.schema in lookup.search_path(session.begin_statement().cursor, session.context)
@@ -190,11 +190,11 @@ def acting(function: UserFunction, session: Session) -> Iterator[None]:
             cursor = session.begin_statement().cursor
             context.user, context.user_oid = privilege.role_name(cursor, function.owner), function.owner
             context.superuser = privilege.is_superuser(cursor, context.user)
-        given = {name: value for name, _, value in (each.partition("=") for each in function.config)}
-        if "search_path" in given:
-            context.search_path = names.split_identifiers(given["search_path"]) or []
+        settings = {name: value for name, _, value in (entry.partition("=") for entry in function.config)}
+        if "search_path" in settings:
+            context.search_path = names.split_identifiers(settings["search_path"]) or []
         session.use_types()
-        with session.settings.within(given):
+        with session.settings.within(settings):
             yield
     finally:
         context.function_depth = depth - 1

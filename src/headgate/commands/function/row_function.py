@@ -1,8 +1,8 @@
-"""A function in PL/pgSQL that only computes, run for each of many rows: in Spark's tasks, or in the node.
+"""Run a PL/pgSQL function that only computes for each of many rows: in Spark's tasks, or in the node.
 
-Made by `row_call`, pickled for tasks. There is no session here. An expression is evaluated node by node with constant arguments, by the
-first of these that has the function: `expression.scalar`, the Python functions of `expression.spark.vectorised`, Arrow, DuckDB in memory.
-CASE, COALESCE, AND and OR evaluate only the operands that they need.
+`row_call` creates it, and it is pickled for tasks. There is no session here. An expression is evaluated node by node with constant
+arguments, by the first evaluator that supports the function: `expression.scalar`, the Python functions of `expression.spark.vectorised`,
+Arrow, DuckDB in memory. CASE, COALESCE, AND and OR evaluate only the operands that they need.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from headgate.types.text.text import read_text, write_text
 
 @dataclass(frozen=True)
 class Program:
-    """A function with its tree (None: it is in SQL), and its name as error contexts show it."""
+    """A function with its tree (None for an SQL function), and its name in error contexts."""
 
     function: UserFunction
     shown: str
@@ -60,7 +60,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Library:
-    """The functions that a function calls, itself too, by oid and by name, with what their expressions need of the session."""
+    """A function and the functions that it calls, by oid and by name, with the session values that their expressions need."""
 
     programs: dict[int, Program]
     named: dict[tuple[str, ...], list[UserFunction]]
@@ -69,7 +69,7 @@ class Library:
 
 
 class RowFunction:
-    """A function in PL/pgSQL for many rows. `depth`: how many calls it is inside of."""
+    """A PL/pgSQL function for many rows. `depth`: its nesting depth."""
 
     __name__ = "user_function"
 
@@ -123,14 +123,14 @@ def _plain(texts: Sequence[str | None], oid: int) -> pa.Array:
 
 
 class _RowEvaluation(Evaluation):
-    """What expressions need of a session, as far as a task has it."""
+    """Expression evaluation with the session values that a task has."""
 
     def __init__(self, time: SessionTime, context: BindContext) -> None:
         self.time, self.context = time, context
 
 
 class _RowHost(SessionHost):
-    """The expressions of a function without a session."""
+    """A host for the expressions of a function without a session."""
 
     def __init__(self, library: Library, depth: int) -> None:
         self._prepared, self.cursors = Prepared(), {}
@@ -149,12 +149,12 @@ class _RowHost(SessionHost):
         if not candidates:
             return None
         function, given = chosen(node, candidates, args, context)
-        made = UserCall(
+        user_call = UserCall(
             type=type_of(function.result), function=function.oid, schema="", name=function.name, args=tuple(given), strict=function.strict
         )
         if self._library.programs[function.oid].tree is None:
-            return replace(made, body=inlining.body(function, context, None))
-        return replace(made, compute=RowFunction(function, self._library, self._depth + 1))
+            return replace(user_call, body=inlining.body(function, context, None))
+        return replace(user_call, compute=RowFunction(function, self._library, self._depth + 1))
 
     def _settled(self, expression: Expression, found: PreparedText, given: Sequence[Value]) -> Value:
         return Value(expression.type, self._constant(expression).value)
@@ -170,48 +170,48 @@ class _RowHost(SessionHost):
             case n.Case():
                 return self._case(node)
             case n.Coalesce(args=args):
-                values = (self._constant(each) for each in args)
+                values = (self._constant(argument) for argument in args)
                 return next((value for value in values if value.value is not None), Const(type=node.type, value=None))
             case n.BoolExpr(kind=kind, args=args) if kind is not n.BoolKind.NOT:
                 return self._connected(kind, args)
             case UserCall() if node.body is not None:
                 return self._constant(rewriting.inlined(node))
             case UserCall():
-                return Const(type=node.type, value=node.compute.of_row([self._constant(each).value for each in node.args]))
+                return Const(type=node.type, value=node.compute.of_row([self._constant(argument).value for argument in node.args]))
             case n.Relabel() if type(node) is n.Relabel and registry.BPCHAR not in (node.type.oid, node.arg.type.oid):
                 return replace(self._constant(node.arg), type=node.type)
             case _:
-                return self._leaf(rewriting.rewrite(node, lambda each: None if each is node else self._operand(each)))
+                return self._leaf(rewriting.rewrite(node, lambda operand: None if operand is node else self._operand(operand)))
 
     def _operand(self, node: Expression) -> Expression:
-        """Return an operand with its value in its place; a row keeps its fields."""
+        """Return an operand replaced by its value. A row keeps its fields."""
         if isinstance(node, n.RowExpr):
-            return replace(node, args=tuple(self._operand(each) for each in node.args))
+            return replace(node, args=tuple(self._operand(argument) for argument in node.args))
         return self._constant(node)
 
     def _case(self, node: n.Case) -> Const:
         tested = None if node.arg is None else self._constant(node.arg)
         for condition, result in zip(node.conditions, node.results, strict=True):
-            test = rewriting.rewrite(condition, lambda each: tested if isinstance(each, n.CaseTest) else None)
+            test = rewriting.rewrite(condition, lambda tested_node: tested if isinstance(tested_node, n.CaseTest) else None)
             if self._constant(test).value == "t":
                 return self._constant(result)
         return self._constant(node.default)
 
     def _connected(self, kind: n.BoolKind, args: Sequence[Expression]) -> Const:
         deciding = "t" if kind is n.BoolKind.OR else "f"
-        found: str | None = "f" if kind is n.BoolKind.OR else "t"
-        for each in args:
-            value = self._constant(each).value
+        result: str | None = "f" if kind is n.BoolKind.OR else "t"
+        for argument in args:
+            value = self._constant(argument).value
             if value == deciding:
                 return Const(type=n.BOOLEAN, value=deciding)
-            found = None if value is None else found
-        return Const(type=n.BOOLEAN, value=found)
+            result = None if value is None else result
+        return Const(type=n.BOOLEAN, value=result)
 
     def _leaf(self, node: Expression) -> Const:
         """Return the value of a node whose operands are constants."""
         kind = node.type
         function = _function(node)
-        missing = any(isinstance(each, Const) and each.value is None for each in node.children())
+        missing = any(isinstance(child, Const) and child.value is None for child in node.children())
         if function is not None and missing and builtin.function(function).strict:
             return Const(type=kind, value=None)
         with planning(self._library.time), literal.numerics_as_text():
@@ -240,11 +240,11 @@ class _RowHost(SessionHost):
         return None
 
     def subtransaction(self) -> AbstractContextManager[None]:
-        """Return a context that does nothing: a function that only computes has nothing to undo."""
+        """Return a context without effect: a function that only computes has nothing to undo."""
         return contextlib.nullcontext()
 
     def check(self) -> None:
-        """Do nothing: Spark ends the worker of a task that is cancelled."""
+        """Do nothing: Spark terminates the worker of a cancelled task."""
 
     def say(self, level: str, sqlstate: str, message: str, detail: str | None, hint: str | None) -> None:
         """Discard a message; functions that send messages to clients do not run here."""
@@ -260,7 +260,7 @@ def _function(node: Expression) -> int | None:
 
 
 class _Env:
-    """What DuckDB's compiler finds around an expression of constants."""
+    """The environment of DuckDB's compiler for an expression of constants."""
 
     database, path, announced = "0", "[]", 15
 
@@ -302,23 +302,23 @@ _lock = threading.Lock()
 
 
 def _by_duckdb(node: Expression, zone: str) -> str | None:
-    """Return the text of an expression of constants."""
+    """Return the text of an expression of constants, computed by DuckDB."""
     env = _Env(zone)
     sql = duckdb_cast.text(node, duckdb_compiler.compile(node, env), env)
     with _lock:
         try:
-            [(found,)] = _database().execute(f"SELECT {sql}").fetchall()
+            [(value_text,)] = _database().execute(f"SELECT {sql}").fetchall()
         except duckdb.Error as error:
             raise translated(error) from error
-    return None if found is None else str(found)
+    return None if value_text is None else str(value_text)
 
 
 @functools.cache
 def _database() -> duckdb.DuckDBPyConnection:
-    """A database in memory with those of the catalog's macros that need no tables."""
-    made = duckdb.connect(config={"threads": 1, "memory_limit": "128MB"})
-    made.execute("CREATE SCHEMA hg")
+    """Return an in-memory database with the catalog's macros that need no tables."""
+    connection = duckdb.connect(config={"threads": 1, "memory_limit": "128MB"})
+    connection.execute("CREATE SCHEMA hg")
     for macro in split_macros():
         with contextlib.suppress(duckdb.CatalogException):
-            made.execute(f"CREATE OR REPLACE MACRO hg.{macro}")
-    return made
+            connection.execute(f"CREATE OR REPLACE MACRO hg.{macro}")
+    return connection

@@ -1,8 +1,8 @@
-"""Calls of functions that users made in a statement: each is called before the statement is planned, and its value stands there instead.
+"""Calls of user-defined functions in a statement: they run before the statement is planned, and their values replace them.
 
-Called by `execute` for the statements that may have such calls. A call whose arguments depend on rows stays for the binder
-(`row_call`), and so does one of a VOLATILE function in a query that has rows of its own, or in what need not be computed. In FROM a
-function's rows stand as VALUES.
+Called by `execute` for the statements that may have such calls. A call whose arguments depend on rows is left to the binder (`row_call`).
+So is a call of a VOLATILE function in a query with FROM, or in an expression that may not be evaluated. In FROM, a function's rows become
+VALUES.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _DECIDING = frozenset({"CaseExpr", "CoalesceExpr", "BoolExpr", "MinMaxExpr"})
 
 
 def settled(node: ParseNode, session: Session) -> ParseNode:
-    """The statement with values in place of its calls of users' functions; the same node where it has none."""
+    """Return the statement with the values of its calls of user-defined functions, or the same node if it has none."""
     return _settled(node, session, None)
 
 
 def described(node: ParseNode, session: Session, parameters: dict[int, int]) -> ParseNode:
-    """The same of a statement that is not run: NULLs of the right types stand there. `parameters` learns the types of those in calls."""
+    """Return a statement that is only described with NULLs instead of its calls. `parameters` receives the parameter types in calls."""
     return _settled(node, session, parameters)
 
 
@@ -54,7 +54,7 @@ def _settled(node: ParseNode, session: Session, parameters: dict[int, int] | Non
     if one(cursor, "SELECT 1 FROM hg.pg_proc WHERE dbid = ? LIMIT 1", [database]) is None:
         return node
     calls = _Calls(session, parameters)
-    if not any(each.DESCRIPTOR.name == "FuncCall" and calls.named(each) for each in walk(node)):
+    if not any(descendant.DESCRIPTOR.name == "FuncCall" and calls.named(descendant) for descendant in walk(node)):
         return node
     copied = type(node)()
     copied.CopyFrom(node)
@@ -63,20 +63,20 @@ def _settled(node: ParseNode, session: Session, parameters: dict[int, int] | Non
 
 
 def is_users(session: Session, call: pb.FuncCall) -> bool:
-    """Whether a call is of a function that a user made."""
+    """Return whether a call is of a user-defined function."""
     return bool(_Calls(session, None).named(call))
 
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a call stands: in a query that has rows of its own, in what need not be computed."""
+    """The position of a call: in a query with rows, or in an expression that may not be evaluated."""
 
     has_rows: bool = False
     may_not_run: bool = False
 
 
 class _Calls:
-    """The calls in one statement."""
+    """The calls of user-defined functions in one statement."""
 
     def __init__(self, session: Session, described: dict[int, int] | None) -> None:
         self._session, self._described, self._describing = session, described, described is not None
@@ -84,7 +84,7 @@ class _Calls:
         self._scope = of_parameters(session)
 
     def named(self, node: pb.FuncCall) -> list[UserFunction]:
-        """The functions that a call may mean, none where a built-in one has the name."""
+        """Return the functions that a call can denote, or none if a built-in function has the name."""
         session = self._session
         schema, name = names.split_name(node.funcname, session.context.database_name)
         if schema in (None, "pg_catalog") and name in builtin.builtins().functions_named:
@@ -92,7 +92,7 @@ class _Calls:
         return lookup.functions_named(session.begin_statement().cursor, session.context, node.funcname)
 
     def replace(self, node: ParseNode, place: _Place) -> None:
-        """Replaces the calls inside of a node."""
+        """Replace the calls inside a node."""
         kind = node.DESCRIPTOR.name
         if kind in ("SelectStmt", "UpdateStmt", "DeleteStmt", "MergeStmt"):
             has_rows = kind != "SelectStmt" or bool(node.from_clause)
@@ -100,12 +100,12 @@ class _Calls:
         elif kind in _DECIDING:
             place = _Place(place.has_rows, may_not_run=True)
         if kind == "ResTarget" and not node.name and unwrap(node.val) is not None and unwrap(node.val).DESCRIPTOR.name == "FuncCall":
-            node.name = names.strings(unwrap(node.val).funcname)[-1]  # as the column would be called
+            node.name = names.strings(unwrap(node.val).funcname)[-1]  # the column name that the call would have
         for described, value in node.ListFields():
             if described.message_type is None:
                 continue
-            for each in value if described.is_repeated else (value,):
-                self._visit(each, place)
+            for child in value if described.is_repeated else (value,):
+                self._visit(child, place)
 
     def _visit(self, node: ParseNode, place: _Place) -> None:
         inner = unwrap(node)
@@ -119,13 +119,13 @@ class _Calls:
             if not candidates or _is_of_rows(inner):
                 self.replace(inner, place)
                 return
-            if any(each.volatility == "v" for each in candidates) and (place.has_rows or place.may_not_run):
+            if any(candidate.volatility == "v" for candidate in candidates) and (place.has_rows or place.may_not_run):
                 self.replace(inner, place)
                 return
-            function, given = self._chosen(inner, candidates)
+            function, arguments = self._chosen(inner, candidates)
             if function.is_set:
                 raise not_supported("a set-returning function of one's own is only supported in FROM", position=position(inner.location))
-            self._put(node, self._value(function, given))
+            self._put(node, self._value(function, arguments))
         else:
             self._scan(node, inner, place)
 
@@ -137,15 +137,15 @@ class _Calls:
             return
         if scan.ordinality or scan.is_rowsfrom:
             raise not_supported("this form of function in FROM is not supported")
-        function, given = self._chosen(called, candidates)
-        columns, rows = self._rows(function, given, scan)
+        function, arguments = self._chosen(called, candidates)
+        columns, rows = self._rows(function, arguments, scan)
         alias = scan.alias.aliasname or function.name
         chosen = names.strings(scan.alias.colnames)
         if len(columns) == 1 and scan.alias.aliasname and not chosen:
             columns = [(alias, columns[0][1])]
         node.Clear()
-        made = node.range_subselect
-        select = made.subquery.select_stmt
+        subselect = node.range_subselect
+        select = subselect.subquery.select_stmt
         select.limit_option, select.op = pb.LIMIT_OPTION_DEFAULT, pb.SETOP_NONE
         for row in rows or [[None] * len(columns)]:
             items = select.values_lists.add().list.items
@@ -153,55 +153,68 @@ class _Calls:
                 _constant(items.add(), kind, text)
         if not rows:
             self._empty(select)
-        made.alias.aliasname = alias
-        shown = [*chosen, *(name for name, _ in columns[len(chosen) :])]
-        for each in shown:
-            made.alias.colnames.add().string.sval = each
+        subselect.alias.aliasname = alias
+        column_names = [*chosen, *(name for name, _ in columns[len(chosen) :])]
+        for column_name in column_names:
+            subselect.alias.colnames.add().string.sval = column_name
 
     @staticmethod
     def _empty(select: pb.SelectStmt) -> None:
-        """No rows: those of VALUES with LIMIT 0."""
+        """Make a VALUES query return no rows, with LIMIT 0."""
         select.limit_option = pb.LIMIT_OPTION_COUNT
         select.limit_count.a_const.ival.ival = 0
 
     # ---- one call -----------------------------------------------------------------------------------------
 
     def _chosen(self, node: pb.FuncCall, candidates: Sequence[UserFunction]) -> tuple[UserFunction, list[Value]]:
-        """The function that a call means, and its arguments."""
-        written = [unwrap(each) for each in node.args]
-        named = {each.name: each.arg for each in written if each.DESCRIPTOR.name == "NamedArgExpr"}
-        plain = [arg for arg, each in zip(node.args, written, strict=True) if each.DESCRIPTOR.name != "NamedArgExpr"]
-        values = [self._argument(each) for each in plain]
-        by_name = {name: self._argument(each) for name, each in named.items()}
+        """Return the function that a call denotes, and its arguments."""
+        argument_nodes = [unwrap(each) for each in node.args]
+        named = {
+            argument_node.name: argument_node.arg for argument_node in argument_nodes if argument_node.DESCRIPTOR.name == "NamedArgExpr"
+        }
+        plain = [
+            arg for arg, argument_node in zip(node.args, argument_nodes, strict=True) if argument_node.DESCRIPTOR.name != "NamedArgExpr"
+        ]
+        values = [self._argument(argument_node) for argument_node in plain]
+        by_name = {name: self._argument(argument_node) for name, argument_node in named.items()}
         if by_name:
-            found = [each for each in candidates if set(by_name) <= {argument.name for argument in each.inputs[len(values) :]}]
-            function = found[0] if found else None
+            matching = [
+                candidate for candidate in candidates if set(by_name) <= {argument.name for argument in candidate.inputs[len(values) :]}
+            ]
+            function = matching[0] if matching else None
             if function is not None:
-                given = {each.name: each.type_oid for each in function.inputs}
-                declared = [*function.types[: len(values)], *(given[name] for name in by_name)]
-                actual = [each.type.oid for each in (*values, *by_name.values())]
+                types_by_name = {parameter.name: parameter.type_oid for parameter in function.inputs}
+                declared = [*function.types[: len(values)], *(types_by_name[name] for name in by_name)]
+                actual = [value.type.oid for value in (*values, *by_name.values())]
                 function = specialized(function, declared, actual, BindContext())
         else:
             context = BindContext()
-            described = {each.oid: each for each in candidates}
+            described = {candidate.oid: candidate for candidate in candidates}
             chosen = overload_resolution.among(
-                [as_builtin(each) for each in candidates], [each.type.oid for each in values], context, variadic=node.func_variadic
+                [as_builtin(candidate) for candidate in candidates],
+                [candidate.type.oid for candidate in values],
+                context,
+                variadic=node.func_variadic,
             )
             function = described[chosen.function.oid] if chosen is not None and chosen.function is not None else None
             if function is not None and chosen is not None:
-                actual = [each.type.oid for each in values]
+                actual = [value.type.oid for value in values]
                 function = specialized(function, chosen.arguments, actual, context)
         if function is not None and function.kind == "p":
-            shown = f"{function.name}({', '.join(registry.format_type(each) for each in function.types)})"
+            shown = f"{function.name}({', '.join(registry.format_type(oid) for oid in function.types)})"
             message, hint = f"{shown} is a procedure", "To call a procedure, use CALL."
             raise PostgresError("42809", message, hint=hint, position=position(node.location))
         if function is None:
-            shown = ", ".join(registry.format_type(each.type.oid) for each in [*values, *by_name.values()])
+            shown = ", ".join(registry.format_type(value.type.oid) for value in [*values, *by_name.values()])
             raise overload_resolution.no_function(f"{'.'.join(names.strings(node.funcname))}({shown})", BindContext(), node.location)
         check_execute(self._session, function)
-        for argument, each in zip(function.inputs, written, strict=False):
-            if self._described is not None and each.DESCRIPTOR.name == "ParamRef" and not self._described.get(each.number):
-                self._described[each.number] = argument.type_oid
+        for argument, argument_node in zip(function.inputs, argument_nodes, strict=False):
+            if (
+                self._described is not None
+                and argument_node.DESCRIPTOR.name == "ParamRef"
+                and not self._described.get(argument_node.number)
+            ):
+                self._described[argument_node.number] = argument.type_oid
         return function, self._completed(function, values, by_name, variadic=node.func_variadic)
 
     def _argument(self, node: pb.Node) -> Value:

@@ -1,6 +1,6 @@
-"""Which names in a statement of a function mean variables: they become its parameters (PostgreSQL's plpgsql_post_column_ref).
+"""Replace the names in a function's statement that denote variables by parameters (PostgreSQL's plpgsql_post_column_ref).
 
-Called by `host`. A name means a column where a table in FROM has it, else a variable; where both have it, it is ambiguous (42702), as with
+Called by `host`. A name denotes a column if a table in FROM has it, otherwise a variable. If both have it, it is ambiguous (42702), as with
 plpgsql.variable_conflict = error.
 """
 
@@ -19,13 +19,13 @@ from headgate.sql import names
 from headgate.sql.parser import ParseNode, position, unwrap
 
 Columns = Callable[[pb.RangeVar], Sequence[str]]
-"""The columns of a table that a statement names."""
+"""Returns the column names of a table that a statement names."""
 _QUERIES = ("SelectStmt", "InsertStmt", "UpdateStmt", "DeleteStmt", "MergeStmt")
 
 
 @dataclass
 class _Level:
-    """What a query's FROM gives to its expressions, and its WITH to its FROM."""
+    """The names of one query level: columns and aliases of FROM, and the queries of WITH."""
 
     columns: set[str] = field(default_factory=set)
     aliases: set[str] = field(default_factory=set)
@@ -33,7 +33,7 @@ class _Level:
 
 
 class References:
-    """Replaces the variables in one statement, in place; `found` are the variables in the order of their parameters."""
+    """Replaces the variables in one statement, in place. `found` has the variables in the order of their parameters."""
 
     def __init__(self, scope: Scope, columns: Columns) -> None:
         self._scope, self._columns = scope, columns
@@ -41,7 +41,7 @@ class References:
         self.found: list[Names] = []
 
     def replace(self, node: ParseNode) -> None:
-        """Replaces what is inside of a node."""
+        """Replace the variables inside a node."""
         kind = node.DESCRIPTOR.name
         level = None
         if kind in _QUERIES:
@@ -54,14 +54,14 @@ class References:
                     continue
                 if described.is_repeated:
                     self._spread(value)
-                for each in value if described.is_repeated else (value,):
-                    self._visit(each)
+                for child in value if described.is_repeated else (value,):
+                    self._visit(child)
         finally:
             if level is not None:
                 self._levels.pop()
 
     def _visit(self, node: ParseNode) -> None:
-        """A node of a list or a field: a reference is replaced, what else there is, visited."""
+        """Replace a reference, or visit any other node of a list or field."""
         if node.DESCRIPTOR.name != "Node":
             self.replace(node)
             return
@@ -70,11 +70,11 @@ class References:
             return
         kind = inner.DESCRIPTOR.name
         if kind == "ColumnRef":
-            parts = [unwrap(each) for each in inner.fields]
+            parts = [unwrap(field_node) for field_node in inner.fields]
             if all(part.DESCRIPTOR.name == "String" for part in parts):
-                found = self._variable(tuple(part.sval for part in parts), inner.location)
-                if found is not None:
-                    self._put(node, found, inner.location)
+                variable = self._variable(tuple(part.sval for part in parts), inner.location)
+                if variable is not None:
+                    self._put(node, variable, inner.location)
         elif kind == "ParamRef":
             if self._scope.find((f"${inner.number}",)) is None:
                 raise PostgresError("42P02", f"there is no parameter ${inner.number}", position=position(inner.location))
@@ -82,36 +82,34 @@ class References:
         else:
             self.replace(inner)
 
-    def _put(self, node: ParseNode, found: Names, location: int) -> None:
-        if found not in self.found:
-            self.found.append(found)
-        number = self.found.index(found) + 1
+    def _put(self, node: ParseNode, variable: Names, location: int) -> None:
+        if variable not in self.found:
+            self.found.append(variable)
+        number = self.found.index(variable) + 1
         node.Clear()
         node.param_ref.number, node.param_ref.location = number, location
 
-    def _variable(self, written: Names, location: int) -> Names | None:
-        """The variable that a name means; None: it is a column's."""
-        is_column = any(
-            written[0] in level.columns if len(written) == 1 else written[0] in level.aliases for level in reversed(self._levels)
-        )
-        if self._scope.find(written) is None:
+    def _variable(self, parts: Names, location: int) -> Names | None:
+        """Return the variable that a name denotes, or None if it can only be a column. Raise 42702 if it is ambiguous."""
+        is_column = any(parts[0] in level.columns if len(parts) == 1 else parts[0] in level.aliases for level in reversed(self._levels))
+        if self._scope.find(parts) is None:
             return None
         if is_column:
             raise PostgresError(
-                "42702", f'column reference "{".".join(written)}" is ambiguous',
+                "42702", f'column reference "{".".join(parts)}" is ambiguous',
                 detail="It could refer to either a PL/pgSQL variable or a table column.", position=position(location),
             )  # fmt: skip
-        return written
+        return parts
 
     def _spread(self, items: ParseNode) -> None:
-        """``record.*`` in a list becomes the record's fields."""
-        made, changed = [], False
+        """Expand ``record.*`` in a list to the record's fields."""
+        nodes, changed = [], False
         for item in items:
             inner = unwrap(item)
             target = unwrap(inner.val) if inner is not None and inner.DESCRIPTOR.name == "ResTarget" else inner
             row = self._starred(target)
             if row is None:
-                made.append(item)
+                nodes.append(item)
                 continue
             changed = True
             for name in row.fields:
@@ -123,11 +121,11 @@ class References:
                 for part in (unwrap(target.fields[0]).sval, name):
                     reference.column_ref.fields.add().string.sval = part
                 reference.column_ref.location = target.location
-                made.append(copied)
+                nodes.append(copied)
         if changed:
-            kept = [type(each).FromString(each.SerializeToString()) for each in made]
+            copies = [type(node).FromString(node.SerializeToString()) for node in nodes]
             del items[:]
-            items.extend(kept)
+            items.extend(copies)
 
     def _starred(self, node: ParseNode) -> Row | None:
         if (
@@ -140,12 +138,12 @@ class References:
         name = unwrap(node.fields[0]).sval
         if any(name in level.aliases for level in self._levels):
             return None
-        found = self._scope.find((name,))
-        if found is None or not found[0].row:
+        variable = self._scope.find((name,))
+        if variable is None or not variable[0].row:
             return None
-        if not isinstance(found[0].value, Row):
+        if not isinstance(variable[0].value, Row):
             raise PostgresError("55000", f'record "{name}" is not assigned yet')
-        return found[0].value
+        return variable[0].value
 
     # ---- what FROM gives ----------------------------------------------------------------------------------
 
@@ -154,8 +152,8 @@ class References:
         if node.HasField("with_clause"):
             for item in node.with_clause.ctes:
                 query = unwrap(item)
-                given = names.strings(query.aliascolnames)
-                level.with_names[query.ctename] = given or self._outputs(unwrap(query.ctequery))
+                aliases = names.strings(query.aliascolnames)
+                level.with_names[query.ctename] = aliases or self._outputs(unwrap(query.ctequery))
         if kind in ("SelectStmt", "UpdateStmt"):
             for item in node.from_clause:
                 self._item(unwrap(item), level)
@@ -177,39 +175,39 @@ class References:
             self._item(unwrap(node.rarg), level)
             return
         if kind == "RangeVar":
-            found: Sequence[str] = next(
+            columns: Sequence[str] = next(
                 (
-                    each.with_names[node.relname]
-                    for each in reversed(self._levels)
-                    if not node.schemaname and node.relname in each.with_names
+                    level_above.with_names[node.relname]
+                    for level_above in reversed(self._levels)
+                    if not node.schemaname and node.relname in level_above.with_names
                 ),
                 (),
             ) or self._columns(node)
             name = node.relname
         elif kind == "RangeSubselect":
-            found, name = self._outputs(unwrap(node.subquery)), ""
+            columns, name = self._outputs(unwrap(node.subquery)), ""
         elif kind == "RangeFunction":
             called = unwrap(unwrap(node.functions[0]).items[0])
             name = select_list.figure_name(called)
-            found = [node.alias.aliasname or name, *(unwrap(each).colname for each in node.coldeflist)]
+            columns = [node.alias.aliasname or name, *(unwrap(definition).colname for definition in node.coldeflist)]
         else:
             return
         if node.HasField("alias"):
             name = node.alias.aliasname
-            given = names.strings(node.alias.colnames)
-            found = [*given, *list(found)[len(given) :]]
-        level.columns.update(found)
+            aliases = names.strings(node.alias.colnames)
+            columns = [*aliases, *list(columns)[len(aliases) :]]
+        level.columns.update(columns)
         level.aliases.add(name)
 
     def _outputs(self, node: ParseNode) -> Sequence[str]:
-        """The names of a query's columns."""
+        """Return the names of a query's columns."""
         if node.DESCRIPTOR.name != "SelectStmt":
-            return [unwrap(each).name or select_list.figure_name(unwrap(each).val) for each in _returning(node)]
+            return [unwrap(target).name or select_list.figure_name(unwrap(target).val) for target in _returning(node)]
         if node.op != pb.SETOP_NONE:
             return self._outputs(node.larg)
         if node.values_lists:
             return [f"column{place}" for place in range(1, len(unwrap(node.values_lists[0]).items) + 1)]
-        level, found = _Level(), []
+        level, outputs = _Level(), []
         self._levels.append(level)
         self._open(node, level)
         self._levels.pop()
@@ -217,10 +215,10 @@ class References:
             target = unwrap(item)
             value = unwrap(target.val)
             if value.DESCRIPTOR.name == "ColumnRef" and unwrap(value.fields[-1]).DESCRIPTOR.name == "A_Star":
-                found += sorted(level.columns)
+                outputs += sorted(level.columns)
             else:
-                found.append(target.name or select_list.figure_name(value))
-        return found
+                outputs.append(target.name or select_list.figure_name(value))
+        return outputs
 
 
 def _returning(node: ParseNode) -> Sequence[ParseNode]:

@@ -1,12 +1,11 @@
-"""Tables of `create_tables`: made as the publisher has them, with what a node can have.
+"""Create the tables of `create_tables` as the publisher defines them, as far as headgate supports the definitions.
 
-`make` is called by CREATE SUBSCRIPTION and REFRESH (`subscription_tables`), and by the apply worker for tables that come later, inside
-their transaction and with the rights of the subscription's owner. What a node has not is let go and told: a type becomes text
-(`remote_type`), a default or a generated column that the binder does not know, or that `remote_expression` does not take, is left out. A
-partition is made as a partition where this node would put each row where the publisher does, else as a table of its own.
+CREATE SUBSCRIPTION and REFRESH (`subscription_tables`) call `make`, and so does the apply worker for tables that are added later. It runs
+in their transaction, with the rights of the subscription's owner. Unsupported parts are left out and reported. A type becomes text
+(`remote_type`). A default or a generated column is left out if the binder does not know its functions or `remote_expression` does not
+accept it. A partition is created as a partition if headgate routes each row as the publisher does, otherwise as a table.
 
-What must hold: statements are trees (`sql/statement`), of what the publisher says nothing is read as SQL but single expressions, types and
-bounds.
+Statements are built as trees (`sql/statement`). Of the publisher's answers, only single expressions, types and bounds are parsed as SQL.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ from headgate.walreceiver.definition import DefinedColumn, Definitions, RemoteTa
 _SERIALS = {"smallint": "smallserial", "integer": "serial", "bigint": "bigserial"}
 _TEXTS = frozenset({"text", "varchar", "bpchar", "name", "char"})
 Tell = Callable[[str, str | None, str | None], None]
-"""Tells a message, with its DETAIL and HINT."""
+"""Sends a message with its DETAIL and HINT."""
 _NAMED = 5
-"""Columns that a DETAIL names of each kind."""
+"""Maximum number of columns of each kind that a DETAIL names."""
 
 
 @dataclass
 class _Draft:
-    """The definition of a table here. `let_go`: what it lacks, a line each."""
+    """The definition of a local table. `let_go`: a line for each part that is left out."""
 
     elements: list[pb.Node]
     let_go: list[str] = field(default_factory=list)
@@ -46,7 +45,7 @@ class _Draft:
 
 @dataclass
 class Maker:
-    """See the module."""
+    """The creator of the local tables of one publisher."""
 
     session: Session
     remote: Definitions
@@ -55,20 +54,20 @@ class Maker:
 
     @classmethod
     def of(cls, session: Session, remote: Definitions, tell: Tell) -> Maker:
-        """For the tables of one publisher."""
+        """Return a maker for the tables of one publisher."""
         return cls(session, remote, tell, Types(session, remote.types, remote.schemas, lambda line: tell(line, None, None)))
 
     def explain_storage(self, names: Sequence[tuple[str, str]]) -> None:
-        """Tell how columns are stored that readers of the files may not expect to be texts, before the first of these tables is made."""
+        """Report the columns that are stored as text in Delta, which readers of the files may not expect, before the tables are created."""
         tables = [self.remote.named[name] for name in names if name in self.remote.named]
         columns = [(f"{table.schema}.{table.name}.{column.name}", column.shown) for table in tables for column in table.live]
         arrays = [name for name, shown in columns if shown.endswith("[]")] if self.session.settings.text("array_storage") == "text" else []
         documents = [name for name, shown in columns if shown in ("json", "jsonb")]
         numbers = [name for name, shown in columns if shown == "numeric"]
         details = [
-            f"{title}: {_shortened(found)}."
-            for title, found in (("Arrays", arrays), ("json and jsonb", documents), ("numeric without precision", numbers))
-            if found
+            f"{title}: {_shortened(column_names)}."
+            for title, column_names in (("Arrays", arrays), ("json and jsonb", documents), ("numeric without precision", numbers))
+            if column_names
         ]
         if not details:
             return
@@ -83,7 +82,7 @@ class Maker:
         self.tell("columns of these types are stored as text in Delta", "\n".join(details), " ".join(hints) or None)
 
     def make(self, schema: str, name: str) -> None:
-        """Makes a published table; raises what keeps it from being made at all, naming it."""
+        """Create a published table. Raise the error that prevents its creation, with the table's name in the context."""
         table = self.remote.named.get((schema, name))
         if table is None:
             raise PostgresError("42704", f'table "{schema}.{name}" not found on publisher')
@@ -93,8 +92,8 @@ class Maker:
         if not as_partition:
             if table.parent:
                 draft.let_go.append("It is a table of its own here, no partition.")
-            made = [statement.create_table(schema, name, draft.elements)]
-            error = attempt(self.session, made)
+            statements = [statement.create_table(schema, name, draft.elements)]
+            error = attempt(self.session, statements)
             if error is not None:
                 error.position = None
                 raise error.within(f'creating table "{schema}.{name}" as the publisher has it')
@@ -106,27 +105,29 @@ class Maker:
 
     def _comment(self, table: RemoteTable) -> None:
         place = [table.schema, table.name]
-        said = [statement.comment(pb.OBJECT_TABLE, place, table.comment)] if table.comment else []
-        said += [statement.comment(pb.OBJECT_COLUMN, [*place, each.name], each.comment) for each in table.live if each.comment]
-        for each in said:
-            attempt(self.session, [each])
+        comments = [statement.comment(pb.OBJECT_TABLE, place, table.comment)] if table.comment else []
+        comments += [statement.comment(pb.OBJECT_COLUMN, [*place, column.name], column.comment) for column in table.live if column.comment]
+        for comment in comments:
+            attempt(self.session, [comment])
 
     # ---- columns ----------------------------------------------------------------------------------------
 
     def _draft(self, table: RemoteTable) -> _Draft:
-        """The columns and the key, such that the statement can be read here."""
-        kinds = {each.attnum: self.types.of_column(each) for each in table.live}
+        """Return the columns and the key in a form that this node accepts."""
+        kinds = {column.attnum: self.types.of_column(column) for column in table.live}
         draft = _Draft([])
-        draft.let_go = [f'Column "{each.name}" of type {each.shown} is text here.' for each in table.live if not kinds[each.attnum].exact]
-        plain = [plain_column(each, kinds[each.attnum]) for each in table.live if not each.generated]
-        names = {each.attnum: each.name for each in table.live}
+        draft.let_go = [
+            f'Column "{column.name}" of type {column.shown} is text here.' for column in table.live if not kinds[column.attnum].exact
+        ]
+        plain = [plain_column(column, kinds[column.attnum]) for column in table.live if not column.generated]
+        names = {column.attnum: column.name for column in table.live}
         key = [statement.key([names[attnum] for attnum in table.key])] if table.key and set(table.key) <= set(names) else []
         if key and self._refusal(table, [*plain, *key]) is not None:
             key = []
             draft.let_go.append("It has no key here.")
-        given = {each.attnum: with_expression(each, kinds[each.attnum]) for each in table.live}
+        expressions = {column.attnum: with_expression(column, kinds[column.attnum]) for column in table.live}
         for each in table.live:
-            wanted = given[each.attnum]
+            wanted = expressions[each.attnum]
             alone = [column if _name_of(column) != each.name else wanted for column in plain] + ([wanted] if each.generated else [])
             known = wanted is not None and (wanted in plain or self._refusal(table, alone) is None)
             if known:
@@ -141,7 +142,7 @@ class Maker:
         return draft
 
     def _refusal(self, table: RemoteTable, elements: Sequence[pb.Node]) -> PostgresError | None:
-        """Why a node does not take a definition; nothing is made."""
+        """Return the error with which this node rejects a definition, or None. Nothing is created."""
         cursor, context = self.session.begin_statement().cursor, self.session.context
         try:
             table_definition.read(elements, table.name, cursor, context.database, context.forms)
@@ -152,46 +153,46 @@ class Maker:
     # ---- partitions -------------------------------------------------------------------------------------
 
     def _make_partition(self, table: RemoteTable) -> bool:
-        """Makes a table as a partition of the table that it is a partition of; False where it cannot be one."""
+        """Create a table as a partition of its parent. Return False if that is not possible."""
         parent = self.remote.tables.get(table.parent)
-        columns = [each.name for each in table.columns if not each.dropped and not each.generated]
+        columns = [column.name for column in table.columns if not column.dropped and not column.generated]
         if parent is None or (table.published is not None and not set(columns) <= set(table.published)):
             return False
         bound = _bound(table.bound)
         if bound is None or not self._make_branch(parent):
             return False
-        names = {each.attnum: each.name for each in table.live}
+        names = {column.attnum: column.name for column in table.live}
         own_key = table.key if not parent.key and set(table.key) <= set(names) else ()
         elements = [statement.key([names[attnum] for attnum in own_key])] if own_key else []
         return attempt(self.session, [_partition(table, parent, bound, elements)]) is None
 
     def _make_branch(self, table: RemoteTable, depth: int = 0) -> bool:
-        """Makes a partitioned table that is not there; False where a node could not put its rows where the publisher puts them."""
-        here = relations.lookup(self.session.begin_statement().cursor, self.session.context.database, table.schema, table.name)
-        if here is not None:
-            return here.is_partitioned
+        """Create a missing partitioned table. Return False if this node would route its rows differently from the publisher."""
+        local = relations.lookup(self.session.begin_statement().cursor, self.session.context.database, table.schema, table.name)
+        if local is not None:
+            return local.is_partitioned
         if depth > len(self.remote.tables) or not self._routes_alike(table):
             return False
         self.types.make_schema(table.schema)
-        names = {each.attnum: each.name for each in table.columns}
+        names = {column.attnum: column.name for column in table.columns}
         key = statement.partition_key(table.strategy, [names[attnum] for attnum in table.partition_key])
         if not table.parent:
             draft = self._draft(table)
-            made = statement.create_table(table.schema, table.name, draft.elements, partspec=key)
+            create_statement = statement.create_table(table.schema, table.name, draft.elements, partspec=key)
         else:
             parent, bound, draft = self.remote.tables.get(table.parent), _bound(table.bound), _Draft([])
             if parent is None or bound is None or not self._make_branch(parent, depth + 1):
                 return False
-            made = _partition(table, parent, bound, [])
-            made.partspec.CopyFrom(key)
-        if attempt(self.session, [made]) is not None:
+            create_statement = _partition(table, parent, bound, [])
+            create_statement.partspec.CopyFrom(key)
+        if attempt(self.session, [create_statement]) is not None:
             return False
         self._comment(table)
         self.tell(f'created partitioned table "{table.schema}.{table.name}"', "\n".join(draft.let_go) or None, None)
         return True
 
     def _routes_alike(self, table: RemoteTable) -> bool:
-        columns = {each.attnum: each for each in table.columns if not each.dropped}
+        columns = {column.attnum: column for column in table.columns if not column.dropped}
         if table.strategy not in ("l", "r", "h") or not table.partition_key or not set(table.partition_key) <= set(columns):
             return False
         for attnum in table.partition_key:
@@ -200,37 +201,39 @@ class Maker:
             if remote is None or not self.types.of_column(column).exact:
                 return False
             if table.strategy == "h" and remote.schema != CATALOG:
-                return False  # hashed by its oid there
+                return False  # the publisher hashes it by its oid
             if table.strategy == "r" and remote.schema == CATALOG and remote.name in _TEXTS:
-                return False  # ordered by a collation there
+                return False  # the publisher orders it by a collation
         return True
 
 
 def _partition(table: RemoteTable, parent: RemoteTable, bound: pb.PartitionBoundSpec, elements: Sequence[pb.Node]) -> pb.CreateStmt:
-    above = [pb.Node(range_var=statement.relation(parent.schema, parent.name))]
-    return statement.create_table(table.schema, table.name, elements, inh_relations=above, partbound=bound)
+    parents = [pb.Node(range_var=statement.relation(parent.schema, parent.name))]
+    return statement.create_table(table.schema, table.name, elements, inh_relations=parents, partbound=bound)
 
 
 def _bound(text: str | None) -> pb.PartitionBoundSpec | None:
-    """The bound of a partition; None where there is none, or one that is not taken."""
+    """Return the bound of a partition, or None if there is none or it is not accepted."""
     if text is None:
         return None
-    found = statement.partition_bound(text)
-    values = [*found.listdatums, *found.lowerdatums, *found.upperdatums]
-    return found if all(harmless(each) for each in values) else None
+    bound = statement.partition_bound(text)
+    values = [*bound.listdatums, *bound.lowerdatums, *bound.upperdatums]
+    return bound if all(harmless(datum) for datum in values) else None
 
 
 def plain_column(column: DefinedColumn, kind: LocalType) -> pb.Node:
-    """A column with its type and NOT NULL."""
-    needed = [statement.constraint(pb.CONSTR_NOTNULL)] if column.not_null else []
-    return statement.column(column.name, kind.name, needed)
+    """Return a column with its type and NOT NULL."""
+    constraints = [statement.constraint(pb.CONSTR_NOTNULL)] if column.not_null else []
+    return statement.column(column.name, kind.name, constraints)
 
 
 def with_expression(column: DefinedColumn, kind: LocalType) -> pb.Node | None:
-    """A column with its identity, its default or the expression that it is generated by; None where that is not taken."""
-    needed = [statement.constraint(pb.CONSTR_NOTNULL)] if column.not_null else []
+    """Return a column with its identity, default or generation expression, or None if that is not accepted."""
+    constraints = [statement.constraint(pb.CONSTR_NOTNULL)] if column.not_null else []
     if column.identity in ("a", "d"):
-        return statement.column(column.name, kind.name, [*needed, statement.constraint(pb.CONSTR_IDENTITY, generated_when=column.identity)])
+        return statement.column(
+            column.name, kind.name, [*constraints, statement.constraint(pb.CONSTR_IDENTITY, generated_when=column.identity)]
+        )
     if column.default is None:
         return plain_column(column, kind) if not column.generated else None
     if is_number_of_a_sequence(column.default):
@@ -245,12 +248,12 @@ def with_expression(column: DefinedColumn, kind: LocalType) -> pb.Node | None:
         return None
     if column.generated:
         generated = statement.constraint(pb.CONSTR_GENERATED, generated_when="a", raw_expr=expression, generated_kind="s")
-        return statement.column(column.name, kind.name, [*needed, generated])
-    return statement.column(column.name, kind.name, [*needed, statement.constraint(pb.CONSTR_DEFAULT, raw_expr=expression)])
+        return statement.column(column.name, kind.name, [*constraints, generated])
+    return statement.column(column.name, kind.name, [*constraints, statement.constraint(pb.CONSTR_DEFAULT, raw_expr=expression)])
 
 
 def default_of(column: DefinedColumn, kind: LocalType) -> pb.Node | None:
-    """The tree of a column's default, of a constant without its cast where the type is another here; None where it is not taken."""
+    """Return the tree of a column's default, or None if it is not accepted. If the local type differs, a constant loses its cast."""
     tree = accepted(column.default)
     if tree is None:
         return None
@@ -269,15 +272,17 @@ def _name_of(element: pb.Node) -> str:
 
 
 def followed(table: RemoteTable | None, local: Relation, types: Types) -> list[FollowedColumn]:
-    """The published columns that are here too, as they are to be kept in mind."""
-    here = {each.name for each in local.columns if each.generated is None}
+    """Return the published columns that also exist locally, in the form in which they are recorded."""
+    local_names = {column.name for column in local.columns if column.generated is None}
     if table is None:
         return []
-    return [replace(kept(column, types), relation=table.oid) for column in table.live if column.name in here and not column.generated]
+    return [
+        replace(kept(column, types), relation=table.oid) for column in table.live if column.name in local_names and not column.generated
+    ]
 
 
 def kept(column: DefinedColumn, types: Types) -> FollowedColumn:
-    """A column as it is now."""
+    """Return the record of a column in its current form."""
     local_type = None if types.of_column(column).exact else "text"
     return FollowedColumn(
         column.attnum, column.name, column.shown, column.type_oid, column.typmod, local_type, column.not_null, column.default

@@ -1,7 +1,7 @@
-"""The tables of a subscription: fetched from the publisher, found here, and their slots on the publisher.
+"""The tables of a subscription: fetch them from the publisher, find the local ones, and drop their slots on the publisher.
 
-Called by CREATE, ALTER … REFRESH and DROP SUBSCRIPTION, and for tables that come later by the apply worker (`join`). pg_subscription_rel
-gets a row in state i (to be copied) or r (copy_data = false) for each table that the publications contain.
+Called by CREATE, ALTER … REFRESH and DROP SUBSCRIPTION, and by the apply worker for tables that are added later (`join`).
+pg_subscription_rel gets a row in state i (to be copied) or r (copy_data = false) for each table in the publications.
 """
 
 from __future__ import annotations
@@ -36,27 +36,33 @@ MISSING = "Create the table first, or use WITH (create_tables = true) to have it
 
 @dataclass(frozen=True)
 class _Published:
-    """What the publisher publishes: the tables, and where tables are made or followed what it says of them."""
+    """The published tables, and their definitions if tables are created or followed."""
 
     tables: Sequence[remote.PublishedTable]
     definitions: Definitions | None
 
 
 def _published(connection: PublisherConnection, subscription: Subscription, known: Collection[tuple[str, str]] | None = None) -> _Published:
-    """The published tables, without those that are `known`."""
+    """Return the published tables, without those that are `known`."""
     tables = remote.published_tables(connection, list(subscription.publications))
-    tables = [each for each in tables if known is None or (each.schema, each.name) not in known]
-    wanted = tables and (subscription.create_tables or subscription.schema_evolution == "follow")
-    return _Published(tables, definition.read(connection, tables) if wanted else None)
+    tables = [table for table in tables if known is None or (table.schema, table.name) not in known]
+    needs_definitions = tables and (subscription.create_tables or subscription.schema_evolution == "follow")
+    return _Published(tables, definition.read(connection, tables) if needs_definitions else None)
 
 
 def _add(session: Session, transaction: Transaction, subscription: Subscription, published: _Published, state: SyncState) -> list[Relation]:
-    """The local tables of the published ones, made with create_tables where they are missing; new ones join the subscription in `state`."""
-    from headgate.commands.subscription.create_tables import Maker, followed  # it imports what imports this module
+    """Return the local tables of the published ones. Create missing ones with create_tables.
+
+    Add new ones to the subscription in `state`.
+    """
+    from headgate.commands.subscription.create_tables import (
+        Maker,
+        followed,
+    )  # imported here, because it imports modules that import this one
 
     cursor, database = transaction.cursor, subscription.database
-    known = {each.relation for each in subscriptions.tables(cursor, subscription.oid)}
-    found = []
+    known_oids = {member.relation for member in subscriptions.tables(cursor, subscription.oid)}
+    local_tables = []
     remote_tables = published.definitions
     maker = None if remote_tables is None else Maker.of(session, remote_tables, partial(_tell, session))
     names = [(table.schema, table.name) for table in published.tables]
@@ -64,7 +70,7 @@ def _add(session: Session, transaction: Transaction, subscription: Subscription,
     if maker is not None and missing:
         maker.explain_storage(missing)
     for table in published.tables:
-        # a table may have been made with another one, as its partition
+        # a table may have been created with another one, as its partition
         if (
             maker is not None
             and (table.schema, table.name) in missing
@@ -72,12 +78,12 @@ def _add(session: Session, transaction: Transaction, subscription: Subscription,
         ):
             maker.make(table.schema, table.name)
         relation = _local(session, transaction, table)
-        found.append(relation)
-        if relation.oid not in known:
+        local_tables.append(relation)
+        if relation.oid not in known_oids:
             subscriptions.add_table(cursor, database, SubscriptionRel(subscription.oid, relation.oid, state))
         if maker is not None and not subscription_column.of_table(cursor, subscription.oid, relation.oid):
             columns = followed(maker.remote.named.get((table.schema, table.name)), relation, maker.types)
-            if subscription.binary and (as_text := [each.name for each in columns if each.local_type is not None]):
+            if subscription.binary and (as_text := [column.name for column in columns if column.local_type is not None]):
                 raise PostgresError(
                     "0A000",
                     f'columns of table "{table.schema}.{table.name}" are text here, and the publisher would send them in binary form',
@@ -85,7 +91,7 @@ def _add(session: Session, transaction: Transaction, subscription: Subscription,
                     hint="Use WITH (binary = false).",
                 )
             subscription_column.write(cursor, database, subscription.oid, relation.oid, columns)
-    return found
+    return local_tables
 
 
 def _tell(session: Session, line: str, detail: str | None, hint: str | None) -> None:
@@ -93,7 +99,7 @@ def _tell(session: Session, line: str, detail: str | None, hint: str | None) -> 
 
 
 def _local(session: Session, transaction: Transaction, table: remote.PublishedTable) -> Relation:
-    """The local table that a published one is applied to; 3F000, 42P01, 42809."""
+    """Return the local table to which a published one is applied. Raise 3F000, 42P01 or 42809."""
     cursor, context = transaction.cursor, session.context
     schema, name = table.schema, table.name
     try:
@@ -117,7 +123,7 @@ def _local(session: Session, transaction: Transaction, table: remote.PublishedTa
 def add_all(
     session: Session, transaction: Transaction, connection: PublisherConnection, subscription: Subscription, state: SyncState
 ) -> int:
-    """Adds the published tables in `state`; how many there are."""
+    """Add the published tables in `state`, and return their number."""
     _warn_of_origins(session, connection, subscription, state, set())
     return len(_add(session, transaction, subscription, _published(connection, subscription), state))
 
@@ -142,47 +148,49 @@ def _warn_of_origins(
 
 
 def _names(cursor: Cursor, subscription: Subscription) -> set[tuple[str, str]]:
-    """The tables that are in a subscription; asked every few seconds, of thousands in one query."""
-    held = [each.relation for each in subscriptions.tables(cursor, subscription.oid)]
-    return set(subscriptions.titles(cursor, subscription.database, held).values())
+    """Return the names of the tables in a subscription, in one query: this runs every few seconds, for thousands of tables."""
+    oids = [member.relation for member in subscriptions.tables(cursor, subscription.oid)]
+    return set(subscriptions.titles(cursor, subscription.database, oids).values())
 
 
 def has_new(catalog: Catalog, connection: PublisherConnection, subscription: Subscription) -> bool:
-    """Whether there are published tables that are not in the subscription."""
+    """Return whether there are published tables that are not in the subscription."""
     with contextlib.closing(catalog.cursor()) as cursor:
-        known = _names(cursor, subscription)
-    return any((each.schema, each.name) not in known for each in remote.published_tables(connection, list(subscription.publications)))
+        known_names = _names(cursor, subscription)
+    return any(
+        (table.schema, table.name) not in known_names for table in remote.published_tables(connection, list(subscription.publications))
+    )
 
 
 def join(session: Session, transaction: Transaction, connection: PublisherConnection, subscription: Subscription) -> list[str]:
-    """Adds the published tables that are not in the subscription yet, to be copied; which they are."""
+    """Add the published tables that are not in the subscription yet, for the initial copy. Return their names."""
     published = _published(connection, subscription, _names(transaction.cursor, subscription))
     _add(session, transaction, subscription, published, SyncState.INIT)
-    return [f"{each.schema}.{each.name}" for each in published.tables]
+    return [f"{table.schema}.{table.name}" for table in published.tables]
 
 
 def refresh(
     session: Session, transaction: Transaction, connection: PublisherConnection, subscription: Subscription, state: SyncState
 ) -> None:
-    """Makes the tables of the subscription those that its publications contain now."""
+    """Add and remove tables of the subscription so that they match its publications."""
     cursor = transaction.cursor
-    known = {each.relation: each for each in subscriptions.tables(cursor, subscription.oid)}
+    members = {member.relation: member for member in subscriptions.tables(cursor, subscription.oid)}
     _warn_of_origins(session, connection, subscription, state, _names(cursor, subscription))
-    published = {each.oid for each in _add(session, transaction, subscription, _published(connection, subscription), state)}
-    for oid, each in known.items():
+    published = {relation.oid for relation in _add(session, transaction, subscription, _published(connection, subscription), state)}
+    for oid, member in members.items():
         if oid in published:
             continue
         session.node.launcher.stop_table(subscription.oid, oid, session.check_cancel)
         subscriptions.drop_table(cursor, subscription.oid, oid)
-        if each.state == SyncState.READY:
+        if member.state == SyncState.READY:
             continue
         origins.drop(cursor, f"pg_{subscription.oid}_{oid}", missing_ok=True)
-        if each.state != SyncState.SYNCDONE:
+        if member.state != SyncState.SYNCDONE:
             connection.drop_slot(session.node.launcher.sync_slot_name(subscription.oid, oid), missing_ok=True)
 
 
 def drop_slots(session: Session, subscription: Subscription, unfinished: list[int]) -> None:
-    """Drops the slots of a subscription that goes: those of unfinished table syncs (if they are there), then its own."""
+    """Drop the slots of a subscription to drop: those of unfinished table syncs (if they exist), then its own."""
     try:
         connection = PublisherConnection.open(subscription.conninfo, subscription.name)
     except PostgresError as error:

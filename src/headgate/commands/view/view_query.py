@@ -1,8 +1,8 @@
-"""The query of a view: made independent of the search path, and the names that it reads.
+"""Make the query of a view independent of the search path, and collect the objects that it reads.
 
-Called by `view` when a view is made and when something that it reads is renamed. `resolve` gives the query's parse tree with every
-table by schema and with an alias, every column by its table's alias, ``*`` written out and every output column named; so the text
-that libpg_query deparses from it means the same for ever, in any session.
+`view` calls it when a view is created and when an object that it reads is renamed. The resolved parse tree qualifies every table with its
+schema and an alias, and every column with its table's alias. It expands ``*`` and names every output column. So the text that libpg_query
+deparses from it has the same meaning in any session.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from headgate.types.text import text
 from headgate.types.text_column import TextSettings
 
 _EVERY_STYLE = TextSettings("", date_style="", interval_style="")
-"""Has none of the plain settings of dates and intervals."""
+"""A style that differs from every plain setting of DateStyle and IntervalStyle."""
 
 
 @dataclass
 class FromEntry:
-    """An item of FROM: its alias, its columns, and the relation if it is one."""
+    """An item of FROM: its alias, its columns, and its relation, if any."""
 
     alias: str
     columns: list[str]
@@ -39,7 +39,7 @@ class FromEntry:
 
 @dataclass
 class LevelNames:
-    """The names of one query level. `star`: what ``*`` stands for, ('', name) being a column that JOIN … USING merged."""
+    """The names of one query level. `star`: the columns of ``*``; ('', name) is a column that JOIN … USING merged."""
 
     entries: list[FromEntry] = field(default_factory=list)
     star: list[tuple[str, str]] = field(default_factory=list)
@@ -47,24 +47,24 @@ class LevelNames:
     outer: LevelNames | None = None
 
     def entry(self, alias: str) -> FromEntry | None:
-        """The item of this alias, of an outer level if need be."""
-        found = next((each for each in self.entries if each.alias == alias), None)
-        return found if found is not None or self.outer is None else self.outer.entry(alias)
+        """Return the item with this alias, also from an outer level."""
+        from_entry = next((candidate for candidate in self.entries if candidate.alias == alias), None)
+        return from_entry if from_entry is not None or self.outer is None else self.outer.entry(alias)
 
     def holder(self, column: str) -> FromEntry | None:
-        """The item that an unqualified column belongs to."""
-        found = [each for each in self.entries if column in each.columns]
-        if len(found) == 1:
-            return found[0]
-        return self.outer.holder(column) if not found and self.outer is not None else None
+        """Return the item that has an unqualified column, or None if there is none or several."""
+        holders = [from_entry for from_entry in self.entries if column in from_entry.columns]
+        if len(holders) == 1:
+            return holders[0]
+        return self.outer.holder(column) if not holders and self.outer is not None else None
 
     def has_merged(self, column: str) -> bool:
-        """Whether an unqualified name is a merged column."""
+        """Return whether an unqualified name is a merged column."""
         return column in self.merged or (self.outer is not None and not self.holder(column) and self.outer.has_merged(column))
 
 
 class Resolver:
-    """Resolves one query. `uses` collects (relation's oid, attnum) of all that it reads."""
+    """Resolves one query. `uses` collects (relation oid, attnum) of the relations and columns that it reads."""
 
     def __init__(self, cursor: Cursor, context: SessionContext) -> None:
         self.cursor = cursor
@@ -73,7 +73,7 @@ class Resolver:
         self.ctes: dict[str, list[str]] = {}
 
     def select(self, node: pb.SelectStmt, outer: LevelNames | None = None) -> list[str]:
-        """Resolves a SELECT in place; its output columns."""
+        """Resolve a SELECT in place and return its output columns."""
         saved = dict(self.ctes)
         try:
             if node.HasField("with_clause"):
@@ -81,10 +81,10 @@ class Resolver:
             if node.into_clause.ByteSize():
                 raise PostgresError("42601", "views must not contain SELECT INTO")
             if node.op != pb.SETOP_NONE:
-                found = self.select(node.larg, outer)
+                output_names = self.select(node.larg, outer)
                 self.select(node.rarg, outer)
-                self._clauses(node, LevelNames(outer=outer), found)
-                return found
+                self._clauses(node, LevelNames(outer=outer), output_names)
+                return output_names
             if node.values_lists:
                 scope = LevelNames(outer=outer)
                 for row in node.values_lists:
@@ -94,23 +94,23 @@ class Resolver:
             for item in node.from_clause:
                 self._from(unwrap(item), scope)
             self._targets(node, scope)
-            found = [unwrap(each).name for each in node.target_list]
-            self._clauses(node, scope, found)
-            return found
+            output_names = [unwrap(target).name for target in node.target_list]
+            self._clauses(node, scope, output_names)
+            return output_names
         finally:
             self.ctes = saved
 
     def _with(self, clause: ParseNode) -> None:
-        for each in clause.ctes:
-            cte = unwrap(each)
+        for item in clause.ctes:
+            cte = unwrap(item)
             query = unwrap(cte.ctequery)
             if query.DESCRIPTOR.name != "SelectStmt":
                 raise PostgresError("0A000", "views must not contain data-modifying statements in WITH")
-            given = names.strings(cte.aliascolnames)
+            aliases = names.strings(cte.aliascolnames)
             if clause.recursive:
-                self.ctes[cte.ctename] = given
+                self.ctes[cte.ctename] = aliases
             columns = self.select(query)
-            self.ctes[cte.ctename] = given + columns[len(given) :]
+            self.ctes[cte.ctename] = aliases + columns[len(aliases) :]
 
     # ---- FROM ------------------------------------------------------------------------------------------------
 
@@ -120,34 +120,34 @@ class Resolver:
                 self._add(scope, self._range_var(item))
             case "RangeSubselect":
                 columns = self.select(unwrap(item.subquery), scope if item.lateral else scope.outer)
-                given = names.strings(item.alias.colnames)
-                self._add(scope, FromEntry(item.alias.aliasname, given + columns[len(given) :]))
+                aliases = names.strings(item.alias.colnames)
+                self._add(scope, FromEntry(item.alias.aliasname, aliases + columns[len(aliases) :]))
             case "RangeFunction":
                 self._walk(item, scope)
                 self._add(scope, self._function(item))
             case "JoinExpr":
                 self._join(item, scope)
-            case other:
-                raise not_supported(f"{other} in a view is not supported")
+            case node_type:
+                raise not_supported(f"{node_type} in a view is not supported")
 
     def _add(self, scope: LevelNames, entry: FromEntry) -> None:
         scope.entries.append(entry)
         scope.star += [(entry.alias, column) for column in entry.columns]
 
     def _range_var(self, item: pb.RangeVar) -> FromEntry:
-        given = names.strings(item.alias.colnames)
+        aliases = names.strings(item.alias.colnames)
         if not item.schemaname and item.relname in self.ctes:
             columns = self.ctes[item.relname]
-            return FromEntry(item.alias.aliasname or item.relname, given + columns[len(given) :])
+            return FromEntry(item.alias.aliasname or item.relname, aliases + columns[len(aliases) :])
         relation = lookup.source(self.cursor, self.context, item)
         item.schemaname = relation.schema
         if not item.alias.aliasname:
             item.alias.aliasname = relation.name
         hold.use(self.cursor, "pg_class", relation.oid)
-        hold.use(self.cursor, "pg_namespace", relation.namespace_oid)  # its name is in the view's text
+        hold.use(self.cursor, "pg_namespace", relation.namespace_oid)  # the view's text contains its name
         self.uses.add((relation.oid, 0))
-        columns = [each.name for each in relation.columns]
-        return FromEntry(item.alias.aliasname, given + columns[len(given) :], relation)
+        columns = [column.name for column in relation.columns]
+        return FromEntry(item.alias.aliasname, aliases + columns[len(aliases) :], relation)
 
     @staticmethod
     def _function(item: pb.RangeFunction) -> FromEntry:
@@ -155,8 +155,8 @@ class Resolver:
         name = title(call)
         if not item.alias.aliasname:
             item.alias.aliasname = name
-        given = names.strings(item.alias.colnames) or [item.alias.aliasname]
-        return FromEntry(item.alias.aliasname, given + (["ordinality"] if item.ordinality and len(given) == 1 else []))
+        aliases = names.strings(item.alias.colnames) or [item.alias.aliasname]
+        return FromEntry(item.alias.aliasname, aliases + (["ordinality"] if item.ordinality and len(aliases) == 1 else []))
 
     def _join(self, item: pb.JoinExpr, scope: LevelNames) -> None:
         left, right = LevelNames(outer=scope.outer), LevelNames(outer=scope.outer)
@@ -164,7 +164,7 @@ class Resolver:
         self._from(unwrap(item.rarg), right)
         using = names.strings(item.using_clause)
         if item.is_natural:
-            using = [column for _, column in left.star if any(column == other for _, other in right.star)]
+            using = [column for _, column in left.star if any(column == right_column for _, right_column in right.star)]
             item.is_natural = False
             for name in using:
                 item.using_clause.add().string.sval = name
@@ -175,7 +175,7 @@ class Resolver:
             for entry in both.entries:
                 if entry.relation is not None and name in entry.columns:
                     self._use(entry, name)
-        rest = [each for each in left.star + right.star if each[1] not in using]
+        rest = [column_pair for column_pair in left.star + right.star if column_pair[1] not in using]
         if item.HasField("alias"):
             self._add(scope, FromEntry(item.alias.aliasname, using + [column for _, column in rest]))
             return
@@ -203,16 +203,16 @@ class Resolver:
         node.target_list.extend(expanded)
 
     def _star(self, value: pb.ColumnRef, scope: LevelNames) -> list[pb.Node]:
-        wanted = [unwrap(each).sval for each in value.fields[:-1]]
+        qualifier = [unwrap(part).sval for part in value.fields[:-1]]
         columns = scope.star
-        if wanted:
-            entry = scope.entry(wanted[-1])
+        if qualifier:
+            entry = scope.entry(qualifier[-1])
             if entry is None:
-                raise PostgresError("42P01", f'missing FROM-clause entry for table "{wanted[-1]}"', position=position(value.location))
+                raise PostgresError("42P01", f'missing FROM-clause entry for table "{qualifier[-1]}"', position=position(value.location))
             columns = [(entry.alias, column) for column in entry.columns]
         elif not scope.entries:
             raise PostgresError("42601", "SELECT * with no tables specified is not valid", position=position(value.location))
-        made = []
+        nodes = []
         for alias, column in columns:
             node = pb.Node()
             node.res_target.name = column
@@ -223,8 +223,8 @@ class Resolver:
                 if entry is not None:
                     self._use(entry, column)
             reference.fields.add().string.sval = column
-            made.append(node)
-        return made
+            nodes.append(node)
+        return nodes
 
     def _clauses(self, node: pb.SelectStmt, scope: LevelNames, outputs: Sequence[str]) -> None:
         for name in ("where_clause", "having_clause", "limit_offset", "limit_count"):
@@ -258,22 +258,22 @@ class Resolver:
                 for child in value if descriptor.is_repeated else [value]:
                     self._walk(child, scope)
 
-    def _constant(self, written: pb.A_Const, type_name: ParseNode) -> None:
-        """A date or interval under a cast means what it means to whoever makes the view; an order of day and month is none of the text."""
-        if written.WhichOneof("val") != "sval":
+    def _constant(self, constant: pb.A_Const, type_name: ParseNode) -> None:
+        """Rewrite a date or interval constant under a cast to a form that does not depend on the DateStyle of its creator."""
+        if constant.WhichOneof("val") != "sval":
             return
         try:
             oid, modifier = names.type_name(type_name)
             if text.depends_on(oid, _EVERY_STYLE):
-                written.sval.sval = text.normal_form(written.sval.sval, oid, modifier, session=self.context.forms)
+                constant.sval.sval = text.normal_form(constant.sval.sval, oid, modifier, session=self.context.forms)
         except PostgresError:
-            return  # the planner says what is wrong
+            return  # the planner raises the error
 
     def _column(self, reference: pb.ColumnRef, scope: LevelNames) -> None:
         fields = [unwrap(each) for each in reference.fields]
         if fields[-1].DESCRIPTOR.name == "A_Star":
             return
-        parts = [each.sval for each in fields]
+        parts = [part.sval for part in fields]
         column = parts[-1]
         if len(parts) == 1:
             if scope.has_merged(column):
@@ -282,13 +282,15 @@ class Resolver:
         else:
             entry = scope.entry(parts[-2])
         if entry is None:
-            return  # the planner says what is wrong
+            return  # the planner raises the error
         del reference.fields[:]
         reference.fields.add().string.sval = entry.alias
         reference.fields.add().string.sval = column
         self._use(entry, column)
 
     def _use(self, entry: FromEntry, column: str) -> None:
-        found = entry.relation.columns[entry.columns.index(column)] if entry.relation is not None and column in entry.columns else None
-        if found is not None and entry.relation is not None:
-            self.uses.add((entry.relation.oid, found.attnum))
+        used_column = (
+            entry.relation.columns[entry.columns.index(column)] if entry.relation is not None and column in entry.columns else None
+        )
+        if used_column is not None and entry.relation is not None:
+            self.uses.add((entry.relation.oid, used_column.attnum))
