@@ -1,8 +1,8 @@
-"""From the text of a function's body to its tree, with libpg_query's grammar of PL/pgSQL (`grammar.parse_plpgsql`).
+"""Compiles the body of a PL/pgSQL function into a tree, with libpg_query's grammar of PL/pgSQL (`grammar.parse_plpgsql`).
 
-libpg_query gives JSON that leaves out what its own tree has: which variable RETURN names, which variables a block declares, and the types
-that it does not know, as it has no catalog. These come from the tokens (`postgast.scan`), which are PostgreSQL's too: the names behind
-DECLARE, in their order, are the variables of the block whose BEGIN comes next. Called by `commands.function`.
+libpg_query returns JSON that lacks parts of its own tree: the variable that RETURN names, the variables that a block declares, and, as it
+has no catalog, the types that it does not know. This module gets them from the tokens (`postgast.scan`), which are PostgreSQL's too. The
+names after DECLARE, in their order, are the variables of the block whose BEGIN comes next. Called by `commands.function`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from headgate.sql import grammar
 from headgate.sql.names import quote_ident
 
 Json = dict[str, Any]
-"""A node of libpg_query's JSON: its name begins with ``PLpgSQL_``, what is 0, false or empty is left out."""
+"""A node of libpg_query's JSON. Its name begins with ``PLpgSQL_``. Values that are 0, false or empty are left out."""
 
 _SEMICOLON, _DOT, _OPEN, _CLOSE = pb.ASCII_59, pb.ASCII_46, pb.ASCII_40, pb.ASCII_41
 _EQUALS = (pb.COLON_EQUALS, pb.ASCII_61)
@@ -36,7 +36,7 @@ _OPTIONS = ("ERRCODE", "MESSAGE", "DETAIL", "HINT", "COLUMN", "CONSTRAINT", "DAT
 
 @dataclass(frozen=True)
 class Argument:
-    """An argument of the function: ``IN``, ``OUT``, ``INOUT``, ``VARIADIC`` or ``TABLE``; its name, if it has one."""
+    """An argument of the function: its mode (``IN``, ``OUT``, ``INOUT``, ``VARIADIC`` or ``TABLE``) and its name, which may be empty."""
 
     mode: str
     name: str
@@ -45,7 +45,7 @@ class Argument:
 
 @dataclass(frozen=True)
 class Token:
-    """A token of the body: its kind, and its place in the body's bytes."""
+    """A token of the body: its kind, and its byte offsets in the body."""
 
     kind: int
     start: int
@@ -53,32 +53,37 @@ class Token:
 
 
 def compiled(body: str, name: str, arguments: Sequence[Argument], result: str, is_row: Callable[[str], bool]) -> tree.Function:
-    """The tree of a body.
+    """Return the tree of a function body.
 
-    `result`: ``trigger``, ``void``, ``record`` for a row, ``text`` for any other value, SETOF before it for a set; empty for a procedure.
-    `is_row`: whether the text of a type means a row type (not asked for RECORD). Raises 42601 and its like, with the line in the context.
+    `result`: ``trigger``, ``void``, ``record`` for a row, ``text`` for any other value, with SETOF before it for a set; empty for a
+    procedure.
+    `is_row`: returns whether the text of a type names a row type (not called for RECORD). Raises syntax errors such as 42601, with the line
+    in the context.
     """
     encoded = body.encode()
     tokens = _tokens(body)
     reader = _Reader(encoded, tokens, is_row)
     text = _edited(encoded, [*reader.types, *_with_results(tokens)]).decode()
     listed = ", ".join(
-        f"{each.mode} {quote_ident(each.name) if each.name else ''} {'record' if each.is_row else 'text'}" for each in arguments
+        f"{argument.mode} {quote_ident(argument.name) if argument.name else ''} {'record' if argument.is_row else 'text'}"
+        for argument in arguments
     )
     kind = "FUNCTION" if result else "PROCEDURE"
     returns = f" RETURNS {result}" if result else ""
     mark = _mark(text)
     statement = f"CREATE {kind} {quote_ident(name)}({listed}){returns} LANGUAGE plpgsql AS {mark}{text}{mark}"
     try:
-        answer = grammar.parse_plpgsql(statement)
+        parsed_json = grammar.parse_plpgsql(statement)
     except postgast.PgQueryError as error:
         raise PostgresError("42601", error.message) from error
-    found = json.loads(_PROMISES.sub(lambda match: "{}," * (len(match[0]) // 4), answer, count=1) if result == "trigger" else answer)
-    return tree.Function(reader.function(found[0]["PLpgSQL_function"]))
+    functions = json.loads(
+        _PROMISES.sub(lambda match: "{}," * (len(match[0]) // 4), parsed_json, count=1) if result == "trigger" else parsed_json
+    )
+    return tree.Function(reader.function(functions[0]["PLpgSQL_function"]))
 
 
 def _edited(encoded: bytes, edits: Sequence[tuple[int, int, bytes]]) -> bytes:
-    """The text with some places replaced: start, end, what is put there; as many lines as before."""
+    """Return the text with byte ranges replaced. Each edit is start, end and replacement. The number of lines stays the same."""
     for start, end, inserted in sorted(edits, reverse=True):
         lines = encoded[start:end].count(b"\n")
         encoded = encoded[:start] + inserted + b"\n" * lines + encoded[end:]
@@ -86,7 +91,7 @@ def _edited(encoded: bytes, edits: Sequence[tuple[int, int, bytes]]) -> bytes:
 
 
 def _mark(text: str) -> str:
-    """A dollar quote that the text does not hold."""
+    """Return a dollar quote that the text does not contain."""
     mark = "$body$"
     while mark in text:
         mark = f"$b{mark[1:]}"
@@ -95,74 +100,74 @@ def _mark(text: str) -> str:
 
 def _tokens(body: str) -> list[Token]:
     try:
-        found = grammar.scan(body)
+        scanned = grammar.scan(body)
     except postgast.PgQueryError as error:
         raise PostgresError("42601", error.message) from error
-    return [Token(each.token, each.start, each.end) for each in found.tokens if each.token not in (pb.SQL_COMMENT, pb.C_COMMENT)]
+    return [Token(token.token, token.start, token.end) for token in scanned.tokens if token.token not in (pb.SQL_COMMENT, pb.C_COMMENT)]
 
 
 def _with_results(tokens: Sequence[Token]) -> Iterator[tuple[int, int, bytes]]:
-    """Parentheses around the operand of RETURN and RETURN NEXT where it is a name: an expression then, which the JSON has."""
-    for at, token in enumerate(tokens):
+    """Yield edits that put parentheses around a name after RETURN or RETURN NEXT. This makes it an expression, which the JSON includes."""
+    for index, token in enumerate(tokens):
         if token.kind != pb.RETURN:
             continue
-        first = at + 1 + (at + 1 < len(tokens) and tokens[at + 1].kind == pb.NEXT)
-        end = next((place for place in range(first, len(tokens)) if tokens[place].kind == _SEMICOLON), first)
-        if 0 < end - first <= 3 and all(tokens[place].kind == _DOT for place in range(first + 1, end, 2)):
+        first = index + 1 + (index + 1 < len(tokens) and tokens[index + 1].kind == pb.NEXT)
+        end = next((position for position in range(first, len(tokens)) if tokens[position].kind == _SEMICOLON), first)
+        if 0 < end - first <= 3 and all(tokens[position].kind == _DOT for position in range(first + 1, end, 2)):
             yield tokens[first].start, tokens[first].start, b"("
             yield tokens[end - 1].end, tokens[end - 1].end, b")"
 
 
 @dataclass(frozen=True)
 class _Section:
-    """What the tokens say of a block: names and types of what it declares, and what names stand for others."""
+    """The declarations of a block as read from the tokens: variables with their types, and aliases with their targets."""
 
     declared: tuple[tuple[str, str], ...]
     aliases: tuple[tuple[str, str], ...]
 
 
 class _Reader:
-    """Makes the tree of one function's JSON."""
+    """Builds the tree from the JSON of one function."""
 
     def __init__(self, encoded: bytes, tokens: Sequence[Token], is_row: Callable[[str], bool]) -> None:
         self._encoded, self._is_row = encoded, is_row
         self.types: list[tuple[int, int, bytes]] = []
-        """What the types of declarations are replaced with for libpg_query, which has no catalog: ``text`` and ``record``."""
+        """The edits that replace the types of declarations with ``text`` and ``record`` for libpg_query, which has no catalog."""
         self._sections = iter(list(self._read_sections(tokens)))
         self._datums: Sequence[Json] = ()
         self._next = 0
-        """The first datum that no declaration has been matched with."""
+        """The index of the first datum that no declaration has been matched with."""
 
     def function(self, found: Json) -> tree.Block:
-        """The function's block."""
+        """Return the function's block."""
         self._datums = found["datums"]
         return self.block(found["action"]["PLpgSQL_stmt_block"])
 
-    # ---- what the tokens say ------------------------------------------------------------------------------
+    # ---- declarations in the tokens -----------------------------------------------------------------------------
 
     def _read_sections(self, tokens: Sequence[Token]) -> Iterator[_Section]:
-        """A section for each block, in the order of their BEGINs."""
-        at, open_section = 0, _Section((), ())
-        while at < len(tokens):
-            token = tokens[at]
+        """Yield a section for each block, in the order of their BEGINs."""
+        index, open_section = 0, _Section((), ())
+        while index < len(tokens):
+            token = tokens[index]
             if token.kind == pb.DECLARE:
-                at, open_section = self._read_section(tokens, at + 1)
+                index, open_section = self._read_section(tokens, index + 1)
                 continue
-            before = tokens[at - 1].kind if at else _SEMICOLON
-            label = at > 0 and self._text(tokens[at - 1]) == ">>"
+            before = tokens[index - 1].kind if index else _SEMICOLON
+            label = index > 0 and self._text(tokens[index - 1]) == ">>"
             if token.kind == pb.BEGIN_P and (
-                before in _BEFORE_STATEMENT or label or self._text(tokens[at - 1]).upper() in ("LOOP", "DECLARE")
+                before in _BEFORE_STATEMENT or label or self._text(tokens[index - 1]).upper() in ("LOOP", "DECLARE")
             ):
                 yield open_section
                 open_section = _Section((), ())
-            at += 1
+            index += 1
 
     def _read_section(self, tokens: Sequence[Token], at: int) -> tuple[int, _Section]:
-        """The declarations from `at` up to BEGIN, and the place of that."""
+        """Read the declarations from token `at` up to BEGIN. Return the index of BEGIN and the section."""
         declared: list[tuple[str, str]] = []
         aliases: list[tuple[str, str]] = []
         while at < len(tokens) and tokens[at].kind != pb.BEGIN_P:
-            end = next((place for place in range(at, len(tokens)) if tokens[place].kind == _SEMICOLON), len(tokens))
+            end = next((position for position in range(at, len(tokens)) if tokens[position].kind == _SEMICOLON), len(tokens))
             if tokens[at].kind == pb.DECLARE or end == at:
                 at += 1
                 continue
@@ -180,10 +185,10 @@ class _Reader:
 
     def _type(self, words: Sequence[Token]) -> str:
         depth, end = 0, len(words)
-        for place, word in enumerate(words):
+        for position, word in enumerate(words):
             depth += (word.kind == _OPEN) - (word.kind == _CLOSE)
             if not depth and word.kind in _ENDS_TYPE:
-                end = place
+                end = position
                 break
         if not end:
             return ""
@@ -202,14 +207,14 @@ class _Reader:
     # ---- blocks and declarations --------------------------------------------------------------------------
 
     def block(self, node: Json) -> tree.Block:
-        """A block, in the order of the text."""
+        """Return the tree of a block. Must be called in the order of the text."""
         section = next(self._sections, _Section((), ()))
         declarations = [self._declared(name, kind) for name, kind in section.declared]
         declarations += [tree.Declaration(name, "", 0, alias=target) for name, target in section.aliases]
         body = self.body(node.get("body"))
         handlers = [
             tree.Handler(
-                tuple(each["PLpgSQL_condition"]["condname"] for each in handler["PLpgSQL_exception"]["conditions"]),
+                tuple(condition["PLpgSQL_condition"]["condname"] for condition in handler["PLpgSQL_exception"]["conditions"]),
                 self.body(handler["PLpgSQL_exception"].get("action")),
             )
             for handler in node.get("exceptions", {}).get("PLpgSQL_exception_block", {}).get("exc_list", ())
@@ -217,47 +222,47 @@ class _Reader:
         return tree.Block(node.get("lineno", 0), node.get("label"), tuple(declarations), body, tuple(handlers))
 
     def _declared(self, name: str, kind: str) -> tree.Declaration:
-        place = next(at for at in range(self._next, len(self._datums)) if self._content(at).get("refname") == name)
-        self._next, content = place + 1, self._content(place)
+        index = next(datum for datum in range(self._next, len(self._datums)) if self._content(datum).get("refname") == name)
+        self._next, content = index + 1, self._content(index)
         default = content.get("default_val")
-        made = tree.Declaration(
+        declaration = tree.Declaration(
             name, "" if kind.lower() == "record" else kind, content.get("lineno", 0), _sql(default) if default else None,
             constant=content.get("isconst", False), not_null=content.get("notnull", False),
         )  # fmt: skip
         if "cursor_explicit_expr" not in content:
-            return made
+            return declaration
         arguments: list[tuple[str, str]] = []
         if "cursor_explicit_argrow" in content:
             for item in self._content(content["cursor_explicit_argrow"])["fields"]:
                 argument = self._content(item.get("varno", 0))
                 arguments.append((item["name"], argument["datatype"]["PLpgSQL_type"]["typname"]))
-        return replace(made, cursor=tree.Cursor(_sql(content["cursor_explicit_expr"], statement=True), tuple(arguments)))
+        return replace(declaration, cursor=tree.Cursor(_sql(content["cursor_explicit_expr"], statement=True), tuple(arguments)))
 
     def _content(self, place: int) -> Json:
-        """What the JSON says of a datum, whatever it is."""
+        """Return the fields of a datum, of any kind."""
         return next(iter(self._datums[place].values()), {})
 
     def _names(self, place: int) -> tree.Names:
-        """A datum as a target."""
+        """Return a datum as the target of an assignment."""
         content = self._content(place)
         if "fieldname" in content:
             return (*self._names(content.get("recparentno", 0)), content["fieldname"])
         return (content["refname"],)
 
     def _targets(self, node: Json | None) -> tuple[tree.Names, ...]:
-        """The targets of INTO, FOR and FETCH."""
+        """Return the targets of INTO, FOR or FETCH."""
         if not node:
             return ()
         [(kind, content)] = node.items()
         if kind == "PLpgSQL_row":
-            return tuple(self._names(each.get("varno", 0)) for each in content.get("fields", ()))
+            return tuple(self._names(field.get("varno", 0)) for field in content.get("fields", ()))
         return ((content["refname"],),)
 
     # ---- statements ---------------------------------------------------------------------------------------
 
     def body(self, nodes: Sequence[Json] | None) -> tuple[Statement, ...]:
-        """A list of statements."""
-        return tuple(found for each in nodes or () if (found := self._statement(each)) is not None)
+        """Return the statements of a list."""
+        return tuple(statement for statement_node in nodes or () if (statement := self._statement(statement_node)) is not None)
 
     def _statement(self, node: Json) -> Statement | None:
         [(kind, content)] = node.items()
@@ -271,15 +276,15 @@ class _Reader:
 
     def _if(self, node: Json, line: int) -> Statement:
         branches = [(_sql(node["cond"]), self.body(node.get("then_body")))]
-        for each in node.get("elsif_list", ()):
-            content = each["PLpgSQL_if_elsif"]
+        for elsif in node.get("elsif_list", ()):
+            content = elsif["PLpgSQL_if_elsif"]
             branches.append((_sql(content["cond"]), self.body(content.get("stmts"))))
         return tree.If(line, tuple(branches), self.body(node.get("else_body")))
 
     def _case(self, node: Json, line: int) -> Statement:
         branches = []
-        for each in node["case_when_list"]:
-            content = each["PLpgSQL_case_when"]
+        for when in node["case_when_list"]:
+            content = when["PLpgSQL_case_when"]
             branches.append((_sql(content["expr"]), self.body(content.get("stmts"))))
         operand = _sql(node["t_expr"]) if "t_expr" in node else None
         name = self._names(node["t_varno"])[0] if operand else ""
@@ -335,8 +340,8 @@ class _Reader:
 
     def _raise(self, node: Json, line: int) -> Statement:
         options = []
-        for each in node.get("options", ()):
-            content = each["PLpgSQL_raise_option"]
+        for option in node.get("options", ()):
+            content = option["PLpgSQL_raise_option"]
             options.append((_OPTIONS[content.get("opt_type", 0)], _sql(content["expr"])))
         level = _LEVELS[node["elog_level"]]
         return tree.Raise(line, level, node.get("condname"), node.get("message"), _sqls(node.get("params")), tuple(options))
@@ -359,8 +364,8 @@ class _Reader:
         return tree.Call(line, _sql(node["expr"], statement=True))
 
     def _getdiag(self, node: Json, line: int) -> Statement:
-        items = [each["PLpgSQL_diag_item"] for each in node["diag_items"]]
-        named = tuple((tree.Diagnostic(each["kind"]), self._names(each.get("target", 0))) for each in items)
+        items = [item["PLpgSQL_diag_item"] for item in node["diag_items"]]
+        named = tuple((tree.Diagnostic(item["kind"]), self._names(item.get("target", 0))) for item in items)
         return tree.GetDiagnostics(line, node.get("is_stacked", False), named)
 
     def _open(self, node: Json, line: int) -> Statement:
@@ -391,11 +396,11 @@ def _sql(node: Json, *, statement: bool = False) -> Sql:
 
 
 def _sqls(nodes: Sequence[Json] | None) -> tuple[Sql, ...]:
-    return tuple(_sql(each) for each in nodes or ())
+    return tuple(_sql(node) for node in nodes or ())
 
 
 def _sides(text: str) -> tuple[str, str]:
-    """Target and value of an assignment."""
+    """Return the target and the value of an assignment."""
     encoded, depth = text.encode(), 0
     for token in _tokens(text):
         depth += (token.kind == pb.ASCII_91) - (token.kind == pb.ASCII_93)

@@ -1,10 +1,9 @@
-"""What has been done for each subscription: rows, bytes, batches, seconds, conflicts, the last error, the last known position.
+"""Statistics of each subscription: rows, bytes, batches, seconds, conflicts, the last error, the last known position.
 
-Workers count here, `report` and the server's metrics read. The accounts outlive the workers; over a clean restart they are kept in the
-catalog (`server.monitoring.kept_statistics`), a crash begins them anew, as PostgreSQL has it with its statistics. Any thread may call
-anything.
+Workers update them; `report` and the server's metrics read them. They outlive the workers. A clean restart preserves them in the
+catalog (`server.monitoring.kept_statistics`). A crash resets them, like PostgreSQL's statistics. All functions are thread-safe.
 
-What must hold: what is counted as applied has been committed; a batch that failed and was done again counts once.
+What must hold: changes that are counted as applied have been committed. A batch that failed and was retried counts once.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ if TYPE_CHECKING:
     from headgate.subscriber.worker import Worker
 
 KEPT_CONFLICTS = 100
-"""SQLSTATEs whose conflicts are told apart."""
+"""The number of SQLSTATEs for which conflicts are counted."""
 
 
 class CountersState(TypedDict):
-    """`Counters` as they are kept in JSON, whose keys are text."""
+    """The JSON form of `Counters`. Its keys are text."""
 
     transactions: int
     changes: int
@@ -41,14 +40,14 @@ class CountersState(TypedDict):
 
 
 class KnownState(TypedDict):
-    """`Known` in JSON."""
+    """The JSON form of `Known`."""
 
     bytes: int
     since: float
 
 
 class AccountState(TypedDict):
-    """What is kept of an `Account`."""
+    """The JSON form of the persistent parts of an `Account`."""
 
     applied: CountersState
     copied: CountersState
@@ -59,9 +58,9 @@ class AccountState(TypedDict):
 
 @dataclass
 class Counters:
-    """What has been applied, or copied.
+    """Counts of applied or copied changes.
 
-    `missing`: rows to update or delete that were not here; `tables` and `table_missing` are by relation.
+    `missing`: rows to update or delete that did not exist here. `tables` and `table_missing` are by relation.
     """
 
     transactions: int = 0
@@ -72,13 +71,13 @@ class Counters:
     tables: Counter[int] = field(default_factory=Counter)
     table_missing: Counter[int] = field(default_factory=Counter)
     seconds: dict[str, float] = field(default_factory=dict)
-    """By stage."""
+    """The seconds spent in each stage."""
     moment: float | None = None
-    """When the last change was applied, in seconds since 1970."""
+    """The time at which the last change was applied, in seconds since 1970."""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def count(self, relation: int, changes: int, missing: int = 0) -> None:
-        """Adds rows of a table."""
+        """Add changes of one table."""
         self.changes += changes
         self.missing += missing
         self.tables[relation] += changes
@@ -86,7 +85,7 @@ class Counters:
             self.table_missing[relation] += missing
 
     def add(self, more: Counters) -> None:
-        """Adds what another has counted."""
+        """Add the counts of another instance."""
         with self._lock:
             for name in ("transactions", "changes", "missing", "bytes", "batches"):
                 setattr(self, name, getattr(self, name) + getattr(more, name))
@@ -97,7 +96,7 @@ class Counters:
             self.moment = more.moment or self.moment
 
     def state(self) -> CountersState:
-        """All of it, for JSON."""
+        """Return all counts, for JSON."""
         with self._lock:
             return {
                 "transactions": self.transactions,
@@ -113,17 +112,17 @@ class Counters:
 
     @classmethod
     def of(cls, state: CountersState) -> Counters:
-        """What `state` gave."""
-        found = cls(state["transactions"], state["changes"], state["missing"], state["bytes"], state["batches"], moment=state["moment"])
-        found.tables = Counter({int(key): value for key, value in state["tables"].items()})
-        found.table_missing = Counter({int(key): value for key, value in state["table_missing"].items()})
-        found.seconds = dict(state["seconds"])
-        return found
+        """Return the counters for a value that `state` returned."""
+        counters = cls(state["transactions"], state["changes"], state["missing"], state["bytes"], state["batches"], moment=state["moment"])
+        counters.tables = Counter({int(key): value for key, value in state["tables"].items()})
+        counters.table_missing = Counter({int(key): value for key, value in state["table_missing"].items()})
+        counters.seconds = dict(state["seconds"])
+        return counters
 
 
 @dataclass(frozen=True)
 class Failure:
-    """An error that ended a worker; `relation` is the table of a table sync."""
+    """An error that ended a worker. `relation` is the table of a table sync, or None."""
 
     moment: float
     error: PostgresError
@@ -132,7 +131,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Known:
-    """How far a subscription was behind when that was known last: bytes of the publisher's log, and since when, in seconds since 1970."""
+    """The last known lag of a subscription: bytes of the publisher's log, and the time since which it lags, in seconds since 1970."""
 
     bytes: int
     since: float
@@ -140,26 +139,26 @@ class Known:
 
 @dataclass
 class Account:
-    """What has been done for one subscription."""
+    """The statistics of one subscription."""
 
     applied: Counters = field(default_factory=Counters)
     copied: Counters = field(default_factory=Counters)
     failure: Failure | None = None
     left_out: Counter[int] = field(default_factory=Counter)
-    """Changes that were left out, as their tables are published and not in the subscription, by relation."""
+    """The numbers of skipped changes, by relation, for tables that are published and not in the subscription."""
     conflicts: Counter[str] = field(default_factory=Counter)
-    """Errors of the apply worker that a row here was the cause of, by SQLSTATE."""
+    """The number of errors of the apply worker that were caused by a local row, by SQLSTATE."""
     unjoined: str | None = None
-    """Why published tables could not join when it was tried last (create_tables)."""
+    """The error of the last attempt to add published tables to the subscription (create_tables), or None."""
     missing_publications: tuple[str, ...] = ()
-    """Publications that were not there when the publisher was asked last."""
+    """The publications that did not exist when the publisher was last queried."""
     progress: StreamProgress | None = None
-    """That of the apply worker that streams, or streamed last."""
+    """The progress of the apply worker that streams, or streamed last."""
     _known: Known | None = None
-    """Where the node was stopped, until a worker streams."""
+    """The lag when the node was stopped. Used until a worker streams."""
 
     def known(self, *, streaming: bool) -> Known | None:
-        """How far it is behind. While nobody streams, that may be more than what was heard: it counts from the last word on."""
+        """Return the lag. While no worker streams, the real lag may be larger, so the time counts from the publisher's last message."""
         if self.progress is None:
             return self._known
         size, seconds = self.progress.lag()
@@ -169,7 +168,7 @@ class Account:
         return Known(size, heard)
 
     def state(self) -> AccountState:
-        """What outlives a restart, for JSON."""
+        """Return the values that outlive a restart, for JSON."""
         known = self.known(streaming=False)
         return {
             "applied": self.applied.state(),
@@ -181,35 +180,35 @@ class Account:
 
     @classmethod
     def of(cls, state: AccountState) -> Account:
-        """What `state` gave."""
-        found = cls(Counters.of(state["applied"]), Counters.of(state["copied"]))
-        found.left_out = Counter({int(key): value for key, value in state["left_out"].items()})
-        found.conflicts = Counter(state["conflicts"])
-        found._known = None if state["known"] is None else Known(**state["known"])
-        return found
+        """Return the account for a value that `state` returned."""
+        account = cls(Counters.of(state["applied"]), Counters.of(state["copied"]))
+        account.left_out = Counter({int(key): value for key, value in state["left_out"].items()})
+        account.conflicts = Counter(state["conflicts"])
+        account._known = None if state["known"] is None else Known(**state["known"])
+        return account
 
 
 class Ledger:
-    """The accounts by subscription."""
+    """The accounts of all subscriptions."""
 
     def __init__(self) -> None:
         self._accounts: dict[int, Account] = {}
 
     def of(self, subscription: int) -> Account:
-        """The account of a subscription."""
+        """Return the account of a subscription. Create it if it does not exist."""
         return self._accounts.setdefault(subscription, Account())
 
     def failed(self, worker: Worker, error: PostgresError) -> None:
-        """A worker ended with an error."""
+        """Record that a worker ended with an error. Count integrity constraint violations (class 23) as conflicts."""
         account = self.of(worker.subscription.oid)
         account.failure = Failure(time.time(), error, worker.relation)
         if error.sqlstate.startswith("23") and (error.sqlstate in account.conflicts or len(account.conflicts) < KEPT_CONFLICTS):
             account.conflicts[error.sqlstate] += 1
 
     def state(self, subscriptions: Collection[int]) -> dict[str, AccountState]:
-        """The accounts of these subscriptions, for JSON."""
+        """Return the accounts of these subscriptions, for JSON."""
         return {str(oid): account.state() for oid, account in list(self._accounts.items()) if oid in subscriptions}
 
     def restore(self, state: Mapping[str, AccountState]) -> None:
-        """Takes what `state` gave; called before any worker runs."""
-        self._accounts = {int(subscription): Account.of(each) for subscription, each in state.items()}
+        """Restore the accounts that `state` returned. Called before any worker runs."""
+        self._accounts = {int(subscription): Account.of(account) for subscription, account in state.items()}

@@ -1,12 +1,12 @@
-"""Parse tree → typed expression: PostgreSQL's transformExpr (parse_expr.c) on postgast's nodes.
+"""Binds parse trees to typed expressions: PostgreSQL's transformExpr (parse_expr.c) on postgast's nodes.
 
-The public functions: `bind` (a SELECT list's item), `bind_condition` (WHERE, ON, HAVING, CHECK, a row filter), `bind_raw` (leaves
-unknown literals unknown, for VALUES and CASE-like unification above), `assign` (INSERT, UPDATE: assignment to a column),
-`bind_default` (DEFAULT), `unify` (VALUES, UNION). One short function per parse node; `operators`, `function_call`, `conditional`,
-`array_constructor` and `indirection` hold the nodes that they are named after.
+The public functions: `bind` (an item of a SELECT list), `bind_condition` (WHERE, ON, HAVING, CHECK, a row filter), `bind_raw` (leaves
+unknown literals unknown, for callers that unify them, such as VALUES and CASE), `assign` (assignment to a column by INSERT or UPDATE),
+`bind_default` (DEFAULT), `unify` (VALUES, UNION). There is one short function per parse node. `operators`, `function_call`,
+`conditional`, `array_constructor` and `indirection` contain the nodes that they are named after.
 
-What must hold: the tree is PostgreSQL's analysed tree before constant folding: ``a > 1 + 2`` keeps its addition. Locations
-count characters from 0 (see `headgate.sql.parser`); errors carry PostgreSQL's position.
+What must hold: the tree is PostgreSQL's analysed tree before constant folding, so ``a > 1 + 2`` keeps its addition. Locations
+count characters from 0 (see `headgate.sql.parser`). Errors have PostgreSQL's position.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ _INT4_MAX, _INT8_MAX = 2**31 - 1, 2**63 - 1
 
 
 def bind(node: ParseNode, scope: Scope, *, context: BindContext) -> Expression:
-    """The typed expression of a parse node; an unknown literal becomes text, as in a SELECT list."""
+    """Return the typed expression of a parse node. An unknown literal becomes text, as in a SELECT list."""
     return resolve_unknown(bind_raw(node, scope, context), context)
 
 
 def bind_raw(node: ParseNode, scope: Scope, context: BindContext) -> Expression:
-    """As `bind`, but literals may still be of type unknown: for callers that unify or coerce them."""
+    """Like `bind`, but leave literals of type unknown as they are, for callers that unify or coerce them."""
     look()
     inner = unwrap(node)
     handler = _HANDLERS.get(inner.DESCRIPTOR.name)
@@ -72,14 +72,14 @@ def bind_raw(node: ParseNode, scope: Scope, context: BindContext) -> Expression:
 
 
 def bind_condition(node: ParseNode, scope: Scope, construct: str, *, context: BindContext) -> Expression:
-    """A boolean expression: 42804 ``argument of WHERE must be type boolean, not type integer`` with `construct` as the clause."""
+    """Bind a boolean expression of the clause `construct`. Raise 42804 ``argument of WHERE must be type boolean, not type integer``."""
     return to_boolean(bind_raw(node, scope, context.within(construct=construct)), construct, context)
 
 
 def assign(expression: Expression, target: TypeRef, column: str, context: BindContext) -> Expression:
-    """The value as it enters a column of type `target` (transformAssignedExpr); 42804 if there is no assignment cast.
+    """Return the value coerced to a column of type `target` (transformAssignedExpr). Raise 42804 if there is no assignment cast.
 
-    A SetToDefault is handed through with the column's type.
+    A SetToDefault is returned with the column's type.
     """
     if isinstance(expression, SetToDefault):
         return replace(expression, type=target)
@@ -96,7 +96,7 @@ def assign(expression: Expression, target: TypeRef, column: str, context: BindCo
 
 
 def bind_default(node: ParseNode, target: TypeRef, column: str, *, context: BindContext) -> Expression:
-    """A column's DEFAULT, coerced to the column's type; 0A000 if it names a column."""
+    """Bind a column's DEFAULT and coerce it to the column's type. Raise 0A000 if it refers to a column."""
     scope = Scope()
     bound = bind_raw(node, scope, context.within(construct="DEFAULT expressions"))
     result = coerce(bound, target, Reach.ASSIGNMENT, context)
@@ -111,15 +111,15 @@ def bind_default(node: ParseNode, target: TypeRef, column: str, *, context: Bind
 
 
 def unify(expressions: Sequence[Expression], construct: str, context: BindContext) -> tuple[list[Expression], TypeRef]:
-    """The expressions coerced to their common type (manual, 10.5), and that type: for UNION and VALUES."""
+    """Coerce expressions to their common type (manual, 10.5), for UNION and VALUES. Return them and the type."""
     oid = common_type(expressions, construct, context)
     modifier = common_modifier(expressions, oid)
-    done = [_without_modifier(to_common(each, oid, construct, context), modifier) for each in expressions]
-    return done, TypeRef(oid, modifier, context.inherited_collation(oid, done))
+    coerced = [_without_modifier(to_common(expression, oid, construct, context), modifier) for expression in expressions]
+    return coerced, TypeRef(oid, modifier, context.inherited_collation(oid, coerced))
 
 
 def _without_modifier(expression: Expression, modifier: int) -> Expression:
-    """The expression without a modifier that not all have: a numeric is stored in another form then."""
+    """Return the expression with the common type modifier. It differs from the expression's if not all expressions have the same one."""
     if expression.type.typmod == modifier:
         return expression
     return Relabel(type=replace(expression.type, typmod=modifier), arg=expression, form=Form.IMPLICIT)
@@ -141,26 +141,26 @@ def _constant(node: pb.A_Const, scope: Scope, context: BindContext) -> Expressio
 
 
 def _bits(text: str, context: BindContext, location: int) -> Const:
-    """B'…' and X'…' (bit_in)."""
+    """Return a bit string constant, B'…' or X'…' (bit_in)."""
     hexadecimal = text[:1] in ("x", "X")
-    for each in text[1:]:
-        if each not in ("0123456789abcdefABCDEF" if hexadecimal else "01"):
+    for digit in text[1:]:
+        if digit not in ("0123456789abcdefABCDEF" if hexadecimal else "01"):
             kind = "hexadecimal" if hexadecimal else "binary"
-            raise PostgresError("22P02", f'"{each}" is not a valid {kind} digit', position=context.position(location))
-    digits = "".join(f"{int(each, 16):04b}" for each in text[1:]) if hexadecimal else text[1:]
+            raise PostgresError("22P02", f'"{digit}" is not a valid {kind} digit', position=context.position(location))
+    digits = "".join(f"{int(digit, 16):04b}" for digit in text[1:]) if hexadecimal else text[1:]
     return Const(type=TypeRef(registry.BIT), value=digits, location=location)
 
 
 def _number(text: str, location: int) -> Const:
-    """An integer too long for the grammar's own, or a decimal: int8 if it fits, else numeric (manual, 4.1.2.6)."""
+    """Return a decimal, or an integer too large for the grammar's integers: int8 if it fits, else numeric (manual, 4.1.2.6)."""
     if len(text) < 30 and text.lstrip("-").isdigit() and -_INT8_MAX - 1 <= int(text) <= _INT8_MAX:
-        small = -_INT4_MAX - 1 <= int(text) <= _INT4_MAX  # -2147483648, which the grammar cannot make an integer of
+        small = -_INT4_MAX - 1 <= int(text) <= _INT4_MAX  # -2147483648, which the grammar does not read as an integer
         return Const(type=INTEGER if small else TypeRef(registry.INT8), value=str(int(text)), location=location)
     return Const(type=TypeRef(registry.NUMERIC), value=numeric.print_value(numeric.value_of(text, -1)), location=location)
 
 
 def _column(node: pb.ColumnRef, scope: Scope, context: BindContext) -> Expression:
-    fields = [unwrap(each) for each in node.fields]
+    fields = [unwrap(field) for field in node.fields]
     if fields[-1].DESCRIPTOR.name == "A_Star":
         name = fields[0].sval if len(fields) > 1 else ""
         if not name:
@@ -169,7 +169,7 @@ def _column(node: pb.ColumnRef, scope: Scope, context: BindContext) -> Expressio
         return table.row(node.location, levels)
     if context.construct == "DEFAULT expressions":
         raise PostgresError("0A000", "cannot use column reference in DEFAULT expression", position=context.position(node.location))
-    parts = [each.sval for each in fields]
+    parts = [field.sval for field in fields]
     return resolve(parts, scope, node.location)
 
 
@@ -222,7 +222,7 @@ def _collate(node: pb.CollateClause, scope: Scope, context: BindContext) -> Expr
 
 def _boolean(node: pb.BoolExpr, scope: Scope, context: BindContext) -> Expression:
     kind = {pb.AND_EXPR: BoolKind.AND, pb.OR_EXPR: BoolKind.OR, pb.NOT_EXPR: BoolKind.NOT}[node.boolop]
-    args = tuple(to_boolean(bind_raw(each, scope, context), kind.value, context) for each in node.args)
+    args = tuple(to_boolean(bind_raw(operand, scope, context), kind.value, context) for operand in node.args)
     return BoolExpr(type=BOOLEAN, kind=kind, args=args, location=node.location)
 
 
@@ -238,7 +238,7 @@ def _null_test(node: pb.NullTest, scope: Scope, context: BindContext) -> Express
 
 
 def resolve_unknown_operand(expression: Expression, context: BindContext) -> Expression:
-    """An operand whose type does not matter keeps being unknown in PostgreSQL; a parameter there becomes text."""
+    """Bind an operand whose type does not matter: a literal stays unknown, as in PostgreSQL, and a parameter becomes text."""
     if isinstance(expression, Param) and expression.type.oid == registry.UNKNOWN:
         return context.infer_parameter(expression, registry.TEXT)
     return expression
@@ -262,8 +262,8 @@ def _boolean_test(node: pb.BooleanTest, scope: Scope, context: BindContext) -> E
 
 def _row(node: pb.RowExpr, scope: Scope, context: BindContext) -> Expression:
     args: tuple[Expression, ...] = ()
-    for each in node.args:
-        inner = unwrap(each)
+    for item in node.args:
+        inner = unwrap(item)
         if inner.DESCRIPTOR.name == "ColumnRef" and len(inner.fields) > 1 and unwrap(inner.fields[-1]).DESCRIPTOR.name == "A_Star":
             args += _columns_of(inner, scope)
         else:
@@ -273,10 +273,10 @@ def _row(node: pb.RowExpr, scope: Scope, context: BindContext) -> Expression:
 
 
 def _columns_of(node: ParseNode, scope: Scope) -> tuple[Expression, ...]:
-    """``t.*`` inside ROW(…): the table's columns."""
+    """Return the columns of the table for ``t.*`` inside ROW(…)."""
     parts = names.strings(list(node.fields)[:-1])
     table, _ = find_table(parts[-1], parts[-2] if len(parts) > 1 else None, scope, node.location)
-    return tuple(resolve([*parts, each.name], scope, node.location) for each in table.columns if each.attnum >= 0)
+    return tuple(resolve([*parts, column.name], scope, node.location) for column in table.columns if column.attnum >= 0)
 
 
 _SQL_VALUES = {
@@ -306,9 +306,9 @@ def _sublink(node: pb.SubLink, scope: Scope, context: BindContext) -> Expression
     if context.opaque_subquery:
         kind = pb.SubLinkType.Name(node.sub_link_type).removesuffix("_SUBLINK")
         test = bind(node.testexpr, scope, context=context) if node.HasField("testexpr") else None
-        # what a scalar subquery gives is not known here: as with a literal, what stands beside it decides
-        given = UNKNOWN if kind == "EXPR" else BOOLEAN
-        return SubLink(type=given, kind=kind, query=node, source=written(node.subselect), test=test, location=node.location)
+        # the type of a scalar subquery is not known here, so the other operands decide, as with a literal
+        result_type = UNKNOWN if kind == "EXPR" else BOOLEAN
+        return SubLink(type=result_type, kind=kind, query=node, source=written(node.subselect), test=test, location=node.location)
     message = context.refuse_subquery or f"cannot use subquery in {context.construct}"
     raise PostgresError("0A000", message, position=context.position(node.location))
 
@@ -317,7 +317,7 @@ def _grouping(node: pb.GroupingFunc, scope: Scope, context: BindContext) -> Expr
     if context.aggregates:
         if len(node.args) > 31:
             raise PostgresError("54023", "GROUPING must have fewer than 32 arguments", position=context.position(node.location))
-        return Grouping(type=INTEGER, args=tuple(bind(each, scope, context=context) for each in node.args), location=node.location)
+        return Grouping(type=INTEGER, args=tuple(bind(operand, scope, context=context) for operand in node.args), location=node.location)
     raise PostgresError(
         "42803", f"grouping operations are not allowed in {function_call.clause(context)}", position=context.position(node.location)
     )

@@ -1,6 +1,6 @@
-"""Calls in a parse tree: functions, aggregates, set-returning functions, casts written as calls (PostgreSQL's parse_func.c).
+"""Binds calls in a parse tree: functions, aggregates, set-returning functions, casts written as calls (PostgreSQL's parse_func.c).
 
-Called by `binder` for FuncCall. Whether an aggregate or a set-returning function may stand there, the context says.
+Called by `binder` for FuncCall. The context says whether aggregates and set-returning functions are allowed.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ _CLAUSES = {"PUBLICATION WHERE": "WHERE"}
 
 
 def clause(context: BindContext) -> str:
-    """The clause as it stands behind "are not allowed in"; a publication's WHERE is WHERE there."""
+    """Return the clause as error messages show it after "are not allowed in". The WHERE of a publication is shown as WHERE."""
     return _CLAUSES.get(context.construct, context.construct)
 
 
 def bind(node: pb.FuncCall, scope: Scope, context: BindContext, binder: Binder) -> Expression:
-    """The typed expression of a FuncCall."""
+    """Return the typed expression of a FuncCall."""
     parts = names.strings(node.funcname)
     schema, name = (parts[-2] if len(parts) > 1 else None), parts[-1]
-    args = [binder(each.arg if named_argument.is_named(each) else each, scope, context) for each in map(unwrap, node.args)]
+    args = [binder(item.arg if named_argument.is_named(item) else item, scope, context) for item in map(unwrap, node.args)]
     shown = None
     if (schema or "pg_catalog") != "pg_catalog" or name not in builtin.builtins().functions_named:
-        users = user_function.resolve(node, args, context)
-        if users is not None:
-            return users
+        user_call = user_function.resolve(node, args, context)
+        if user_call is not None:
+            return user_call
     if any(map(named_argument.is_named, map(unwrap, node.args))):
         shown = named_argument.signature(node, args, context)
         args = named_argument.placed(node, args, context, lambda default: binder(default, scope, context))
     if node.agg_within_group:
         return _ordered_set(node, schema, name, args, scope, context, binder)
-    given = [each.type.oid for each in args]
-    candidate = find_function(schema, name, given, context, node.location, variadic=node.func_variadic, shown=shown)
+    argument_types = [arg.type.oid for arg in args]
+    candidate = find_function(schema, name, argument_types, context, node.location, variadic=node.func_variadic, shown=shown)
     if candidate is None:
         return _as_cast(schema, name, args[0], context, node.location)
     assert candidate.function is not None
@@ -56,12 +56,12 @@ def bind(node: pb.FuncCall, scope: Scope, context: BindContext, binder: Binder) 
     _check_marks(node, function, parts, args, context)
     if node.func_variadic and function.variadic == registry.ANY:
         _require_array(args[-1], context)
-    done, result = _arguments(candidate, args, node, context)
-    kind = TypeRef(result, -1, context.inherited_collation(result, done))
+    coerced, result = _arguments(candidate, args, node, context)
+    kind = TypeRef(result, -1, context.inherited_collation(result, coerced))
     if function.kind == "a" and not node.HasField("over"):
-        return _aggregate(node, function, done, kind, scope, context, binder)
+        return _aggregate(node, function, coerced, kind, scope, context, binder)
     if function.kind == "w" or node.HasField("over"):
-        return _window(node, function, name, done, kind, scope, context, binder)
+        return _window(node, function, name, coerced, kind, scope, context, binder)
     if function.retset and not context.sets:
         raise PostgresError(
             "0A000",
@@ -72,7 +72,7 @@ def bind(node: pb.FuncCall, scope: Scope, context: BindContext, binder: Binder) 
     return FuncExpr(
         type=kind,
         function=function.oid,
-        args=done,
+        args=coerced,
         form=form,
         variadic=bool(node.func_variadic) and function.variadic != 0,
         location=node.location,
@@ -80,7 +80,7 @@ def bind(node: pb.FuncCall, scope: Scope, context: BindContext, binder: Binder) 
 
 
 def _require_array(last: Expression, context: BindContext) -> None:
-    """42804 for what stands behind VARIADIC of a function that takes values of any type: its elements are the values."""
+    """Raise 42804 unless the VARIADIC argument of a function with arguments of any type is an array. Its elements are the arguments."""
     if not context.types.by_oid(context.base_type(last.type.oid)).is_array:
         raise PostgresError("42804", "VARIADIC argument must be an array", position=context.position(location_of(last)))
 
@@ -94,7 +94,10 @@ def _as_cast(schema: str | None, name: str, arg: Expression, context: BindContex
 
 
 def _check_marks(node: pb.FuncCall, function: Function, parts: list[str], args: list[Expression], context: BindContext) -> None:
-    """What only aggregates may have: *, DISTINCT, ORDER BY, FILTER, OVER."""
+    """Raise 42809 if a function that is not an aggregate has *, DISTINCT, ORDER BY, FILTER or OVER.
+
+    Also raise it if an aggregate without arguments is called without *.
+    """
     if function.kind in "aw" or (function.kind == "f" and not _marked(node)):
         if function.kind == "a" and not args and not node.agg_star:
             raise PostgresError(
@@ -123,21 +126,21 @@ def _marked(node: pb.FuncCall) -> bool:
 
 def _arguments(candidate: Candidate, args: list[Expression], node: pb.FuncCall, context: BindContext) -> tuple[tuple[Expression, ...], int]:
     assert candidate.function is not None
-    actual = [each.type.oid for each in args]
+    actual = [arg.type.oid for arg in args]
     real, result = real_types(actual, candidate.arguments, candidate.function.result, context, node.location)
-    done = []
-    for each, oid in zip(args, real, strict=True):
-        done.append(coerce_type(each, oid, Reach.IMPLICIT, context))
+    coerced = []
+    for arg, oid in zip(args, real, strict=True):
+        coerced.append(coerce_type(arg, oid, Reach.IMPLICIT, context))
     if candidate.spread and candidate.function.variadic != registry.ANY:
-        done = _gather(candidate, done, context)
-    return tuple(done), result
+        coerced = _gather(candidate, coerced, context)
+    return tuple(coerced), result
 
 
 def _gather(candidate: Candidate, args: list[Expression], context: BindContext) -> list[Expression]:
-    """The spread arguments of a variadic function become one array."""
+    """Combine the repeated arguments of a variadic function into one array."""
     fixed, rest = args[: -candidate.spread], args[-candidate.spread :]
-    over = context.types.by_oid(rest[0].type.oid).array
-    array = ArrayExpr(type=TypeRef(over, -1, context.inherited_collation(over, rest)), elements=tuple(rest), location=-1)
+    array_type = context.types.by_oid(rest[0].type.oid).array
+    array = ArrayExpr(type=TypeRef(array_type, -1, context.inherited_collation(array_type, rest)), elements=tuple(rest), location=-1)
     return [*fixed, array]
 
 
@@ -150,22 +153,22 @@ def _aggregate(
     context: BindContext,
     binder: Binder,
 ) -> Expression:
-    where = context.position(node.location)
+    position = context.position(node.location)
     if not context.aggregates:
-        raise PostgresError("42803", f"aggregate functions are not allowed in {clause(context)}", position=where)
-    if any(isinstance(each, Aggregate) for arg in args for each in walk(arg)):
-        raise PostgresError("42803", "aggregate function calls cannot be nested", position=where)
+        raise PostgresError("42803", f"aggregate functions are not allowed in {clause(context)}", position=position)
+    if any(isinstance(part, Aggregate) for arg in args for part in walk(arg)):
+        raise PostgresError("42803", "aggregate function calls cannot be nested", position=position)
     condition = None
     if node.HasField("agg_filter"):
         inner = context.within(construct="FILTER", aggregates=False)
         condition = to_boolean(binder(node.agg_filter, scope, inner), "FILTER", inner)
-    # an argument that was coerced is still what ORDER BY writes, and gives it its type (findTargetlistEntrySQL99)
-    coerced = {strip_implicit(each): each for each in args}
-    written = window.bind_order(node.agg_order, scope, context, binder)
-    order = [(coerced.get(each, each), descending, nulls_first) for each, descending, nulls_first in written]
-    if node.agg_distinct and any(each not in args for each, _, _ in order):
+    # an ORDER BY item that equals an argument gets the coerced argument's type (findTargetlistEntrySQL99)
+    coerced = {strip_implicit(arg): arg for arg in args}
+    items = window.bind_order(node.agg_order, scope, context, binder)
+    order = [(coerced.get(item, item), descending, nulls_first) for item, descending, nulls_first in items]
+    if node.agg_distinct and any(item not in args for item, _, _ in order):
         message = "in an aggregate with DISTINCT, ORDER BY expressions must appear in argument list"
-        raise PostgresError("42P10", message, position=where)
+        raise PostgresError("42P10", message, position=position)
     return Aggregate(
         type=kind,
         function=function.oid,
@@ -181,25 +184,25 @@ def _aggregate(
 def _ordered_set(
     node: ParseNode, schema: str | None, name: str, args: list[Expression], scope: Scope, context: BindContext, binder: Binder
 ) -> Expression:
-    """``percentile_cont(0.5) WITHIN GROUP (ORDER BY x)``: the sorted values are arguments behind the written ones."""
-    where = context.position(node.location)
+    """Bind ``percentile_cont(0.5) WITHIN GROUP (ORDER BY x)``: the sorted values are arguments after the direct ones."""
+    position = context.position(node.location)
     order = window.bind_order(node.agg_order, scope, context, binder)
-    actual = [*args, *(each for each, _, _ in order)]
-    if not any(each.aggregate_kind in ("o", "h") for each in builtin.builtins().functions_named.get(name, ())):
-        find_function(schema, name, [each.type.oid for each in args], context, node.location)
-        raise PostgresError("42809", f"{name} is not an ordered-set aggregate, so it cannot have WITHIN GROUP", position=where)
-    candidate = find_function(schema, name, [each.type.oid for each in actual], context, node.location)
+    actual = [*args, *(item for item, _, _ in order)]
+    if not any(function.aggregate_kind in ("o", "h") for function in builtin.builtins().functions_named.get(name, ())):
+        find_function(schema, name, [arg.type.oid for arg in args], context, node.location)
+        raise PostgresError("42809", f"{name} is not an ordered-set aggregate, so it cannot have WITHIN GROUP", position=position)
+    candidate = find_function(schema, name, [arg.type.oid for arg in actual], context, node.location)
     assert candidate is not None
     assert candidate.function is not None
     if candidate.function.kind != "a" or candidate.function.variadic:
-        raise not_supported(f"the hypothetical-set aggregate {name} is not supported", position=where)
-    done, result = _arguments(candidate, actual, node, context)
-    direct, sorted_args = done[: len(args)], done[len(args) :]
-    kind = TypeRef(result, -1, context.inherited_collation(result, done))
-    made = _aggregate(node, candidate.function, direct, kind, scope, context, binder)
-    assert isinstance(made, Aggregate)
-    resorted = tuple((each, down, first) for each, (_, down, first) in zip(sorted_args, order, strict=True))
-    return replace(made, order=resorted)
+        raise not_supported(f"the hypothetical-set aggregate {name} is not supported", position=position)
+    coerced, result = _arguments(candidate, actual, node, context)
+    direct, sorted_args = coerced[: len(args)], coerced[len(args) :]
+    kind = TypeRef(result, -1, context.inherited_collation(result, coerced))
+    aggregate = _aggregate(node, candidate.function, direct, kind, scope, context, binder)
+    assert isinstance(aggregate, Aggregate)
+    resorted = tuple((arg, down, first) for arg, (_, down, first) in zip(sorted_args, order, strict=True))
+    return replace(aggregate, order=resorted)
 
 
 def _window(
@@ -212,24 +215,24 @@ def _window(
     context: BindContext,
     binder: Binder,
 ) -> Expression:
-    where = context.position(node.location)
+    position = context.position(node.location)
     if not node.HasField("over"):
-        raise PostgresError("42P20", f"window function {name} requires an OVER clause", position=where)
+        raise PostgresError("42P20", f"window function {name} requires an OVER clause", position=position)
     if context.windows is None:
-        raise PostgresError("42P20", f"window functions are not allowed in {clause(context)}", position=where)
+        raise PostgresError("42P20", f"window functions are not allowed in {clause(context)}", position=position)
     if node.agg_distinct:
-        raise PostgresError("0A000", "DISTINCT is not implemented for window functions", position=where)
+        raise PostgresError("0A000", "DISTINCT is not implemented for window functions", position=position)
     if node.agg_order:
-        raise PostgresError("0A000", "aggregate ORDER BY is not implemented for window functions", position=where)
+        raise PostgresError("0A000", "aggregate ORDER BY is not implemented for window functions", position=position)
     if function.retset:
-        raise PostgresError("42P20", "window functions cannot return sets", position=where)
+        raise PostgresError("42P20", "window functions cannot return sets", position=position)
     inner = context.within(windows=None)
-    if any(isinstance(each, WindowCall) for arg in args for each in walk(arg)):
-        raise PostgresError("42P20", "window function calls cannot be nested", position=where)
+    if any(isinstance(part, WindowCall) for arg in args for part in walk(arg)):
+        raise PostgresError("42P20", "window function calls cannot be nested", position=position)
     condition = None
     if node.HasField("agg_filter"):
         if function.kind == "w":
-            raise PostgresError("0A000", "FILTER is not implemented for non-aggregate window functions", position=where)
+            raise PostgresError("0A000", "FILTER is not implemented for non-aggregate window functions", position=position)
         filtering = inner.within(construct="FILTER", aggregates=False)
         condition = to_boolean(binder(node.agg_filter, scope, filtering), "FILTER", filtering)
     partition, order, frame, offsets = window.bind(node.over, scope, inner, binder, context.windows)

@@ -1,7 +1,7 @@
-"""Operators in a parse tree: A_Expr of all kinds (PostgreSQL's parse_expr.c and parse_oper.c).
+"""Binds operators in a parse tree: A_Expr of all kinds (PostgreSQL's parse_expr.c and parse_oper.c).
 
 Called by `binder` for AEXPR_OP, ANY/ALL, IN, LIKE, BETWEEN, DISTINCT, NULLIF and rows. `make` is make_op: it finds the operator
-and coerces the operands. `bind` gets the binder itself as a function, since operands are bound by it.
+and coerces the operands. `bind` receives the binder as a function, and binds operands with it.
 """
 
 from __future__ import annotations
@@ -46,22 +46,22 @@ sorting = ordering_operator
 
 
 def bind(node: pb.A_Expr, scope: Scope, context: BindContext, binder: Binder) -> Expression:
-    """The typed expression of an A_Expr."""
+    """Return the typed expression of an A_Expr."""
     return _KINDS[node.kind](node, scope, context, binder)
 
 
 def make(name: Sequence[str], left: Expression | None, right: Expression, context: BindContext, location: int) -> Expression:
-    """make_op: the operator of this (maybe qualified) name over the operands, coerced to what it takes."""
+    """make_op: resolve the operator of this (possibly qualified) name, and coerce the operands to its argument types."""
     word = _plain_name(name, left, right, context, location)
     if left is None:
-        found = prefix_operator(word, right.type.oid, context, location)
+        operator = prefix_operator(word, right.type.oid, context, location)
         operands: tuple[Expression, ...] = (right,)
-        declared: tuple[int, ...] = (found.right,)
+        declared: tuple[int, ...] = (operator.right,)
     else:
-        found = binary_operator(word, left.type.oid, right.type.oid, context, location)
-        operands, declared = (left, right), (found.left, found.right)
-    args, result = _take(operands, declared, found.result, context, location)
-    return OpExpr(type=TypeRef(result, -1, context.inherited_collation(result, args)), operator=found.oid, args=args, location=location)
+        operator = binary_operator(word, left.type.oid, right.type.oid, context, location)
+        operands, declared = (left, right), (operator.left, operator.right)
+    args, result = _take(operands, declared, operator.result, context, location)
+    return OpExpr(type=TypeRef(result, -1, context.inherited_collation(result, args)), operator=operator.oid, args=args, location=location)
 
 
 def _plain_name(name: Sequence[str], left: Expression | None, right: Expression, context: BindContext, location: int) -> str:
@@ -79,9 +79,9 @@ def _plain_name(name: Sequence[str], left: Expression | None, right: Expression,
 def _take(
     operands: Sequence[Expression], declared: Sequence[int], result: int, context: BindContext, location: int
 ) -> tuple[tuple[Expression, ...], int]:
-    actual = tuple(each.type.oid for each in operands)
+    actual = tuple(operand.type.oid for operand in operands)
     real, result = real_types(actual, declared, result, context, location)
-    return tuple(coerce_type(each, oid, Reach.IMPLICIT, context) for each, oid in zip(operands, real, strict=True)), result
+    return tuple(coerce_type(operand, oid, Reach.IMPLICIT, context) for operand, oid in zip(operands, real, strict=True)), result
 
 
 def _operation(node: pb.A_Expr, scope: Scope, context: BindContext, binder: Binder) -> Expression:
@@ -102,41 +102,41 @@ def _rows(node: pb.A_Expr, left: Expression, right: Expression, context: BindCon
 
 
 def compare_rows(name: Sequence[str], left: RowExpr, right: RowExpr, context: BindContext, location: int) -> Expression:
-    """make_row_comparison_op: = and <> become AND and OR of the fields, < and its like a RowCompare."""
-    where = context.position(location)
+    """make_row_comparison_op: = becomes AND and <> becomes OR of the fields' comparisons; <, <=, > and >= become a RowCompare."""
+    position = context.position(location)
     if len(left.args) != len(right.args):
-        raise PostgresError("42601", "unequal number of entries in row expressions", position=where)
+        raise PostgresError("42601", "unequal number of entries in row expressions", position=position)
     if not left.args:
-        raise PostgresError("0A000", "cannot compare rows of zero length", position=where)
+        raise PostgresError("0A000", "cannot compare rows of zero length", position=position)
     pairs = []
-    for one, other in zip(left.args, right.args, strict=True):
-        each = make(name, one, other, context, location)
-        if not isinstance(each, OpExpr) or each.type.oid != registry.BOOL:
+    for left_field, right_field in zip(left.args, right.args, strict=True):
+        comparison = make(name, left_field, right_field, context, location)
+        if not isinstance(comparison, OpExpr) or comparison.type.oid != registry.BOOL:
             raise PostgresError(
                 "42804",
-                f"row comparison operator must yield type boolean, not type {context.show_type(each.type.oid)}",
-                position=where,
+                f"row comparison operator must yield type boolean, not type {context.show_type(comparison.type.oid)}",
+                position=position,
             )
-        pairs.append(each)
+        pairs.append(comparison)
     if len(pairs) == 1:
         return pairs[0]
-    strategy = _row_strategy(name[-1], pairs, where)
+    strategy = _row_strategy(name[-1], pairs, position)
     if strategy in (3, 6):
         kind = BoolKind.AND if strategy == 3 else BoolKind.OR
         return BoolExpr(type=BOOLEAN, kind=kind, args=tuple(pairs), location=location)
     return RowCompare(
         type=BOOLEAN,
         strategy=strategy,
-        operators=tuple(each.operator for each in pairs),
-        left=tuple(each.args[0] for each in pairs),
-        right=tuple(each.args[1] for each in pairs),
+        operators=tuple(comparison.operator for comparison in pairs),
+        left=tuple(comparison.args[0] for comparison in pairs),
+        right=tuple(comparison.args[1] for comparison in pairs),
         location=location,
     )
 
 
 def _row_strategy(name: str, pairs: Sequence[OpExpr], where: int | None) -> int:
     strategy = _ROW_OPERATORS.get("<>" if name == "!=" else name)
-    if strategy is None or (strategy != 6 and not all(builtin.builtins().families.get(each.operator) for each in pairs)):
+    if strategy is None or (strategy != 6 and not all(builtin.builtins().families.get(pair.operator) for pair in pairs)):
         raise PostgresError(
             "0A000",
             f"could not determine interpretation of row comparison operator {name}",
@@ -154,40 +154,40 @@ def _array_operation(node: pb.A_Expr, scope: Scope, context: BindContext, binder
 
 def make_array(name: Sequence[str], use_any: bool, left: Expression, right: Expression, context: BindContext, location: int) -> Expression:
     """make_scalar_array_op: ``left op ANY (right)``."""
-    where = context.position(location)
+    position = context.position(location)
     array_oid = context.base_type(right.type.oid)
     if array_oid == registry.UNKNOWN:
         element = registry.UNKNOWN
     else:
         kind = context.types.by_oid(array_oid)
         if not kind.is_array and not kind.is_vector:
-            raise PostgresError("42809", "op ANY/ALL (array) requires array on right side", position=where)
+            raise PostgresError("42809", "op ANY/ALL (array) requires array on right side", position=position)
         element = kind.element
     word = _plain_name(name, left, right, context, location)
-    found = binary_operator(word, left.type.oid, element, context, location)
-    if found.result != registry.BOOL:
-        raise PostgresError("42809", "op ANY/ALL (array) requires operator to yield boolean", position=where)
-    real, _ = real_types((left.type.oid, element), (found.left, found.right), found.result, context, location)
-    over = context.types.by_oid(real[1]).array
-    if not over:
-        raise PostgresError("42704", f"could not find array type for data type {context.show_type(real[1])}", position=where)
-    args = (coerce_type(left, real[0], Reach.IMPLICIT, context), coerce_type(right, over, Reach.IMPLICIT, context))
-    return ScalarArrayOp(type=BOOLEAN, operator=found.oid, any=use_any, args=args, location=location)
+    resolved = binary_operator(word, left.type.oid, element, context, location)
+    if resolved.result != registry.BOOL:
+        raise PostgresError("42809", "op ANY/ALL (array) requires operator to yield boolean", position=position)
+    real, _ = real_types((left.type.oid, element), (resolved.left, resolved.right), resolved.result, context, location)
+    array_type = context.types.by_oid(real[1]).array
+    if not array_type:
+        raise PostgresError("42704", f"could not find array type for data type {context.show_type(real[1])}", position=position)
+    args = (coerce_type(left, real[0], Reach.IMPLICIT, context), coerce_type(right, array_type, Reach.IMPLICIT, context))
+    return ScalarArrayOp(type=BOOLEAN, operator=resolved.oid, any=use_any, args=args, location=location)
 
 
 def _distinct(node: pb.A_Expr, scope: Scope, context: BindContext, binder: Binder) -> Expression:
     negated = node.kind == pb.AEXPR_NOT_DISTINCT
     left_node, right_node = unwrap(node.lexpr), unwrap(node.rexpr)
-    for plain, other in ((left_node, right_node), (right_node, left_node)):
+    for plain, operand in ((left_node, right_node), (right_node, left_node)):
         if plain.DESCRIPTOR.name == "A_Const" and plain.isnull:
-            arg = binder(other, scope, context)
+            arg = binder(operand, scope, context)
             return NullTest(type=BOOLEAN, arg=arg, is_null=negated, location=node.location)
     left, right = binder(left_node, scope, context), binder(right_node, scope, context)
     if isinstance(left, RowExpr) and isinstance(right, RowExpr):
-        done = _distinct_rows(node, left, right, context)
+        distinct = _distinct_rows(node, left, right, context)
     else:
-        done = _make_distinct(left, right, context, node.location)
-    return BoolExpr(type=BOOLEAN, kind=BoolKind.NOT, args=(done,), location=node.location) if negated else done
+        distinct = _make_distinct(left, right, context, node.location)
+    return BoolExpr(type=BOOLEAN, kind=BoolKind.NOT, args=(distinct,), location=node.location) if negated else distinct
 
 
 def _make_distinct(left: Expression, right: Expression, context: BindContext, location: int) -> Expression:
@@ -201,11 +201,11 @@ def _make_distinct(left: Expression, right: Expression, context: BindContext, lo
 def _distinct_rows(node: ParseNode, left: RowExpr, right: RowExpr, context: BindContext) -> Expression:
     if len(left.args) != len(right.args):
         raise PostgresError("42601", "unequal number of entries in row expressions", position=context.position(node.location))
-    done: Expression | None = None
-    for one, other in zip(left.args, right.args, strict=True):
-        each = _make_distinct(one, other, context, node.location)
-        done = each if done is None else BoolExpr(type=BOOLEAN, kind=BoolKind.OR, args=(done, each), location=node.location)
-    return done if done is not None else Const(type=BOOLEAN, value="f", location=node.location)
+    result: Expression | None = None
+    for left_field, right_field in zip(left.args, right.args, strict=True):
+        distinct = _make_distinct(left_field, right_field, context, node.location)
+        result = distinct if result is None else BoolExpr(type=BOOLEAN, kind=BoolKind.OR, args=(result, distinct), location=node.location)
+    return result if result is not None else Const(type=BOOLEAN, value="f", location=node.location)
 
 
 def _null_if(node: pb.A_Expr, scope: Scope, context: BindContext, binder: Binder) -> Expression:
@@ -217,43 +217,43 @@ def _null_if(node: pb.A_Expr, scope: Scope, context: BindContext, binder: Binder
 
 
 def _in(node: pb.A_Expr, scope: Scope, context: BindContext, binder: Binder) -> Expression:
-    """transformAExprIn: an array comparison over what has no variables, if there are two and more of them; else OR or AND."""
+    """transformAExprIn: compare with an array of the items without variables, if there are at least two; join the rest by OR or AND."""
     name = names.strings(node.name)
     use_or = name[-1] != "<>"
     left = binder(node.lexpr, scope, context)
-    bound = [binder(each, scope, context) for each in unwrap(node.rexpr).items]
-    variable = [each for each in bound if _has_variable(each)]
-    constant = [each for each in bound if not _has_variable(each)]
-    done: list[Expression] = []
+    bound = [binder(item, scope, context) for item in unwrap(node.rexpr).items]
+    variable = [item for item in bound if _has_variable(item)]
+    constant = [item for item in bound if not _has_variable(item)]
+    comparisons: list[Expression] = []
     if len(constant) > 1 and not isinstance(left, RowExpr):
         array = _in_array(left, constant, context)
         if array is not None:
-            done.append(make_array(name, use_or, left, array, context, node.location))
+            comparisons.append(make_array(name, use_or, left, array, context, node.location))
             bound = variable
-    for each in bound:
+    for item in bound:
         if isinstance(left, RowExpr):
-            if not isinstance(each, RowExpr):
+            if not isinstance(item, RowExpr):
                 raise PostgresError("42804", "arguments of row IN must all be row expressions", position=context.position(node.location))
-            done.append(compare_rows(name, left, each, context, node.location))
+            comparisons.append(compare_rows(name, left, item, context, node.location))
         else:
-            done.append(make(name, left, each, context, node.location))
-    if len(done) == 1:
-        return done[0]
-    return BoolExpr(type=BOOLEAN, kind=BoolKind.OR if use_or else BoolKind.AND, args=tuple(done), location=node.location)
+            comparisons.append(make(name, left, item, context, node.location))
+    if len(comparisons) == 1:
+        return comparisons[0]
+    return BoolExpr(type=BOOLEAN, kind=BoolKind.OR if use_or else BoolKind.AND, args=tuple(comparisons), location=node.location)
 
 
 def _in_array(left: Expression, constant: Sequence[Expression], context: BindContext) -> Expression | None:
     try:
         oid = common_type([left, *constant], "IN", context)
-        if not all(_reaches(each, oid, context) for each in constant):
+        if not all(_reaches(item, oid, context) for item in constant):
             return None
     except PostgresError:
         return None
-    over = context.types.by_oid(oid).array if oid != registry.RECORD else 0
-    if not over:
+    array_type = context.types.by_oid(oid).array if oid != registry.RECORD else 0
+    if not array_type:
         return None
-    elements = tuple(to_common(each, oid, "IN", context) for each in constant)
-    return ArrayExpr(type=TypeRef(over, -1, context.inherited_collation(over, elements)), elements=elements, location=-1)
+    elements = tuple(to_common(item, oid, "IN", context) for item in constant)
+    return ArrayExpr(type=TypeRef(array_type, -1, context.inherited_collation(array_type, elements)), elements=elements, location=-1)
 
 
 def _reaches(expression: Expression, oid: int, context: BindContext) -> bool:
@@ -261,7 +261,7 @@ def _reaches(expression: Expression, oid: int, context: BindContext) -> bool:
 
 
 def _has_variable(expression: Expression) -> bool:
-    return any(isinstance(each, ColumnRef) and each.levels_up == 0 for each in walk(expression))
+    return any(isinstance(part, ColumnRef) and part.levels_up == 0 for part in walk(expression))
 
 
 def _between(node: pb.A_Expr, scope: Scope, context: BindContext, binder: Binder) -> Expression:

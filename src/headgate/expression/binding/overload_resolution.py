@@ -1,4 +1,4 @@
-"""Which operator or function a name means for given argument types (PostgreSQL's parse_oper.c and parse_func.c; manual, 10.2, 10.3).
+"""Resolves operators and functions from a name and argument types (PostgreSQL's parse_oper.c and parse_func.c; manual, 10.2, 10.3).
 
 Called by the binder. The steps are the manual's: an exact match, then candidates whose arguments can be coerced implicitly,
 then most exact matches, preferred types, the category of unknown literals, and the type of the known arguments.
@@ -27,7 +27,7 @@ _AMBIGUOUS_FUNCTION = "Could not choose a best candidate function. You might nee
 
 @dataclass(frozen=True)
 class Candidate:
-    """A candidate with the argument types it takes in this call (a variadic one is spread out)."""
+    """A candidate with its argument types in this call (the last argument of a variadic function is repeated `spread` times)."""
 
     arguments: tuple[int, ...]
     function: Function | None = None
@@ -36,14 +36,14 @@ class Candidate:
 
 
 def binary_operator(name: str, left: int, right: int, context: BindContext, location: int) -> Operator:
-    """The infix operator for these operand types; 42883 if there is none, 42725 if several."""
+    """Return the infix operator for these operand types. Raise 42883 if there is none, 42725 if there are several."""
     if max(left, right) < registry.FIRST_USER_OID and (known := _known_operator(name, left, right)) is not None:
         return known
-    named = [each for each in builtin.builtins().operators_named.get(name, ()) if each.kind == "b"]
+    named = [operator for operator in builtin.builtins().operators_named.get(name, ()) if operator.kind == "b"]
     exact = _binary_exact(named, left, right, context)
     if exact is not None:
         return exact
-    candidates = [Candidate((each.left, each.right), operator=each) for each in named]
+    candidates = [Candidate((operator.left, operator.right), operator=operator) for operator in named]
     chosen, several = _select(candidates, (left, right), context)
     if chosen is not None and chosen.operator is not None:
         return chosen.operator
@@ -52,43 +52,43 @@ def binary_operator(name: str, left: int, right: int, context: BindContext, loca
 
 @functools.lru_cache(maxsize=4096)
 def _known_operator(name: str, left: int, right: int) -> Operator | None:
-    """As `binary_operator`, for built-in types, of which no user changes anything; None where that raises."""
+    """Like `binary_operator`, for built-in types, which users cannot change. Return None if `binary_operator` would raise."""
     context = BindContext(types=registry.builtin())
-    named = [each for each in builtin.builtins().operators_named.get(name, ()) if each.kind == "b"]
+    named = [operator for operator in builtin.builtins().operators_named.get(name, ()) if operator.kind == "b"]
     exact = _binary_exact(named, left, right, context)
     if exact is not None:
         return exact
-    chosen, _ = _select([Candidate((each.left, each.right), operator=each) for each in named], (left, right), context)
+    chosen, _ = _select([Candidate((operator.left, operator.right), operator=operator) for operator in named], (left, right), context)
     return None if chosen is None else chosen.operator
 
 
 def prefix_operator(name: str, right: int, context: BindContext, location: int) -> Operator:
-    """The prefix operator for this operand type."""
-    named = [each for each in builtin.builtins().operators_named.get(name, ()) if each.kind == "l"]
-    for each in named:
-        if each.right == right:
-            return each
-    chosen, several = _select([Candidate((each.right,), operator=each) for each in named], (right,), context)
+    """Return the prefix operator for this operand type. Raise 42883 if there is none, 42725 if there are several."""
+    named = [operator for operator in builtin.builtins().operators_named.get(name, ()) if operator.kind == "l"]
+    for operator in named:
+        if operator.right == right:
+            return operator
+    chosen, several = _select([Candidate((operator.right,), operator=operator) for operator in named], (right,), context)
     if chosen is not None and chosen.operator is not None:
         return chosen.operator
     raise _no_operator(name, 0, right, several, context, location)
 
 
 def _binary_exact(named: Sequence[Operator], left: int, right: int, context: BindContext) -> Operator | None:
-    """binary_oper_exact: an unknown operand is first taken to be of the other one's type, or of that type's base type."""
+    """binary_oper_exact: an unknown operand is first assumed to have the type of the other operand, then the base type of that type."""
     was_unknown = False
     if left == registry.UNKNOWN and right != 0:
         left, was_unknown = right, True
     elif right == registry.UNKNOWN and left != 0:
         right, was_unknown = left, True
-    for each in named:
-        if (each.left, each.right) == (left, right):
-            return each
+    for operator in named:
+        if (operator.left, operator.right) == (left, right):
+            return operator
     if was_unknown:
         base = context.base_type(left)
-        for each in named:
-            if base != left and (each.left, each.right) == (base, base):
-                return each
+        for operator in named:
+            if base != left and (operator.left, operator.right) == (base, base):
+                return operator
     return None
 
 
@@ -110,13 +110,13 @@ def find_function(
     variadic: bool = False,
     shown: str | None = None,
 ) -> Candidate | None:
-    """func_get_detail: the function for these argument types, None if the call must be read as a cast (``int4(x)``).
+    """func_get_detail: return the function for these argument types, or None if the call must be read as a cast (``int4(x)``).
 
-    `shown`: the call as messages show it, if not by the types of its arguments.
+    `shown`: the call as it appears in error messages, if not with the types of its arguments.
 
     Raises 42883 ``function f(integer) does not exist`` and 42725 ``function f(unknown) is not unique``.
     """
-    if all(each < registry.FIRST_USER_OID for each in arguments):
+    if all(oid < registry.FIRST_USER_OID for oid in arguments):
         known = _known_function(schema, name, tuple(arguments), variadic)
         if known is not None:
             return known
@@ -129,37 +129,39 @@ def find_function(
     chosen, several = _select(candidates, arguments, context)
     if chosen is not None:
         return chosen
-    shown = shown or f"{name if schema is None else f'{schema}.{name}'}({', '.join(context.show_type(each) for each in arguments)})"
+    shown = shown or f"{name if schema is None else f'{schema}.{name}'}({', '.join(context.show_type(oid) for oid in arguments)})"
     if several:
         raise PostgresError("42725", f"function {shown} is not unique", hint=_AMBIGUOUS_FUNCTION, position=context.position(location))
     raise no_function(shown, context, location)
 
 
 def _candidates(schema: str | None, name: str, count: int, variadic: bool) -> list[Candidate]:
-    named = [each for each in builtin.builtins().functions_named.get(name, ()) if each.schema == (schema or "pg_catalog")]
-    return _prefer_plain([found for each in named if (found := _candidate(each, count, variadic)) is not None])
+    named = [function for function in builtin.builtins().functions_named.get(name, ()) if function.schema == (schema or "pg_catalog")]
+    return _prefer_plain([candidate for function in named if (candidate := _candidate(function, count, variadic)) is not None])
 
 
 @functools.lru_cache(maxsize=4096)
 def _known_function(schema: str | None, name: str, arguments: tuple[int, ...], variadic: bool) -> Candidate | None:
-    """As `find_function`, for built-in types; None where that raises, and where the call must be read as a cast."""
+    """Like `find_function`, for built-in types. Return None if it would raise, or if the call must be read as a cast."""
     context = BindContext(types=registry.builtin())
     candidates = _candidates(schema, name, len(arguments), variadic)
-    exact = next((each for each in candidates if each.arguments == arguments), None)
+    exact = next((candidate for candidate in candidates if candidate.arguments == arguments), None)
     if exact is not None or (len(arguments) == 1 and _is_cast(schema, name, arguments[0], context)):
         return exact
     return _select(candidates, arguments, context)[0]
 
 
 def among(named: Sequence[Function], arguments: Sequence[int], context: BindContext, *, variadic: bool = False) -> Candidate | None:
-    """The function of these that a call with such arguments means; None where none or several fit."""
-    candidates = _prefer_plain([found for each in named if (found := _candidate(each, len(arguments), variadic)) is not None])
-    exact = next((each for each in candidates if each.arguments == tuple(arguments)), None)
+    """Return the one of these functions that a call with these argument types resolves to, or None if none or several match."""
+    candidates = _prefer_plain(
+        [candidate for function in named if (candidate := _candidate(function, len(arguments), variadic)) is not None]
+    )
+    exact = next((candidate for candidate in candidates if candidate.arguments == tuple(arguments)), None)
     return exact or _select(candidates, arguments, context)[0]
 
 
 def no_function(shown: str, context: BindContext, location: int) -> PostgresError:
-    """42883 for a call, `shown` with its types."""
+    """Return the 42883 error for a call, which `shown` gives with its types."""
     return PostgresError("42883", f"function {shown} does not exist", hint=_FUNCTION_HINT, position=context.position(location))
 
 
@@ -179,17 +181,17 @@ def _candidate(function: Function, count: int, variadic: bool) -> Candidate | No
 
 
 def _prefer_plain(candidates: list[Candidate]) -> list[Candidate]:
-    """FuncnameGetCandidates: of two candidates with equal argument types, the one that is not variadic and needs no defaults."""
-    kept: dict[tuple[int, ...], Candidate] = {}
-    for each in candidates:
-        other = kept.get(each.arguments)
-        if other is None or (other.spread and not each.spread):
-            kept[each.arguments] = each
-    return list(kept.values())
+    """FuncnameGetCandidates: of two candidates with equal argument types, keep the one that is not variadic and needs no defaults."""
+    best: dict[tuple[int, ...], Candidate] = {}
+    for candidate in candidates:
+        known = best.get(candidate.arguments)
+        if known is None or (known.spread and not candidate.spread):
+            best[candidate.arguments] = candidate
+    return list(best.values())
 
 
 def _is_cast(schema: str | None, name: str, source: int, context: BindContext) -> bool:
-    """Whether ``name(x)`` may be read as a cast: the name is a type's, and the cast needs no function of its own (parse_func.c)."""
+    """Return whether ``name(x)`` may be read as a cast: `name` is a type, and the cast needs no cast function (parse_func.c)."""
     target = context.types.find_name(name, schema or "pg_catalog")
     if target is None or target.kind is registry.TypeKind.COMPOSITE:
         return False
@@ -204,16 +206,20 @@ def _is_cast(schema: str | None, name: str, source: int, context: BindContext) -
 
 
 def _select(candidates: Sequence[Candidate], actual: Sequence[int], context: BindContext) -> tuple[Candidate | None, bool]:
-    """func_match_argtypes and func_select_candidate: (the candidate, whether several were left over)."""
-    possible = [each for each in candidates if can_coerce(actual, each.arguments, Reach.IMPLICIT, context)]
+    """func_match_argtypes and func_select_candidate: return the candidate, or None, and whether several candidates remain."""
+    possible = [candidate for candidate in candidates if can_coerce(actual, candidate.arguments, Reach.IMPLICIT, context)]
     if len(possible) <= 1:
         return (possible[0] if possible else None), False
-    bases = [context.base_type(each) if each != registry.UNKNOWN else each for each in actual]
-    unknown = [place for place, oid in enumerate(bases) if oid == registry.UNKNOWN]
-    possible = _best(possible, lambda each: sum(b == a for b, a in zip(bases, each.arguments, strict=True) if b != registry.UNKNOWN))
+    bases = [context.base_type(oid) if oid != registry.UNKNOWN else oid for oid in actual]
+    unknown = [position for position, oid in enumerate(bases) if oid == registry.UNKNOWN]
+    possible = _best(
+        possible, lambda candidate: sum(b == a for b, a in zip(bases, candidate.arguments, strict=True) if b != registry.UNKNOWN)
+    )
     if len(possible) == 1:
         return possible[0], False
-    possible = _best(possible, lambda each: sum(_exact_or_preferred(b, a, context) for b, a in zip(bases, each.arguments, strict=True)))
+    possible = _best(
+        possible, lambda candidate: sum(_exact_or_preferred(b, a, context) for b, a in zip(bases, candidate.arguments, strict=True))
+    )
     if len(possible) == 1:
         return possible[0], False
     if not unknown:
@@ -224,9 +230,9 @@ def _select(candidates: Sequence[Candidate], actual: Sequence[int], context: Bin
     known = {oid for oid in bases if oid != registry.UNKNOWN}
     if len(known) == 1:
         same = [known.copy().pop()] * len(bases)
-        fitting = [each for each in possible if can_coerce(same, each.arguments, Reach.IMPLICIT, context)]
-        if len(fitting) == 1:
-            return fitting[0], False
+        matching = [candidate for candidate in possible if can_coerce(same, candidate.arguments, Reach.IMPLICIT, context)]
+        if len(matching) == 1:
+            return matching[0], False
     return None, True
 
 
@@ -235,15 +241,18 @@ def _exact_or_preferred(base: int, argument: int, context: BindContext) -> bool:
         return False
     if base == argument:
         return True
-    found, target = context.types.find(base), context.types.find(argument)
-    return found is not None and target is not None and target.preferred and target.category == found.category
+    source, target = context.types.find(base), context.types.find(argument)
+    return source is not None and target is not None and target.preferred and target.category == source.category
 
 
 def _by_category(candidates: list[Candidate], unknown: Sequence[int], context: BindContext) -> tuple[list[Candidate], bool]:
-    """Step 4.e of the manual: the category that each unknown argument must have; keeps the candidates that take it."""
+    """Step 4.e of the manual: find the category of each unknown argument, and keep the candidates that accept it.
+
+    Return the candidates and whether all unknown arguments have a category.
+    """
     chosen: dict[int, tuple[str, bool]] = {}
-    for place in unknown:
-        kinds = [context.types.by_oid(each.arguments[place]) for each in candidates]
+    for position in unknown:
+        kinds = [context.types.by_oid(candidate.arguments[position]) for candidate in candidates]
         categories = {kind.category for kind in kinds}
         if "S" in categories:
             category = "S"
@@ -251,23 +260,23 @@ def _by_category(candidates: list[Candidate], unknown: Sequence[int], context: B
             category = categories.pop()
         else:
             return candidates, False
-        chosen[place] = (category, any(kind.category == category and kind.preferred for kind in kinds))
+        chosen[position] = (category, any(kind.category == category and kind.preferred for kind in kinds))
 
     def keeps(candidate: Candidate) -> bool:
-        for place, (category, preferred) in chosen.items():
-            kind = context.types.by_oid(candidate.arguments[place])
+        for position, (category, preferred) in chosen.items():
+            kind = context.types.by_oid(candidate.arguments[position])
             if kind.category != category or (preferred and not kind.preferred):
                 return False
         return True
 
-    kept = [each for each in candidates if keeps(each)]
-    return (kept, True) if kept else (candidates, True)
+    remaining = [candidate for candidate in candidates if keeps(candidate)]
+    return (remaining, True) if remaining else (candidates, True)
 
 
 def _best(candidates: Sequence[Candidate], score: Callable[[Candidate], int]) -> list[Candidate]:
-    scores = [score(each) for each in candidates]
+    scores = [score(candidate) for candidate in candidates]
     top = max(scores)
-    return [each for each, got in zip(candidates, scores, strict=True) if got == top]
+    return [candidate for candidate, points in zip(candidates, scores, strict=True) if points == top]
 
 
 _SORTED_AS = {
@@ -275,26 +284,26 @@ _SORTED_AS = {
     registry.CIDR: registry.INET,
     **dict.fromkeys((registry.REGPROC, registry.REGCLASS, registry.REGTYPE, registry.REGROLE, registry.REGNAMESPACE), registry.OID),
 }
-"""Types that are binary coercible to the one whose operator class they use."""
+"""Types without an operator class of their own, and the type whose class they use (they are binary coercible to it)."""
 
 
 def ordering_operator(oid: int, strategy: int, context: BindContext) -> int | None:
-    """The operator of a type's default btree class with this strategy (1 <, 3 =, 5 >); None if the type cannot be sorted."""
+    """Return the operator of a type's default btree class with this strategy (1 <, 3 =, 5 >), or None if the type cannot be sorted."""
     table = builtin.builtins().ordering
     base = context.base_type(oid)
-    found = table.get((base, strategy))
-    if found is not None:
-        return found
+    operator = table.get((base, strategy))
+    if operator is not None:
+        return operator
     if base in _SORTED_AS:
         return table.get((_SORTED_AS[base], strategy))
-    kind = context.types.find(base)
-    if kind is not None and kind.is_array:
+    type_ = context.types.find(base)
+    if type_ is not None and type_.is_array:
         return table.get((registry.ANYARRAY, strategy))
-    if kind is not None and kind.kind is registry.TypeKind.ENUM:
+    if type_ is not None and type_.kind is registry.TypeKind.ENUM:
         return table.get((registry.ANYENUM, strategy))
-    if kind is not None and kind.kind in (registry.TypeKind.RANGE, registry.TypeKind.MULTIRANGE):
-        return table.get((registry.ANYRANGE if kind.kind is registry.TypeKind.RANGE else registry.ANYMULTIRANGE, strategy))
-    if kind is not None and kind.attributes:
+    if type_ is not None and type_.kind in (registry.TypeKind.RANGE, registry.TypeKind.MULTIRANGE):
+        return table.get((registry.ANYRANGE if type_.kind is registry.TypeKind.RANGE else registry.ANYMULTIRANGE, strategy))
+    if type_ is not None and type_.attributes:
         return table.get((registry.RECORD, strategy))
     return None
 
@@ -302,7 +311,7 @@ def ordering_operator(oid: int, strategy: int, context: BindContext) -> int | No
 def real_types(
     actual: Sequence[int], declared: Sequence[int], result: int, context: BindContext, location: int
 ) -> tuple[tuple[int, ...], int]:
-    """The argument and result types of the chosen candidate, polymorphic ones resolved; errors point to `location`."""
+    """Return the argument and result types of the chosen candidate with polymorphic types resolved. Errors point to `location`."""
     try:
         return resolve_polymorphic(actual, declared, result, context)
     except PostgresError as error:

@@ -1,10 +1,10 @@
-"""Applies segments: decode, convert, merge, one commit for all tables together with the origin's progress.
+"""Applies segments of the stream: decodes, converts and merges the changes, and commits all tables together with the origin's progress.
 
-One `Applier` per stream, used by the apply worker for all ready tables and by a table sync for its one table. The driver decodes and merges
-a segment part by part, so that a transaction of any size is applied in bounded memory; one of more than `small_batch_rows` changes is one
-Spark job (`batch`).
-What must hold: data and progress are one commit; a segment that fails leaves nothing; what fails is found by halving, so that the
-transactions before the failing one are applied and the error names exactly that one.
+Each stream has one `Applier`. The apply worker uses one for all ready tables, and a table sync uses one for its table. The driver decodes
+and merges a segment part by part, so that a transaction of any size is applied in bounded memory. A segment of more than
+`small_batch_rows` changes is one Spark job (`batch`).
+What must hold: the data and the progress are one commit. A segment that fails leaves no changes. After a failure the segment is halved
+repeatedly, so that the transactions before the failing one are applied, and the error names exactly that transaction.
 """
 
 from __future__ import annotations
@@ -54,31 +54,33 @@ _log = logging.getLogger("headgate.subscriber")
 
 RETRIED = frozenset({"40001", "40P01"})
 PENDING_PAUSE = 1.0
-"""Seconds between two attempts to follow what is pending."""
+"""The seconds between two attempts to apply the changes in `Applier.pending`."""
 FAILED_PAUSE = 5.0
-"""The same after an error, such as a conflict with a table sync."""
+"""The seconds until the next attempt after an error, such as a conflict with a table sync."""
 NOT_HALVED = frozenset({"57P01", "57014", "53100", "53200"})
 _OPERATIONS = {"d": "U", "i": "U"}
-"""What the halves of an UPDATE are (`changes.net`)."""
+"""The operation of which each half of a split UPDATE is a part (`changes.net`)."""
 Later = dict[tuple[int, int], tuple[Relation, Index]]
-"""Unique indexes (of a table, by oids) that are looked at when all of a segment is written."""
+"""Unique indexes to check after the whole segment is written, with their tables, by the oids of table and index."""
 
 
 @dataclass(frozen=True)
 class AppliedStream:
-    """Whose changes are applied: the subscription, the origin, and, for a table sync, the one table."""
+    """The source of the changes: the subscription, the origin, and, for a table sync, its one table (`only`)."""
 
     subscription: int
     database: int
     origin: str
     only: int | None = None
     everything: bool = False
-    """Whether no table's state is asked for: a prepared transaction is ended by hand, its tables were ready when it was prepared."""
+    """Whether the states of tables are ignored. True for a prepared transaction that is finished by hand: its tables were ready when it was
+    prepared.
+    """
     name: str = ""
-    """The name of the subscription, which Spark shows with the jobs."""
+    """The name of the subscription, which Spark shows with its jobs."""
 
     def applied_from(self, relation: int, state: SubscriptionRel | None) -> int | None:
-        """Return the commit LSN from which on changes of a table are applied; None: not at all (should_apply_changes_for_rel)."""
+        """Return the commit LSN from which a table's changes are applied, or None if none are applied (should_apply_changes_for_rel)."""
         if self.everything:
             return 0
         if self.only is not None:
@@ -88,7 +90,10 @@ class AppliedStream:
 
 @dataclass
 class Applier:
-    """See the module. `session` gives what input functions depend on; `stopping` raises when the worker should end."""
+    """Applies the segments of one stream.
+
+    `session` returns the settings that input functions depend on. `stopping` raises an error if the worker must end.
+    """
 
     engine: Engine
     stream: AppliedStream
@@ -97,50 +102,50 @@ class Applier:
     rows: row_completion.Factory | None = None
     """Completes and checks rows of tables that need it (`row_completion`)."""
     rights: Callable[[CatalogCursor, Relation, set[str]], None] | None = None
-    """Raises unless changes of these kinds may be applied to a table."""
+    """Raises an error if changes of these kinds may not be applied to a table."""
     evolve: Evolve | None = None
-    """Has tables follow what the publisher told of their columns (schema_evolution)."""
+    """Changes tables to match the columns that the publisher described (schema_evolution)."""
     unique: Callable[[Transaction, Relation, Index], None] | None = None
-    """Raises 23505 if the table has a key of a unique index twice: for what `merge` cannot look up."""
+    """Raises 23505 if the table holds a key of a unique index twice. Used for the indexes that `merge` cannot check."""
     triggers: TriggerFactory | None = None
-    """Gives the triggers of tables that fire for what is applied."""
+    """Returns the triggers of a table that fire for applied changes."""
     follow: bool = False
-    """Whether tables follow whatever the publisher changes, not only columns that they lack."""
+    """Whether tables follow every change of columns on the publisher, and do not only get the columns that they lack."""
     join: Callable[[], bool] | None = None
-    """Has tables that are published and not here join the subscription; whether there were any (create_tables)."""
+    """Adds published tables that do not exist here to the subscription, and returns whether there were any (create_tables)."""
     jobs: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
-    """Inside of it a worker that shall end is not kept by Spark's jobs."""
+    """A context in which stopping the worker cancels its Spark jobs."""
     left_out: Callable[[dict[int, int]], None] = lambda _: None
-    """Is told how many changes of tables that are not in the subscription were left out, by relation."""
+    """Receives the numbers of skipped changes, by relation, for tables that are not in the subscription."""
     record: Callable[[], None] | None = None
-    """Begins and extends the histories of tables (`table_history`); None if the subscription keeps none."""
+    """Begins and extends the histories of tables (`table_history`). None if the subscription does not keep histories."""
     synchronize_again: Callable[[int], None] = lambda _: None
-    """Has a table synchronized again whose columns cannot be told from the stream."""
+    """Requests a new synchronization of a table whose columns cannot be determined from the stream."""
     relations: dict[int, m.Relation] = field(default_factory=dict)
-    """What the publisher said of its relations on this connection."""
+    """The publisher's Relation messages on this connection, by relation."""
     types: dict[int, m.Type] = field(default_factory=dict)
-    """The same of types that are not built in."""
+    """The publisher's Type messages on this connection, by oid, for types that are not built in."""
     place: ApplyPlace = field(default_factory=ApplyPlace)
     counters: Counters = field(default_factory=Counters)
     _left: dict[int, int] = field(default_factory=dict)
-    """What was left out of the segment that is being applied."""
+    """The numbers of skipped changes of the current segment, by relation."""
     _done: Counters = field(default_factory=Counters)
-    """What is counted of the segment that is being applied."""
+    """The counters of the current segment."""
     _firing: FiringTriggers | None = None
-    """The triggers of the table that fired last in it."""
+    """The triggers of the table that fired last in the current segment."""
     numbers: dict[m.Relation, tuple[int | None, ...]] = field(default_factory=dict)
-    """The publisher's numbers of the columns of relations that were followed."""
+    """The publisher's attribute numbers of the columns of relations that were followed."""
     pending: Evolved | None = None
-    """Tables to look at again, for columns that are to be NOT NULL, when the stream has been applied up to a position."""
+    """Tables with columns that must become NOT NULL after the stream has been applied up to a position."""
     _followed: dict[int, tuple[int, m.Relation]] = field(default_factory=dict)
-    """What was followed last, by relation, with its place in the stream."""
+    """The Relation message that was followed last, by relation, with its sequence number in the stream."""
     unfollowed: str | None = None
-    """Why tables could not follow what the publisher has altered when it was tried last."""
+    """The error of the last attempt to follow the publisher's ALTER TABLE, or None."""
     _look_again: float = 0.0
-    """When `pending` is looked at next."""
+    """The monotonic time of the next attempt for `pending`."""
 
     def apply(self, segment: Segment, applied: Callable[[Lsn], None] = lambda _: None) -> None:
-        """Applies a segment; `applied` is called with the end of what has become durable, more than once if a part of it fails.
+        """Apply a segment. Call `applied` with the end of each part that has become durable: more than once if a part fails.
 
         Raises the error of the first transaction that cannot be applied, with its context.
         """
@@ -165,18 +170,18 @@ class Applier:
             applied(segment.end)
 
     def check(self, segment: Segment) -> None:
-        """Applies the one transaction of a segment and undoes it: raises what applying it would."""
+        """Apply the one transaction of a segment and roll it back. Raise the error that applying it would raise."""
         with self._as_context(segment):
             self._apply_retrying(segment, dry=True)
 
     def finish(self, segment: Segment, also: Callable[[CatalogCursor], None]) -> None:
-        """Applies the one transaction of a segment, empty or not, with its progress and what `also` writes into the catalog."""
+        """Apply the one transaction of a segment, which may be empty, with its progress and the catalog changes that `also` makes."""
         with self._as_context(segment):
             self._apply_retrying(segment, also=also)
 
     @contextmanager
     def _as_context(self, segment: Segment) -> Iterator[None]:
-        """Errors inside carry the context of the segment's one transaction."""
+        """Add the context of the segment's one transaction to errors that are raised inside."""
         try:
             yield
         except PostgresError as error:
@@ -185,13 +190,13 @@ class Applier:
             raise self._in_context(error, segment) from error
 
     def learn(self, segment: Segment) -> None:
-        """Takes note of what the publisher said of its relations in a segment."""
+        """Store the Relation and Type messages of a segment."""
         self.relations.update(_relations(segment))
         self.types.update(_types(segment))
 
     def _in_context(self, error: PostgresError, segment: Segment) -> PostgresError:
-        finish = Lsn(segment.transactions.commit_lsn[0])
-        return error.within(conflict.context(self.stream.origin, self.place, int(segment.transactions.xid[0]), finish))
+        finish_lsn = Lsn(segment.transactions.commit_lsn[0])
+        return error.within(conflict.context(self.stream.origin, self.place, int(segment.transactions.xid[0]), finish_lsn))
 
     def _apply_retrying(self, segment: Segment, *, dry: bool = False, also: Callable[[CatalogCursor], None] | None = None) -> None:
         self._follow(segment)
@@ -211,14 +216,14 @@ class Applier:
                 if self.join is None or attempt == 9 or not self.join():
                     raise
             except PostgresError as error:
-                if error.message == tasks.REFUSED:  # tasks do not say what was wrong
+                if error.message == tasks.REFUSED:  # the error of a task has no details
                     by_tasks = False
                 elif attempt == 0 and error.sqlstate == "22P02" and "for enum" in error.message:
-                    told = [evolution.of_relation(each) for each in (self.relations | _relations(segment)).values()]
-                    if not self._have_followed([replace(each, altered=False) for each in told]):
+                    described = [evolution.of_relation(relation) for relation in (self.relations | _relations(segment)).values()]
+                    if not self._have_followed([replace(table, altered=False) for table in described]):
                         raise
-                elif error.sqlstate == "23502" and self.follow and (place := (error.schema, error.table, error.column)) not in nullable:
-                    nullable.add(place)
+                elif error.sqlstate == "23502" and self.follow and (column := (error.schema, error.table, error.column)) not in nullable:
+                    nullable.add(column)
                     self._have_followed(self._nullable(error))
                 elif error.sqlstate not in RETRIED or attempt == 9:
                     raise
@@ -227,107 +232,118 @@ class Applier:
                 return
 
     def _change_of_columns(self, segment: Segment) -> int:
-        """How many transactions come before the first that says other columns of a table than were said before; 0 for none.
+        """Return the number of transactions before the first one that changes the columns of a table, or 0 if none does.
 
-        Where tables follow, rows from before a change are applied before the table changes here.
+        If tables follow the publisher, the rows before such a change are applied before the table changes here.
         """
         if self.evolve is None or len(segment.transactions) < 2:
             return 0
-        known = dict(self.relations)
+        described = dict(self.relations)
         for seq, _, relation in segment.others:
             if isinstance(relation, m.Relation):
-                before = known.setdefault(relation.relation, relation)
-                place = int(np.searchsorted(segment.transactions.begin, seq, side="right")) - 1
-                if before.columns != relation.columns and place > 0:
-                    return place
-                known[relation.relation] = relation
+                known_relation = described.setdefault(relation.relation, relation)
+                index = int(np.searchsorted(segment.transactions.begin, seq, side="right")) - 1
+                if known_relation.columns != relation.columns and index > 0:
+                    return index
+                described[relation.relation] = relation
         return 0
 
     def _follow(self, segment: Segment) -> None:
-        """Has tables follow what the segment says of them, in its order; once."""
+        """Change tables once to match the Relation messages of a segment, in their order."""
         if not self.follow or self.evolve is None:
             return
-        new: list[tuple[int, m.Relation]] = []
+        messages: list[tuple[int, m.Relation]] = []
         for seq, _, relation in segment.others:  # the messages have no LSN of their own
             if isinstance(relation, m.Relation):
-                if self._followed.get(relation.relation) == (seq, relation):  # and so are those before it
-                    new = [each for each in new if each[1].relation != relation.relation]
+                if self._followed.get(relation.relation) == (seq, relation):  # followed, as are the messages before it
+                    messages = [message for message in messages if message[1].relation != relation.relation]
                 else:
-                    new.append((seq, relation))
-        due = self._due(segment, new) if new else []
-        done = self._have_followed([evolution.of_relation(relation) for _, relation in due]) if due else None
-        if done is not None:
-            self.numbers |= {relation: numbers for (_, relation), numbers in zip(due, done.numbers, strict=True)}
+                    messages.append((seq, relation))
+        due = self._due(segment, messages) if messages else []
+        evolved = self._have_followed([evolution.of_relation(relation) for _, relation in due]) if due else None
+        if evolved is not None:
+            self.numbers |= {relation: numbers for (_, relation), numbers in zip(due, evolved.numbers, strict=True)}
             self._followed |= {relation.relation: (seq, relation) for seq, relation in due}
 
     def _nullable(self, error: PostgresError) -> list[Told]:
-        """Return the table of a 23502 with its column: the publisher, whose row it is, had the column without NOT NULL then."""
+        """Return the table and column of a 23502 error, as nullable.
+
+        The row came from the publisher, so the column was not NOT NULL there when the row was written.
+        """
         transaction = self.engine.begin(self.stream.database)
         try:
             cursor, database = transaction.cursor, self.stream.database
-            local = relations.lookup(cursor, database, error.schema or "", error.table or "")
-            oids = [] if local is None else [local.oid, *relations.ancestors(cursor, database, local.oid)]
-            states = {each.relation for each in subscriptions.tables(cursor, self.stream.subscription)}
+            table = relations.lookup(cursor, database, error.schema or "", error.table or "")
+            oids = [] if table is None else [table.oid, *relations.ancestors(cursor, database, table.oid)]
+            states = {state.relation for state in subscriptions.tables(cursor, self.stream.subscription)}
             tables = [relations.get(cursor, database, oid) for oid in oids if oid in states]
         finally:
             transaction.rollback()
         return [Told(table.schema, table.name, altered=False, nullable=frozenset({error.column or ""})) for table in tables]
 
     def _have_followed(self, told: Sequence[Told]) -> Evolved | None:
-        """Has tables follow; None if they do not. Those of which the columns are not clear are synchronized again."""
+        """Change tables to match their descriptions. Return None if tables do not follow.
+
+        Tables with unclear columns are synchronized again.
+        """
         if self.evolve is None:
             return None
-        done = self.evolve(told)
-        for relation in done.unclear:
+        evolved = self.evolve(told)
+        for relation in evolved.unclear:
             self.synchronize_again(relation)
-        names = {(each.schema, each.name) for each in told}
-        others = [each for each in self.pending.pending if (each.schema, each.name) not in names] if self.pending else []
-        self.pending = done.with_others(others)
-        return done
+        names = {(table.schema, table.name) for table in told}
+        remaining = [table for table in self.pending.pending if (table.schema, table.name) not in names] if self.pending else []
+        self.pending = evolved.with_others(remaining)
+        return evolved
 
     def _due(self, segment: Segment, new: Sequence[tuple[int, m.Relation]]) -> list[tuple[int, m.Relation]]:
-        """Leave out what the stream says of a table before the place from which on its changes are applied.
+        """Drop the descriptions of tables from before the position at which their changes start to be applied.
 
-        A table sync has given the table the columns that the publisher's had at a later place, and has followed the stream from there.
+        A table sync has already given the table the publisher's columns at a later position, and has followed the stream from there.
         """
-        begun, ends = segment.transactions.begin, segment.transactions.commit_lsn
+        begins, ends = segment.transactions.begin, segment.transactions.commit_lsn
         first = self._applied_from([evolution.of_relation(relation) for _, relation in new])
-        places = [max(int(np.searchsorted(begun, seq, side="right")) - 1, 0) for seq, _ in new]
-        return [each for each, applied, place in zip(new, first, places, strict=True) if applied is not None and ends[place] >= applied]
+        indexes = [max(int(np.searchsorted(begins, seq, side="right")) - 1, 0) for seq, _ in new]
+        return [
+            message for message, applied, index in zip(new, first, indexes, strict=True) if applied is not None and ends[index] >= applied
+        ]
 
     def _applied_from(self, told: Sequence[Told]) -> list[int | None]:
-        """Return from which commit LSN on the changes of each table are applied; None: none, 0: all, or there is no such table here."""
+        """Return the commit LSN from which each table's changes are applied. None: no changes.
+
+        0: all changes, or the table does not exist here.
+        """
         transaction = self.engine.begin(self.stream.database)
         try:
-            states = {each.relation: each for each in subscriptions.tables(transaction.cursor, self.stream.subscription)}
-            found: list[int | None] = []
-            for each in told:
-                local = relations.lookup(transaction.cursor, self.stream.database, each.schema, each.name)
-                found.append(0 if local is None else self.stream.applied_from(local.oid, states.get(local.oid)))
-            return found
+            states = {state.relation: state for state in subscriptions.tables(transaction.cursor, self.stream.subscription)}
+            positions: list[int | None] = []
+            for table in told:
+                local = relations.lookup(transaction.cursor, self.stream.database, table.schema, table.name)
+                positions.append(0 if local is None else self.stream.applied_from(local.oid, states.get(local.oid)))
+            return positions
         finally:
             transaction.rollback()
 
     def look_at_again(self, told: Sequence[Told], position: Lsn) -> None:
-        """Notes tables that may have columns to be NOT NULL once the stream has been applied up to a position."""
-        names = {(each.schema, each.name) for each in told}
-        others = [each for each in self.pending.pending if (each.schema, each.name) not in names] if self.pending else []
+        """Add tables to `pending`: they may have columns that become NOT NULL after the stream has been applied up to a position."""
+        names = {(table.schema, table.name) for table in told}
+        remaining = [table for table in self.pending.pending if (table.schema, table.name) not in names] if self.pending else []
         position = max(position, self.pending.position) if self.pending else position
-        self.pending = Evolved((), position=position).with_others([*others, *told])
+        self.pending = Evolved((), position=position).with_others([*remaining, *told])
 
     def follow_pending(self, applied: Lsn) -> None:
-        """Has columns be NOT NULL that could not be before the stream was applied up to a position, if it is now."""
+        """Set pending columns to NOT NULL if the stream has been applied up to their position. Failures are logged and retried."""
         moment = time.monotonic()
         if self.evolve is None or self.pending is None or moment < self._look_again or applied < self.pending.position:
             return
         self._look_again = moment + PENDING_PAUSE
         try:
-            told = self.pending.pending
-            here = [place is not None and applied >= place for place in self._applied_from(told)]
-            now = [each for each, is_here in zip(told, here, strict=True) if is_here]
-            if now:
-                later = [each for each, is_here in zip(told, here, strict=True) if not is_here]
-                self.pending = self.evolve(now).with_others(later)
+            pending = self.pending.pending
+            is_reached = [lsn is not None and applied >= lsn for lsn in self._applied_from(pending)]
+            ready = [table for table, reached in zip(pending, is_reached, strict=True) if reached]
+            if ready:
+                waiting = [table for table, reached in zip(pending, is_reached, strict=True) if not reached]
+                self.pending = self.evolve(ready).with_others(waiting)
             self.unfollowed = None
         except PostgresError as error:
             if error.severity is Severity.FATAL:
@@ -337,7 +353,7 @@ class Applier:
             _log.warning("could not follow what the publisher has altered, trying again in %d s: %s", FAILED_PAUSE, error.message)
 
     def _is_for_tasks(self, segment: Segment) -> bool:
-        """Whether a segment is large enough for Spark's tasks."""
+        """Return whether a segment is large enough for Spark tasks."""
         return not self.engine.small_batch_rows or segment.changes > self.engine.small_batch_rows
 
     def _apply_once(
@@ -348,15 +364,15 @@ class Applier:
         transaction.cancelled = self.stopping
         try:
             with self.jobs():
-                written = bool(segment.pieces) and self._write(transaction, segment, by_tasks=by_tasks)
+                has_written = bool(segment.pieces) and self._write(transaction, segment, by_tasks=by_tasks)
             if also is not None:
                 also(transaction.cursor)
-            if dry or (not written and also is None):
+            if dry or (not has_written and also is None):
                 transaction.rollback()
             else:
-                moment = int(segment.transactions.commit_time[-1])
+                commit_time = int(segment.transactions.commit_time[-1])
                 with self._timed("commit"):
-                    transaction.commit(OriginProgress(self.stream.origin, segment.end, moment))
+                    transaction.commit(OriginProgress(self.stream.origin, segment.end, commit_time))
                 self._tell()
         except PostgresError:
             transaction.rollback()
@@ -370,14 +386,14 @@ class Applier:
             return
         self.learn(segment)
         self.left_out(self._left)
-        done = self._done
-        done.transactions, done.bytes, done.batches = len(segment.transactions), segment.size, int(written)
-        done.moment = time.time() if written else None
-        self.counters.add(done)
+        counters = self._done
+        counters.transactions, counters.bytes, counters.batches = len(segment.transactions), segment.size, int(has_written)
+        counters.moment = time.time() if has_written else None
+        self.counters.add(counters)
 
     @contextmanager
     def _timed(self, stage: str) -> Iterator[None]:
-        """Counts the seconds of a stage."""
+        """Add the seconds spent inside to a stage."""
         began = time.monotonic()
         try:
             yield
@@ -385,29 +401,29 @@ class Applier:
             self._done.seconds[stage] = self._done.seconds.get(stage, 0.0) + time.monotonic() - began
 
     def _write(self, transaction: Transaction, segment: Segment, *, by_tasks: bool) -> bool:
-        """Writes a segment's changes; whether there was anything to write."""
+        """Write a segment's changes. Return whether any table was written."""
         batch = Batch(self, transaction, segment)
         self._left = batch.left_out
         later: Later = {}
         known: set[int] = set()
-        with contextlib.ExitStack() as behind:
-            if by_tasks and (wanted := batch.for_tasks()) is not None:
-                known |= self._write_by_tasks(batch, wanted, later, behind)
+        with contextlib.ExitStack() as cleanup:
+            if by_tasks and (task_changes := batch.for_tasks()) is not None:
+                known |= self._write_by_tasks(batch, task_changes, later, cleanup)
             else:
-                self._write_frames(batch, later, known, behind)
+                self._write_frames(batch, later, known, cleanup)
             self._settle(transaction, later)
         return bool(known)
 
     def _write_frames(self, batch: Batch, later: Later, known: set[int], behind: contextlib.ExitStack) -> None:
-        """Writes a segment's changes in the driver, a frame at a time; notes the tables in `known`."""
+        """Write a segment's changes in the driver, one frame at a time, and add the tables to `known`."""
         transaction = batch.transaction
         frames = behind.enter_context(contextlib.closing(batch.frames()))
         while True:
             with self._timed("decode"):
-                found = next(frames, None)
-            if found is None:
+                entry = next(frames, None)
+            if entry is None:
                 return
-            relation, key, frame = found
+            relation, key, frame = entry
             self.stopping()
             if relation.oid not in known:
                 behind.enter_context(leaf_constraints.unique(transaction, relation, self.unique))
@@ -417,31 +433,34 @@ class Applier:
                 self._merge(transaction, relation, key, frame, later, cut=batch.is_cut)
 
     def _write_by_tasks(self, batch: Batch, wanted: Sequence[TableChanges], later: Later, behind: contextlib.ExitStack) -> set[int]:
-        """Writes a segment's changes by tasks; the tables that are written. A batch that tasks cannot net is REFUSED, and the driver's."""
+        """Write a segment's changes with Spark tasks, and return the oids of the written tables.
+
+        If tasks cannot net the batch, the error has the message REFUSED, and the driver applies the batch.
+        """
         transaction, written = batch.transaction, set()
         tables, histories = [], {}
-        for number, each in enumerate(wanted):
-            relation = each.mappings[0].local
+        for number, changes in enumerate(wanted):
+            relation = changes.mappings[0].local
             history = batch.history(relation)
             if history is not None:
                 transaction.lock(history)
                 histories[number] = history
                 batch.record(relation)
             behind.enter_context(leaf_constraints.unique(transaction, relation, self.unique))
-            if each.truncated >= 0:
+            if changes.truncated >= 0:
                 self._check_rights(transaction, relation, {"T"})
                 transaction.truncate([relation])
                 written.add(relation.oid)
-            tables.append(TaskTable.of(transaction, relation, each.mappings[0].key or ()))
+            tables.append(TaskTable.of(transaction, relation, changes.mappings[0].key or ()))
         if not tables:
             return written
         segment, noun = batch.segment, "table" if len(tables) == 1 else "tables"
         text = f"apply {self.stream.name} {segment.end}: {segment.changes:,} changes of {len(tables)} {noun}"
         with self._timed("merge"):
-            found, recorded = batch.run(wanted, tables, histories, text)
+            all_parts, recorded = batch.run(wanted, tables, histories, text)
             try:
                 for number, table in enumerate(tables):
-                    parts = [part for part in found if part.table == number]
+                    parts = [part for part in all_parts if part.table == number]
                     if parts:
                         self._stage(transaction, table, wanted[number].mappings[0].key, parts, later)
                         written.add(table.relation.oid)
@@ -454,22 +473,22 @@ class Applier:
         return written
 
     def _stage(self, transaction: Transaction, table: TaskTable, key: tuple[int, ...] | None, parts: Sequence[Part], later: Later) -> None:
-        """Stages what tasks have written for one table, with the rights and the constraints of what is applied."""
+        """Check the rights on one table, stage the files that tasks have written for it, and note its unique indexes in `later`."""
         relation = table.relation
         self.place.relation, self.place.column, self.place.message = f"{relation.schema}.{relation.name}", None, "INSERT"
         ops = {_OPERATIONS.get(op, op) for part in parts for op in part.ops}
         self._check_rights(transaction, relation, ops)
         if "I" not in ops:
             self.place.message = "UPDATE"
-        done = merged_by_tasks(transaction, table, parts)
-        if done is None:
+        merged = merged_by_tasks(transaction, table, parts)
+        if merged is None:
             raise PostgresError("XX000", tasks.REFUSED)
         self.engine.statistics.merged(by_spark=True)
-        self._take(transaction, relation, done)
+        self._take(transaction, relation, merged)
         later.update({(relation.oid, index.oid): (relation, index) for index in self._others(relation, key)})
 
     def _take(self, transaction: Transaction, relation: Relation, done: Merged) -> None:
-        """Counts what a merge has done; 23505 if it has met a key that is there."""
+        """Count the result of a merge. Raise 23505 if the merge found an existing key."""
         if done.conflict is not None:
             raise partitioned.duplicate_key(transaction, relation, done.conflict.key)
         self._done.count(relation.oid, done.changes, done.missing)
@@ -477,25 +496,25 @@ class Applier:
             partitioned.tell_skipped(transaction, relation, done.skipped)
 
     def _look_at(self, transaction: Transaction, relation: Relation, index: Index) -> None:
-        """23505 if a table has a key of a unique index twice."""
+        """Raise 23505 if a table holds a key of a unique index twice."""
         self.place.relation = f"{relation.schema}.{relation.name}"
         if self.unique is not None:
             self.unique(transaction, relation, index)
 
     def merge(self, transaction: Transaction, relation: Relation, key: tuple[int, ...] | None, frame: pa.Table | DataFrame) -> None:
-        """Applies a changes frame to one table inside a transaction, with the rights and the constraints of what is applied."""
+        """Apply a changes frame to one table inside a transaction, and check rights and constraints as for all applied changes."""
         later: Later = {}
         self._firing = None
         self._merge(transaction, relation, key, frame, later, cut=False)
         self._settle(transaction, later)
 
     def _tell(self) -> None:
-        """Tell sessions what the functions of triggers have notified: the segment's transaction has committed."""
+        """Deliver the notifications of trigger functions to sessions. Called after the segment's transaction has committed."""
         if self._firing is not None:
             self._firing.committed()
 
     def _settle(self, transaction: Transaction, later: Later) -> None:
-        """Check the indexes in `later`, and call the functions of deferred triggers: all changes are written."""
+        """Check the indexes in `later`, and call the functions of deferred triggers, after all changes are written."""
         for relation, index in later.values():
             self._look_at(transaction, relation, index)
         if self._firing is not None:
@@ -505,7 +524,10 @@ class Applier:
         self, transaction: Transaction, relation: Relation, key: tuple[int, ...] | None, frame: pa.Table | DataFrame, later: Later,
         *, cut: bool,
     ) -> None:  # fmt: skip
-        """The same, but for the indexes in `later`, which are looked at behind the last frame; `cut`: more of the table may follow."""
+        """Apply a frame like `merge`, but leave the indexes in `later` for a check after the last frame.
+
+        `cut`: more frames of the table may follow.
+        """
         self.place.relation, self.place.column, self.place.message = f"{relation.schema}.{relation.name}", None, "INSERT"
         ops = _ops(frame)
         self._check_rights(transaction, relation, ops)
@@ -517,13 +539,13 @@ class Applier:
             for part in table.parts(frame):
                 if part.frame.num_rows:
                     self._merge_frame(transaction, relation, key, part.frame, later, cut=True, ops=ops)
-                for each in part.behind:
-                    each()
+                for callback in part.behind:
+                    callback()
             return
         self._merge_frame(transaction, relation, key, frame, later, cut=cut, ops=ops)
 
     def fired(self, transaction: Transaction, relation: Relation) -> FiringTriggers | None:
-        """The triggers of a table that fire; None: none do."""
+        """Return the triggers of a table that fire, or None if none do."""
         return None if self.triggers is None else self.triggers(transaction, relation)
 
     def _merge_frame(
@@ -532,37 +554,39 @@ class Applier:
     ) -> None:  # fmt: skip
         if relation.parent:
             partitioned.refuse_outside(transaction, relation, frame)
-        others = self._others(relation, key)
-        if isinstance(frame, pa.Table) and self.engine.small_batch_rows and not others and insertion.only_inserts(frame):
+        other_indexes = self._others(relation, key)
+        if isinstance(frame, pa.Table) and self.engine.small_batch_rows and not other_indexes and insertion.only_inserts(frame):
             rows = insertion.rows_of(frame["new"])
-            transaction.lock(relation)  # or another could add the keys after they were looked for
+            transaction.lock(relation)  # otherwise another session could add the keys after the lookup
             if key is None or insertion.is_new(transaction, relation, key, rows):
                 self._done.count(relation.oid, insertion.append(transaction, relation, rows))
                 return
         if "I" not in ops:
             self.place.message = "UPDATE"
-        for done in self._parts(transaction, relation, key, frame, others, later, cut=cut):
-            self._take(transaction, relation, done)
+        for merged in self._parts(transaction, relation, key, frame, other_indexes, later, cut=cut):
+            self._take(transaction, relation, merged)
 
     def _parts(
         self, transaction: Transaction, relation: Relation, key: tuple[int, ...] | None, frame: pa.Table | DataFrame,
         others: Sequence[Index], later: Later, *, cut: bool,
     ) -> Iterator[Merged]:  # fmt: skip
-        """Completes and merges a changes frame, in parts if rows must be looked up; `cut`: more of the table may follow."""
+        """Complete and merge a changes frame, in parts if rows must be looked up. `cut`: more frames of the table may follow."""
         completed = functools.partial(updated_rows.completed, transaction=transaction, factory=self.rows, place=self.place)
         if relation.is_partitioned:
             yield from partitioned.apply(transaction, relation, key, frame, completed)
             return
         for part in completed(frame, relation, key):
             is_cut = cut or (isinstance(part, pa.Table) and isinstance(frame, pa.Table) and part.num_rows < frame.num_rows)
-            looked_up = [index for index in others if index.plain and not (is_cut and index.deferred)]
-            done = merge(transaction, relation, key, part, others=looked_up)
-            later.update({(relation.oid, index.oid): (relation, index) for index in others if not (done.checked and index in looked_up)})
-            yield done
+            checked_indexes = [index for index in others if index.plain and not (is_cut and index.deferred)]
+            merged = merge(transaction, relation, key, part, others=checked_indexes)
+            later.update(
+                {(relation.oid, index.oid): (relation, index) for index in others if not (merged.checked and index in checked_indexes)}
+            )
+            yield merged
 
     @staticmethod
     def _others(relation: Relation, key: tuple[int, ...] | None) -> list[Index]:
-        """The unique indexes of a table besides that of the key; those of partitioned tables are their key's."""
+        """Return the unique indexes of a table other than the key's. Those of a partitioned table are covered by its key."""
         if relation.is_partitioned:
             return []
         return [index for index in relation.indexes if index.unique and set(index.attnums) != set(key or ())]
@@ -572,21 +596,21 @@ class Applier:
             return
         for op in sorted(ops):
             self.place.message = conflict.MESSAGES[op]
-            shown, self.place.relation = self.place.relation, None if op == "T" else self.place.relation
+            relation_name, self.place.relation = self.place.relation, None if op == "T" else self.place.relation
             self.rights(transaction.cursor, relation, {op})
-            self.place.relation = shown
+            self.place.relation = relation_name
         self.place.message = "INSERT"
 
 
 def _ops(frame: pa.Table | DataFrame) -> set[str]:
-    """The kinds of changes in a changes frame."""
-    found = frame.select("op").distinct().toArrow()["op"] if isinstance(frame, DataFrame) else pc.unique(frame["op"])
-    return set(found.to_pylist())
+    """Return the operations in a changes frame."""
+    operations = frame.select("op").distinct().toArrow()["op"] if isinstance(frame, DataFrame) else pc.unique(frame["op"])
+    return set(operations.to_pylist())
 
 
 def _types(segment: Segment) -> dict[int, m.Type]:
-    return {found.oid: found for _, _, found in segment.others if isinstance(found, m.Type)}
+    return {message.oid: message for _, _, message in segment.others if isinstance(message, m.Type)}
 
 
 def _relations(segment: Segment) -> dict[int, m.Relation]:
-    return {found.relation: found for _, _, found in segment.others if isinstance(found, m.Relation)}
+    return {message.relation: message for _, _, message in segment.others if isinstance(message, m.Relation)}

@@ -1,9 +1,13 @@
-"""A segment inside a transaction of its applier: which of its changes are to be applied, as one changes frame per local table.
+"""Selects the changes of a segment that are to be applied inside one transaction, as one changes frame per local table.
 
-Made by `apply` for each segment. `frames`: the driver reads and decodes a segment part by part, so that a transaction of any size takes the
-memory of a part; each table then gets a frame for each part. TRUNCATEs become frames of their own; what was inserted before a
-TRUNCATE … RESTART IDENTITY is left out. `for_tasks`: what tasks need to decode and apply the whole segment as one job (`changes.tasks`);
-the one place that says which changes only the driver applies. `record`: the frames become rows of the tables' histories (`table_history`).
+`apply` makes a `Batch` for each segment. Its main functions:
+
+- `frames`: the driver reads and decodes a segment part by part, so that a transaction of any size needs only the memory of one part.
+  Each table then gets a frame for each part. TRUNCATEs become frames of their own. Rows that were inserted before a
+  TRUNCATE … RESTART IDENTITY are left out.
+- `for_tasks`: returns what Spark tasks need to decode and apply the whole segment as one job (`changes.tasks`). Only this function decides
+  which changes the driver must apply.
+- `record`: writes the frames as rows into the tables' histories (`table_history`).
 """
 
 from __future__ import annotations
@@ -44,16 +48,16 @@ if TYPE_CHECKING:
     from headgate.subscriber.apply.apply import Applier
 
 PART_SIZE = 64 << 20
-"""Bytes of a segment that are decoded at a time."""
+"""The number of bytes of a segment that are decoded at a time."""
 
 Numbers = npt.NDArray[np.int64]
 Frame = tuple[Relation, tuple[int, ...] | None, pa.Table]
 Truncated = list[tuple[int, Mapping, pa.Table]]
-"""The frames of TRUNCATEs, with their place."""
+"""The frames of TRUNCATEs, with their sequence numbers and mappings."""
 
 
 class Batch:
-    """One segment inside one transaction: which of its changes are to be applied, as one frame per local table."""
+    """One segment inside one transaction of its applier."""
 
     def __init__(self, applier: Applier, transaction: Transaction, segment: Segment) -> None:
         self.applier, self.transaction, self.segment = applier, transaction, segment
@@ -61,66 +65,76 @@ class Batch:
         self.states = {rel.relation: rel for rel in subscriptions.tables(transaction.cursor, stream.subscription)}
         self.mappings: dict[m.Relation, Mapping] = {}
         self.restarted: dict[int, int] = {}
-        """Where a TRUNCATE … RESTART IDENTITY of a local table stands, the last one."""
+        """The sequence number of the last TRUNCATE … RESTART IDENTITY, by local table."""
         self.left_out: dict[int, int] = {}
-        """Changes of tables that are not in the subscription, by relation."""
+        """The number of changes of tables that are not in the subscription, by relation."""
         self._histories = subscription_history.of_subscription(transaction.cursor, stream.subscription)
         self._recorded: dict[int, list[pa.Table]] = {}
-        """Rows for the histories of tables that have yet to be written."""
+        """Rows that have not been written to the tables' histories yet, by table."""
         self.session = applier.session()
         self.said = decoding.told(applier.relations.values(), segment)
-        """What the publisher has said of its relations."""
+        """The publisher's Relation messages before and in the segment."""
         self.is_cut = False
-        """Whether a table may get several frames: what holds after the transaction alone may not hold between them. Set by `frames`."""
+        """Whether a table may get several frames. Constraints that hold after the transaction may then not hold between two frames. Set by
+        `frames`."""
 
     def mapping(self, remote: m.Relation) -> Mapping:
-        """The mapping of a published relation."""
-        found = self.mappings.get(remote)
-        if found is None:
+        """Return the mapping of a published relation to its local table."""
+        mapping = self.mappings.get(remote)
+        if mapping is None:
             self.applier.place.relation = None
             try:
                 cursor, stream = self.transaction.cursor, self.applier.stream
-                found = map_relation(cursor, stream.database, remote, self._names)
+                mapping = map_relation(cursor, stream.database, remote, self._names)
             except MissingColumnsError as error:
                 error.remote = remote
                 raise
-            self.mappings[remote] = found
-        return found
+            self.mappings[remote] = mapping
+        return mapping
 
     def _names(self, remote: m.Relation, local: Relation) -> tuple[str | None, ...] | None:
-        """The local columns of a relation that was followed, by the publisher's numbers; None for one that has gone."""
+        """Return the local columns of a relation that was followed, by the publisher's attribute numbers, or None if it was not followed.
+
+        The name of a dropped column is None.
+        """
         numbers = self.applier.numbers.get(remote)
         if not numbers:
             return None
         columns = subscription_column.of_table(self.transaction.cursor, self.applier.stream.subscription, local.oid)
-        known = {column.attnum: None if column.dropped else column.name for column in columns}
+        local_names = {column.attnum: None if column.dropped else column.name for column in columns}
         pairs = zip(numbers, remote.columns, strict=True)
-        return tuple(column.name if number is None else known.get(number, column.name) for number, column in pairs)
+        return tuple(column.name if number is None else local_names.get(number, column.name) for number, column in pairs)
 
     def applied_from(self, local: Relation) -> int | None:
-        """Return the commit LSN from which on changes of a table are applied; None: none of the segment (should_apply_changes_for_rel)."""
+        """Return the commit LSN from which a table's changes are applied, or None if none of the segment's are.
+
+        Like PostgreSQL's should_apply_changes_for_rel.
+        """
         first = self.applier.stream.applied_from(local.oid, self.states.get(local.oid))
         return None if first is None or first > self.segment.transactions.commit_lsn[-1] else first
 
     def _local(self, remote: m.Relation) -> Relation:
-        """Return the local table of a published relation, whose columns need not be the relation's while no change is applied."""
+        """Return the local table of a published relation. Their columns may differ as long as no change is applied."""
         return local_relation(self.transaction.cursor, self.applier.stream.database, remote.schema, remote.name)
 
     @cached_property
     def _without_history(self) -> Collection[int]:
-        """The tables whose history is to be begun before changes are applied to them."""
+        """The tables whose history must be begun before changes are applied to them."""
         cursor = self.transaction.cursor
         subscription = None if self.applier.record is None else subscriptions.find(cursor, self.applier.stream.subscription)
         return [] if subscription is None else subscriptions.without_history(cursor, subscription)
 
     def history(self, local: Relation) -> Relation | None:
-        """Return the table that holds the history of a table, None if it has none; LackingHistoryError if it must be begun or extended."""
-        found = self._histories.get(local.oid)
-        if found is None or not found.is_begun:
+        """Return the history table of a table, or None if it has none.
+
+        Raises LackingHistoryError if the history must be begun or extended first.
+        """
+        entry = self._histories.get(local.oid)
+        if entry is None or not entry.is_begun:
             if local.oid in self._without_history:
                 raise LackingHistoryError("55000", f'the history of table "{local.schema}.{local.name}" has not begun')
             return None
-        history = relations.get(self.transaction.cursor, self.applier.stream.database, found.relation)
+        history = relations.get(self.transaction.cursor, self.applier.stream.database, entry.relation)
         if table_history.differing(local, history):
             raise LackingHistoryError(
                 "55000", f'table "{history.schema}.{history.name}" does not have the columns of table "{local.schema}.{local.name}"'
@@ -128,7 +142,7 @@ class Batch:
         return history
 
     def record(self, local: Relation) -> None:
-        """Write the changes of a table that have been decoded since the last call into its history, if it has one."""
+        """Append the changes of a table that have been decoded since the last call to its history, if it has one."""
         recorded = self._recorded.pop(local.oid, [])
         if recorded and (history := self.history(local)) is not None:
             self.transaction.append(history, pa.concat_tables(recorded))
@@ -139,7 +153,7 @@ class Batch:
             self._recorded.setdefault(local.oid, []).append(table_history.rows(local, history, frame, self.segment.transactions))
 
     def _is_outside(self, local: Relation) -> bool:
-        """Whether a table is not in the subscription at all (rather than not copied yet)."""
+        """Return whether a table is not in the subscription at all, as opposed to not copied yet."""
         return self.applier.stream.only is None and local.oid not in self.states
 
     def _leave_out(self, local: Relation, count: int) -> None:
@@ -147,19 +161,19 @@ class Batch:
             self.left_out[local.oid] = self.left_out.get(local.oid, 0) + count
 
     def frames(self) -> Generator[Frame]:
-        """The frames of the segment's tables, decoded here, to be applied in this order."""
+        """Decode the segment and yield the frames of its tables. They must be applied in this order."""
         self.is_cut = self.segment.size > PART_SIZE
         yield from self._decoded(list(self.truncations(self._truncations())))
         self.transaction.engine.statistics.decoded(self.segment.changes, by_spark=False)
 
     def _is_cut_by_sync(self) -> bool:
-        """Whether a table's changes are applied from a place inside of the segment: it may have other columns than those before it."""
+        """Return whether a table's changes are applied from a position inside the segment. Its columns may differ before that position."""
         ends = self.segment.transactions.commit_lsn
         first = [self.applier.stream.applied_from(oid, state) for oid, state in self.states.items()]
         return any(ends[0] < lsn <= ends[-1] for lsn in first if lsn is not None)
 
     def _decoded(self, truncations: Truncated) -> Iterator[Frame]:
-        """Decodes a part of the segment at a time."""
+        """Decode one part of the segment at a time, and yield the frames."""
         for part in self.segment.parts(PART_SIZE):
             decoded = decode.decode(*part.read(), relations=decoding.known(self.said, part.first_seq), first_seq=part.first_seq)
             commit_lsn = decoding.commit_lsns(decoding.begun_before(self.segment, part), decoded.transactions)
@@ -168,55 +182,59 @@ class Batch:
                 frame = self._frame(changes, commit_lsn)
                 if frame is not None:
                     frames.setdefault(self.mapping(changes.relation).local.oid, []).append(frame)
-            for found, frame in _within(part, truncations):
-                self._note_truncation(found.local, frame)
-                frames.setdefault(found.local.oid, []).append(frame)
-            mapped = {found.local.oid: found for found in self.mappings.values()}
+            for mapping, frame in _within(part, truncations):
+                self._note_truncation(mapping.local, frame)
+                frames.setdefault(mapping.local.oid, []).append(frame)
+            mappings_by_table = {mapping.local.oid: mapping for mapping in self.mappings.values()}
             for oid, tables in frames.items():
-                yield mapped[oid].local, mapped[oid].key, tables[0] if len(tables) == 1 else pa.concat_tables(tables)
+                yield mappings_by_table[oid].local, mappings_by_table[oid].key, tables[0] if len(tables) == 1 else pa.concat_tables(tables)
 
     def _frame(self, changes: decode.Changes, commit_lsn: Numbers) -> pa.Table | None:
-        """What of a relation's changes is to be applied; `commit_lsn` as in `TableChanges.chosen`. None: nothing."""
+        """Return the changes of one relation that are to be applied, or None if there are none.
+
+        `commit_lsn` is as in `TableChanges.chosen`.
+        """
         local = self._local(changes.relation)
-        wanted = self._wanted(local)
-        if wanted is None:
+        table_changes = self._wanted(local)
+        if table_changes is None:
             self._leave_out(local, len(changes))
             return None
-        chosen, history = wanted.chosen(changes, commit_lsn), self.history(local)
+        chosen, history = table_changes.chosen(changes, commit_lsn), self.history(local)
         if not len(chosen) and history is None:
             return None
-        found, place = self.mapping(changes.relation), self.applier.place
-        wanted = replace(wanted, mappings=(found,))
-        if history is not None and wanted.restarted >= 0:
-            early = replace(wanted, restarted=-1).chosen(changes.where(changes.seq < wanted.restarted), commit_lsn)
-            self._note(wanted, early, wanted.frame(early, commit_lsn, self.session, place, completed=False), history)
+        mapping, place = self.mapping(changes.relation), self.applier.place
+        table_changes = replace(table_changes, mappings=(mapping,))
+        if history is not None and table_changes.restarted >= 0:
+            early = replace(table_changes, restarted=-1).chosen(changes.where(changes.seq < table_changes.restarted), commit_lsn)
+            self._note(table_changes, early, table_changes.frame(early, commit_lsn, self.session, place, completed=False), history)
         if not len(chosen):
             return None
-        frame = self.completed(wanted.frame(chosen, commit_lsn, self.session, place, completed=self._is_filled(found)), found)
+        frame = self.completed(table_changes.frame(chosen, commit_lsn, self.session, place, completed=self._is_filled(mapping)), mapping)
         if history is not None:
-            self._note(wanted, chosen, frame, history)
+            self._note(table_changes, chosen, frame, history)
         return frame
 
     def _note(self, wanted: TableChanges, changes: decode.Changes, frame: pa.Table, history: Relation) -> None:
-        """Keep what is to be written into the history of a table, until `record`."""
+        """Store rows for the history of a table until `record` writes them."""
         if len(changes):
             rows = wanted.history(changes, frame, history, self.segment.transactions, self.session, self.applier.place)
             self._recorded.setdefault(wanted.mappings[0].local.oid, []).append(rows)
 
     def _wanted(self, local: Relation, *found: Mapping) -> TableChanges | None:
-        """Which changes of a local table are to be applied; None: none."""
+        """Return which changes of a local table are to be applied, or None if none are."""
         first = self.applied_from(local)
         return None if first is None else TableChanges(found, first, self.restarted.get(local.oid, -1))
 
     # ---- by tasks ---------------------------------------------------------------------------------------
 
     def for_tasks(self) -> list[TableChanges] | None:
-        """What tasks apply of the segment, a value for each local table; None if some of it is for the driver.
+        """Return the changes that tasks apply, one value for each local table, or None if the driver must apply the segment.
 
         The driver applies the changes of tables without a key, of tables whose rows need defaults, generated columns or constraints
-        (a partition's bounds among them), and of partitioned tables whose leaves do not have one key with the partition columns. It
-        also applies segments with changes larger than MOST_FRAME, and segments inside which the copy of a table ends: its columns may be
-        other ones before that place. What cannot be mapped is for the driver, which tells whether it is changed at all.
+        (including a partition's bounds), and of partitioned tables whose leaves do not have one key with the partition columns. It also
+        applies segments with changes larger than MOST_FRAME, and segments inside which the copy of a table ends, because the table's
+        columns may be different before that position. If a relation cannot be mapped, the driver applies the segment, and finds out whether
+        it changes the relation at all.
         """
         if self._is_cut_by_sync() or any(len(piece.lengths) and piece.lengths.max() > MOST_FRAME for piece in self.segment.pieces):
             return None
@@ -225,24 +243,26 @@ class Batch:
             truncations = list(self.truncations(self._truncations()))
         except PostgresError:
             return None
-        found: dict[int, list[Mapping]] = {}
-        for each in [*mappings, *(mapped for _, mapped, _ in truncations)]:
-            if each not in found.setdefault(each.local.oid, []):
-                found[each.local.oid].append(each)
-        if not all(self._is_for_tasks(each) for each in found.values()):
+        by_table: dict[int, list[Mapping]] = {}
+        for mapping in [*mappings, *(mapping for _, mapping, _ in truncations)]:
+            if mapping not in by_table.setdefault(mapping.local.oid, []):
+                by_table[mapping.local.oid].append(mapping)
+        if not all(self._is_for_tasks(group) for group in by_table.values()):
             return None
-        for _, mapped, frame in truncations:
-            self._note_truncation(mapped.local, frame)
-        last = {mapped.local.oid: seq for seq, mapped, _ in truncations}
-        wanted = [(self._wanted(each[0].local, *each), last.get(oid, -1)) for oid, each in found.items()]
-        return [replace(table, truncated=seq) for table, seq in wanted if table is not None]
+        for _, mapping, frame in truncations:
+            self._note_truncation(mapping.local, frame)
+        last_truncation = {mapping.local.oid: seq for seq, mapping, _ in truncations}
+        table_changes = [(self._wanted(group[0].local, *group), last_truncation.get(oid, -1)) for oid, group in by_table.items()]
+        return [replace(table, truncated=seq) for table, seq in table_changes if table is not None]
 
     def _said_of_touched(self) -> list[m.Relation]:
-        """The descriptions of the relations that are changed here and whose changes are applied; the changes of others are counted."""
-        here = [each for each in decoding.known(self.said, self.segment.first_seq).values() if each.relation in self.segment.touched]
-        here += [each for seq, each in self.said if seq >= self.segment.first_seq and each.relation in self.segment.touched]
-        applied = [each for each in dict.fromkeys(here) if self.applied_from(self._local(each)) is not None]
-        if any(self._is_outside(self._local(each)) for each in here):
+        """Return the descriptions of relations that are changed here and whose changes are applied. Count the changes of tables outside."""
+        touched = [
+            relation for relation in decoding.known(self.said, self.segment.first_seq).values() if relation.relation in self.segment.touched
+        ]
+        touched += [relation for seq, relation in self.said if seq >= self.segment.first_seq and relation.relation in self.segment.touched]
+        applied = [relation for relation in dict.fromkeys(touched) if self.applied_from(self._local(relation)) is not None]
+        if any(self._is_outside(self._local(relation)) for relation in touched):
             for part in self.segment.parts(PART_SIZE):
                 known = decoding.known(self.said, part.first_seq)
                 for relation, count in decode.survey(*part.read(), relations=known, first_seq=part.first_seq):
@@ -250,42 +270,42 @@ class Batch:
         return applied
 
     def _is_for_tasks(self, found: list[Mapping]) -> bool:
-        """Whether tasks apply the changes of a local table, however its relation was described (`for_tasks`)."""
+        """Return whether tasks can apply the changes of a local table, given all mappings of its relation (`for_tasks`)."""
         local, key = found[0].local, found[0].key
-        if key is None or any(conversion.frame_schema(each) != conversion.frame_schema(found[0]) for each in found):
+        if key is None or any(conversion.frame_schema(mapping) != conversion.frame_schema(found[0]) for mapping in found):
             return False
-        if any(self._is_filled(each) for each in found) or not Reads.of(self.transaction, local).is_empty:
+        if any(self._is_filled(mapping) for mapping in found) or not Reads.of(self.transaction, local).is_empty:
             return False
         return not local.is_partitioned or partitioned.has_one_key(self.transaction.partitioned(local), key)
 
     def run(
         self, wanted: Sequence[TableChanges], tables: Sequence[TaskTable], histories: abc.Mapping[int, Relation], description: str
     ) -> tuple[list[tasks.Part], list[Appended]]:
-        """Have tasks decode and apply the segment, and record it in the histories of tables (by the numbers of these).
+        """Decode and apply the segment in Spark tasks, and record it in the history tables (`histories`, by index of the table).
 
-        `tables` are those of `wanted`, whose TRUNCATEs are staged and recorded.
+        `tables` belong to `wanted`. Their TRUNCATEs are already staged and recorded.
         """
         engine = self.transaction.engine
         cores = engine.spark.sparkContext.defaultParallelism
         slices = decoding.slices_of(self.segment, 2 * cores)
         handed = decoding.handed_over(slices, engine.exchange) if engine.on_cluster else contextlib.nullcontext(slices)
-        with handed as given:
+        with handed as handed_slices:
             leaves = {number: TaskLeaf.of(self.transaction, history) for number, history in histories.items()}
-            source = SegmentSource(tuple(given), self.said, tuple(wanted), self.session, leaves)
-            numbers = engine.spark.range(0, len(given), 1, min(len(given), 2 * cores))
+            source = SegmentSource(tuple(handed_slices), self.said, tuple(wanted), self.session, leaves)
+            numbers = engine.spark.range(0, len(handed_slices), 1, min(len(handed_slices), 2 * cores))
             count = tasks.partitions(engine.spark, self.segment.size, self.segment.changes, tables)
-            done = tasks.run(self.transaction, numbers, source, tables, count, description, self.session.types, histories.values())
+            result = tasks.run(self.transaction, numbers, source, tables, count, description, self.session.types, histories.values())
         engine.statistics.decoded(self.segment.changes, by_spark=True)
-        return done
+        return result
 
     def _is_filled(self, found: Mapping) -> bool:
-        """Whether rows of a relation get defaults or generated columns, or are checked, by `row_completion`."""
+        """Return whether `row_completion` adds defaults or generated columns to a relation's rows, or checks them, or triggers fire."""
         if self.applier.rows is None:
             return False
         return row_completion.needed(found.local, found.sources) or self.applier.fired(self.transaction, found.local) is not None
 
     def completed(self, frame: pa.Table, found: Mapping) -> pa.Table:
-        """The frame with the rows of its INSERTs completed and checked, if the table needs it."""
+        """Return the frame with the rows of its INSERTs completed and checked, if the table needs it."""
         factory = self.applier.rows
         if factory is None:
             return frame
@@ -300,7 +320,7 @@ class Batch:
         return frame
 
     def truncations(self, found: Iterable[decode.Truncation]) -> Iterator[tuple[int, Mapping, pa.Table]]:
-        """The frames of the TRUNCATEs that are to be applied, with their place; restarts sequences where they say so."""
+        """Yield the frames of the TRUNCATEs that are to be applied, with their sequence numbers. Restart sequences for RESTART IDENTITY."""
         for truncation in found:
             lsn = int(self.segment.transactions.commit_lsn[truncation.txn])
             self.applier.place.message, self.applier.place.relation = "TRUNCATE", None
@@ -309,15 +329,15 @@ class Batch:
             for remote in truncation.relations:
                 first = self.applied_from(self._local(remote))
                 if first is not None and lsn >= first:
-                    mapped = self.mapping(remote)
+                    mapping = self.mapping(remote)
                     if truncation.message.restart_identity:
                         database, lock = self.applier.stream.database, self.transaction.lock_object
-                        sequences.restart_owned(self.transaction.cursor, database, mapped.local.oid, lock)
-                        self.restarted[mapped.local.oid] = truncation.seq
-                    yield truncation.seq, mapped, conversion.truncate_frame(mapped, lsn, truncation.seq)
+                        sequences.restart_owned(self.transaction.cursor, database, mapping.local.oid, lock)
+                        self.restarted[mapping.local.oid] = truncation.seq
+                    yield truncation.seq, mapping, conversion.truncate_frame(mapping, lsn, truncation.seq)
 
     def _check_references(self, truncation: decode.Truncation, lsn: int) -> None:
-        """0A000 if a table that is not truncated has a foreign key to one that is."""
+        """Raise 0A000 if a table that is not truncated has a foreign key to one that is."""
         cursor, database = self.transaction.cursor, self.applier.stream.database
         applied = []
         for remote in truncation.relations:
@@ -339,5 +359,5 @@ class Batch:
 
 
 def _within(part: SegmentPart, truncations: Truncated) -> list[tuple[Mapping, pa.Table]]:
-    """The TRUNCATEs of a part."""
-    return [(found, frame) for seq, found, frame in truncations if part.first_seq <= seq < part.end_seq]
+    """Return the TRUNCATEs inside a part of the segment."""
+    return [(mapping, frame) for seq, mapping, frame in truncations if part.first_seq <= seq < part.end_seq]
