@@ -1,14 +1,14 @@
-"""A batch of changes of some tables as one Spark job of two stages: the other scheduler of the kernels that `merge` calls in the driver.
+"""Applies a batch of changes of several tables as one Spark job of two stages, with the kernels that `merge` calls in the driver.
 
-    map       a task makes the changes of its slices (`Source`), splits them by the hash of their keys into partitions, and gives one
+    map       a task makes the changes of its slices (`Source`), splits them by the hash of their keys into partitions, and returns one
               Arrow IPC stream (a blob) for each table and partition
     exchange  Spark moves rows of (partition, table, place, blob): a few large binaries and not the rows of the batch
     reduce    a task puts the blobs of its partition in the order of the stream, nets them (`net`), looks up the keys in the table's files,
-              and writes data and change files; it gives the file actions and the positions of the rows that are to be deleted (`Part`)
+              and writes data and change files. It returns the file actions and the positions of the rows to delete (`Part`)
 
-The driver merges the positions into deletion vectors and stages the actions (`stage`). Nothing of a batch's size passes through it.
-What a task needs to know is one frozen argument, made under the locks of the tables (`TaskTable.of`); a task depends on nothing else, so
-that Spark may run it again. Files of an attempt that is not the last have names that nobody knows, and are removed by cleaning.
+The driver merges the positions into deletion vectors and stages the actions (`stage`). No data of the size of a batch passes through it.
+A task gets all that it needs as one frozen argument, made under the locks of the tables (`TaskTable.of`). It depends on nothing else, so
+that Spark may run it again. Files of a superseded attempt have unique names that no action refers to, and cleaning removes them.
 
 What must hold: nothing is staged unless all partitions were netted and none has a conflict. Called by `merge` and by the apply worker.
 """
@@ -44,12 +44,12 @@ if TYPE_CHECKING:
     from headgate.catalog.relation.relation import Relation
 
 PARTITION_BYTES = 32 << 20
-"""Bytes of changes for which there is a partition."""
+"""The number of bytes of changes per partition."""
 STORED_BYTES = 96 << 20
-"""Bytes of stored rows, as stored, that a partition looks up."""
+"""The number of bytes of stored rows, as stored, that a partition looks up."""
 MOST_PARTITIONS = 200
 REFUSED = "tasks could not apply a batch"
-"""The message of an error that a task raises in place of PostgreSQL's, which shows values."""
+"""The message of the error that a task raises instead of PostgreSQL's, whose message contains values."""
 _BLOBS = "partition int, tbl int, place bigint, blob binary"
 _WRITTEN = -1
 """The place of a row of `_BLOBS` that holds a pickled `Appended`."""
@@ -57,27 +57,27 @@ _WRITTEN = -1
 
 @dataclass(frozen=True)
 class Appended:
-    """Files (`add` actions) that a map task has written for a table, beside what is merged into the table itself."""
+    """Files (`add` actions) that a map task has written for a table, in addition to the changes that are merged into the tables."""
 
     table: int
     actions: list[Action]
 
 
 Made = tuple[int, int, pa.Table] | Appended
-"""What a source makes: the number of a table, the place in the stream, and a changes frame of that table without TRUNCATE; or files."""
+"""A result of a source: the number of a table, the place in the stream, and a changes frame of that table without TRUNCATE; or files."""
 
 
 class Source(Protocol):
-    """Makes changes out of what a map task is given; can be pickled."""
+    """Makes changes from the input of a map task. Must be picklable."""
 
     def __call__(self, given: Iterable[pa.RecordBatch]) -> Iterator[Made]:
-        """Gives the changes and files in any order."""
+        """Yield the changes and files in any order."""
         ...
 
 
 @dataclass(frozen=True)
 class TaskLeaf:
-    """A table with files: the target of a batch, or a leaf of it."""
+    """A table with files: the target of a batch, or one of its leaf partitions."""
 
     relation: Relation
     table: TableFolder
@@ -85,7 +85,7 @@ class TaskLeaf:
 
     @classmethod
     def of(cls, transaction: Transaction, relation: Relation) -> TaskLeaf:
-        """The table as it is now; its lock is held."""
+        """Return the table in its current state. The caller holds its lock."""
         return cls(relation, transaction.engine.table((relation.database, relation.oid)).folder, transaction.newest(relation))
 
 
@@ -100,33 +100,33 @@ class TaskTable:
 
     @classmethod
     def of(cls, transaction: Transaction, relation: Relation, attnums: Sequence[int]) -> TaskTable:
-        """The table as it is now; takes its lock."""
+        """Lock the table and return it in its current state."""
         transaction.lock(relation)
         places = transaction.partitioned(relation).leaf_places if relation.is_partitioned else None
         leaves = [TaskLeaf.of(transaction, leaf) for leaf in (places.leaves if places else (relation,))]
         return cls(relation, lookup.key_of(relation, attnums), tuple(leaves), places)
 
     def find(self, wanted: pa.Table) -> pa.Table:
-        """As `lookup.find`."""
+        """Find rows like `lookup.find`."""
         parts = []
         for leaf in self.leaves:
-            found = lookup.find_in(leaf.table, leaf.relation, leaf.state, self.key, wanted)
+            stored = lookup.find_in(leaf.table, leaf.relation, leaf.state, self.key, wanted)
             if self.places is not None:
-                old = ordered(self.relation, buffers.whole(found["old"]))
-                found = found.set_column(found.column_names.index("old"), "old", old)
-            parts.append(found)
+                old = ordered(self.relation, buffers.whole(stored["old"]))
+                stored = stored.set_column(stored.column_names.index("old"), "old", old)
+            parts.append(stored)
         return pa.concat_tables(parts)
 
     @property
     def row_bytes(self) -> float:
-        """The size of a stored row, as stored."""
+        """The average size of a stored row in bytes, as stored."""
         rows = sum(leaf.state.rows for leaf in self.leaves)
         return float(sum(add["size"] for leaf in self.leaves for add in leaf.state.files.values()) / max(rows, 1))
 
 
 @dataclass(frozen=True)
 class KeyClash:
-    """The first change of a partition that makes a row whose key is there: its place, and the key as stored."""
+    """The first change of a partition that makes a row with an existing key: its position in the stream, and the key as stored."""
 
     commit_lsn: int
     seq: int
@@ -135,7 +135,7 @@ class KeyClash:
 
 @dataclass
 class Rewritten:
-    """The files of one leaf that a partition has written, and the rows (deletion vectors by file) that they take the place of."""
+    """The files that a partition has written for one leaf, and the rows that they replace (deletion vectors by file)."""
 
     actions: list[Action] = field(default_factory=list)
     changes: int = 0
@@ -144,14 +144,14 @@ class Rewritten:
 
 @dataclass
 class Part:
-    """What a partition has done for one table. `rewritten` and `appended` (`add` actions of new rows only) are by number of the leaf."""
+    """The result of a partition for one table. `rewritten` and `appended` (`add` actions of new rows only) are by number of the leaf."""
 
     table: int
     partition: int
     ops: str
     """The operations of the changes."""
     is_netted: bool = True
-    """False: the changes must be replayed one by one, in the driver."""
+    """False if the driver must replay the changes one by one."""
     missing: int = 0
     changes: int = 0
     clash: KeyClash | None = None
@@ -161,7 +161,7 @@ class Part:
 
 @dataclass(frozen=True)
 class MapTask:
-    """The first stage. For mapInArrow; gives rows of `_BLOBS`."""
+    """The first stage, for mapInArrow. Yields rows of `_BLOBS`."""
 
     source: Source
     tables: tuple[TaskTable, ...]
@@ -169,14 +169,14 @@ class MapTask:
     types: registry.TypeRegistry | None
 
     def __call__(self, given: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """One row for each table and partition of each frame."""
+        """Yield one row for each table and partition of each frame."""
         registry.use(self.types)
         with failure.carried(REFUSED):
-            for made in self.source(given):
-                if isinstance(made, Appended):
-                    yield _blob(0, made.table, _WRITTEN, pa.array([pickle.dumps(made)], pa.binary()))
+            for result in self.source(given):
+                if isinstance(result, Appended):
+                    yield _blob(0, result.table, _WRITTEN, pa.array([pickle.dumps(result)], pa.binary()))
                     continue
-                number, place, changes = made
+                number, place, changes = result
                 table = self.tables[number]
                 frame = net.split_moves(table.relation, table.key, changes)
                 at = net.partitions(table.relation, table.key, frame, self.partitions)
@@ -189,13 +189,13 @@ class MapTask:
 
 @dataclass(frozen=True)
 class ReduceTask:
-    """The second stage. For mapInArrow; gives a pickled `Part` for each table of each partition, and each `Appended` as it is."""
+    """The second stage, for mapInArrow. Yields a pickled `Part` for each table of each partition, and each `Appended` unchanged."""
 
     tables: tuple[TaskTable, ...]
     types: registry.TypeRegistry | None
 
     def __call__(self, given: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The parts of the tables."""
+        """Yield the parts of the tables."""
         registry.use(self.types)
         blobs: dict[tuple[int, int], list[tuple[int, pa.Table]]] = {}
         for batch in given:
@@ -215,7 +215,7 @@ class ReduceTask:
 
 
 def _blob(partition: int, number: int, place: int, blob: pa.Array) -> pa.RecordBatch:
-    """A row of `_BLOBS`."""
+    """Return a row of `_BLOBS`."""
     numbers = [pa.array([partition], pa.int32()), pa.array([number], pa.int32()), pa.array([place], pa.int64())]
     return pa.RecordBatch.from_arrays([*numbers, blob], names=["partition", "tbl", "place", "blob"])
 
@@ -229,19 +229,19 @@ def _stream(frame: pa.Table) -> pa.Array:
 
 
 def _reduced(table: TaskTable, number: int, partition: int, changes: pa.Table) -> Part:
-    """Net the changes of some keys, and write the rows that change."""
+    """Net the changes of one partition of a table, and write the rows that change."""
     part = Part(table=number, partition=partition, ops="".join(pc.unique(changes["op"]).to_pylist()))
-    done = net.net(table.relation, table.key, changes, table.find)
-    if done is None:
+    netted = net.net(table.relation, table.key, changes, table.find)
+    if netted is None:
         part.is_netted = False
-    elif done.conflict is not None:
-        new = buffers.whole(changes["new"]).slice(done.conflict, 1)
+    elif netted.conflict is not None:
+        new = buffers.whole(changes["new"]).slice(netted.conflict, 1)
         key = pa.table({name: new.field(name) for name in table.key.names})
-        part.clash = KeyClash(changes["commit_lsn"][done.conflict].as_py(), changes["seq"][done.conflict].as_py(), key)
+        part.clash = KeyClash(changes["commit_lsn"][netted.conflict].as_py(), changes["seq"][netted.conflict].as_py(), key)
     else:
-        part.missing, part.changes = len(done.skipped), done.changed.num_rows
-        if done.changed.num_rows:
-            _write(table, part, done.changed)
+        part.missing, part.changes = len(netted.skipped), netted.changed.num_rows
+        if netted.changed.num_rows:
+            _write(table, part, netted.changed)
     return part
 
 
@@ -256,10 +256,10 @@ def _write(table: TaskTable, part: Part, changed: pa.Table) -> None:
         changing, arriving = [(0, changed)], []
     for number, rows in changing:
         leaf = table.leaves[number]
-        written = write.write_changed(leaf.table, leaf.relation, leaf.state, rows, number=part.partition)
-        gone = write.positions(leaf.table, rows.select(["file", "row"]).filter(pc.is_valid(rows["old"])))
-        vectors = {path: deletion_vector.serialise(np.sort(at)) for path, at in gone.items()}
-        part.rewritten[number] = Rewritten(written.actions, written.changes, vectors)
+        files = write.write_changed(leaf.table, leaf.relation, leaf.state, rows, number=part.partition)
+        replaced = write.positions(leaf.table, rows.select(["file", "row"]).filter(pc.is_valid(rows["old"])))
+        vectors = {path: deletion_vector.serialise(np.sort(at)) for path, at in replaced.items()}
+        part.rewritten[number] = Rewritten(files.actions, files.changes, vectors)
     for number, rows in arriving:
         leaf = table.leaves[number]
         part.appended[number] = write.append_rows(leaf.table, leaf.relation, leaf.state, rows, number=part.partition).actions
@@ -270,12 +270,12 @@ def _write(table: TaskTable, part: Part, changed: pa.Table) -> None:
 
 @dataclass(frozen=True)
 class FrameSource:
-    """The changes of one table that Spark has as a changes frame."""
+    """Makes the changes of one table from a changes frame that Spark holds."""
 
     relation: Relation
 
     def __call__(self, given: Iterable[pa.RecordBatch]) -> Iterator[Made]:
-        """See `Source`; the frames are in no order."""
+        """Yield the frames in any order. See `Source`."""
         row = pa.struct(list(arrow_row(self.relation)))
         for batch in given:
             frame = pa.Table.from_batches([batch])
@@ -289,10 +289,10 @@ class FrameSource:
 
 
 def partitions(spark: SparkSession, size: int, changes: int, tables: Sequence[TaskTable]) -> int:
-    """Into how many partitions changes of so many bytes are split: one for each core at least."""
+    """Return the number of partitions for changes of `size` bytes: at least one for each core, at most MOST_PARTITIONS."""
     widest = max(table.row_bytes for table in tables)
-    wanted = max(-(-size // PARTITION_BYTES), int(changes * widest / STORED_BYTES), spark.sparkContext.defaultParallelism)
-    return min(wanted, MOST_PARTITIONS)
+    count = max(-(-size // PARTITION_BYTES), int(changes * widest / STORED_BYTES), spark.sparkContext.defaultParallelism)
+    return min(count, MOST_PARTITIONS)
 
 
 def run(
@@ -305,43 +305,43 @@ def run(
     types: registry.TypeRegistry | None,
     beside: Iterable[Relation] = (),
 ) -> tuple[list[Part], list[Appended]]:
-    """Run the job of a batch. `slices` is what `source` is given, `count` the number of partitions.
+    """Run the job of a batch, and return its parts and appended files.
 
-    `beside`: the tables in whose folders the source writes files.
+    `slices` is the input of `source`, `count` the number of partitions, `beside` the tables in whose folders the source writes files.
     """
     known = tuple(tables)
     try:
         with job_group.described(slices.sparkSession.sparkContext, description), step(Step.STAGED):
             blobs = slices.mapInArrow(MapTask(source, known, count, types), _BLOBS).repartitionById(count, "partition")
-            found = blobs.mapInArrow(ReduceTask(known, types), "part binary").toArrow()
+            results = blobs.mapInArrow(ReduceTask(known, types), "part binary").toArrow()
     except BaseException:
         note_left_files(transaction, known)
         for relation in beside:
             transaction.has_left_files(relation)
         raise
-    made = [pickle.loads(part) for part in found["part"].to_pylist()]  # noqa: S301 (of our own tasks)
-    return [part for part in made if isinstance(part, Part)], [files for files in made if isinstance(files, Appended)]
+    outputs = [pickle.loads(part) for part in results["part"].to_pylist()]  # noqa: S301 (of our own tasks)
+    return [part for part in outputs if isinstance(part, Part)], [files for files in outputs if isinstance(files, Appended)]
 
 
 def note_left_files(transaction: Transaction, tables: Iterable[TaskTable]) -> None:
-    """Have cleaning look for files of tasks that are not staged."""
+    """Register the tables with cleaning, which looks for files of tasks that were not staged."""
     for table in tables:
         for leaf in table.leaves:
             transaction.has_left_files(leaf.relation)
 
 
 def stage(transaction: Transaction, table: TaskTable, parts: Sequence[Part]) -> int:
-    """Stage what the partitions have written for a table; the number of changes."""
+    """Stage the files that the partitions have written for a table. Return the number of changes."""
     ordered_parts = sorted(parts, key=lambda part: part.partition)
     for number, leaf in enumerate(table.leaves):
         rewritten = [part.rewritten[number] for part in ordered_parts if number in part.rewritten]
         if rewritten:
             gone: dict[str, list[deletion_vector.Rows]] = {}
-            for each in rewritten:
-                for path, vector in each.gone.items():
+            for files in rewritten:
+                for path, vector in files.gone.items():
                     gone.setdefault(path, []).append(deletion_vector.deserialise(vector))
-            actions = [action for each in rewritten for action in each.actions]
-            changes = sum(each.changes for each in rewritten)
+            actions = [action for files in rewritten for action in files.actions]
+            changes = sum(files.changes for files in rewritten)
             transaction.add_changed(leaf.relation, actions, {path: np.concatenate(at) for path, at in gone.items()}, changes)
     for number, leaf in enumerate(table.leaves):
         if appended := [action for part in ordered_parts for action in part.appended.get(number, [])]:

@@ -1,7 +1,7 @@
-"""What may stand in a row filter (check_simple_rowfilter_expr of publicationcmds.c; manual, 31.3.2).
+"""Checks which nodes a row filter contains (check_simple_rowfilter_expr of publicationcmds.c; manual, 31.3.2).
 
-Called by `filter` on the bound expression. The first node that is not allowed, parents before children, gives 0A000 ``invalid
-publication WHERE expression`` with the DETAIL that says why and the position of the node.
+Called by `filter` on the bound expression. The first node that is not allowed, parents before children, raises 0A000 ``invalid
+publication WHERE expression`` with the reason as DETAIL and the position of the node.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ _SIMPLE = (
 
 
 def check(expression: n.Expression, context: BindContext) -> None:
-    """Refuses what PostgreSQL refuses in a publication's WHERE."""
-    for each in n.walk(expression):
-        detail = refusal(each)
+    """Raise 0A000 for an expression that PostgreSQL does not allow in a publication's WHERE."""
+    for node in n.walk(expression):
+        detail = refusal(node)
         if detail is not None:
             raise PostgresError(
                 "0A000",
                 "invalid publication WHERE expression",
                 detail=detail,
-                position=context.position(location_of(each)),
+                position=context.position(location_of(node)),
             )
 
 
 def refuse_named_arguments(where: ParseNode) -> None:
-    """Refuses ``name => value`` in a call: a node of its own, which is not in the list."""
-    for each in walk(where):
-        if each.DESCRIPTOR.name == "NamedArgExpr":
-            raise PostgresError("0A000", "invalid publication WHERE expression", detail=NODE, position=each.location + 1)
+    """Raise 0A000 for ``name => value`` in a call. PostgreSQL has a separate node for it, which a filter may not contain."""
+    for node in walk(where):
+        if node.DESCRIPTOR.name == "NamedArgExpr":
+            raise PostgresError("0A000", "invalid publication WHERE expression", detail=NODE, position=node.location + 1)
 
 
 def refusal(node: n.Expression) -> str | None:
-    """The DETAIL for one node, None if it may stand in a filter."""
+    """Return the DETAIL for a node that a filter may not contain, or None."""
     if not isinstance(node, _SIMPLE) or isinstance(node, n.DomainCoerce):
         return NODE
     if isinstance(node, n.ColumnRef) and node.attnum < 0:

@@ -1,8 +1,8 @@
-"""A row filter: bound to its table, checked, printed, and made into the Column that decides on a row.
+"""Row filters: binds a filter to its table, checks it, prints it, and compiles it to the Column that decides on a row.
 
-`bind_filter` serves CREATE and ALTER PUBLICATION; `load` what the catalog stored; `match` the publisher. What is
-accepted here can be decided with exactly PostgreSQL's meaning: a filter that cannot be compiled is refused with 0A000 when it
-is bound, never evaluated approximately.
+CREATE and ALTER PUBLICATION call `bind_filter`. `load` reads a filter from the catalog, and the publisher calls `match`. Every accepted
+filter has exactly PostgreSQL's meaning: a filter that cannot be compiled is rejected with 0A000 when it is bound, and is never
+evaluated approximately.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class FilterColumn(Protocol):
-    """What a filter needs to know of a column; `headgate.catalog.relation.relation.Column` is one."""
+    """The properties of a column that a filter needs. `headgate.catalog.relation.relation.Column` has them."""
 
     @property
     def attnum(self) -> int:
@@ -56,7 +56,7 @@ class FilterColumn(Protocol):
 
 
 class FilterRelation(Protocol):
-    """What a filter needs to know of its table; `headgate.catalog.relation.relation.Relation` is one."""
+    """The properties of a table that a filter needs. `headgate.catalog.relation.relation.Relation` has them."""
 
     @property
     def oid(self) -> int:
@@ -81,27 +81,28 @@ class FilterRelation(Protocol):
 
 @dataclass(frozen=True)
 class RowFilter:
-    """A bound filter. `text` is pg_get_expr's; `columns` the attnums it reads."""
+    """A bound filter. `text` is its text as in pg_get_expr, `columns` the attnums of the columns that it reads."""
 
     expression: Expression
     text: str
     columns: frozenset[int] = field(default_factory=frozenset)
 
     def dump(self) -> str:
-        """The JSON that the catalog stores as prqual."""
+        """Return the JSON that the catalog stores as prqual."""
         return serialization.dump(self.expression)
 
 
 def scope_of(relation: FilterRelation) -> Scope:
-    """The names that a filter may use: the table's columns, keyed by their names."""
+    """Return the names that a filter may use: the table's columns, keyed by their names."""
     columns = (
-        ScopeColumn(each.name, each.attnum, TypeRef(each.type_oid, each.typmod, each.collation), each.name) for each in relation.columns
+        ScopeColumn(column.name, column.attnum, TypeRef(column.type_oid, column.typmod, column.collation), column.name)
+        for column in relation.columns
     )
     return relation_scope(relation.name, relation.schema, columns, relation.oid, _ROW_TYPE)
 
 
 _ROW_TYPE = 2**31
-"""Stands for the table's row type, which is a user-defined type: whole-row references are refused as such."""
+"""A placeholder for the table's row type, which is a user-defined type. So whole-row references are rejected as such."""
 
 
 def bind_filter(
@@ -111,11 +112,11 @@ def bind_filter(
     types: registry.TypeRegistry | None = None,
     forms: TextSettings = PLAIN,
 ) -> RowFilter:
-    """Binds the WHERE of CREATE/ALTER PUBLICATION to the table.
+    """Bind the WHERE of CREATE or ALTER PUBLICATION to the table.
 
-    Raises PostgreSQL's errors of analysis (42804, 42703, 42883, 22P02 …), 0A000 ``invalid publication WHERE expression`` with
-    DETAIL for what PostgreSQL refuses, and 0A000 with the reason for what cannot be compiled exactly.
-    `forms` says what the filter's constants mean.
+    Raises PostgreSQL's errors of analysis (42804, 42703, 42883, 22P02 …), 0A000 ``invalid publication WHERE expression`` with a
+    DETAIL for expressions that PostgreSQL rejects, and 0A000 with the reason for those that cannot be compiled exactly.
+    `forms`: the settings by which constants are read.
     """
     refuse_named_arguments(where)
     context = BindContext(construct="PUBLICATION WHERE", types=types or registry.known(), forms=forms, opaque_subquery=True)
@@ -126,18 +127,21 @@ def bind_filter(
 
 
 def load(stored: str, types: registry.TypeRegistry | None = None) -> RowFilter:
-    """The filter that `RowFilter.dump` wrote."""
+    """Return the filter that `RowFilter.dump` wrote."""
     return _filter(serialization.load(stored), types or registry.known())
 
 
 def _filter(expression: Expression, types: registry.TypeRegistry) -> RowFilter:
-    columns = frozenset(each.attnum for each in walk(expression) if isinstance(each, ColumnRef))
+    columns = frozenset(node.attnum for node in walk(expression) if isinstance(node, ColumnRef))
     return RowFilter(expression, deparse(expression, types=types), columns)
 
 
 def match(row_filter: RowFilter, row: Column) -> Column:
-    """Whether the row in a struct column (fields by column name, in storage types) passes; NULL counts as false, also a NULL row."""
+    """Return a Column that is true if a row passes. NULL counts as false, and so does a NULL row.
+
+    `row` is a struct column: its fields are the columns by name, in storage types.
+    """
     from pyspark.sql import functions as F
 
-    names = {each.key: row.getField(each.name) for each in walk(row_filter.expression) if isinstance(each, ColumnRef)}
+    names = {column.key: row.getField(column.name) for column in walk(row_filter.expression) if isinstance(column, ColumnRef)}
     return F.coalesce(compiler.compile(row_filter.expression, names), F.lit(False))

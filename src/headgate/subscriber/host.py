@@ -1,7 +1,7 @@
-"""What a subscriber needs of the node that it belongs to. The server's `Node` is one (the floors forbid the import).
+"""The interface of the node to its subscriber. The server's `Node` implements it. The layering of packages forbids the import of `Node`.
 
-Its workers find here where things are, and who does what stands above them: the commands' floor completes rows, checks rights and makes
-tables, the floor `verify` finds what differs.
+Workers get the node's objects here, and the functions of the layers above: `commands` completes rows, checks rights and creates tables,
+and `verify` finds differences.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from headgate.walreceiver.definition import Definitions
 from headgate.walreceiver.remote import RemoteRelation
 
 Jobs = Callable[[], AbstractContextManager[str]]
-"""Inside, Spark's jobs of the group that it gives end when the worker is asked to end; a commit is not for inside."""
+"""A context that yields the name of a Spark job group. Stopping the worker cancels its jobs. Do not commit inside."""
 
 
 class Backend(Protocol):
-    """A row of pg_stat_activity, as a worker fills it in."""
+    """A row of pg_stat_activity that a worker fills in."""
 
     pid: int
     database: int | None
@@ -46,19 +46,19 @@ class Backend(Protocol):
     wake: Callable[[], None] | None
 
     def waits_for(self, mode: Mode | None) -> None:
-        """The lock that it waits for now, None for none."""
+        """Record the lock that the worker waits for, or None."""
         ...
 
 
 class Activity(Protocol):
-    """Who works in the node."""
+    """The backends that run in the node."""
 
     def enter(self, kind: str) -> Backend:
-        """The entry of a worker of this kind; 53300 where there is no room."""
+        """Return a new entry for a worker of this kind. Raise 53300 if there is no free slot."""
         ...
 
     def leave(self, pid: int) -> None:
-        """Takes the entry of that pid out."""
+        """Remove the entry with this pid."""
         ...
 
 
@@ -72,7 +72,7 @@ class Host(Protocol):
 
     @property
     def engine(self) -> Engine:
-        """The tables."""
+        """The storage engine."""
         ...
 
     @property
@@ -82,33 +82,33 @@ class Host(Protocol):
 
     @property
     def data_dir(self) -> Path:
-        """Its directory."""
+        """The node's data directory."""
         ...
 
     @property
     def system_identifier(self) -> str:
-        """As in pg_control_system(); names of synchronization slots have it."""
+        """The identifier as in pg_control_system(). It is a part of the names of synchronization slots."""
         ...
 
     @property
     def activity(self) -> Activity:
-        """Who works in it."""
+        """The backends that run in the node."""
         ...
 
     def applied_rows(
         self, transaction: Transaction, subscription: Subscription, relation: Relation, routed_from: Relation | None = None
     ) -> RowCompletion:
-        """What completes and checks the rows that a worker applies."""
+        """Return the object that completes and checks the rows that a worker applies."""
         ...
 
     def applied_triggers(
         self, transaction: Transaction, subscription: Subscription, relation: Relation, *, collects: bool = False
     ) -> FiringTriggers | None:
-        """The triggers of a table that fire for what a worker applies."""
+        """Return the triggers of a table that fire for the changes that a worker applies, or None."""
         ...
 
     def applied_unique(self, transaction: Transaction, relation: Relation, index: Index) -> None:
-        """Raises 23505 if a table has a key of a unique index twice."""
+        """Raise 23505 if a table holds a key of a unique index twice."""
         ...
 
     def applied_rights(self, cursor: CatalogCursor, subscription: Subscription, relation: Relation | None, ops: Iterable[str]) -> None:
@@ -118,19 +118,19 @@ class Host(Protocol):
     def applied_difference(
         self, subscription: Subscription, transaction: Transaction, mapping: Mapping, remote: RemoteRelation, reader: PublisherConnection
     ) -> FoundDifference:
-        """What a table must be changed by to be the publisher's."""
+        """Return the changes that make a table equal to the publisher's."""
         ...
 
     def applied_evolution(
         self, subscription: Subscription, told: Sequence[Told], stopping: Patience, jobs: Jobs, *, catalog: Definitions | None
     ) -> Evolved:
-        """Has tables follow what their publisher told of their columns (schema_evolution)."""
+        """Change tables to match the columns that their publisher described (schema_evolution)."""
         ...
 
     def applied_histories(self, subscription: Subscription, stopping: Patience, jobs: Jobs) -> list[str]:
-        """Begins the histories of ready tables that have none yet, and gives all the columns that they lack; a line for each."""
+        """Begin the missing histories of ready tables, and add the columns that histories lack. Return a line for each change."""
         ...
 
     def applied_tables(self, subscription: Subscription, stopping: Patience, jobs: Jobs) -> list[str]:
-        """Has the published tables that are not in a subscription join it (create_tables)."""
+        """Add the published tables that are not in a subscription to it (create_tables). Return a line for each change."""
         ...
