@@ -91,7 +91,7 @@ class TaskLeaf:
 
 @dataclass(frozen=True)
 class TaskTable:
-    """What tasks know of a table: its definition, the key by which rows are found, and the files of it, or of its leaves."""
+    """The description of a table for tasks: its definition, the key that identifies rows, and the files of it or of its leaves."""
 
     relation: Relation
     key: RowKey

@@ -112,7 +112,10 @@ class Host(Protocol):
         ...
 
     def applied_rights(self, cursor: CatalogCursor, subscription: Subscription, relation: Relation | None, ops: Iterable[str]) -> None:
-        """Raises unless the owner may apply changes of these kinds (I, U, D, T) to the relation; with None, unless it may log in."""
+        """Raise an error unless the owner may apply changes of these kinds (I, U, D, T) to the relation.
+
+        If `relation` is None, raise an error unless the owner may log in.
+        """
         ...
 
     def applied_difference(

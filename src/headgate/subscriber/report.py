@@ -1,7 +1,7 @@
-"""How each subscription and its tables do, for `headgate status`, for metrics and for pg_stat_subscription_rel.
+"""Reports the status of each subscription and its tables, for `headgate status`, metrics and pg_stat_subscription_rel.
 
-State, tables, rows and bytes, lag, the last error and what to do about it. Called by the server. What is counted is in the launcher's
-`Ledger` (`subscription_statistics`).
+A report has the state, tables, rows and bytes, lag, and the last error with advice. Called by the server. The counts come from the
+launcher's `Ledger` (`subscription_statistics`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ STATES = (
     "disabled", "starting", "retrying after an error", "copying", "copying, with errors", "behind", "streaming",
     "waiting for a publication", "streaming, no tables", "waiting for a worker", "publisher is silent",
 )  # fmt: skip
-"""Of a subscription."""
+"""The states of a subscription."""
 TABLE_STATES = {
     SyncState.INIT: "initializing",
     SyncState.DATASYNC: "copying",
@@ -46,19 +46,19 @@ TABLE_STATES = {
     SyncState.SYNCDONE: "synchronized",
     SyncState.READY: "ready",
 }
-"""By pg_subscription_rel.srsubstate."""
+"""The states of a table, by pg_subscription_rel.srsubstate."""
 
 LATE_SECONDS = 10.0
-"""A worker that needs longer to begin to stream has trouble."""
+"""If a worker has not begun to stream after this many seconds, that is reported as a problem."""
 SILENT_SECONDS = 20.0
-"""A publisher that says nothing for longer does not answer: it is asked to after `walreceiver.receiver.PING_SECONDS`."""
+"""After this many seconds without a message, the publisher counts as silent. It is pinged after `walreceiver.receiver.PING_SECONDS`."""
 
 Titles = Mapping[int, tuple[str, str]]
 
 
 @dataclass(frozen=True)
 class TableReport:
-    """A table of a subscription, or one whose changes are left out: then it has no `state`."""
+    """A table of a subscription, or a published table outside it whose changes are skipped: `state` is then None."""
 
     subscription: Subscription
     relation: int
@@ -71,33 +71,39 @@ class TableReport:
     missing: int
     left_out: int
     resync: str | None = None
-    """How the table is synchronized again, asked for or under way."""
+    """The method of a new synchronization that is requested or running, or None."""
 
 
 def subscription_report(launcher: Launcher) -> list[SubscriptionReport]:
-    """One entry per subscription of all databases."""
+    """Return one entry per subscription of all databases."""
     with contextlib.closing(launcher.node.catalog.cursor()) as cursor:
-        names = {one.oid: one.name for one in databases.all_databases(cursor)}
+        names = {database.oid: database.name for database in databases.all_databases(cursor)}
         errors = subscriptions.errors(cursor)
         return [
-            _entry(launcher, cursor, each, names.get(each.database, str(each.database)), errors.get(each.oid, (0, 0)))
-            for each in subscriptions.all_subscriptions(cursor)
+            _entry(
+                launcher,
+                cursor,
+                subscription,
+                names.get(subscription.database, str(subscription.database)),
+                errors.get(subscription.oid, (0, 0)),
+            )
+            for subscription in subscriptions.all_subscriptions(cursor)
         ]
 
 
 def table_report(launcher: Launcher, most: int | None = None) -> Iterator[TableReport]:
-    """The tables of all subscriptions, by subscription and oid, `most` of them."""
+    """Yield the tables of all subscriptions, by subscription and oid, at most `most` of them."""
     with contextlib.closing(launcher.node.catalog.cursor()) as cursor:
-        for each in subscriptions.all_subscriptions(cursor):
-            account = launcher.ledger.of(each.oid)
-            known = {rel.relation: rel for rel in subscriptions.tables(cursor, each.oid)}
-            wanted = sorted({*known, *account.left_out})[:most]
-            titles = subscriptions.titles(cursor, each.database, wanted)
-            again = _again(cursor, each.oid)
-            most = None if most is None else most - len(wanted)
-            for oid in wanted:
+        for subscription in subscriptions.all_subscriptions(cursor):
+            account = launcher.ledger.of(subscription.oid)
+            known = {rel.relation: rel for rel in subscriptions.tables(cursor, subscription.oid)}
+            oids = sorted({*known, *account.left_out})[:most]
+            titles = subscriptions.titles(cursor, subscription.database, oids)
+            methods = _again(cursor, subscription.oid)
+            most = None if most is None else most - len(oids)
+            for oid in oids:
                 if oid in titles:
-                    yield _table(each, account, oid, known.get(oid), titles[oid], again.get(oid))
+                    yield _table(subscription, account, oid, known.get(oid), titles[oid], methods.get(oid))
 
 
 def _table(
@@ -118,7 +124,7 @@ def _table(
 
 
 def _again(cursor: CatalogCursor, subscription: int) -> dict[int, str]:
-    """The tables that are synchronized again, or are asked to be, with how."""
+    """Return the method by table, for tables whose new synchronization is requested or running."""
     return {oid: method.value for oid, method in subscription_resync.pending(cursor, subscription).items()}
 
 
@@ -152,32 +158,34 @@ def _entry(
         state = "streaming, no tables"
     joined = {rel.relation for rel in tables}
     left_out = {oid: count for oid, count in account.left_out.items() if oid not in joined}
-    again = _again(cursor, subscription.oid)
-    shown = {*again, *(rel.relation for rel in waiting), *left_out, *([account.failure.relation or 0] if account.failure else ())}
+    methods = _again(cursor, subscription.oid)
+    shown = {*methods, *(rel.relation for rel in waiting), *left_out, *([account.failure.relation or 0] if account.failure else ())}
     titles = subscriptions.titles(cursor, subscription.database, shown)
     error = None if account.failure is None else _failure(cursor, subscription, account.failure, titles)
-    found: list[tuple[str, str | None]] = []
+    problems: list[tuple[str, str | None]] = []
     if failing and error is not None:
         table = "" if error.table is None else f" (table {error.table})"
-        found.append((f"{state}: {error.message}{table}", error.advice))
+        problems.append((f"{state}: {error.message}{table}", error.advice))
     elif state == "disabled" and subscription.disable_on_error and any(errors):
-        found.append((f"{state}, and disable_on_error is on: see the server log for the error", "ALTER SUBSCRIPTION {name} ENABLE"))
+        problems.append((f"{state}, and disable_on_error is on: see the server log for the error", "ALTER SUBSCRIPTION {name} ENABLE"))
     if starved_of is not None:
-        found.append(("no worker can start for it", raise_setting(starved_of, launcher.node.settings)))
+        problems.append(("no worker can start for it", raise_setting(starved_of, launcher.node.settings)))
     if state == "behind" and known is not None:
-        found.append((f"it is {lag:.0f} s and {known.bytes} bytes of log behind its publisher", None))
+        problems.append((f"it is {lag:.0f} s and {known.bytes} bytes of log behind its publisher", None))
     if state == "publisher is silent":
-        found.append((f"its publisher has said nothing for {silent:.0f} s", "See whether the publisher runs, and the network to it."))
+        problems.append((f"its publisher has said nothing for {silent:.0f} s", "See whether the publisher runs, and the network to it."))
     if state == "starting" and apply is not None and time.time() - apply.began > LATE_SECONDS:
-        found.append((f"it has been connecting for {time.time() - apply.began:.0f} s", "See whether the publisher and the network answer."))
-    found += [
+        problems.append(
+            (f"it has been connecting for {time.time() - apply.began:.0f} s", "See whether the publisher and the network answer.")
+        )
+    problems += [
         (f"the copy of table {_title(titles, oid)} has not moved for {copy.still:.0f} s", STUCK) for oid, copy in copies if copy.is_stuck
     ]
     if isinstance(apply, ApplyWorker) and apply.applier.unfollowed is not None:
-        found.append(
+        problems.append(
             (f"tables cannot follow what the publisher has altered: {apply.applier.unfollowed}", "The worker tries again by itself.")
         )
-    found += _to_do(account, state, [_title(titles, oid) for oid in left_out])
+    problems += _to_do(account, state, [_title(titles, oid) for oid in left_out])
     subject, name = f'subscription "{subscription.name}" of database "{database}"', quote_ident(subscription.name)
     types, unfilled = _columns(cursor, subscription)
     return SubscriptionReport(
@@ -186,7 +194,7 @@ def _entry(
         publications=tuple(subscription.publications),
         state=state,
         starved_of=starved_of,
-        problems=tuple(Problem("subscription", subject, message, to_do and to_do.replace("{name}", name)) for message, to_do in found),
+        problems=tuple(Problem("subscription", subject, message, to_do and to_do.replace("{name}", name)) for message, to_do in problems),
         missing_publications=tuple(account.missing_publications),
         left_out=tuple(sorted((LeftOut(_title(titles, oid), count) for oid, count in left_out.items()), key=lambda table: table.table)),
         types=types,
@@ -194,7 +202,7 @@ def _entry(
         tables=len(tables),
         tables_synced=len(tables) - len(waiting),
         tables_waiting=tuple(_title(titles, rel.relation) for rel in waiting),
-        tables_resync={_title(titles, oid): method for oid, method in again.items()},
+        tables_resync={_title(titles, oid): method for oid, method in methods.items()},
         table_states=dict(Counter(TABLE_STATES[rel.state] for rel in tables)),
         copies=tuple(_copy(_title(titles, oid), copy) for oid, copy in copies),
         copied_rows=account.copied.changes + sum(copy.arrived[0] for _, copy in copies),
@@ -220,7 +228,7 @@ def _entry(
 
 
 def _applied_lsn(cursor: CatalogCursor, subscription: Subscription, apply: Worker | None) -> str | None:
-    """Up to where the publisher's log has been applied; where nobody streams, the origin knows."""
+    """Return the LSN up to which the publisher's log has been applied. If no worker is streaming, use the origin's LSN."""
     if apply is not None and apply.progress is not None:
         return str(apply.progress.flushed)
     known = origins.progress(cursor, f"pg_{subscription.oid}")
@@ -228,22 +236,22 @@ def _applied_lsn(cursor: CatalogCursor, subscription: Subscription, apply: Worke
 
 
 def _to_do(account: Account, state: str, left_out: list[str]) -> list[tuple[str, str | None]]:
-    """Return what is wrong that no error reports, with what to do about it."""
-    found: list[tuple[str, str | None]] = []
+    """Return the problems that no error reports, each with the suggested action."""
+    problems: list[tuple[str, str | None]] = []
     if account.missing_publications and state != "disabled":
-        listed = ", ".join(quote_ident(each) for each in account.missing_publications)
-        found.append((f"there is no publication {listed} on the publisher", NO_PUBLICATION))
+        listed = ", ".join(quote_ident(publication) for publication in account.missing_publications)
+        problems.append((f"there is no publication {listed} on the publisher", NO_PUBLICATION))
     elif state == "streaming, no tables":
-        found.append(("it has no tables", NO_TABLES))
+        problems.append(("it has no tables", NO_TABLES))
     if account.unjoined is not None:
-        found.append((f"published tables cannot join: {account.unjoined}", "The worker tries again by itself."))
+        problems.append((f"published tables cannot join: {account.unjoined}", "The worker tries again by itself."))
     if left_out:
-        found.append((f"changes of tables are left out: {', '.join(sorted(left_out))}", LEFT_OUT))
-    return found
+        problems.append((f"changes of tables are left out: {', '.join(sorted(left_out))}", LEFT_OUT))
+    return problems
 
 
 def _silence(apply: Worker | None) -> float:
-    """Return for how many seconds the publisher has said nothing, although it was asked to answer."""
+    """Return the number of seconds since the publisher's last message, or 0 if it is not pinged (wal_receiver_timeout is 0)."""
     if apply is None or apply.progress is None or apply.progress.heard is None or not apply.limits().timeout:
         return 0.0
     return time.time() - apply.progress.heard
@@ -265,16 +273,16 @@ def _copy(table: str, copy: InitialCopy) -> CopyReport:
 
 
 def _columns(cursor: CatalogCursor, subscription: Subscription) -> tuple[tuple[OtherType, ...], tuple[Unfilled, ...]]:
-    """The columns that are not as the publisher has them: of another type, or with rows that lack what is a default there."""
+    """Return the columns that differ from the publisher's: those of another type, and those with rows that lack the publisher's default."""
     listed = subscription_column.of_subscription(cursor, subscription.oid)
     titles = subscriptions.titles(cursor, subscription.database, {relation for relation, _ in listed})
-    found = [(f"{_title(titles, relation)}.{each.name}", each) for relation, each in listed]
-    types = tuple(OtherType(name, column.type, column.local_type) for name, column in found if column.local_type)
-    return types, tuple(Unfilled(name, column.unfilled) for name, column in found if column.unfilled)
+    columns = [(f"{_title(titles, relation)}.{column.name}", column) for relation, column in listed]
+    types = tuple(OtherType(name, column.type, column.local_type) for name, column in columns if column.local_type)
+    return types, tuple(Unfilled(name, column.unfilled) for name, column in columns if column.unfilled)
 
 
 def _lasts(failure: Failure, apply: Worker | None, waiting: list[SubscriptionRel]) -> bool:
-    """Whether an error is still to be got over: its table waits, or the apply worker has not come past what was there to do."""
+    """Return whether an error persists: its table is still waiting, or the apply worker has made no progress since it restarted."""
     if failure.relation is not None:
         return any(rel.relation == failure.relation for rel in waiting)
     if apply is None or apply.progress is None or failure.moment > apply.began:
@@ -283,7 +291,7 @@ def _lasts(failure: Failure, apply: Worker | None, waiting: list[SubscriptionRel
 
 
 def _starved_of(launcher: Launcher, subscription: Subscription, workers: list[Worker], waiting: list[SubscriptionRel]) -> str | None:
-    """Return the setting whose limit leaves the subscription without an apply worker, or its tables without any table sync."""
+    """Return the setting whose limit prevents the apply worker from starting, or all table syncs, or None."""
     if not subscription.enabled:
         return None
     refused = launcher.refused(subscription.oid)
@@ -324,5 +332,5 @@ def _failure(cursor: CatalogCursor, subscription: Subscription, failure: Failure
 
 
 def _title(titles: Titles, oid: int) -> str:
-    found = titles.get(oid)
-    return str(oid) if found is None else f"{found[0]}.{found[1]}"
+    title = titles.get(oid)
+    return str(oid) if title is None else f"{title[0]}.{title[1]}"

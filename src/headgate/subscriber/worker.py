@@ -1,9 +1,9 @@
-"""What apply workers and table syncs have in common: a thread with a connection, an entry in pg_stat_activity, and an end.
+"""The common base of apply workers and table syncs: a thread with a connection to the publisher and an entry in pg_stat_activity.
 
-    starting → running → ended      `error` says why it ended, None for a worker that was told to, or has nothing to do
+    starting → running → ended      `error` is the reason, or None if the worker was stopped or has nothing to do
 
 A worker that fails logs the error with its context, counts it (pg_stat_subscription_stats), disables the subscription if
-`disable_on_error` says so, and ends; the launcher or the apply worker starts another one after `wal_retrieve_retry_interval`.
+`disable_on_error` is set, and ends. The launcher or the apply worker starts another one after `wal_retrieve_retry_interval`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,10 @@ _log = logging.getLogger("headgate.subscriber")
 
 
 class Started(enum.Enum):
-    """What became of a wish for a table sync: `LATER` as soon as another of the subscription ends, `NO_ROOM` after the retry interval."""
+    """The outcome of a request to start a table sync.
+
+    `LATER`: retry when another sync of the subscription ends. `NO_ROOM`: retry after the retry interval.
+    """
 
     YES = "yes"
     LATER = "later"
@@ -67,7 +70,7 @@ class Started(enum.Enum):
 
 
 class Worker:
-    """See the module; `work` is what the two kinds of workers do."""
+    """A worker of a subscription. The two kinds of workers implement `work`."""
 
     def __init__(self, launcher: Launcher, subscription: Subscription, name: str, relation: int | None = None) -> None:
         self.launcher, self.subscription, self.relation = launcher, subscription, relation
@@ -78,21 +81,21 @@ class Worker:
         self._jobs = job_group.EndedJobs(f"worker-{self.origin}", name, self.check_stop)
         self.waker = Waker(self._jobs.end)
         self.wanted = threading.Event()
-        """Set when the catalog changed or a table sync came further: the worker looks."""
+        """Set if the catalog has changed or a table sync has advanced. The worker then checks both."""
         self.began = time.time()
-        """Seconds since 1970."""
+        """The time of the start, in seconds since 1970."""
         self.error: PostgresError | None = None
         self.progress: StreamProgress | None = None
         self.spool: Spool | None = None
         self.backend: Backend | None = None
         self.advanced = False
-        """Whether something has been applied since the worker started."""
+        """Whether changes have been applied since the worker started."""
         self._streaming = False
         self._types = KnownTypes(self.catalog, subscription.database)
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Starts the thread."""
+        """Start the thread."""
         self._thread.start()
 
     @property
@@ -102,17 +105,17 @@ class Worker:
 
     @property
     def position(self) -> ReceiverPosition | None:
-        """What the receiver has seen; None before it streams."""
+        """The position of the receiver, or None before streaming starts."""
         return None if self.progress is None else self.progress.position
 
     def look(self) -> None:
-        """Asks the worker to look at the catalog and its table syncs."""
+        """Wake the worker, so that it checks the catalog and its table syncs."""
         self.wanted.set()
         if self.spool is not None:
             self.spool.wake()
 
     def stop(self, *, wait: bool = True, check: Callable[[], None] = lambda: None) -> None:
-        """Asks the worker to end, and waits for it; `check` raises to end the wait."""
+        """Ask the worker to end, and wait for its thread unless `wait` is false. `check` may raise an error to end the wait."""
         self.waker.stop()
         self.look()
         while wait and self._thread.is_alive() and self._thread is not threading.current_thread():
@@ -121,20 +124,20 @@ class Worker:
 
     @property
     def patience(self) -> Patience:
-        """How the worker waits for locks: until it has been asked to end, and pg_stat_activity shows it."""
+        """How the worker waits for locks: until it is asked to end. pg_stat_activity shows the wait."""
         pid = None if self.backend is None else self.backend.pid
         return Patience(self.check_stop, tell=lambda mode: None if self.backend is None else self.backend.waits_for(mode), pid=pid)
 
     def check_stop(self) -> None:
-        """Raises 57P01 once the worker has been asked to end."""
+        """Raise 57P01 if the worker has been asked to end."""
         if self.waker.stopped:
             raise terminated()
 
     @contextlib.contextmanager
     def jobs(self) -> Iterator[str]:
-        """Spark's jobs inside, of the group that it gives, end when the worker is asked to end, wherever they are, and then 57P01.
+        """Run Spark jobs in a job group, whose name is yielded. Stopping the worker cancels them, and then raises 57P01.
 
-        A commit is not for inside.
+        Do not commit inside.
         """
         try:
             with self._jobs.entered(self.engine.spark.sparkContext):
@@ -144,16 +147,16 @@ class Worker:
             raise
 
     def in_jobs(self) -> None:
-        """Makes another thread one whose jobs are the worker's, inside of `jobs`."""
+        """Make the jobs of the calling thread part of the worker's job group. Called inside `jobs`."""
         self._jobs.join(self.engine.spark.sparkContext)
 
     def session(self) -> InputSettings:
-        """What input functions depend on; puts the database's types in force for the worker's thread."""
+        """Return the settings that input functions depend on, and make the database's types current for the worker's thread."""
         return InputSettings(text_column.TextSettings.of(self.settings), self._types.use())
 
     @property
     def rows(self) -> Factory:
-        """Completes and checks rows of tables that need it."""
+        """Return the function that completes and checks rows of tables that need it."""
 
         def rows(transaction: Transaction, relation: Relation, routed_from: Relation | None = None) -> RowCompletion:
             return self.node.applied_rows(transaction, self.subscription, relation, routed_from)
@@ -162,7 +165,7 @@ class Worker:
 
     @property
     def triggers(self) -> TriggerFactory:
-        """The triggers of tables that fire for what is applied."""
+        """Return the function that finds the triggers of a table that fire for applied changes."""
 
         def triggers(transaction: Transaction, relation: Relation, *, collects: bool = False) -> FiringTriggers | None:
             return self.node.applied_triggers(transaction, self.subscription, relation, collects=collects)
@@ -171,17 +174,17 @@ class Worker:
 
     @property
     def rights(self) -> Callable[[CatalogCursor, Relation, set[str]], None]:
-        """Raises unless the subscription's owner may apply changes."""
+        """Return the function that raises an error unless the subscription's owner may apply changes."""
         return lambda cursor, relation, ops: self.node.applied_rights(cursor, self.subscription, relation, ops)
 
     @property
     def unique(self) -> Callable[[Transaction, Relation, Index], None]:
-        """Raises 23505 if a table has a key of a unique index twice."""
+        """Return the function that raises 23505 if a table holds a key of a unique index twice."""
         return self.node.applied_unique
 
     @property
     def difference(self) -> MadeDifference:
-        """Makes the difference between a table and the publisher's."""
+        """Return the function that computes the difference between a table and the publisher's."""
 
         def difference(transaction: Transaction, mapping: Mapping, remote: RemoteRelation, reader: PublisherConnection) -> FoundDifference:
             return self.node.applied_difference(self.subscription, transaction, mapping, remote, reader)
@@ -190,7 +193,7 @@ class Worker:
 
     @property
     def evolve(self) -> Evolve | None:
-        """Has tables follow what the publisher told of their columns, if the subscription has schema_evolution; else None."""
+        """Return the function that changes tables to match the publisher's columns, or None without schema_evolution."""
         if self.subscription.schema_evolution == "none":
             return None
 
@@ -201,7 +204,7 @@ class Worker:
 
     @property
     def record(self) -> Callable[[], None] | None:
-        """Begins and extends the histories of the subscription's tables, if it keeps any."""
+        """Return the function that begins and extends the histories of the subscription's tables, or None if it keeps none."""
         if self.subscription.history == subscription_history.NONE:
             return None
 
@@ -213,21 +216,21 @@ class Worker:
 
     @property
     def make_tables(self) -> Callable[[], list[str]] | None:
-        """Has published tables join the subscription, if it has create_tables; what was done, a line each."""
+        """Return the function that adds published tables to the subscription and reports them, or None without create_tables."""
         if not self.subscription.create_tables:
             return None
         return lambda: self.node.applied_tables(self.subscription, self.patience, self.jobs)
 
     def limits(self) -> Limits:
-        """The settings of a stream."""
+        """Return the limits of a stream from the settings."""
         s = self.settings
         disk = s.bytes("segment_disk_limit")
         return Limits(s.seconds("wal_receiver_status_interval"), s.seconds("wal_receiver_timeout"), disk if disk > 0 else 1 << 62)
 
     def take(self, pause: float) -> Segment | None:
-        """What is to be applied next, as apply_batch_size, apply_batch_rows and apply_batch_delay have it; None after `pause` seconds.
+        """Return the next segment to apply, or None after `pause` seconds.
 
-        A backlog is taken in batches that are large enough for tasks.
+        apply_batch_size, apply_batch_rows and apply_batch_delay limit it. A backlog is returned in batches that are large enough for tasks.
         """
         assert self.spool is not None
         s = self.settings
@@ -239,11 +242,11 @@ class Worker:
     # ---- for the workers --------------------------------------------------------------------------------
 
     def work(self) -> None:
-        """What the worker does until it is told to end; raises PostgresError."""
+        """Do the worker's work until it is asked to end. Raises PostgresError."""
         raise NotImplementedError
 
     def open_stream(self, connection: PublisherConnection, slot: str, start: Lsn, directory: str, *, two_phase: bool = False) -> Receiver:
-        """Starts streaming into a new spool."""
+        """Start streaming into a new spool, and return the receiver."""
         subscription = self.subscription
         options = {"streaming": "on"} if subscription.stream and connection.protocol >= 2 else {}
         if two_phase:
@@ -265,13 +268,13 @@ class Worker:
         return receiver
 
     def applied(self, end: Lsn) -> None:
-        """Everything up to `end` is durable and visible."""
+        """Record that everything up to `end` is durable and visible."""
         assert self.progress is not None
         self.advanced = True
         self.progress.applied(end)
         self.waker.wake()
 
-    # ---- inside -----------------------------------------------------------------------------------------
+    # ---- private ----------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         try:
@@ -302,7 +305,7 @@ class Worker:
             self._failed(error)
 
     def not_started(self) -> None:
-        """There was no thread for the worker."""
+        """Record that no thread could be started for the worker."""
         self.error = PostgresError("53000", "could not fork worker process")
         self.launcher.ended(self)
         self.waker.close()
@@ -312,7 +315,7 @@ class Worker:
             self.node.applied_rights(cursor, self.subscription, None, ())
 
     def _failed(self, error: PostgresError) -> None:
-        if isinstance(error, PublisherError):  # of a command for which PostgreSQL has no text of its own
+        if isinstance(error, PublisherError):  # PostgreSQL has no message of its own for this command
             wrapped = PostgresError("08006", f"could not execute command on publisher: {error.message}")
             wrapped.__cause__ = error
             error = wrapped

@@ -1,7 +1,7 @@
-"""Conditional expressions in a parse tree: CASE, COALESCE, GREATEST and LEAST (manual, 9.18; NULLIF is an operator's).
+"""Binds conditional expressions: CASE, COALESCE, GREATEST and LEAST (manual, 9.18; NULLIF is bound as an operator).
 
-Called by `binder`. The branches become one type (manual, 10.5). Each function gets the binder itself as a function, since operands
-are bound by it.
+Called by `binder`. The branches are coerced to one type (manual, 10.5). Each function receives the binder as a function, and binds
+operands with it.
 """
 
 from __future__ import annotations
