@@ -1,8 +1,8 @@
 """Runs the tree of a PL/pgSQL function (manual, 43; PostgreSQL's pl_exec.c).
 
-`run` is called by `commands.function` for each call. Values are PostgreSQL's texts with their types (`scope.Value`); what SQL is to
-compute, the `Host` does. An EXCEPTION part is a subtransaction of the host's: what its block has written is undone before a handler runs.
-An error that leaves the function carries a line of context for it, as PostgreSQL's does.
+`commands.function` calls `run` for each call of a function. Values are PostgreSQL's texts with their types (`scope.Value`). The `Host`
+evaluates SQL. A block with an EXCEPTION part is a subtransaction of the host, which is rolled back before a handler runs.
+An error that leaves the function gets a line of context, as in PostgreSQL.
 """
 
 from __future__ import annotations
@@ -24,102 +24,102 @@ INT4_MAX = 2**31 - 1
 
 @dataclass
 class Rows:
-    """What a query gives: names and types of its columns, its rows as texts, read once."""
+    """The result of a query: names and types of its columns, and an iterator over its rows as texts."""
 
     columns: tuple[tuple[str, TypeRef], ...]
     rows: Iterator[Sequence[str | None]]
 
     def values(self, row: Sequence[str | None]) -> list[Value]:
-        """The values of a row."""
+        """Return the values of a row with their types."""
         return [Value(kind, text) for (_, kind), text in zip(self.columns, row, strict=True)]
 
 
 @dataclass
 class Outcome:
-    """What a statement did: the rows that it gives, if it gives any, and how many it has processed."""
+    """The result of a statement: its rows, if it returns rows, and the number of processed rows."""
 
     rows: Rows | None
     processed: int | None
 
 
 class Host(Protocol):
-    """What the interpreter asks of a session."""
+    """The session in which the interpreter runs."""
 
     def evaluate(self, sql: Sql, scope: Scope) -> Value:
-        """The value of an expression."""
+        """Return the value of an expression."""
         ...
 
     def run(self, sql: Sql, scope: Scope) -> Outcome:
-        """Runs a statement whose names may be those of variables."""
+        """Run a statement. Names in it may refer to variables."""
         ...
 
     def run_text(self, text: str, parameters: Sequence[Value]) -> Outcome:
-        """Runs the text of a statement (EXECUTE)."""
+        """Run the text of a statement (EXECUTE)."""
         ...
 
     def cast(self, value: Value, target: TypeRef) -> Value:
-        """A value as it enters a variable of a type (an assignment cast)."""
+        """Return a value coerced to the type of a variable by an assignment cast."""
         ...
 
     def declared(self, text: str, scope: Scope) -> TypeRef:
-        """The type that a text means; that of RECORD for the empty text."""
+        """Return the type that a text names. An empty text names RECORD."""
         ...
 
     def is_row(self, kind: TypeRef) -> bool:
-        """Whether a type is a row type."""
+        """Return whether a type is a row type."""
         ...
 
     def fields(self, kind: TypeRef) -> Sequence[tuple[str, TypeRef]]:
-        """The fields of a row type."""
+        """Return the fields of a row type."""
         ...
 
     def row_of(self, value: Value) -> Row | None:
-        """The fields of a value of a row type; None for NULL."""
+        """Return the fields of a value of a row type, or None for NULL."""
         ...
 
     def value_of(self, row: Row) -> Value:
-        """A row as a value."""
+        """Return a row as a value."""
         ...
 
     def elements(self, value: Value) -> Sequence[Value]:
-        """The elements of an array, of all its dimensions."""
+        """Return the elements of an array, of all its dimensions."""
         ...
 
     def with_element(self, value: Value, element: str, new: Value, scope: Scope) -> Value:
-        """An array with one of its elements replaced; `element`: the target as it is written."""
+        """Return an array with one element replaced. `element` is the text of the target."""
         ...
 
     def subtransaction(self) -> AbstractContextManager[None]:
-        """What is written within is undone where it raises."""
+        """Run a subtransaction, which is rolled back if an error is raised inside."""
         ...
 
     def end_transaction(self, *, commits: bool, chain: bool) -> None:
-        """COMMIT or ROLLBACK of a procedure."""
+        """Commit or roll back the transaction of a procedure."""
         ...
 
     def check(self) -> None:
-        """Raises 57014 where the client has asked to cancel, and the like."""
+        """Raise 57014 if the client has requested a cancel, or another pending interrupt."""
         ...
 
     def say(self, level: str, sqlstate: str, message: str, detail: str | None, hint: str | None) -> None:
-        """Tells the client what RAISE says."""
+        """Send the message of RAISE to the client."""
         ...
 
     def open(self, name: str | None, outcome: Rows) -> str:
-        """Keeps a query's rows as a cursor; its name."""
+        """Open a cursor over the rows of a query, and return its name."""
         ...
 
     def fetch(self, name: str, direction: int, count: int) -> Rows:
-        """Rows of a cursor."""
+        """Return rows of a cursor."""
         ...
 
     def close(self, name: str) -> None:
-        """Closes a cursor."""
+        """Close a cursor."""
         ...
 
 
 class _LeaveError(Exception):
-    """EXIT and CONTINUE on their way to their loop or block."""
+    """Raised by EXIT and CONTINUE, and caught by their loop or block."""
 
     def __init__(self, label: str | None, *, is_exit: bool) -> None:
         super().__init__()
@@ -127,33 +127,36 @@ class _LeaveError(Exception):
 
 
 class _ReturnError(Exception):
-    """RETURN on its way out of the function."""
+    """Raised by RETURN to leave the function."""
 
 
 @dataclass
 class Execution:
-    """One call of a function: what it gives, and what it is doing."""
+    """The state of one call of a function: its result so far, and the statement that runs."""
 
     host: Host
     shown: str
-    """The function as error contexts show it: ``f(integer)``."""
+    """The function as shown in error contexts: ``f(integer)``."""
     is_set: bool = False
     result_is_row: bool = False
     outputs: tuple[str, ...] = ()
-    """The names of its OUT parameters."""
+    """The names of the OUT parameters."""
     result: Value | Row | None = None
     rows: list[Sequence[Value]] = field(default_factory=list)
-    """What RETURN NEXT and RETURN QUERY have given."""
+    """The rows that RETURN NEXT and RETURN QUERY have returned."""
     processed: int = 0
     doing: str = ""
     line: int = 0
     errors: list[PostgresError] = field(default_factory=list)
-    """The errors that are being handled, the innermost last."""
+    """The errors that handlers currently process, the innermost last."""
     has_returned: bool = False
 
 
 def run(function: tree.Function, execution: Execution, scope: Scope) -> None:
-    """Runs a function's body; `scope` has its parameters. What it gives is in the execution afterwards. 2F005 where nothing is returned."""
+    """Run a function's body and store its result in `execution`. `scope` contains the parameters.
+
+    Errors get the function's line of context. Raises 2D000 for EXIT or CONTINUE outside a loop.
+    """
     try:
         _block(function.block, execution, scope)
     except _ReturnError:
@@ -168,7 +171,7 @@ def run(function: tree.Function, execution: Execution, scope: Scope) -> None:
 
 
 def context(execution: Execution) -> str:
-    """The line of context that says where the function is."""
+    """Return the line of error context for the current statement."""
     if not execution.doing:
         return f"PL/pgSQL function {execution.shown}"
     if not execution.line:
@@ -177,11 +180,11 @@ def context(execution: Execution) -> str:
 
 
 def _statements(body: Sequence[tree.Statement], execution: Execution, scope: Scope) -> None:
-    for each in body:
-        action, doing = _ACTIONS[type(each)]
-        execution.line, execution.doing = each.line, f"at {doing(each)}"
+    for statement in body:
+        action, doing = _ACTIONS[type(statement)]
+        execution.line, execution.doing = statement.line, f"at {doing(statement)}"
         execution.host.check()
-        action(each, execution, scope)
+        action(statement, execution, scope)
 
 
 # ---- blocks -----------------------------------------------------------------------------------------------
@@ -189,9 +192,9 @@ def _statements(body: Sequence[tree.Statement], execution: Execution, scope: Sco
 
 def _block(block: tree.Block, execution: Execution, scope: Scope) -> None:
     inner = Scope(block.label, scope)
-    for each in block.declarations:
-        execution.line, execution.doing = each.line, "during statement block local variable initialization"
-        _declare(each, execution, inner)
+    for declaration in block.declarations:
+        execution.line, execution.doing = declaration.line, "during statement block local variable initialization"
+        _declare(declaration, execution, inner)
     execution.line, execution.doing = block.line, "at statement block"
     try:
         if block.handlers:
@@ -206,28 +209,31 @@ def _block(block: tree.Block, execution: Execution, scope: Scope) -> None:
 def _declare(declaration: tree.Declaration, execution: Execution, scope: Scope) -> None:
     host = execution.host
     if declaration.alias is not None:
-        found = scope.find((declaration.alias,))
-        if found is None:
+        target = scope.find((declaration.alias,))
+        if target is None:
             raise PostgresError("42704", f'variable "{declaration.alias}" does not exist')
-        scope.names[declaration.name] = found[0]
+        scope.names[declaration.name] = target[0]
         return
     kind = host.declared(declaration.type, scope)
-    made = Variable(declaration.name, kind, None, host.is_row(kind), declaration.constant, declaration.not_null, declaration.cursor)
-    given = None if declaration.default is None else host.evaluate(declaration.default, scope)
-    if given is not None or not made.row:
-        _store(made, None, given or Value(kind, None), execution, first=True)
+    variable = Variable(declaration.name, kind, None, host.is_row(kind), declaration.constant, declaration.not_null, declaration.cursor)
+    default = None if declaration.default is None else host.evaluate(declaration.default, scope)
+    if default is not None or not variable.row:
+        _store(variable, None, default or Value(kind, None), execution, first=True)
     elif kind.oid != registry.RECORD:
-        made.value = Row({name: Value(each, None) for name, each in host.fields(kind)}, kind.oid)
-    scope.names[declaration.name] = made
+        variable.value = Row({name: Value(field_type, None) for name, field_type in host.fields(kind)}, kind.oid)
+    scope.names[declaration.name] = variable
 
 
 def _guarded(block: tree.Block, execution: Execution, scope: Scope) -> None:
-    """A block with handlers: a subtransaction."""
+    """Run a block with handlers in a subtransaction."""
     try:
         with execution.host.subtransaction():
             _statements(block.body, execution, scope)
     except PostgresError as error:
-        handler = next((each for each in block.handlers if any(condition.covers(name, error.sqlstate) for name in each.conditions)), None)
+        handler = next(
+            (candidate for candidate in block.handlers if any(condition.covers(name, error.sqlstate) for name in candidate.conditions)),
+            None,
+        )
         if handler is None or error.severity.value in ("FATAL", "PANIC"):
             raise
         error.within(context(execution))
@@ -245,14 +251,14 @@ def _guarded(block: tree.Block, execution: Execution, scope: Scope) -> None:
 
 
 def _target(names: Names, scope: Scope) -> tuple[Variable, str | None]:
-    found = scope.find(names)
-    if found is None:
+    target = scope.find(names)
+    if target is None:
         raise PostgresError("42601", f'"{".".join(names)}" is not a known variable')
-    return found
+    return target
 
 
 def assign(names: Names, value: Value, execution: Execution, scope: Scope) -> None:
-    """Gives a variable, or a field of a record, a value."""
+    """Assign a value to a variable, or to a field of a record."""
     variable, name = _target(names, scope)
     _store(variable, name, value, execution)
 
@@ -269,7 +275,7 @@ def _store(variable: Variable, name: str | None, value: Value, execution: Execut
             row = variable.value = Row({field: Value(kind, None) for field, kind in host.fields(variable.type)}, variable.type.oid)
         if name not in row.fields:
             raise PostgresError("42703", f'record "{variable.name}" has no field "{name}"')
-        # another object: who has taken the row before keeps it as it was
+        # make a new row: others that refer to the old one must not see the change
         variable.value = Row({**row.fields, name: host.cast(value, row.fields[name].type)}, row.type)
     elif variable.row:
         variable.value = _fitting(variable, _row(value, execution), execution)
@@ -288,12 +294,15 @@ def _row(value: Value, execution: Execution) -> Row | None:
 
 
 def _fitting(variable: Variable, row: Row | None, execution: Execution) -> Row | None:
-    """A row as a variable of a row type holds it: column by column, in their order."""
+    """Coerce a row to the row type of a variable, column by column in order."""
     if variable.type.oid == registry.RECORD:
         return row
     columns = execution.host.fields(variable.type)
-    given = [] if row is None else list(row.fields.values())
-    filled = [execution.host.cast(given[at], kind) if at < len(given) else Value(kind, None) for at, (_, kind) in enumerate(columns)]
+    values = [] if row is None else list(row.fields.values())
+    filled = [
+        execution.host.cast(values[position], kind) if position < len(values) else Value(kind, None)
+        for position, (_, kind) in enumerate(columns)
+    ]
     return Row({name: value for (name, _), value in zip(columns, filled, strict=True)}, variable.type.oid)
 
 
@@ -303,7 +312,7 @@ def _unassigned(variable: Variable) -> PostgresError:
 
 
 def _take(targets: Sequence[Names], rows: Rows, row: Sequence[str | None] | None, execution: Execution, scope: Scope) -> None:
-    """Puts a row of a query into the targets of INTO; None: all become NULL."""
+    """Assign a row of a query to the targets of INTO. None sets all targets to NULL."""
     values = [Value(kind, None) for _, kind in rows.columns] if row is None else rows.values(row)
     if len(targets) == 1:
         variable, name = _target(targets[0], scope)
@@ -314,9 +323,9 @@ def _take(targets: Sequence[Names], rows: Rows, row: Sequence[str | None] | None
             named = Row({column: value for (column, _), value in zip(rows.columns, values, strict=True)})
             variable.value = _fitting(variable, named, execution)
             return
-    for place, names in enumerate(targets):
+    for position, names in enumerate(targets):
         variable, name = _target(names, scope)
-        _store(variable, name, values[place] if place < len(values) else Value(variable.type, None), execution)
+        _store(variable, name, values[position] if position < len(values) else Value(variable.type, None), execution)
 
 
 def _found(execution: Execution, scope: Scope, *, is_found: bool) -> None:
@@ -347,47 +356,47 @@ def _assign(node: tree.Assign, execution: Execution, scope: Scope) -> None:
 
 
 def _perform(node: tree.Perform, execution: Execution, scope: Scope) -> None:
-    done = execution.host.run(node.query, scope)
-    count = sum(1 for _ in done.rows.rows) if done.rows is not None else 0
+    outcome = execution.host.run(node.query, scope)
+    count = sum(1 for _ in outcome.rows.rows) if outcome.rows is not None else 0
     execution.processed = count
     _found(execution, scope, is_found=count > 0)
 
 
 def _execute(node: tree.Execute, execution: Execution, scope: Scope) -> None:
-    done = _outcome(node.query, node.parameters, execution, scope, dynamic=node.dynamic)
+    outcome = _outcome(node.query, node.parameters, execution, scope, dynamic=node.dynamic)
     if node.into is None:
-        if done.rows is not None and done.processed is None and not node.dynamic:
+        if outcome.rows is not None and outcome.processed is None and not node.dynamic:
             hint = "If you want to discard the results of a SELECT, use PERFORM instead."
             raise PostgresError("42601", "query has no destination for result data", hint=hint)
-        count = sum(1 for _ in done.rows.rows) if done.rows is not None else 0
-        execution.processed = done.processed if done.processed is not None else count
+        count = sum(1 for _ in outcome.rows.rows) if outcome.rows is not None else 0
+        execution.processed = outcome.processed if outcome.processed is not None else count
         if not node.dynamic:
             _found(execution, scope, is_found=execution.processed > 0)
         return
-    if done.rows is None:
+    if outcome.rows is None:
         raise PostgresError("42601", "INTO used with a command that cannot return data")
-    first, second = next(done.rows.rows, None), None
-    if first is not None and (node.strict or done.processed is not None):
-        second = next(done.rows.rows, None)
+    first, second = next(outcome.rows.rows, None), None
+    if first is not None and (node.strict or outcome.processed is not None):
+        second = next(outcome.rows.rows, None)
     if node.strict and first is None:
         raise PostgresError("P0002", "query returned no rows")
     if second is not None:
         hint = "Make sure the query returns a single row, or use LIMIT 1."
         raise PostgresError("P0003", "query returned more than one row", hint=hint)
-    _take(node.into, done.rows, first, execution, scope)
+    _take(node.into, outcome.rows, first, execution, scope)
     execution.processed = 0 if first is None else 1
     if not node.dynamic:
         _found(execution, scope, is_found=first is not None)
 
 
 def _outcome(query: Sql, parameters: Sequence[Sql], execution: Execution, scope: Scope, *, dynamic: bool) -> Outcome:
-    """Runs a statement, or the text that an expression gives."""
+    """Run a statement, or, if `dynamic`, the statement in the text that an expression returns."""
     if not dynamic:
         return execution.host.run(query, scope)
     text = execution.host.evaluate(query, scope).text
     if text is None:
         raise PostgresError("22004", "query string argument of EXECUTE is null")
-    return execution.host.run_text(text, [execution.host.evaluate(each, scope) for each in parameters])
+    return execution.host.run_text(text, [execution.host.evaluate(parameter, scope) for parameter in parameters])
 
 
 def _call(node: tree.Call, execution: Execution, scope: Scope) -> None:
@@ -408,7 +417,7 @@ def _get_diagnostics(node: tree.GetDiagnostics, execution: Execution, scope: Sco
 
 
 def _diagnostic(error: PostgresError, item: tree.Diagnostic) -> str:
-    found = {
+    values = {
         tree.Diagnostic.ERROR_CONTEXT: error.context,
         tree.Diagnostic.DETAIL: error.detail,
         tree.Diagnostic.HINT: error.hint,
@@ -420,7 +429,7 @@ def _diagnostic(error: PostgresError, item: tree.Diagnostic) -> str:
         tree.Diagnostic.TABLE: error.table,
         tree.Diagnostic.SCHEMA: error.schema,
     }
-    return found[item] or ""
+    return values[item] or ""
 
 
 # ---- control ----------------------------------------------------------------------------------------------
@@ -450,7 +459,7 @@ def _case(node: tree.Case, execution: Execution, scope: Scope) -> None:
 
 
 def _turn(label: str | None, body: Sequence[tree.Statement], execution: Execution, scope: Scope) -> bool:
-    """Runs a loop's body once; whether the loop goes on."""
+    """Run a loop's body once. Return whether the loop continues."""
     try:
         _statements(body, execution, scope)
     except _LeaveError as left:
@@ -471,25 +480,25 @@ def _loop(node: tree.Loop, execution: Execution, scope: Scope) -> None:
 def _for_integer(node: tree.ForInteger, execution: Execution, scope: Scope) -> None:
     bounds = {}
     for what, sql in (("lower bound", node.lower), ("upper bound", node.upper), ("BY value", node.step)):
-        given = Value(INTEGER, "1") if sql is None else execution.host.cast(execution.host.evaluate(sql, scope), INTEGER)
-        if given.text is None:
+        bound = Value(INTEGER, "1") if sql is None else execution.host.cast(execution.host.evaluate(sql, scope), INTEGER)
+        if bound.text is None:
             raise PostgresError("22004", f"{what} of FOR loop cannot be null")
-        bounds[what] = int(given.text)
+        bounds[what] = int(bound.text)
     step = bounds["BY value"]
     if step <= 0:
         raise PostgresError("22023", "BY value of FOR loop must be greater than zero")
     inner = Scope(node.label, scope)
-    at, last = bounds["lower bound"], bounds["upper bound"]
-    turned = False
-    while at >= last if node.reverse else at <= last:
-        turned = True
-        inner.names[node.variable] = Variable(node.variable, INTEGER, Value(INTEGER, str(at)))
+    current, last = bounds["lower bound"], bounds["upper bound"]
+    has_run = False
+    while current >= last if node.reverse else current <= last:
+        has_run = True
+        inner.names[node.variable] = Variable(node.variable, INTEGER, Value(INTEGER, str(current)))
         if not _turn(node.label, node.body, execution, inner):
             break
-        at += -step if node.reverse else step
-        if abs(at) > INT4_MAX:
+        current += -step if node.reverse else step
+        if abs(current) > INT4_MAX:
             break
-    _found(execution, scope, is_found=turned)
+    _found(execution, scope, is_found=has_run)
 
 
 def _for_query(node: tree.ForQuery, execution: Execution, scope: Scope) -> None:
@@ -500,19 +509,19 @@ def _for_query(node: tree.ForQuery, execution: Execution, scope: Scope) -> None:
         inner.names[name] = Variable(name, TypeRef(registry.RECORD), None, row=True)
     else:
         assert node.query is not None
-        done = _outcome(node.query, node.parameters, execution, scope, dynamic=node.dynamic)
-        if done.rows is None:
+        outcome = _outcome(node.query, node.parameters, execution, scope, dynamic=node.dynamic)
+        if outcome.rows is None:
             raise PostgresError("42601", "cannot open a query that returns no rows as cursor")
-        rows = done.rows
-    turned = False
+        rows = outcome.rows
+    has_run = False
     for row in rows.rows:
-        turned = True
+        has_run = True
         _take(node.targets, rows, row, execution, inner)
         if not _turn(node.label, node.body, execution, inner):
             break
-    if not turned and node.cursor is None:
+    if not has_run and node.cursor is None:
         _take(node.targets, rows, None, execution, inner)
-    _found(execution, scope, is_found=turned)
+    _found(execution, scope, is_found=has_run)
 
 
 def _for_each(node: tree.ForEach, execution: Execution, scope: Scope) -> None:
@@ -521,13 +530,13 @@ def _for_each(node: tree.ForEach, execution: Execution, scope: Scope) -> None:
         raise PostgresError("22004", "FOREACH expression must not be null")
     if node.slice:
         raise PostgresError("0A000", "FOREACH with SLICE is not supported")
-    turned = False
+    has_run = False
     for element in execution.host.elements(array):
-        turned = True
+        has_run = True
         assign(node.targets[0], element, execution, scope)
         if not _turn(node.label, node.body, execution, scope):
             break
-    _found(execution, scope, is_found=turned)
+    _found(execution, scope, is_found=has_run)
 
 
 def _exit(node: tree.Exit, execution: Execution, scope: Scope) -> None:
@@ -549,13 +558,13 @@ def _return(node: tree.Return, execution: Execution, scope: Scope) -> None:
 
 
 def output(execution: Execution, scope: Scope) -> list[Value]:
-    """The values of the OUT parameters."""
-    found = []
+    """Return the values of the OUT parameters."""
+    values = []
     for name in execution.outputs:
         variable, _ = _target((name,), scope)
-        held = variable.value
-        found.append(execution.host.value_of(held) if isinstance(held, Row) else held or Value(variable.type, None))
-    return found
+        value = variable.value
+        values.append(execution.host.value_of(value) if isinstance(value, Row) else value or Value(variable.type, None))
+    return values
 
 
 def _return_next(node: tree.ReturnNext, execution: Execution, scope: Scope) -> None:
@@ -571,10 +580,10 @@ def _return_next(node: tree.ReturnNext, execution: Execution, scope: Scope) -> N
 
 
 def _return_query(node: tree.ReturnQuery, execution: Execution, scope: Scope) -> None:
-    done = _outcome(node.query, node.parameters, execution, scope, dynamic=node.dynamic)
+    outcome = _outcome(node.query, node.parameters, execution, scope, dynamic=node.dynamic)
     before = len(execution.rows)
-    if done.rows is not None:
-        execution.rows.extend(done.rows.values(row) for row in done.rows.rows)
+    if outcome.rows is not None:
+        execution.rows.extend(outcome.rows.values(row) for row in outcome.rows.rows)
     execution.processed = len(execution.rows) - before
     _found(execution, scope, is_found=execution.processed > 0)
 
@@ -611,14 +620,14 @@ def _raise(node: tree.Raise, execution: Execution, scope: Scope) -> None:
 
 
 def _formatted(node: tree.Raise, execution: Execution, scope: Scope) -> str:
-    """The message with its parameters in place of ``%``."""
+    """Return the message with each ``%`` replaced by its parameter."""
     assert node.message is not None
-    parts, left = node.message.replace("%%", "\0").split("%"), list(node.parameters)
-    made = parts[0]
+    parts, parameters = node.message.replace("%%", "\0").split("%"), list(node.parameters)
+    text = parts[0]
     for part in parts[1:]:
-        value = execution.host.evaluate(left.pop(0), scope)
-        made += ("<NULL>" if value.text is None else value.text) + part
-    return made.replace("\0", "%")
+        value = execution.host.evaluate(parameters.pop(0), scope)
+        text += ("<NULL>" if value.text is None else value.text) + part
+    return text.replace("\0", "%")
 
 
 def _assert(node: tree.Assert, execution: Execution, scope: Scope) -> None:
@@ -639,16 +648,16 @@ def _bound_rows(name: str, arguments: Sql | None, execution: Execution, scope: S
     inner = Scope(None, scope)
     if bound.arguments:
         assert arguments is not None
-        done = execution.host.run(Sql(f"SELECT {arguments.text}", is_statement=True), scope)
-        assert done.rows is not None
-        given = done.rows.values(next(done.rows.rows))
-        for (argument, kind), value in zip(bound.arguments, given, strict=True):
+        outcome = execution.host.run(Sql(f"SELECT {arguments.text}", is_statement=True), scope)
+        assert outcome.rows is not None
+        argument_values = outcome.rows.values(next(outcome.rows.rows))
+        for (argument, kind), value in zip(bound.arguments, argument_values, strict=True):
             declared = execution.host.declared(kind, scope)
             inner.names[argument] = Variable(argument, declared, execution.host.cast(value, declared))
-    done = execution.host.run(bound.query, inner)
-    if done.rows is None:
+    outcome = execution.host.run(bound.query, inner)
+    if outcome.rows is None:
         raise PostgresError("42601", "cannot open a query that returns no rows as cursor")
-    return done.rows
+    return outcome.rows
 
 
 def _open(node: tree.Open, execution: Execution, scope: Scope) -> None:
@@ -656,31 +665,31 @@ def _open(node: tree.Open, execution: Execution, scope: Scope) -> None:
     if node.query is None:
         rows = _bound_rows(node.cursor, node.arguments, execution, scope)
     else:
-        done = _outcome(node.query, node.parameters, execution, scope, dynamic=node.dynamic)
-        if done.rows is None:
+        outcome = _outcome(node.query, node.parameters, execution, scope, dynamic=node.dynamic)
+        if outcome.rows is None:
             raise PostgresError("42601", "cannot open a query that returns no rows as cursor")
-        rows = done.rows
-    held = variable.value
-    name = held.text if isinstance(held, Value) else None
+        rows = outcome.rows
+    value = variable.value
+    name = value.text if isinstance(value, Value) else None
     opened = execution.host.open(name if name is not None or variable.cursor is None else variable.name, rows)
     variable.value = Value(variable.type, opened)
 
 
 def _cursor(name: str, scope: Scope) -> str:
     variable, _ = _target((name,), scope)
-    held = variable.value
-    if not isinstance(held, Value) or held.text is None:
+    value = variable.value
+    if not isinstance(value, Value) or value.text is None:
         raise PostgresError("22004", f'cursor variable "{name}" is null')
-    return held.text
+    return value.text
 
 
 def _fetch(node: tree.Fetch, execution: Execution, scope: Scope) -> None:
     count = node.count
     if node.count_of is not None:
-        given = execution.host.cast(execution.host.evaluate(node.count_of, scope), INTEGER).text
-        if given is None:
+        count_text = execution.host.cast(execution.host.evaluate(node.count_of, scope), INTEGER).text
+        if count_text is None:
             raise PostgresError("22004", "relative or absolute cursor position is null")
-        count = int(given)
+        count = int(count_text)
     rows = execution.host.fetch(_cursor(node.cursor, scope), node.direction, count)
     first = next(rows.rows, None)
     moved = 0 if first is None else 1 + sum(1 for _ in rows.rows)

@@ -251,7 +251,7 @@ def _to_do(account: Account, state: str, left_out: list[str]) -> list[tuple[str,
 
 
 def _silence(apply: Worker | None) -> float:
-    """Return the number of seconds since the publisher's last message, or 0 if it is not pinged (wal_receiver_timeout is 0)."""
+    """Return the seconds since the publisher's last message, or 0 without a stream or without pings (wal_receiver_timeout is 0)."""
     if apply is None or apply.progress is None or apply.progress.heard is None or not apply.limits().timeout:
         return 0.0
     return time.time() - apply.progress.heard

@@ -1,10 +1,10 @@
-"""Coercions: an expression as another type, and the type that several expressions have in common (PostgreSQL's parse_coerce.c).
+"""Coercions: converts an expression to another type, and finds the common type of several expressions (PostgreSQL's parse_coerce.c).
 
-Called by the binder for every operand, argument, CASE and column (manual, 10.4, 10.5). By what a type becomes another, `coercion_pathway`
-says; whether the arguments of a call fit, `signature`.
+Called by the binder for every operand, argument, CASE and column (manual, 10.4, 10.5). `coercion_pathway` finds the cast between two
+types. `signature` decides whether the arguments of a call match.
 
-What must hold: the result of `coerce` has exactly the type asked for; a literal of type unknown is read here, once, by the
-type's input rules, so that a Const of type unknown outlives binding only where PostgreSQL keeps it (an argument of VARIADIC "any").
+What must hold: the result of `coerce` has exactly the requested type. A literal of type unknown is read here, once, by the
+type's input rules. So a Const of type unknown outlives binding only where PostgreSQL keeps it (an argument of VARIADIC "any").
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def coerce(
     form: Form = Form.IMPLICIT,
     location: int = -1,
 ) -> Expression | None:
-    """coerce_to_target_type: the expression as `target` (its modifier included), None if there is no such coercion."""
+    """coerce_to_target_type: return the expression as `target` (its modifier included), or None if there is no such coercion."""
     if not can_coerce([expression.type.oid], [target.oid], reach, context):
         return None
     inner = expression
@@ -64,7 +64,10 @@ def coerce(
 
 
 def to_domain(expression: Expression, domain: int, reach: Reach, context: BindContext, form: Form, location: int) -> Expression:
-    """coerce_to_domain: as the base type with the domain's modifier (too long is an error even in an explicit cast), then as the domain."""
+    """coerce_to_domain: coerce to the base type with the domain's modifier, then to the domain.
+
+    A value that is too long is an error even in an explicit cast.
+    """
     base, modifier = context.types.base(domain)
     below = coerce_type(expression, base, reach, context, location=location, modifier=modifier)
     if modifier >= 0:
@@ -74,7 +77,7 @@ def to_domain(expression: Expression, domain: int, reach: Reach, context: BindCo
 
 
 def _recollate(outer: Expression, inner: Expression, result: Expression, context: BindContext) -> Expression:
-    """Puts a COLLATE clause back above the coerced argument, if the result can have one."""
+    """Put a COLLATE clause back above the coerced argument, if the result can have one."""
     if outer is inner or not isinstance(outer, Collate) or not context.collation_of_type(result.type.oid):
         return result
     return Collate(type=replace(result.type, collation=outer.type.collation), arg=result, location=outer.location)
@@ -90,7 +93,7 @@ def coerce_type(
     location: int = -1,
     modifier: int = -1,
 ) -> Expression:
-    """coerce_type: the expression as type `target`, its modifier not applied; the caller knows that it can be done."""
+    """coerce_type: return the expression as type `target` without applying a modifier. The caller has checked that a coercion exists."""
     source = expression.type.oid
     if target in (source, registry.ANY):
         return expression
@@ -119,18 +122,18 @@ def coerce_type(
 
 
 def _with_attributes(row: RowExpr, kind: registry.PgType, reach: Reach, context: BindContext) -> RowExpr:
-    """coerce_record_to_complex: the fields as the attributes of a composite type. 42846."""
+    """coerce_record_to_complex: coerce the fields to the attributes of a composite type. Raise 42846 if that is not possible."""
     args = []
-    for place, (arg, attribute) in enumerate(zip(row.args, kind.attributes, strict=False), 1):
+    for position, (arg, attribute) in enumerate(zip(row.args, kind.attributes, strict=False), 1):
         target = TypeRef(attribute.type_oid, attribute.typmod, context.collation_of_type(attribute.type_oid))
-        made = coerce(arg, target, reach, context)
-        if made is None:
-            shown = context.show_type(arg.type.oid), context.show_type(attribute.type_oid)
-            raise _no_cast(kind, f"Cannot cast type {shown[0]} to {shown[1]} in column {place}.", row, context)
-        args.append(made)
+        coerced = coerce(arg, target, reach, context)
+        if coerced is None:
+            type_names = context.show_type(arg.type.oid), context.show_type(attribute.type_oid)
+            raise _no_cast(kind, f"Cannot cast type {type_names[0]} to {type_names[1]} in column {position}.", row, context)
+        args.append(coerced)
     if len(row.args) != len(kind.attributes):
-        few = len(row.args) < len(kind.attributes)
-        raise _no_cast(kind, f"Input has too {'few' if few else 'many'} columns.", row, context)
+        is_short = len(row.args) < len(kind.attributes)
+        raise _no_cast(kind, f"Input has too {'few' if is_short else 'many'} columns.", row, context)
     return replace(row, args=tuple(args))
 
 
@@ -163,7 +166,7 @@ def _by_path(
 
 
 def _read(constant: Const, target: int, context: BindContext, modifier: int) -> Const:
-    """Reads an unknown literal by the type's input function; errors point to the literal."""
+    """Read an unknown literal by the type's input function. Errors point to the literal."""
     base = context.base_type(target)
     use = modifier if base == registry.INTERVAL else -1
     collation = context.collation_of_type(target)
@@ -181,31 +184,31 @@ def _read(constant: Const, target: int, context: BindContext, modifier: int) -> 
 def _apply_modifier(
     expression: Expression, modifier: int, reach: Reach, context: BindContext, *, form: Form, location: int, hide: bool
 ) -> Expression:
-    """coerce_type_typmod: applies a length or precision by the type's own cast function, or only labels."""
+    """coerce_type_typmod: apply a length or precision by the type's own cast function, or only set the type modifier."""
     kind = expression.type
     if kind.typmod == modifier:
         return expression
     cast = builtin.builtins().casts.get((kind.oid, kind.oid))
-    found = context.types.by_oid(kind.oid)
+    definition = context.types.by_oid(kind.oid)
     if hide:
         expression = hide_form(expression)
     if cast is not None and cast.function:
         return _by_path(expression, Path("function", cast.function), kind.oid, reach, context, form, location, modifier)
-    if found.is_array and (element := builtin.builtins().casts.get((found.element, found.element))) and element.function:
+    if definition.is_array and (element := builtin.builtins().casts.get((definition.element, definition.element))) and element.function:
         result = TypeRef(kind.oid, modifier, kind.collation)
         return ArrayCoerce(type=result, arg=expression, function=element.function, form=form, location=location)
     return Relabel(type=replace(kind, typmod=modifier), arg=expression, form=form, location=location)
 
 
 def hide_form(expression: Expression) -> Expression:
-    """hide_coercion_node: marks a cast as implicit, so that it is not printed beside the one above it."""
+    """hide_coercion_node: mark a cast as implicit, so that it is not printed beside the one above it."""
     if isinstance(expression, (FuncExpr, Relabel, CoerceViaIO, ArrayCoerce, RowCoerce)):
         return replace(expression, form=Form.IMPLICIT)
     return expression
 
 
 def strip_implicit(expression: Expression) -> Expression:
-    """strip_implicit_coercions: the expression below casts that were not written."""
+    """strip_implicit_coercions: return the expression below implicit casts."""
     while True:
         if isinstance(expression, FuncExpr) and expression.form is Form.IMPLICIT:
             expression = expression.args[0]
@@ -216,22 +219,22 @@ def strip_implicit(expression: Expression) -> Expression:
 
 
 def common_type(expressions: Sequence[Expression], construct: str, context: BindContext) -> int:
-    """select_common_type (manual, 10.5): the type that UNION, CASE, VALUES, ARRAY, GREATEST take; 42804 if there is none.
+    """select_common_type (manual, 10.5): the common type of UNION, CASE, VALUES, ARRAY or GREATEST. Raise 42804 if there is none.
 
     `construct` is the word of the message: "CASE types text and integer cannot be matched".
     """
-    oids = [each.type.oid for each in expressions]
-    if oids[0] != registry.UNKNOWN and all(each == oids[0] for each in oids):
+    oids = [expression.type.oid for expression in expressions]
+    if oids[0] != registry.UNKNOWN and all(oid == oids[0] for oid in oids):
         return oids[0]
     chosen, chosen_type = registry.UNKNOWN, context.types.by_oid(registry.UNKNOWN)
     for expression in expressions:
         oid = context.base_type(expression.type.oid)
         if oid in (registry.UNKNOWN, chosen):
             continue
-        found = context.types.by_oid(oid)
+        candidate = context.types.by_oid(oid)
         if chosen == registry.UNKNOWN:
-            chosen, chosen_type = oid, found
-        elif found.category != chosen_type.category:
+            chosen, chosen_type = oid, candidate
+        elif candidate.category != chosen_type.category:
             raise PostgresError(
                 "42804",
                 f"{construct} types {context.show_type(chosen)} and {context.show_type(oid)} cannot be matched",
@@ -242,18 +245,18 @@ def common_type(expressions: Sequence[Expression], construct: str, context: Bind
             and can_coerce([chosen], [oid], Reach.IMPLICIT, context)
             and not can_coerce([oid], [chosen], Reach.IMPLICIT, context)
         ):
-            chosen, chosen_type = oid, found
+            chosen, chosen_type = oid, candidate
     return registry.TEXT if chosen == registry.UNKNOWN else chosen
 
 
 def common_modifier(expressions: Sequence[Expression], target: int) -> int:
-    """select_common_typmod: the modifier that all have, -1 where they differ."""
-    modifiers = {each.type.typmod if each.type.oid == target else -1 for each in expressions}
+    """select_common_typmod: return the common modifier, or -1 if the expressions differ."""
+    modifiers = {expression.type.typmod if expression.type.oid == target else -1 for expression in expressions}
     return modifiers.pop() if len(modifiers) == 1 else -1
 
 
 def to_common(expression: Expression, target: int, construct: str, context: BindContext) -> Expression:
-    """coerce_to_common_type; 42846 if it cannot be done."""
+    """coerce_to_common_type: coerce the expression to `target`. Raise 42846 if that is not possible."""
     if expression.type.oid == target:
         return expression
     if can_coerce([expression.type.oid], [target], Reach.IMPLICIT, context):
@@ -266,7 +269,7 @@ def to_common(expression: Expression, target: int, construct: str, context: Bind
 
 
 def to_boolean(expression: Expression, construct: str, context: BindContext) -> Expression:
-    """coerce_to_boolean: 42804 "argument of WHERE must be type boolean, not type integer"."""
+    """coerce_to_boolean. Raise 42804 "argument of WHERE must be type boolean, not type integer"."""
     if expression.type.oid != registry.BOOL:
         result = coerce(expression, TypeRef(registry.BOOL), Reach.ASSIGNMENT, context)
         if result is None:
@@ -280,7 +283,7 @@ def to_boolean(expression: Expression, construct: str, context: BindContext) -> 
 
 
 def to_specific(expression: Expression, target: int, construct: str, context: BindContext) -> Expression:
-    """coerce_to_specific_type: as `to_boolean` for LIMIT, OFFSET and their like (``argument of LIMIT must be type bigint``)."""
+    """coerce_to_specific_type: like `to_boolean`, for LIMIT, OFFSET and similar clauses (``argument of LIMIT must be type bigint``)."""
     if expression.type.oid == target:
         return expression
     result = coerce(expression, TypeRef(target), Reach.ASSIGNMENT, context)
@@ -294,14 +297,14 @@ def to_specific(expression: Expression, target: int, construct: str, context: Bi
 
 
 def resolve_unknown(expression: Expression, context: BindContext) -> Expression:
-    """resolveTargetListUnknowns: what is still unknown becomes text."""
+    """resolveTargetListUnknowns: coerce an expression of type unknown to text."""
     if expression.type.oid != registry.UNKNOWN:
         return expression
     return coerce_type(expression, registry.TEXT, Reach.IMPLICIT, context)
 
 
 def is_length_coercion(expression: Expression) -> int:
-    """exprIsLengthCoercion: the modifier that a cast applies, -1 if it applies none."""
+    """exprIsLengthCoercion: return the modifier that a cast applies, or -1 if it applies none."""
     if isinstance(expression, FuncExpr) and expression.form in (Form.EXPLICIT, Form.IMPLICIT) and len(expression.args) in (2, 3):
         second = expression.args[1]
         if isinstance(second, Const) and second.type.oid == registry.INT4 and second.value is not None:
@@ -312,8 +315,8 @@ def is_length_coercion(expression: Expression) -> int:
 
 
 def modifier_of(expressions: Sequence[Expression]) -> int:
-    """The modifier of CASE, COALESCE, GREATEST: that of all operands if they agree in type and modifier (exprTypmod)."""
+    """Return the modifier of CASE, COALESCE or GREATEST: the operands' if all agree in type and modifier (exprTypmod), else -1."""
     first = expressions[0].type
-    if all(each.type.oid == first.oid and each.type.typmod == first.typmod for each in expressions):
+    if all(expression.type.oid == first.oid and expression.type.typmod == first.typmod for expression in expressions):
         return first.typmod
     return typmod.NONE

@@ -1,7 +1,7 @@
-"""What the binder must know besides the parse tree and the names in scope: the clause, the types, the session, parameters.
+"""The context of a binding: the clause, types, session settings and parameters that the binder needs besides parse tree and scope.
 
-Made by whoever binds (row filter, query planner, command). A context is used for one statement by one thread; the only
-thing that changes in it are the types of parameters, which binding infers.
+The caller of the binder makes it (row filter, query planner, command). A context is used for one statement by one thread. Only the
+types of parameters change in it, because binding infers them.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from headgate.types import registry, text_column
 
 @dataclass(frozen=True)
 class BindContext:
-    """How an expression is bound.
+    """The context in which an expression is bound.
 
     `construct` is the clause as PostgreSQL's messages name it ("WHERE", "SELECT", "CHECK constraints", "PUBLICATION WHERE").
-    `aggregates` and `sets`: whether aggregates and set-returning functions may stand here. `windows`: the WINDOW clause by name
-    where window functions may stand, else None. `parameters` maps $n to type oids
-    (0 or UNKNOWN: to be inferred); None means that there are no parameters at all. With `infer`, unknown numbers are added.
-    `subquery` gets a SubLink's parse node, its scope and this context, and gives the bound SubLink; None: subqueries are refused
-    by `refuse_subquery` (the message), or, with `opaque_subquery`, become a SubLink that only a later check refuses.
-    `fields`: names and types of the columns of a record, as far as somebody knows them.
-    `forms`: what the session says of text forms, by which constants are read. `default`: whether DEFAULT may stand as a value.
+    `aggregates` and `sets`: whether aggregates and set-returning functions are allowed. `windows`: the WINDOW clause by name
+    if window functions are allowed, else None. `parameters` maps $n to type oids
+    (0 or UNKNOWN: to be inferred). None means that parameters are not allowed. With `infer`, unknown numbers are added.
+    `subquery` receives a SubLink's parse node, its scope and this context, and returns the bound SubLink. If it is None, subqueries are
+    rejected with the message `refuse_subquery`, or, with `opaque_subquery`, become a SubLink that only a later check rejects.
+    `fields`: returns the names and types of a record's columns, or None if they are not known.
+    `forms`: the session settings by which constants are read. `default`: whether DEFAULT is allowed as a value.
     """
 
     construct: str = "SELECT"
@@ -49,17 +49,17 @@ class BindContext:
     fields: Callable[[Expression], Sequence[tuple[str, int]] | None] | None = None
 
     def within(self, **changes: Any) -> BindContext:
-        """The same context with some fields changed; the parameters stay shared."""
-        made = object.__new__(BindContext)  # as dataclasses.replace, which takes ten times as long and is felt in every statement
+        """Return the same context with some fields changed. The parameters stay shared."""
+        made = object.__new__(BindContext)  # dataclasses.replace takes ten times as long, which slows every statement
         made.__dict__.update(self.__dict__, **changes)
         return made
 
     def position(self, location: int) -> int | None:
-        """The error position of a location (character offset from 0), None for -1."""
+        """Return the error position of a location (a character offset from 0), or None for -1."""
         return location + 1 if location >= 0 else None
 
     def base_type(self, oid: int) -> int:
-        """The type below a domain."""
+        """Return the base type of a domain, or the type itself."""
         found = self.types.find(oid)
         while found is not None and found.kind is registry.TypeKind.DOMAIN and found.base:
             oid = found.base
@@ -67,23 +67,23 @@ class BindContext:
         return oid
 
     def is_composite(self, oid: int) -> bool:
-        """Whether the type is a row type."""
+        """Return whether the type is a row type."""
         found = self.types.find(oid)
         return oid == registry.RECORD or (found is not None and found.kind is registry.TypeKind.COMPOSITE)
 
     def show_type(self, oid: int) -> str:
-        """format_type_be."""
+        """Return the type's name as format_type_be does."""
         return self.types.format_type(oid)
 
     def collation_of_type(self, oid: int) -> int:
-        """The default collation of a type, 0 if it has none."""
+        """Return the default collation of a type, or 0 if it has none."""
         found = self.types.find(oid)
         return found.collation if found is not None else 0
 
     def inherited_collation(self, oid: int, operands: Iterable[Expression]) -> int:
-        """The collation of a result of type `oid` over these operands: an explicit one wins over a column's (manual, 24.2).
+        """Return the collation of a result of type `oid` over these operands: an explicit one overrides a column's (manual, 24.2).
 
-        42P21 where two of them have different explicit collations.
+        Raises 42P21 if two operands have different explicit collations.
         """
         operands = tuple(operands)
         self._refuse_mismatch(operands)
@@ -106,7 +106,7 @@ class BindContext:
             found = found or mine
 
     def infer_parameter(self, parameter: Param, target: int) -> Param:
-        """Fixes the type of a parameter that has none yet; 42P08 if it is already another."""
+        """Set the type of a parameter that has none yet. Raise 42P08 if it already has another type."""
         known = (self.parameters or {}).get(parameter.number, 0)
         if self.parameters is None or known not in (0, registry.UNKNOWN, target):
             raise PostgresError(
@@ -120,11 +120,11 @@ class BindContext:
 
 
 Binder = Callable[[ParseNode, Scope, BindContext], Expression]
-"""`binder.bind_raw`, handed down to the modules below the binder, which bind operands by it."""
+"""The type of `binder.bind_raw`. The binder passes it to the modules below it, which bind operands with it."""
 
 
 def _explicit(expression: Expression) -> Collate | None:
-    """The COLLATE that decides on an expression's collation, handed up by what has one itself."""
+    """Return the COLLATE clause that determines an expression's collation, also if it is below the expression's top node."""
     if isinstance(expression, Collate):
         return expression
     if not expression.type.collation:
@@ -133,7 +133,7 @@ def _explicit(expression: Expression) -> Collate | None:
 
 
 def collation_of(operands: Iterable[Expression]) -> int:
-    """The collation that operands hand up: an explicit COLLATE first, then that of a column, else the default one; 0 if none has any."""
+    """Return the collation that operands pass on: an explicit COLLATE first, then a column's, else the default. 0 if none has any."""
     found = 0
     for each in operands:
         if isinstance(each, Collate):

@@ -1,6 +1,6 @@
-"""What stands behind a value in a parse tree: A_Indirection's subscripts, slices and fields (PostgreSQL's transformIndirection).
+"""Binds A_Indirection: subscripts, slices and fields after a value (PostgreSQL's transformIndirection).
 
-Called by `binder`. `bind` gets the binder itself as a function, since subscripts are bound by it.
+Called by `binder`. `bind` receives the binder as a function, and binds subscripts with it.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _MAX_SUBSCRIPTS = 6
 
 
 def bind(node: pb.A_Indirection, scope: Scope, context: BindContext, binder: Binder) -> Expression:
-    """The typed expression of an A_Indirection."""
+    """Return the typed expression of an A_Indirection."""
     inner = unwrap(node.arg)
-    steps = [unwrap(each) for each in node.indirection]
+    steps = [unwrap(step) for step in node.indirection]
     if inner.DESCRIPTOR.name == "ColumnRef" and len(inner.fields) == 1 and steps[0].DESCRIPTOR.name == "String":
         name = unwrap(inner.fields[0]).sval
         if has_table(name, scope) and not _is_column(name, scope):
@@ -41,16 +41,16 @@ def _is_column(name: str, scope: Scope) -> bool:
 
 
 def _steps(result: Expression, steps: list[Any], scope: Scope, context: BindContext, binder: Binder) -> Expression:
-    place = 0
-    while place < len(steps):
-        step = steps[place]
+    position = 0
+    while position < len(steps):
+        step = steps[position]
         kind = step.DESCRIPTOR.name
-        place += 1
+        position += 1
         if kind == "A_Indices":
             indices = [step]
-            while place < len(steps) and steps[place].DESCRIPTOR.name == "A_Indices":
-                indices.append(steps[place])
-                place += 1
+            while position < len(steps) and steps[position].DESCRIPTOR.name == "A_Indices":
+                indices.append(steps[position])
+                position += 1
             result = subscript(result, indices, scope, context, binder)
         elif kind == "String" and isinstance(result, ColumnRef) and result.attnum == 0:
             result = resolve([result.qualifier, step.sval], scope, result.location)
@@ -68,7 +68,7 @@ def _steps(result: Expression, steps: list[Any], scope: Scope, context: BindCont
 
 
 def field(arg: Expression, name: str, context: BindContext) -> Expression:
-    """A column of a composite value; its type is unknown where the context does not know the columns of the value."""
+    """Return a column of a composite value. Its type is unknown if the context does not know the columns of the value."""
     composite = context.types.find(context.base_type(arg.type.oid))
     if composite is not None and composite.attributes:
         return _attribute(arg, name, composite, context)
@@ -83,22 +83,22 @@ def field(arg: Expression, name: str, context: BindContext) -> Expression:
 
 
 def _attribute(arg: Expression, name: str, composite: PgType, context: BindContext) -> Expression:
-    """An attribute of a value of a composite type."""
-    found = next((attribute for attribute in composite.attributes if attribute.name == name), None)
-    if found is None:
+    """Return an attribute of a value of a composite type."""
+    match = next((attribute for attribute in composite.attributes if attribute.name == name), None)
+    if match is None:
         message = f'column "{name}" not found in data type {context.show_type(composite.oid)}'
         raise PostgresError("42703", message, position=context.position(location_of(arg)))
-    kind = TypeRef(found.type_oid, found.typmod, context.collation_of_type(found.type_oid))
+    kind = TypeRef(match.type_oid, match.typmod, context.collation_of_type(match.type_oid))
     return FieldSelect(type=kind, arg=arg, name=name, location=arg.location)
 
 
 def subscript(arg: Expression, indices: list[Any], scope: Scope, context: BindContext, binder: Binder) -> Subscript:
-    """transformContainerSubscripts: all adjacent subscripts at once; if one is a slice, ``[n]`` stands for ``[1:n]``."""
+    """transformContainerSubscripts: bind all adjacent subscripts at once. If one is a slice, ``[n]`` means ``[1:n]``."""
     base = context.types.by_oid(context.base_type(arg.type.oid))
     if base.is_vector:
         base = context.types.by_oid(context.types.by_oid(base.element).array)
     document = base.oid == registry.JSONB
-    if base.oid == registry.NAME and not any(each.is_slice for each in indices) and len(indices) == 1:
+    if base.oid == registry.NAME and not any(item.is_slice for item in indices) and len(indices) == 1:
         index = _index(indices[0].uidx, scope, context, binder)
         return Subscript(type=TypeRef(registry.CHAR), arg=arg, lower=(), upper=(index,), location=arg.location)
     if not base.is_array and not document:
@@ -107,23 +107,23 @@ def subscript(arg: Expression, indices: list[Any], scope: Scope, context: BindCo
             f"cannot subscript type {context.show_type(arg.type.oid)} because it does not support subscripting",
             position=context.position(location_of(arg)),
         )
-    sliced = any(each.is_slice for each in indices)
+    sliced = any(item.is_slice for item in indices)
     if document and sliced:
-        where = next(each for each in indices if each.is_slice)
-        bound = where.uidx if where.HasField("uidx") else where.lidx
-        location = location_of(binder(bound, scope, context)) if where.HasField("uidx") or where.HasField("lidx") else -1
+        slice_item = next(item for item in indices if item.is_slice)
+        bound = slice_item.uidx if slice_item.HasField("uidx") else slice_item.lidx
+        location = location_of(binder(bound, scope, context)) if slice_item.HasField("uidx") or slice_item.HasField("lidx") else -1
         raise PostgresError("42804", "jsonb subscript does not support slices", position=context.position(location))
     if len(indices) > _MAX_SUBSCRIPTS and not document:
         message = f"number of array dimensions ({len(indices)}) exceeds the maximum allowed ({_MAX_SUBSCRIPTS})"
         raise PostgresError("54000", message)
     bound = _key if document else _index
     lower: list[Expression | None] = []
-    for each in indices if sliced else ():
-        if each.HasField("lidx"):
-            lower.append(bound(each.lidx, scope, context, binder))
+    for item in indices if sliced else ():
+        if item.HasField("lidx"):
+            lower.append(bound(item.lidx, scope, context, binder))
         else:
-            lower.append(None if each.is_slice else Const(type=INTEGER, value="1"))
-    upper = tuple(bound(each.uidx, scope, context, binder) if each.HasField("uidx") else None for each in indices)
+            lower.append(None if item.is_slice else Const(type=INTEGER, value="1"))
+    upper = tuple(bound(item.uidx, scope, context, binder) if item.HasField("uidx") else None for item in indices)
     oid = base.oid if document or sliced else base.element
     kind = TypeRef(oid, -1 if document else arg.type.typmod, arg.type.collation if context.collation_of_type(oid) else 0)
     return Subscript(type=kind, arg=arg, lower=tuple(lower), upper=upper, location=arg.location)
@@ -131,23 +131,23 @@ def subscript(arg: Expression, indices: list[Any], scope: Scope, context: BindCo
 
 def _index(node: ParseNode, scope: Scope, context: BindContext, binder: Binder) -> Expression:
     raw = binder(node, scope, context)
-    done = coerce(raw, TypeRef(registry.INT4), Reach.ASSIGNMENT, context)
-    if done is None:
+    coerced = coerce(raw, TypeRef(registry.INT4), Reach.ASSIGNMENT, context)
+    if coerced is None:
         raise PostgresError("42804", "array subscript must have type integer", position=context.position(location_of(raw)))
-    return done
+    return coerced
 
 
 def _key(node: ParseNode, scope: Scope, context: BindContext, binder: Binder) -> Expression:
-    """A subscript of jsonb: an integer, or text."""
+    """Bind a subscript of jsonb: an integer, or text."""
     raw = binder(node, scope, context)
     if raw.type.oid == registry.INT4:
         return raw
-    done = coerce(raw, TypeRef(registry.TEXT, -1, context.collation_of_type(registry.TEXT)), Reach.IMPLICIT, context)
-    if done is None:
+    coerced = coerce(raw, TypeRef(registry.TEXT, -1, context.collation_of_type(registry.TEXT)), Reach.IMPLICIT, context)
+    if coerced is None:
         raise PostgresError(
             "42804",
             f"subscript type {context.show_type(raw.type.oid)} is not supported",
             hint="jsonb subscript must be coercible to either integer or text.",
             position=context.position(location_of(raw)),
         )
-    return done
+    return coerced

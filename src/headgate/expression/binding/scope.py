@@ -1,7 +1,7 @@
-"""Names in scope, and how a column name finds its column (PostgreSQL's parse_relation.c).
+"""Names in scope, and the resolution of column names (PostgreSQL's parse_relation.c).
 
-A `Scope` is made by whoever owns the tables of an expression: the row filter (one table), the query planner (FROM), CHECK
-and DEFAULT (the table, or nothing). `resolve` gives the ColumnRef or PostgreSQL's error, its hint included.
+The owner of an expression's tables makes the `Scope`: the row filter (one table), the query planner (FROM), CHECK
+and DEFAULT (the table, or nothing). `resolve` returns the ColumnRef, or raises PostgreSQL's error, including its hint.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SYSTEM_COLUMNS = {
 
 
 class Named(Protocol):
-    """A column as a FROM clause has it."""
+    """A column of a FROM clause."""
 
     @property
     def name(self) -> str:
@@ -37,18 +37,18 @@ C = TypeVar("C", bound=Named)
 
 
 def using_column(columns: Iterable[C], name: str, side: str) -> C:
-    """The column of one side of a join that USING names; 42703 if there is none, 42702 if there are several."""
-    found = [each for each in columns if each.name == name]
-    if not found:
+    """Return the column that USING names on one side of a join. Raise 42703 if there is none, 42702 if there are several."""
+    matches = [column for column in columns if column.name == name]
+    if not matches:
         raise PostgresError("42703", f'column "{name}" specified in USING clause does not exist in {side} table')
-    if len(found) > 1:
+    if len(matches) > 1:
         raise PostgresError("42702", f'common column name "{name}" appears more than once in {side} table')
-    return found[0]
+    return matches[0]
 
 
 @dataclass(frozen=True)
 class ScopeColumn:
-    """One column: `key` is what the compiler finds the Spark Column by."""
+    """One column. The compiler finds the Spark Column by `key`."""
 
     name: str
     attnum: int
@@ -73,7 +73,7 @@ class ScopeTable:
     row_key: str = ""
 
     def row(self, location: int, levels: int) -> ColumnRef:
-        """A reference to the whole row."""
+        """Return a reference to the whole row."""
         key = self.row_key or f"{self.name}.*"
         kind = TypeRef(self.row_type)
         return ColumnRef(type=kind, name=self.name, attnum=0, key=key, qualifier=self.name, levels_up=levels, location=location)
@@ -83,7 +83,7 @@ class ScopeTable:
 class Scope:
     """The tables whose names an expression may use.
 
-    `merged` are the columns that JOIN … USING made one of; they hide the tables' columns of that name from unqualified
+    `merged` are the columns that JOIN … USING merged. They hide the tables' columns of the same name from unqualified
     references. `outer` is the scope of the enclosing query. `qualify` makes references print with their table's name.
     """
 
@@ -99,49 +99,52 @@ EMPTY = Scope()
 def relation_scope(
     name: str, schema: str | None, columns: Iterable[ScopeColumn], relation: int = 0, row_type: int = registry.RECORD
 ) -> Scope:
-    """The scope of an expression over one table: a row filter, a CHECK, an UPDATE without FROM."""
+    """Return the scope of an expression over one table: a row filter, a CHECK, an UPDATE without FROM."""
     return Scope((ScopeTable(name, tuple(columns), schema, relation, row_type),))
 
 
 def resolve(parts: Sequence[str], scope: Scope, location: int) -> ColumnRef:
-    """The column that ``c``, ``t.c``, ``s.t.c`` or ``db.s.t.c`` names. Errors 42703, 42702, 42P01 with position and hint."""
+    """Return the column that ``c``, ``t.c``, ``s.t.c`` or ``db.s.t.c`` names. Raise 42703, 42702, 42P01 with position and hint."""
     if len(parts) == 1:
         return _unqualified(parts[0], scope, location)
     if len(parts) > 4:
         raise PostgresError("42601", f"improper qualified name (too many dotted names): {'.'.join(parts)}", position=_position(location))
     schema = parts[-3] if len(parts) > 2 else None
     table, levels = find_table(parts[-2], schema, scope, location)
-    found = _in_table(table, parts[-1], location, levels, qualified=scope.qualify)
-    if found is None:
+    column = _in_table(table, parts[-1], location, levels, qualified=scope.qualify)
+    if column is None:
         raise PostgresError(
             "42703",
             f"column {'.'.join(parts[-2:])} does not exist",
             hint=_hint(parts[-1], Scope((table,))),
             position=_position(location),
         )
-    return found
+    return column
 
 
 def find_table(name: str, schema: str | None, scope: Scope, location: int) -> tuple[ScopeTable, int]:
-    """The entry of FROM with this name and how many queries up it is; 42P01 if there is none, 42P09 if several."""
+    """Return the entry of FROM with this name, and the number of query levels up to it.
+
+    Raise 42P01 if none matches, 42P09 if several do.
+    """
     level: Scope | None = scope
     levels = 0
     while level is not None:
-        found = [each for each in level.tables if each.name == name and (schema is None or each.schema == schema)]
-        if len(found) > 1:
+        matches = [table for table in level.tables if table.name == name and (schema is None or table.schema == schema)]
+        if len(matches) > 1:
             raise PostgresError("42P09", f'table reference "{name}" is ambiguous', position=_position(location))
-        if found:
-            return found[0], levels
+        if matches:
+            return matches[0], levels
         level, levels = level.outer, levels + 1
     shown = name if schema is None else f"{schema}.{name}"
     raise PostgresError("42P01", f'missing FROM-clause entry for table "{shown}"', position=_position(location))
 
 
 def has_table(name: str, scope: Scope) -> bool:
-    """Whether a name is that of a table in scope (for ``t`` as a whole row)."""
+    """Return whether a name is that of a table in scope (for ``t`` as a whole row)."""
     level: Scope | None = scope
     while level is not None:
-        if any(each.name == name for each in level.tables):
+        if any(table.name == name for table in level.tables):
             return True
         level = level.outer
     return False
