@@ -1,8 +1,8 @@
-"""Where the rows with given keys are: by DuckDB over the files that can hold them, for up to some ten thousand keys.
+"""Finds the stored rows that have given keys, with DuckDB over the files that can contain them, for up to some ten thousand keys.
 
-0.01-0.1 s on ten million rows where a Spark job takes over a second. Files are left out by their
-statistics, deleted rows by the deletion vectors. DuckDB does not compare the checksums of Parquet's pages, and a bit may become another
-key: each file is verified before it is first looked at. One that is looked at again and again is held decoded (`held_file`). Called by
+A lookup in ten million rows takes 0.01-0.1 s, where a Spark job takes over a second. File statistics exclude files, and deletion
+vectors exclude deleted rows. DuckDB does not verify the checksums of Parquet's pages, and a flipped bit may turn a key into another, so
+each file is verified before it is first read. A file that is read repeatedly is kept decoded in memory (`held_file`). Called by
 `merge`, by `unique` for local INSERT and UPDATE, and for statements that name rows by their key (`commands.query.driver.key_lookup`).
 """
 
@@ -44,33 +44,33 @@ if TYPE_CHECKING:
 
 _files_held = held_file.HeldFiles()
 FAR_BYTES = 16 << 20
-"""A file of an object store that is larger is not fetched whole for a look at some keys."""
+"""The size in bytes above which a file of an object store is not fetched as a whole for a lookup."""
 _TRAILING = r"^(-?[0-9]+)(?:\.0*|(\.[0-9]*?[1-9])0*)$"
-"""numeric's text form without trailing zeros: 1.50 and 1.5 are equal."""
+"""Matches numeric's text form with trailing zeros: 1.50 and 1.5 are equal."""
 
 
 @dataclass(frozen=True)
 class RowKey:
-    """The columns that name a row. `exact[i]`: equal values have equal stored forms (not so for numeric as text, char(n))."""
+    """The columns that identify a row. `exact[i]`: equal values have equal stored forms (not true for numeric as text, char(n))."""
 
     names: tuple[str, ...]
     exact: tuple[bool, ...]
     kinds: tuple[int, ...]
 
     def arrays(self, rows: pa.StructArray) -> list[pa.Array]:
-        """The key's columns of rows, canonical."""
+        """Return the key columns of rows, in canonical form."""
         return [canonical_array(rows.field(n), kind) for n, kind in zip(self.names, self.kinds, strict=True)]
 
 
 def key_of(relation: Relation, attnums: Sequence[int]) -> RowKey:
-    """The key with these columns (attnums); all columns of the relation make the key of REPLICA IDENTITY FULL."""
+    """Return the key with these columns (attnums). All columns of the relation make the key of REPLICA IDENTITY FULL."""
     by_number = {c.attnum: c for c in relation.columns}
     chosen = [by_number[n] for n in attnums]
     return RowKey(tuple(c.name for c in chosen), tuple(_exact(c) for c in chosen), tuple(_kind(c) for c in chosen))
 
 
 def _kind(column: TableColumn) -> int:
-    """The type that decides how values are compared: 0 where the stored form does."""
+    """Return the type by which values are compared, or 0 if the stored form can be compared."""
     return 0 if _exact(column) else registry.known().base(column.type_oid)[0]
 
 
@@ -81,7 +81,7 @@ def _exact(column: TableColumn) -> bool:
 
 
 def canonical_array(column: pa.Array, kind: int) -> pa.Array:
-    """An Arrow column in the form that is equal for equal values."""
+    """Return an Arrow column in a form that is equal for equal values."""
     match kind:
         case 0:
             return column
@@ -96,16 +96,16 @@ def canonical_array(column: pa.Array, kind: int) -> pa.Array:
 
 
 def hashes(keys: Sequence[pa.Array]) -> NDArray[np.uint64]:
-    """A hash of each key (canonical columns, at least one), the same in every process."""
-    named = pa.table([columnar.bits(column) for column in keys], names=[f"k{place}" for place in range(len(keys))])
+    """Return a hash of each key (canonical columns, at least one). It is the same in every process."""
+    named = pa.table([columnar.bits(column) for column in keys], names=[f"k{position}" for position in range(len(keys))])
     with _cursor() as cursor:
         cursor.register("keys", named)
-        found = cursor.sql(f"SELECT hash({', '.join(named.column_names)}) AS h FROM keys").to_arrow_table()
-    return np.asarray(found["h"].to_numpy())
+        result = cursor.sql(f"SELECT hash({', '.join(named.column_names)}) AS h FROM keys").to_arrow_table()
+    return np.asarray(result["h"].to_numpy())
 
 
 def members(keys: pa.Table) -> frozenset[tuple[Hashable, ...]]:
-    """The canonical keys of a few rows as a set, in which NaN is NaN and no moment is too late for Python."""
+    """Return the canonical keys of a few rows as a set. NaN equals NaN, and times beyond the range of Python's types are supported."""
     return frozenset(zip(*[_hashable(column).to_pylist() for column in keys.columns], strict=True))
 
 
@@ -132,7 +132,7 @@ def _canonical_sql(name: str, kind: int) -> str:
 
 
 def _key_function(kind: int) -> str:
-    """The DuckDB function that gives the key of a text by its type."""
+    """Return the DuckDB function that computes the equality key of a text by its type."""
     types = registry.known()
 
     def equality_key(texts: pa.ChunkedArray) -> pa.Array:
@@ -142,7 +142,7 @@ def _key_function(kind: int) -> str:
 
 
 def _list_function(kind: pa.ListType) -> str:
-    """The DuckDB function that gives the array of a list."""
+    """Return the DuckDB function that returns the array of a list."""
 
     def array(lists: pa.ChunkedArray) -> pa.Array:
         return list_array.texts(buffers.whole(lists).cast(kind))
@@ -151,7 +151,7 @@ def _list_function(kind: pa.ListType) -> str:
 
 
 def _function(name: str, run: Callable[[pa.ChunkedArray], pa.Array], of: pa.DataType, result: str) -> str:
-    """The name of a function that DuckDB has from its first use on, of a column of this Arrow type."""
+    """Return the name of a DuckDB function of one column of this Arrow type. It is created on first use."""
     with _lock:
         if name not in _functions:
             [parameter] = _database().from_arrow(pa.table({"c": pa.array([], of)})).types
@@ -174,10 +174,10 @@ _lock = threading.Lock()
 
 
 def find(transaction: Transaction, relation: Relation, key: RowKey, wanted: pa.Table) -> pa.Table:
-    """The stored rows whose key is one of `wanted` (columns k0, k1… canonical, no duplicates), as this transaction sees them.
+    """Return the stored rows whose key is in `wanted` (columns k0, k1… canonical, no duplicates), as this transaction sees them.
 
-    Columns: `i` the row of `wanted`, `old` struct, `file` string, `row` bigint (as `Transaction.positions` gives them).
-    NULL in a key meets NULL.
+    Columns: `i` the row of `wanted`, `old` struct, `file` string, `row` bigint (as `Transaction.positions` returns them).
+    NULL in a key matches NULL.
     """
     if relation.is_partitioned:
         return _find_in_leaves(transaction, relation, key, wanted)
@@ -188,7 +188,10 @@ def find(transaction: Transaction, relation: Relation, key: RowKey, wanted: pa.T
 def find_in(
     table: TableFolder, relation: Relation, state: TableState, key: RowKey, wanted: pa.Table, *, most: int | None = None
 ) -> pa.Table:
-    """The same of a table that is not partitioned, in the files of one of its states; `most`: of so many rows, deleted ones too."""
+    """Like `find`, for a table that is not partitioned, in the files of one of its states.
+
+    `most`: the maximum number of rows that are read, deleted ones included.
+    """
     row = arrow_row(relation)
     files = _files(state, key, wanted)
     if not files or not wanted.num_rows:
@@ -198,13 +201,13 @@ def find_in(
 
 
 def _find_in_leaves(transaction: Transaction, root: Relation, key: RowKey, wanted: pa.Table) -> pa.Table:
-    """The stored rows of a partitioned table."""
+    """Return the stored rows of a partitioned table."""
     parts = []
     for leaf in transaction.partitioned(root).leaves:
-        found = find(transaction, leaf, key, wanted)
-        if found.num_rows:
-            old = ordered(root, buffers.whole(found["old"]))
-            parts.append(found.set_column(found.column_names.index("old"), "old", old))
+        stored = find(transaction, leaf, key, wanted)
+        if stored.num_rows:
+            old = ordered(root, buffers.whole(stored["old"]))
+            parts.append(stored.set_column(stored.column_names.index("old"), "old", old))
     return pa.concat_tables(parts) if parts else _shape(arrow_row(root)).empty_table()
 
 
@@ -213,7 +216,7 @@ def _shape(row: pa.Schema) -> pa.Schema:
 
 
 def _files(state: TableState, key: RowKey, wanted: pa.Table) -> list[str]:
-    """The files that can hold a key."""
+    """Return the files that can contain a key."""
     for i, name in enumerate(key.names):
         values = wanted.column(f"k{i}")
         if key.exact[i] and not values.null_count:
@@ -224,7 +227,7 @@ def _files(state: TableState, key: RowKey, wanted: pa.Table) -> list[str]:
 def _query(
     table: TableFolder, state: TableState, key: RowKey, row: pa.Schema, places: Mapping[str, str], wanted: pa.Table, most: int | None
 ) -> pa.Table:
-    """Joins the wanted keys with the files: i, old, filename and row of each row that has one of the keys, deleted ones too."""
+    """Join the wanted keys with the files. Return i, old, filename and row of each matching row, deleted ones included."""
     held, left = _held(state, key, places, wanted)
     parts = [_in_held(state, row, place, file, wanted, most) for place, file in held.items()]
     if left or not parts:
@@ -235,7 +238,7 @@ def _query(
 def _held(
     state: TableState, key: RowKey, places: Mapping[str, str], wanted: pa.Table
 ) -> tuple[dict[str, held_file.HeldFile], dict[str, str]]:
-    """The files that are held decoded, and the others, by their places."""
+    """Return the files that are kept decoded, and the other files, by the names that DuckDB uses."""
     held: dict[str, held_file.HeldFile] = {}
     if len(key.names) == 1 and key.exact[0] and not wanted["k0"].null_count:
         column = state.physical.get(key.names[0], key.names[0])
@@ -246,9 +249,9 @@ def _held(
 
 
 def _in_held(state: TableState, row: pa.Schema, place: str, file: held_file.HeldFile, wanted: pa.Table, most: int | None) -> pa.Table:
-    """What `_query` gives, of one file that is held."""
-    asked, at = [each[:most] for each in file.find(buffers.whole(wanted["k0"]))]
-    arrays = [buffers.whole(each) for each in stored_rows.columns(file.rows.take(pa.array(at)), state, row)]
+    """Return the result of `_query` for one file that is kept decoded."""
+    asked, at = [column[:most] for column in file.find(buffers.whole(wanted["k0"]))]
+    arrays = [buffers.whole(column) for column in stored_rows.columns(file.rows.take(pa.array(at)), state, row)]
     old = pa.StructArray.from_arrays(arrays, fields=list(row))
     names = pa.repeat(pa.scalar(place, pa.string()), len(at))
     return pa.table({"i": pa.array(asked), "old": old, "filename": names, "row": pa.array(at)})
@@ -257,27 +260,27 @@ def _in_held(state: TableState, row: pa.Schema, place: str, file: held_file.Held
 def _in_files(
     table: TableFolder, state: TableState, key: RowKey, row: pa.Schema, places: Mapping[str, str], wanted: pa.Table, most: int | None
 ) -> pa.Table:
-    """What `_query` gives, of files that DuckDB reads."""
+    """Return the result of `_query` for files that DuckDB reads."""
     paths = [*places]
     held = frozenset[str]().union(*[_columns_of(table, place, name) for place, name in places.items()])
-    # columns that were added behind all of these files: they are NULL there
+    # columns that were added after all of these files were written are NULL there
     names = {n: _text_sql(state, n) if state.physical.get(n, n) in held else "NULL" for n in row.names}
     columns = ", ".join(f"{names[n]} AS c{i}" for i, n in enumerate(row.names))
     compared = [_canonical_sql(names[n], kind) for n, kind in zip(key.names, key.kinds, strict=True)]
-    found = (_one if _is_one(wanted) else _joined)(paths, compared, columns, wanted, "" if most is None else f" LIMIT {most}")
+    result = (_one if _is_one(wanted) else _joined)(paths, compared, columns, wanted, "" if most is None else f" LIMIT {most}")
     arrays = [
-        pa.nulls(found.num_rows, field.type) if names[field.name] == "NULL" else buffers.whole(found[f"c{i}"]).cast(field.type)
+        pa.nulls(result.num_rows, field.type) if names[field.name] == "NULL" else buffers.whole(result[f"c{i}"]).cast(field.type)
         for i, field in enumerate(row)
     ]
-    old = pa.StructArray.from_arrays(arrays, fields=list(row)) if arrays else pa.array([{}] * found.num_rows, pa.struct([]))
-    return pa.table({"i": found["i"], "old": old, "filename": found["filename"], "row": found["file_row_number"]})
+    old = pa.StructArray.from_arrays(arrays, fields=list(row)) if arrays else pa.array([{}] * result.num_rows, pa.struct([]))
+    return pa.table({"i": result["i"], "old": old, "filename": result["filename"], "row": result["file_row_number"]})
 
 
 _SOURCE = "read_parquet(?, filename = true, file_row_number = true, union_by_name = true, hive_partitioning = false) p"
 
 
 def _is_one(wanted: pa.Table) -> bool:
-    """Whether one key is wanted, of values that SQL can name."""
+    """Return whether exactly one key is wanted, whose values SQL literals can express."""
     kinds = wanted.schema.types
     return (
         wanted.num_rows == 1
@@ -290,7 +293,7 @@ def _is_one(wanted: pa.Table) -> bool:
 
 
 def _one(paths: list[str], compared: Sequence[str], columns: str, wanted: pa.Table, limit: str) -> pa.Table:
-    """The rows of one key: a filter, which DuckDB answers faster than a join."""
+    """Return the rows of one key. DuckDB runs this filter faster than a join."""
     values = [column[0].as_py() for column in wanted.columns]
     match = " AND ".join(f"{left} = {'?' if isinstance(value, str) else value}" for left, value in zip(compared, values, strict=True))
     query = f"SELECT 0::BIGINT AS i, p.filename, p.file_row_number, {columns} FROM {_SOURCE} WHERE {match}{limit}"
@@ -299,7 +302,7 @@ def _one(paths: list[str], compared: Sequence[str], columns: str, wanted: pa.Tab
 
 
 def _joined(paths: list[str], compared: Sequence[str], columns: str, wanted: pa.Table, limit: str) -> pa.Table:
-    """The rows of any number of keys."""
+    """Return the rows of any number of keys."""
     keys = [(left, f"w.k{i}", wanted[f"k{i}"].null_count) for i, left in enumerate(compared)]
     match = " AND ".join(f"{left} IS NOT DISTINCT FROM {right}" if nulls else f"{left} = {right}" for left, right, nulls in keys)
     with _cursor() as cursor:
@@ -325,14 +328,17 @@ def _places(table: TableFolder, state: TableState, files: list[str]) -> dict[str
 
 
 def _columns_of(table: TableFolder, place: str, name: str) -> frozenset[str]:
-    """The columns that a file has; the pages of one that is read in parts only are the object store's to keep whole."""
+    """Return the columns of a file, after verifying its pages.
+
+    If only parts of a file are read, the object store guarantees its integrity.
+    """
     if data_location.is_local(table.path) or Path(place).is_absolute():
         return parquet.verify(place)
     return parquet.column_names(table.path / unquote(name))
 
 
 def _text_sql(state: TableState, name: str) -> str:
-    """A column of a file as the node holds it."""
+    """Return the SQL of a column of a file, in the form that the node stores."""
     column = f"p.{_identifier(state, name)}"
     return column if name not in state.lists else f"{_list_function(state.lists[name])}({column})"
 
@@ -342,7 +348,7 @@ def _identifier(state: TableState, name: str) -> str:
 
 
 def _live(table: TableFolder, state: TableState, named: Mapping[str, str], found: pa.Table) -> pa.Table:
-    """Without the deleted rows, with the files by URI; `named`: their names in the log by the place where they were looked at."""
+    """Remove the deleted rows, and return files as URIs. `named`: the files' names in the log by the names that DuckDB uses."""
     paths, rows = buffers.whole(found["filename"]).dictionary_encode(), found["row"].to_numpy()
     keep = np.ones(found.num_rows, bool)
     codes = paths.indices.to_numpy()

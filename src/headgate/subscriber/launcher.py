@@ -1,10 +1,10 @@
-"""The launcher: one apply worker for each enabled subscription, and the table syncs that these ask for.
+"""The launcher starts one apply worker for each enabled subscription, and the table syncs that apply workers request.
 
-The node has one; `wake` after any change of pg_subscription or pg_subscription_rel. States of a subscription, as seen from here:
+Each node has one launcher. Call `wake` after any change of pg_subscription or pg_subscription_rel. The states of a subscription:
 
-    no worker  → running   enabled, and `wal_retrieve_retry_interval` has passed since the last start (at once after `wake`, unless
-                           the last worker failed), and fewer than `max_logical_replication_workers` run
-    running    → no worker  the worker ended: disabled, removed, parameters changed, an error
+    no worker  → running   the subscription is enabled, `wal_retrieve_retry_interval` has passed since the last start (at once after
+                           `wake`, unless the last worker failed), and fewer than `max_logical_replication_workers` run
+    running    → no worker  the worker ended: the subscription was disabled, removed or altered, or an error occurred
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from headgate.subscriber.worker import Started, Worker
 from headgate.supervision import Supervised
 
 _BOOTSTRAP = 10
-"""The superuser that initdb made: the launcher is shown as its process."""
+"""The oid of the superuser that initdb created. pg_stat_activity shows it as the role of the launcher."""
 WORKERS, SYNC_WORKERS = "max_logical_replication_workers", "max_sync_workers_per_subscription"
 _log = logging.getLogger("headgate.subscriber")
 
@@ -64,7 +64,7 @@ class CopyRow(NamedTuple):
 
 
 class Launcher:
-    """See the module."""
+    """The launcher of a node. See the module."""
 
     def __init__(self, node: Host) -> None:
         self.node = node
@@ -74,25 +74,25 @@ class Launcher:
         self._workers: dict[int, ApplyWorker] = {}
         self._syncs: dict[tuple[int, int], SyncWorker] = {}
         self._held: set[int] = set()
-        """Subscriptions whose workers a command has stopped."""
+        """Subscriptions whose workers a command has stopped (`hold`)."""
         self._refused: dict[tuple[int, int | None], str] = {}
-        """The setting whose limit keeps the worker of a subscription, or of a table of it, from starting."""
+        """The setting whose limit prevents the worker of a subscription, or of one of its tables, from starting."""
         self._last_start: dict[int, float] = {}
         self._cleaned: set[int] = set()
-        """Subscriptions that have left no sync slot on their publishers, as far as is known."""
+        """Subscriptions that have no leftover sync slots on their publishers, as far as is known."""
         self.ledger = Ledger()
         self._clean_at: dict[int, float] = {}
-        """When sync slots that could not be dropped are tried again, by subscription."""
+        """The time at which dropping leftover sync slots is retried, by subscription."""
         self.thread = Supervised("logical replication launcher", self._run)
 
     # ---- for the node -----------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Starts the launcher's thread."""
+        """Start the launcher's thread."""
         self.thread.start()
 
     def stop(self) -> None:
-        """Ends all workers and the launcher."""
+        """Stop all workers and the launcher."""
         self.stopping = True
         self._wanted.set()
         self.thread.stop()
@@ -106,7 +106,7 @@ class Launcher:
     # ---- for commands -----------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Looks at the catalog at once: after the commit of any command on subscriptions, and when settings were reloaded."""
+        """Check the catalog at once. Called after the commit of any command on subscriptions, and after a reload of settings."""
         with self._lock:
             workers = list(self._workers.values())
         for worker in workers:
@@ -114,58 +114,58 @@ class Launcher:
         self._wanted.set()
 
     def hold(self, subscription: int, check: Callable[[], None] = lambda: None) -> None:
-        """Ends the workers of a subscription and waits for it (`check` as in `Worker.stop`); they stay away until `release`."""
+        """Stop the workers of a subscription and wait for them (`check` as in `Worker.stop`). None is started until `release`."""
         with self._lock:
             self._held.add(subscription)
-            found: list[Worker] = [sync for (oid, _), sync in self._syncs.items() if oid == subscription]
+            workers: list[Worker] = [sync for (oid, _), sync in self._syncs.items() if oid == subscription]
             if subscription in self._workers:
-                found.append(self._workers[subscription])
-        for worker in found:
+                workers.append(self._workers[subscription])
+        for worker in workers:
             worker.stop(wait=False)
-        for worker in found:
+        for worker in workers:
             worker.stop(check=check)
 
     def release(self, subscription: int) -> None:
-        """Ends `hold`: the subscription's worker starts again, if the subscription is still there and enabled."""
+        """End `hold`: the subscription's worker starts again, if the subscription still exists and is enabled."""
         with self._lock:
             self._held.discard(subscription)
             self._last_start.pop(subscription, None)
         self._wanted.set()
 
     def clean_again(self, subscription: int) -> None:
-        """A sync slot could not be dropped: it is tried again after `wal_retrieve_retry_interval`, until the publisher is there."""
+        """Retry dropping a sync slot after `wal_retrieve_retry_interval`, until the publisher can be reached."""
         with self._lock:
             self._clean_at[subscription] = time.monotonic() + self.node.settings.seconds("wal_retrieve_retry_interval")
         self._wanted.set()
 
     def stop_table(self, subscription: int, relation: int, check: Callable[[], None] = lambda: None) -> None:
-        """Ends the sync worker of a table, if there is one, and waits for it (REFRESH removes the table); `check` as in `hold`."""
+        """Stop the sync worker of a table, if there is one, and wait for it (REFRESH removes the table). `check` as in `hold`."""
         sync = self.sync_of(subscription, relation)
         if sync is not None:
             sync.stop(check=check)
 
     def sync_slot_name(self, subscription: int, relation: int) -> str:
-        """The slot (and application name) of a table's sync: ``pg_<subscription>_sync_<relation>_<system identifier>``."""
+        """Return the slot (and application name) of a table's sync: ``pg_<subscription>_sync_<relation>_<system identifier>``."""
         return f"pg_{subscription}_sync_{relation}_{self.node.system_identifier}"
 
     def reset_statistics(self, subscription: int | None) -> None:
-        """pg_stat_reset_subscription_stats: sets the error counters of a subscription, or of all, to zero."""
+        """pg_stat_reset_subscription_stats: set the error counters of a subscription, or of all, to zero."""
         self.node.catalog.change(lambda cursor: subscriptions.reset_errors(cursor, subscription))
 
     # ---- for views --------------------------------------------------------------------------------------
 
     def workers(self) -> list[Worker]:
-        """The workers that run."""
+        """Return the running workers."""
         with self._lock:
             return [*self._workers.values(), *self._syncs.values()]
 
     def refused(self, subscription: int) -> Mapping[int | None, str]:
-        """Return the settings whose limits keep workers of a subscription from starting, by table; None is the apply worker."""
+        """Return the settings whose limits prevent workers of a subscription from starting, by table. None is the apply worker."""
         with self._lock:
             return {relation: setting for (oid, relation), setting in self._refused.items() if oid == subscription}
 
     def subscription_rows(self) -> list[SubscriptionRow]:
-        """The rows of pg_stat_subscription; a subscription without worker has a row too."""
+        """Return the rows of pg_stat_subscription. A subscription without a worker has a row too."""
         with contextlib.closing(self.node.catalog.cursor()) as cursor:
             known = subscriptions.all_subscriptions(cursor)
         running = self.workers()
@@ -178,7 +178,7 @@ class Launcher:
         return rows
 
     def copy_rows(self) -> list[CopyRow]:
-        """Rows of pg_stat_progress_copy for initial copies."""
+        """Return the rows of pg_stat_progress_copy for initial copies."""
         with self._lock:
             copies = [(sync, sync.copy) for sync in self._syncs.values() if sync.copy is not None and sync.copy.running]
         rows = []
@@ -202,12 +202,12 @@ class Launcher:
     # ---- for workers ------------------------------------------------------------------------------------
 
     def sync_of(self, subscription: int, relation: int) -> SyncWorker | None:
-        """The sync worker of a table."""
+        """Return the sync worker of a table, or None."""
         with self._lock:
             return self._syncs.get((subscription, relation))
 
     def start_sync(self, leader: ApplyWorker, relation: int) -> Started:
-        """Starts the sync worker of a table, if the limits allow one more."""
+        """Start the sync worker of a table, if the limits allow one more."""
         settings = self.node.settings
         oid = leader.subscription.oid
         with self._lock:
@@ -229,7 +229,7 @@ class Launcher:
         return Started.YES if self._start(sync) else Started.NO_ROOM
 
     def ended(self, worker: Worker) -> None:
-        """A worker's thread is about to end."""
+        """Remove a worker whose thread is about to end."""
         oid = worker.subscription.oid
         with self._lock:
             if worker.relation is not None:
@@ -286,9 +286,9 @@ class Launcher:
         return None if role is None else role.name
 
     def _launch(self) -> float:
-        """Starts what should run; seconds until the next look."""
+        """Start the workers that should run. Return the seconds until the next check."""
         with contextlib.closing(self.node.catalog.cursor()) as cursor:
-            enabled = [found for found in subscriptions.all_subscriptions(cursor) if found.enabled]
+            enabled = [subscription for subscription in subscriptions.all_subscriptions(cursor) if subscription.enabled]
         interval = self.node.settings.seconds("wal_retrieve_retry_interval")
         pause = 60.0
         with self._lock:
@@ -304,9 +304,9 @@ class Launcher:
                 if self.stopping or subscription.oid in self._held:
                     continue
                 last = self._last_start.get(subscription.oid)
-                left = 0.0 if last is None else last + interval - time.monotonic()
-                if left > 0:
-                    pause = min(pause, left)
+                seconds_left = 0.0 if last is None else last + interval - time.monotonic()
+                if seconds_left > 0:
+                    pause = min(pause, seconds_left)
                     continue
                 if not self._has_room(subscription.oid, None):
                     pause = min(pause, interval)
@@ -325,7 +325,7 @@ class Launcher:
         return pause
 
     def _start(self, worker: Worker) -> bool:
-        """Starts a worker's thread; False where there are no more threads: then it is as if it had ended."""
+        """Start a worker's thread. Return False if no thread can be started: the worker then counts as ended."""
         try:
             worker.start()
         except RuntimeError as error:
@@ -335,7 +335,10 @@ class Launcher:
         return True
 
     def _clean(self, worker: ApplyWorker) -> float:
-        """Drops sync slots that a crash, of either side, between SYNCDONE and the drop left on the publisher; when to ask again."""
+        """Drop sync slots that were left on the publisher by a crash between SYNCDONE and the drop.
+
+        Return the seconds until the next check.
+        """
         oid = worker.subscription.oid
         with self._lock:
             due = self._clean_at.get(oid)

@@ -60,16 +60,16 @@ class BindContext:
 
     def base_type(self, oid: int) -> int:
         """Return the base type of a domain, or the type itself."""
-        found = self.types.find(oid)
-        while found is not None and found.kind is registry.TypeKind.DOMAIN and found.base:
-            oid = found.base
-            found = self.types.find(oid)
+        definition = self.types.find(oid)
+        while definition is not None and definition.kind is registry.TypeKind.DOMAIN and definition.base:
+            oid = definition.base
+            definition = self.types.find(oid)
         return oid
 
     def is_composite(self, oid: int) -> bool:
         """Return whether the type is a row type."""
-        found = self.types.find(oid)
-        return oid == registry.RECORD or (found is not None and found.kind is registry.TypeKind.COMPOSITE)
+        definition = self.types.find(oid)
+        return oid == registry.RECORD or (definition is not None and definition.kind is registry.TypeKind.COMPOSITE)
 
     def show_type(self, oid: int) -> str:
         """Return the type's name as format_type_be does."""
@@ -77,8 +77,8 @@ class BindContext:
 
     def collation_of_type(self, oid: int) -> int:
         """Return the default collation of a type, or 0 if it has none."""
-        found = self.types.find(oid)
-        return found.collation if found is not None else 0
+        definition = self.types.find(oid)
+        return definition.collation if definition is not None else 0
 
     def inherited_collation(self, oid: int, operands: Iterable[Expression]) -> int:
         """Return the collation of a result of type `oid` over these operands: an explicit one overrides a column's (manual, 24.2).
@@ -129,15 +129,15 @@ def _explicit(expression: Expression) -> Collate | None:
         return expression
     if not expression.type.collation:
         return None
-    return next((found for each in expression.children() if (found := _explicit(each)) is not None), None)
+    return next((collate for child in expression.children() if (collate := _explicit(child)) is not None), None)
 
 
 def collation_of(operands: Iterable[Expression]) -> int:
     """Return the collation that operands pass on: an explicit COLLATE first, then a column's, else the default. 0 if none has any."""
-    found = 0
-    for each in operands:
-        if isinstance(each, Collate):
-            return each.type.collation
-        if each.type.collation and (found in (0, 100) or isinstance(each, Const)):
-            found = found if isinstance(each, Const) and found else each.type.collation
-    return found
+    collation = 0
+    for operand in operands:
+        if isinstance(operand, Collate):
+            return operand.type.collation
+        if operand.type.collation and (collation in (0, 100) or isinstance(operand, Const)):
+            collation = collation if isinstance(operand, Const) and collation else operand.type.collation
+    return collation

@@ -214,7 +214,10 @@ def _position(location: int) -> int | None:
 
 
 def _hint(name: str, scope: Scope) -> str | None:
-    """searchRangeTableForCol: the near names; PostgreSQL accepts at most three edits and at most half of the name's length."""
+    """searchRangeTableForCol: return a hint with the nearest names.
+
+    As in PostgreSQL, a name may have at most three edits and at most half its length.
+    """
     best: list[tuple[int, str]] = []
     level: Scope | None = scope
     while level is not None:
@@ -236,7 +239,7 @@ def _hint(name: str, scope: Scope) -> str | None:
 
 
 def levenshtein(left: str, right: str) -> int:
-    """The number of single-character edits between two names."""
+    """Return the number of single-character edits between two names."""
     row = list(range(len(right) + 1))
     for i, character in enumerate(left, 1):
         previous, row[0] = row[0], i

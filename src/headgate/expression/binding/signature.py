@@ -1,7 +1,7 @@
-"""The types of given arguments against those that a function declares, the polymorphic ones among them (manual, 38.2.5).
+"""Compares argument types with the types that a function declares, including polymorphic ones (manual, 38.2.5).
 
-Called by `overload_resolution` for every candidate, and by whoever asks whether a type can become another (`can_coerce`).
-`resolve_polymorphic` says which types anyelement, anyarray and their like stand for in one call.
+Called by `overload_resolution` for every candidate, and by callers that test whether a type can be coerced (`can_coerce`).
+`resolve_polymorphic` determines the actual types of anyelement, anyarray and similar types in one call.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def can_coerce(sources: Sequence[int], targets: Sequence[int], reach: Reach, con
 
 
 def polymorphic_fits(sources: Sequence[int], targets: Sequence[int], context: BindContext) -> bool:
-    """check_generic_type_consistency: whether the polymorphic arguments agree with each other."""
+    """check_generic_type_consistency: return whether the polymorphic arguments are consistent."""
     try:
         resolve_polymorphic(sources, targets, registry.BOOL, context, complete=False)
     except PostgresError:
@@ -71,12 +71,12 @@ def polymorphic_fits(sources: Sequence[int], targets: Sequence[int], context: Bi
 def resolve_polymorphic(
     sources: Sequence[int], declared: Sequence[int], result: int, context: BindContext, *, complete: bool = True
 ) -> tuple[tuple[int, ...], int]:
-    """enforce_generic_type_consistency: the real argument types and the real result type of a polymorphic call.
+    """enforce_generic_type_consistency: return the actual argument types and the actual result type of a polymorphic call.
 
-    Raises 42804 where the arguments do not agree. Unknown literals take the type that the others fix; text if none does. Without
-    `complete`, a type that nothing fixes is no error: such a candidate may still be chosen.
+    Raises 42804 if the arguments are inconsistent. Unknown literals get the type that the other arguments determine, or text. If
+    `complete` is false, an undetermined type is not an error, because the candidate may still be chosen.
     """
-    if result not in POLYMORPHIC and not any(each in POLYMORPHIC for each in declared):
+    if result not in POLYMORPHIC and not any(oid in POLYMORPHIC for oid in declared):
         return tuple(declared), result
     element, array = _family(
         sources, declared, {registry.ANYELEMENT, ANYNONARRAY, registry.ANYENUM}, registry.ANYARRAY, context, common=False
@@ -105,7 +105,7 @@ def resolve_polymorphic(
         raise PostgresError("42804", f"type matched to anynonarray is an array type: {context.show_type(element)}")
     if registry.ANYENUM in declared and element and context.types.by_oid(element).kind is not registry.TypeKind.ENUM:
         raise PostgresError("42804", f"type matched to anyenum is not an enum type: {context.show_type(element)}")
-    return tuple(real.get(each, each) for each in declared), real.get(result, result)
+    return tuple(real.get(oid, oid) for oid in declared), real.get(result, result)
 
 
 def _ranges(sources: Sequence[int], declared: Sequence[int], context: BindContext) -> dict[int, int]:
@@ -118,8 +118,8 @@ def _ranges(sources: Sequence[int], declared: Sequence[int], context: BindContex
         if target not in _RANGES or source == registry.UNKNOWN:
             continue
         base = context.base_type(source)
-        found = context.types.find(base)
-        if found is None or found.kind.value != _RANGES[target]:
+        definition = context.types.find(base)
+        if definition is None or definition.kind.value != _RANGES[target]:
             kind = "multirange" if _RANGES[target] == "m" else "range"
             name = context.show_type(target)
             raise PostgresError("42804", f"argument declared {name} is not a {kind} type but type {context.show_type(source)}")
@@ -130,8 +130,8 @@ def _ranges(sources: Sequence[int], declared: Sequence[int], context: BindContex
                 detail=f"{context.show_type(fixed[target])} versus {context.show_type(base)}",
             )
     if ANYMULTIRANGE in fixed:
-        one = registry.RANGES[fixed[ANYMULTIRANGE]]
-        if fixed.setdefault(ANYRANGE, one) != one:
+        range_type = registry.RANGES[fixed[ANYMULTIRANGE]]
+        if fixed.setdefault(ANYRANGE, range_type) != range_type:
             raise _inconsistent("anymultirange", fixed[ANYMULTIRANGE], "anyrange", fixed[ANYRANGE], context)
     elif ANYRANGE in fixed:
         fixed[ANYMULTIRANGE] = registry.MULTIRANGES[fixed[ANYRANGE]]
@@ -154,7 +154,7 @@ def _inconsistent(one: str, one_oid: int, other: str, other_oid: int, context: B
 def _family(
     sources: Sequence[int], declared: Sequence[int], elements: set[int], array_type: int, context: BindContext, *, common: bool
 ) -> tuple[int, int]:
-    """(element type, array type) of one family of polymorphic types; 0 if its arguments fix none."""
+    """Return the element type and array type of one family of polymorphic types, or 0 if its arguments do not determine them."""
     known: list[int] = []
     mentioned = False
     for source, target in zip(sources, declared, strict=False):
@@ -164,14 +164,14 @@ def _family(
         if source == registry.UNKNOWN:
             continue
         base = context.base_type(source) if target == array_type else source
-        found = context.types.find(base)
+        definition = context.types.find(base)
         if target == array_type:
             if base == registry.ANYARRAY:
                 known.append(registry.ANYELEMENT)
                 continue
-            if found is None or not found.element or found.category != "A":
+            if definition is None or not definition.element or definition.category != "A":
                 raise PostgresError("42804", f"argument declared anyarray is not an array but type {context.show_type(source)}")
-            known.append(found.element)
+            known.append(definition.element)
         else:
             known.append(source)
     if not known:
@@ -183,8 +183,8 @@ def _family(
     chosen = known[0]
     if common:
         chosen = _common_of(known, context)
-    elif any(each != chosen for each in known):
-        other = next(each for each in known if each != chosen)
+    elif any(oid != chosen for oid in known):
+        other = next(oid for oid in known if oid != chosen)
         raise PostgresError(
             "42804",
             'arguments declared "anyelement" are not all alike',
@@ -194,7 +194,7 @@ def _family(
 
 
 def _common_of(oids: Sequence[int], context: BindContext) -> int:
-    """select_common_type_from_oids: of one category, the type that the others become; a preferred one stays."""
+    """select_common_type_from_oids: return the common type of types of one category. A preferred type is kept."""
     chosen = oids[0]
     for oid in oids[1:]:
         before, after = context.types.by_oid(context.base_type(chosen)), context.types.by_oid(context.base_type(oid))

@@ -1,8 +1,9 @@
-"""Changes of a table with triggers that are enabled as REPLICA or ALWAYS (manual, 31.9): each change, in its order, passes its triggers.
+"""Applies changes of a table with triggers that are enabled as REPLICA or ALWAYS (manual, 31.9): each change fires its triggers, in order.
 
-Called by the applier. What is behind a change sees what came before it, so such a batch is not netted: a part of it holds one change, or
-several of one kind that name different rows where the triggers look at nothing but OLD and NEW. A part is to be merged, and what fires
-behind it called, before the next is taken. A change whose row is not there passes no trigger. Of statement triggers those of TRUNCATE fire.
+Called by the applier. The triggers of a change must see the earlier changes, so such a batch is not netted. A part of it holds one
+change, or several changes of one kind to different rows if the triggers read nothing but OLD and NEW. The caller must merge a part, and
+call the functions in `behind`, before it requests the next part. A change whose row does not exist fires no trigger. Of statement
+triggers, only those of TRUNCATE fire.
 """
 
 from __future__ import annotations
@@ -26,36 +27,39 @@ from headgate.subscriber.apply.row_completion import Factory, rows_of
 from headgate.types import buffers
 
 MOST_TOGETHER = 10_000
-"""Changes in a part."""
+"""The maximum number of changes in a part."""
 _EVENTS = {"I": triggers.INSERT, "U": triggers.UPDATE, "D": triggers.DELETE}
 Calls = Sequence[Callable[[], None]]
 
 
 class FiringTriggers(Protocol):
-    """The triggers of a table that fire for a worker; made by the floor above."""
+    """The triggers of a table that fire for a worker. The layer above makes it."""
 
     def before_insert(self, rows: pa.Table) -> tuple[pa.Table, list[int]]:
-        """The rows as triggers make them, and which they are of those that came."""
+        """Fire BEFORE INSERT. Return the rows as the triggers change them, and their indexes among the given rows."""
         ...
 
     def before_update(self, changed: pa.Table, columns: set[str] | None) -> pa.Table:
-        """Changes (`old`, `new`, and others) as triggers make them, without those that they leave out."""
+        """Fire BEFORE UPDATE.
+
+        Return the changes (`old`, `new`, and other columns) as the triggers change them, without those they suppress.
+        """
         ...
 
     def before_delete(self, changed: pa.Table) -> pa.Table:
-        """Changes without those that triggers leave out."""
+        """Fire BEFORE DELETE. Return the changes without those that the triggers suppress."""
         ...
 
     def after(self, event: int, old: pa.Table | None, new: pa.Table | None, columns: set[str] | None = None) -> list[Callable[[], None]]:
-        """What is called when the rows are written."""
+        """Return the functions to call after the rows are written."""
         ...
 
     def statement(self, event: int, *, before: bool, columns: set[str] | None = None) -> None:
-        """Fires statement triggers."""
+        """Fire statement triggers."""
         ...
 
     def reads_rows_only(self, event: int) -> bool:
-        """Whether the triggers of an event look at nothing but OLD and NEW."""
+        """Return whether the triggers of an event read nothing but OLD and NEW."""
         ...
 
     def collects(self, event: int) -> bool:
@@ -63,7 +67,7 @@ class FiringTriggers(Protocol):
         ...
 
     def close(self) -> None:
-        """Remove what is kept of transition tables."""
+        """Remove the stored rows of transition tables."""
         ...
 
     def settle(self) -> None:
@@ -71,12 +75,12 @@ class FiringTriggers(Protocol):
         ...
 
     def committed(self) -> None:
-        """Tell sessions what functions have notified in the transaction, which has committed."""
+        """Deliver the notifications of trigger functions to sessions. Called after the transaction has committed."""
         ...
 
 
 class TriggerFactory(Protocol):
-    """Gives the triggers of a table that fire; None: none do."""
+    """Returns the triggers of a table that fire, or None if none do."""
 
     def __call__(self, transaction: Transaction, relation: Relation, *, collects: bool = False) -> FiringTriggers | None:
         """See the class. `collects`: the object serves one statement, and keeps the rows of transition tables."""
@@ -85,7 +89,7 @@ class TriggerFactory(Protocol):
 
 @dataclass(frozen=True)
 class Part:
-    """Changes to be merged, and what is to be called before and behind that."""
+    """Changes to merge. Call the functions in `behind` after the merge."""
 
     frame: pa.Table
     behind: Calls
@@ -98,12 +102,12 @@ class TriggeredTable:
     transaction: Transaction
     relation: Relation
     attnums: tuple[int, ...] | None
-    """Those of the key; None: all columns name a row."""
+    """The attnums of the key. None if all columns identify a row."""
     firing: FiringTriggers
     rows: Factory | None
 
     def parts(self, frame: pa.Table) -> Iterator[Part]:
-        """The changes in their order, behind their BEFORE triggers."""
+        """Yield the changes in order, after firing their BEFORE triggers."""
         self.transaction.lock(self.relation)
         frame = in_order(frame)
         whole = [column.attnum for column in self.relation.columns if column.generated is None]
@@ -120,18 +124,18 @@ class TriggeredTable:
                 yield from self._changed(part, op, key)
 
     def _runs(self, frame: pa.Table, key: RowKey) -> Iterator[tuple[int, int]]:
-        """Where parts begin and end."""
+        """Yield the first index and the end index of each part."""
         ops = frame["op"].to_pylist()
         batch = KeyedBatch.of(self.relation, key, frame)
-        steps = [{each for each in (old, new) if each is not None} for _, old, new in batch.steps()]
+        steps = [{row_key for row_key in (old, new) if row_key is not None} for _, old, new in batch.steps()]
         together = {op: self.attnums is not None and self.firing.reads_rows_only(event) for op, event in _EVENTS.items()}
         first, seen = 0, set[Hashable]()
-        for place, op in enumerate(ops):
+        for index, op in enumerate(ops):
             alone = not together.get(op, False)
-            if place > first and (alone or op != ops[first] or place - first >= MOST_TOGETHER or seen & steps[place]):
-                yield first, place
-                first, seen = place, set[Hashable]()
-            seen |= steps[place]
+            if index > first and (alone or op != ops[first] or index - first >= MOST_TOGETHER or seen & steps[index]):
+                yield first, index
+                first, seen = index, set[Hashable]()
+            seen |= steps[index]
         if ops:
             yield first, len(ops)
 
@@ -142,7 +146,7 @@ class TriggeredTable:
         return Part(_with_new(part.take(pa.array(kept, pa.int64())), rows), self.firing.after(triggers.INSERT, None, rows))
 
     def _changed(self, part: pa.Table, op: str, key: RowKey) -> Iterator[Part]:
-        """UPDATEs or DELETEs: first those whose row is not there."""
+        """Yield UPDATEs or DELETEs, first those whose row does not exist."""
         batch = KeyedBatch.of(self.relation, key, part)
         places, stored = self._stored(batch, key)
         lacking = np.setdiff1d(np.arange(part.num_rows), places)
@@ -167,17 +171,17 @@ class TriggeredTable:
         yield Part(_with_new(frame.take(left["place"]), rows), behind)
 
     def _stored(self, batch: KeyedBatch, key: RowKey) -> tuple[NDArray[np.int64], pa.Table]:
-        """Return the changes that have a stored row, in their order, and these rows."""
+        """Return the indexes of the changes that have a stored row, in order, and these rows."""
         names = [f"k{place}" for place in range(len(key.names))]
         had = batch.old.is_valid()
         columns = [pc.if_else(had, old, new) for old, new in zip(batch.old_keys, batch.new_keys, strict=True)]
         rows = lookup.find(self.transaction, self.relation, key, pa.table(columns, names=names))
-        # no two of the changes have one key; of several equal rows that REPLICA IDENTITY FULL finds, any is the one
+        # no two changes have the same key; of several equal rows that REPLICA IDENTITY FULL finds, any may be used
         places, firsts = np.unique(rows["i"].to_numpy(), return_index=True)
         return places, rows.take(pa.array(firsts))
 
     def _whole(self, frame: pa.Table, stored: pa.StructArray) -> tuple[pa.StructArray, set[str]]:
-        """The new rows with the stored values in the columns that were not sent, and the columns that no change sent."""
+        """Return the new rows with stored values in the columns that were not sent, and the names of the columns that no change sent."""
         new = buffers.whole(frame["new"])
         if "unchanged" not in frame.column_names or not pc.sum(pc.list_value_length(frame["unchanged"])).as_py():
             if new.type == stored.type:
@@ -185,25 +189,25 @@ class TriggeredTable:
             lists: list[list[str] | None] = [None] * frame.num_rows
         else:
             lists = frame["unchanged"].to_pylist()
-        held, fields, schema = {each.name for each in new.type}, [], stored.type
+        sent_names, fields, schema = {field.name for field in new.type}, [], stored.type
         for field in schema:
-            if field.name not in held:
+            if field.name not in sent_names:
                 fields.append(stored.field(field.name))
                 continue
             unsent = pa.array([field.name in (names or ()) for names in lists], pa.bool_())
             value = new.field(field.name).cast(field.type)
             fields.append(pc.if_else(unsent, stored.field(field.name), value) if pc.any(unsent).as_py() else value)
-        nowhere = set.intersection(*[set(names or ()) for names in lists]) if lists else set()
-        return pa.StructArray.from_arrays(fields, fields=list(schema)), nowhere
+        never_sent = set.intersection(*[set(names or ()) for names in lists]) if lists else set()
+        return pa.StructArray.from_arrays(fields, fields=list(schema)), never_sent
 
 
 def _with_new(frame: pa.Table, rows: pa.Table) -> pa.Table:
-    """A changes frame with other new rows, which are whole."""
+    """Return the changes frame with other new rows, which are complete."""
     kind = frame.schema.field("new").type
-    given = {name: buffers.whole(rows[name]) for name in rows.column_names}
-    structs = pa.StructArray.from_arrays([given[each.name].cast(each.type) for each in kind], fields=list(kind))
+    columns = {name: buffers.whole(rows[name]) for name in rows.column_names}
+    structs = pa.StructArray.from_arrays([columns[field.name].cast(field.type) for field in kind], fields=list(kind))
     frame = frame.set_column(frame.column_names.index("new"), "new", structs)
     if "unchanged" not in frame.column_names:
         return frame
-    place = frame.column_names.index("unchanged")
-    return frame.set_column(place, "unchanged", pa.nulls(frame.num_rows, frame.schema.field(place).type))
+    position = frame.column_names.index("unchanged")
+    return frame.set_column(position, "unchanged", pa.nulls(frame.num_rows, frame.schema.field(position).type))

@@ -1,29 +1,29 @@
-"""Table synchronization: the first copy of a table, and the hand-over to the apply worker (PostgreSQL's tablesync.c).
+"""Table synchronization: the initial copy of a table, and the hand-over to the apply worker (PostgreSQL's tablesync.c).
 
-States of a table in pg_subscription_rel, and phases of its sync worker; a state is written by the one who is named:
+States of a table in pg_subscription_rel, and phases of its sync worker, each with the worker or command that sets it:
 
     i  INIT          CREATE SUBSCRIPTION or REFRESH
-    d  DATASYNC      sync worker, before it copies: what a crash leaves behind is dropped and copied afresh
+    d  DATASYNC      sync worker, before it copies: what a crash leaves behind is dropped and copied again
     f  FINISHEDCOPY  sync worker, in the one commit of the copied rows and of the origin ``pg_<sub>_<rel>`` at the slot's LSN
-       SYNCWAIT      (in memory) the copy stands at `lsn`; the worker waits for the apply worker
+       SYNCWAIT      (in memory) the copy is complete up to `lsn`; the worker waits for the apply worker
        CATCHUP       (in memory) apply worker: `lsn` is its own position, up to which the sync worker streams; back to d, for a copy of
-                     a later place, if the stream does not tell which columns of a table that follows were altered how
+                     a later position, if the stream does not tell how the columns of a table that follows were altered
     s  SYNCDONE      sync worker: all changes that end at or before `lsn` are in the table; the slot is dropped
-    r  READY         apply worker, when its position has reached `lsn`; from here back to i, if a session asks for it (subscription_resync)
+    r  READY         apply worker, when its position has reached `lsn`; from here back to i, if a session requests it (subscription_resync)
 
-The apply worker does nothing else while a worker is in CATCHUP, so its position stands still; it applies to a table in state s the
-transactions whose commit LSN is at or behind the state's LSN. Traced, the sync behind: copy at 0/50, apply worker at 0/80: CATCHUP to
-0/80, the sync worker streams from 0/50, a transaction ends at 0/80: SYNCDONE at 0/80; the apply worker is there: READY. The sync
-ahead: copy at 0/90, apply at 0/80: CATCHUP to 0/90, nothing to stream, SYNCDONE at 0/90; the apply worker skips the table's
+The apply worker does nothing else while a worker is in CATCHUP, so its position does not advance. To a table in state s it applies the
+transactions whose commit LSN is at or after the state's LSN. Traced, if the sync lags: copy at 0/50, apply worker at 0/80: CATCHUP to
+0/80, the sync worker streams from 0/50, a transaction ends at 0/80: SYNCDONE at 0/80; the apply worker is there: READY. If the sync
+is ahead: copy at 0/90, apply at 0/80: CATCHUP to 0/90, nothing to stream, SYNCDONE at 0/90; the apply worker skips the table's
 changes up to 0/90, then READY.
 
-The origin ``pg_<sub>_<rel>`` is removed when the slot on the publisher has been dropped; where it is still there with state s or
-r, the drop is done again.
+The origin ``pg_<sub>_<rel>`` is removed after the slot on the publisher has been dropped. If it still exists in state s or r, the drop
+is retried.
 
-A slot that is missing for a table in state f (somebody has dropped it; PostgreSQL then tries for ever) means that the table is
-copied afresh: what the first copy and its catch-up wrote is taken back in one transaction, together with the return to state i. Where
-somebody else has written to the table since, or the log no longer knows what was there before, nothing is thrown away unasked: the
-publisher's error stays, and TRUNCATE and REFRESH are the user's.
+If the slot of a table in state f is missing, because it was dropped by hand (PostgreSQL then retries for ever), the table is copied
+again. One transaction reverts what the first copy and its catch-up wrote, and returns to state i. If others have written to the table
+since, or the log no longer has its previous contents, no data is discarded: the publisher's error remains, and the user must
+TRUNCATE the table and REFRESH.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _log = logging.getLogger("headgate.subscriber")
 
 
 class Phase(enum.Enum):
-    """Where a sync worker is."""
+    """The phase of a sync worker."""
 
     COPY = "d"
     SYNCWAIT = "w"
@@ -75,11 +75,11 @@ class Phase(enum.Enum):
 
 
 class BegunAgainError(Exception):
-    """The copy does not fit the stream, and is made again."""
+    """Raised if the copy does not match the stream and must be repeated."""
 
 
 class SyncWorker(Worker):
-    """The worker of one table of a subscription."""
+    """The sync worker of one table of a subscription."""
 
     def __init__(self, leader: ApplyWorker, relation: int) -> None:
         super().__init__(leader.launcher, leader.subscription, f"table sync {relation}", relation)
@@ -100,14 +100,14 @@ class SyncWorker(Worker):
             self._moved.notify_all()
 
     def wait_done(self, timeout: float) -> bool:
-        """Waits for the end of CATCHUP; whether it has come."""
+        """Wait for the end of CATCHUP. Return whether it has ended."""
         with self._moved:
             return self._moved.wait_for(lambda: self.phase is not Phase.CATCHUP, timeout)
 
     # ---- the sync worker's side -------------------------------------------------------------------------
 
     def applier(self, relation: int) -> Applier:
-        """What applies changes of the table alone."""
+        """Return an applier for the changes of this table only."""
         stream = AppliedStream(self.subscription.oid, self.subscription.database, self.origin, relation, name=self.subscription.name)
         follow = self.subscription.schema_evolution == "follow"
         applier = Applier(
@@ -118,11 +118,11 @@ class SyncWorker(Worker):
         return applier
 
     def folder(self, name: str) -> Path:
-        """Where the worker may keep files of its own."""
+        """Return a path for the worker's own files."""
         return Path(self.node.data_dir) / "pg_replication" / f"{self.subscription.oid}_{self.relation}_{name}"
 
     def work(self) -> None:
-        """From whatever state the catalog has to SYNCDONE."""
+        """Take the table from its state in the catalog to SYNCDONE."""
         while True:
             try:
                 self._synchronize()
@@ -161,28 +161,29 @@ class SyncWorker(Worker):
         return None if state is None or relation is None or state.state in COPIED else (relation, state)
 
     def _copied(self, connection: PublisherConnection, relation: Relation, state: SubscriptionRel) -> Lsn:
-        """The position of the finished copy: an earlier one in state f, else a new one. Raises 42704 if state f lost its origin."""
+        """Return the position of the finished copy: an earlier one in state f, else a new one. Raise 42704 if state f lost its origin."""
         if state.state == SyncState.FINISHEDCOPY and not (self._is_gone(connection) and self._take_back(relation, state)):
             with contextlib.closing(self.catalog.cursor()) as cursor:
-                known = origins.progress(cursor, self.origin)
-            if known is None:
+                progress = origins.progress(cursor, self.origin)
+            if progress is None:
                 raise PostgresError("42704", f'replication origin "{self.origin}" does not exist')
-            return known.remote_lsn
+            return progress.remote_lsn
         if state.state == SyncState.DATASYNC:
             connection.drop_slot(self.slot, missing_ok=True)
         self.catalog.change(lambda cursor: self._begin_copy(cursor, relation.oid), Step.SYNCHRONIZATION)
         self.copy = InitialCopy(self, relation, self.slot, self.origin, self._method(relation))
         position = self.copy.run(connection)
         copied = self.launcher.ledger.of(self.subscription.oid).copied
-        done = Counters(bytes=self.copy.bytes, batches=1, seconds={"copy": self.copy.seconds})
-        done.count(relation.oid, self.copy.rows)
-        copied.add(done)
+        counters = Counters(bytes=self.copy.bytes, batches=1, seconds={"copy": self.copy.seconds})
+        counters.count(relation.oid, self.copy.rows)
+        copied.add(counters)
         return position
 
     def follow(self, reader: PublisherConnection, published: RemoteRelation) -> None:
-        """Has the table get the columns that the publisher's has under the slot's snapshot (schema_evolution).
+        """Give the table the columns that the publisher's table has under the slot's snapshot (schema_evolution).
 
-        `reader` reads under the snapshot. COPY takes columns by their names of now: they are the snapshot's, or the sync begins again.
+        `reader` reads under the snapshot. COPY uses the current names of columns. If they differ from the snapshot's, the sync starts
+        again.
         """
         if self.evolve is None:
             return
@@ -196,7 +197,7 @@ class SyncWorker(Worker):
         self.evolve([evolution.of_catalog(published, catalog)], catalog=catalog)
 
     def _begin_again(self, relation: int) -> None:
-        """The stream does not tell the columns behind the copy: back to state d."""
+        """Return to state d, because the stream does not tell which columns the table has after the copy."""
 
         def begin(cursor: Cursor) -> None:
             subscription = self.subscription
@@ -207,23 +208,23 @@ class SyncWorker(Worker):
         raise BegunAgainError(f"the columns of table {relation} cannot be told from the stream")
 
     def _method(self, relation: Relation) -> Method | None:
-        """How a table that had been synchronized before is synchronized again; None for a first copy."""
+        """Return how a table is synchronized again, or None for a first copy."""
         with contextlib.closing(self.catalog.cursor()) as cursor:
             return subscription_resync.taken(cursor, self.subscription.oid).get(relation.oid)
 
     def _is_gone(self, connection: PublisherConnection) -> bool:
-        """Whether the publisher no longer has the slot of a copied table."""
+        """Return whether the publisher no longer has the slot of a copied table."""
         return not connection.query(f"SELECT 1 FROM pg_catalog.pg_replication_slots WHERE slot_name = {literal(self.slot)}")
 
     def _take_back(self, relation: Relation, state: SubscriptionRel) -> bool:
-        """state f → i: the table as it was before the copy; False (nothing done) where that cannot be told."""
+        """Go from state f to i: restore the table as it was before the copy. Return False, and change nothing, if that is not possible."""
         log = self.engine.log
         copied = None if state.lsn is None else log.of_origin(self.origin, state.lsn)
         if copied is None:
             return False
         transaction = self.engine.begin(relation.database)
         try:
-            if relations.find(transaction.cursor, relation.database, relation.oid) != relation:  # altered while the publisher was asked
+            if relations.find(transaction.cursor, relation.database, relation.oid) != relation:  # altered while the publisher was queried
                 transaction.rollback()
                 return False
             transaction.lock(relation)
@@ -255,7 +256,7 @@ class SyncWorker(Worker):
             raise PostgresError("XX000", f"subscription table {relation} in subscription {self.subscription.oid} does not exist")
 
     def _wait_for_leader(self, start: Lsn) -> Lsn:
-        """SYNCWAIT until the apply worker says how far to go."""
+        """Stay in SYNCWAIT until the apply worker sets the position to stream to."""
         with self._moved:
             self.lsn, self.phase = start, Phase.SYNCWAIT
         self.leader.look()
@@ -268,7 +269,7 @@ class SyncWorker(Worker):
             return self.lsn
 
     def _stream(self, connection: PublisherConnection, relation: Relation, start: Lsn, target: Lsn) -> Lsn:
-        """Applies the table's changes from the copy up to at least `target`; where it ended."""
+        """Apply the table's changes from the copy up to at least `target`. Return the position that was reached."""
         applier = self.applier(relation.oid)
         applier.counters = self.launcher.ledger.of(self.subscription.oid).applied
         receiver = self.open_stream(connection, self.slot, start, f"{self.subscription.oid}_{relation.oid}")
@@ -280,9 +281,9 @@ class SyncWorker(Worker):
                 segment = self.take(0.1)
                 if segment is None:
                     continue
-                behind = int(np.searchsorted(segment.transactions.end_lsn, int(target), side="left")) + 1
-                wanted = segment if behind >= len(segment.transactions) else segment.split(behind)[0]
-                applier.apply(wanted, self.applied)
+                count = int(np.searchsorted(segment.transactions.end_lsn, int(target), side="left")) + 1
+                part = segment if count >= len(segment.transactions) else segment.split(count)[0]
+                applier.apply(part, self.applied)
                 self.spool.release(segment)
         finally:
             receiver.stop()
@@ -290,15 +291,15 @@ class SyncWorker(Worker):
         return position
 
     def _finish(self, end: Lsn) -> None:
-        """CATCHUP → SYNCDONE, durable first; then the slot goes, and with it the origin."""
+        """Go from CATCHUP to SYNCDONE. The state is made durable first; then the slot is dropped, and after it the origin."""
         assert self.relation is not None
-        done = SubscriptionRel(self.subscription.oid, self.relation, SyncState.SYNCDONE, end)
+        final_state = SubscriptionRel(self.subscription.oid, self.relation, SyncState.SYNCDONE, end)
 
         def finish(cursor: Cursor) -> None:
-            subscriptions.set_table(cursor, done)
-            if done.relation in subscription_resync.taken(cursor, done.subscription):
-                subscription_resync.done(cursor, done.subscription, done.relation)
-                subscription_column.filled(cursor, done.subscription, done.relation)
+            subscriptions.set_table(cursor, final_state)
+            if final_state.relation in subscription_resync.taken(cursor, final_state.subscription):
+                subscription_resync.done(cursor, final_state.subscription, final_state.relation)
+                subscription_column.filled(cursor, final_state.subscription, final_state.relation)
 
         self.catalog.change(finish, Step.SYNCHRONIZATION)
         with self._moved:
@@ -310,7 +311,7 @@ class SyncWorker(Worker):
 
 
 def drop_slot(worker: Worker, slot: str, origin: str) -> bool:
-    """Drops a sync slot on the publisher and then its origin; False where the publisher cannot be reached."""
+    """Drop a sync slot on the publisher and then its origin. Return False if the publisher cannot be reached."""
     try:
         with PublisherConnection.open(worker.subscription.conninfo, slot) as connection:
             connection.drop_slot(slot, missing_ok=True)
