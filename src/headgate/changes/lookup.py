@@ -317,7 +317,10 @@ def _cursor() -> contextlib.closing[duckdb.DuckDBPyConnection]:
 
 
 def _places(table: TableFolder, state: TableState, files: list[str]) -> dict[str, str]:
-    """The files by the names that DuckDB gives them: local copies, but a large file in an object store is read there, column by column."""
+    """Return the files by the names that DuckDB uses.
+
+    These are local copies. A large file in an object store has its URL, and DuckDB reads only the columns that it needs.
+    """
     paths = {name: table.path / unquote(name) for name in files}
     far = {name: path for name, path in paths.items() if state.files[name]["size"] > FAR_BYTES and not data_location.is_near(path)}
     data_location.fetch(path for name, path in paths.items() if name not in far)

@@ -1,4 +1,4 @@
-"""What a merge did: how it was written, how many rows changed, what was skipped, and the conflict that stopped it."""
+"""The result of a merge: how it was written, the number of changed rows, the skipped changes, and the conflict that stopped it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headgate.lsn import Lsn
 
 
 class MergeStrategy(enum.Enum):
-    """How a batch is written."""
+    """The way in which a batch is written."""
 
     APPEND = "append"
     POSITIONS = "positions"
@@ -19,7 +19,7 @@ class MergeStrategy(enum.Enum):
 
 @dataclass(frozen=True)
 class KeyConflict:
-    """A change that makes a row whose key is there already. `key`: one row, the key's columns as stored."""
+    """A change that makes a row whose key already exists. `key`: one row, the key's columns as stored."""
 
     commit_lsn: Lsn
     key: pa.Table
@@ -27,7 +27,7 @@ class KeyConflict:
 
 @dataclass(frozen=True)
 class Merged:
-    """What a merge did: `changes` rows changed, `missing` changes skipped because their row is not there.
+    """The result of a merge: `changes` rows were changed, `missing` changes were skipped because their row does not exist.
 
     `skipped`: these changes, as they were in the frame (batches of the driver only).
     """

@@ -1,7 +1,7 @@
-"""Where an apply error happened, and conflicts: PostgreSQL's messages and its CONTEXT line.
+"""The place of an apply error, and conflicts: PostgreSQL's messages and its CONTEXT line.
 
-A `ApplyPlace` is kept by the applier while it works and turned into context when something fails (apply_error_callback in worker.c).
-What fails in a batch is looked for by halving the batch until one transaction is left: transactions before it are applied.
+The applier keeps an `ApplyPlace` up to date. If an error occurs, it becomes the context (apply_error_callback in worker.c).
+The failing transaction of a batch is found by halving the batch until one transaction is left. The transactions before it are applied.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MESSAGES = {"I": "INSERT", "U": "UPDATE", "D": "DELETE", "T": "TRUNCATE"}
 
 @dataclass
 class ApplyPlace:
-    """The message, relation and column that are being worked on."""
+    """The message, relation and column that are being applied."""
 
     message: str = "INSERT"
     relation: str | None = None
@@ -32,7 +32,7 @@ class ApplyPlace:
 
 
 def context(origin: str, place: ApplyPlace, xid: int | None, finish: Lsn | None) -> str:
-    """The CONTEXT line of an error while applying; `finish` is the transaction's commit LSN, for ALTER SUBSCRIPTION … SKIP."""
+    """Return the CONTEXT line of an apply error. `finish` is the transaction's commit LSN, for ALTER SUBSCRIPTION … SKIP."""
     text = f'processing remote data for replication origin "{origin}" during message type "{place.message}"'
     if place.relation is not None:
         text += f' for replication target relation "{place.relation}"'
@@ -46,7 +46,7 @@ def context(origin: str, place: ApplyPlace, xid: int | None, finish: Lsn | None)
 
 
 def duplicate_key(relation: Relation, attnums: tuple[int, ...], key: pa.Table) -> PostgresError:
-    """23505 for a row whose key is there already; `key` has one row, columns by name."""
+    """Return the 23505 error for a row whose key already exists. `key` has one row, columns by name."""
     index = next((i for i in relation.indexes if i.unique and i.plain and set(i.attnums) == set(attnums)), None)
     name = index.name if index is not None else f"{relation.name}_pkey"
     order = index.attnums if index is not None else attnums
@@ -65,7 +65,7 @@ def duplicate_key(relation: Relation, attnums: tuple[int, ...], key: pa.Table) -
 
 
 def not_null(relation: Relation, column: str, row: list[str | None]) -> PostgresError:
-    """23502 with the failing row."""
+    """Return the 23502 error with the failing row."""
     return PostgresError(
         "23502",
         f'null value in column "{column}" of relation "{relation.name}" violates not-null constraint',
@@ -77,7 +77,7 @@ def not_null(relation: Relation, column: str, row: list[str | None]) -> Postgres
 
 
 def cut(value: str) -> str:
-    """A value as DETAIL shows it: at most 64 bytes."""
+    """Return a value as DETAIL shows it: at most 64 bytes."""
     return value if len(value.encode()) <= 64 else value.encode()[:64].decode(errors="ignore") + "..."
 
 
@@ -85,7 +85,7 @@ _CARRIED = re.compile(r"\|PLACE\|([^|\n]*)\|([^|\n]*)(\|PUBLISHER\|)?")
 
 
 def carry(error: PostgresError, place: ApplyPlace) -> RuntimeError:
-    """The exception by which a Spark task reports an error and its place."""
+    """Return the exception with which a Spark task reports an error and its place."""
     detail = f"|DETAIL|{error.detail}" if error.detail else ""
     origin = "|PUBLISHER|" if isinstance(error, PublisherError) else ""
     text = f"{error.message}{detail}|PLACE|{place.message}|{place.column or ''}{origin}".replace("\n", " ")
@@ -93,10 +93,10 @@ def carry(error: PostgresError, place: ApplyPlace) -> RuntimeError:
 
 
 def carried(exception: BaseException, place: ApplyPlace) -> PostgresError:
-    """The error that a Spark job failed with; `place` is set to where the task was."""
+    """Return the error of a failed Spark job. Set `place` to the task's place."""
     error = failure.from_spark(exception)
     if error is not exception:
-        error.__cause__ = exception  # by which the log can show where it was raised
+        error.__cause__ = exception  # the log shows where it was raised
     for field in ("message", "detail"):
         text = getattr(error, field)
         if text and (found := _CARRIED.search(text)):

@@ -1,8 +1,8 @@
-"""Decoded changes of a published relation → a changes frame of the local table, column by column.
+"""Converts decoded changes of a published relation to a changes frame of the local table, column by column.
 
-Values enter through the local type's input function (text) or receive function (binary), its declared precision included. Runs
-for a part of a segment at a time (`batch`); needs nothing but Arrow. The frame is the one that
-`headgate.changes.merge` takes: commit_lsn, seq, position bigint, op string, old struct, new struct, unchanged array<string>.
+Values are read by the local type's input function (text) or receive function (binary), including its declared precision. Runs
+for a part of a segment at a time (`batch`). Needs nothing but Arrow. `headgate.changes.merge` takes the frame, whose columns are:
+commit_lsn, seq, position bigint, op string, old struct, new struct, unchanged array<string>.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class InputSettings:
-    """What input functions depend on: the settings of text forms and the types that users made."""
+    """The settings that input functions depend on: text forms, and user-defined types."""
 
     forms: Forms = PLAIN
     types: registry.TypeRegistry | None = None
 
 
 def row_type(columns: Sequence[Column]) -> pa.StructType:
-    """The struct of a row with these columns."""
+    """Return the struct type of a row with these columns."""
     return pa.struct([pa.field(c.name, arrow_type(c.type_oid, c.typmod)) for c in columns])
 
 
 def old_columns(mapping: Mapping) -> list[Column]:
-    """The columns of `old`: those of the key, or all where the whole row is the key."""
+    """Return the columns of `old`: those of the key, or all if the whole row is the key."""
     local = mapping.local.columns
     return list(local) if mapping.key is None else [c for c in local if c.attnum in mapping.key]
 
 
 def frame_schema(mapping: Mapping) -> pa.Schema:
-    """The schema of the changes frame."""
+    """Return the schema of the changes frame."""
     return pa.schema(
         [
             ("commit_lsn", pa.int64()),
@@ -74,7 +74,7 @@ def changes_frame(
     *,
     completed: bool = False,
 ) -> pa.Table:
-    """The changes as a frame; `commit_lsn` per change. `place` says where it is when an error is raised.
+    """Return the changes as a frame. `commit_lsn` is per change. `place` is set to the current column, for errors.
 
     `completed`: new rows get their defaults afterwards, and are checked then (`row_completion`).
     """
@@ -115,7 +115,7 @@ def changes_frame(
 
 
 def truncate_frame(mapping: Mapping, commit_lsn: int, seq: int) -> pa.Table:
-    """The changes frame of one TRUNCATE."""
+    """Return the changes frame of one TRUNCATE."""
     schema = frame_schema(mapping)
     values = [[commit_lsn], [seq], [0], ["T"], [None], [None], [None]]
     return pa.table([pa.array(v, f.type) for v, f in zip(values, schema, strict=True)], schema=schema)
@@ -129,7 +129,7 @@ def _struct(columns: Sequence[Column], fields: Sequence[pa.Array], nulls: Mask |
 
 
 def read_column(values: pa.Array, column: Column, session: InputSettings) -> pa.Array:
-    """Text or binary forms as stored values."""
+    """Return text or binary forms as stored values."""
     if pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type):
         data, offsets = buffers.packed(values)
         lengths = np.diff(offsets).astype(np.int32)
@@ -156,7 +156,7 @@ def _column(
 def old_rows(
     changes: decode.Changes, mapping: Mapping, session: InputSettings, place: ApplyPlace, columns: Sequence[Column]
 ) -> pa.StructArray:
-    """Some local columns of the old rows; NULL for a change that was sent without one, and for a column that was not sent."""
+    """Return some local columns of the old rows. NULL for a change without an old row, and for a column that was not sent."""
     rows = len(changes)
     if changes.old is None:
         return pa.nulls(rows, row_type(columns))
@@ -180,7 +180,7 @@ def old_rows(
 
 
 def _check_equality(columns: Sequence[Column], fields: Sequence[pa.Array], changes: decode.Changes, place: ApplyPlace) -> None:
-    """42883 where a row is looked for by the value of a type that has no equality (json)."""
+    """Raise 42883 if a row must be found by the value of a type without equality (json)."""
     types = registry.known()
     for column, values in zip(columns, fields, strict=True):
         if values.null_count < len(values) and not sortkey.comparable(column.type_oid, types):
@@ -190,7 +190,7 @@ def _check_equality(columns: Sequence[Column], fields: Sequence[pa.Array], chang
 
 
 def _locate(changes: decode.Changes, values: pa.Array, column: Column, name: str, place: ApplyPlace, session: InputSettings) -> None:
-    """Sets the place to the change with the first value that is refused."""
+    """Set the place to the change with the first rejected value."""
     place.column = name
     if pa.types.is_string(values.type):
         row = first_refused(values, column.type_oid, column.typmod, session=session.forms)
@@ -199,7 +199,7 @@ def _locate(changes: decode.Changes, values: pa.Array, column: Column, name: str
 
 
 def _unsent(changes: decode.Changes, column: Column, source: int | None) -> Mask | None:
-    """The UPDATEs that lack a column: an unchanged TOAST value, or a column that the publisher does not have. None: no UPDATE does."""
+    """Return the UPDATEs that lack a column (an unchanged TOAST value, or a column that the publisher does not have), or None."""
     if source is None:
         lacking = (changes.op == ord("U")) if column.generated is None else None
     else:
@@ -211,7 +211,7 @@ def _unsent(changes: decode.Changes, column: Column, source: int | None) -> Mask
 def _from_old(
     changes: decode.Changes, values: pa.Array, lacking: Mask, old: pa.StructArray, column: Column, source: int | None
 ) -> tuple[pa.Array, Mask | None]:
-    """A column that names the row, with unsent values taken from the old row, and the UPDATEs that still lack one.
+    """Return a key column with unsent values copied from the old row, and the UPDATEs that still lack one.
 
     The publisher sends the old row if a column of the replica identity is stored out of line, so that a key is always complete.
     """
@@ -223,7 +223,7 @@ def _from_old(
 
 
 def _unchanged(mapping: Mapping, unsent: Sequence[Mask | None], rows: int) -> pa.Array:
-    """The names of the local columns whose value each UPDATE does not send."""
+    """Return the names of the local columns whose value each UPDATE does not send."""
     lacking = [(column.name, mask) for column, mask in zip(mapping.local.columns, unsent, strict=True) if mask is not None]
     if not lacking:
         return pa.nulls(rows, pa.list_(pa.string()))
@@ -251,5 +251,5 @@ def _check_not_null(
 
 
 def row_text(relation: Relation, fields: Sequence[pa.Array]) -> list[str | None]:
-    """The text forms of one row."""
+    """Return the text forms of one row."""
     return [write_text(f, c.type_oid, c.typmod)[0].as_py() for f, c in zip(fields, relation.columns, strict=True)]

@@ -1,7 +1,7 @@
-"""schema_evolution: what the publisher told of a table's columns, for the commands' floor to have the table here follow it.
+"""Schema evolution: the publisher's description of a table's columns, which the local table follows (schema_evolution).
 
-`Told` is made of a relation of the stream by the applier, and of the publisher's catalog by the table sync. What is done is in
-`commands.subscription.schema_evolution`, through what the server gives (`Worker.evolve`).
+The applier makes a `Told` from a Relation message of the stream, the table sync from the publisher's catalog. The layer above changes the
+table (`commands.subscription.schema_evolution`); the server provides the function (`Worker.evolve`).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from headgate.walreceiver.remote import RemoteRelation
 
 @dataclass(frozen=True)
 class Told:
-    """A table as the publisher described it: (name, type, modifier) of its columns.
+    """A table as the publisher described it, with the (name, type, modifier) of its columns.
 
-    `relation`: the publisher's oid of the table, 0 if it is not known; `numbers`: the attribute numbers of the columns, None if they are
-    not known. `altered`: whether columns may have been added, dropped, renamed, or given another type; if not, only NOT NULL, defaults and
+    `relation`: the publisher's oid of the table, 0 if it is not known. `numbers`: the attribute numbers of the columns, None if they are
+    not known. `altered`: whether columns may have been added, dropped, renamed, or given another type. If not, only NOT NULL, defaults and
     the labels of enums are followed. `nullable`: columns in which the stream has NULL.
     """
 
@@ -36,11 +36,11 @@ class Told:
 
 @dataclass(frozen=True)
 class Evolved:
-    """What following found: for each table that was told the publisher's numbers of its columns.
+    """The result of following the publisher: for each described table, the publisher's attribute numbers of its columns.
 
-    `pending`: the tables to look at again when the stream has been applied up to `position`, the end of the publisher's log before its
-    catalog was read: a column is to be NOT NULL then. `unclear`: the tables (their oids here) that were left as they are, because which
-    columns were altered how cannot be told from the stream: they are to be synchronized again.
+    `pending`: tables to check again after the stream has been applied up to `position`, the end of the publisher's log before its
+    catalog was read. A column then becomes NOT NULL. `unclear`: the local oids of tables that were left unchanged, because the stream does
+    not tell how their columns were altered. They must be synchronized again.
     """
 
     numbers: tuple[tuple[int | None, ...], ...]
@@ -49,13 +49,16 @@ class Evolved:
     unclear: frozenset[int] = frozenset()
 
     def with_others(self, others: Sequence[Told]) -> Evolved | None:
-        """With other tables that are pending; None if no table is."""
+        """Return the result with other pending tables added, or None if no table is pending."""
         pending = (*others, *self.pending)
         return replace(self, pending=pending) if pending else None
 
 
 class Evolve(Protocol):
-    """Has tables follow; `catalog`: the publisher's catalog at the place of what was told, if it was read there, else it is read now."""
+    """Changes tables to match their descriptions.
+
+    `catalog`: the publisher's catalog as of the descriptions, if it has been read. Otherwise the current catalog is read.
+    """
 
     def __call__(self, told: Sequence[Told], *, catalog: Definitions | None = None) -> Evolved:
         """See the class."""
@@ -63,13 +66,13 @@ class Evolve(Protocol):
 
 
 def of_relation(relation: m.Relation) -> Told:
-    """What a message says."""
+    """Return the description in a Relation message."""
     columns = tuple((each.name, each.type_oid, each.typmod) for each in relation.columns)
     return Told(relation.schema or "pg_catalog", relation.name, columns, relation.relation)
 
 
 def of_catalog(published: RemoteRelation, catalog: Definitions) -> Told:
-    """Return the published columns of a table, as the catalog has them."""
+    """Return the description of a table's published columns in the publisher's catalog."""
     columns = {column.attnum: column for column in catalog.tables[published.oid].columns}
     numbers = tuple(column.attnum for column in published.columns)
     described = tuple((columns[number].name, columns[number].type_oid, columns[number].typmod) for number in numbers)

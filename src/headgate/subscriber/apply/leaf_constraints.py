@@ -1,6 +1,6 @@
-"""What the leaves of a partitioned table demand of their rows beyond the table itself: NOT NULL, CHECK, further unique indexes.
+"""Constraints of a partitioned table's leaves that the table itself does not have: NOT NULL, CHECK, further unique indexes.
 
-A worker writes through the table that the publisher names; PostgreSQL checks each row against the leaf that it is routed to
+A worker writes through the table that the publisher names. PostgreSQL checks each row against the leaf that it is routed to
 (ExecConstraints and ExecInsertIndexTuples on the partition). Called by the applier and by the initial copy for tables of kind 'p'.
 """
 
@@ -25,7 +25,7 @@ Unique = Callable[[Transaction, Relation, Index], None]
 
 
 def _further(root: Relation, leaf: Relation) -> Relation | None:
-    """The leaf with the constraints that the table has not; None if it has no others."""
+    """Return the leaf with only the constraints that the table does not have, or None if there are none."""
     mandatory = {column.name for column in root.columns if column.not_null}
     known = {(check.name, check.expression) for check in root.checks}
     checks = tuple(check for check in leaf.checks if (check.name, check.expression) not in known)
@@ -36,7 +36,7 @@ def _further(root: Relation, leaf: Relation) -> Relation | None:
 
 
 def further(transaction: Transaction, root: Relation) -> list[Relation]:
-    """The leaves that demand more of their rows than the table does, with these constraints."""
+    """Return the leaves that have constraints which the table does not have, with these constraints."""
     if not root.is_partitioned:
         return []
     found = (_further(root, leaf) for leaf in transaction.partitioned(root).leaves)
@@ -47,7 +47,7 @@ def check_rows(
     rows: pa.Table, root: Relation, transaction: Transaction, factory: row_completion.Factory,
     unsent: row_completion.Columns = frozenset(), lacking: row_completion.Columns = frozenset(),
 ) -> None:  # fmt: skip
-    """23502 and 23514 for new rows of a table (its columns). A row without a leaf is for whoever writes it.
+    """Raise 23502 or 23514 for new rows of a table (in its columns). A row without a leaf is left to the code that writes it.
 
     `unsent`, `lacking`: the columns that are not known, or that the publisher did not send (`row_completion.judged`).
     """
@@ -65,7 +65,7 @@ def check_rows(
 
 @contextmanager
 def unique(transaction: Transaction, root: Relation, check: Unique | None) -> Iterator[None]:
-    """23505 if what is written inside repeats a key of a unique index of a leaf, other than that by which rows are found."""
+    """Raise 23505 if the rows written inside repeat a key of a leaf's unique index, other than the key that identifies rows."""
     watched = [(leaf, index) for leaf in transaction.partitioned(root).leaves for index in _others(leaf)] if root.is_partitioned else []
     before = {leaf.oid: transaction.state(leaf).place for leaf, _ in watched}
     yield

@@ -1,9 +1,9 @@
-"""Applying to a partitioned table: which key finds its rows, and what of a batch goes to which leaf (execReplication.c, worker.c).
+"""Applies changes to a partitioned table: selects the key that finds rows, and splits a batch by leaf (execReplication.c, worker.c).
 
-PostgreSQL finds the leaf of each change first, by the old row if one was sent, else by the new one, and there the row by the leaf's own
-replica identity or primary key. Where all leaves have one key and the partition columns belong to it, that is the same as
-looking the key up in the table as a whole, and so it is done: rows may then move between leaves (`storage.partitioned`). Otherwise each
-leaf gets its own part of the batch, and an UPDATE that would move a row is refused.
+PostgreSQL first finds the leaf of each change, by the old row if one was sent, else by the new one. There it finds the row by the leaf's
+own replica identity or primary key. If all leaves have the same key and it contains the partition columns, looking the key up in the
+table as a whole gives the same result. Then rows may move between leaves (`storage.partitioned`). Otherwise each leaf gets its own part
+of the batch, and an UPDATE that would move a row is rejected.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Complete(Protocol):
 def apply(
     transaction: Transaction, root: Relation, key: tuple[int, ...] | None, frame: pa.Table | DataFrame, complete: Complete
 ) -> Iterator[Merged]:
-    """Merges a batch into a partitioned table, in parts; `key` is that of `with_identity_of_leaves`."""
+    """Merge a batch into a partitioned table, in parts. `key` is that of `with_identity_of_leaves`."""
     table = transaction.partitioned(root)
     if has_one_key(table, key):
         for part in complete(frame, root, key):
@@ -69,14 +69,14 @@ def apply(
 
 
 def has_one_key(table: PartitionedTable, key: tuple[int, ...] | None) -> bool:
-    """Whether rows are found in the table as a whole: all leaves have this key, and the partition columns are in it."""
+    """Return whether rows are found in the table as a whole: all leaves have this key, and it contains the partition columns."""
     named = None if key is None else frozenset(column.name for column in table.root.columns if column.attnum in key)
     one_key = all(key_names(leaf) == named for leaf in table.leaves)
     return one_key and (named is None or set(table.router.key_names()) <= named)
 
 
 def _by_leaf(table: PartitionedTable, frame: pa.Table | DataFrame) -> Iterator[tuple[Relation, pa.Table | DataFrame]]:
-    """The part of a batch that concerns each leaf, in the leaf's columns. TRUNCATE concerns all."""
+    """Yield the part of a batch for each leaf, in the leaf's columns. A TRUNCATE goes to all leaves."""
     if isinstance(frame, DataFrame):
         yield from _by_leaf_on_spark(table, frame)
         return
@@ -103,7 +103,7 @@ def _by_leaf(table: PartitionedTable, frame: pa.Table | DataFrame) -> Iterator[t
 
 
 def _lacks_route(table: PartitionedTable, frame: pa.Table) -> np.ndarray:
-    """Which changes did not send a partition column: their rows stay in their leaf."""
+    """Return a mask of the changes that did not send a partition column. Their rows stay in their leaf."""
     lists = buffers.whole(frame["unchanged"])
     lacks = np.zeros(frame.num_rows, np.bool_)
     named = pc.is_in(lists.flatten(), pa.array(table.router.key_names(), pa.string()))
@@ -134,7 +134,7 @@ def _by_leaf_on_spark(table: PartitionedTable, frame: DataFrame) -> Iterator[tup
 
 
 def _placed(table: PartitionedTable, rows: pa.StructArray, ops: pa.Array) -> np.ndarray:
-    """The leaf of each row, NOWHERE for those that are NULL; 23514 for a row that has none."""
+    """Return the leaf of each row, NOWHERE for NULL rows. Raise 23514 for a row that has no leaf."""
     found = np.full(len(rows), NOWHERE, np.int32)
     at = np.flatnonzero(np.asarray(pc.and_(rows.is_valid(), pc.not_equal(ops, "T"))))
     if len(at):
@@ -144,7 +144,7 @@ def _placed(table: PartitionedTable, rows: pa.StructArray, ops: pa.Array) -> np.
 
 
 def _padded(root: Relation, old: pa.ChunkedArray) -> pa.StructArray:
-    """Old rows with all columns of the table: what was not sent is NULL."""
+    """Return old rows with all columns of the table. Columns that were not sent are NULL."""
     whole, row = buffers.whole(old), arrow_row(root)
     held = {field.name for field in whole.type}
     fields = [whole.field(each.name) if each.name in held else pa.nulls(len(whole), each.type) for each in row]
@@ -178,7 +178,7 @@ def _no_move(root: Relation) -> PostgresError:
 
 
 def duplicate_key(transaction: Transaction, relation: Relation, key: pa.Table) -> PostgresError:
-    """23505 for a row whose key (columns by name, one row) is there already: of the leaf, where the table is partitioned."""
+    """Return the 23505 error for a row whose key (columns by name, one row) exists. In a partitioned table it names the leaf."""
     if relation.is_partitioned:
         table = transaction.partitioned(relation)
         if set(table.router.key_names()) <= set(key.column_names):
@@ -187,7 +187,7 @@ def duplicate_key(transaction: Transaction, relation: Relation, key: pa.Table) -
 
 
 def tell_skipped(transaction: Transaction, relation: Relation, skipped: pa.Table) -> None:
-    """Logs, at DEBUG1, the changes whose row is not there, with the leaf in which it was looked for."""
+    """Log, at DEBUG1, the changes whose row does not exist, with the leaf in which it was searched."""
     names = [relation.name] * skipped.num_rows
     if relation.is_partitioned:
         table = transaction.partitioned(relation)
@@ -207,9 +207,9 @@ def _tell(skipped: pa.Table, names: list[str], *, of_partition: bool) -> None:
 
 
 def refuse_outside(transaction: Transaction, leaf: Relation, frame: pa.Table | DataFrame) -> None:
-    """23514 if a row of a batch for a partition does not belong there.
+    """Raise 23514 if a row of a batch for a partition is outside its bounds.
 
-    Rows without a value of a partition column are not checked: the tasks' (a frame of Spark) stay, others are for `updated_rows`.
+    Rows without a value of a partition column are not checked here: in a Spark frame they stay in place, others are left to `updated_rows`.
     """
     fence = Fence(transaction.cursor, leaf)
     if not fence.above:
@@ -225,7 +225,7 @@ def refuse_outside(transaction: Transaction, leaf: Relation, frame: pa.Table | D
 
 
 def refuse_rows_outside(fence: Fence, rows: pa.Table) -> None:
-    """23514 for the first row that lies outside of a partition."""
+    """Raise 23514 for the first row outside the bounds of a partition."""
     row = fence.first_outside(rows) if rows.num_rows else None
     if row is None:
         return

@@ -1,16 +1,16 @@
-"""Transactions that a publisher has prepared and not yet ended: kept durably, invisible, until their COMMIT or ROLLBACK PREPARED.
+"""Stores transactions that a publisher has prepared, durable and invisible, until their COMMIT PREPARED or ROLLBACK PREPARED.
 
 The apply worker of a subscription with two_phase calls `ReceivedPrepared.handle` for each segment with a mark. States of one transaction:
 
-    received   its segment has been taken; it is applied once and undone, so that conflicts show at PREPARE as in PostgreSQL
+    received   its segment has arrived; it is applied once and rolled back, so that conflicts show at PREPARE as in PostgreSQL
     prepared   its frames are in DIR/pg_twophase, synced, and then, in one catalog transaction, its row in hg.applied_prepare
                (pg_prepared_xacts) and the origin's progress: the publisher need not send it again
-    committed  applied, the row removed and the origin's progress written in one commit; the files go afterwards
-    rolled back  the row removed with the origin's progress; the files go afterwards
+    committed  applied, the row removed and the origin's progress written in one commit; the files are removed afterwards
+    rolled back  the row removed with the origin's progress; the files are removed afterwards
 
 max_prepared_transactions limits them together with the node's own (`storage.transaction.prepared`). The name is PostgreSQL's:
-``pg_gid_<subscription>_<xid at the publisher>``. Unlike in PostgreSQL no row is locked in between: a local change between PREPARE and
-COMMIT PREPARED is met at COMMIT PREPARED. Files without a row are what a crash left, and are overwritten.
+``pg_gid_<subscription>_<xid at the publisher>``. Unlike in PostgreSQL, no row is locked in the meantime. A conflict with a local change
+between PREPARE and COMMIT PREPARED shows at COMMIT PREPARED. Files without a row are left over from a crash, and are overwritten.
 """
 
 from __future__ import annotations
@@ -69,37 +69,37 @@ class PreparedTransaction:
 
 
 def all_prepared(cursor: Cursor) -> list[PreparedTransaction]:
-    """What subscriptions hold prepared, oldest first."""
+    """Return the prepared transactions of subscriptions, oldest first."""
     found = rows(cursor, "SELECT xid, gid, prepared, owner, dbid FROM hg.applied_prepare ORDER BY prepared, gid")
     return [PreparedTransaction(*row) for row in found]
 
 
 def held(node: Host) -> int:
-    """How many prepared transactions a node holds: those of its subscriptions and its own."""
+    """Return the number of prepared transactions of a node: those of its subscriptions and its own."""
     with contextlib.closing(node.catalog.cursor()) as cursor:
         return len(all_prepared(cursor)) + len(node.engine.prepared.all())
 
 
 def is_held(catalog: Catalog, gid: str) -> bool:
-    """Whether a subscription holds a transaction of this name prepared."""
+    """Return whether a subscription has a prepared transaction of this name."""
     with contextlib.closing(catalog.cursor()) as cursor:
         return one(cursor, "SELECT 1 FROM hg.applied_prepare WHERE gid = ?", [gid]) is not None
 
 
 def rollback_by_hand(node: Host, gid: str, database: int, user: int | None) -> None:
-    """ROLLBACK PREPARED in a session, as for a subscription that is gone: nothing of the transaction stays."""
+    """ROLLBACK PREPARED in a session, for example after the subscription was dropped. Removes the transaction completely."""
     _held(node.catalog, gid, database, user)
     node.catalog.change(lambda cursor: _forget(cursor, gid))
     _remove(node.data_dir / FOLDER, gid)
 
 
 def commit_by_hand(node: Host, gid: str, database: int, user: int | None) -> None:
-    """COMMIT PREPARED in a session: applies the transaction; how far the subscription has come stays as it is.
+    """COMMIT PREPARED in a session: apply the transaction, without changing the progress of the subscription.
 
-    `user`: the role that asks, None for a superuser. Its COMMIT PREPARED on the publisher is an error later, as in PostgreSQL.
+    `user`: the role of the session, None for a superuser. A later COMMIT PREPARED on the publisher is an error, as in PostgreSQL.
     """
     subscription, xid, owner = _held(node.catalog, gid, database, user)
-    gone = Subscription(subscription, database, "", owner, "", ())  # it may be; rows are completed as its owner
+    gone = Subscription(subscription, database, "", owner, "", ())  # the subscription may be gone; rows are completed as its owner
 
     def rows(transaction: Transaction, relation: Relation, routed_from: Relation | None = None) -> RowCompletion:
         return node.applied_rows(transaction, gone, relation, routed_from)
@@ -124,7 +124,10 @@ def commit_by_hand(node: Host, gid: str, database: int, user: int | None) -> Non
 
 
 def _held(catalog: Catalog, gid: str, database: int, user: int | None) -> tuple[int, int, int]:
-    """The subscription of a prepared transaction, its xid here and its owner; 42704, 42501, 0A000 as PostgreSQL's LockGXact."""
+    """Return the subscription of a prepared transaction, its local xid and its owner.
+
+    Raise 42704, 42501, 0A000 as PostgreSQL's LockGXact.
+    """
     with contextlib.closing(catalog.cursor()) as cursor:
         found = one(cursor, "SELECT subid, xid, owner, dbid FROM hg.applied_prepare WHERE gid = ?", [gid])
     if found is None:
@@ -140,14 +143,14 @@ def _held(catalog: Catalog, gid: str, database: int, user: int | None) -> tuple[
 
 
 class ReceivedPrepared:
-    """The prepared transactions of one subscription; see the module."""
+    """The prepared transactions of one subscription. See the module."""
 
     def __init__(self, worker: ApplyWorker) -> None:
         self.worker = worker
         self.folder: Path = worker.node.data_dir / FOLDER
 
     def handle(self, segment: Segment, *, skipped: bool) -> None:
-        """Does what the segment's mark says; `skipped`: ALTER SUBSCRIPTION … SKIP names it, so none of its changes are kept."""
+        """Execute the segment's mark. `skipped`: ALTER SUBSCRIPTION … SKIP names the transaction, so none of its changes are kept."""
         try:
             match segment.mark:
                 case m.Prepare():
@@ -205,7 +208,7 @@ class ReceivedPrepared:
         worker.catalog.change(keep, Step.PREPARED)
 
     def _write(self, gid: str, segment: Segment, *, skipped: bool) -> None:
-        """The relations that its changes are of, and its frames; durable."""
+        """Write the descriptions of the changed relations and the frames to durable files."""
         self.folder.mkdir(exist_ok=True)
         needed = segment.touched | {oid for _, _, other in segment.others if isinstance(other, m.Truncate) for oid in other.relations}
         known = [] if skipped else [relation for oid, relation in self.worker.applier.relations.items() if oid in needed]
@@ -268,7 +271,7 @@ def _forget(cursor: Cursor, gid: str) -> None:
 
 
 def _load(folder: Path, gid: str, mark: m.CommitPrepared) -> Segment:
-    """A prepared transaction as a segment that commits with the mark."""
+    """Return a prepared transaction as a segment that commits with the mark."""
     path = folder / gid
     try:
         lengths = np.fromfile(f"{path}.index", np.uint32)

@@ -1,7 +1,7 @@
-"""The relation map: which local table and which of its columns a published relation's changes go to (PostgreSQL's relation.c).
+"""Maps a published relation to a local table and its columns (PostgreSQL's relation.c).
 
-By qualified name and column name; the order of columns does not matter, types may differ. Called for each batch, since the
-local catalog may have changed. Extra local columns get their default on INSERT and are left alone by UPDATE.
+Tables are matched by qualified name and columns by name. The order of columns does not matter, and types may differ. Called for each
+batch, because the local catalog may have changed. Extra local columns get their default on INSERT and keep their value on UPDATE.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MISSING = "Create the table and run ALTER SUBSCRIPTION ... REFRESH PUBLICATION,
 
 
 class MissingColumnsError(PostgresError):
-    """The publisher sends columns that the local table has not."""
+    """Raised if the publisher sends columns that the local table does not have."""
 
     local: Relation
     names: tuple[str, ...] = ()
@@ -41,15 +41,16 @@ class MissingColumnsError(PostgresError):
 
 
 class MissingRelationError(PostgresError):
-    """The publisher sends changes of a table that is not here."""
+    """Raised if the publisher sends changes of a table that does not exist here."""
 
 
 @dataclass(frozen=True)
 class Mapping:
-    """A published relation and its local table. `sources[i]`: place of local column i among the published columns, None if not sent.
+    """A published relation and its local table.
 
-    `key`: attnums of the local columns that name a row, None if the whole row does (REPLICA IDENTITY FULL at the publisher).
-    `keyed`: False if rows can be neither updated nor deleted for want of a key.
+    `sources[i]`: index of local column i among the published columns, None if it is not sent.
+    `key`: attnums of the local columns that identify a row, None if the whole row does (REPLICA IDENTITY FULL at the publisher).
+    `keyed`: False if rows can be neither updated nor deleted, because there is no key.
     """
 
     remote: m.Relation
@@ -60,17 +61,17 @@ class Mapping:
 
     @property
     def extra(self) -> tuple[Column, ...]:
-        """Local columns that are not sent."""
+        """The local columns that are not sent."""
         return tuple(column for column, source in zip(self.local.columns, self.sources, strict=True) if source is None)
 
 
 def shown(relation: Relation | m.Relation) -> str:
-    """``schema.name`` as PostgreSQL's messages have it."""
+    """Return ``schema.name`` as in PostgreSQL's messages."""
     return f"{relation.schema or 'pg_catalog'}.{relation.name}"
 
 
 def local_relation(cursor: Cursor, database: int, schema: str, name: str) -> Relation:
-    """The local table of this name; 55000 if there is none, 42809 if it is no table."""
+    """Return the local table of this name. Raise 55000 if there is none, 42809 if it is not a table."""
     found = relations.lookup(cursor, database, schema or "pg_catalog", name)
     if found is None:
         raise MissingRelationError(
@@ -81,7 +82,7 @@ def local_relation(cursor: Cursor, database: int, schema: str, name: str) -> Rel
 
 
 def check_kind(relation: Relation) -> None:
-    """42809 unless changes can be applied to the relation."""
+    """Raise 42809 unless changes can be applied to the relation."""
     if relation.kind not in TABLE_KINDS:
         raise PostgresError(
             "42809",
@@ -91,11 +92,11 @@ def check_kind(relation: Relation) -> None:
 
 
 Names = Callable[[m.Relation, Relation], tuple[str | None, ...] | None]
-"""The local names of a published relation's columns, None for one that has gone; None if they are the publisher's names."""
+"""Returns the local names of a published relation's columns, with None for a dropped column. None: they are the publisher's names."""
 
 
 def map_columns(local: Relation, names: tuple[str | None, ...]) -> tuple[int | None, ...]:
-    """Where each local column's value comes from; 55000 naming those that are missing (generated ones are)."""
+    """Return the source of each local column's value. Raise 55000 with the names of missing columns (generated ones count as missing)."""
     usable = {column.name for column in local.columns if column.generated is None}
     missing = [name for name in names if name is not None and name not in usable]
     if missing:
@@ -109,14 +110,14 @@ def map_columns(local: Relation, names: tuple[str | None, ...]) -> tuple[int | N
 
 
 def map_relation(cursor: Cursor, database: int, remote: m.Relation, names: Names | None = None) -> Mapping:
-    """The mapping of a published relation (PostgreSQL's logicalrep_rel_open)."""
+    """Return the mapping of a published relation (PostgreSQL's logicalrep_rel_open)."""
     local = local_relation(cursor, database, remote.schema, remote.name)
     found = with_identity_of_leaves(cursor, local, remote) if local.is_partitioned else local
     return mapping(found, remote, None if names is None else names(remote, local))
 
 
 def mapping(local: Relation, remote: m.Relation, names: tuple[str | None, ...] | None = None) -> Mapping:
-    """The mapping onto a known table."""
+    """Return the mapping to a known local table."""
     names = names or tuple(column.name for column in remote.columns)
     sources = map_columns(local, names)
     key = local.identity_key() or local.primary_key or None
@@ -125,7 +126,7 @@ def mapping(local: Relation, remote: m.Relation, names: tuple[str | None, ...] |
 
 
 def _refusal(local: Relation, remote: m.Relation, key: tuple[int, ...] | None, sent: set[str]) -> PostgresError | None:
-    """Why rows cannot be updated or deleted; None if they can."""
+    """Return why rows cannot be updated or deleted, or None if they can."""
     if key is None:
         if remote.replica_identity == ReplicaIdentity.FULL:
             return None

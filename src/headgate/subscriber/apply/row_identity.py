@@ -1,4 +1,4 @@
-"""Which columns find a row of a local table: the replica identity or the primary key, of a partitioned table those of its leaves.
+"""Finds the columns that identify a row of a local table: its replica identity or primary key, or those of a partitioned table's leaves.
 
 Called by `relation_map` when a published relation is mapped, and by `partitioned`.
 """
@@ -15,18 +15,18 @@ from headgate.pgoutput import message as m
 
 
 def key_of(relation: Relation) -> tuple[int, ...] | None:
-    """attnums of the columns by which rows of a table are found: GetRelationIdentityOrPK."""
+    """Return the attnums of the columns that identify a row of a table (GetRelationIdentityOrPK)."""
     return relation.identity_key() or relation.primary_key or None
 
 
 def key_names(relation: Relation) -> frozenset[str] | None:
-    """The names of these columns."""
+    """Return the names of these columns."""
     key = key_of(relation)
     return None if key is None else frozenset(column.name for column in relation.columns if column.attnum in key)
 
 
 def with_identity_of_leaves(cursor: Cursor, root: Relation, remote: m.Relation) -> Relation:
-    """A partitioned table as the target of a published relation: its replica identity is what its leaves need of an old row."""
+    """Return a partitioned table as the target of changes: its replica identity is the columns of an old row that its leaves need."""
     leaves = list(partition.load(cursor, root.database, root.oid).leaves())
     if not leaves:
         return root

@@ -2,15 +2,16 @@
 
     _op           I, U, D, T (TRUNCATE), R (a row that the table had when the history was begun)
     _lsn          the publisher's commit LSN of the transaction, as a number
-    _seq          the place of the change in its transaction; R: 0, the T before the Rs of a history that is begun again: -1
+    _seq          the number of the change in its transaction; R: 0, the T before the Rs of a history that is begun again: -1
     _xid          the publisher's transaction; NULL for R
-    _commit_time  when it committed
+    _commit_time  the time of the commit
     _unchanged    the columns that the publisher did not send, because the change did not touch them; NULL if all were sent
-    x             each column x of the table; for D the old row's, as much of it as was sent
-    _old_x        each column x of the old row of U and D, as much of it as was sent
+    x             each column x of the table; for D the value in the old row, if it was sent
+    _old_x        each column x of the old row of U and D, if it was sent
 
-`rows` is a kernel: the driver calls it for each frame (`batch`), tasks for each slice (`decoding`). The rows are in the same transaction as
-the batch, so that table and history agree at each LSN. `snapshot` begins a history (`commands.subscription.history_tables`).
+`rows` is a kernel: the driver calls it for each frame (`batch`), tasks call it for each slice (`decoding`). The rows are written in the
+transaction of the batch, so that table and history agree at each LSN. `snapshot` begins a history
+(`commands.subscription.history_tables`).
 
 What must hold: replaying the rows in the order of `_lsn` and `_seq`, up to an LSN, gives the table as of that LSN. Generated columns are
 not recorded because the others determine them. A history keeps the columns that its table has lost.
@@ -47,28 +48,28 @@ OWN_COLUMNS = (
     ("_op", registry.TEXT), ("_lsn", registry.INT8), ("_seq", registry.INT8), ("_xid", registry.INT8),
     ("_commit_time", registry.TIMESTAMPTZ), ("_unchanged", registry.TEXT_ARRAY),
 )  # fmt: skip
-"""The columns of a history beside those of its table, with their types."""
+"""The columns of a history in addition to those of its table, with their types."""
 SUFFIX = "history"
 
 
 class LackingHistoryError(PostgresError):
-    """A table whose history is wanted has none yet, or one without all columns."""
+    """Raised if the history of a table does not exist yet, or lacks columns."""
 
 
 def old_name(name: str) -> str:
-    """The column of a history that holds a column of the old row."""
+    """Return the name of the history's column for a column of the old row."""
     return f"_old_{name}".encode()[:NAME_BYTES].decode(errors="ignore")
 
 
 def recorded(relation: Relation) -> Iterator[tuple[str, Column]]:
-    """(name in the history, column) for each column of a history that is a column of the table."""
+    """Return (name in the history, column) for each column of a history that is a column of the table."""
     columns = [column for column in relation.columns if column.generated is None]
     yield from ((column.name, column) for column in columns)
     yield from ((old_name(column.name), column) for column in columns)
 
 
 def differing(relation: Relation, history: Relation) -> list[tuple[str, Column]]:
-    """Return what `recorded` gives of the columns that a history lacks or has with another type."""
+    """Return the items of `recorded` that a history lacks or has with another type."""
     held = {column.name: (column.type_oid, column.typmod) for column in history.columns}
     return [(name, column) for name, column in recorded(relation) if held.get(name) != (column.type_oid, column.typmod)]
 
@@ -104,7 +105,7 @@ def rows(
 
 
 def snapshot(relation: Relation, history: Relation, held: pa.Table | DataFrame, lsn: Lsn, moment: datetime) -> pa.Table | DataFrame:
-    """Return the rows of a history for the rows that its table has as of an LSN."""
+    """Return the rows of a history for the rows of its table as of an LSN."""
     values = {"_op": "R", "_lsn": int(lsn), "_seq": 0, "_commit_time": moment}
     names = [column.name for column in relation.columns if column.generated is None]
     if isinstance(held, DataFrame):
@@ -117,14 +118,14 @@ def snapshot(relation: Relation, history: Relation, held: pa.Table | DataFrame, 
 
 
 def restart(history: Relation, lsn: Lsn, moment: datetime) -> pa.Table:
-    """Return the row of a history after which the rows of `snapshot` are all that the table has."""
+    """Return the row of a history that empties the table before the rows of `snapshot`."""
     return _table(
         history, {"_op": pa.array(["T"]), "_lsn": pa.array([int(lsn)]), "_seq": pa.array([-1]), "_commit_time": pa.array([moment])}, 1
     )
 
 
 def expire(transaction: Transaction, history: Relation, oldest: datetime) -> int:
-    """Remove the files of a history whose changes all committed before a moment; the number of files. No stream sees it."""
+    """Remove the files of a history whose changes all committed before a time. Return the number of files. No stream sends the removal."""
     transaction.lock(history)
     state = transaction.newest(history)
     column = state.physical["_commit_time"]
@@ -144,7 +145,7 @@ def _table(history: Relation, values: Mapping[str, pa.Array], count: int) -> pa.
 
 
 def _unchanged(lists: pa.ChunkedArray) -> pa.Array:
-    """The lists of columns that were not sent, as text[] is stored."""
+    """Return the lists of columns that were not sent, in the stored form of text[]."""
     whole = buffers.whole(lists)
     if whole.null_count == len(whole):
         return pa.nulls(len(whole), pa.string())

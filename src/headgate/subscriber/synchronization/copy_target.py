@@ -1,7 +1,7 @@
-"""What an initial copy reads rows into: the local table, the published one, and where each local column's value comes from.
+"""The target of an initial copy: the local table, the published table, and the source of each local column's value.
 
-`CopyTarget` turns pieces of COPY's text and binary formats into rows; `CopyTask` is what a Spark task of a parallel copy does with one.
-Made by `initial_copy`; sent to Spark's workers.
+`CopyTarget` turns pieces of COPY's text and binary formats into rows. `CopyTask` runs in a Spark task of a parallel copy.
+Made by `initial_copy` and sent to Spark's workers.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from headgate.walreceiver.connection import PublisherConnection, literal
 from headgate.walreceiver.remote import RemoteColumn, RemoteRelation, copy_command
 
 FILE_BYTES = 48 << 20
-"""Bytes of rows (in Arrow's form) that a task holds and writes as one file."""
+"""The number of bytes of rows, in Arrow's form, that a task buffers and writes as one file."""
 PIECE = 8 << 20
-"""Bytes of COPY data that one append of the single COPY takes."""
+"""The number of bytes of COPY data per append of a single COPY."""
 BEGIN = "BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ"
 
 
 @dataclass(frozen=True)
 class CopyTarget:
-    """The local table, the published one, and where each local column's value comes from. `checked`: keys must be looked up."""
+    """The local table, the published one, and the source of each local column's value. `checked`: keys must be looked up."""
 
     local: Relation
     remote: RemoteRelation
@@ -55,19 +55,19 @@ class CopyTarget:
 
     @property
     def texts(self) -> frozenset[RemoteColumn]:
-        """The published columns that a copy in binary format takes in text form."""
+        """The published columns that a copy in binary format reads in text form."""
         pairs = [(c, self.remote.columns[s]) for c, s in zip(self.local.columns, self.sources, strict=True) if s is not None]
         return frozenset(remote for c, remote in pairs if c.type_oid != remote.type_oid or not _in_binary(c.type_oid))
 
     def of_text(self, piece: bytes, line: int) -> pa.Table:
-        """Rows of COPY's text format."""
+        """Return rows of COPY's text format."""
         names = [column.name for column in self.remote.columns]
         if not names:
             return self._empty(piece.count(b"\n"))
         return self.of_texts(read_copy_text(piece, len(names), names=names, first_line=line), line)
 
     def of_texts(self, texts: Sequence[pa.Array], line: int) -> pa.Table:
-        """Rows of the text forms of the published columns."""
+        """Return rows from the text forms of the published columns."""
         fields = []
         for column, source in zip(self.local.columns, self.sources, strict=True):
             if source is None:
@@ -84,13 +84,13 @@ class CopyTarget:
         return self._table(fields)
 
     def _empty(self, rows: int) -> pa.Table:
-        """Rows of which nothing is sent."""
+        """Return rows without any sent column."""
         if not self.local.columns:
             return pa.Table.from_struct_array(pa.array([{}] * rows, pa.struct([])))
         return self._table([pa.nulls(rows, arrow_type(c.type_oid, c.typmod)) for c in self.local.columns])
 
     def of_binary(self, data: np.ndarray, starts: tuple[np.ndarray, ...], lengths: tuple[np.ndarray, ...]) -> pa.Table:
-        """Rows of COPY's binary format, with `texts` in text form."""
+        """Return rows of COPY's binary format, with `texts` in text form."""
         fields = []
         texts, types = self.texts, self.session.types
         for column, source in zip(self.local.columns, self.sources, strict=True):
@@ -114,7 +114,7 @@ class CopyTarget:
         return pa.table(fields, schema=pa.schema(list(conversion.row_type(self.local.columns))))
 
     def refuse_nulls(self, rows: pa.Table) -> None:
-        """23502 for whole rows with a NULL where the table has none."""
+        """Raise 23502 for complete rows with NULL in a NOT NULL column."""
         for column, values in zip(self.local.columns, rows.columns, strict=True):
             if column.not_null and column.generated is None and values.null_count:
                 row = int(np.flatnonzero(np.asarray(values.is_null()))[0])
@@ -122,7 +122,7 @@ class CopyTarget:
                 raise conflict.not_null(self.local, column.name, conversion.row_text(self.local, fields))
 
     def as_inserts(self, rows: pa.Table) -> pa.Table:
-        """The rows as a changes frame."""
+        """Return the rows as a changes frame of INSERTs."""
         count = rows.num_rows
         row = conversion.row_type(self.local.columns)
         new = pa.StructArray.from_arrays([c.combine_chunks() for c in rows.columns], fields=list(row))
@@ -140,9 +140,9 @@ class CopyTarget:
 
 @dataclass(frozen=True)
 class CopyTask:
-    """What a Spark task does: copies a range of the published table, over a connection of its own, into files of the local one.
+    """A Spark task that copies a range of the published table, over its own connection, into files of the local one.
 
-    The task writes the Parquet files itself and gives their `add` actions (JSON), rows and bytes: the rows do not pass through the
+    The task writes the Parquet files itself and returns their `add` actions (JSON), rows and bytes. So the rows do not pass through the
     JVM, whose row-wise writer takes several times as long as everything else.
     """
 
@@ -155,8 +155,8 @@ class CopyTask:
     lists: Lists
 
     def __call__(self, condition: str, given: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """For mapInArrow: one row for each file. `condition` says which rows."""
-        for _ in given:  # Spark keeps a worker for the next task that has read all that it was given
+        """For mapInArrow: yield one row for each file. `condition` selects the rows."""
+        for _ in given:  # Spark reuses a worker for the next task if it has read all its input
             pass
         r.use(self.target.session.types)
         try:
@@ -182,7 +182,7 @@ class CopyTask:
         return pa.RecordBatch.from_pydict({"action": [action], "rows": [rows.num_rows], "bytes": [taken]})
 
     def _rows(self, condition: str) -> Iterator[tuple[pa.Table, int]]:
-        """The rows of a range piece by piece, and how many bytes each piece had."""
+        """Yield the rows of a range piece by piece, and the number of bytes of each piece."""
         target = self.target
         command = copy_command(target.remote, where=condition, binary=True, texts=target.texts)
         with PublisherConnection.open(self.conninfo, self.name, replication=False) as connection:

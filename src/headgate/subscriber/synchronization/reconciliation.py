@@ -1,10 +1,10 @@
-"""A table that has rows already is made the publisher's by what differs, in the one commit that also writes state f (`initial_copy`).
+"""Reconciles a table that already has rows with the publisher's by their differences, in the commit that also writes state f.
 
-Called by `InitialCopy` for a table that is to be synchronized again by its difference (`subscription_resync`). What differs is found by
-`FoundDifference`, which belongs to a floor above; the server gives it. Here its rows are fetched in pieces, read as the initial copy reads
-them (defaults, generated columns, constraints), staged as Parquet in the worker's folder, and merged as a batch of changes is.
+Called by `InitialCopy` for a table that is to be synchronized again by its difference (`subscription_resync`). `FoundDifference`, which
+the server provides from a layer above, finds the differences. This module fetches the differing rows in pieces, reads them like the
+initial copy (defaults, generated columns, constraints), stages them as Parquet in the worker's folder, and merges them like a batch.
 
-What must hold: rows are held by the piece; the folder is gone afterwards, what a crash leaves of it goes when the sync begins again.
+What must hold: only one piece of rows is in memory. The folder is removed afterwards; after a crash, when the sync begins again.
 Traced: the slot is made at 0/50; 3 of 256 ranges differ; their 12,000 rows are fetched and staged, joined with the 11,990 here: 10 INSERTs
 and one UPDATE are merged and committed with state f at 0/50; from there on the table is caught up as after any copy (`table_sync`).
 """
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 _log = logging.getLogger("headgate.subscriber")
 
 _HASHES = ("k", "r")
-"""The columns before those of the table: hashes of a row's key and of the row."""
+"""The columns before those of the table: hashes of the row's key and of the row."""
 
 
 class FoundDifference(Protocol):
-    """What a table must be changed by (`headgate.verify.difference`)."""
+    """The difference between a table and the publisher's (`headgate.verify.difference`)."""
 
     def ranges(self) -> Sequence[str]:
         """The ranges that differ."""
@@ -54,21 +54,21 @@ class FoundDifference(Protocol):
 
     @property
     def command(self) -> str:
-        """The COPY of the publisher's rows of these ranges, hash of the key and of the row first."""
+        """Return the COPY command of the publisher's rows in these ranges, with the hashes of the key and of the row first."""
         ...
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The published columns that it brings."""
+        """The published columns that the COPY returns."""
         ...
 
     def changes(self, staged: DataPath, unchanged: Sequence[str]) -> DataFrame:
-        """The changes frame; `staged` holds the rows (k, r, new)."""
+        """Return the changes frame. `staged` contains the rows (k, r, new)."""
         ...
 
 
 class MadeDifference(Protocol):
-    """Makes the difference of one table."""
+    """Computes the difference of one table."""
 
     def __call__(self, transaction: Transaction, mapping: Mapping, remote: RemoteRelation, reader: PublisherConnection) -> FoundDifference:
         """See the class."""
@@ -78,7 +78,7 @@ class MadeDifference(Protocol):
 def reconcile(
     copy: InitialCopy, made: MadeDifference, transaction: Transaction, reader: PublisherConnection, remote: RemoteRelation
 ) -> None:
-    """Writes what differs; `reader` reads under the slot's snapshot. Raises what a copy and a batch of changes raise."""
+    """Write the differences. `reader` reads under the slot's snapshot. Raise the errors of a copy and of a batch of changes."""
     target = copy.target(transaction, remote)
     mapping = _mapped(transaction, target)
     difference = made(transaction, mapping, remote, reader)
@@ -103,7 +103,10 @@ def reconcile(
 
 
 def _mapped(transaction: Transaction, target: CopyTarget) -> Mapping:
-    """Where the columns go, as if the publisher sent each row whole: any key here will do. 42883 for whole rows that cannot be compared."""
+    """Return the mapping of columns as if the publisher sent each row completely: any key will do.
+
+    Raise 42883 if rows cannot be compared.
+    """
     local, remote = target.local, target.remote
     columns = tuple(m.RelationColumn(key=True, name=each.name, type_oid=each.type_oid, typmod=-1) for each in remote.columns)
     told = m.Relation(remote.oid, remote.schema, remote.name, ReplicaIdentity.FULL, columns)
@@ -122,7 +125,7 @@ def _mapped(transaction: Transaction, target: CopyTarget) -> Mapping:
 def _stage(
     copy: InitialCopy, transaction: Transaction, target: CopyTarget, difference: FoundDifference, reader: PublisherConnection, file: Path
 ) -> None:
-    """The publisher's rows as a Parquet file: k, r, new."""
+    """Write the publisher's rows to a Parquet file: k, r, new."""
     names = [*_HASHES, *difference.columns]
     places = {name: place for place, name in enumerate(names)}
     schema = pa.schema([(name, pa.string()) for name in _HASHES] + [("new", conversion.row_type(target.local.columns))])
@@ -139,7 +142,7 @@ def _stage(
 
 
 def _merge(copy: InitialCopy, transaction: Transaction, mapping: Mapping, difference: FoundDifference, folder: DataPath) -> dict[str, int]:
-    """Merges what differs; how many changes of each kind."""
+    """Merge the differences. Return the number of changes of each kind."""
     local = mapping.local
     extra = frozenset(column.name for column in mapping.extra if column.generated is None)
     kept = row_completion.judged(local, extra, extra)[1]
