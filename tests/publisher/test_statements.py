@@ -16,6 +16,7 @@ SCRIPTS = sorted((Path(__file__).parent / "statements").glob("*.sql"))
 SAME = (
     (r"^LOCATION: .*\n", ""),
     (r"\b[0-9A-F]+/[0-9A-F]{2,}\b", "LSN"),
+    (r"PID [0-9]+", "PID"),
     (r"\b[1-9][0-9]{4}\b", "OID"),
     (r"-{3,}[-+]*", "---"),
     (r" +", " "),
