@@ -9,6 +9,7 @@ import io
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
@@ -112,6 +113,11 @@ class NodeConnection:
         """Wait until what the publisher of a subscription had at `lsn` is visible. Return False after `timeout` seconds."""
         return bool(self._one("SELECT headgate.wait_for_lsn(%s, %s, %s)", subscription, lsn, timeout)[0])
 
+    def complete_until(self, table: str, timeout: float) -> datetime | None:
+        """Return a time up to which nothing is missing of a table; None if none is known after `timeout` seconds."""
+        moment: datetime | None = self._one("SELECT headgate.complete_until(%s, %s)", table, timeout)[0]
+        return moment
+
 
 def read_batches(url: str, publication: str, table: str, wanted: Range) -> Generator[pa.RecordBatch]:
     """Yield the changes of a range as they come; the first batch is empty. A connection of its own ends with the iteration."""
@@ -162,3 +168,16 @@ def wait(url: str, subscription: str, lsn: str, timeout: float = 60) -> None:
     with NodeConnection(url) as node:
         if not node.wait(subscription, lsn, float(timeout)):
             raise TimeoutError(f'subscription "{subscription}" has not reached LSN {lsn} after {timeout} seconds')
+
+
+def complete_until(url: str, table: str, timeout: float = 60) -> datetime:
+    """Return the time up to which nothing is missing of a table of a subscription: the node has every commit of the publisher until then.
+
+    It is the publisher's time at the call. TimeoutError if the node has not applied everything that had been committed then after
+    `timeout` seconds.
+    """
+    with NodeConnection(url) as node:
+        moment = node.complete_until(table, float(timeout))
+    if moment is None:
+        raise TimeoutError(f'table "{table}" does not have all changes of its publisher after {timeout} seconds')
+    return moment

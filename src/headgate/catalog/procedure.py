@@ -72,6 +72,9 @@ OWN = {
     "headgate.wait_for_lsn": Procedure(
         "headgate.wait_for_lsn", (t.TEXT, t.PG_LSN, t.FLOAT8), ("subscription", "lsn", "timeout"), 3, 0, t.BOOL, is_set=False, outputs=(),
     ),
+    "headgate.complete_until": Procedure(
+        "headgate.complete_until", (t.TEXT, t.FLOAT8), ("relation", "timeout"), 2, 0, t.TIMESTAMPTZ, is_set=False, outputs=(),
+    ),
 }  # fmt: skip
 """Functions of schema headgate, and functions of PostgreSQL extensions, which are in pg_catalog here. Their oids follow this order."""
 

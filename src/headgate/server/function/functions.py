@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from headgate.server.session.session import ClientSession
 
 
-_OWN = ("change_ranges", "explain_row", "publications", "reconcile", "resync", "snapshot", "verify", "wait_for_lsn")
+_OWN = ("change_ranges", "complete_until", "explain_row", "publications", "reconcile", "resync", "snapshot", "verify", "wait_for_lsn")
 """The functions in the schema headgate."""
 _ALWAYS_COUNTED = frozenset({"archiver", "bgwriter", "checkpointer", "slru", "wal"})
 """The kinds of statistics of which each server has exactly one."""

@@ -1,16 +1,21 @@
-"""SQL functions for subscriptions: pg_stat_get_subscription and related ones, headgate.resync, headgate.reconcile, headgate.wait_for_lsn.
+"""SQL functions for subscriptions: pg_stat_get_subscription and related ones, headgate.resync, and other functions of headgate.
 
-A base class of the session's functions (`functions`). A request for a table is written in the session's transaction
-(`subscription_resync`). The subscription's workers process it after COMMIT (`subscriber.synchronization.table_sync`).
+headgate.reconcile, headgate.wait_for_lsn and headgate.complete_until are here too. A base class of the session's functions (`functions`).
+A request for a table is written in the session's transaction (`subscription_resync`). The subscription's workers process it after COMMIT
+(`subscriber.synchronization.table_sync`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Collection, Iterator
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from headgate.catalog.physical import Cursor, one
+from headgate.catalog.relation import relation as relations
+from headgate.catalog.relation.relation import Relation
 from headgate.catalog.replication import origin as origins
 from headgate.catalog.replication import subscription as subscriptions
 from headgate.catalog.replication import subscription_resync
@@ -21,6 +26,9 @@ from headgate.errors import PostgresError
 from headgate.lsn import INVALID, Lsn
 from headgate.server.monitoring import system_view
 from headgate.sql.names import quote_ident
+from headgate.walreceiver import answer
+from headgate.walreceiver.connection import PublisherConnection
+from headgate.walreceiver.waker import Waker
 
 if TYPE_CHECKING:
     from headgate.server.node import Node
@@ -29,6 +37,9 @@ if TYPE_CHECKING:
 Row = tuple[object, ...]
 WAIT_SECONDS = 0.05
 """The interval at which a wait checks the progress of a subscription."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LATEST_TIME = 253_402_300_799_000_000
+"""The end of year 9999, in microseconds since 1970."""
 
 
 def owned(session: ClientSession, cursor: Cursor, name: str | None) -> Subscription:
@@ -37,10 +48,14 @@ def owned(session: ClientSession, cursor: Cursor, name: str | None) -> Subscript
     if subscription is None:
         raise PostgresError("42704", f'subscription "{name}" does not exist')
     privilege.check_owner(cursor, session.context.user, subscription.owner, "subscription", subscription.name)
+    _check_enabled(subscription)
+    return subscription
+
+
+def _check_enabled(subscription: Subscription) -> None:
     if not subscription.enabled:
         hint = f"Run ALTER SUBSCRIPTION {quote_ident(subscription.name)} ENABLE first."
         raise PostgresError("55000", f'subscription "{subscription.name}" is disabled', hint=hint)
-    return subscription
 
 
 def streamed(node: Node, oid: int) -> Lsn | None:
@@ -48,6 +63,20 @@ def streamed(node: Node, oid: int) -> Lsn | None:
     workers = node.launcher.workers()
     streams = [worker.progress for worker in workers if worker.subscription.oid == oid and worker.relation is None]
     return streams[0].flushed if streams and streams[0] is not None else None
+
+
+def _deadline(timeout: float) -> float:
+    if not timeout >= 0:
+        raise PostgresError("22023", "timeout must not be negative")
+    return time.monotonic() + timeout
+
+
+def _lineage(cursor: Cursor, table: Relation) -> Iterator[int]:
+    """Yield the oids of a table and of the partitioned tables above it, into which a subscription may write its rows."""
+    part: Relation | None = table
+    while part is not None:
+        yield part.oid
+        part = relations.find(cursor, part.database, part.parent) if part.parent else None
 
 
 class SubscriptionFunctions:
@@ -87,20 +116,75 @@ class SubscriptionFunctions:
 
         Return whether they are; the next statement sees them. It also waits for tables that are being copied.
         """
-        if not timeout >= 0:
-            raise PostgresError("22023", "timeout must not be negative")
-        session, deadline = self.session, time.monotonic() + timeout
+        return self._wait(subscription, lsn, _deadline(timeout))
+
+    def complete_until(self, relation: str, timeout: float) -> datetime | None:
+        """Return a time up to which every commit of a table's publishers is visible here (headgate.complete_until).
+
+        It is the publisher's time at the call. NULL if the node has not reached the publisher's position of then after `timeout` seconds.
+        The keepalives of an idle publisher cannot prove this: a walsender that lags behind its log sends them too, with the time of now.
+        Raises 42501 without SELECT on the table, 55000 if no enabled subscription writes it, 08006 if the publisher does not answer.
+        """
+        deadline, context = _deadline(timeout), self.session.context
+        with contextlib.closing(self.node.catalog.cursor()) as cursor:
+            table = lookup.named(cursor, context, relation)
+            privilege.check_table(cursor, context.user, context.database, table.oid, table.name, "SELECT")
+            parts = list(_lineage(cursor, table))
+            oids = [oid for part in parts for oid in subscriptions.subscribing(cursor, context.database, part)]
+            found = [subscriptions.find(cursor, oid) for oid in oids]
+        writing = [subscription for subscription in found if subscription is not None]
+        if not writing:
+            raise PostgresError("55000", f'table "{table.schema}.{table.name}" is not in a subscription')
+        moments = []
+        for subscription in writing:
+            _check_enabled(subscription)
+            moment, lsn = self._publisher_position(subscription)
+            if not self._wait(subscription.name, lsn, deadline, parts):
+                return None
+            moments.append(moment)
+        return min(moments)
+
+    def _publisher_position(self, subscription: Subscription) -> tuple[datetime, Lsn]:
+        """Return the publisher's time, and the end of its log after that.
+
+        The position is queried second: a server reads the clock just before it writes a commit, and such a commit should be before the
+        position too. In PostgreSQL only a backend that is stopped between the two, for longer than a round trip, escapes this. In a node
+        none does, because a statement begins under the lock of commits.
+        """
+        waker = Waker()
+        try:
+            with self.session.cancelling(waker.stop):
+                name = f"pg_{subscription.oid}_complete_until"
+                with PublisherConnection.open(subscription.conninfo, name, waker=waker, replication=False) as publisher:
+                    [[moment]] = publisher.query("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::int8", 1)
+                    [[lsn]] = publisher.query("SELECT pg_current_wal_insert_lsn()", 1)
+        except ValueError as error:
+            raise PostgresError("08P01", "invalid response from publisher") from error
+        except PostgresError:
+            self.session.interrupts.check()  # a cancel ends the wait for the publisher with an error of its own
+            raise
+        finally:
+            waker.close()
+        return _EPOCH + timedelta(microseconds=answer.number(moment, most=_LATEST_TIME)), Lsn.parse(lsn or "")
+
+    def _wait(self, name: str, lsn: Lsn, deadline: float, only: Collection[int] | None = None) -> bool:
+        """Wait until a subscription has applied everything up to an LSN and its tables are copied. Return False at the deadline.
+
+        `only`: the tables (oids) that must be copied, by default all of them.
+        """
+        session = self.session
         while True:
             with contextlib.closing(self.node.catalog.cursor()) as cursor:
-                sub = subscriptions.lookup(cursor, session.context.database, subscription)
+                sub = subscriptions.lookup(cursor, session.context.database, name)
                 if sub is None:
-                    raise PostgresError("42704", f'subscription "{subscription}" does not exist')
-                if not sub.enabled:
-                    hint = f"Run ALTER SUBSCRIPTION {quote_ident(sub.name)} ENABLE first."
-                    raise PostgresError("55000", f'subscription "{sub.name}" is disabled', hint=hint)
+                    raise PostgresError("42704", f'subscription "{name}" does not exist')
+                _check_enabled(sub)
                 progress = origins.progress(cursor, f"pg_{sub.oid}")
                 reached = streamed(self.node, sub.oid) or (INVALID if progress is None else progress.remote_lsn)
-                copying = any(table.state is not SyncState.READY for table in subscriptions.tables(cursor, sub.oid))
+                copying = any(
+                    table.state is not SyncState.READY and (only is None or table.relation in only)
+                    for table in subscriptions.tables(cursor, sub.oid)
+                )
             if reached >= lsn and not copying:
                 return True
             remaining = deadline - time.monotonic()
