@@ -1,6 +1,6 @@
-"""The rights that a new object has from ALTER DEFAULT PRIVILEGES (pg_default_acl; manual, 5.7).
+"""The rights that a new object gets from ALTER DEFAULT PRIVILEGES (pg_default_acl; manual, 5.7).
 
-Called by the statements that make a table, a view, a sequence or a schema; `role.grant` writes what is read here.
+Called by the statements that create a table, view, sequence or schema. `role.grant` writes the catalog.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from headgate.commands import privilege
 
 
 def default_acl(cursor: Cursor, database: int, owner: str, schema: int, kind: str) -> list[str] | None:
-    """The ACL of a new object (get_user_default_acl): None where no default was altered."""
+    """Return the ACL of a new object (get_user_default_acl), or None if no default was altered."""
     shown, oid = "S" if kind == "s" else kind, privilege.role_oid(cursor, owner)
-    found = dict(
+    acls = dict(
         rows(
             cursor,
             "SELECT defaclnamespace, defaclacl FROM hg.pg_default_acl WHERE dbid = ? AND defaclrole = ? AND defaclobjtype = ?"
@@ -23,16 +23,16 @@ def default_acl(cursor: Cursor, database: int, owner: str, schema: int, kind: st
             [database, oid, shown, schema],
         )
     )
-    if not found:
+    if not acls:
         return None
-    items = acl.read(found.get(0), kind, owner)
-    for each in acl.read(found[schema], kind, owner) if schema and schema in found else ():
-        items = acl.given(items, each.grantee, each.grantor, each.rights, option=bool(each.options))
+    items = acl.read(acls.get(0), kind, owner)
+    for item in acl.read(acls[schema], kind, owner) if schema and schema in acls else ():
+        items = acl.given(items, item.grantee, item.grantor, item.rights, option=bool(item.options))
     return None if items == acl.default(kind, owner) else acl.write(items)
 
 
 def apply_default(cursor: Cursor, relation: Relation, owner: str) -> None:
-    """Gives a new table, view or sequence the ACL that ALTER DEFAULT PRIVILEGES asked for."""
+    """Give a new table, view or sequence its default ACL."""
     items = default_acl(cursor, relation.database, owner, relation.namespace_oid, "s" if relation.kind == RelationKind.SEQUENCE else "r")
     if items is not None:
         run(cursor, "UPDATE hg.pg_class SET relacl = ? WHERE dbid = ? AND oid = ?", [items, relation.database, relation.oid])

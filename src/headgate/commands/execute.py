@@ -1,7 +1,7 @@
-"""From a statement's node to the function that does it.
+"""Dispatch a statement to the function that runs it.
 
-The server calls `execute` with every statement that is not the session's own (BEGIN, SET, PREPARE, …). What has no function
-here is refused with 0A000 and the command's name: a node never pretends to have done something.
+The server calls `execute` with every statement that is not handled by the session itself (BEGIN, SET, PREPARE, …). A statement without a
+function raises 0A000 with the command's name: headgate never silently ignores a statement.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from headgate.storage.transaction.uncommitted import StaleDefinitionError
 from headgate.types.resultset import ResultSet
 
 PLANS = 10
-"""How often a statement is planned whose table changes each time while it waits for the table's lock."""
+"""Maximum number of times that a statement is planned while its table changes during the wait for its lock."""
 
 Action = Callable[[ParseNode, Session], Result]
 
 
 def execute(node: ParseNode, text: str, session: Session) -> Result:
-    """Runs one statement (the message inside RawStmt; `text` is the whole query string)."""
-    before, said, first = session.written, len(session.notices.said), session.snapshot is None
+    """Run one statement (the message inside RawStmt; `text` is the whole query string)."""
+    before, notice_count, first = session.written, len(session.notices.said), session.snapshot is None
     for _ in range(PLANS):
         try:
             if restore.is_wanted(node, session):
@@ -54,15 +54,17 @@ def execute(node: ParseNode, text: str, session: Session) -> Result:
                 raise
             if session.written != before or not session.plan_again(first=first):
                 raise
-            del session.notices.said[said:]
+            del session.notices.said[notice_count:]
     raise PostgresError("40001", "could not serialize access due to concurrent update")
 
 
 def run_one(node: ParseNode, session: Session) -> Result:
-    """Runs one statement once, whatever is committed meanwhile."""
+    """Run one statement once, without retrying after concurrent commits."""
     kind = node.DESCRIPTOR.name
     node = user_call.settled(node, session)
-    read_only.check(node, session, lambda each: describe(each, "", session, tuple(given.type_oid for given in session.parameters)))
+    read_only.check(
+        node, session, lambda statement: describe(statement, "", session, tuple(parameter.type_oid for parameter in session.parameters))
+    )
     by_object = BY_OBJECT.get(kind)
     if by_object is not None:
         field, actions = by_object
@@ -70,24 +72,24 @@ def run_one(node: ParseNode, session: Session) -> Result:
         if action is None:
             raise _refusal(node)
         return action(node, session)
-    found = ACTIONS.get(kind)
-    if found is None:
+    action = ACTIONS.get(kind)
+    if action is None:
         raise _refusal(node)
     try:
-        return found(node, session)
+        return action(node, session)
     except RecursionError as error:
         raise PostgresError("54001", "stack depth limit exceeded") from error
 
 
 def _refusal(node: ParseNode) -> PostgresError:
-    """Return 0A000 for a statement that a node does not have, with the reason if there is one to tell."""
+    """Return 0A000 for an unsupported statement, with a DETAIL if there is a known reason."""
     tag = command_tag.of(node)
     detail = 'A node keeps all its tables in one place, which the setting "data_location" names.' if tag.endswith("TABLESPACE") else None
     return not_supported(f"{tag} is not supported", detail=detail)
 
 
 def modify(node: ParseNode, planner: object) -> ResultSet | None:
-    """Runs an INSERT, UPDATE or DELETE of a WITH clause once, or only describes it; the rows of its RETURNING, None without."""
+    """Run an INSERT, UPDATE or DELETE of a WITH clause once, or only describe it. Return the rows of its RETURNING, or None."""
     assert isinstance(planner, Planner)
     action = _MODIFYING.get(node.DESCRIPTOR.name)
     if action is None:
@@ -95,8 +97,8 @@ def modify(node: ParseNode, planner: object) -> ResultSet | None:
     if planner.describing:
         columns = returned_columns(node, planner, planner.session)
         return None if columns is None else ResultSet(columns, [], None)
-    done = action(node, planner.session, planner)
-    return done if isinstance(done, ResultSet) else None
+    result = action(node, planner.session, planner)
+    return result if isinstance(result, ResultSet) else None
 
 
 def _notify(node: ParseNode, session: Session) -> CommandResult:

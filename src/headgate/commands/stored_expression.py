@@ -1,6 +1,6 @@
-"""The stored expressions of tables: DEFAULT, CHECK and GENERATED are bound here and kept as pg_get_expr's text.
+"""The stored expressions of tables: bind DEFAULT, CHECK and GENERATED and store them as the text of pg_get_expr.
 
-Called by CREATE and ALTER TABLE, which store the text, and by INSERT and UPDATE, which bind the text again to evaluate it.
+CREATE and ALTER TABLE store the text. INSERT and UPDATE bind the text again to evaluate it.
 """
 
 from __future__ import annotations
@@ -27,52 +27,55 @@ from headgate.types.text_column import PLAIN, TextSettings
 
 
 def context(forms: TextSettings = PLAIN) -> BindContext:
-    """How an expression of a table is bound, with the types that this thread knows; `forms`: of the session that writes its constants."""
+    """Return the context to bind an expression of a table, with the current thread's types.
+
+    `forms`: of the session that writes constants.
+    """
     return BindContext(refuse_subquery="cannot use subquery in this context", forms=forms)
 
 
 def _stored_context() -> BindContext:
-    """The same for a text that the catalog keeps: it was written under another search path than the session's."""
+    """Return the context to bind a text from the catalog, which was written under another search path than the session's."""
     return context().within(types=registry.known().anywhere())
 
 
 def type_of(column: Column) -> TypeRef:
-    """The type of a table's column."""
+    """Return the type of a table's column."""
     return TypeRef(column.type_oid, column.typmod, column.collation)
 
 
 def scope_of(columns: Iterable[Column], table: str = "", schema: str | None = None, relation: int = 0, prefix: str = "") -> Scope:
-    """The scope of an expression over one table; the key of a column is its name behind `prefix`."""
-    live = [ScopeColumn(each.name, each.attnum, type_of(each), prefix + each.name) for each in columns if not each.dropped]
+    """Return the scope of an expression over one table. The key of a column is `prefix` and its name."""
+    live = [ScopeColumn(column.name, column.attnum, type_of(column), prefix + column.name) for column in columns if not column.dropped]
     return relation_scope(table, schema, live, relation)
 
 
 def default(node: ParseNode, column: Column, forms: TextSettings) -> str | None:
-    """The text of a DEFAULT, coerced to the column's type; None for DEFAULT NULL, which is no default."""
+    """Return the text of a DEFAULT, coerced to the column's type, or None for DEFAULT NULL."""
     bind = context(forms).within(refuse_subquery="cannot use subquery in DEFAULT expression")
     bound = binder.bind_default(node, type_of(column), column.name, context=bind)
-    for each in walk(bound):
-        if isinstance(each, ColumnRef):
-            raise PostgresError("0A000", "cannot use column reference in DEFAULT expression", position=position(each.location))
+    for node_part in walk(bound):
+        if isinstance(node_part, ColumnRef):
+            raise PostgresError("0A000", "cannot use column reference in DEFAULT expression", position=position(node_part.location))
     if isinstance(bound, Const) and bound.value is None:
         return None
     return deparse(bound)
 
 
 def check(node: ParseNode, columns: Iterable[Column], table: str, forms: TextSettings) -> tuple[str, tuple[int, ...]]:
-    """(text, attnums it uses) of a CHECK."""
+    """Return the text of a CHECK and the attnums that it uses."""
     bind = context(forms).within(refuse_subquery="cannot use subquery in check constraint")
     bound = binder.bind_condition(node, scope_of(columns, table), "CHECK", context=bind)
-    for each in walk(bound):
-        if isinstance(each, ColumnRef) and each.attnum < 0 and each.name != "tableoid":
+    for part in walk(bound):
+        if isinstance(part, ColumnRef) and part.attnum < 0 and part.name != "tableoid":
             raise PostgresError(
-                "42P10", f'system column "{each.name}" reference in check constraint is invalid', position=position(each.location)
+                "42P10", f'system column "{part.name}" reference in check constraint is invalid', position=position(part.location)
             )
-    return deparse(bound), tuple(sorted({each.attnum for each in walk(bound) if isinstance(each, ColumnRef) and each.attnum > 0}))
+    return deparse(bound), tuple(sorted({part.attnum for part in walk(bound) if isinstance(part, ColumnRef) and part.attnum > 0}))
 
 
 def generated(node: ParseNode, columns: Iterable[Column], column: Column, generated_names: set[str], forms: TextSettings) -> str:
-    """The text of GENERATED ALWAYS AS (…) STORED, coerced to the column's type."""
+    """Return the text of GENERATED ALWAYS AS (…) STORED, coerced to the column's type."""
     bind = context(forms).within(
         refuse_subquery="cannot use subquery in column generation expression", construct="column generation expressions"
     )
@@ -85,13 +88,13 @@ def generated(node: ParseNode, columns: Iterable[Column], column: Column, genera
             f"{bind.show_type(bound.type.oid)}",
             hint="You will need to rewrite or cast the expression.",
         )
-    for each in walk(result):
-        if isinstance(each, ColumnRef) and each.name in generated_names:
+    for part in walk(result):
+        if isinstance(part, ColumnRef) and part.name in generated_names:
             raise PostgresError(
                 "42P17",
-                f'cannot use generated column "{each.name}" in column generation expression',
+                f'cannot use generated column "{part.name}" in column generation expression',
                 detail="A generated column cannot reference another generated column.",
-                position=position(each.location),
+                position=position(part.location),
             )
     if not immutable(result):
         raise PostgresError("42P17", "generation expression is not immutable")
@@ -99,22 +102,22 @@ def generated(node: ParseNode, columns: Iterable[Column], column: Column, genera
 
 
 def immutable(expression: Expression) -> bool:
-    """Whether all functions in it, those of operators included, are immutable."""
-    known = builtin.builtins()
-    for each in walk(expression):
-        if isinstance(each, SqlValue):
+    """Return whether all functions of an expression, including those of operators, are immutable."""
+    builtins = builtin.builtins()
+    for part in walk(expression):
+        if isinstance(part, SqlValue):
             return False
-        if isinstance(each, UserCall) and each.volatility != "i":
+        if isinstance(part, UserCall) and part.volatility != "i":
             return False
-        if isinstance(each, FuncExpr):
-            function = known.functions.get(each.function)
+        if isinstance(part, FuncExpr):
+            function = builtins.functions.get(part.function)
             if function is not None and function.volatility != "i":
                 return False
     return True
 
 
 def stored(text: str, relation: Relation, column: Column | None = None, prefix: str = "") -> Expression:
-    """A stored text bound to the relation again; with `column` coerced to its type (DEFAULT, GENERATED), else boolean (CHECK)."""
+    """Bind a stored text to the relation, with `column` coerced to its type (DEFAULT, GENERATED), otherwise as boolean (CHECK)."""
     scope = scope_of(relation.columns, relation.name, prefix=prefix) if relation.columns else EMPTY
     node = parse_expression(text)
     if column is None:
@@ -124,19 +127,19 @@ def stored(text: str, relation: Relation, column: Column | None = None, prefix: 
 
 
 def indexed(text: str, relation: Relation) -> Expression:
-    """The stored expression, or predicate, of an index bound to the relation again."""
+    """Bind the stored expression or predicate of an index to the relation."""
     return binder.bind_raw(parse_expression(text), scope_of(relation.columns, relation.name), _stored_context())
 
 
 def columns_of(text: str, relation: Relation) -> set[str]:
-    """The names of the columns that a stored expression uses."""
+    """Return the names of the columns that a stored expression uses."""
     scope = scope_of(relation.columns, relation.name)
-    return {each.name for each in walk(binder.bind_raw(parse_expression(text), scope, _stored_context())) if isinstance(each, ColumnRef)}
+    return {part.name for part in walk(binder.bind_raw(parse_expression(text), scope, _stored_context())) if isinstance(part, ColumnRef)}
 
 
 def rename_in_expressions(cursor: Cursor, oids: Callable[[], int], old: Relation, new: Relation) -> None:
     """Write the expressions of constraints, generated columns, indexes, policies and triggers again after a column is renamed."""
-    names = {each.attnum: each.name for each in new.columns}
+    names = {column.attnum: column.name for column in new.columns}
     scope = scope_of(old.columns, old.name)
 
     def rewritten(text: str, scope: Scope) -> Expression:
@@ -148,13 +151,13 @@ def rename_in_expressions(cursor: Cursor, oids: Callable[[], int], old: Relation
     def renamed(text: str) -> str:
         return deparse(rewritten(text, scope))
 
-    for each in old.checks:
-        text = renamed(each.expression)
-        if text != each.expression:
+    for check_constraint in old.checks:
+        text = renamed(check_constraint.expression)
+        if text != check_constraint.expression:
             run(
                 cursor,
                 "UPDATE hg.pg_constraint SET conbin = ?, conbinpretty = ? WHERE dbid = ? AND oid = ?",
-                [text, pretty(text), old.database, each.oid],
+                [text, pretty(text), old.database, check_constraint.oid],
             )
     for column in old.columns:
         if column.generated is not None and renamed(column.generated) != column.generated:
@@ -162,7 +165,7 @@ def rename_in_expressions(cursor: Cursor, oids: Callable[[], int], old: Relation
     for index in old.indexes:
         if not index.expressions and index.predicate is None:
             continue
-        texts = [renamed(each) for each in index.expressions]
+        texts = [renamed(index_expression) for index_expression in index.expressions]
         predicate = None if index.predicate is None else renamed(index.predicate)
         run(
             cursor,

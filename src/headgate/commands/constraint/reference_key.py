@@ -1,8 +1,8 @@
-"""The keys by which rows name rows: out of rows of a statement, and looked up in the rows of a table.
+"""The keys of foreign key references: extract them from the rows of a statement, and look them up in a table.
 
 Called by `referential_action`. A key's values are columns v0, v1, … of a table in memory or of a frame (`Rows`), its new values n0, n1, ….
-Few keys are looked up in the files (`changes.lookup`), many, or of types that only the operators of PostgreSQL compare, are joined on
-Spark.
+A few keys are looked up in the files (`changes.lookup`). Many keys, or keys of types that only PostgreSQL's operators compare, are joined
+on Spark.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""NOT NULL, CHECK, generated columns and domain of a row that is about to be written: checked inside the Spark job that writes it.
+"""Check NOT NULL, CHECK, generated columns and domains of rows inside the Spark job that writes them.
 
-Called by INSERT, UPDATE, COPY and ALTER TABLE. A violated constraint raises in the task, with the row in its DETAIL, and comes
-back as PostgreSQL's error (`headgate.storage.spark.failure`). Rows of a statement are checked in no particular order.
+Called by INSERT, UPDATE, COPY and ALTER TABLE. A violated constraint raises an error in the task, with the row in its DETAIL, which becomes
+PostgreSQL's error (`headgate.storage.spark.failure`). Rows of a statement are checked in no particular order.
 """
 
 from __future__ import annotations

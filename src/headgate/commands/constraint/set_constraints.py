@@ -1,7 +1,7 @@
-"""SET CONSTRAINTS: when the deferrable constraints of the transaction are checked: foreign keys, unique keys and constraint triggers.
+"""SET CONSTRAINTS: decide when the deferrable constraints of the transaction are checked (foreign keys, unique keys, constraint triggers).
 
-Called for each SET CONSTRAINTS; the modes live in the session's `deferral`, until its transaction ends. Outside of a transaction block
-the command says so and has no effect, because its own transaction ends with it; the names are looked up all the same.
+The modes are stored in the session's `deferral` until its transaction ends. Outside a transaction block the command warns and has no
+effect, because its own transaction ends with it. The names are looked up nevertheless.
 """
 
 from __future__ import annotations

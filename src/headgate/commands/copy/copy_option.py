@@ -1,6 +1,6 @@
 """The options of COPY (PostgreSQL 15's ProcessCopyOptions).
 
-FREEZE is taken and has nothing to do: a node's files need no freezing.
+FREEZE is accepted and has no effect: headgate's files need no freezing.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from headgate.sql.parser import position
 
 
 class Header(enum.Enum):
-    """What the first line is."""
+    """The kind of the first line."""
 
     NONE = "none"
     NAMES = "names"
     MATCH = "match"
-    """Names that must be those of the columns."""
+    """Names that must match those of the columns."""
 
     def __bool__(self) -> bool:
         return self is not Header.NONE
@@ -34,7 +34,7 @@ class Header(enum.Enum):
 
 @dataclass(frozen=True)
 class CopyOptions:
-    """How the data look. `force_…`: names of columns, None for all of them (``*``)."""
+    """The format of the data. `force_…`: names of columns, None for all of them (``*``)."""
 
     format: str = "text"
     null: str = "\\N"
@@ -67,43 +67,43 @@ _KNOWN = frozenset("format freeze delimiter null header quote escape force_quote
 
 
 def read(nodes: Iterable[pb.Node], client: Encoding, *, from_client: bool) -> CopyOptions:
-    """The options; PostgreSQL's errors for those that do not fit together. What they leave open is in the encoding of the `client`."""
-    given = unique(nodes)
-    for name, option in given.items():
+    """Read the options. Raise PostgreSQL's errors for invalid combinations. The default encoding is that of the `client`."""
+    options = unique(nodes)
+    for name, option in options.items():
         if name not in _KNOWN:
             raise PostgresError("42601", f'option "{name}" not recognized', position=position(option.location))
-    kind = _format(given["format"], from_client=from_client) if "format" in given else "text"
+    kind = _format(options["format"], from_client=from_client) if "format" in options else "text"
     typed = kind in ("binary", "arrow")
     for name in ("delimiter", "null"):
-        if typed and name in given:
+        if typed and name in options:
             raise PostgresError("42601", f"cannot specify {name.upper()} in {kind.upper()} mode")
-    header = _header(given["header"], from_client=from_client) if "header" in given else Header.NONE
+    header = _header(options["header"], from_client=from_client) if "header" in options else Header.NONE
     if typed and header:
         raise PostgresError("0A000", f"cannot specify HEADER in {kind.upper()} mode")
     for name in ("quote", "escape"):
-        if kind != "csv" and name in given:
+        if kind != "csv" and name in options:
             raise PostgresError("0A000", f"COPY {name} available only in CSV mode")
-    delimiter = given["delimiter"].text() if "delimiter" in given else ("," if kind == "csv" else "\t")
+    delimiter = options["delimiter"].text() if "delimiter" in options else ("," if kind == "csv" else "\t")
     if len(delimiter.encode()) != 1:
         raise PostgresError("0A000", "COPY delimiter must be a single one-byte character")
     if delimiter in "\r\n":
         raise PostgresError("22023", "COPY delimiter cannot be newline or carriage return")
     if kind == "text" and delimiter in "\\.abcdefghijklmnopqrstuvwxyz0123456789":
         raise PostgresError("22023", f'COPY delimiter cannot be "{delimiter}"')
-    null = given["null"].text() if "null" in given else ("" if kind == "csv" else "\\N")
+    null = options["null"].text() if "null" in options else ("" if kind == "csv" else "\\N")
     if "\r" in null or "\n" in null:
         raise PostgresError("22023", "COPY null representation cannot use newline or carriage return")
     if delimiter in null:
         raise PostgresError("0A000", "COPY delimiter must not appear in the NULL specification")
-    quote = given["quote"].text() if "quote" in given else '"'
+    quote = options["quote"].text() if "quote" in options else '"'
     _check_one_byte(kind, "quote", quote)
     if kind == "csv" and delimiter == quote:
         raise PostgresError("22023", "COPY delimiter and quote must be different")
-    escape = given["escape"].text() if "escape" in given else quote
+    escape = options["escape"].text() if "escape" in options else quote
     _check_one_byte(kind, "escape", escape)
-    forced = {name: _forced(given[name], kind, from_client=from_client) for name in _FORCES if name in given}
-    encoding = _encoding(given["encoding"]) if "encoding" in given else client
-    encoding = client if typed else encoding  # as the types' receive and send functions have it
+    forced = {name: _forced(options[name], kind, from_client=from_client) for name in _FORCES if name in options}
+    encoding = _encoding(options["encoding"]) if "encoding" in options else client
+    encoding = client if typed else encoding  # binary values are in the client encoding, as in the send and receive functions
     return CopyOptions(
         kind, null, delimiter, quote, escape, header, forced.get("force_quote", ()), forced.get("force_not_null") or (),
         forced.get("force_null") or (), encoding,
@@ -139,7 +139,7 @@ _FORCES = {"force_quote": "TO", "force_not_null": "FROM", "force_null": "FROM"}
 
 
 def _forced(option: Option, kind: str, *, from_client: bool) -> tuple[str, ...] | None:
-    """The columns of FORCE_QUOTE, FORCE_NOT_NULL or FORCE_NULL; None for all."""
+    """Return the columns of FORCE_QUOTE, FORCE_NOT_NULL or FORCE_NULL, or None for all."""
     if option.node is not None and option.node.DESCRIPTOR.name == "A_Star" and option.name == "force_quote":
         found = None
     elif option.node is not None and option.node.DESCRIPTOR.name == "List":
@@ -167,7 +167,7 @@ def _encoding(option: Option) -> Encoding:
 
 
 def check_forced(options: CopyOptions, columns: Iterable[str], relation: Relation | None = None) -> None:
-    """42703 for a column of FORCE_… that the query or `relation` has not, 42P10 for one that COPY does not copy."""
+    """Raise 42703 for a column of FORCE_… that does not exist in the query or `relation`, and 42P10 for one that is not copied."""
     known = set(columns)
     for word in _FORCES:
         for name in getattr(options, word) or ():

@@ -1,1 +1,1 @@
-"""Functions and procedures that users make: CREATE FUNCTION, CALL, DO, and the session as a PL/pgSQL function sees it (`host`)."""
+"""User-defined functions and procedures: CREATE FUNCTION, CALL, DO, and the session in which a PL/pgSQL function runs (`host`)."""

@@ -1,7 +1,7 @@
-"""The bodies of functions, taken apart once and kept: PL/pgSQL as a tree, SQL as statements.
+"""The bodies of functions, parsed once and cached: PL/pgSQL as a tree, SQL as statements.
 
-Called when a function is made, to check it, and when it is called. What is kept of one goes when it is made anew, and when a type or a
-table has changed that it may name.
+Called to check a function when it is created, and when it is called. An entry is dropped when the function is replaced, and when a type or
+a table that it may use changes.
 """
 
 from __future__ import annotations

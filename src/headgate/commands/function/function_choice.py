@@ -1,4 +1,4 @@
-"""Which of several functions that users made a call means, and its arguments (PostgreSQL's func_get_detail).
+"""Choose the user-defined function that a call denotes, and its arguments (PostgreSQL's func_get_detail).
 
 Called by `row_call` and `row_function`, which have bound the arguments, and by `user_call`, which has their values.
 """

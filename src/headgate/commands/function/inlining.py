@@ -1,4 +1,4 @@
-"""An SQL function of one expression as that expression, which stands in the place of a call (PostgreSQL's inline_function)."""
+"""Replace a call of an SQL function of one expression by that expression (PostgreSQL's inline_function)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may call a function: EXECUTE, which PUBLIC has unless it is revoked (manual, 5.7)."""
+"""Check the right to call a function: EXECUTE, which PUBLIC has unless it is revoked (manual, 5.7)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""CREATE, ALTER and DROP SUBSCRIPTION, and the tables that replication makes and alters by itself (manual, 31.2).
+"""CREATE, ALTER and DROP SUBSCRIPTION, and the tables that replication creates and alters (manual, 31.2).
 
-Called by `execute`; `create_tables`, `schema_evolution`, `target_privilege` and `row_completion` are handed to the subscriber's workers by
-the server. What must hold: the workers do what the subscription's owner may do, and no more.
+Called by `execute`. The server passes `create_tables`, `schema_evolution`, `target_privilege` and `row_completion` to the subscriber's
+workers. The workers must have no more rights than the subscription's owner.
 """

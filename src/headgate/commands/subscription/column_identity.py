@@ -1,11 +1,12 @@
-"""Which columns of the publisher's table a Relation message lists: their attribute numbers.
+"""Identify the columns of a Relation message: their attribute numbers on the publisher.
 
-The message has names and types in the order of the attribute numbers, and not the numbers. The publisher's catalog has them, but it may be
-ahead of the stream: columns have other names or types by now, were dropped (their numbers remain), or are not in the stream yet. So the
-listed columns are aligned with the numbers in order, with the fewest contradictions to the catalog and to what was known before.
-Called by `schema_evolution`.
+The message has names and types in the order of the attribute numbers, but not the numbers. The publisher's catalog has them, but it may be
+ahead of the stream: columns may since have been renamed, retyped or dropped (dropped columns keep their numbers), or are not in the stream
+yet. So the listed columns are aligned with the numbers in order, with the fewest contradictions to the catalog and to the previously known
+columns. Called by `schema_evolution`.
 
-Traced: known 1 id, 2 a, 3 b; the catalog has 1 id, 2 b, 3 a; the message lists id, b, a: they are 1, 2, 3, and a and b swapped their names.
+Example: known 1 id, 2 a, 3 b; the catalog has 1 id, 2 b, 3 a; the message lists id, b, a. Their numbers are 1, 2, 3, and a and b swapped
+their names.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Expressions that a publisher's catalog says: defaults, generated columns, checks of domains. Only those that can do no harm.
+"""Accept expressions from a publisher's catalog only if they are harmless: defaults, generated columns, checks of domains.
 
-Called by `remote_type`, `create_tables` and `schema_evolution`. An expression is evaluated here as whoever writes to the table, so that
-of what a publisher says only constants, operators, casts and functions are taken that read and change nothing: IMMUTABLE ones, and those of
-`_PERMITTED`. What is not taken is None; whether the binder knows the rest is seen when the statement runs.
+Called by `remote_type`, `create_tables` and `schema_evolution`. The expressions are later evaluated with the rights of the role that writes
+to the table. So only constants, operators, casts and functions that neither read nor change anything are accepted: functions with
+IMMUTABLE and no VOLATILE variants, and those of `_PERMITTED`. For other expressions the result is None. The statement itself shows whether the binder supports the rest.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from headgate.sql import names
 from headgate.sql.parser import ParseNode, parse_expression, walk
 
 LONGEST = 10_000
-"""Characters."""
+"""Maximum length of an accepted expression in characters."""
 _NODES = frozenset({
     "A_Const", "A_Expr", "A_ArrayExpr", "BoolExpr", "BooleanTest", "CaseExpr", "CaseWhen", "CoalesceExpr", "ColumnRef", "FuncCall",
     "Integer", "Float", "Boolean", "BitString", "List", "MinMaxExpr", "NullTest", "SQLValueFunction", "String", "TypeCast", "TypeName",
@@ -24,11 +24,11 @@ _PERMITTED = frozenset({
     "to_date", "to_timestamp", "date_part", "date_trunc", "extract", "timezone", "age", "concat", "concat_ws", "format",
     "make_timestamptz", "to_json", "to_jsonb",
 })  # fmt: skip
-"""Functions that are not IMMUTABLE and do nothing but compute."""
+"""Functions that are not IMMUTABLE but only compute."""
 
 
 def accepted(text: str | None) -> ParseNode | None:
-    """The tree of an expression; None for one that is not taken."""
+    """Return the tree of an expression, or None if it is not accepted."""
     if text is None or len(text) > LONGEST:
         return None
     try:
@@ -39,7 +39,7 @@ def accepted(text: str | None) -> ParseNode | None:
 
 
 def harmless(tree: ParseNode) -> bool:
-    """Whether a tree that was taken apart elsewhere is nothing but such an expression."""
+    """Return whether a parsed tree is an acceptable expression."""
     return all(_harmless(each) for each in walk(tree))
 
 
@@ -61,7 +61,7 @@ def _computes(name: list[str]) -> bool:
 
 
 def is_number_of_a_sequence(text: str | None) -> bool:
-    """Whether a default is the next number of some sequence."""
+    """Return whether a default is the nextval of a sequence."""
     try:
         tree = None if text is None or len(text) > LONGEST else parse_expression(text)
     except PostgresError:

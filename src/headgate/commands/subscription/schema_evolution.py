@@ -1,20 +1,20 @@
-"""Tables that follow what their publisher does to its own: `schema_evolution`, add_columns or follow.
+"""Make local tables follow the schema changes of their publisher: `schema_evolution`, add_columns or follow.
 
-`evolve` is called by the apply worker and the table syncs before they apply what needs it, in a transaction of its own, with the rights of
-the subscription's owner. A column is known by the publisher's attribute number. A table sync reads the publisher's catalog, with the
-numbers, under the snapshot of its slot, so that the table has exactly the columns of the place in the log from which it is copied and
-followed. The stream has names and types only: the publisher's catalog of now and the columns as they were before
-(`catalog.replication.subscription_column`) tell the numbers (`column_identity`). Where they do not, the table is left as it is and is
-synchronized again (`Evolved.unclear`); with two_phase, which has no second synchronization, the likeliest numbers are taken.
+The apply worker and the table syncs call `evolve` before they apply changes that need it. It runs in its own transaction, with the rights
+of the subscription's owner. A column is identified by the publisher's attribute number. A table sync reads the publisher's catalog, with
+the numbers, under the snapshot of its slot. So the table has exactly the columns of the log position from which it is copied and followed.
+The stream has only names and types. The numbers are derived from the publisher's current catalog and the columns as they were before
+(`catalog.replication.subscription_column`; `column_identity`). If they are ambiguous, the table is left unchanged and synchronized again
+(`Evolved.unclear`). With two_phase, which does not allow a second synchronization, the most likely numbers are used.
 
-The catalog may be ahead of the stream: the names and types that are followed are the stream's. NOT NULL is in the catalog alone: it is
-dropped at once, and set when the stream has been applied as far as the catalog was when it was read (`Evolved.pending`). The publisher may
-have set it later than that: the applier then has it dropped when a row with NULL comes (`Told.nullable`), and it is set again later.
+The catalog may be ahead of the stream, so names and types are taken from the stream. NOT NULL is only in the catalog. It is dropped at
+once, and set after the stream has been applied up to the position at which the catalog was read (`Evolved.pending`). The publisher may have
+set it after that. If a row with NULL then arrives, the applier has it dropped (`Told.nullable`), and it is set again later.
 
-What must hold: a change that cannot be followed raises, with the statement for a person to type; nothing differs in silence. A column that
-is added has in the rows that are here what they have there, where the publisher's catalog says it (a default that is a constant). Where
-the publisher has anything else (the column had been there, and was added to a list; its default is no constant), the rows are counted and
-the table is asked to be reconciled (`subscription_resync`), which fills them; where it cannot be (two_phase), that is told.
+A change that cannot be followed must raise an error with the statement to run by hand. No difference may be silent. In existing rows, an
+added column gets the publisher's value if the publisher's catalog has it (a constant default). In other cases (an existing column was added
+to a column list, or its default is not constant), the rows are counted and a reconciliation of the table is requested
+(`subscription_resync`), which fills them. If the table cannot be reconciled (two_phase), a warning is logged.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def evolve(
     *,
     catalog: Definitions | None,
 ) -> Evolved:
-    """Has the tables here follow those of the publisher; `catalog` as in `Evolve`."""
+    """Make the local tables follow those of the publisher. `catalog` as in `Evolve`."""
     position, remote = (INVALID, catalog) if catalog is not None else _read(subscription, told)
     unclear: set[int] = set()
     warnings: list[str] = []
@@ -74,21 +74,21 @@ def evolve(
     pending: list[Told] = []
     with acting(node, subscription, stopping, jobs) as session:
         types = Types(session, remote.types, remote.schemas, done.append)
-        for each in told:
-            table = relations.lookup(session.transaction.cursor, subscription.database, each.schema, each.name)
+        for change in told:
+            table = relations.lookup(session.transaction.cursor, subscription.database, change.schema, change.name)
             if table is None or table.oid in unclear:
                 numbers.append(())
                 continue
-            follower = _Follower(session, subscription, remote, types, each, table)
+            follower = _Follower(session, subscription, remote, types, change, table)
             numbers.append(follower.run())
             if follower.is_unclear:
                 unclear.add(table.oid)
                 continue
             done += follower.done
             warnings += follower.warnings
-            pending = [other for other in pending if (other.schema, other.name) != (each.schema, each.name)]
-            pending += [Told(each.schema, each.name, relation=each.relation, altered=False)] if follower.pending else []
-    node.launcher.wake()  # for tables that are to be reconciled
+            pending = [waiting for waiting in pending if (waiting.schema, waiting.name) != (change.schema, change.name)]
+            pending += [Told(change.schema, change.name, relation=change.relation, altered=False)] if follower.pending else []
+    node.launcher.wake()  # it starts the reconciliations
     for line in done:
         _log.info('subscription "%s": %s', subscription.name, line)
     for line in warnings:
@@ -104,8 +104,8 @@ def _read(subscription: Subscription, told: Sequence[Told]) -> tuple[Lsn, Defini
 
 
 def told_types(told: Sequence[Told]) -> set[int]:
-    """The types of the columns that were told."""
-    return {type_oid for each in told for _, type_oid, _ in each.columns if type_oid}
+    """Return the types of the columns that the stream has announced."""
+    return {type_oid for change in told for _, type_oid, _ in change.columns if type_oid}
 
 
 @dataclass
@@ -126,34 +126,34 @@ class _Follower:
 
     @property
     def _now(self) -> Relation:
-        """The table as it is by now."""
+        """The current definition of the table."""
         return relations.get(self.session.transaction.cursor, self.subscription.database, self.local.oid)
 
     @property
     def _whole(self) -> Relation:
-        """The table whose columns these are: of a partition the topmost that it is part of."""
-        above = relations.ancestors(self.session.transaction.cursor, self.subscription.database, self.local.oid)
-        return relations.get(self.session.transaction.cursor, self.subscription.database, above[-1]) if above else self._now
+        """The table that owns the columns: the topmost ancestor of a partition, otherwise the table itself."""
+        ancestors = relations.ancestors(self.session.transaction.cursor, self.subscription.database, self.local.oid)
+        return relations.get(self.session.transaction.cursor, self.subscription.database, ancestors[-1]) if ancestors else self._now
 
     def run(self) -> tuple[int | None, ...]:
-        """Brings the table to what was told; the publisher's numbers of the columns that were told."""
+        """Apply the announced columns to the table. Return the publisher's attribute numbers of these columns."""
         self._add_labels()
         remote = self.definitions.named.get((self.told.schema, self.told.name))
         cursor, oid = self.session.transaction.cursor, self.local.oid
         known = before = subscription_column.of_table(cursor, self.subscription.oid, oid)
         if remote is not None and any(column.relation not in (0, remote.oid) for column in known):
-            known = []  # the publisher has dropped the table and made another of the name: its columns are matched by name, as at first
+            known = []  # the publisher has recreated the table under the same name: match its columns by name, as at first
         known = known or followed(remote, self.local, self.types)
         numbers: Sequence[int | None] = [None] * len(self.told.columns)
         if self.subscription.schema_evolution == "follow" and remote is not None and self.told.relation in (0, remote.oid):
-            there = {column.attnum: column for column in remote.columns}
+            remote_columns = {column.attnum: column for column in remote.columns}
             if self.told.altered:
                 numbers = self.told.numbers if self.told.numbers is not None else self._identified(known, remote)
                 if self.is_unclear:
                     return ()
-                known = self._follow(known, there, numbers)
+                known = self._follow(known, remote_columns, numbers)
             else:
-                known = [self._settled(column, there.get(column.attnum)) for column in known]
+                known = [self._settled(column, remote_columns.get(column.attnum)) for column in known]
         elif self.told.altered:
             known = [*known, *self._added(known, remote)]
         if remote is not None:
@@ -163,35 +163,35 @@ class _Follower:
         return tuple(numbers)
 
     def _add_labels(self) -> None:
-        for each in self.definitions.types.values():
-            if each.kind == "e":
-                added = self.types.add_labels(each)
+        for remote_type in self.definitions.types.values():
+            if remote_type.kind == "e":
+                added = self.types.add_labels(remote_type)
                 if added:
-                    self.done.append(f'added to type "{each.schema}.{each.name}": {", ".join(added)}')
+                    self.done.append(f'added to type "{remote_type.schema}.{remote_type.name}": {", ".join(added)}')
 
     # ---- follow -----------------------------------------------------------------------------------------
 
     def _identified(self, known: Sequence[FollowedColumn], remote: RemoteTable) -> tuple[int | None, ...]:
-        """Return the numbers of the columns that were told, or note that they cannot be told."""
-        found = identify(self.told.columns, known, remote.columns)
-        if not found.is_certain:
+        """Return the numbers of the announced columns, or note that they are ambiguous."""
+        identity = identify(self.told.columns, known, remote.columns)
+        if not identity.is_certain:
             is_in_subscription = subscriptions.table(self.session.transaction.cursor, self.subscription.oid, self.local.oid) is not None
             if is_in_subscription and self.subscription.two_phase != "e":
                 self.is_unclear = True
             else:
                 self.warnings.append(f'table "{self._shown}": which columns were altered how is not certain')
-        return found.numbers
+        return identity.numbers
 
     def _follow(
         self, known: Sequence[FollowedColumn], there: dict[int, DefinedColumn], numbers: Sequence[int | None]
     ) -> list[FollowedColumn]:
-        """Drops, renames, changes and adds columns; `numbers` are those of the columns that were told."""
+        """Drop, rename, change and add columns. `numbers` are those of the announced columns."""
         told = {number: column for number, column in zip(numbers, self.told.columns, strict=True) if number is not None}
         mine = self._renamed([self._kept_or_dropped(column, there.get(column.attnum), told) for column in known], told)
-        here, numbered = {column.name for column in self._now.columns}, {column.attnum for column in known}
-        found = [
+        local_names, numbered = {column.name for column in self._now.columns}, {column.attnum for column in known}
+        followed_columns = [
             self._changed(column, there.get(column.attnum), told[column.attnum])
-            if column.name in here and self._is_here(column, told) else column
+            if column.name in local_names and self._is_here(column, told) else column
             for column in mine
         ]  # fmt: skip
         for number, column in zip(numbers, self.told.columns, strict=True):
@@ -199,18 +199,18 @@ class _Follower:
                 continue
             now = None if number is None else there.get(number)
             added = self._described(column, number, now)
-            if column[0] not in here:
-                found.append(self._settled(self._add(added), now))
-            elif number is not None:  # somebody has added it, or it came with another partition
-                found.append(kept(added, self.types))
-        return found
+            if column[0] not in local_names:
+                followed_columns.append(self._settled(self._add(added), now))
+            elif number is not None:  # it was added by hand, or with another partition
+                followed_columns.append(kept(added, self.types))
+        return followed_columns
 
     @staticmethod
     def _is_here(column: FollowedColumn, told: dict[int, Listed]) -> bool:
         return not column.dropped and column.attnum in told
 
     def _kept_or_dropped(self, column: FollowedColumn, now: DefinedColumn | None, told: dict[int, Listed]) -> FollowedColumn:
-        """The column; dropped if the stream does not have it any more and the publisher has dropped it."""
+        """Return the column. Drop it if it is neither in the stream nor in the publisher's catalog."""
         if column.dropped or column.attnum in told or not (now is None or now.dropped):
             return column
         if all(local.name != column.name for local in self._now.columns):
@@ -219,22 +219,22 @@ class _Follower:
         return replace(column, dropped=True, unfilled=0)
 
     def _renamed(self, known: Sequence[FollowedColumn], told: dict[int, Listed]) -> list[FollowedColumn]:
-        """The columns with the names that they have in the stream. If columns exchange their names, one gets another name in between."""
+        """Rename the columns to their names in the stream. If columns exchange their names, one gets a temporary name in between."""
         mine = [column for column in known if self._is_here(column, told)]
         wanted = {column.name: told[column.attnum][0] for column in mine if told[column.attnum][0] != column.name}
-        here = {local.name for local in self._now.columns}
-        waiting = {old: new for old, new in wanted.items() if old in here}
+        local_names = {local.name for local in self._now.columns}
+        waiting = {old: new for old, new in wanted.items() if old in local_names}
         while waiting:
-            taken = {local.name for local in self._now.columns}
-            old, new = next(((old, new) for old, new in waiting.items() if new not in taken), next(iter(waiting.items())))
-            if new in taken and new in waiting:
-                between = next(name for number in count() if (name := f"headgate_renamed_{number}") not in taken)
+            used_names = {local.name for local in self._now.columns}
+            old, new = next(((old, new) for old, new in waiting.items() if new not in used_names), next(iter(waiting.items())))
+            if new in used_names and new in waiting:
+                between = next(name for number in count() if (name := f"headgate_renamed_{number}") not in used_names)
                 self._rename(old, between)
                 waiting[between] = waiting.pop(old)
                 continue
             self._rename(old, new)
             del waiting[old]
-        renamed = {old for old, new in wanted.items() if old in here or new in here}  # or somebody has renamed it here
+        renamed = {old for old, new in wanted.items() if old in local_names or new in local_names}  # or it was renamed by hand here
         return [
             replace(column, name=wanted[column.name]) if column.name in renamed and self._is_here(column, told) else column
             for column in known
@@ -245,22 +245,22 @@ class _Follower:
         self._run([statement.rename_column(whole.schema, whole.name, old, new)], f"RENAME COLUMN {quote_ident(old)} TO {quote_ident(new)}")
 
     def _described(self, told: Listed, number: int | None, now: DefinedColumn | None) -> DefinedColumn:
-        """A column as the stream has it: the catalog's, if that has the same type."""
+        """Return a column as the stream has it, or as the catalog has it if the type is the same."""
         name, type_oid, typmod = told
         if now is not None and not now.dropped and (now.type_oid, now.typmod) == (type_oid, typmod):
             return replace(now, name=name)
         return replace(self._as_told(name, type_oid, typmod), attnum=-1 if number is None else number)
 
     def _changed(self, before: FollowedColumn, now: DefinedColumn | None, told: Listed) -> FollowedColumn:
-        """The column with its type, NOT NULL and default."""
+        """Change the type, NOT NULL and default of a column."""
         if told[1:] != (before.type_oid, before.typmod):
             before = self._change_type(before, self._described(told, before.attnum, now))
         return self._settled(before, now)
 
     def _settled(self, column: FollowedColumn, now: DefinedColumn | None) -> FollowedColumn:
-        """The column with its NOT NULL and default, if the catalog has the column as the stream does; notes what is pending.
+        """Change NOT NULL and default of a column if the catalog agrees with the stream on it, and note pending changes.
 
-        The stream may have to be applied further before the column can be NOT NULL: rows from before may have NULL in it.
+        The stream may have to be applied further before the column can be NOT NULL, because earlier rows may contain NULL.
         """
         if column.dropped:
             return column
@@ -296,11 +296,11 @@ class _Follower:
         return after
 
     def _set_default(self, column: DefinedColumn, kind: LocalType) -> None:
-        """The default that the publisher has now; none where it is not known here: the stream brings every value."""
+        """Set the publisher's current default, or none if it is not supported here. The stream contains every value anyway."""
         expression = default_of(column, kind) if column.default is not None else None
         if expression is not None:
-            made = statement.command(pb.AT_ColumnDefault, name=column.name, **{"def": expression})
-            if self._attempt([made]) is None:
+            set_default = statement.command(pb.AT_ColumnDefault, name=column.name, **{"def": expression})
+            if self._attempt([set_default]) is None:
                 self.done.append(f'table "{self._shown}": default of column "{column.name}" set')
                 return
         error = self._attempt([statement.command(pb.AT_ColumnDefault, name=column.name)])
@@ -310,21 +310,21 @@ class _Follower:
     # ---- what is new ------------------------------------------------------------------------------------
 
     def _added(self, known: Sequence[FollowedColumn], remote: RemoteTable | None) -> list[FollowedColumn]:
-        """Adds the columns that were told and are not here, by name."""
-        here = {column.name for column in self._now.columns}
+        """Add the announced columns that are missing here, by name."""
+        local_names = {column.name for column in self._now.columns}
         numbered = {column.attnum for column in known}
         unknown = {column.name: column for column in (remote.live if remote is not None else ()) if column.attnum not in numbered}
         added = []
         for name, type_oid, typmod in self.told.columns:
             column = unknown.get(name)
-            if name not in here:
+            if name not in local_names:
                 added.append(self._add(column or self._as_told(name, type_oid, typmod)))
-            elif column is not None:  # somebody has added it, or it came with another partition
+            elif column is not None:  # it was added by hand, or with another partition
                 added.append(kept(column, self.types))
         return added
 
     def _as_told(self, name: str, type_oid: int, typmod: int) -> DefinedColumn:
-        """A column of which the publisher's catalog knows nothing any more."""
+        """Return a column that is no longer in the publisher's catalog."""
         if not type_oid:
             raise PostgresError(
                 "55000",
@@ -333,7 +333,7 @@ class _Follower:
             )
         known = registry.builtin().find(type_oid)
         if type_oid not in self.definitions.types:
-            # a type of users that is gone: text takes every value
+            # a dropped user-defined type: text accepts every value
             schema, shown = ("", "") if known is None else ("pg_catalog", known.name)
             self.definitions.types[type_oid] = definition.RemoteType(type_oid, schema, shown, "b", 0, 0, -1, "text", "", False, None)
         remote = self.definitions.types[type_oid]
@@ -366,36 +366,36 @@ class _Follower:
         return replace(kept(column, self.types), unfilled=lacking, not_null=False)
 
     def _has_others(self, column: DefinedColumn) -> bool:
-        """Whether the publisher has other values of a column than the rows here get, whatever its filters let through."""
+        """Return whether the publisher has other values in a column than existing rows get here, regardless of row filters."""
         if column.added_with is None and (column.default is not None or column.identity):
             return True
-        given = "NULL" if column.added_with is None else literal(column.added_with)
+        default_value = "NULL" if column.added_with is None else literal(column.added_with)
         table = qualified(self.told.schema, self.told.name)
-        asked = f"SELECT 1 FROM {table} WHERE {as_text(column.name, column.type_oid)} IS DISTINCT FROM {given} LIMIT 1"
+        query = f"SELECT 1 FROM {table} WHERE {as_text(column.name, column.type_oid)} IS DISTINCT FROM {default_value} LIMIT 1"
         with PublisherConnection.open(self.subscription.conninfo, self.subscription.name) as connection:
-            return bool(connection.query(asked)) if self._is_there(connection, column) else True
+            return bool(connection.query(query)) if self._is_there(connection, column) else True
 
     def _is_there(self, connection: PublisherConnection, column: DefinedColumn) -> bool:
-        """Whether the column has the name still that the stream has for it."""
+        """Return whether the column still has the name that it has in the stream."""
         name = literal(qualified(self.told.schema, self.told.name))
-        asked = f"SELECT 1 FROM pg_catalog.pg_attribute WHERE attrelid = {name}::regclass AND attname = {literal(column.name)}"
-        return bool(connection.query(f"{asked} AND NOT attisdropped"))
+        query = f"SELECT 1 FROM pg_catalog.pg_attribute WHERE attrelid = {name}::regclass AND attname = {literal(column.name)}"
+        return bool(connection.query(f"{query} AND NOT attisdropped"))
 
     def _have_filled(self, column: DefinedColumn, rows: int) -> None:
-        """Has the rows that were here before a column get what the publisher has in it; warns if the table cannot be reconciled."""
+        """Request that the existing rows get the publisher's values of a new column. Warn if the table cannot be reconciled."""
         cursor, subscription = self.session.transaction.cursor, self.subscription
         state = subscriptions.table(cursor, subscription.oid, self.local.oid)
         rest = f'the {rows} rows that were here before column "{column.name}" are'
         if state is None or subscription.two_phase == "e":
             self.warnings.append(f'table "{self._shown}": {rest} not filled; the publisher has values')
-        elif state.state not in {SyncState.INIT, SyncState.DATASYNC}:  # else a copy that has yet to begin brings them
+        elif state.state not in {SyncState.INIT, SyncState.DATASYNC}:  # otherwise, a copy that has not started yet brings them
             subscription_resync.request(cursor, subscription.database, subscription.oid, self.local.oid, Method.DIFFERENCE)
             self.done.append(f'table "{self._shown}": {rest} filled from the publisher')
 
     def _rows(self) -> int:
         transaction, table = self.session.transaction, self._whole
-        held = transaction.held(table) if table.kind == RelationKind.TABLE else None
-        return held.num_rows if held is not None else int(transaction.frame(table).count())
+        rows_held = transaction.held(table) if table.kind == RelationKind.TABLE else None
+        return rows_held.num_rows if rows_held is not None else int(transaction.frame(table).count())
 
     # ---- statements -------------------------------------------------------------------------------------
 
@@ -417,7 +417,7 @@ class _Follower:
         self._run([statement.alter_table(whole.schema, whole.name, commands)], text)
 
     def _run(self, nodes: Sequence[ParseNode], text: str) -> None:
-        """Runs statements; what fails is for a person to do: `text` is what to type behind ALTER TABLE."""
+        """Run statements. If they fail, raise an error whose HINT is the ALTER TABLE (with `text`) to run by hand."""
         error = attempt(self.session, nodes)
         if error is not None:
             raise PostgresError(

@@ -1,8 +1,8 @@
 """CREATE, ALTER and DROP SUBSCRIPTION (manual, CREATE SUBSCRIPTION).
 
-The options are in `subscription_option`, what is asked of the publisher in `subscription_tables`. Orders of checks are those of
-PostgreSQL's subscriptioncmds.c. Nothing of a refused command stays: catalog rows are the transaction's, and the slot on the
-publisher is made last.
+`subscription_option` reads the options, `subscription_tables` queries the publisher. The order of checks is that of PostgreSQL's
+subscriptioncmds.c. A rejected command leaves nothing behind: catalog rows belong to the transaction, and the slot on the publisher is
+created last.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _connect_and_add(session: Session, transaction: Transaction, subscription: S
 
 @contextlib.contextmanager
 def _connected(subscription: Subscription) -> Iterator[PublisherConnection]:
-    """Connect to the publisher. The HINT of its errors is the statement that mends them there, if there is one."""
+    """Connect to the publisher. The HINT of its errors is the statement that fixes them there, if there is one."""
     try:
         with PublisherConnection.open(subscription.conninfo, subscription.name) as connection:
             yield connection
@@ -112,26 +112,26 @@ def _connected(subscription: Subscription) -> Iterator[PublisherConnection]:
 
 
 def warn_missing(session: Session, connection: PublisherConnection, publications: Iterable[str]) -> None:
-    """A warning for publications that the publisher does not have."""
+    """Warn about publications that the publisher does not have."""
     missing = remote.missing_publications(connection, list(publications))
     if missing:
         session.notices.warning(remote.missing_text(missing), sqlstate="42704")
 
 
 def _refuse_repeated(publications: list[str]) -> None:
-    seen: set[str] = set()
+    used_names: set[str] = set()
     for name in publications:
-        if name in seen:
+        if name in used_names:
             raise PostgresError("42710", f'publication name "{name}" used more than once')
-        seen.add(name)
+        used_names.add(name)
 
 
 def _owned(session: Session, transaction: Transaction, name: str) -> Subscription:
     cursor, context = transaction.cursor, session.context
-    found = subscriptions.get(cursor, context.database, name)
-    privilege.check_owner(cursor, context.user, found.owner, "subscription", found.name)
-    transaction.lock_object("pg_subscription", found.oid)
-    return found
+    subscription = subscriptions.get(cursor, context.database, name)
+    privilege.check_owner(cursor, context.user, subscription.owner, "subscription", subscription.name)
+    transaction.lock_object("pg_subscription", subscription.oid)
+    return subscription
 
 
 def alter(node: pb.AlterSubscriptionStmt, session: Session) -> CommandResult:

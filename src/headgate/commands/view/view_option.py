@@ -1,6 +1,6 @@
 """The options of views: WITH (…) of CREATE VIEW, SET (…) and RESET (…) of ALTER VIEW (reloptions.c).
 
-Both are asked for where a view is read (`commands.query.planner`).
+`commands.query.planner` reads them when it reads a view.
 """
 
 from __future__ import annotations

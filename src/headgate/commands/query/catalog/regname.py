@@ -1,6 +1,7 @@
-"""What the text of a reg… literal names ('t'::regclass, 'int4'::regtype, to_regrole('r')): its oid in the catalogs.
+"""Resolve the text of a reg… literal ('t'::regclass, 'int4'::regtype, to_regrole('r')) to an oid in the catalogs.
 
-Called by `session_call` for a query on system relations: its literals, casts and to_reg… functions. A number stands for itself, - for 0.
+Called by `session_call` for the literals, casts and to_reg… functions of a query on system relations. A number is the oid itself, and - is
+0.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ _REGISTERS = {
 
 
 _SIGNED = frozenset({2202, 2203, 2204})
-"""regprocedure, regoper, regoperator: what is no identifier may stand in them."""
+"""regprocedure, regoper, regoperator: their texts may contain more than identifiers."""
 
 
 def resolve(cursor: Cursor, context: SessionContext, schemas: Callable[[], Iterable[str]], text: str, kind: int, where: int | None) -> int:
-    """The oid that the text of a reg… literal stands for; 42P01, 42704, 42883, 3F000 if there is none. `schemas`: the search path.
+    """Return the oid for the text of a reg… literal. `schemas` returns the search path.
 
-    42501 for a relation or a type in a schema that the user may not use.
+    Raise 42P01, 42704, 42883 or 3F000 if it does not exist, and 42501 for a relation or type in a schema that the user may not use.
     """
     database, word = context.database, text.strip()
     if word.isdigit():
@@ -61,16 +62,16 @@ def resolve(cursor: Cursor, context: SessionContext, schemas: Callable[[], Itera
             raise PostgresError("42P01", f'relation "{".".join(parts)}" does not exist', position=where)
         return oid
     sql, code, label = _REGISTERS[kind]
-    found = rows(cursor, sql, [name] if sql.count("?") == 1 else [database, name])
-    if not found:
+    oids = rows(cursor, sql, [name] if sql.count("?") == 1 else [database, name])
+    if not oids:
         raise PostgresError(code, label.format(name), position=where)
-    if kind == t.REGPROC and len(found) > 1:
+    if kind == t.REGPROC and len(oids) > 1:
         raise PostgresError("42725", f'more than one function named "{name}"', position=where)
-    return int(found[0][0])
+    return int(oids[0][0])
 
 
 def _check_database(context: SessionContext, parts: list[str], where: int | None) -> None:
-    """0A000 for the name of another database, 42601 for more names than there may be (makeRangeVarFromNameList)."""
+    """Raise 0A000 for another database, and 42601 for too many names (makeRangeVarFromNameList)."""
     shown = ".".join(parts)
     if len(parts) > 3:
         raise PostgresError("42601", f"improper relation name (too many dotted names): {shown}", position=where)
@@ -79,7 +80,7 @@ def _check_database(context: SessionContext, parts: list[str], where: int | None
 
 
 def _check_schema(cursor: Cursor, context: SessionContext, schema: str | None, where: int | None) -> None:
-    """3F000 for a schema that is not there."""
+    """Raise 3F000 if the schema does not exist."""
     if schema is None or schema == context.temp_schema:
         return
     if not rows(cursor, "SELECT 1 FROM hg.pg_namespace WHERE dbid IN (0, ?) AND nspname = ?", [context.database, schema]):
@@ -87,11 +88,13 @@ def _check_schema(cursor: Cursor, context: SessionContext, schema: str | None, w
 
 
 def _resolve_type(cursor: Cursor, context: SessionContext, path: Iterable[str], word: str, where: int | None) -> int:
-    known = t.builtin().find_name(word.removeprefix("pg_catalog.").strip('"') if not word.startswith('"') or word.count('"') == 2 else word)
-    if known is not None:
-        return known.oid
-    found = _named_type(cursor, context, path, word, where)
-    if found is None:
+    builtin_type = t.builtin().find_name(
+        word.removeprefix("pg_catalog.").strip('"') if not word.startswith('"') or word.count('"') == 2 else word
+    )
+    if builtin_type is not None:
+        return builtin_type.oid
+    oid_found = _named_type(cursor, context, path, word, where)
+    if oid_found is None:
         try:
             cast = parse_expression(f"NULL::{word}")
             if cast.DESCRIPTOR.name == "TypeCast" and (oid := type_name(cast.type_name)[0]) < t.FIRST_USER_OID:
@@ -99,11 +102,11 @@ def _resolve_type(cursor: Cursor, context: SessionContext, path: Iterable[str], 
         except PostgresError:
             pass
         raise PostgresError("42704", f'type "{word}" does not exist', position=where)
-    return found
+    return oid_found
 
 
 def _named_type(cursor: Cursor, context: SessionContext, path: Iterable[str], word: str, where: int | None) -> int | None:
-    """The type that a plain name stands for; None for one that is not there, and for what is more than a name."""
+    """Return the type with a plain name, or None if it does not exist or the text is more than a name."""
     try:
         parts = _split(word.removesuffix("[]"), where)
     except PostgresError:
@@ -118,15 +121,15 @@ def _named_type(cursor: Cursor, context: SessionContext, path: Iterable[str], wo
         _check_schema(cursor, context, parts[-2], where)
         namespace.check_use(cursor, context.user, context.database, parts[-2])
     searched = [parts[-2]] if len(parts) > 1 else ["pg_catalog", *path]
-    return next((by_schema[each] for each in searched if each in by_schema), None)
+    return next((by_schema[schema] for schema in searched if schema in by_schema), None)
 
 
 def _identifiers(text: str, where: int | None) -> list[str]:
-    """A name with the names of what it is in (stringToQualifiedNameList)."""
-    found = split_identifiers(text, ".")
-    if not found:
+    """Split a qualified name (stringToQualifiedNameList). Raise 42602 if it is invalid."""
+    identifiers = split_identifiers(text, ".")
+    if not identifiers:
         raise PostgresError("42602", "invalid name syntax", position=where)
-    return found
+    return identifiers
 
 
 def _split(text: str, where: int | None) -> list[str]:

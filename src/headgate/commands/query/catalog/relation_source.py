@@ -1,6 +1,6 @@
-"""What stands in FROM of a query on the catalogs, and what a SELECT gives: SQL, and the names and types of its columns.
+"""The FROM items and output columns of a catalog query: SQL, names and types.
 
-Keys of columns are their SQL (``t1."oid"``), so that the compiler writes a reference as its key.
+The key of a column is its SQL (``t1."oid"``), so that the compiler writes a reference as its key.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from headgate.expression.node import ColumnRef, Expression, TypeRef
 
 @dataclass(frozen=True)
 class SourceColumn:
-    """A column of a FROM item; `relation` and `attnum` are as in RowDescription."""
+    """A column of a FROM item. `relation` and `attnum` are as in RowDescription."""
 
     name: str
     type: TypeRef
@@ -26,7 +26,7 @@ class SourceColumn:
 
     @property
     def reference(self) -> ColumnRef:
-        """An expression that is just this column."""
+        """An expression that references this column."""
         return ColumnRef(type=self.type, name=self.name, attnum=max(self.attnum, 1), key=self.key)
 
 
@@ -41,11 +41,11 @@ class CatalogSource:
     sorted_by: tuple[str, ...] = ()
 
     def scope(self, outer: Scope | None) -> Scope:
-        """The scope of expressions over it."""
+        """Return the scope of expressions over this FROM clause."""
         return Scope(self.tables, outer, self.merged)
 
     def beside(self, other: CatalogSource, sql: str) -> CatalogSource:
-        """Both, joined by `sql`."""
+        """Return the combination of both sources, whose FROM is `sql`."""
         return CatalogSource(
             sql, self.tables + other.tables, self.star + other.star, self.merged + other.merged, self.sorted_by + other.sorted_by
         )
@@ -53,19 +53,19 @@ class CatalogSource:
 
 @dataclass
 class Lookups:
-    """Rows that a SELECT has beside its own, one of each or none: what functions of an oid tell of it.
+    """Lookup rows that are left-joined to a SELECT, at most one per row: the data that functions of an oid return.
 
-    DuckDB plans a LEFT JOIN in a fraction of the time that a subquery takes which knows its outer row.
+    DuckDB plans a LEFT JOIN in a fraction of the time of a correlated subquery.
     """
 
     keys: frozenset[str]
-    """The columns by which they may be looked up."""
+    """The keys of the columns by which rows may be looked up."""
     joined: dict[tuple[str, str], str] = field(default_factory=dict)
-    """(a query with a unique oid, a column) → the name of its rows."""
+    """(a query with a unique oid, a column key) → the alias of its rows."""
 
     @property
     def sql(self) -> str:
-        """What stands behind the one item of FROM."""
+        """The SQL to append to the only item of FROM."""
         return "".join(f" LEFT JOIN ({rows}) {name} ON {name}.oid = {key}" for (rows, key), name in self.joined.items())
 
 
@@ -82,7 +82,7 @@ class OutputColumn:
 
     @property
     def type(self) -> TypeRef:
-        """The type; unknown for a literal of which nothing has decided yet."""
+        """The type, or unknown for a literal whose type is still undecided."""
         return self.expression.type
 
 
@@ -102,5 +102,5 @@ class Cte:
     columns: tuple[SourceColumn, ...]
 
     def under(self, alias: str) -> list[SourceColumn]:
-        """Its columns as those of a FROM item."""
-        return [replace(each, key=f"{alias}.c{place}") for place, each in enumerate(self.columns, 1)]
+        """Return its columns as those of a FROM item."""
+        return [replace(column, key=f"{alias}.c{place}") for place, column in enumerate(self.columns, 1)]

@@ -1,7 +1,7 @@
-"""WITH RECURSIVE: the first term's rows, then again and again the second term over the rows that the round before gave (manual, 7.8.2).
+"""WITH RECURSIVE: the rows of the first term, then repeatedly those of the second term over the rows of the previous round (manual, 7.8.2).
 
-Called by the planner. Each round's rows are computed and kept before the next one is planned over them; with UNION, rows that have come
-before are dropped.
+Called by the planner. The rows of each round are computed and stored before the next round is planned. With UNION, duplicates of earlier
+rows are dropped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def run(planner: Planner, cte: ParseNode, query: ParseNode) -> Plan:
-    """The rows of a query that names itself."""
+    """Return the rows of a recursive query."""
     where = position(cte.location)
     if query.op != pb.SETOP_UNION:
         message = f'recursive query "{cte.ctename}" does not have the form non-recursive-term UNION [ALL] recursive-term'
@@ -35,27 +35,27 @@ def run(planner: Planner, cte: ParseNode, query: ParseNode) -> Plan:
         first = ordering.distinct(planner, first)
     from headgate.commands.query.planner import named
 
-    shown = named(cte, Plan(first.frame.select(*[col(each.key) for each in first.columns]), first.columns))
+    shown = named(cte, Plan(first.frame.select(*[col(column.key) for column in first.columns]), first.columns))
     working = _kept(shown.frame)
     whole = working
     while not working.isEmpty():
         planner.session.check_cancel()
         planner.ctes[cte.ctename] = Plan(working, shown.columns)
-        found = _like_first(planner, cte, planner.select(query.rarg, None), shown.columns)
+        new_rows = _like_first(planner, cte, planner.select(query.rarg, None), shown.columns)
         if not query.all:
-            found = set_operation.new_rows(planner, found, whole, shown.columns)
-        working = _kept(found)
+            new_rows = set_operation.new_rows(planner, new_rows, whole, shown.columns)
+        working = _kept(new_rows)
         whole = whole.unionAll(working)
     return Plan(whole, shown.columns)
 
 
 def _kept(frame: DataFrame) -> DataFrame:
-    """The rows, computed once and freed of how they were computed."""
+    """Return the rows computed once, without their lineage."""
     return frame.localCheckpoint()
 
 
 def _like_first(planner: Planner, cte: ParseNode, plan: Plan, columns: tuple[PlanColumn, ...]) -> DataFrame:
-    """The rows of the recursive term in the types of the first; 42804 where a type would have to change."""
+    """Return the rows of the recursive term in the types of the first term. Raise 42804 if a type would have to change."""
     if len(plan.columns) != len(columns):
         raise PostgresError("42601", "each UNION query must have the same number of columns")
     values = []

@@ -1,4 +1,4 @@
-"""The SELECT list: ``*`` expanded, each item bound and named as PostgreSQL names it (FigureColname)."""
+"""The SELECT list: expand ``*``, and bind and name each item as PostgreSQL does (FigureColname)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from headgate.types import registry
 
 @dataclass(frozen=True)
 class SelectItem:
-    """An item of a SELECT list. `node` is its parse node (None for a column that ``*`` brought)."""
+    """An item of a SELECT list. `node` is its parse node (None for a column of ``*``)."""
 
     name: str
     expression: Expression
@@ -33,18 +33,18 @@ class SelectItem:
 
 
 def expand(items: Iterable[pb.Node], source: Source, scope: Scope, context: BindContext) -> list[SelectItem]:
-    """The targets of a list of ResTarget nodes."""
-    found: list[SelectItem] = []
+    """Return the targets of a list of ResTarget nodes."""
+    select_items: list[SelectItem] = []
     origins = {column.key: column for column in source.star}
     for item in items:
         target = unwrap(item)
         node = unwrap(target.val)
         if node.DESCRIPTOR.name == "ColumnRef" and unwrap(node.fields[-1]).DESCRIPTOR.name == "A_Star":
-            found += _star(node, source, scope)
+            select_items += _star(node, source, scope)
             continue
         expression = binder.bind_raw(node, scope, context)
         origin = origins.get(expression.key) if isinstance(expression, ColumnRef) and not expression.levels_up else None
-        found.append(
+        select_items.append(
             SelectItem(
                 target.name or figure_name(node),
                 expression,
@@ -53,7 +53,7 @@ def expand(items: Iterable[pb.Node], source: Source, scope: Scope, context: Bind
                 origin.attnum if origin else 0,
             )
         )
-    return found
+    return select_items
 
 
 def _star(node: pb.ColumnRef, source: Source, scope: Scope) -> list[SelectItem]:
@@ -64,12 +64,16 @@ def _star(node: pb.ColumnRef, source: Source, scope: Scope) -> list[SelectItem]:
         return [_target(column) for column in source.star]
     table, levels = find_table(parts[-1], parts[-2] if len(parts) > 1 else None, scope, node.location)
     origins = {column.key: column for column in source.star}
-    found = []
-    for place, each in enumerate(table.columns, 1):
-        column = origins.get(each.key) or PlanColumn(each.name, each.type, each.key, table.relation, each.attnum if table.relation else 0)
-        expression = ColumnRef(type=each.type, name=each.name, attnum=place, key=each.key, qualifier=table.name, levels_up=levels)
-        found.append(SelectItem(each.name, expression, None, column.relation, column.attnum))
-    return found
+    select_items = []
+    for place, scope_column in enumerate(table.columns, 1):
+        column = origins.get(scope_column.key) or PlanColumn(
+            scope_column.name, scope_column.type, scope_column.key, table.relation, scope_column.attnum if table.relation else 0
+        )
+        expression = ColumnRef(
+            type=scope_column.type, name=scope_column.name, attnum=place, key=scope_column.key, qualifier=table.name, levels_up=levels
+        )
+        select_items.append(SelectItem(scope_column.name, expression, None, column.relation, column.attnum))
+    return select_items
 
 
 def _target(column: PlanColumn) -> SelectItem:
@@ -77,36 +81,36 @@ def _target(column: PlanColumn) -> SelectItem:
 
 
 def undecided(target: SelectItem) -> Const | None:
-    """The literal that a target is, if it is still of type unknown."""
+    """Return the literal of a target if its type is still unknown, or None."""
     expression = target.expression
     return expression if isinstance(expression, Const) and expression.type.oid == registry.UNKNOWN else None
 
 
 def resolve_unknown(targets: Sequence[SelectItem], context: BindContext, wanted: Sequence[TypeRef] = ()) -> list[SelectItem]:
-    """Literals that are still of type unknown become text, or the type that INSERT wants in their place."""
-    found = []
-    for place, each in enumerate(targets):
-        expression = each.expression
+    """Coerce literals of unknown type to the type that INSERT needs at their place, or to text."""
+    select_items = []
+    for place, target in enumerate(targets):
+        expression = target.expression
         if expression.type.oid == registry.UNKNOWN and place < len(wanted):
             expression = coerce(expression, wanted[place], Reach.ASSIGNMENT, context) or expression
-        found.append(SelectItem(each.name, resolved(expression, context), each.node, each.relation, each.attnum))
-    return found
+        select_items.append(SelectItem(target.name, resolved(expression, context), target.node, target.relation, target.attnum))
+    return select_items
 
 
 def figure_name(node: ParseNode) -> str:
-    """The name of a result column without alias."""
+    """Return the name of a result column without an alias."""
     return _figure(node)[0] or "?column?"
 
 
 def _figure(node: ParseNode) -> tuple[str | None, int]:  # noqa: C901, PLR0912 (one case per node)
-    """(name, strength): 2 is a good name, 1 one that an outer cast may replace (PostgreSQL's FigureColnameInternal)."""
+    """Return (name, strength). 2 is a good name, 1 a name that an outer cast may replace (PostgreSQL's FigureColnameInternal)."""
     inner = unwrap(node)
     if inner is None:
         return None, 0
     match inner.DESCRIPTOR.name:
         case "ColumnRef":
-            fields = [unwrap(each) for each in inner.fields]
-            found = [each.sval for each in fields if each.DESCRIPTOR.name == "String"]
+            fields = [unwrap(field) for field in inner.fields]
+            found = [field.sval for field in fields if field.DESCRIPTOR.name == "String"]
             return (found[-1], 2) if found else (None, 0)
         case "A_Indirection":
             found = [unwrap(each).sval for each in inner.indirection if unwrap(each).DESCRIPTOR.name == "String"]

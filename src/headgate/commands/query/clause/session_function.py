@@ -1,8 +1,8 @@
-"""Functions of the session and of the catalogs in a query on tables: the catalogs answer each once, and its value is a constant there.
+"""Session and catalog functions in a query on tables: the catalogs evaluate each call once, and its value becomes a constant.
 
-Called by `evaluation` for calls of constants that the compiler to Spark has not: current_setting, current_schema, txid_current,
-has_table_privilege, pg_relation_size, … What must hold: no function that acts (nextval, pg_sleep, set_config) is called from here; a
-query calls those as columns of their own, and refuses them elsewhere.
+Called by `evaluation` for calls with constant arguments that the Spark compiler does not support: current_setting, current_schema,
+txid_current, has_table_privilege, pg_relation_size, … Functions with side effects (nextval, pg_sleep, set_config) must not be called from
+here. A query calls those as separate columns, and rejects them elsewhere.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headgate.sql.parser import parse
 
 
 def call(node: FuncExpr, session: Session) -> Const | None:
-    """The value of a call whose arguments are constants; None for what the catalogs do not know."""
+    """Return the value of a call with constant arguments, or None if the catalogs do not support it."""
     try:
         return value(deparse(node), node.type, session)
     except PostgresError as error:
@@ -30,20 +30,20 @@ def call(node: FuncExpr, session: Session) -> Const | None:
 
 
 def blocking_pids(node: FuncExpr, session: Session, context: BindContext) -> Case:
-    """pg_blocking_pids of a row's process: who waits for whom is known before the rows are."""
+    """Translate pg_blocking_pids of a row's process to a CASE over the processes that are blocked now."""
     [pid] = node.args
     waiting = list(session.dynamic["blockers"]())
-    same = [operators.make(["="], pid, Const(type=INTEGER, value=str(each)), context, -1) for each, _ in waiting]
+    same = [operators.make(["="], pid, Const(type=INTEGER, value=str(blocked_pid)), context, -1) for blocked_pid, _ in waiting]
     found = [Const(type=node.type, value="{" + ",".join(map(str, pids)) + "}") for _, pids in waiting]  # type: ignore[call-overload]
     unknown, nothing = NullTest(type=BOOLEAN, arg=pid, is_null=True), Const(type=node.type, value=None)
-    nobody = Const(type=node.type, value="{}")
-    return Case(type=node.type, arg=None, conditions=(unknown, *same), results=(nothing, *found), default=nobody)
+    empty = Const(type=node.type, value="{}")
+    return Case(type=node.type, arg=None, conditions=(unknown, *same), results=(nothing, *found), default=empty)
 
 
 def value(text: str, kind: TypeRef, session: Session, cursor: Cursor | None = None) -> Const:
-    """The value of an expression of the session's functions; 0A000 for one that acts. `cursor`: another than the transaction's."""
+    """Return the value of an expression of session functions. Raise 0A000 for side effects. `cursor`: used instead of the transaction's."""
     [statement] = parse(f"SELECT {text}")
-    known = {name: each for name, each in session.functions.items() if name in STABLE}
-    result = query.answer(statement.node, session.context, cursor or session.begin_statement().cursor, session.dynamic, known)
+    stable_functions = {name: function for name, function in session.functions.items() if name in STABLE}
+    result = query.answer(statement.node, session.context, cursor or session.begin_statement().cursor, session.dynamic, stable_functions)
     [batch] = result.batches
     return Const(type=kind, value=batch.column(0)[0].as_py())

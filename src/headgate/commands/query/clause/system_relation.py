@@ -1,6 +1,6 @@
-"""A system catalog, or a function that only the catalog can answer, inside a query on user tables: its rows become a small frame.
+"""System catalogs, and functions that only the catalog can answer, in a query on user tables: their rows become a small frame.
 
-The catalog answers a ``SELECT *`` of that relation alone; what it gives is text, which is read into the stored types.
+The catalog answers a ``SELECT *`` of that relation alone. Its text result is read into the stored types.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 
 def read(planner: Planner, node: ParseNode, relation: Relation) -> Plan:
-    """All rows of a system relation."""
+    """Return all rows of a system relation."""
     return answer(planner, f"SELECT * FROM {names.qualified(relation.schema, relation.name)}")
 
 
 def answer(planner: Planner, sql: str) -> Plan:
-    """The rows of a query that the catalog can answer by itself; the statement's parameters may stand in it."""
+    """Return the rows of a query that the catalog can answer by itself. It may use the statement's parameters."""
     from headgate.commands.query.catalog import query
 
     session = planner.session
@@ -43,44 +43,44 @@ def answer(planner: Planner, sql: str) -> Plan:
 
 
 def sequence(planner: Planner, relation: Relation) -> Plan:
-    """The one row of a sequence: last_value, log_cnt, is_called."""
-    found = one(
+    """Return the one row of a sequence: last_value, log_cnt, is_called."""
+    state = one(
         planner.transaction.cursor,
         "SELECT last_value, is_called FROM hg.sequence_state WHERE dbid = ? AND seqrelid = ?",
         [relation.database, relation.oid],
     )
-    last, called = found if found is not None else (1, False)
+    last, called = state if state is not None else (1, False)
     columns = tuple(
         PlanColumn(name, TypeRef(kind), planner.key(name), relation.oid, place)
         for place, (name, kind) in enumerate((("last_value", registry.INT8), ("log_cnt", registry.INT8), ("is_called", registry.BOOL)), 1)
     )
     values = [pa.array([last], pa.int64()), pa.array([0], pa.int64()), pa.array([called], pa.bool_())]
-    return Plan(local_frame(planner.session_spark, pa.table(values, names=[each.key for each in columns])), columns)
+    return Plan(local_frame(planner.session_spark, pa.table(values, names=[column.key for column in columns])), columns)
 
 
 def frame_of(planner: Planner, result: ResultSet) -> Plan:
-    """A result in text form as a frame in stored types."""
+    """Convert a result in text form to a frame in stored types."""
     columns = columns_of(planner, result)
     return Plan(local_frame(planner.session_spark, stored(columns, list(result.batches))), columns)
 
 
 def columns_of(planner: Planner, result: ResultSet) -> tuple[PlanColumn, ...]:
-    """The columns of a result under keys."""
+    """Return the columns of a result with new keys."""
     return tuple(
-        PlanColumn(each.name, TypeRef(each.type_oid, each.typmod, _collation(each.type_oid)), planner.key(each.name))
-        for each in result.columns
+        PlanColumn(column.name, TypeRef(column.type_oid, column.typmod, _collation(column.type_oid)), planner.key(column.name))
+        for column in result.columns
     )
 
 
 def stored(columns: Sequence[PlanColumn], batches: Sequence[pa.RecordBatch]) -> pa.Table:
-    """Rows in text form in stored types, by the keys of their columns."""
+    """Convert rows from text form to stored types, with the keys of their columns as names."""
     fields = []
     for place, column in enumerate(columns):
         kind = arrow_type(column.type.oid, column.type.typmod)
         texts = pa.chunked_array([batch.column(place) for batch in batches], pa.string())
         fields.append(read_text(texts, column.type.oid, column.type.typmod) if kind != pa.string() else texts)
     if columns:
-        return pa.table(fields, names=[each.key for each in columns])
+        return pa.table(fields, names=[column.key for column in columns])
     return pa.table({"none": pa.array([None] * sum(batch.num_rows for batch in batches), pa.bool_())})
 
 

@@ -1,7 +1,7 @@
-"""random() and gen_random_uuid(): each call becomes a column of the frame below before anything is made of it.
+"""random() and gen_random_uuid(): each call becomes a column of the input frame before it is used.
 
-Called by the planner for SELECT lists and by UPDATE for SET. Spark computes a Column as often as it stands in an expression, and the
-compiler may well name an operand twice: only what is a column already has one value for a row.
+Called by the planner for SELECT lists and by UPDATE for SET. Spark evaluates a Column each time it occurs in an expression, and the
+compiler may use an operand twice. Only a column of the frame has one value per row.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 
 
 def settled(planner: Planner, frame: DataFrame, expressions: Sequence[Expression]) -> tuple[DataFrame, list[Expression]]:
-    """The frame with a further column for every volatile call, and the expressions with references to these in their place."""
-    if not any(is_volatile(each) for expression in expressions for each in walk(expression)):
+    """Return the frame with an additional column for every volatile call, and the expressions with references to these columns."""
+    if not any(is_volatile(node) for expression in expressions for node in walk(expression)):
         return frame, list(expressions)
     columns = {}
 
     def placed(node: Expression) -> Expression | None:
         if not is_volatile(node):
             return None
-        made = PlanColumn("volatile", node.type, planner.key("volatile"))
-        columns[made.key] = planner.column(node)
-        return reference(made)
+        column = PlanColumn("volatile", node.type, planner.key("volatile"))
+        columns[column.key] = planner.column(node)
+        return reference(column)
 
-    changed = [rewriting.rewrite(each, placed) for each in expressions]
+    changed = [rewriting.rewrite(expression, placed) for expression in expressions]
     return frame.withColumns(columns), changed
 
 
 def is_volatile(node: Expression) -> bool:
-    """Whether a node is such a call."""
+    """Return whether a node is a volatile call."""
     return isinstance(node, FuncExpr) and builtin.function(node.function).key in VOLATILE
