@@ -200,22 +200,22 @@ def _refuse(
         session.deferral.put_off(_deferrable(key), relation.oid, lambda: _refuse_again(session, transaction, key, old))
         return
     if not restrict:
-        kept = reference_key.missing_rows(transaction, relation, key.target_columns, relation, key.target_columns, old)
-        if kept is None:
+        remaining = reference_key.missing_rows(transaction, relation, key.target_columns, relation, key.target_columns, old)
+        if remaining is None:
             return
-        old = kept
-    found = reference_key.rows_with(transaction, child, key.columns, relation, key.target_columns, old)
-    first = found.slice(0, 1) if isinstance(found, pa.Table) else found.limit(1).toArrow()
+        old = remaining
+    referencing = reference_key.rows_with(transaction, child, key.columns, relation, key.target_columns, old)
+    first = referencing.slice(0, 1) if isinstance(referencing, pa.Table) else referencing.limit(1).toArrow()
     if not first.num_rows:
         return
     value = reference_key.of_struct(first, "old", reference_key.column_names(child, key.columns))
     assert isinstance(value, pa.Table)
-    told = disclosure.tells_key(session, transaction.cursor, relation, key.target_columns)
-    named = f"{reference_key.shown(relation, key.target_columns, value, child, key.columns)} " if told else ""
+    is_shown = disclosure.tells_key(session, transaction.cursor, relation, key.target_columns)
+    shown_key = f"{reference_key.shown(relation, key.target_columns, value, child, key.columns)} " if is_shown else ""
     raise PostgresError(
         "23503",
         f'update or delete on table "{relation.name}" violates foreign key constraint "{key.name}" on table "{child.name}"',
-        detail=f'Key {named}is still referenced from table "{child.name}".',
+        detail=f'Key {shown_key}is still referenced from table "{child.name}".',
         schema=child.schema, table=child.name, constraint=key.name,
     )  # fmt: skip
 
@@ -223,13 +223,13 @@ def _refuse(
 def _refuse_again(session: Session, transaction: Transaction, key: ForeignKey, old: Rows) -> None:
     child = relations.find(transaction.cursor, transaction.database, key.relation)
     relation = relations.find(transaction.cursor, transaction.database, key.target)
-    if child is not None and relation is not None and any(each.oid == key.oid for each in child.foreign_keys):
+    if child is not None and relation is not None and any(foreign_key.oid == key.oid for foreign_key in child.foreign_keys):
         with rendering.running(session, transaction):
             _refuse(session, transaction, relation, key, child, old, now=True)
 
 
 def _set(key: ForeignKey, child: Relation, relation: Relation, found: Rows, action: str, writing: Writing, *, deleting: bool) -> None:
-    """UPDATEs the rows that name a row which is gone: to its new key (CASCADE), NULL or the defaults."""
+    """UPDATE the rows that reference a removed key: to its new value (CASCADE), NULL or the defaults."""
     chosen = key.set_columns if deleting and key.set_columns else key.columns
     values: dict[str, str | pa.Scalar] = {}
     for place, attnum in enumerate(key.columns):
@@ -243,39 +243,39 @@ def _set(key: ForeignKey, child: Relation, relation: Relation, found: Rows, acti
 
 
 def _constant(value: pa.Scalar) -> SparkColumn:
-    """A stored value as a Column: days and microseconds by their number, which may be beyond what Python's calendar reaches."""
+    """Return a stored value as a Column. Dates and timestamps are built from days and microseconds, which may exceed Python's range."""
     if not value.is_valid:
         return F.lit(None)
     if pa.types.is_date32(value.type):
         return F.date_from_unix_date(F.lit(value.cast(pa.int32()).as_py()))
     if pa.types.is_timestamp(value.type):
-        made = F.timestamp_micros(F.lit(value.cast(pa.int64()).as_py()))
-        return made if value.type.tz else made.cast("timestamp_ntz")
+        timestamp = F.timestamp_micros(F.lit(value.cast(pa.int64()).as_py()))
+        return timestamp if value.type.tz else timestamp.cast("timestamp_ntz")
     return F.lit(value.as_py())
 
 
 def _with_new(child: Relation, found: Rows, values: dict[str, str | pa.Scalar]) -> Rows:
-    """Rows (`old`, `file`, `row`, new keys n0, n1, …) with `new`: the old row with other values."""
+    """Return rows (`old`, `file`, `row`, new keys n0, n1, …) with a column `new`: the old row with some values replaced."""
     if isinstance(found, DataFrame):
         parts = []
-        for each in child.columns:
-            value = values.get(each.name)
-            kept = F.col(f"old.{quoted(each.name)}")
-            part = kept if value is None else F.col(value) if isinstance(value, str) else _constant(value)
-            parts.append(part.alias(each.name))
+        for column in child.columns:
+            value = values.get(column.name)
+            old_value = F.col(f"old.{quoted(column.name)}")
+            part = old_value if value is None else F.col(value) if isinstance(value, str) else _constant(value)
+            parts.append(part.alias(column.name))
         return found.select("old", F.struct(*parts).alias("new"), "file", "row")
     old = buffers.whole(found["old"])
     arrays = []
-    for place, each in enumerate(child.columns):
-        value = values.get(each.name)
-        kind = arrow_type(each.type_oid, each.typmod)
+    for place, column in enumerate(child.columns):
+        value = values.get(column.name)
+        kind = arrow_type(column.type_oid, column.typmod)
         if value is None:
             arrays.append(old.field(place))
         elif isinstance(value, str):
             arrays.append(buffers.whole(found[value]).cast(kind))
         else:
             arrays.append(pa.nulls(found.num_rows, kind) if not value.is_valid else pa.repeat(value, found.num_rows).cast(kind))
-    new = pa.StructArray.from_arrays(arrays, names=[each.name for each in child.columns])
+    new = pa.StructArray.from_arrays(arrays, names=[column.name for column in child.columns])
     return pa.table({"old": old, "new": new, "file": found["file"], "row": found["row"]})
 
 
@@ -283,7 +283,7 @@ def _with_new(child: Relation, found: Rows, values: dict[str, str | pa.Scalar]) 
 
 
 def deferred(session: Session, key: ForeignKey) -> bool:
-    """Whether a constraint is checked at the commit: as it was declared, or as SET CONSTRAINTS says."""
+    """Return whether a constraint is checked at the commit, according to SET CONSTRAINTS or its declaration."""
     return key.deferrable and bool(session.deferral.deferred(_deferrable(key)))
 
 

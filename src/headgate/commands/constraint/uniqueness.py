@@ -143,13 +143,13 @@ def check_table(transaction: Transaction, relation: Relation, index: Index) -> N
 
 
 def check_applied(transaction: Transaction, relation: Relation, index: Index, session: Session | None = None) -> None:
-    """23505 `duplicate key value` if the table has a key twice after a worker, or a session, has written rows."""
+    """Raise 23505 `duplicate key value` if the table has a key twice, after a worker or a session has written rows."""
     with transaction.seeing_newest():
         rows = transaction.frame(relation)
-    found = _twice(keyed(relation, index, rows), len(index.attnums))
-    if found is not None:
-        told = session is None or disclosure.tells_key(session, transaction.cursor, relation, index.attnums)
-        raise violated(relation, index, _shown(relation, index, found) if told else None)
+    duplicate = _twice(keyed(relation, index, rows), len(index.attnums))
+    if duplicate is not None:
+        is_shown = session is None or disclosure.tells_key(session, transaction.cursor, relation, index.attnums)
+        raise violated(relation, index, _shown(relation, index, duplicate) if is_shown else None)
 
 
 def _twice(rows: DataFrame, width: int) -> DataFrame | None:
@@ -158,28 +158,28 @@ def _twice(rows: DataFrame, width: int) -> DataFrame | None:
     double = (
         rows.groupBy(*keys).agg(F.count(F.lit(1)).alias("rows"), *first).where("rows > 1").select(*[f"v{place}" for place in range(width)])
     )
-    found = double.limit(1)
-    return found if not found.isEmpty() else None
+    duplicate = double.limit(1)
+    return duplicate if not duplicate.isEmpty() else None
 
 
 def check_new(
     session: Session, transaction: Transaction, relation: Relation, rows: DataFrame, existing: DataFrame | None = None,
     *, indexes: Sequence[Index],
 ) -> None:  # fmt: skip
-    """23505 `duplicate key value` if the new rows (columns by name) repeat a key among themselves or one of `existing` (the table)."""
+    """Raise 23505 if new rows (columns by name) have a key twice or a key of `existing` (by default the table)."""
     stored = _stored(transaction, relation) if existing is None else existing
     for index in indexes:
         new = keyed(relation, index, rows)
-        found = None if stored is None else _met(keyed(relation, index, stored), new, index, looked_up=existing is None)
-        found = _twice(new, len(index.attnums)) if found is None else found
-        if found is None:
+        duplicate = None if stored is None else _met(keyed(relation, index, stored), new, index, looked_up=existing is None)
+        duplicate = _twice(new, len(index.attnums)) if duplicate is None else duplicate
+        if duplicate is None:
             continue
-        told = disclosure.tells_key(session, transaction.cursor, relation, index.attnums)
-        raise violated(relation, index, _shown(relation, index, found) if told else None)
+        is_shown = disclosure.tells_key(session, transaction.cursor, relation, index.attnums)
+        raise violated(relation, index, _shown(relation, index, duplicate) if is_shown else None)
 
 
 def _stored(transaction: Transaction, relation: Relation) -> DataFrame | None:
-    """All rows of a table; None where it has none, which costs no job of Spark."""
+    """Return all rows of a table. Return None, without a Spark job, if it has none."""
     with transaction.seeing_newest():
         if not relation.is_partitioned:
             state, pending = transaction.shown(relation)
@@ -189,24 +189,24 @@ def _stored(transaction: Transaction, relation: Relation) -> DataFrame | None:
 
 
 def _met(there: DataFrame, new: DataFrame, index: Index, *, looked_up: bool) -> DataFrame | None:
-    """A key (v0, v1, …) that both have.
+    """Return a key (v0, v1, …) that both frames have, or None.
 
-    `looked_up`: `there` is a whole table. A few new keys go to all tasks that read it; many would fill the driver's Java, and meet it by
-    their order. Otherwise both are of one statement, and Spark chooses.
+    `looked_up`: `there` is a whole table. Up to `_BROADCAST_KEYS` new keys are broadcast to all tasks that read it. More would exhaust the
+    driver's Java heap, so they use a merge join. Otherwise both frames belong to one statement, and Spark chooses the join.
     """
     keys = [f"k{place}" for place in range(len(index.attnums))]
-    wanted = new.select(*[F.col(key).alias(f"n_{key}") for key in keys])
-    met = F.lit(True)
+    new_keys = new.select(*[F.col(key).alias(f"n_{key}") for key in keys])
+    condition = F.lit(True)
     for key in keys:
-        met = met & (F.col(key).eqNullSafe(F.col(f"n_{key}")) if index.nulls_not_distinct else F.col(key) == F.col(f"n_{key}"))
+        condition = condition & (F.col(key).eqNullSafe(F.col(f"n_{key}")) if index.nulls_not_distinct else F.col(key) == F.col(f"n_{key}"))
     if looked_up:
-        wanted = F.broadcast(wanted) if wanted.count() <= _BROADCAST_KEYS else wanted.hint("merge")
-    hit = there.join(wanted, met, "left_semi").select(*[f"v{place}" for place in range(len(keys))]).limit(1)
+        new_keys = F.broadcast(new_keys) if new_keys.count() <= _BROADCAST_KEYS else new_keys.hint("merge")
+    hit = there.join(new_keys, condition, "left_semi").select(*[f"v{place}" for place in range(len(keys))]).limit(1)
     return None if hit.isEmpty() else hit
 
 
 def violated(relation: Relation, index: Index, shown: str | None = None) -> PostgresError:
-    """23505 for a key, shown as ``(a)=(1)``; None: not shown."""
+    """Return the error 23505 for a key, which the DETAIL shows as ``(a)=(1)``. None: the key is not shown."""
     return PostgresError(
         "23505", f'duplicate key value violates unique constraint "{index.name}"',
         detail=None if shown is None else f"Key {shown} already exists.",

@@ -24,9 +24,9 @@ from headgate.sql.parser import parse
 from headgate.types import registry
 
 MOST_KEPT = 500
-"""Functions of which something is kept."""
+"""Maximum number of cached functions."""
 _MODES = {"i": "IN", "o": "OUT", "b": "INOUT", "v": "IN", "t": "OUT"}
-"""How the parser is told the modes. It has no catalog, and refuses VARIADIC because it cannot know that a type is an array."""
+"""The argument modes for the parser. Without a catalog, it rejects VARIADIC because it cannot know that a type is an array."""
 
 
 @dataclass(frozen=True)
@@ -44,20 +44,20 @@ _lock = threading.Lock()
 
 
 def of(function: UserFunction, session: Session, caller: Hashable = None) -> Body:
-    """The tree of a function in PL/pgSQL. `caller`: what a trigger that calls it has names for, its table and its transition tables."""
+    """Return the tree of a PL/pgSQL function. `caller`: the table and transition tables of the trigger that calls it, if any."""
     key = (id(session.node.catalog), function, caller, session.node.catalog.type_changes)
     with _lock:
-        found = _kept.get(key)
-        if found is not None:
+        cached = _kept.get(key)
+        if cached is not None:
             _kept.move_to_end(key)
-            return found
+            return cached
     compiled = _compiled(function, session)
-    made = Body(compiled, Prepared(), reach.inserts(compiled))
+    function_body = Body(compiled, Prepared(), reach.inserts(compiled))
     with _lock:
-        _kept[key] = made
+        _kept[key] = function_body
         while len(_kept) > MOST_KEPT:
             _kept.popitem(last=False)
-    return made
+    return function_body
 
 
 def _compiled(function: UserFunction, session: Session) -> tree.Function:
@@ -69,7 +69,9 @@ def _compiled(function: UserFunction, session: Session) -> tree.Function:
         except PostgresError:
             return text.lower().rstrip().endswith("%rowtype")
 
-    arguments = [compiler.Argument(_MODES[each.mode], each.name, host.is_row(TypeRef(each.type_oid))) for each in function.arguments]
+    arguments = [
+        compiler.Argument(_MODES[argument.mode], argument.name, host.is_row(TypeRef(argument.type_oid))) for argument in function.arguments
+    ]
     return compiler.compiled(function.body, function.name, arguments, _result(function, host), is_row)
 
 
@@ -83,7 +85,7 @@ def _result(function: UserFunction, host: SessionHost) -> str:
 
 
 def check(function: UserFunction, session: Session) -> None:
-    """42601 and its like for a body that is none (the languages' validators)."""
+    """Raise 42601 or a similar error for an invalid body (the validators of the languages)."""
     if function.language == PLPGSQL:
         _compiled(function, session)
         return

@@ -121,7 +121,7 @@ def _body(given: dict[str, Option], language: int) -> str:
         raise PostgresError("42P13", "no function body specified")
     node = given.pop("as").node
     assert node is not None
-    texts = [unwrap(each).sval for each in node.items]
+    texts = [unwrap(item).sval for item in node.items]
     if len(texts) > 1:
         named = next(name for name, oid in functions.LANGUAGES.items() if oid == language)
         raise PostgresError("42P13", f'only one AS item needed for language "{named}"')
@@ -129,27 +129,27 @@ def _body(given: dict[str, Option], language: int) -> str:
 
 
 def _arguments(nodes: Sequence[pb.Node]) -> tuple[Argument, ...]:
-    found: list[Argument] = []
-    seen: set[tuple[str, str]] = set()
+    arguments: list[Argument] = []
+    used_names: set[tuple[str, str]] = set()
     for item in nodes:
-        each = unwrap(item)
-        oid = _type(each.arg_type)
-        argument = Argument(_MODES[each.mode], each.name, oid, _default(each))
-        if found and found[-1].mode == "v" and argument.is_input:
+        parameter = unwrap(item)
+        oid = _type(parameter.arg_type)
+        argument = Argument(_MODES[parameter.mode], parameter.name, oid, _default(parameter))
+        if arguments and arguments[-1].mode == "v" and argument.is_input:
             raise PostgresError("42P13", "VARIADIC parameter must be the last input parameter")
         if argument.mode == "v" and oid not in (registry.ANYARRAY, ANYCOMPATIBLEARRAY) and not registry.known().by_oid(oid).is_array:
             raise PostgresError("42P13", "VARIADIC parameter must be an array")
-        if argument.is_input and argument.default is None and any(other.default is not None for other in found):
+        if argument.is_input and argument.default is None and any(earlier.default is not None for earlier in arguments):
             raise PostgresError("42P13", "input parameters after one with a default value must also have defaults")
         if argument.default is not None and not argument.is_input:
             raise PostgresError("42P13", "only input parameters can have default values")
         sides = {("in", argument.name)} if argument.is_input else set()
         sides |= {("out", argument.name)} if argument.is_output else set()
-        if argument.name and sides & seen:
+        if argument.name and sides & used_names:
             raise PostgresError("42P13", f'parameter name "{argument.name}" used more than once')
-        seen |= sides
-        found.append(argument)
-    return tuple(found)
+        used_names |= sides
+        arguments.append(argument)
+    return tuple(arguments)
 
 
 def _default(node: ParseNode) -> str | None:
@@ -173,13 +173,13 @@ _COMPATIBLE = (ANYCOMPATIBLE, ANYCOMPATIBLEARRAY, ANYCOMPATIBLENONARRAY)
 
 
 def _check_polymorphic(arguments: Sequence[Argument], result: int) -> None:
-    """42P13 for a polymorphic result or output that no input decides (check_valid_polymorphic_signature)."""
+    """Raise 42P13 for a polymorphic result or output without an input that determines it (check_valid_polymorphic_signature)."""
     inputs = {argument.type_oid for argument in arguments if argument.is_input}
     for oid in (*(argument.type_oid for argument in arguments if argument.is_output), result):
         if oid not in POLYMORPHIC:
             continue
         is_compatible = oid in _COMPATIBLE
-        if any((each in _COMPATIBLE) is is_compatible for each in inputs & POLYMORPHIC):
+        if any((input_type in _COMPATIBLE) is is_compatible for input_type in inputs & POLYMORPHIC):
             continue
         family = (
             "anycompatible, anycompatiblearray, anycompatiblenonarray, anycompatiblerange, or anycompatiblemultirange"
@@ -192,7 +192,7 @@ def _check_polymorphic(arguments: Sequence[Argument], result: int) -> None:
 
 def _result(node: pb.CreateFunctionStmt, arguments: Sequence[Argument], kind: str) -> tuple[int, bool]:
     """Return the type of the result, and whether it is a set."""
-    outputs = [each for each in arguments if each.is_output]
+    outputs = [argument for argument in arguments if argument.is_output]
     by_name = 0 if not outputs else outputs[0].type_oid if len(outputs) == 1 and kind == "f" else registry.RECORD
     if kind == "p":
         return (registry.RECORD if outputs else registry.VOID), False
@@ -200,7 +200,7 @@ def _result(node: pb.CreateFunctionStmt, arguments: Sequence[Argument], kind: st
         if not outputs:
             raise PostgresError("42P13", "function result type must be specified")
         return by_name, False
-    if any(each.mode == "t" for each in outputs):
+    if any(output.mode == "t" for output in outputs):
         return by_name, True
     oid = _type(node.return_type)
     if outputs and oid != by_name:
@@ -245,21 +245,21 @@ def _with_options(made: UserFunction, given: Iterable[Option], session: Session)
 def _config(before: tuple[str, ...], option: Option, session: Session) -> tuple[str, ...]:
     node = option.node
     assert node is not None
-    kept = tuple(each for each in before if each.partition("=")[0] != node.name)
+    remaining = tuple(entry for entry in before if entry.partition("=")[0] != node.name)
     if node.kind in (pb.VAR_RESET, pb.VAR_SET_DEFAULT):
-        return kept
+        return remaining
     if node.kind == pb.VAR_RESET_ALL:
         return ()
     if node.kind == pb.VAR_SET_CURRENT:
-        return (*kept, f"{node.name}={session.settings.text(node.name)}")
+        return (*remaining, f"{node.name}={session.settings.text(node.name)}")
     texts = setting.values(node.args)
     if node.name == "search_path":
-        texts = [names.quote_ident(each) for each in texts]
-    return (*kept, f"{node.name}={', '.join(texts)}")
+        texts = [names.quote_ident(schema) for schema in texts]
+    return (*remaining, f"{node.name}={', '.join(texts)}")
 
 
 def _replacing(made: UserFunction, before: UserFunction, session: Session, *, replaces: bool) -> UserFunction:
-    """What CREATE OR REPLACE may change (ProcedureCreate)."""
+    """Return the replacement of a function. Raise an error for changes that CREATE OR REPLACE does not allow (ProcedureCreate)."""
     if not replaces:
         raise PostgresError("42723", f'function "{made.name}" already exists with same argument types')
     privilege.check_owner(session.begin_statement().cursor, session.context.user, before.owner, _KINDS[before.kind], made.name)
@@ -281,10 +281,8 @@ _KINDS = {"f": "function", "p": "procedure"}
 
 
 def signature(function: UserFunction) -> str:
-    """A function with the types of its arguments: ``f(integer,text)``."""
-    return (
-        f"{names.quote_ident(function.name)}({','.join(registry.format_type(each) for each in function.declared_types or function.types)})"
-    )
+    """Return a function with the types of its arguments: ``f(integer,text)``."""
+    return f"{names.quote_ident(function.name)}({','.join(registry.format_type(oid) for oid in function.declared_types or function.types)})"
 
 
 # ---- other statements ---------------------------------------------------------------------------------------
@@ -295,22 +293,22 @@ def drop(node: pb.DropStmt, session: Session) -> CommandResult:
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     word = ROUTINES[node.remove_type]
-    found: list[UserFunction] = []
+    dropped: list[UserFunction] = []
     for item in node.objects:
         function = named(unwrap(item), session, cursor, word, missing_ok=node.missing_ok)
         if function is None:
             continue
         privilege.check_owner(cursor, context.user, function.owner, word, function.name)
-        found.append(function)
-    dependants = [each for function in found for each in _dependants(session, function)]
+        dropped.append(function)
+    dependants = [entry for function in dropped for entry in _dependants(session, function)]
     dependency.settle(
         transaction,
         dependants,
-        [f"function {signature(each)}" for each in found],
+        [f"function {signature(function)}" for function in dropped],
         session.notices,
         cascade=node.behavior == pb.DROP_CASCADE,
     )
-    for function in found:
+    for function in dropped:
         functions.drop(cursor, context.database, function.oid)
     return CommandResult(f"DROP {word.upper()}")
 
@@ -321,8 +319,8 @@ def _dependants(session: Session, function: UserFunction) -> list[dependency.Dep
 
 
 def triggers_of(cursor: Cursor, database: int, function: UserFunction) -> list[dependency.Dependant]:
-    """The triggers that call a function."""
-    made = []
+    """Return the triggers that call a function."""
+    dependants = []
     for oid, name, table in rows(
         cursor,
         "SELECT t.oid, t.tgname, c.relname FROM hg.pg_trigger t JOIN hg.pg_class c ON c.oid = t.tgrelid AND c.dbid = t.dbid"
@@ -334,27 +332,31 @@ def triggers_of(cursor: Cursor, database: int, function: UserFunction) -> list[d
             triggers.drop(cursor, database, oid)
 
         text = f"trigger {names.quote_ident(name)} on table {names.quote_ident(table)}"
-        made.append(dependency.Dependant((2620, oid), text, f"function {signature(function)}", drop_trigger))
-    return made
+        dependants.append(dependency.Dependant((2620, oid), text, f"function {signature(function)}", drop_trigger))
+    return dependants
 
 
 def named(node: ParseNode, session: Session, cursor: Cursor, word: str, *, missing_ok: bool = False) -> UserFunction | None:
-    """The function that an ObjectWithArgs names; 42883 where there is none, 42725 where there are several."""
+    """Return the function that an ObjectWithArgs names. Raise 42883 if there is none, and 42725 if there are several."""
     name = names.strings(node.objname)[-1]
-    found = lookup.functions_named(cursor, session.context, node.objname)
-    candidates = [each for each in found if word in ("routine", _KINDS[each.kind])]
+    functions_found = lookup.functions_named(cursor, session.context, node.objname)
+    candidates = [function for function in functions_found if word in ("routine", _KINDS[function.kind])]
     if not node.args_unspecified:
-        types = tuple(_type(unwrap(each)) for each in node.objargs)
-        candidates = [each for each in candidates if each.types == types]
+        types = tuple(_type(unwrap(type_node)) for type_node in node.objargs)
+        candidates = [candidate for candidate in candidates if candidate.types == types]
     if len(candidates) == 1:
         return candidates[0]
-    shown = name if node.args_unspecified else f"{name}({', '.join(registry.format_type(_type(unwrap(each))) for each in node.objargs)})"
+    shown = (
+        name
+        if node.args_unspecified
+        else f"{name}({', '.join(registry.format_type(_type(unwrap(type_node))) for type_node in node.objargs)})"
+    )
     if len(candidates) > 1:
         hint = f"Specify the argument list to select the {word} unambiguously."
         raise PostgresError("42725", f'{word} name "{name}" is not unique', hint=hint)
     if missing_ok:
         if not node.args_unspecified:
-            shown = f"{name}({','.join(names.shown_type(unwrap(each)) for each in node.objargs)})"
+            shown = f"{name}({','.join(names.shown_type(unwrap(type_node)) for type_node in node.objargs)})"
         session.notices.notice(f"{word} {shown} does not exist, skipping")
         return None
     if node.args_unspecified:
@@ -365,18 +367,18 @@ def named(node: ParseNode, session: Session, cursor: Cursor, word: str, *, missi
 def alter(node: pb.AlterFunctionStmt, session: Session) -> CommandResult:
     """ALTER FUNCTION: its options."""
     word = ROUTINES[node.objtype]
-    found = _owned(node.func, session, word)
+    function = _owned(node.func, session, word)
     cursor = session.begin_statement().cursor
-    _write(cursor, session.context.database, _with_options(found, _options(node.actions), session))
+    _write(cursor, session.context.database, _with_options(function, _options(node.actions), session))
     return CommandResult(f"ALTER {word.upper()}")
 
 
 def _owned(node: ParseNode, session: Session, word: str) -> UserFunction:
     cursor = session.begin_statement().cursor
-    found = named(node, session, cursor, word)
-    assert found is not None
-    privilege.check_owner(cursor, session.context.user, found.owner, word, found.name)
-    return found
+    function = named(node, session, cursor, word)
+    assert function is not None
+    privilege.check_owner(cursor, session.context.user, function.owner, word, function.name)
+    return function
 
 
 def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
@@ -388,19 +390,22 @@ def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
 def set_schema(node: pb.AlterObjectSchemaStmt, session: Session) -> CommandResult:
     """ALTER FUNCTION … SET SCHEMA."""
     word = ROUTINES[node.object_type]
-    found = _owned(unwrap(node.object), session, word)
+    function = _owned(unwrap(node.object), session, word)
     cursor, context = session.begin_statement().cursor, session.context
     namespace = lookup.used_namespace(cursor, context.database, node.newschema)
     privilege.check_create_in_schema(cursor, context.user, context.database, namespace)
-    return _moved(found, session, word, namespace=namespace)
+    return _moved(function, session, word, namespace=namespace)
 
 
 def _moved(found: UserFunction, session: Session, word: str, **changes: object) -> CommandResult:
     cursor, database = session.begin_statement().cursor, session.context.database
-    made = replace(found, **changes)  # type: ignore[arg-type]
-    if any(each.namespace == made.namespace and each.types == made.types for each in functions.named(cursor, database, made.name)):
-        raise PostgresError("42723", f'function "{made.name}" already exists in schema "{made.schema}"')
-    _write(cursor, database, made)
+    new_function = replace(found, **changes)  # type: ignore[arg-type]
+    if any(
+        function.namespace == new_function.namespace and function.types == new_function.types
+        for function in functions.named(cursor, database, new_function.name)
+    ):
+        raise PostgresError("42723", f'function "{new_function.name}" already exists in schema "{new_function.schema}"')
+    _write(cursor, database, new_function)
     return CommandResult(f"ALTER {word.upper()}")
 
 
@@ -408,10 +413,10 @@ def change_owner(node: pb.AlterOwnerStmt, session: Session) -> CommandResult:
     """ALTER FUNCTION … OWNER TO."""
     word = ROUTINES[node.object_type]
     cursor, context = session.begin_statement().cursor, session.context
-    found = _owned(unwrap(node.object), session, word)
+    function = _owned(unwrap(node.object), session, word)
     name, owner = privilege.new_owner(cursor, context, node.newowner)
     if not context.superuser:
         privilege.check_member(cursor, context.user, name)
-        privilege.check_create_in_schema(cursor, name, context.database, found.namespace)
-    _write(cursor, context.database, replace(found, owner=owner))
+        privilege.check_create_in_schema(cursor, name, context.database, function.namespace)
+    _write(cursor, context.database, replace(function, owner=owner))
     return CommandResult(f"ALTER {word.upper()}")

@@ -1,4 +1,4 @@
-"""Functions and triggers as pg_get_functiondef and its like print them (PostgreSQL's ruleutils.c); kept beside them in the catalog."""
+"""Print functions as pg_get_functiondef and similar functions do (PostgreSQL's ruleutils.c). The texts are stored in the catalog."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _LANGUAGES = {oid: name for name, oid in functions.LANGUAGES.items()}
 
 
 def arguments(function: UserFunction, *, defaults: bool = True) -> str:
-    """pg_get_function_arguments, or without defaults pg_get_function_identity_arguments."""
-    listed = [each for each in function.arguments if each.mode != "t"]
-    return ", ".join(_argument(each, defaults=defaults) for each in listed)
+    """Return the text of pg_get_function_arguments, or without defaults that of pg_get_function_identity_arguments."""
+    listed = [argument for argument in function.arguments if argument.mode != "t"]
+    return ", ".join(_argument(argument, defaults=defaults) for argument in listed)
 
 
 def _argument(argument: Argument, *, defaults: bool) -> str:
@@ -26,32 +26,32 @@ def _argument(argument: Argument, *, defaults: bool) -> str:
 
 
 def result(function: UserFunction) -> str | None:
-    """pg_get_function_result; None for a procedure."""
+    """Return the text of pg_get_function_result, or None for a procedure."""
     if function.kind == "p":
         return None
-    table = [each for each in function.arguments if each.mode == "t"]
+    table = [argument for argument in function.arguments if argument.mode == "t"]
     if table:
         return f"TABLE({', '.join(f'{names.quote_ident(each.name)} {registry.format_type(each.type_oid)}' for each in table)})"
     return ("SETOF " if function.is_set else "") + registry.format_type(function.result)
 
 
 def definition(function: UserFunction) -> str:
-    """pg_get_functiondef."""
+    """Return the text of pg_get_functiondef."""
     word = "PROCEDURE" if function.kind == "p" else "FUNCTION"
-    made = f"CREATE OR REPLACE {word} {names.qualified(function.schema, function.name)}({arguments(function)})\n"
+    text = f"CREATE OR REPLACE {word} {names.qualified(function.schema, function.name)}({arguments(function)})\n"
     if function.kind == "f":
-        made += f" RETURNS {result(function)}\n"
-    made += f" LANGUAGE {_LANGUAGES[function.language]}\n"
+        text += f" RETURNS {result(function)}\n"
+    text += f" LANGUAGE {_LANGUAGES[function.language]}\n"
     marks = _VOLATILITY.get(function.volatility, "") + _PARALLEL.get(function.parallel, "")
     marks += " STRICT" * function.strict + " SECURITY DEFINER" * function.security_definer + " LEAKPROOF" * function.leakproof
     marks += f" COST {function.cost:g}" if function.cost != 100 else ""
     marks += f" ROWS {function.rows:g}" if function.rows not in (0, 1000) else ""
-    made += f"{marks}\n" if marks else ""
-    for each in function.config:
-        name, _, value = each.partition("=")
+    text += f"{marks}\n" if marks else ""
+    for entry in function.config:
+        name, _, value = entry.partition("=")
         parts = (names.split_identifiers(value) or [value]) if name in _LISTS else [value]
-        made += f" SET {names.quote_ident(name)} TO {', '.join(names.quote_literal(part) for part in parts)}\n"
+        text += f" SET {names.quote_ident(name)} TO {', '.join(names.quote_literal(part) for part in parts)}\n"
     mark = f"${word.lower()}$"
     while mark in function.body:
         mark = mark[:-1] + "x$"
-    return f"{made}AS {mark}{function.body}{mark}\n"
+    return f"{text}AS {mark}{function.body}{mark}\n"

@@ -1,4 +1,4 @@
-"""The objects whose expressions call a function that a user made, for DROP FUNCTION: defaults, checks, indexes, policies, views.
+"""The objects whose expressions call a user-defined function, for DROP FUNCTION: defaults, checks, indexes, policies, views.
 
 The expressions are found by their text, because the catalog does not record which functions an expression calls.
 """
@@ -25,8 +25,8 @@ from headgate.types import registry
 def of_function(session: Session, function: UserFunction, on: str) -> list[Dependant]:
     """Return the objects that call a function, in the order in which they were made. `on`: the function as messages show it."""
     uses = _Uses(session, function, on)
-    alone = [[each] for each in (*uses.columns(), *uses.checks(), *uses.indexes(), *uses.policies())]
-    return [each for group in sorted([*alone, *uses.views()], key=lambda group: group[0].key[1]) for each in group]
+    alone = [[dependant] for dependant in (*uses.columns(), *uses.checks(), *uses.indexes(), *uses.policies())]
+    return [dependant for group in sorted([*alone, *uses.views()], key=lambda group: group[0].key[1]) for dependant in group]
 
 
 class _Uses:
@@ -95,8 +95,8 @@ class _Uses:
     def _rows(self, catalog: str, columns: str, *texts: str) -> list[tuple[Any, ...]]:
         """Return the rows of a catalog with the function's name in one of the texts."""
         condition = " OR ".join(f"contains({text}, ?)" for text in texts)
-        given = [self._database, *[self._function.name] * len(texts)]
-        return rows(self._cursor, f"SELECT {columns} FROM hg.{catalog} WHERE dbid = ? AND ({condition}) ORDER BY 1", given)
+        parameters = [self._database, *[self._function.name] * len(texts)]
+        return rows(self._cursor, f"SELECT {columns} FROM hg.{catalog} WHERE dbid = ? AND ({condition}) ORDER BY 1", parameters)
 
     def _is_in(self, text: str, relation: Relation | None) -> bool:
         """Return whether an expression of a relation, or a query, calls the function; of a query, whether it may."""
@@ -107,11 +107,11 @@ class _Uses:
         called = [part for part in calls if names.strings(part.funcname)[-1] == self._function.name]
         if not called or relation is None:
             inputs = self._function.inputs
-            fewest = sum(each.default is None and each.mode != "v" for each in inputs)
+            fewest = sum(argument.default is None and argument.mode != "v" for argument in inputs)
             most = 1000 if inputs and inputs[-1].mode == "v" else len(inputs)
             return any(fewest <= len(part.args) <= most for part in called)
         bound = stored_expression.indexed(text, relation)
-        return any(isinstance(each, UserCall) and each.function == self._function.oid for each in expressions(bound))
+        return any(isinstance(part, UserCall) and part.function == self._function.oid for part in expressions(bound))
 
     def _shown(self, relation: Relation) -> str:
         return dependency.shown(self._cursor, self._session.context, relation)

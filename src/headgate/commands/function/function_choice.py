@@ -29,32 +29,36 @@ def chosen(
     node: pb.FuncCall, candidates: Sequence[UserFunction], args: Sequence[Expression], context: BindContext
 ) -> tuple[UserFunction, list[Expression]]:
     """Return the function that a call means, and its arguments in their order with the defaults of those that are left out."""
-    written = [unwrap(each) for each in node.args]
-    by_name = {each.name: value for each, value in zip(written, args, strict=True) if each.DESCRIPTOR.name == "NamedArgExpr"}
-    plain = [value for each, value in zip(written, args, strict=True) if each.DESCRIPTOR.name != "NamedArgExpr"]
+    argument_nodes = [unwrap(argument) for argument in node.args]
+    by_name = {
+        argument_node.name: value
+        for argument_node, value in zip(argument_nodes, args, strict=True)
+        if argument_node.DESCRIPTOR.name == "NamedArgExpr"
+    }
+    plain = [value for argument_node, value in zip(argument_nodes, args, strict=True) if argument_node.DESCRIPTOR.name != "NamedArgExpr"]
     spread, candidate = 0, None
     if by_name:
-        fitting = [each for each in candidates if set(by_name) <= {argument.name for argument in each.inputs[len(plain) :]}]
+        fitting = [option for option in candidates if set(by_name) <= {argument.name for argument in option.inputs[len(plain) :]}]
         function = fitting[0] if fitting else None
     else:
-        described = {each.oid: each for each in candidates}
+        described = {option.oid: option for option in candidates}
         candidate = overload_resolution.among(
-            [as_builtin(each) for each in candidates], [each.type.oid for each in plain], context, variadic=node.func_variadic
+            [as_builtin(option) for option in candidates], [option.type.oid for option in plain], context, variadic=node.func_variadic
         )
         function = described[candidate.function.oid] if candidate is not None and candidate.function is not None else None
         spread = 0 if candidate is None else candidate.spread
     where = context.position(node.location)
     if function is None:
-        shown = ", ".join(context.show_type(each.type.oid) for each in args)
+        shown = ", ".join(context.show_type(argument.type.oid) for argument in args)
         raise overload_resolution.no_function(f"{'.'.join(names.strings(node.funcname))}({shown})", context, node.location)
     if function.kind == "p":
-        shown = f"{function.name}({', '.join(registry.format_type(each) for each in function.types)})"
+        shown = f"{function.name}({', '.join(registry.format_type(oid) for oid in function.types)})"
         raise PostgresError("42809", f"{shown} is a procedure", hint="To call a procedure, use CALL.", position=where)
     types = function.types
     if by_name:
         places = [
             *range(len(plain)),
-            *(place for place, each in enumerate(function.inputs) if place >= len(plain) and each.name in by_name),
+            *(place for place, parameter in enumerate(function.inputs) if place >= len(plain) and parameter.name in by_name),
         ]
         declared, actual = (
             [types[place] for place in places],
@@ -63,13 +67,13 @@ def chosen(
     else:
         assert candidate is not None
         declared, actual = list(candidate.arguments), plain
-    function = specialized(function, declared, [each.type.oid for each in actual], context)
-    inputs, done = function.inputs, []
+    function = specialized(function, declared, [argument.type.oid for argument in actual], context)
+    inputs, coerced = function.inputs, []
     if spread:
         fixed = len(inputs) - 1
         kind = TypeRef(inputs[-1].type_oid, -1, context.collation_of_type(inputs[-1].type_oid))
         element = context.types.by_oid(kind.oid).element
-        items = tuple(coerce_type(each, element, Reach.IMPLICIT, context) for each in plain[fixed:])
+        items = tuple(coerce_type(argument, element, Reach.IMPLICIT, context) for argument in plain[fixed:])
         plain = [*plain[:fixed], ArrayExpr(type=kind, elements=items, location=-1)]
     for place, argument in enumerate(inputs):
         if place < len(plain):
@@ -80,19 +84,19 @@ def chosen(
             value = binder.bind_raw(parse_expression(argument.default), EMPTY, context)
         else:
             raise overload_resolution.no_function(f"{function.name}()", context, node.location)
-        done.append(coerce_type(value, argument.type_oid, Reach.IMPLICIT, context))
-    return function, done
+        coerced.append(coerce_type(value, argument.type_oid, Reach.IMPLICIT, context))
+    return function, coerced
 
 
 def specialized(function: UserFunction, declared: Sequence[int], actual: Sequence[int], context: BindContext) -> UserFunction:
     """Return a function with real types in the place of polymorphic ones. `declared`, `actual`: the types of the arguments of a call."""
-    if not POLYMORPHIC.intersection((*(each.type_oid for each in function.arguments), function.result)):
+    if not POLYMORPHIC.intersection((*(argument.type_oid for argument in function.arguments), function.result)):
         return function
 
     def real(oid: int) -> int:
         return overload_resolution.real_types(actual, declared, oid, context, -1)[1]
 
-    arguments = tuple(replace(each, type_oid=real(each.type_oid)) for each in function.arguments)
+    arguments = tuple(replace(argument, type_oid=real(argument.type_oid)) for argument in function.arguments)
     return replace(function, arguments=arguments, result=real(function.result), declared_types=function.types)
 
 

@@ -22,7 +22,7 @@ _PLAIN_SELECT = frozenset({"target_list", "limit_option", "op"})
 
 
 def body(function: UserFunction, context: BindContext, where: int | None) -> Expression:
-    """Return the expression that an SQL function is, over its arguments as parameters; 0A000 if it is more than one.
+    """Return the expression of an SQL function, over its arguments as parameters. Raise 0A000 if its body is not one expression.
 
     `where`: the position of the call, for the error.
     """
@@ -35,7 +35,7 @@ def body(function: UserFunction, context: BindContext, where: int | None) -> Exp
         raise refusal
     select = pb.SelectStmt()
     select.CopyFrom(statements[0].node)
-    if {each.name for each, _ in select.ListFields()} - _PLAIN_SELECT or len(select.target_list) != 1:
+    if {field.name for field, _ in select.ListFields()} - _PLAIN_SELECT or len(select.target_list) != 1:
         raise refusal
     scope = Scope(function.name)
     for number, argument in enumerate(function.inputs, 1):

@@ -13,16 +13,16 @@ _KINDS = {"f": "function", "p": "procedure"}
 
 
 def may_execute(cursor: Cursor, user: str, database: int, oid: int) -> bool:
-    """Whether a role has EXECUTE on a function."""
-    found = one(cursor, "SELECT proowner, proacl FROM hg.pg_proc WHERE dbid = ? AND oid = ?", [database, oid])
-    if found is None:
+    """Return whether a role has EXECUTE on a function."""
+    function_row = one(cursor, "SELECT proowner, proacl FROM hg.pg_proc WHERE dbid = ? AND oid = ?", [database, oid])
+    if function_row is None:
         return True
-    items = acl.read(found[1], "f", privilege.role_name(cursor, found[0]))
-    return acl.role(cursor, user).may("X", found[0], items)
+    items = acl.read(function_row[1], "f", privilege.role_name(cursor, function_row[0]))
+    return acl.role(cursor, user).may("X", function_row[0], items)
 
 
 def check_execute(session: Session, function: UserFunction) -> None:
-    """42501 without EXECUTE."""
+    """Raise 42501 without EXECUTE."""
     cursor, context = session.begin_statement().cursor, session.context
     if not may_execute(cursor, context.user, context.database, function.oid):
         raise PostgresError("42501", f"permission denied for {_KINDS[function.kind]} {function.name}")

@@ -1,8 +1,9 @@
 """Accept expressions from a publisher's catalog only if they are harmless: defaults, generated columns, checks of domains.
 
 Called by `remote_type`, `create_tables` and `schema_evolution`. The expressions are later evaluated with the rights of the role that writes
-to the table. So only constants, operators, casts and functions that neither read nor change anything are accepted: functions with
-IMMUTABLE and no VOLATILE variants, and those of `_PERMITTED`. For other expressions the result is None. The statement itself shows whether the binder supports the rest.
+to the table. So only constants, operators, casts and functions that neither read nor change anything are accepted: functions with IMMUTABLE
+and no VOLATILE variants, and those of `_PERMITTED`. For other expressions the result is None. The statement itself shows whether the binder
+supports the rest.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def accepted(text: str | None) -> ParseNode | None:
 
 def harmless(tree: ParseNode) -> bool:
     """Return whether a parsed tree is an acceptable expression."""
-    return all(_harmless(each) for each in walk(tree))
+    return all(_harmless(node) for node in walk(tree))
 
 
 def _harmless(node: ParseNode) -> bool:
@@ -55,9 +56,9 @@ def _computes(name: list[str]) -> bool:
         return False
     if name[-1] in _PERMITTED:
         return True
-    found = builtins().functions_named.get(name[-1], ())
-    kinds = {each.volatility for each in found}
-    return "i" in kinds and kinds <= {"i", "s"} and all(each.kind == "f" for each in found)
+    variants = builtins().functions_named.get(name[-1], ())
+    kinds = {variant.volatility for variant in variants}
+    return "i" in kinds and kinds <= {"i", "s"} and all(variant.kind == "f" for variant in variants)
 
 
 def is_number_of_a_sequence(text: str | None) -> bool:
