@@ -36,12 +36,12 @@ Rows: TypeAlias = pa.Table | DataFrame
 
 
 def column_names(relation: Relation, attnums: Sequence[int]) -> list[str]:
-    """The names of a key's columns."""
+    """Return the names of a key's columns."""
     return [column.name for attnum in attnums if (column := relation.numbered(attnum))]
 
 
 def of_rows(rows: Rows, relation: Relation, attnums: Sequence[int]) -> Rows:
-    """The key's values as v0, v1, …, of rows with the relation's columns."""
+    """Return the key's values as v0, v1, … from rows with the relation's columns."""
     names = column_names(relation, attnums)
     if isinstance(rows, DataFrame):
         return rows.select(*[F.col(quoted(name)).alias(f"v{place}") for place, name in enumerate(names)])
@@ -49,7 +49,7 @@ def of_rows(rows: Rows, relation: Relation, attnums: Sequence[int]) -> Rows:
 
 
 def of_struct(rows: Rows, side: str, names: Sequence[str], other: str | None = None) -> Rows:
-    """The key's values as v0, v1, … out of the struct `side`, and as n0, n1, … out of the struct `other`."""
+    """Return the key's values as v0, v1, … from the struct `side`, and as n0, n1, … from the struct `other`."""
     if isinstance(rows, DataFrame):
         selected = [F.col(f"{side}.{quoted(name)}").alias(f"v{place}") for place, name in enumerate(names)]
         if other is not None:
@@ -64,7 +64,7 @@ def of_struct(rows: Rows, side: str, names: Sequence[str], other: str | None = N
 
 
 def moved(changed: Rows, names: Sequence[str]) -> Rows:
-    """The changed rows in which the key is not what it was."""
+    """Return the changed rows whose key has changed."""
     if isinstance(changed, DataFrame):
         same = F.lit(True)
         for name in names:
@@ -73,15 +73,15 @@ def moved(changed: Rows, names: Sequence[str]) -> Rows:
     old, new = buffers.whole(changed["old"]), buffers.whole(changed["new"])
     differs = np.zeros(changed.num_rows, bool)
     for name in names:
-        one, other = old.field(name), new.field(name)
-        equal = pc.fill_null(pc.equal(one, other), False)
-        both = pc.and_(one.is_null(), other.is_null())
+        old_values, new_values = old.field(name), new.field(name)
+        equal = pc.fill_null(pc.equal(old_values, new_values), False)
+        both = pc.and_(old_values.is_null(), new_values.is_null())
         differs |= ~np.asarray(pc.or_(equal, both))
     return changed.filter(pa.array(differs))
 
 
 def complete(values: Rows, width: int) -> Rows:
-    """The keys that have no NULL."""
+    """Return the keys without a NULL."""
     if isinstance(values, DataFrame):
         for place in range(width):
             values = values.where(F.col(f"v{place}").isNotNull())
@@ -93,7 +93,7 @@ def complete(values: Rows, width: int) -> Rows:
 
 
 def shown(relation: Relation, attnums: Sequence[int], values: pa.Table, typed: Relation | None = None, typed_by: Sequence[int] = ()) -> str:
-    """The first key as messages show it: ``(a, b)=(1, 2)``. `typed`, `typed_by`: the columns that the values come from, if others."""
+    """Return the first key as messages show it: ``(a, b)=(1, 2)``. `typed`, `typed_by`: the columns of the values, if different."""
     parts = []
     for place, attnum in enumerate(typed_by or attnums):
         column = (typed or relation).numbered(attnum)
@@ -105,25 +105,25 @@ def shown(relation: Relation, attnums: Sequence[int], values: pa.Table, typed: R
 def missing(
     transaction: Transaction, relation: Relation, columns: Sequence[int], target: Relation, target_columns: Sequence[int], values: Rows
 ) -> pa.Table | None:
-    """The first key of `values` (in the columns of `relation`) that no row of `target` has, or None."""
-    found = missing_rows(transaction, relation, columns, target, target_columns, values)
-    if found is None or isinstance(found, pa.Table):
-        return found
-    first = found.limit(1).toArrow()
+    """Return the first key of `values` (in the columns of `relation`) that no row of `target` has, or None."""
+    missing_keys = missing_rows(transaction, relation, columns, target, target_columns, values)
+    if missing_keys is None or isinstance(missing_keys, pa.Table):
+        return missing_keys
+    first = missing_keys.limit(1).toArrow()
     return first if first.num_rows else None
 
 
 def missing_rows(
     transaction: Transaction, relation: Relation, columns: Sequence[int], target: Relation, target_columns: Sequence[int], values: Rows
 ) -> Rows | None:
-    """All keys of `values` that no row of `target` has; None where there are none (of a frame only what it will compute)."""
+    """Return all keys of `values` that no row of `target` has, or None if there are none. A frame is returned lazily."""
     if isinstance(values, pa.Table):
-        wanted = _wanted(relation, columns, target, target_columns, values)
-        if wanted is not None:
-            keys, places = wanted
-            found = lookup.find(transaction, target, lookup.key_of(target, target_columns), keys)
-            there = np.isin(places, found["i"].to_numpy())
-            missing = values.filter(pa.array(~there))
+        key_table = _wanted(relation, columns, target, target_columns, values)
+        if key_table is not None:
+            keys, places = key_table
+            matches = lookup.find(transaction, target, lookup.key_of(target, target_columns), keys)
+            is_found = np.isin(places, matches["i"].to_numpy())
+            missing = values.filter(pa.array(~is_found))
             return missing if missing.num_rows else None
         values = local_frame(transaction.engine.spark, values)
     missing_frame = unmatched(transaction, relation, columns, target, target_columns, values)
@@ -133,7 +133,7 @@ def missing_rows(
 def unmatched(
     transaction: Transaction, relation: Relation, columns: Sequence[int], target: Relation, target_columns: Sequence[int], values: DataFrame
 ) -> DataFrame:
-    """The keys of `values` that no row of `target` has."""
+    """Return the keys of `values` that no row of `target` has."""
     with transaction.seeing_newest():
         rows = of_rows(transaction.frame(target), target, target_columns)
     rows = rows.select(*[F.col(f"v{place}").alias(f"t{place}") for place in range(len(columns))])
@@ -144,48 +144,50 @@ def rows_with(
     transaction: Transaction, child: Relation, columns: Sequence[int], relation: Relation, key: Sequence[int], values: Rows,
     *, keep: bool = False,
 ) -> Rows:  # fmt: skip
-    """The rows of `child` that name one of the keys `values`: `old`, `file`, `row`, and with `keep` the new keys n0, n1, …."""
+    """Return the rows of `child` that reference one of the keys `values`: `old`, `file`, `row`, and with `keep` the new keys n0, n1, …."""
     if isinstance(values, pa.Table):
-        wanted = _wanted(relation, key, child, columns, values)
-        if wanted is not None:
-            keys, places = wanted
-            found = lookup.find(transaction, child, lookup.key_of(child, columns), keys)
+        key_table = _wanted(relation, key, child, columns, values)
+        if key_table is not None:
+            keys, places = key_table
+            matches = lookup.find(transaction, child, lookup.key_of(child, columns), keys)
             if keep:
                 first = np.full(keys.num_rows, -1, np.int64)
-                known = places >= 0
-                first[places[known]] = np.flatnonzero(known)
-                source = pa.array(first[found["i"].to_numpy()])
+                is_known = places >= 0
+                first[places[is_known]] = np.flatnonzero(is_known)
+                source = pa.array(first[matches["i"].to_numpy()])
                 for place in range(len(columns)):
-                    found = found.append_column(f"n{place}", values[f"n{place}"].take(source))
-            return found.drop_columns(["i"])
+                    matches = matches.append_column(f"n{place}", values[f"n{place}"].take(source))
+            return matches.drop_columns(["i"])
         values = local_frame(transaction.engine.spark, values)
-    with transaction.seeing_newest():  # who added a row that names one of these held the lock of the other table, which has been waited for
+    with (
+        transaction.seeing_newest()
+    ):  # a session that added a referencing row held the lock of the referenced table, for which this one has waited
         positions = transaction.positions(child)
     rows = positions.select(
-        F.struct(*[F.col(quoted(each.name)) for each in child.columns]).alias("old"),
+        F.struct(*[F.col(quoted(column.name)) for column in child.columns]).alias("old"),
         F.col(FILE).alias("file"),
         F.col(ROW).alias("row"),
         *[F.col(quoted(name)).alias(f"t{place}") for place, name in enumerate(column_names(child, columns))],
     )
     equal = _equal(relation, key, "v", child, columns, "t")
-    kept = [f"n{place}" for place in range(len(columns))] if keep else []
+    new_keys = [f"n{place}" for place in range(len(columns))] if keep else []
     if not keep:
         return rows.join(values, equal, "left_semi").select("old", "file", "row")
-    return rows.join(values, equal).select("old", "file", "row", *kept).dropDuplicates(["file", "row"])
+    return rows.join(values, equal).select("old", "file", "row", *new_keys).dropDuplicates(["file", "row"])
 
 
 def _wanted(
     relation: Relation, columns: Sequence[int], target: Relation, target_columns: Sequence[int], values: pa.Table
 ) -> tuple[pa.Table, NDArray[np.int64]] | None:
-    """Keys as `lookup.find` takes them: (the distinct ones k0, k1, …; for each of `values` its place among them, -1: cannot be there).
+    """Return the distinct keys k0, k1, … for `lookup.find`, and the place of each of `values` among them (-1: it cannot exist).
 
-    None where the types differ in more than the width of an integer: then Spark compares.
+    Return None if the types differ in more than the width of an integer. Spark then compares the keys.
     """
     key = lookup.key_of(target, target_columns)
     arrays = []
     fits = np.ones(values.num_rows, bool)
-    for place, (one, other) in enumerate(zip(columns, target_columns, strict=True)):
-        mine, theirs = relation.numbered(one), target.numbered(other)
+    for place, (attnum, target_attnum) in enumerate(zip(columns, target_columns, strict=True)):
+        mine, theirs = relation.numbered(attnum), target.numbered(target_attnum)
         assert mine is not None
         assert theirs is not None
         array, wide = buffers.whole(values[f"v{place}"]), arrow_type(theirs.type_oid, theirs.typmod)
@@ -212,17 +214,17 @@ def _wanted(
 def _equal(
     relation: Relation, columns: Sequence[int], mine: str, target: Relation, target_columns: Sequence[int], theirs: str
 ) -> SparkColumn:
-    """The condition that two keys are equal, by the operators of their types; Spark joins by it without comparing all with all."""
-    met: SparkColumn | None = None
-    for place, (one, other) in enumerate(zip(columns, target_columns, strict=True)):
-        left_column, right_column = relation.numbered(one), target.numbered(other)
+    """Return the condition that two keys are equal by the operators of their types. Spark can use it for an equi-join."""
+    condition: SparkColumn | None = None
+    for place, (attnum, target_attnum) in enumerate(zip(columns, target_columns, strict=True)):
+        left_column, right_column = relation.numbered(attnum), target.numbered(target_attnum)
         assert left_column is not None
         assert right_column is not None
         left_key, right_key = f"{mine}{place}", f"{theirs}{place}"
         test = operators.make(
             ["="],
-            ColumnRef(type=stored_expression.type_of(right_column), name=right_column.name, attnum=other, key=right_key),
-            ColumnRef(type=stored_expression.type_of(left_column), name=left_column.name, attnum=one, key=left_key),
+            ColumnRef(type=stored_expression.type_of(right_column), name=right_column.name, attnum=target_attnum, key=right_key),
+            ColumnRef(type=stored_expression.type_of(left_column), name=left_column.name, attnum=attnum, key=left_key),
             stored_expression.context(),
             -1,
         )
@@ -233,6 +235,6 @@ def _equal(
             part = one_key == other_key
         else:
             part = compiler.qual(test, mine_column | theirs_column)
-        met = part if met is None else met & part
-    assert met is not None
-    return met
+        condition = part if condition is None else condition & part
+    assert condition is not None
+    return condition

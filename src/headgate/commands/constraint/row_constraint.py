@@ -27,22 +27,22 @@ from headgate.storage.spark.column_name import quoted
 from headgate.types import registry
 
 ROW_TEXT = 64
-"""Each value is cut to this many bytes in the DETAIL, as PostgreSQL does."""
+"""Maximum length in bytes of each value in the DETAIL, as in PostgreSQL."""
 
 
 def with_generated(evaluation: Evaluation, relation: Relation, rows: DataFrame) -> DataFrame:
-    """Rows (columns by name) with the generated columns computed; the columns come out in the table's order."""
-    if not any(each.generated for each in relation.columns):
+    """Return rows (columns by name) with the generated columns computed, in the table's column order."""
+    if not any(column.generated for column in relation.columns):
         return rows
     selected = []
-    for each in relation.columns:
-        if each.generated is None:
-            selected.append(F.col(quoted(each.name)))
+    for column in relation.columns:
+        if column.generated is None:
+            selected.append(F.col(quoted(column.name)))
         else:
-            value = stored_expression.stored(each.generated, relation, each)
-            selected.append(evaluation.column(value).alias(each.name))
-    others = [F.col(quoted(name)) for name in rows.columns if relation.column(name) is None]
-    return rows.select(*selected, *others)
+            value = stored_expression.stored(column.generated, relation, column)
+            selected.append(evaluation.column(value).alias(column.name))
+    further_columns = [F.col(quoted(name)) for name in rows.columns if relation.column(name) is None]
+    return rows.select(*selected, *further_columns)
 
 
 def checked(
@@ -55,10 +55,10 @@ def checked(
     first: Sequence[Violation] = (),
     last: Sequence[Violation] = (),
 ) -> DataFrame:
-    """Rows (columns by name) that raise 23502 or 23514 when they are computed and violate a constraint of the table.
+    """Return rows (columns by name) that raise 23502 or 23514 during execution if they violate a constraint of the table.
 
-    `shown`: what messages show of a row; all of it if None. `first` and `last` are evaluated before and after NOT NULL and CHECK: what row
-    security rejects, and rows outside of a partition (`outside`).
+    `shown`: the part of a row that messages show; all of it if None. `first` and `last` are evaluated before and after NOT NULL and CHECK.
+    They are the rejections of row security, and of rows outside of a partition (`outside`).
     """
     whole = shown or disclosure.whole_row(relation)
     opening = _opening(whole)
@@ -72,14 +72,14 @@ def checked(
         (F.col(quoted(column.name)).isNull(), _not_null(relation, column.name, opening)) for column in relation.columns if column.not_null
     ]
     for check in relation.checks if checks is None else checks:
-        met = evaluation.column(stored_expression.stored(check.expression, relation))
+        is_met = evaluation.column(stored_expression.stored(check.expression, relation))
         text = f'new row for relation "{relation.name}" violates check constraint "{check.name}"'
-        of_rows.append((~F.coalesce(met, F.lit(True)), _message("23514", _of(relation, text, constraint=check.name) + opening)))
+        of_rows.append((~F.coalesce(is_met, F.lit(True)), _message("23514", _of(relation, text, constraint=check.name) + opening)))
     groups = (first_of([*of_domains, *first]), _with_row(first_of(of_rows), evaluation, whole), first_of(last))
-    found = [group for group in groups if group is not None]
-    if not found:
+    messages = [group for group in groups if group is not None]
+    if not messages:
         return rows
-    violation = F.coalesce(*found)
+    violation = F.coalesce(*messages)
     if not relation.columns:
         return rows.where(F.when(violation.isNull(), F.lit(True)).otherwise(F.raise_error(violation).cast("boolean")))
     carrier = relation.columns[0].name
@@ -88,7 +88,10 @@ def checked(
 
 
 def outside(evaluation: Evaluation, relation: Relation, fence: Fence | None, shown: RowShown) -> list[Violation]:
-    """Return what rejects rows outside of the partition's bounds. PostgreSQL evaluates it last in INSERT, and first in UPDATE."""
+    """Return the condition that rejects rows outside of the partition's bounds.
+
+    PostgreSQL evaluates it last in INSERT, and first in UPDATE.
+    """
     if fence is None or not fence.above:
         return []
     text = f'new row for relation "{relation.name}" violates partition constraint'
@@ -98,22 +101,22 @@ def outside(evaluation: Evaluation, relation: Relation, fence: Fence | None, sho
 
 
 def _opening(shown: RowShown) -> str:
-    """Return what stands before the values of a row in a DETAIL."""
+    """Return the text before the values of a row in a DETAIL."""
     return "" if shown.opening is None else f"|DETAIL|{shown.opening}"
 
 
 def first_of(found: Sequence[Violation]) -> Column | None:
-    """The message of the first condition that is true, NULL if none is; None without conditions."""
-    made: Column | None = None
+    """Return the message of the first condition that is true, NULL if none is true, or None without conditions."""
+    message_column: Column | None = None
     for failed, message in found:
-        made = F.when(failed, message) if made is None else made.when(failed, message)
-    return made
+        message_column = F.when(failed, message) if message_column is None else message_column.when(failed, message)
+    return message_column
 
 
 def _with_row(message: Column | None, evaluation: Evaluation, shown: RowShown) -> Column | None:
-    """The message, at whose end the row is shown.
+    """Return the message followed by the row.
 
-    The row stands in the expression once, not with each constraint: its text is a Python function of each column.
+    The row occurs in the expression once, not for each constraint, because its text is a Python function of each column.
     """
     if message is None or shown.opening is None:
         return message
@@ -121,7 +124,7 @@ def _with_row(message: Column | None, evaluation: Evaluation, shown: RowShown) -
 
 
 def _not_null(relation: Relation, name: str, opening: str) -> Column:
-    """The message of a row that has NULL in a NOT NULL column."""
+    """Return the message for NULL in a NOT NULL column."""
     text = f'null value in column "{name}" of relation "{relation.name}" violates not-null constraint'
     return _message("23502", _of(relation, text, column=name) + opening)
 
@@ -135,10 +138,10 @@ def _message(state: str, text: str) -> Column:
 
 
 def _row_text(evaluation: Evaluation, columns: Sequence[TableColumn]) -> Column:
-    """A row as "Failing row contains" shows it: the values in text form, joined by commas, NULL as null."""
+    """Return a row as in "Failing row contains": the values in text form, joined by commas, with NULL as null."""
     parts = []
-    for each in columns:
-        reference = ColumnRef(type=stored_expression.type_of(each), name=each.name, attnum=each.attnum, key=each.name)
+    for column in columns:
+        reference = ColumnRef(type=stored_expression.type_of(column), name=column.name, attnum=column.attnum, key=column.name)
         text = coerce(reference, TypeRef(registry.TEXT, -1, 100), Reach.EXPLICIT, evaluation.context)
         shown = evaluation.column(text if text is not None else reference).cast("string")
         cut = F.when(F.octet_length(shown) > ROW_TEXT, F.concat(F.substring(shown, 1, ROW_TEXT), F.lit("..."))).otherwise(shown)

@@ -20,7 +20,7 @@ from headgate.sql.parser import ParseNode, unwrap
 
 
 def set_constraints(node: ParseNode, session: Session) -> CommandResult:
-    """SET CONSTRAINTS { ALL | c, … } { DEFERRED | IMMEDIATE }; IMMEDIATE checks at once what has waited."""
+    """Run SET CONSTRAINTS { ALL | c, … } { DEFERRED | IMMEDIATE }. IMMEDIATE runs the waiting checks at once."""
     transaction = session.begin_command()
     if not session.in_block:
         session.notices.warning("SET CONSTRAINTS can only be used in transaction blocks", sqlstate="25P01")
@@ -37,37 +37,38 @@ def set_constraints(node: ParseNode, session: Session) -> CommandResult:
 
 
 def _named(cursor: Cursor, context: SessionContext, name: pb.RangeVar, *, deferred: bool) -> set[int]:
-    """The deferrable constraints (oids) of a name in the first schema of the search path that has some, with those of partitions.
+    """Return the oids of the deferrable constraints of a name, and of their clones on partitions.
 
-    A name that is not deferrable is refused only where it shall be deferred (AfterTriggerSetState).
+    They are in the first schema of the search path that has the name. A constraint that is not deferrable is rejected only with DEFERRED
+    (AfterTriggerSetState).
     """
     lookup.check_database(name, context)
     for schema in [name.schemaname] if name.schemaname else ["pg_catalog", *lookup.search_path(cursor, context)]:
-        found = rows(
+        constraints = rows(
             cursor,
             "SELECT oid, condeferrable FROM hg.pg_constraint WHERE dbid IN (0, ?) AND conname = ? AND connamespace = ?"
             " UNION ALL SELECT t.oid, t.tgdeferrable FROM hg.pg_trigger t JOIN hg.pg_class c ON c.dbid = t.dbid AND c.oid = t.tgrelid"
             " WHERE t.tgconstraint <> 0 AND t.dbid = ? AND t.tgname = ? AND c.relnamespace = ?",
             2 * [context.database, name.relname, lookup.namespace(cursor, context.database, schema)],
         )
-        if deferred and not all(deferrable for _, deferrable in found):
+        if deferred and not all(deferrable for _, deferrable in constraints):
             raise PostgresError("42809", f'constraint "{name.relname}" is not deferrable')
-        if found:
-            return _with_partitions(cursor, context.database, {oid for oid, deferrable in found if deferrable})
+        if constraints:
+            return _with_partitions(cursor, context.database, {oid for oid, deferrable in constraints if deferrable})
     raise PostgresError("42704", f'constraint "{name.relname}" does not exist')
 
 
 def _with_partitions(cursor: Cursor, database: int, constraints: Iterable[int]) -> set[int]:
-    """Constraints and constraint triggers with those that partitions have of them."""
-    found: set[int] = set()
+    """Return constraints and constraint triggers together with their clones on partitions."""
+    all_oids: set[int] = set()
     more = set(constraints)
     while more:
-        found |= more
+        all_oids |= more
         marks = ", ".join("?" for _ in more)
         sql = (
             f"SELECT oid FROM hg.pg_constraint WHERE dbid = ? AND conparentid IN ({marks})"
             f" UNION ALL SELECT oid FROM hg.pg_trigger WHERE dbid = ? AND tgparentid IN ({marks})"
         )
-        below = rows(cursor, sql, 2 * [database, *more])
-        more = {oid for (oid,) in below} - found
-    return found
+        clones = rows(cursor, sql, 2 * [database, *more])
+        more = {oid for (oid,) in clones} - all_oids
+    return all_oids

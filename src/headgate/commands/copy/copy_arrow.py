@@ -60,7 +60,7 @@ def messages(schema: pa.Schema, batches: Iterable[pa.RecordBatch], progress: Cop
 
 def schema_of(columns: Sequence[PlanColumn]) -> pa.Schema:
     """Return the schema of rows in the form in which a node holds them."""
-    return pa.schema([pa.field(each.name, arrow_type(each.type.oid, each.type.typmod)) for each in columns])
+    return pa.schema([pa.field(column.name, arrow_type(column.type.oid, column.type.typmod)) for column in columns])
 
 
 def held(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

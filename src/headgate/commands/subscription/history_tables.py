@@ -1,11 +1,11 @@
-"""The tables that hold the histories of a subscription's tables (`subscriber.apply.table_history`): made, begun with rows, extended.
+"""Create, start and extend the history tables of a subscription's tables (`subscriber.apply.table_history`).
 
-`prepare` is called by the apply worker between two batches, for tables that have become ready, and when a batch finds that a history does
-not have the columns of its table. Like `applied_ddl`, it acts with the rights of the subscription's owner, in a transaction of its own.
+The apply worker calls `prepare` between two batches: for tables that have become ready, and when a history lacks columns of its table. Like
+`applied_ddl`, it acts with the rights of the subscription's owner, in its own transaction.
 
-A history is the table `<table>_history` in the schema of its table. If a table of that name has the columns of a history, and the owner of
-the subscription owns it, it is continued: histories outlive their subscription. A column whose type has changed gets the new type; if its
-values cannot be cast, the column is renamed and another takes its name.
+A history is the table `<table>_history` in the schema of its table. An existing table of that name is continued if it has the columns of a
+history and the subscription's owner owns it, because histories outlive their subscription. A column whose type has changed gets the new
+type. If its values cannot be cast, the column is renamed and a new column gets its name.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from headgate.types import registry
 
 
 def check(cursor: Cursor, subscription: Subscription) -> None:
-    """42704 if the option `history` names a table that is not in the subscription."""
-    oids = [each.relation for each in subscriptions.tables(cursor, subscription.oid)]
+    """Raise 42704 if the option `history` names a table that is not in the subscription."""
+    oids = [member.relation for member in subscriptions.tables(cursor, subscription.oid)]
     names = subscriptions.titles(cursor, subscription.database, oids).values()
     name = subscription_history.unknown(subscription.history, names)
     if name is not None:
@@ -46,44 +46,44 @@ def check(cursor: Cursor, subscription: Subscription) -> None:
 
 
 def change(cursor: Cursor, subscription: Subscription) -> None:
-    """ALTER SUBSCRIPTION … SET (history = …): end the histories of tables that it does not ask for any more."""
+    """Run ALTER SUBSCRIPTION … SET (history = …): end the histories of tables that the option no longer includes."""
     check(cursor, subscription)
-    known = subscription_history.of_subscription(cursor, subscription.oid)
-    names = subscriptions.titles(cursor, subscription.database, known)
-    for oid in known:
+    table_oids = subscription_history.of_subscription(cursor, subscription.oid)
+    names = subscriptions.titles(cursor, subscription.database, table_oids)
+    for oid in table_oids:
         if oid not in names or not subscription_history.is_wanted(subscription.history, names[oid]):
             subscription_history.forget(cursor, subscription.oid, oid)
 
 
 def prepare(node: NodeParts, subscription: Subscription, stopping: Callable[[], None], jobs: Jobs) -> list[str]:
-    """Begin the histories of ready tables that have none, and give all of them the columns that they lack; a line for each."""
+    """Start the histories of ready tables without one, and add missing columns to all histories. Return a line for each change."""
     with acting(node, subscription, stopping, jobs) as session:
         transaction: Transaction = session.transaction
         transaction.lock_object("pg_subscription", subscription.oid)
         transaction.plan_again()
-        now = subscriptions.find(transaction.cursor, subscription.oid)
-        return [] if now is None else _prepare(session, transaction, now)
+        current = subscriptions.find(transaction.cursor, subscription.oid)
+        return [] if current is None else _prepare(session, transaction, current)
 
 
 def _prepare(session: Session, transaction: Transaction, subscription: Subscription) -> list[str]:
-    cursor, database, done = transaction.cursor, subscription.database, []
-    known = subscription_history.of_subscription(cursor, subscription.oid)
+    cursor, database, lines = transaction.cursor, subscription.database, []
+    histories = subscription_history.of_subscription(cursor, subscription.oid)
     for oid in subscriptions.without_history(cursor, subscription):
         local = relations.get(cursor, database, oid)
-        history = _opened(session, local, known.get(oid))
+        history = _opened(session, local, histories.get(oid))
         _begin(transaction, subscription, local, history)
         subscription_history.begin(cursor, database, subscription.oid, oid, history.oid)
-        done.append(f'table "{history.schema}.{history.name}" records the changes of table "{local.schema}.{local.name}"')
-    for oid, each in known.items():
-        if each.is_begun:
-            local, history = relations.get(cursor, database, oid), relations.get(cursor, database, each.relation)
+        lines.append(f'table "{history.schema}.{history.name}" records the changes of table "{local.schema}.{local.name}"')
+    for oid, table_record in histories.items():
+        if table_record.is_begun:
+            local, history = relations.get(cursor, database, oid), relations.get(cursor, database, table_record.relation)
             if _extend(session, local, history):
-                done.append(f'table "{history.schema}.{history.name}" has the columns of table "{local.schema}.{local.name}"')
-    return done
+                lines.append(f'table "{history.schema}.{history.name}" has the columns of table "{local.schema}.{local.name}"')
+    return lines
 
 
 def _opened(session: Session, local: Relation, known: subscription_history.TableHistory | None) -> Relation:
-    """The table for the history of a table, made if there is none, with all columns."""
+    """Return the history table of a table with all columns. Create it if necessary. Raise 42P07 if the table is not a history."""
     cursor, database = session.begin_statement().cursor, local.database
     name = object_name.free_name(local.name, None, table_history.SUFFIX, ())
     history = relations.lookup(cursor, database, local.schema, name) if known is None else relations.get(cursor, database, known.relation)
@@ -104,28 +104,28 @@ def _own() -> list[tuple[str, Column]]:
 
 
 def _is_history(history: Relation) -> bool:
-    held = {column.name: column.type_oid for column in history.columns}
-    return history.kind == RelationKind.TABLE and all(held.get(name) == oid for name, oid in table_history.OWN_COLUMNS)
+    types_by_name = {column.name: column.type_oid for column in history.columns}
+    return history.kind == RelationKind.TABLE and all(types_by_name.get(name) == oid for name, oid in table_history.OWN_COLUMNS)
 
 
 def _definitions(columns: Sequence[tuple[str, Column]], words: Sequence[str]) -> list[str]:
-    """Each column with its type, behind some words."""
+    """Return the definition of each column with its type, after the words `words`."""
     types = registry.known()
     return [" ".join([*words, quote_ident(name), types.format_type(column.type_oid, column.typmod)]) for name, column in columns]
 
 
 def _extend(session: Session, local: Relation, history: Relation) -> bool:
-    """Give a history the columns of its table that it lacks or has with another type; whether there were any."""
+    """Add the columns that a history lacks or has with another type. Return whether there were any."""
     differing, table = table_history.differing(local, history), qualified(history.schema, history.name)
-    held = {column.name for column in history.columns}
-    added = [each for each in differing if each[0] not in held]
-    for each in differing:
-        if each[0] in held:
-            name, kind = quote_ident(each[0]), registry.known().format_type(each[1].type_oid, each[1].typmod)
+    existing = {column.name for column in history.columns}
+    added = [item for item in differing if item[0] not in existing]
+    for item in differing:
+        if item[0] in existing:
+            name, kind = quote_ident(item[0]), registry.known().format_type(item[1].type_oid, item[1].typmod)
             if attempt(session, [parse(f"ALTER TABLE {table} ALTER COLUMN {name} TYPE {kind}")[0].node]) is not None:
-                other = object_name.free_name(each[0], None, "before", held)
-                _run(session, f"ALTER TABLE {table} RENAME COLUMN {name} TO {quote_ident(other)}")
-                added.append(each)
+                free_name = object_name.free_name(item[0], None, "before", existing)
+                _run(session, f"ALTER TABLE {table} RENAME COLUMN {name} TO {quote_ident(free_name)}")
+                added.append(item)
     if added:
         _run(session, f"ALTER TABLE {table} {', '.join(_definitions(added, ['ADD COLUMN']))}")
     return bool(differing)
@@ -137,13 +137,13 @@ def _run(session: Session, text: str) -> None:
 
 
 def _begin(transaction: Transaction, subscription: Subscription, local: Relation, history: Relation) -> None:
-    """Write the rows that a table has now into its history, behind what the history has already."""
+    """Append the current rows of a table to its history, after the existing rows of the history."""
     transaction.lock(local)
     progress = origins.progress(transaction.cursor, f"pg_{subscription.oid}")
     lsn, moment = Lsn(INVALID if progress is None else progress.remote_lsn), datetime.now(UTC)
     with transaction.seeing_newest():
         if transaction.newest(history).rows:
             transaction.append(history, table_history.restart(history, lsn, moment))
-        held = None if local.is_partitioned else transaction.held(local)
-        rows = table_history.snapshot(local, history, transaction.frame(local) if held is None else held, lsn, moment)
+        memory_rows = None if local.is_partitioned else transaction.held(local)
+        rows = table_history.snapshot(local, history, transaction.frame(local) if memory_rows is None else memory_rows, lsn, moment)
         transaction.append(history, rows)

@@ -176,7 +176,7 @@ def _set_options(node: pb.AlterSubscriptionStmt, session: Session, transaction: 
 
 
 def _alter_failover(session: Session, subscription: Subscription, failover: bool) -> None:
-    """PostgreSQL 17's checks, and the slot on the publisher."""
+    """Make the checks of PostgreSQL 17, and alter the slot on the publisher."""
     if subscription.enabled:
         raise PostgresError("55000", 'cannot set option "failover" for enabled subscription')
     if subscription.slot_name is None:
@@ -216,10 +216,10 @@ def _set_publication(node: ParseNode, session: Session, transaction: Transaction
 def _change_publication(node: pb.AlterSubscriptionStmt, session: Session, transaction: Transaction, subscription: Subscription) -> None:
     adding = node.kind == pb.ALTER_SUBSCRIPTION_ADD_PUBLICATION
     options = read(node.options, {"copy_data", "refresh"})
-    given = names.strings(node.publication)
-    _refuse_repeated(given)
+    changed_names = names.strings(node.publication)
+    _refuse_repeated(changed_names)
     publications = list(subscription.publications)
-    for name in given:
+    for name in changed_names:
         if adding and name in publications:
             raise PostgresError("42710", f'publication "{name}" is already in subscription "{subscription.name}"')
         if not adding and name not in publications:
@@ -238,7 +238,7 @@ def _change_publication(node: pb.AlterSubscriptionStmt, session: Session, transa
         )
         changed = subscriptions.find(transaction.cursor, subscription.oid)
         assert changed is not None
-        _do_refresh(session, transaction, changed, options.copy_data, validate=given if adding else [])
+        _do_refresh(session, transaction, changed, options.copy_data, validate=changed_names if adding else [])
 
 
 def _check_refresh(session: Session, subscription: Subscription, options: SubscriptionOptions, hint: str, word: str = "SET") -> None:
@@ -266,9 +266,9 @@ def _refresh(node: ParseNode, session: Session, transaction: Transaction, subscr
             hint="Use ALTER SUBSCRIPTION ... REFRESH with copy_data = false, or use DROP/CREATE SUBSCRIPTION.",
         )
     session.prevent_in_block("ALTER SUBSCRIPTION ... REFRESH")
-    if options.reconcile:  # what joins now is copied anyway
-        for each in subscriptions.tables(transaction.cursor, subscription.oid):
-            subscription_resync.request(transaction.cursor, subscription.database, subscription.oid, each.relation, Method.DIFFERENCE)
+    if options.reconcile:  # newly added tables are copied anyway
+        for member in subscriptions.tables(transaction.cursor, subscription.oid):
+            subscription_resync.request(transaction.cursor, subscription.database, subscription.oid, member.relation, Method.DIFFERENCE)
     _do_refresh(session, transaction, subscription, options.copy_data, validate=[])
 
 
@@ -311,32 +311,32 @@ def drop(node: pb.DropSubscriptionStmt, session: Session) -> CommandResult:
     session.after_commit(lambda: _removed(session, oid))
     session.after_rollback(lambda: _released(launcher, oid))
     launcher.hold(oid, session.check_cancel)
-    tables = [each for each in subscriptions.tables(cursor, oid) if each.state != SyncState.READY]
+    tables = [member for member in subscriptions.tables(cursor, oid) if member.state != SyncState.READY]
     subscriptions.drop(cursor, oid)
-    for each in tables:
-        origins.drop(cursor, f"pg_{oid}_{each.relation}", missing_ok=True)
+    for member in tables:
+        origins.drop(cursor, f"pg_{oid}_{member.relation}", missing_ok=True)
     origins.drop(cursor, f"pg_{oid}", missing_ok=True)
-    unfinished = [each for each in tables if each.state != SyncState.SYNCDONE]
+    unfinished = [member for member in tables if member.state != SyncState.SYNCDONE]
     if subscription.slot_name is not None or unfinished:
-        subscription_tables.drop_slots(session, subscription, [each.relation for each in unfinished])
+        subscription_tables.drop_slots(session, subscription, [member.relation for member in unfinished])
     return CommandResult("DROP SUBSCRIPTION")
 
 
 def _hold_workers(name: str, session: Session, transaction: Transaction) -> None:
-    """Ends the workers of a subscription before the catalog is looked at: what they wrote last must be seen, or the rows conflict."""
+    """Stop the workers of a subscription before the catalog is read. Otherwise their last writes would conflict with the DROP."""
     catalog, context = session.node.engine.catalog, session.context
     with contextlib.closing(catalog.cursor()) as cursor:
-        found = subscriptions.lookup(cursor, context.database, name)
-        if found is None or not _may_own(cursor, context.user, found.owner):
+        subscription = subscriptions.lookup(cursor, context.database, name)
+        if subscription is None or not _may_own(cursor, context.user, subscription.owner):
             return
-    if found.slot_name is not None and session.in_block:
-        return  # `drop` refuses, or finds that this very block has said SET (slot_name = NONE)
-    transaction.lock_object("pg_subscription", found.oid)
+    if subscription.slot_name is not None and session.in_block:
+        return  # `drop` rejects the command, or finds that this block has run SET (slot_name = NONE)
+    transaction.lock_object("pg_subscription", subscription.oid)
     launcher = session.node.launcher
-    session.after_commit(lambda: _released(launcher, found.oid))
-    session.after_rollback(lambda: _released(launcher, found.oid))
-    launcher.hold(found.oid, session.check_cancel)
-    transaction.plan_again()  # its look at the catalog was before: who acts in a session is looked up at a statement's begin
+    session.after_commit(lambda: _released(launcher, subscription.oid))
+    session.after_rollback(lambda: _released(launcher, subscription.oid))
+    launcher.hold(subscription.oid, session.check_cancel)
+    transaction.plan_again()  # the snapshot is older, because the session's role was looked up at the start of the statement
 
 
 def _may_own(cursor: CatalogCursor, user: str, owner: int) -> bool:
@@ -348,7 +348,7 @@ def _may_own(cursor: CatalogCursor, user: str, owner: int) -> bool:
 
 
 def _removed(session: Session, oid: int) -> None:
-    """Behind the commit of a DROP: what workers wrote after the block's look at the catalog goes too; then they may be forgotten."""
+    """After the commit of a DROP, also remove the rows that workers wrote after the block's snapshot, then release the workers."""
     session.node.engine.catalog.change(lambda cursor: origins.forget_subscription(cursor, oid))
     _released(session.node.launcher, oid)
 

@@ -560,7 +560,7 @@ class RoutedFiring:
         """See `Firing`. The triggers of all partitions fire in the order of the rows."""
         places = self._places(rows)
         records = self._records(rows, places, triggers.INSERT)
-        kept, made = [], dict[int, Row]()
+        places_left, changed_rows = [], dict[int, Row]()
         for place in range(rows.num_rows):
             record = records.get(place)
             if record is not None:
@@ -568,47 +568,47 @@ class RoutedFiring:
                 record = leaf.through(leaf.of(triggers.INSERT, row=True, before=True), triggers.INSERT, None, record)
                 if record is None:
                     continue
-                made[place] = record
-            kept.append(place)
-        return self._rewritten(rows, places, made).take(pa.array(kept, pa.int64())), kept
+                changed_rows[place] = record
+            places_left.append(place)
+        return self._rewritten(rows, places, changed_rows).take(pa.array(places_left, pa.int64())), places_left
 
     def before_update(self, changed: pa.Table, columns: set[str] | None) -> pa.Table:
         """See `Firing`."""
         if not changed.num_rows:
             return changed
         old, new = _flat(changed["old"], self.table.root), _flat(changed["new"], self.table.root)
-        here = self._places(old)
-        before, after = self._records(old, here, triggers.UPDATE, columns), self._records(new, here, triggers.UPDATE, columns)
-        left, made = [], dict[int, Row]()
+        leaf_of_row = self._places(old)
+        before, after = self._records(old, leaf_of_row, triggers.UPDATE, columns), self._records(new, leaf_of_row, triggers.UPDATE, columns)
+        remaining, changed_rows = [], dict[int, Row]()
         for place in range(changed.num_rows):
             if place in before:
-                leaf = self._leaves[here[place]]
+                leaf = self._leaves[leaf_of_row[place]]
                 fired = leaf.of(triggers.UPDATE, row=True, before=True, columns=columns)
                 record = leaf.through(fired, triggers.UPDATE, before[place], after[place])
                 if record is None:
                     continue
-                made[place] = record
-            left.append(place)
-        at = pa.array(left, pa.int64())
-        new = self._rewritten(new, here, made).take(at)
-        return self._moved(changed.take(at), new, here[left])
+                changed_rows[place] = record
+            remaining.append(place)
+        at = pa.array(remaining, pa.int64())
+        new = self._rewritten(new, leaf_of_row, changed_rows).take(at)
+        return self._moved(changed.take(at), new, leaf_of_row[remaining])
 
     def _moved(self, changed: pa.Table, new: pa.Table, here: Places) -> pa.Table:
         """Return the changes with their new rows, after the BEFORE triggers of rows that move to another partition."""
         moves = np.flatnonzero(self._places(new) != here)
-        kept = np.ones(changed.num_rows, np.bool_)
+        is_included = np.ones(changed.num_rows, np.bool_)
         if len(moves):
             old = _flat(changed["old"].take(pa.array(moves)), self.table.root)
             deleted = self.before_delete(pa.table({"old": old.to_struct_array(), "place": pa.array(moves)}))["place"].to_numpy()
-            kept[np.setdiff1d(moves, deleted)] = False
+            is_included[np.setdiff1d(moves, deleted)] = False
             arriving, passed = self.before_insert(new.take(pa.array(deleted)))
-            kept[np.delete(deleted, passed)] = False
+            is_included[np.delete(deleted, passed)] = False
             order = np.arange(new.num_rows)
             order[deleted[passed]] = new.num_rows + np.arange(len(passed))
             new = pa.concat_tables([new, arriving]).take(pa.array(order))
         whole = buffers.whole(new.to_struct_array())
         changed = changed.set_column(changed.column_names.index("new"), "new", whole)
-        return changed.filter(pa.array(kept))
+        return changed.filter(pa.array(is_included))
 
     def before_delete(self, changed: pa.Table) -> pa.Table:
         """See `Firing`."""
@@ -617,23 +617,23 @@ class RoutedFiring:
         old = _flat(changed["old"], self.table.root)
         places = self._places(old)
         records = self._records(old, places, triggers.DELETE)
-        kept = np.ones(changed.num_rows, np.bool_)
+        is_included = np.ones(changed.num_rows, np.bool_)
         for place, record in sorted(records.items()):
             leaf = self._leaves[places[place]]
-            kept[place] = leaf.through(leaf.of(triggers.DELETE, row=True, before=True), triggers.DELETE, record, None) is not None
-        return changed.filter(pa.array(kept))
+            is_included[place] = leaf.through(leaf.of(triggers.DELETE, row=True, before=True), triggers.DELETE, record, None) is not None
+        return changed.filter(pa.array(is_included))
 
     def after(self, event: int, old: pa.Table | None, new: pa.Table | None, columns: set[str] | None = None) -> list[Callable[[], None]]:
         """See `Firing`: the AFTER triggers of all partitions in the order of the rows."""
         self.root.collect(event, old, new)
-        found: list[tuple[tuple[int, bool], Callable[[], None]]] = []
-        here = None if old is None else self._places(old)
-        there = None if new is None else self._places(new)
+        calls_by_place: list[tuple[tuple[int, bool], Callable[[], None]]] = []
+        old_leaf = None if old is None else self._places(old)
+        new_leaf = None if new is None else self._places(new)
         for number, leaf in enumerate(self._leaves):
             if not leaf.fires:
                 continue
-            leaving = np.empty(0, np.int64) if here is None else np.flatnonzero(here == number)
-            arriving = np.empty(0, np.int64) if there is None else np.flatnonzero(there == number)
+            leaving = np.empty(0, np.int64) if old_leaf is None else np.flatnonzero(old_leaf == number)
+            arriving = np.empty(0, np.int64) if new_leaf is None else np.flatnonzero(new_leaf == number)
             staying = np.intersect1d(leaving, arriving)
             moved, moves = np.setdiff1d(leaving, staying), np.setdiff1d(arriving, staying)
             for kind, at in ((triggers.UPDATE, staying), (triggers.DELETE, moved), (triggers.INSERT, moves)):
@@ -642,9 +642,11 @@ class RoutedFiring:
                 sides = [None if rows is None else of_leaf(leaf.relation, rows.take(pa.array(at))) for rows in (old, new)]
                 before, after = (sides[0] if kind != triggers.INSERT else None), (sides[1] if kind != triggers.DELETE else None)
                 calls = leaf.after_each(kind, before, after, columns)
-                # of a row that moves, DELETE fires first
-                found += [((place, kind == triggers.INSERT), fire) for place, fire in zip(at.tolist() if calls else [], calls, strict=True)]
-        return [fire for _, fire in sorted(found, key=lambda each: each[0])]
+                # for a row that moves, DELETE fires first
+                calls_by_place += [
+                    ((place, kind == triggers.INSERT), fire) for place, fire in zip(at.tolist() if calls else [], calls, strict=True)
+                ]
+        return [fire for _, fire in sorted(calls_by_place, key=lambda entry: entry[0])]
 
     def _places(self, rows: pa.Table) -> Places:
         """Return the number of the leaf of each row, or NOWHERE for a row without a partition, whose write then fails."""
@@ -653,18 +655,18 @@ class RoutedFiring:
 
     def _records(self, rows: pa.Table, places: Places, event: int, columns: set[str] | None = None) -> dict[int, Row]:
         """Return the rows for which BEFORE triggers fire, as records of their leaves, by place."""
-        found: dict[int, Row] = {}
+        records: dict[int, Row] = {}
         for number, leaf in enumerate(self._leaves):
             at = np.flatnonzero(places == number)
             if len(at) and leaf.of(event, row=True, before=True, columns=columns):
-                found.update(zip(at.tolist(), leaf.rows_of(of_leaf(leaf.relation, rows.take(pa.array(at)))), strict=True))
-        return found
+                records.update(zip(at.tolist(), leaf.rows_of(of_leaf(leaf.relation, rows.take(pa.array(at)))), strict=True))
+        return records
 
     def _rewritten(self, rows: pa.Table, places: Places, made: dict[int, Row]) -> pa.Table:
         """Return the rows, with the rows that triggers have changed replaced."""
         if not made:
             return rows
-        order, parts, count = np.arange(rows.num_rows), [rows.select([each.name for each in self.table.root.columns])], rows.num_rows
+        order, parts, count = np.arange(rows.num_rows), [rows.select([column.name for column in self.table.root.columns])], rows.num_rows
         for number, leaf in enumerate(self._leaves):
             at = [place for place in made if places[place] == number]
             if at:
@@ -729,4 +731,4 @@ def statement(planner: Planner, relation: Relation, *events: tuple[int, set[str]
 
 def _flat(rows: pa.ChunkedArray, relation: Relation) -> pa.Table:
     whole = buffers.whole(rows)
-    return pa.table(whole.flatten(), names=[each.name for each in whole.type]) if len(whole) else arrow_row(relation).empty_table()
+    return pa.table(whole.flatten(), names=[field.name for field in whole.type]) if len(whole) else arrow_row(relation).empty_table()

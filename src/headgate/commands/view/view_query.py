@@ -270,7 +270,7 @@ class Resolver:
             return  # the planner raises the error
 
     def _column(self, reference: pb.ColumnRef, scope: LevelNames) -> None:
-        fields = [unwrap(each) for each in reference.fields]
+        fields = [unwrap(field_node) for field_node in reference.fields]
         if fields[-1].DESCRIPTOR.name == "A_Star":
             return
         parts = [part.sval for part in fields]

@@ -371,7 +371,7 @@ class FromItems(SessionFunctions):
             return CatalogRows(outputs, table_sql=self._table_sql(listed_outputs, rows), scalar=False)
         if function.retset:
             self.check_arguments(bound)
-            return set_returning.rows(bound, [self.sql(each) for each in bound.args], self, in_from=True)
+            return set_returning.rows(bound, [self.sql(argument) for argument in bound.args], self, in_from=True)
         sql = self.sql(bound)
         if sql.startswith("<acting"):
             raise not_supported(f"function {name} is not supported here", position=position(bound.location))

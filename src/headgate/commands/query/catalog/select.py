@@ -565,4 +565,4 @@ def _output_place(node: ParseNode, listed: list[str]) -> int | None:
 
 
 def _mentions(node: ParseNode, name: str) -> bool:
-    return any(each.DESCRIPTOR.name == "RangeVar" and each.relname == name for each in walk_tree(node))
+    return any(descendant.DESCRIPTOR.name == "RangeVar" and descendant.relname == name for descendant in walk_tree(node))

@@ -113,7 +113,7 @@ def _figure(node: ParseNode) -> tuple[str | None, int]:  # noqa: C901, PLR0912 (
             found = [field.sval for field in fields if field.DESCRIPTOR.name == "String"]
             return (found[-1], 2) if found else (None, 0)
         case "A_Indirection":
-            found = [unwrap(each).sval for each in inner.indirection if unwrap(each).DESCRIPTOR.name == "String"]
+            found = [unwrap(step).sval for step in inner.indirection if unwrap(step).DESCRIPTOR.name == "String"]
             return (found[-1], 2) if found else _figure(inner.arg)
         case "FuncCall":
             return names.strings(inner.funcname)[-1], 2
