@@ -104,15 +104,15 @@ def parts(relation: Relation, index: Index) -> list[KeyPart]:
 
 
 def used_columns(relation: Relation, index: Index) -> set[int]:
-    """The columns (attnums) on which it depends whether a row keeps the index: those of the key, its expressions and its predicate."""
+    """Return the attnums of the columns that an index depends on: those of its key, its expressions and its predicate."""
     found = {attnum for attnum in index.attnums if attnum}
     for text in (*index.expressions, *([index.predicate] if index.predicate is not None else [])):
-        found |= {each.attnum for each in walk(stored_expression.indexed(text, relation)) if isinstance(each, ColumnRef)}
+        found |= {node.attnum for node in walk(stored_expression.indexed(text, relation)) if isinstance(node, ColumnRef)}
     return found
 
 
 def keyed(relation: Relation, index: Index, rows: DataFrame) -> DataFrame:
-    """The rows that have a key in the index: its values as v0, v1, …, and as k0, k1, … for comparing."""
+    """Return the keys of rows that the index includes: their values v0, v1, …, and their sort keys k0, k1, … for comparison."""
     places = {column.name: F.col(quoted(column.name)) for column in relation.columns}
     if index.predicate is not None:
         rows = rows.where(compiler.condition(stored_expression.indexed(index.predicate, relation), places))
@@ -128,12 +128,12 @@ def keyed(relation: Relation, index: Index, rows: DataFrame) -> DataFrame:
 
 
 def check_table(transaction: Transaction, relation: Relation, index: Index) -> None:
-    """23505 `could not create unique index` if the table has a key twice."""
+    """Raise 23505 `could not create unique index` if the table has a key twice."""
     if relation.kind != RelationKind.TABLE:
         return
     transaction.lock(relation)
     if not any(state.files for state in transaction.states(relation)):
-        return  # as in CREATE TABLE: what is empty needs no job of Spark
+        return  # an empty table, as in CREATE TABLE, needs no Spark job
     found = _twice(keyed(relation, index, transaction.frame(relation)), len(index.attnums))
     if found is not None:
         raise PostgresError(

@@ -15,11 +15,11 @@ from headgate.commands.result import CopyProgress
 from headgate.types.storage import arrow_type
 
 MESSAGE_BYTES = 16 << 20
-"""The size of a message, roughly: a client holds a whole one in memory."""
+"""Approximate size of a message in bytes. A client holds a whole message in memory."""
 
 
 class _Sink:
-    """A file for Arrow's writer, whose content is taken piece by piece."""
+    """A file object for Arrow's writer, from which the written bytes are taken piece by piece."""
 
     closed = False
 

@@ -1,11 +1,11 @@
-"""The rows of COPY TO STDOUT as the messages of the client: a kernel that the driver calls, or Spark's tasks for many rows.
+"""Encode the rows of COPY TO STDOUT as messages for the client: in the driver, or in Spark's tasks for many rows.
 
 `RowEncoder` turns a batch of stored values into messages, one for each row. Tasks call it too, and return the messages of a batch as
 one blob; the driver passes the blobs on in order. `of_query` encodes in the job that computes the rows of a query. `of_table` has tasks
 read the files of a table, `WINDOW` files for each core at a time. The temporary files of a job therefore stay small, however slowly the
 client reads. Called by `copy`.
 
-What must hold: a task depends on nothing but its argument, so that Spark may run it again; an error keeps its SQLSTATE and its message.
+A task must depend only on its argument, so that Spark may retry it. An error must keep its SQLSTATE and its message.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from headgate.types.text.text import styled, write_text
 from headgate.types.text_column import TextSettings
 
 WINDOW = 4
-"""Files that a job reads for each core: each has up to some hundred thousand rows, or 128 MB."""
+"""Number of files that a job reads for each core. A file has up to some hundred thousand rows, or 128 MB."""
 _BLOBS = "messages binary, offsets binary"
 
 
 @dataclass(frozen=True)
 class RowEncoder:
-    """Encodes rows in one format. `columns`: of the rows, domains as their base types; `forms`: the session's forms of texts."""
+    """The encoder of rows in one format. `columns`: the columns, with domains as base types. `forms`: the session's text styles."""
 
     columns: tuple[ResultColumn, ...]
     options: CopyOptions

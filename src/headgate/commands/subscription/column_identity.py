@@ -71,7 +71,7 @@ def identify(listed: Sequence[Listed], known: Sequence[FollowedColumn], there: S
 def _path(
     costs: list[list[float]], listed: Sequence[Listed], numbers: Sequence[int], skipped: Sequence[float], end: int
 ) -> list[int | None]:
-    """The pairs of the cheapest alignment that uses the first `end` numbers."""
+    """Return the numbers of the cheapest alignment that uses the first `end` numbers."""
     found: list[int | None] = [None] * len(listed)
     row, at = len(listed), end
     while row:
@@ -86,14 +86,14 @@ def _path(
 
 
 def _skip(before: FollowedColumn | None, now: DefinedColumn | None) -> float:
-    """The cost of a number that the message does not list; dropped and generated columns are not listed."""
+    """Return the cost of a number that the message does not list. Dropped and generated columns are never listed."""
     if now is None or now.dropped or now.generated:
         return 0.0
     return 1.0 if before is None else 3.0
 
 
 def _pair(listed: Listed, before: FollowedColumn | None, now: DefinedColumn | None) -> float:
-    """The cost of a listed column with a number. Of two that fit, the one that is still there is taken."""
+    """Return the cost of a listed column with a number. If two numbers match, that of the existing column is cheaper."""
     name, type_oid, typmod = listed
     is_gone = now is None or now.dropped
     best = 3.0

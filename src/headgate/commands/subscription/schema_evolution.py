@@ -122,7 +122,7 @@ class _Follower:
     warnings: list[str] = field(default_factory=list)
     pending: bool = False
     is_unclear: bool = False
-    """Whether the table is left as it is, to be synchronized again."""
+    """Whether the table is left unchanged, to be synchronized again."""
 
     @property
     def _now(self) -> Relation:

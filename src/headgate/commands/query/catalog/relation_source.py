@@ -32,7 +32,7 @@ class SourceColumn:
 
 @dataclass(frozen=True)
 class CatalogSource:
-    """A FROM clause, or a part of it. `star`: what ``*`` stands for. `sorted_by`: SQL by which the rows come in order."""
+    """A FROM clause, or a part of it. `star`: what ``*`` stands for. `sorted_by`: the SQL of the sort keys that keep the rows in order."""
 
     sql: str
     tables: tuple[ScopeTable, ...] = ()
@@ -71,7 +71,7 @@ class Lookups:
 
 @dataclass(frozen=True)
 class OutputColumn:
-    """A column of a query. `expression` has its type; `sql` is what the compiler made of it."""
+    """A column of a query. `expression` has its type; `sql` is the compiled expression."""
 
     name: str
     expression: Expression
@@ -88,7 +88,7 @@ class OutputColumn:
 
 @dataclass
 class CatalogQuery:
-    """A SELECT that has been taken apart. `build(types)` gives its SQL, whose columns are named c1, c2, … and have these types."""
+    """A planned SELECT. `build(types)` returns its SQL, whose columns are named c1, c2, … and have these types."""
 
     columns: list[OutputColumn]
     build: Callable[[Sequence[TypeRef]], str]

@@ -383,7 +383,7 @@ class SessionFunctions(Env):
                 return null(chosen.result)
             return constant(callee(*self.given_values(node)), chosen.result)
         args = spread(node)
-        # a test of a row compiles its operand once for each column: one call in the text is one call
+        # a row test compiles its operand once per column, but a call in the text must run once
         written = Acting(name, tuple(each.type.oid for each in args), chosen.result, chosen, node.location)
         known = next((number for number, each in enumerate(self.acting) if node.location >= 0 and each == (written, args)), None)
         if known is not None:
@@ -392,15 +392,15 @@ class SessionFunctions(Env):
         return f"<acting {len(self.acting) - 1}>"
 
     def check_right(self, found: Procedure) -> None:
-        """42501 for a function that is not PUBLIC's, unless the user has been granted it."""
+        """Raise 42501 for a function that PUBLIC may not execute, unless the user has been granted it."""
         if found.granted is None or self.context.superuser:
             return
         role = acl.role(self.cursor, self.context.user)
-        if not any(role.owns(roles.get(self.cursor, each).oid) for each in found.granted):
+        if not any(role.owns(roles.get(self.cursor, grantee).oid) for grantee in found.granted):
             raise PostgresError("42501", f"permission denied for function {found.name}")
 
     def check_arguments(self, node: FuncExpr) -> None:
-        """42704 for a publication that is not there, where its name is a constant."""
+        """Raise 42704 for a constant name of a publication that does not exist."""
         if builtin.function(node.function).name != "pg_get_publication_tables" or not isinstance(node.args[0], Const):
             return
         if node.function == procedure.PUBLICATION_TABLES:
@@ -411,11 +411,11 @@ class SessionFunctions(Env):
             raise PostgresError("42704", f'publication "{node.args[0].value}" does not exist')
 
     def given_values(self, node: FuncExpr) -> list[Any]:
-        """The values of a call's arguments, which must be constants, as the caller's functions take them."""
-        return [self._constant(each) for each in spread(node)]
+        """Return the Python values of a call's arguments, which must be constants."""
+        return [self._constant(argument) for argument in spread(node)]
 
     def _constant(self, expression: Expression) -> Any:
-        """The Python value of an expression without columns."""
+        """Return the Python value of an expression without columns. Raise 0A000 if it has columns."""
         if isinstance(expression, Const) and (expression.value is None or expression.type.oid in (t.TEXT, t.NAME)):
             return expression.value
         try:
@@ -426,7 +426,7 @@ class SessionFunctions(Env):
 
 
 def spread(node: FuncExpr) -> tuple[Expression, ...]:
-    """The arguments of a call as they were written: those of a variadic function one by one."""
+    """Return the arguments of a call, with the elements of a variadic array as separate arguments."""
     function = builtin.function(node.function)
     if not function.variadic or node.variadic or not node.args:
         return node.args
@@ -435,12 +435,12 @@ def spread(node: FuncExpr) -> tuple[Expression, ...]:
 
 
 def python_value(value: Any, kind: int) -> Any:
-    """A value of DuckDB's as a function that acts gets it: pg_lsn as Lsn."""
+    """Convert a DuckDB value to the argument of a Python function: pg_lsn becomes Lsn."""
     return Lsn(value) if kind == t.PG_LSN and value is not None else value
 
 
 def constant(value: Any, kind: int) -> str:
-    """A Python value as SQL of a type."""
+    """Return a Python value as an SQL constant of a type."""
     if value is None:
         return null(kind)
     if isinstance(value, bool):
@@ -449,7 +449,7 @@ def constant(value: Any, kind: int) -> str:
         return f"CAST({int(value)} AS {duckdb_type(kind)})"
     if isinstance(value, list | tuple):
         element = element_of(kind) or t.TEXT
-        return f"CAST([{', '.join(constant(each, element) for each in value)}] AS {duckdb_type(kind)})"
+        return f"CAST([{', '.join(constant(item, element) for item in value)}] AS {duckdb_type(kind)})"
     if isinstance(value, datetime.datetime):
         moment = value.astimezone(datetime.UTC).replace(tzinfo=None) if value.tzinfo else value
         return f"CAST({quote(moment.isoformat(sep=' '))} AS TIMESTAMP)"
@@ -457,7 +457,10 @@ def constant(value: Any, kind: int) -> str:
 
 
 def result_rows(callee: Callable[..., Any], values: Iterable[Any], found: Procedure) -> list[tuple[object, ...]]:
-    """Call a function of the caller's. A scalar result is a row of one column, a tuple is a row, and a void result is not NULL."""
+    """Call a caller-provided function and return its rows.
+
+    A scalar result is a row of one column, a tuple is a row, and a void result is not NULL.
+    """
     result = callee(*values)
     if found.result == t.VOID and not found.is_set and not found.outputs:
         return [("",)]

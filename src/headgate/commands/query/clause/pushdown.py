@@ -1,7 +1,7 @@
-"""Decides which terms of a WHERE Spark may push to the files, where row groups and files are skipped by their statistics.
+"""Decide which WHERE terms Spark may push down to the files, where statistics skip row groups and files.
 
-Called by `evaluation.Evaluation.filter`. What must hold: for a pushed term the statistics of Parquet and of Delta Lake say the same
-as PostgreSQL's comparison, for every value that a file can hold.
+Called by `evaluation.Evaluation.filter`. For a pushed term, the statistics of Parquet and of Delta Lake must agree with PostgreSQL's
+comparison, for every value that a file can hold.
 
     | columns of the term                     | term                                  | pushed | reason                           |
     |-----------------------------------------|---------------------------------------|--------|----------------------------------|
@@ -34,7 +34,7 @@ _FOUR_DIGIT_YEAR = re.compile(r"\d{4}-\d\d-\d\d(?!.*BC)")
 
 
 def is_exact(term: Expression) -> bool:
-    """Return whether the files' statistics say of a term what PostgreSQL's comparisons do. See the module's table."""
+    """Return whether the files' statistics agree with PostgreSQL's comparisons for a term. See the module's table."""
     columns = [node for node in walk(term) if isinstance(node, ColumnRef)]
     return all(column.type.oid in EXACT_STATISTICS for column in columns) or _is_exact_comparison(term)
 
@@ -50,7 +50,7 @@ def _is_exact_comparison(term: Expression) -> bool:
     left, right = map(_inner, term.args)
     column, value = (left, right) if isinstance(left, ColumnRef) else (right, left)
     values = value.elements if isinstance(value, ArrayExpr) else (value,)
-    return isinstance(column, ColumnRef) and all(_is_exact_beside(column, each) for each in values)
+    return isinstance(column, ColumnRef) and all(_is_exact_beside(column, operand) for operand in values)
 
 
 def _is_exact_beside(column: ColumnRef, value: Expression) -> bool:

@@ -1,6 +1,6 @@
-"""A subquery in an expression, bound: what a SubLink's type is, and how ANY and ALL compare a row with it (transformSubLink).
+"""Bind a subquery in an expression: the type of a SubLink, and the comparison of a row with ANY and ALL (transformSubLink).
 
-Called by those who answer the binder's callback, once the subquery is planned: the planner, and the planner of queries on the catalogs.
+The planner and the planner of catalog queries call it from the binder's callback, after they have planned the subquery.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _KINDS = {pb.EXISTS_SUBLINK: "EXISTS", pb.EXPR_SUBLINK: "EXPR", pb.ANY_SUBLINK: 
 
 
 def bound(node: pb.SubLink, scope: Scope, context: BindContext, columns: Sequence[TypeRef], query: object) -> Expression:
-    """The SubLink over a planned `query` with columns of these types."""
+    """Return the SubLink over a planned `query` with columns of these types. Raise 42601 or 42804 if they do not fit."""
     word = _KINDS.get(node.sub_link_type)
     if word is None:
         raise not_supported("this kind of subquery is not supported", position=position(node.location))
@@ -45,13 +45,13 @@ def bound(node: pb.SubLink, scope: Scope, context: BindContext, columns: Sequenc
 
 
 def _test(node: pb.SubLink, left: Expression, columns: Sequence[TypeRef], context: BindContext) -> Expression:
-    """``x op ANY (SELECT …)``: the comparison of x, or of a row, with a row of the subquery."""
+    """Return the comparison of x, or of a row, with a row of the subquery in ``x op ANY (SELECT …)``."""
     name = names.strings(node.oper_name) or ["="]
     width = len(left.args) if isinstance(left, RowExpr) else 1
     if width != len(columns):
         few = "few" if width > len(columns) else "many"
         raise PostgresError("42601", f"subquery has too {few} columns", position=position(node.location))
-    values = [CaseTest(type=each, location=place) for place, each in enumerate(columns)]
+    values = [CaseTest(type=column, location=place) for place, column in enumerate(columns)]
     if not isinstance(left, RowExpr):
         return operators.make(name, left, values[0], context, node.location)
     row = RowExpr(type=left.type, args=tuple(values))
