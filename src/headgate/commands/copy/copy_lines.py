@@ -72,7 +72,7 @@ class RowEncoder:
         return self._written([pa.array([column.name], pa.string()) for column in self.columns])
 
     def _written(self, columns: Sequence[pa.Array], forced: Sequence[int] = ()) -> pa.Array:
-        """Return rows in text or CSV format, in the encoding asked for; in CSV the columns at `forced` are quoted."""
+        """Return rows in text or CSV format, in the requested encoding. In CSV, the columns at `forced` are quoted."""
         options = self.options
         if options.csv:
             lines = copy_format.write_copy_csv(
@@ -104,16 +104,16 @@ def _messages(offsets: NDArray[np.int64], data: pa.Buffer) -> pa.Array:
 
 @dataclass(frozen=True)
 class EncodeTask:
-    """The encoder for mapInArrow: takes rows, gives a row of `_BLOBS` for each batch."""
+    """An encoder for mapInArrow: it reads rows and returns a row of `_BLOBS` for each batch."""
 
     encoder: RowEncoder
     types: registry.TypeRegistry
 
-    def __call__(self, given: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Encode each batch."""
         registry.use(self.types)
         encode = failure.marking(self.encoder.of_stored)
-        for batch in given:
+        for batch in batches:
             messages = encode(batch.columns, batch.num_rows).cast(pa.large_binary())
             _, offsets, data = messages.buffers()
             first = np.frombuffer(offsets, np.int64)[messages.offset : messages.offset + len(messages) + 1]
@@ -125,24 +125,24 @@ class EncodeTask:
 
 @dataclass(frozen=True)
 class TableTask:
-    """Reads and encodes files of a table, for mapInArrow: takes the numbers of files, gives rows of `_BLOBS`."""
+    """A reader and encoder of a table's files, for mapInArrow: it reads file numbers and returns rows of `_BLOBS`."""
 
     encode: EncodeTask
     table: TableFolder
     state: TableState
     names: tuple[str, ...]
 
-    def __call__(self, given: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Encode each file."""
         files = list(self.state.files)
-        for batch in given:
+        for batch in batches:
             for number in batch.column(0).to_pylist():
                 state = replace(self.state, files={files[number]: self.state.files[files[number]]})
                 yield from self.encode(rows.pieces(self.table.path, state, self.names))
 
 
 def of_query(frame: DataFrame, encoder: RowEncoder, directory: DataPath) -> Iterator[pa.Array]:
-    """Yield the messages of the rows of a frame, in its order. `directory`: for the files of the tasks."""
+    """Yield the messages of the rows of a frame, in its order. `directory`: the place for the files of the tasks."""
     named = frame.toDF(*[f"c{place}" for place in range(len(frame.columns))])
     blobs = named.mapInArrow(EncodeTask(encoder, registry.known()), _BLOBS)
     yield from _received(blobs, directory, "COPY (query) TO STDOUT")
@@ -164,5 +164,5 @@ def of_table(
 def _received(blobs: DataFrame, directory: DataPath, description: str) -> Iterator[pa.Array]:
     for batch in result_spool.spooled(blobs, directory, description=description):
         for messages, offsets in zip(batch.column("messages"), batch.column("offsets"), strict=True):
-            # offsets are copied, because a blob begins at any address
+            # copy the offsets, because a blob may begin at any address
             yield _messages(np.frombuffer(offsets.as_buffer(), np.int64).copy(), messages.as_buffer())

@@ -168,7 +168,7 @@ class _Calls:
 
     def _chosen(self, node: pb.FuncCall, candidates: Sequence[UserFunction]) -> tuple[UserFunction, list[Value]]:
         """Return the function that a call denotes, and its arguments."""
-        argument_nodes = [unwrap(each) for each in node.args]
+        argument_nodes = [unwrap(argument) for argument in node.args]
         named = {
             argument_node.name: argument_node.arg for argument_node in argument_nodes if argument_node.DESCRIPTOR.name == "NamedArgExpr"
         }
@@ -233,7 +233,7 @@ class _Calls:
         inputs = function.inputs
         if inputs and inputs[-1].mode == "v" and not variadic:
             fixed = len(inputs) - 1
-            rest = [self._host.cast(each, TypeRef(registry.known().by_oid(inputs[-1].type_oid).element)) for each in values[fixed:]]
+            rest = [self._host.cast(value, TypeRef(registry.known().by_oid(inputs[-1].type_oid).element)) for value in values[fixed:]]
             values = [*values[:fixed], self._host.array_of(rest, inputs[-1].type_oid)]
         done = list(values)
         for argument in inputs[len(values) :]:
@@ -242,13 +242,13 @@ class _Calls:
             elif argument.default is not None:
                 done.append(self._host.evaluate_text(argument.default))
             else:
-                shown = f"{function.name}({', '.join(registry.format_type(each.type.oid) for each in values)})"
+                shown = f"{function.name}({', '.join(registry.format_type(value.type.oid) for value in values)})"
                 raise overload_resolution.no_function(shown, BindContext(), -1)
         return done
 
     def _run(self, function: UserFunction, given: Sequence[Value]) -> Execution | None:
         """None for a STRICT function that gets a NULL, and where the statement is only described."""
-        if self._describing or (function.strict and any(each.text is None for each in given)):
+        if self._describing or (function.strict and any(value.text is None for value in given)):
             return None
         return call.run(function, given, self._session)
 
@@ -258,7 +258,7 @@ class _Calls:
         if len(function.outputs) > 1:
             if done is None or not done.rows:
                 return registry.RECORD, None, None
-            return registry.RECORD, "", [(each.type.oid, each.text) for each in done.rows[0]]
+            return registry.RECORD, "", [(value.type.oid, value.text) for value in done.rows[0]]
         if function.outputs:
             text = done.rows[0][0].text if done is not None and done.rows else None
             return function.outputs[0].type_oid, text, None
@@ -273,8 +273,8 @@ class _Calls:
         node.Clear()
         if fields is not None:
             node.row_expr.row_format = pb.COERCE_EXPLICIT_CALL
-            for oid, each in fields:
-                _constant(node.row_expr.args.add(), oid, each)
+            for oid, field_text in fields:
+                _constant(node.row_expr.args.add(), oid, field_text)
         else:
             _constant(node, registry.TEXT if kind in (registry.VOID, registry.RECORD) else kind, text)
 
@@ -287,24 +287,26 @@ class _Calls:
         if done is None:
             return columns, [] if function.is_set or self._describing else [[None] * len(columns)]
         if function.is_set or function.outputs:
-            found = [[self._host.cast(each, TypeRef(kind)).text for each, (_, kind) in zip(row, columns, strict=True)] for row in done.rows]
+            found = [
+                [self._host.cast(value, TypeRef(kind)).text for value, (_, kind) in zip(row, columns, strict=True)] for row in done.rows
+            ]
             return columns, found
         result = self._host.as_value(done.result)
         if self._host.is_row(TypeRef(function.result)):
             row = None if result is None else self._host.row_of(result)
-            return columns, [[None] * len(columns) if row is None else [each.text for each in row.fields.values()]]
+            return columns, [[None] * len(columns) if row is None else [value.text for value in row.fields.values()]]
         return columns, [[None if result is None else result.text]]
 
     def _columns(self, function: UserFunction, scan: pb.RangeFunction) -> list[tuple[str, int]]:
         if function.outputs:
-            return [(each.name or f"column{place}", each.type_oid) for place, each in enumerate(function.outputs, 1)]
+            return [(output.name or f"column{place}", output.type_oid) for place, output in enumerate(function.outputs, 1)]
         if scan.coldeflist:
-            return [(unwrap(each).colname, names.type_name(unwrap(each).type_name)[0]) for each in scan.coldeflist]
+            return [(unwrap(definition).colname, names.type_name(unwrap(definition).type_name)[0]) for definition in scan.coldeflist]
         kind = TypeRef(function.result)
         if self._host.is_row(kind):
             if function.result == registry.RECORD:
                 raise PostgresError("42601", 'a column definition list is required for functions returning "record"')
-            return [(name, each.oid) for name, each in self._host.fields(kind)]
+            return [(name, field_type.oid) for name, field_type in self._host.fields(kind)]
         return [(function.name, function.result)]
 
 
@@ -316,7 +318,7 @@ def _is_of_rows(node: pb.FuncCall) -> bool:
             return True
         if kind == "FuncCall" and part is not node:
             known = builtin.builtins().functions_named.get(names.strings(part.funcname)[-1], ())
-            if part.agg_star or part.HasField("over") or any(each.kind != "f" for each in known):
+            if part.agg_star or part.HasField("over") or any(candidate.kind != "f" for candidate in known):
                 return True
     return False
 

@@ -126,18 +126,18 @@ class Maker:
             key = []
             draft.let_go.append("It has no key here.")
         expressions = {column.attnum: with_expression(column, kinds[column.attnum]) for column in table.live}
-        for each in table.live:
-            wanted = expressions[each.attnum]
-            alone = [column if _name_of(column) != each.name else wanted for column in plain] + ([wanted] if each.generated else [])
-            known = wanted is not None and (wanted in plain or self._refusal(table, alone) is None)
-            if known:
-                draft.elements.append(wanted)
-            elif each.generated:
-                draft.let_go.append(f'Generated column "{each.name}" is left out: its expression is not known here.')
+        for column in table.live:
+            definition = expressions[column.attnum]
+            alone = [node if _name_of(node) != column.name else definition for node in plain] + ([definition] if column.generated else [])
+            is_known = definition is not None and (definition in plain or self._refusal(table, alone) is None)
+            if is_known:
+                draft.elements.append(definition)
+            elif column.generated:
+                draft.let_go.append(f'Generated column "{column.name}" is left out: its expression is not known here.')
             else:
-                draft.elements.append(plain_column(each, kinds[each.attnum]))
-            if not each.generated and each.default is not None and (not known or wanted in plain):
-                draft.let_go.append(f'Column "{each.name}" has no default here.')
+                draft.elements.append(plain_column(column, kinds[column.attnum]))
+            if not column.generated and column.default is not None and (not is_known or definition in plain):
+                draft.let_go.append(f'Column "{column.name}" has no default here.')
         draft.elements += key
         return draft
 

@@ -167,7 +167,7 @@ class BatchCall:
         relation = lookup.find(self._host.session.begin_statement().cursor, self._host.session.context, node.relation)
         if items is None or relation is None:
             raise RowByRowError
-        column_names = [unwrap(each).name for each in node.cols] or [column.name for column in relation.columns][: len(items)]
+        column_names = [unwrap(target).name for target in node.cols] or [column.name for column in relation.columns][: len(items)]
         if len(column_names) != len(items):
             raise RowByRowError
         parameters, columns = [self._given(variable, scope, at) for variable in prepared.variables], {}

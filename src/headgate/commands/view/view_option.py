@@ -23,13 +23,13 @@ _BOOLEAN = ("security_barrier", "security_invoker")
 
 
 def read(nodes: Iterable[pb.Node]) -> list[str]:
-    """The options as pg_class.reloptions has them; 22023 for what is none, or none of its values."""
-    found: dict[str, str] = {}
+    """Return the options in the form of pg_class.reloptions. Raise 22023 for an unknown option or an invalid value."""
+    values: dict[str, str] = {}
     for option in options(nodes):
-        if option.name in found:
+        if option.name in values:
             raise PostgresError("22023", f'parameter "{option.name}" specified more than once')
-        found[option.name] = _checked(option)
-    return [f"{name}={value}" for name, value in found.items()]
+        values[option.name] = _checked(option)
+    return [f"{name}={value}" for name, value in values.items()]
 
 
 def _checked(option: Option) -> str:
@@ -47,13 +47,13 @@ def alter(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     """ALTER VIEW … SET (…) and RESET (…)."""
     relation = alteration.relation
     nodes = unwrap(getattr(command, "def")).items
-    before = dict(each.split("=", 1) for each in views.options(alteration.cursor, relation.database, relation.oid))
-    named = [option.name for option in options(nodes)]
+    before = dict(entry.split("=", 1) for entry in views.options(alteration.cursor, relation.database, relation.oid))
+    option_names = [option.name for option in options(nodes)]
     if command.subtype == pb.AT_ResetRelOptions:
         if any(option.value is not None for option in options(nodes)):
             raise PostgresError("42601", "RESET must not include values for parameters")
-        given = []
+        new_values = []
     else:
-        given = read(nodes)
-    kept = [f"{name}={value}" for name, value in before.items() if name not in named]
-    views.set_options(alteration.cursor, relation.database, relation.oid, [*kept, *given])
+        new_values = read(nodes)
+    remaining = [f"{name}={value}" for name, value in before.items() if name not in option_names]
+    views.set_options(alteration.cursor, relation.database, relation.oid, [*remaining, *new_values])

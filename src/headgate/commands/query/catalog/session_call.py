@@ -384,11 +384,13 @@ class SessionFunctions(Env):
             return constant(callee(*self.given_values(node)), chosen.result)
         args = spread(node)
         # a row test compiles its operand once per column, but a call in the text must run once
-        written = Acting(name, tuple(each.type.oid for each in args), chosen.result, chosen, node.location)
-        known = next((number for number, each in enumerate(self.acting) if node.location >= 0 and each == (written, args)), None)
-        if known is not None:
-            return f"<acting {known}>"
-        self.acting.append((written, args))
+        acting_call = Acting(name, tuple(argument.type.oid for argument in args), chosen.result, chosen, node.location)
+        number_found = next(
+            (number for number, waiting in enumerate(self.acting) if node.location >= 0 and waiting == (acting_call, args)), None
+        )
+        if number_found is not None:
+            return f"<acting {number_found}>"
+        self.acting.append((acting_call, args))
         return f"<acting {len(self.acting) - 1}>"
 
     def check_right(self, found: Procedure) -> None:
