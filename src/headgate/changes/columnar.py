@@ -1,11 +1,12 @@
-"""Changes that give no row another key replayed column by column: the exact meaning of `replay`, without a step per change.
+"""Replays changes that give no row another key, column by column: the exact meaning of `replay`, without a step per change.
 
-Where no UPDATE changes a key, what becomes of one key depends on its own changes alone: the last INSERT or DELETE before a change
-says whether the row is there (none: whether it is stored), the last one of all whether it stays, the last INSERT or UPDATE what it
-is. So the changes are grouped by key with one stable sort and answered with running maxima. Called by `net`.
+If no UPDATE changes a key, the result for one key depends only on the changes of this key. The last INSERT or DELETE before a change
+says whether the row exists at that point (if there is none: whether it is stored). The last one of all says whether the row remains, and
+the last INSERT or UPDATE gives its values. So the changes are grouped by key with one stable sort, and running maxima give the answers.
+Called by `net`.
 
-Traced: stored {1: a}; U 1→b, D 1, I 1→c, U 2→x: key 1 is stored, deleted, there again and ends as c: an UPDATE of the stored row;
-key 2 is not there: skipped.
+Traced: stored {1: a}; U 1→b, D 1, I 1→c, U 2→x: key 1 is stored, deleted, inserted again and ends as c: an UPDATE of the stored row;
+key 2 does not exist: skipped.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ class KeyNumbers:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The rows that changed: place of the stored row (-1: new) and of the change that has the last state (-1: deleted).
+    """The changed rows: index of the stored row (-1: new) and of the change with the last state (-1: deleted).
 
-    `skipped`: the changes whose row is not there. `conflict` is the first INSERT of a key that is there; then nothing else is valid.
+    `skipped`: the changes whose row does not exist. `conflict`: the first INSERT of an existing key. The other fields are then not valid.
     """
 
     stored: Numbers
@@ -44,12 +45,12 @@ class Outcome:
 
     @property
     def missing(self) -> int:
-        """How many changes were skipped."""
+        """The number of skipped changes."""
         return len(self.skipped)
 
 
 def keys_of(columns: Sequence[pa.Array]) -> KeyNumbers:
-    """Numbers the keys of canonical key columns; there is at least one column."""
+    """Number the keys of canonical key columns. There is at least one column."""
     codes = np.zeros(len(columns[0]), np.int64)
     for column in columns:
         encoded = bits(column).dictionary_encode(null_encoding="encode")
@@ -61,7 +62,7 @@ def keys_of(columns: Sequence[pa.Array]) -> KeyNumbers:
 
 
 def bits(column: pa.Array) -> pa.Array:
-    """A canonical key column in a form whose values are the same to Arrow if they are equal: NaN is NaN, whatever its bits."""
+    """Return a canonical key column in a form in which Arrow finds equal values equal: all NaNs are the same."""
     if not pa.types.is_floating(column.type):
         return column
     one_nan = pc.if_else(pc.is_nan(column), pa.scalar(np.nan, column.type), column)
@@ -69,7 +70,7 @@ def bits(column: pa.Array) -> pa.Array:
 
 
 def replay(ops: npt.NDArray[np.uint8], codes: Numbers, stored_at: Numbers) -> Outcome:
-    """What comes of changes in their order; `stored_at[code]` is the place of the stored row with a key, -1 where there is none."""
+    """Return the result of changes in order. `stored_at[code]` is the index of the stored row with a key, or -1."""
     count = len(ops)
     order = np.argsort(codes, kind="stable")
     code, op, place = codes[order], ops[order], np.arange(count)
@@ -94,9 +95,9 @@ def replay(ops: npt.NDArray[np.uint8], codes: Numbers, stored_at: Numbers) -> Ou
 
 
 def last_sent(ops: npt.NDArray[np.uint8], codes: Numbers, unsent: npt.NDArray[np.bool_], latest: Numbers) -> Numbers:
-    """For each last change (`Outcome.latest`) the change that sent the row's value of a column last; -1: none, the stored value stays.
+    """Return, for each last change (`Outcome.latest`), the change that last sent a column's value. -1: none, the stored value remains.
 
-    An INSERT sends every column, so that nothing before it is found; where the row is not there afterwards the answer means nothing.
+    An INSERT sends every column, so no change before it is found. If the row does not exist afterwards, the value has no meaning.
     """
     order = np.argsort(codes, kind="stable")
     code, place = codes[order], np.arange(len(ops))

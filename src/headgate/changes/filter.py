@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 
 
 def apply(frame: DataFrame, predicate: Callable[[str], Column]) -> DataFrame:
-    """The changes that pass the filter. `predicate` gives the filter on the struct column named ``old`` or ``new``."""
+    """Return the changes that pass the filter. `predicate` returns the filter on the struct column named ``old`` or ``new``."""
     before = F.coalesce(predicate("old"), F.lit(False)) & (F.col("op") != "I")
     after = F.coalesce(predicate("new"), F.lit(False)) & (F.col("op") != "D")
     judged = frame.withColumns({"_before": before, "_after": after}).where("_before OR _after")

@@ -1,12 +1,12 @@
-"""Data files in which keys are looked for again and again, held decoded: the key in order, the rows beside it.
+"""Keeps data files decoded in memory if keys are looked up in them repeatedly: the sorted key column, with the rows beside it.
 
-A look-up of one key costs DuckDB 5 to 15 ms of a file of 100,000 rows: most of it the pages that are unpacked for one row. A transaction of
-a thousand statements, or a stream of small ones, unpacks the same pages a thousand times. Files never change, so that what is held is no
-second truth. Called by `lookup`, for a key of one column that is a whole number or texts of one length (uuid).
+A lookup of one key in a file of 100,000 rows takes DuckDB 5 to 15 ms. Most of that time goes into unpacking pages for one row. A
+transaction of a thousand statements, or a stream of small ones, unpacks the same pages a thousand times. Files never change, so a cached
+file is never stale. Called by `lookup`, for a key of one column of integers, or of texts of one length (uuid).
 
-What must hold: all that is held is at most `MOST_BYTES`, whatever the tables are; a file is held only behind `AFTER` looks, and again
-only behind as many, so that files that push each other out cost a part of what is looked for and not a multiple; what is not held is
-found as before.
+What must hold: all cached files together take at most `MOST_BYTES`. A file is cached only after `AFTER` lookups, and after it was evicted
+only after as many again. So files that evict each other cost a fraction of the lookups, not a multiple. Files that are not cached are
+read as usual.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from headgate.storage.delta import parquet
 from headgate.types import buffers
 
 AFTER = 8
-"""Looks at a file until it is held."""
+"""The number of lookups in a file before it is cached."""
 FILE_BYTES = 32 << 20
-"""Of a larger file (in Parquet, or decoded) nothing is held."""
+"""The size in bytes (in Parquet, or decoded) above which a file is not cached."""
 MOST_BYTES = 96 << 20
-"""Of all together, decoded."""
+"""The maximum size in bytes of all cached files, decoded."""
 _NOTED = 4_096
-"""Files of which it is known how often they were looked at."""
+"""The number of files whose lookups are counted."""
 _LONGEST = 64
-"""Bytes of a text that is a key here."""
+"""The maximum length in bytes of a text key."""
 
 Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class HeldFile:
-    """The rows of a file, and one of its columns in order: ``keys[i]`` is that of row ``places[i]`` (None: of row i)."""
+    """The rows of a file, and one of its columns in order: ``keys[i]`` is the key of row ``places[i]`` (if `places` is None: of row i)."""
 
     rows: pa.Table
     keys: npt.NDArray[np.generic]
@@ -48,11 +48,11 @@ class HeldFile:
 
     @property
     def nbytes(self) -> int:
-        """How much it takes."""
+        """The size in memory."""
         return int(self.rows.nbytes) + self.keys.nbytes + (0 if self.places is None else self.places.nbytes)
 
     def find(self, wanted: pa.Array) -> tuple[Numbers, Numbers]:
-        """(place in `wanted`, row of the file) of each row that has one of the keys; `wanted` has no NULL."""
+        """Return (index in `wanted`, row of the file) for each row that has one of the keys. `wanted` contains no NULL."""
         asked = np.arange(len(wanted), dtype=np.int64)
         if self.keys.dtype != np.int64:  # texts of another length are none of these
             asked = np.flatnonzero(pc.binary_length(wanted).to_numpy(zero_copy_only=False) == self.keys.itemsize)
@@ -68,7 +68,7 @@ class HeldFile:
 
 
 class HeldFiles:
-    """See the module; for all threads."""
+    """The cache of decoded files. Thread-safe. See the module."""
 
     def __init__(self, most: int = MOST_BYTES) -> None:
         self._most = most
@@ -79,9 +79,9 @@ class HeldFiles:
         self.nbytes = 0
 
     def get(self, place: str, column: str, size: int) -> HeldFile | None:
-        """A local file by its path and the key's column as the file calls it; None where it is not held, nor is going to be now.
+        """Return the cached form of a local file with a key column, or None if it is not cached and not yet due.
 
-        `size`: its bytes in Parquet. XX001 where it is damaged.
+        `size`: its bytes in Parquet. Raises XX001 if the file is damaged.
         """
         key = (place, column)
         with self._lock:
@@ -102,7 +102,7 @@ class HeldFiles:
         return held
 
     def _is_due(self, key: tuple[str, str]) -> bool:
-        """Notes a look; whether it is the one with which the file is read: once, though others look meanwhile."""
+        """Count a lookup. Return whether the file must be read now. Only one of several concurrent lookups reads it."""
         looks = self._looks.pop(key, 0)
         self._looks[key] = None if looks is None else (looks + 1) % AFTER
         if len(self._looks) > _NOTED:
@@ -111,7 +111,7 @@ class HeldFiles:
 
 
 def _read(place: str, column: str) -> HeldFile | None:
-    """The file, decoded; None where its key is none that is held, or where it is too large for that."""
+    """Read and decode a file. Return None if its key has an unsupported type, or if it is too large."""
     with parquet.opened(Path(place)) as file:
         decoded = sum(int(file.metadata.row_group(number).total_byte_size) for number in range(file.num_row_groups))
         if column not in file.schema_arrow.names or decoded > FILE_BYTES:
@@ -130,7 +130,7 @@ def _read(place: str, column: str) -> HeldFile | None:
 
 
 def _comparable(column: pa.Array) -> npt.NDArray[np.generic] | None:
-    """A column without NULLs as NumPy compares it: whole numbers as int64, texts of one length as bytes; None for others."""
+    """Return a column without NULLs in NumPy's form: integers as int64, texts of one length as bytes. None for others."""
     if pa.types.is_integer(column.type):
         return np.asarray(column.cast(pa.int64()).to_numpy(zero_copy_only=False))
     if not pa.types.is_string(column.type) or not len(column):

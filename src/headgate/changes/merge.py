@@ -1,13 +1,13 @@
-"""Applies a batch of changes to one table, equal in result whichever way it is written; staged like every write of a transaction.
+"""Applies a batch of changes to one table. The result does not depend on how it is written. It is staged like every write of a transaction.
 
-    append     no stored row has one of the keys (the files' statistics say so, or a look-up found none): the rows are added
-    positions  the rows with these keys are looked up and rewritten by deletion vectors
+    append     no stored row has one of the keys (according to the files' statistics, or a lookup): the rows are added
+    positions  the rows with these keys are looked up and replaced by means of deletion vectors
 
-The batch's meaning is that of PostgreSQL's apply worker, one change after the other. It is netted column by column (`net`), or replayed
-change by change if it is very small or that is not possible (`replay`). A table in the driver and a frame of Spark go through the same
-kernels, which `merge` calls here or has tasks call (`tasks`). The change rows that come of a batch are per key: a stored row whose
-key is there afterwards is an UPDATE, else a DELETE, a new key an INSERT; so a batch that moves keys around can be applied by a
-subscriber in any order. Nothing is written when there is a conflict.
+The meaning of a batch is that of PostgreSQL's apply worker, one change after the other. The batch is netted column by column (`net`), or
+replayed change by change if it is very small or cannot be netted (`replay`). A table in the driver and a Spark frame go through the same
+kernels, which `merge` calls here or in tasks (`tasks`). The resulting change rows are per key: a stored row whose
+key still exists afterwards is an UPDATE, else a DELETE, and a new key is an INSERT. So a subscriber can apply a batch that moves keys
+around in any order. Nothing is written if there is a conflict.
 
 Called by the apply worker, inside its transaction: several tables' merges and the origin's progress commit together.
 """
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from headgate.catalog.relation.relation import Index, Relation
 
 SLICE = 200_000
-"""Changes that are replayed at a time if their rows cannot all be looked up at once."""
+"""The number of changes that are replayed at a time if their rows cannot all be looked up at once."""
 FEW_CHANGES = 500
-"""Batches of more changes are netted column by column if that is possible."""
+"""Batches of more changes than this are netted column by column if that is possible."""
 STORED_BYTES = 48 << 20
-"""Size, as stored, of the rows that the driver may look up for one batch."""
+"""The size in bytes, as stored, of the rows that the driver may look up for one batch."""
 
 
 def merge(
@@ -86,7 +86,7 @@ def merge(
 def _merge_by_tasks(
     transaction: Transaction, relation: Relation, key_attnums: Sequence[int], changes: pa.Table | DataFrame
 ) -> Merged | None:
-    """A batch of one table as a Spark job; None if it must be replayed change by change."""
+    """Apply a batch of one table as a Spark job. Return None if it must be replayed change by change."""
     engine = transaction.engine
     if isinstance(changes, pa.Table):
         with handed_over(engine.spark, changes, engine.exchange if engine.on_cluster else None) as frame:
@@ -109,7 +109,7 @@ def _merge_by_tasks_of(transaction: Transaction, relation: Relation, key_attnums
 
 
 def merged_by_tasks(transaction: Transaction, table: tasks.TaskTable, parts: Sequence[tasks.Part]) -> Merged | None:
-    """Stage what tasks have done for one table; None, and nothing is staged, if the batch must be replayed change by change."""
+    """Stage the result of tasks for one table. Return None, and stage nothing, if the batch must be replayed change by change."""
     clashes = [part.clash for part in parts if part.clash is not None]
     if clashes or not all(part.is_netted for part in parts):
         tasks.note_left_files(transaction, [table])
@@ -127,7 +127,7 @@ def _merge_in_driver(
     transaction: Transaction, relation: Relation, key_attnums: Sequence[int] | None, changes: pa.Table, strategy: MergeStrategy | None,
     others: Sequence[Index],
 ) -> Merged:  # fmt: skip
-    """A batch in the driver: at once, or in slices whose rows it may look up; each is one Delta commit of the transaction."""
+    """Apply a batch in the driver: at once, or in slices whose rows can be looked up. Each slice is one Delta commit of the transaction."""
     many = key_attnums is None
     whole = [c.attnum for c in relation.columns if c.generated is None]  # the publisher does not send ours
     key = lookup.key_of(relation, whole if key_attnums is None else key_attnums)
@@ -152,14 +152,14 @@ def _merge_in_driver(
 
 
 def _most_rows(transaction: Transaction, relation: Relation) -> int:
-    """How many stored rows the driver may look up at once."""
+    """Return the number of stored rows that the driver may look up at once."""
     states = transaction.states(relation)
     size = sum(add["size"] for state in states for add in state.files.values())
     return int(max(STORED_BYTES * max(sum(state.rows for state in states), 1) // max(size, 1), 1))
 
 
 def _merge_columns(transaction: Transaction, relation: Relation, key: RowKey, changes: pa.Table, others: Sequence[Index]) -> Merged | None:
-    """A batch that the driver holds, by column (`net`); None if that cannot be done."""
+    """Net a batch in the driver column by column (`net`). Return None if that is not possible."""
     most = _most_rows(transaction, relation)
 
     def find(wanted: pa.Table) -> pa.Table | None:
@@ -187,7 +187,7 @@ def _merge_small(
     *,
     many: bool,
 ) -> Merged:
-    """A batch change by change."""
+    """Apply a batch change by change."""
     batch = KeyedBatch.of(relation, key, changes)
     found = lookup.find(transaction, relation, key, batch.wanted())
     found = found.sort_by([("file", "ascending"), ("row", "ascending")])
@@ -207,7 +207,7 @@ def _taken(changes: pa.Table, places: Sequence[int]) -> pa.Table | None:
 
 
 def _after_truncate(transaction: Transaction, relation: Relation, changes: pa.Table) -> pa.Table:
-    """Empties the table if the batch does, and gives the changes after that."""
+    """Empty the table if the batch has a TRUNCATE, and return the changes after it."""
     truncates = np.flatnonzero(np.asarray(pc.equal(changes["op"], "T")))
     if not len(truncates):
         return changes
@@ -224,7 +224,7 @@ def _key_row(key: RowKey, rows: pa.StructArray, at: int) -> pa.Table:
 
 
 def _changed(found: pa.Table, stored: pa.StructArray, batch: KeyedBatch, done: Replayed, *, many: bool) -> pa.Table:
-    """The changed rows in the form of `Transaction.rewrite`."""
+    """Return the changed rows in the form of `Transaction.rewrite`."""
     if many:
         pairs: list[tuple[int | None, Row | None]] = [(r.stored, None if r.deleted else r) for r in done.stored]
         pairs += [(None, r) for r in done.inserted]
@@ -240,7 +240,7 @@ def _changed(found: pa.Table, stored: pa.StructArray, batch: KeyedBatch, done: R
 
 
 def _latest(batch: KeyedBatch, stored: pa.StructArray, rows: Sequence[Row | None]) -> pa.StructArray:
-    """The last state of each row; NULL for None. Values that the batch never sent come from the stored row."""
+    """Return the last state of each row, NULL for None. Values that the batch never sent come from the stored row."""
     last = pa.array([row.versions[-1] if row else None for row in rows], pa.int64())
     whole = batch.new.take(last)
     if batch.unchanged is None:
@@ -260,14 +260,14 @@ def _latest(batch: KeyedBatch, stored: pa.StructArray, rows: Sequence[Row | None
 
 
 def _sent(unchanged: list[list[str] | None], row: Row | None, column: str) -> int | None:
-    """The last change of a row that sent the column's value."""
+    """Return the last change of a row that sent the column's value."""
     if row is None:
         return None
     return next((at for at in reversed(row.versions) if column not in (unchanged[at] or ())), None)
 
 
 def _check_others(transaction: Transaction, relation: Relation, others: Sequence[Index], changed: pa.Table) -> None:
-    """23505 if a new row repeats a key of another unique index."""
+    """Raise 23505 if a new row repeats a key of another unique index."""
     if not others or not changed.num_rows:
         return
     new = _struct(changed, "new")

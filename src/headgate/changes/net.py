@@ -1,11 +1,11 @@
-"""The net effect of a batch of changes on one table, column by column: the kernel that the driver and tasks run alike.
+"""Computes the net effect of a batch of changes on one table, column by column. The driver and tasks run this same kernel.
 
     split_moves   an UPDATE that gives its row another key becomes a DELETE (`d`) and an INSERT (`i`), which may go to different partitions
-    partitions    the partition of each change, by a hash of its key: all changes of one key are in one
-    net           out of the changes of some keys, in order, and the stored rows with these keys: the rows that change
+    partitions    the partition of each change, by a hash of its key: all changes of one key are in one partition
+    net           the rows that change, from the ordered changes of some keys and the stored rows with these keys
 
-It depends on Arrow only, and on a function that finds stored rows by their keys (`lookup.find`, `lookup.find_in`). `net` gives None for a
-batch whose meaning depends on more than one key at a time: an UPDATE that moves a row does nothing if the row is not there, and a moved
+It depends on Arrow only, and on a function that finds stored rows by their keys (`lookup.find`, `lookup.find_in`). `net` returns None for
+a batch whose meaning depends on more than one key at a time: an UPDATE that moves a row does nothing if the row does not exist, and a moved
 row keeps the values that were not sent. Such a batch is replayed change by change (`replay`), which only the driver does.
 
 Called by `merge` (driver) and `tasks` (Spark).
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from headgate.catalog.relation.relation import Relation
 
 Find = Callable[[pa.Table], pa.Table | None]
-"""Gives the stored rows with some keys as `lookup.find` does; None if they are too many."""
+"""Returns the stored rows with some keys like `lookup.find`, or None if they are too many."""
 HALVES = {ord("d"): columnar.DELETE, ord("i"): columnar.INSERT}
 """The operations of the two halves of an UPDATE that gives its row another key."""
 Ops = NDArray[np.uint8]
@@ -40,9 +40,9 @@ Ops = NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Netted:
-    """The rows that change, in the form of `Transaction.rewrite`; `skipped`: the places of changes whose row is not there.
+    """The rows that change, in the form of `Transaction.rewrite`. `skipped`: the indexes of changes whose row does not exist.
 
-    `conflict`: the place of the first change that makes a row whose key is there. Then nothing else is valid.
+    `conflict`: the index of the first change that makes a row with an existing key. The other fields are then not valid.
     """
 
     changed: pa.Table
@@ -51,7 +51,7 @@ class Netted:
 
 
 def ops_of(changes: pa.Table) -> Ops:
-    """The operations of changes as bytes."""
+    """Return the operations of changes as bytes."""
     distinct = pc.unique(changes["op"])
     codes = np.frombuffer("".join(distinct.to_pylist()).encode(), np.uint8)
     return codes[buffers.whole(pc.index_in(changes["op"], distinct)).to_numpy()] if len(codes) else codes
@@ -87,21 +87,21 @@ def _keys(relation: Relation, key: RowKey, changes: pa.Table, side: str) -> list
 
 
 def named_keys(relation: Relation, key: RowKey, changes: pa.Table) -> list[pa.Array]:
-    """The key under which each change finds or leaves its row, canonical."""
+    """Return the canonical key under which each change finds or leaves its row."""
     deleted = pa.array(np.isin(ops_of(changes), (ord("d"), columnar.DELETE)))
     old, new = _keys(relation, key, changes, "old"), _keys(relation, key, changes, "new")
     return [pc.if_else(deleted, o, n) for o, n in zip(old, new, strict=True)]
 
 
 def partitions(relation: Relation, key: RowKey, changes: pa.Table, count: int) -> Numbers:
-    """The partition, of so many, of each change; moves are split."""
+    """Return the partition of each change. Moves must be split."""
     if count == 1 or not changes.num_rows:
         return np.zeros(changes.num_rows, np.int64)
     return (lookup.hashes(named_keys(relation, key, changes)) % np.uint64(count)).astype(np.int64)
 
 
 def net(relation: Relation, key: RowKey, changes: pa.Table, find: Find) -> Netted | None:
-    """Net changes that are in order, without TRUNCATE, with split moves. None if it needs more than the changes of single keys."""
+    """Net ordered changes, without TRUNCATE, with split moves. Return None if the result depends on several keys at a time."""
     codes = ops_of(changes)
     halves = np.isin(codes, [*HALVES])
     ops = codes.copy()
@@ -136,7 +136,7 @@ def net(relation: Relation, key: RowKey, changes: pa.Table, find: Find) -> Nette
 
 
 def _unsent(lists: pa.ChunkedArray) -> dict[str, NDArray[np.bool_]]:
-    """For each column that some change did not send, which changes did not."""
+    """Return, for each column that some change did not send, the changes that did not send it."""
     whole = buffers.whole(lists)
     names, parents = whole.flatten(), pc.list_parent_indices(whole).to_numpy()
     found = {}
@@ -156,7 +156,7 @@ def _with_unsent(
     codes: Numbers,
     done: columnar.Outcome,
 ) -> pa.StructArray:
-    """The last states with the values that their change did not send: those that the row was sent before, else the stored ones."""
+    """Return the last states with unsent values filled in: from an earlier change of the row, else from the stored row."""
     fields = []
     for column in last.type:
         mask = unsent.get(column.name)

@@ -7,6 +7,6 @@ from pyspark.sql import functions as F
 
 
 def actions(frame: DataFrame, *, insert: bool, update: bool, delete: bool) -> DataFrame:
-    """The changes whose operation is published. Comes before the row filter, as in PostgreSQL."""
+    """Return the changes whose operation is published. This comes before the row filter, as in PostgreSQL."""
     published = [op for op, wanted in (("I", insert), ("U", update), ("D", delete)) if wanted]
     return frame if len(published) == 3 else frame.where(F.col("op").isin(published))

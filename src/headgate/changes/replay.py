@@ -1,15 +1,15 @@
-"""A batch of changes applied in order to the keys that it names: the exact meaning, for batches of up to some ten thousand changes.
+"""Applies a batch of changes in order to the keys that it names: the exact meaning, for batches of up to some ten thousand changes.
 
 This is what PostgreSQL's apply worker does one change at a time (manual, 31.5 Conflicts), on keys and row numbers only:
 
-    INSERT  of a key that is there       conflict: the batch is refused
-    UPDATE  of a key that is not there   skipped
-    UPDATE  to another key that is there conflict
-    DELETE  of a key that is not there   skipped
-    TRUNCATE                             no key is there any longer
+    INSERT  of an existing key           conflict: the batch is rejected
+    UPDATE  of a missing key             skipped
+    UPDATE  to another, existing key     conflict
+    DELETE  of a missing key             skipped
+    TRUNCATE                             no key exists any longer
 
-With `many`, a key names several equal rows (REPLICA IDENTITY FULL): each UPDATE or DELETE takes one of them, INSERT never conflicts.
-Traced: stored {1: a}; U 1→tmp, U 2→1 (2 is not there: skipped), U tmp→2: the stored row of 1 ends under key 2.
+With `many`, a key identifies several equal rows (REPLICA IDENTITY FULL): each UPDATE or DELETE changes one of them, INSERT never conflicts.
+Traced: stored {1: a}; U 1→tmp, U 2→1 (2 does not exist: skipped), U tmp→2: the stored row of 1 ends under key 2.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Row:
     """A row during the replay.
 
     `number` counts the rows: first the stored ones, then those that the batch inserts. `stored` is its index among the stored rows (None:
-    inserted by the batch), `versions` the indices of the changes whose new rows it took, oldest first; `home` is the key under which it is
-    stored, `key` the one it has now.
+    inserted by the batch). `versions` are the indexes of the changes whose new rows it got, oldest first. `home` is the key under which it
+    is stored, `key` its current key.
     """
 
     number: int
@@ -46,9 +46,9 @@ class Conflict:
 
 @dataclass
 class Replayed:
-    """The rows that were there (by index, changed or deleted only) and the new ones.
+    """The stored rows (by index, changed or deleted only) and the new ones.
 
-    `skipped`: the changes whose row is not there. `rows`: the number of the row of each change, -1 if there is none; up to a conflict.
+    `skipped`: the changes whose row does not exist. `rows`: the number of the row of each change, -1 if there is none, up to a conflict.
     """
 
     stored: list[Row]
@@ -59,12 +59,12 @@ class Replayed:
 
     @property
     def missing(self) -> int:
-        """How many changes were skipped."""
+        """The number of skipped changes."""
         return len(self.skipped)
 
 
 def replay(stored: Iterable[Hashable], changes: Iterable[tuple[str, Hashable | None, Hashable | None]], *, many: bool = False) -> Replayed:
-    """Applies changes (op, old key, new key; the old key of an UPDATE is None where the key did not change) to the stored keys."""
+    """Apply changes (op, old key, new key) to the stored keys. The old key of an UPDATE is None if the key did not change."""
     table: dict[Hashable, list[Row]] = {}
     rows = []
     for index, key in enumerate(stored):
@@ -112,7 +112,7 @@ def replay(stored: Iterable[Hashable], changes: Iterable[tuple[str, Hashable | N
 
 
 def keys(columns: list[list[object]], count: int) -> Iterator[Hashable]:
-    """Row-wise keys of canonical key columns; NaN equals NaN."""
+    """Return row-wise keys of canonical key columns. NaN equals NaN."""
     if len(columns) == 1:
         return (_hashable(v) for v in columns[0])
     if not columns:
@@ -121,7 +121,7 @@ def keys(columns: list[list[object]], count: int) -> Iterator[Hashable]:
 
 
 def listed(column: pa.Array) -> list[object]:
-    """A key column as Python values; dates and times as their numbers, since Python has no year 10000."""
+    """Return a key column as Python values. Dates and times are numbers, because Python has no year 10000."""
     if pa.types.is_date(column.type):
         column = column.cast(pa.int32())
     elif pa.types.is_timestamp(column.type):

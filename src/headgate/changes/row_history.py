@@ -1,8 +1,8 @@
-"""The complete new row of each UPDATE of a batch, with the values that the publisher did not send.
+"""Computes the complete new row of each UPDATE of a batch, including the values that the publisher did not send.
 
 A value that was not sent (an unchanged TOAST value, a column that only the subscriber has) is the one that the last change of the same
-row sent, otherwise the stored row's. `merge` needs this of the last state of each row only and resolves it by itself. Constraints and
-generated columns depend on every state: `subscriber.apply.row_completion` asks for the columns that they read.
+row sent, or else the stored row's. `merge` needs this for the last state of each row only, and resolves it by itself. Constraints and
+generated columns depend on every state: `subscriber.apply.row_completion` requests the columns that they read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ Numbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class RowHistory:
-    """The rows that the changes of a batch make. `row` is the number of each change's row: below `len(stored)` a stored one; -1: none."""
+    """The rows that the changes of a batch make. `row` is the number of each change's row: a stored one if below `len(stored)`.
+
+    -1: none.
+    """
 
     changes: pa.Table
     stored: pa.StructArray
@@ -36,7 +39,7 @@ class RowHistory:
 
     @classmethod
     def of(cls, transaction: Transaction, relation: Relation, attnums: tuple[int, ...], changes: pa.Table) -> RowHistory:
-        """The history of a batch that is in order, of a table that is locked; `attnums` are the columns of the key."""
+        """Return the history of an ordered batch of a locked table. `attnums` are the columns of the key."""
         key = lookup.key_of(relation, attnums)
         truncates = np.flatnonzero(np.asarray(pc.equal(changes["op"], "T")))
         before = changes.slice(0, int(truncates[0]) if len(truncates) else changes.num_rows)
@@ -49,7 +52,7 @@ class RowHistory:
         return cls(changes, stored, row)
 
     def values(self, name: str, places: Numbers) -> pa.Array:
-        """The values of a column in the rows that the changes at these places make."""
+        """Return the values of a column in the rows that the changes at these places make."""
         sent_at, new = self._sent_at(name)[places], buffers.field(buffers.whole(self.changes["new"]), name)
         row = self.row[places]
         stored_at = pa.array(row, mask=(row < 0) | (row >= len(self.stored)))
@@ -57,7 +60,7 @@ class RowHistory:
         return pc.if_else(pa.array(sent_at >= 0), new.take(pa.array(sent_at, mask=sent_at < 0)), stored)
 
     def slices(self, places: Numbers, names: Iterable[str], size: int) -> Iterator[Numbers]:
-        """These changes in slices whose values of some columns take about as many bytes."""
+        """Split changes into slices whose values of some columns have about the same number of bytes."""
         bytes_of = np.full(len(places), 8, np.int64)
         for name in names:
             bytes_of += self._lengths(name)[places]
@@ -65,7 +68,7 @@ class RowHistory:
         return iter(np.split(places, np.flatnonzero(np.diff(ends // size)) + 1)) if len(places) else iter(())
 
     def _lengths(self, name: str) -> Numbers:
-        """The bytes of a column's value in the row of each change, from where it comes."""
+        """Return the number of bytes of a column's value in the row of each change."""
         stored = buffers.field(self.stored, name)
         if not (pa.types.is_string(stored.type) or pa.types.is_binary(stored.type)):
             return np.zeros(len(self.row), np.int64)
@@ -73,7 +76,7 @@ class RowHistory:
         return lengths[np.where((self.row >= 0) & (self.row < len(self.stored)), self.row, -1)]
 
     def _sent_at(self, name: str) -> Numbers:
-        """The change that sent a column's value last, for each change; -1: none, the stored value stays."""
+        """Return, for each change, the change that last sent a column's value. -1: none, the stored value remains."""
         lists = self.changes["unchanged"]
         unsent = np.zeros(self.changes.num_rows, np.bool_)
         whole = buffers.whole(lists)
@@ -83,6 +86,6 @@ class RowHistory:
 
     @cached_property
     def _ops(self) -> npt.NDArray[np.uint8]:
-        """The kinds of the changes, as bytes; a change without a row counts as one that sends nothing."""
+        """Return the operations of the changes, as bytes. A change without a row counts as one that sends nothing."""
         ops = np.frombuffer("".join(self.changes["op"].to_pylist()).encode(), np.uint8)
         return np.where(self.row < 0, columnar.DELETE, ops)

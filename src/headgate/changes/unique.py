@@ -1,6 +1,6 @@
-"""Whether new rows repeat a unique key, for small sets of rows: without a Spark job, and without a look-up where statistics exclude one.
+"""Checks whether new rows repeat a unique key, for small sets of rows: without a Spark job, and without a lookup if statistics exclude it.
 
-For local INSERT and UPDATE (`commands`); batches of a subscription find conflicts in `merge`.
+For local INSERT and UPDATE (`commands`). In batches of a subscription, `merge` finds conflicts.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 def check_unique(
     transaction: Transaction, relation: Relation, attnums: Sequence[int], constraint: str, rows: pa.Table, replaced: pa.Table | None = None
 ) -> None:
-    """Raises 23505 if rows (the relation's columns) repeat a key among themselves or one of the table; NULLs differ from each other.
+    """Raise 23505 if rows (in the relation's columns) repeat a key among themselves or in the table. NULLs are distinct.
 
-    `replaced`: the positions (`file`, `row`) of rows that the same statement takes away, whose keys are free.
+    `replaced`: the positions (`file`, `row`) of rows that the same statement removes. Their keys are free.
     """
     key = lookup.key_of(relation, attnums)
     columns = [lookup.canonical_array(buffers.whole(rows[n]), kind) for n, kind in zip(key.names, key.kinds, strict=True)]
@@ -49,7 +49,7 @@ def check_unique(
 
 
 def _violation(relation: Relation, attnums: Sequence[int], constraint: str, rows: pa.Table, at: int) -> PostgresError:
-    """PostgreSQL's error for the row's key."""
+    """Return PostgreSQL's error for the row's key."""
     chosen = [c for n in attnums for c in relation.columns if c.attnum == n]
     shown = [write_text(buffers.whole(rows[c.name].slice(at, 1)), c.type_oid, c.typmod)[0].as_py() for c in chosen]
     return PostgresError(

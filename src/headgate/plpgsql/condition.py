@@ -29,7 +29,7 @@ def _codes() -> dict[str, tuple[str, ...]]:
 
 
 def sqlstates(condition: str) -> tuple[str, ...]:
-    """The SQLSTATEs of a condition's name, or the one that it is; 42704 for no condition."""
+    """Return the SQLSTATEs of a condition's name, or the SQLSTATE that it is. Raise 42704 if there is no such condition."""
     if _CODE.match(condition):
         return (condition,)
     found = _codes().get(condition)
@@ -39,7 +39,7 @@ def sqlstates(condition: str) -> tuple[str, ...]:
 
 
 def covers(condition: str, sqlstate: str) -> bool:
-    """Whether WHEN of a condition handles an error: a class (``…000``) covers all of its errors."""
+    """Return whether WHEN of a condition handles an error. A class (``…000``) covers all of its errors."""
     if condition == OTHERS:
         return sqlstate not in UNCAUGHT
     return any(code == sqlstate or (code.endswith("000") and code[:2] == sqlstate[:2]) for code in sqlstates(condition))

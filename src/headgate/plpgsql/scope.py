@@ -11,7 +11,7 @@ from headgate.types import registry
 
 
 def type_of(oid: int, typmod: int = -1) -> TypeRef:
-    """A type with its default collation."""
+    """Return a type with its default collation."""
     known = registry.known().find(oid)
     return TypeRef(oid, typmod, 0 if known is None else known.collation)
 
@@ -26,7 +26,7 @@ class Value:
 
 @dataclass
 class Row:
-    """The fields of a record, by name, in their order. `type` is RECORD's oid, or a row type's."""
+    """The fields of a record, by name, in order. `type` is RECORD's oid, or a row type's."""
 
     fields: dict[str, Value]
     type: int = registry.RECORD
@@ -34,7 +34,7 @@ class Row:
 
 @dataclass
 class Variable:
-    """A variable. `row`: it is a record, whose `value` is a Row, or None before anything was assigned (and for NULL)."""
+    """A variable. `row`: it is a record, whose `value` is a Row, or None before the first assignment (and for NULL)."""
 
     name: str
     type: TypeRef
@@ -47,21 +47,21 @@ class Variable:
 
 @dataclass
 class Scope:
-    """The names that a block, a loop or the function itself gives."""
+    """The names that a block, a loop or the function itself defines."""
 
     label: str | None = None
     outer: Scope | None = None
     names: dict[str, Variable] = field(default_factory=dict)
 
     def levels(self) -> Iterator[Scope]:
-        """This scope and those around it."""
+        """Yield this scope and the enclosing ones."""
         level: Scope | None = self
         while level is not None:
             yield level
             level = level.outer
 
     def find(self, names: Names) -> tuple[Variable, str | None] | None:
-        """The variable that a name means, and the field of it: ``x``, ``record.field``, ``label.x``, ``label.record.field``."""
+        """Return the variable and the field that a name refers to: ``x``, ``record.field``, ``label.x``, ``label.record.field``."""
         for level in self.levels():
             found = level.names.get(names[0])
             if found is not None and len(names) == 1:

@@ -1,6 +1,6 @@
-"""The tree of a PL/pgSQL function (manual, 43): what `compiler` makes and `interpreter` runs.
+"""The tree of a PL/pgSQL function (manual, 43): `compiler` makes it and `interpreter` runs it.
 
-Lines count from 1 within the body, as error contexts show them. Texts of SQL are as the function's author wrote them.
+Lines count from 1 within the body, as error contexts show them. SQL texts are as the function's author wrote them.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Sql:
-    """A text of SQL: an expression (`is_statement` False, what may stand behind SELECT) or a whole statement."""
+    """A text of SQL: an expression (`is_statement` False, as after SELECT) or a whole statement."""
 
     text: str
     is_statement: bool = False
     assignment: str | None = None
-    """The whole assignment whose value it is, which errors cite."""
+    """The text of the assignment that the expression belongs to. Errors cite it."""
 
 
 Names = tuple[str, ...]
@@ -25,7 +25,7 @@ Names = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Declaration:
-    """A variable of a DECLARE section. `type` is the text of its type, empty for RECORD's; `alias` names what it stands for."""
+    """A variable of a DECLARE section. `type` is the text of its type, empty for RECORD. `alias` is the name that it is an alias for."""
 
     name: str
     type: str
@@ -73,7 +73,7 @@ class Block(Statement):
 
 @dataclass(frozen=True)
 class Assign(Statement):
-    """``target := value``; `element`: the target as written where it is a part of an array. `text`: the whole assignment."""
+    """``target := value``. `element`: the text of the target if it is an element of an array. `text`: the whole assignment."""
 
     target: Names
     element: str | None
@@ -91,7 +91,7 @@ class If(Statement):
 
 @dataclass(frozen=True)
 class Case(Statement):
-    """CASE; `operand` None: the searched form. The conditions of the simple form name the operand's value `variable`."""
+    """CASE. `operand` is None in the searched form. In the simple form, the conditions refer to the operand's value as `variable`."""
 
     operand: Sql | None
     variable: str
@@ -101,7 +101,7 @@ class Case(Statement):
 
 @dataclass(frozen=True)
 class Loop(Statement):
-    """LOOP, and WHILE where there is a condition."""
+    """LOOP, or WHILE if there is a condition."""
 
     label: str | None
     condition: Sql | None
@@ -123,9 +123,9 @@ class ForInteger(Statement):
 
 @dataclass(frozen=True)
 class ForQuery(Statement):
-    """FOR … IN query; `dynamic` with EXECUTE, whose USING values are `parameters`.
+    """FOR … IN query. With EXECUTE, `dynamic` is true and `parameters` are the USING values.
 
-    `cursor` names a bound cursor, whose arguments `query` then gives.
+    `cursor` names a bound cursor. `query` then contains its arguments.
     """
 
     label: str | None
@@ -182,7 +182,7 @@ class ReturnQuery(Statement):
 
 @dataclass(frozen=True)
 class Raise(Statement):
-    """RAISE. `level` as the log calls it; `condition` a name or a SQLSTATE; nothing at all: the error that is handled is raised again."""
+    """RAISE. `level` is the log level's name, `condition` a name or a SQLSTATE. Without any option, it raises the handled error again."""
 
     level: str
     condition: str | None
@@ -201,14 +201,14 @@ class Assert(Statement):
 
 @dataclass(frozen=True)
 class Perform(Statement):
-    """PERFORM: a SELECT whose rows are not wanted."""
+    """PERFORM: a SELECT whose rows are discarded."""
 
     query: Sql
 
 
 @dataclass(frozen=True)
 class Execute(Statement):
-    """A statement of SQL, or EXECUTE of a text (`dynamic`), with INTO and USING."""
+    """An SQL statement, or EXECUTE of a text (`dynamic`), with INTO and USING."""
 
     query: Sql
     dynamic: bool
@@ -225,7 +225,7 @@ class Call(Statement):
 
 
 class Diagnostic(enum.StrEnum):
-    """What GET DIAGNOSTICS gives, by libpg_query's names."""
+    """An item of GET DIAGNOSTICS, by libpg_query's name."""
 
     ROW_COUNT = "ROW_COUNT"
     CONTEXT = "PG_CONTEXT"

@@ -1,6 +1,6 @@
-"""What PostgreSQL's check hooks do for single settings: the value is refused, or put into its canonical form.
+"""PostgreSQL's check hooks for single settings: a value is rejected, or converted to its canonical form.
 
-Called by `node` and `session` after `SettingDefinition.read`. `canonical` returns the value to keep.
+`node` and `session` call them after `SettingDefinition.read`. `canonical` returns the value to store.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _ORDERS = {
     "ymd": "YMD",
 }
 _SHORTENED = ("postgres", "euro", "noneuro")
-"""Words of DateStyle that may go on in any way (European, PostgreSQL)."""
+"""Words of DateStyle that may have any ending (European, PostgreSQL)."""
 DATE_STYLE = "ISO, MDY"
 _UNQUOTED = frozenset({"DateStyle", "listen_addresses", "synchronous_standby_names"})
-"""Lists whose words are no identifiers, so that one word may be a list itself: SET DateStyle TO 'ISO, DMY'."""
+"""Lists whose words are not identifiers. One word may be a list itself: SET DateStyle TO 'ISO, DMY'."""
 
 
 _OWN_NAME = f"(headgate {headgate.__version__})"
@@ -39,22 +39,22 @@ _WITHOUT_EFFECT = frozenset(
     "log_lock_waits log_temp_files log_transaction_sample_rate log_error_verbosity log_parser_stats log_planner_stats"
     " log_executor_stats log_statement_stats".split()
 )
-"""Settings that somebody would rely on; they are refused until they do something."""
+"""Settings that users would rely on. They are rejected until they have an effect."""
 
 _RULES = "posixrules"
 _HOURS = re.compile(r"\s*[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|0x[0-9a-f.]+(p[+-]?[0-9]+)?|inf|infinity|nan)\Z", re.IGNORECASE)
-"""What strtod takes."""
+"""The numbers that strtod accepts."""
 
 
 def canonical(setting: SettingDefinition, value: Value, held: Callable[[str], str] | None = None) -> Value:
-    """The value as it is kept; raises 22023 when the setting does not take it.
+    """Return the value in canonical form. Raise 22023 if the setting does not accept it.
 
-    `held` gives the text of a setting that is in force: DateStyle keeps of it what the new value leaves open.
+    `held` returns the text of a setting that is in force. DateStyle keeps the parts of it that the new value leaves open.
     """
     if setting.name in _WITHOUT_EFFECT and value != setting.default:
         raise not_supported(f'setting "{setting.name}" is not supported', detail="A node would accept it and do nothing.")
     if setting.name == "standard_conforming_strings" and value is False:
-        # the grammar has no other: who escapes quotes by backslashes would have texts run as statements
+        # the grammar has only `on`: with backslashes before quotes, parts of strings would run as statements
         raise PostgresError("0A000", "standard_conforming_strings = off is not supported", hint="Write E'...' where backslashes escape.")
     if setting.kind is not SettingKind.STRING or not isinstance(value, str):
         return value
@@ -81,24 +81,24 @@ def canonical(setting: SettingDefinition, value: Value, held: Callable[[str], st
 
 
 def _client_encoding(text: str) -> str:
-    """PostgreSQL's name of an encoding; 0A000 for one that a node does not convert."""
-    found = encoding.canonical_name(text)
-    if found is None:
+    """Return PostgreSQL's name of an encoding. Raise 0A000 if a node does not convert it."""
+    name = encoding.canonical_name(text)
+    if name is None:
         raise invalid("client_encoding", text)
-    if encoding.find(found) is None:
-        error = invalid("client_encoding", text, detail=f"Conversion between {found} and UTF8 is not supported.")
+    if encoding.find(name) is None:
+        error = invalid("client_encoding", text, detail=f"Conversion between {name} and UTF8 is not supported.")
         raise dataclasses.replace(error, sqlstate="0A000")
-    return found
+    return name
 
 
 def version_number(text: str) -> int:
-    """server_version_num of a server_version."""
+    """Return the server_version_num of a server_version."""
     major, _, minor = text.split(maxsplit=1)[0].partition(".")
     return int(major) * 10000 + int(minor or 0)
 
 
 def _announced(text: str) -> str:
-    """A release of PostgreSQL 15 to 18, with the node's own name behind it, by which nodes know each other."""
+    """Return a release of PostgreSQL 15 to 18, followed by headgate's name and version, by which nodes recognize each other."""
     release, _, own = text.partition(" ")
     if not re.fullmatch(r"1[5-8](\.\d{1,4})?", release) or own not in ("", _OWN_NAME):
         raise invalid("server_version", text, hint="A node can speak as PostgreSQL 15, 16, 17 or 18, such as 18.1.")
@@ -107,7 +107,7 @@ def _announced(text: str) -> str:
 
 @functools.cache
 def zone_names() -> dict[str, str]:
-    """The zones of the time zone database by lower-case name: its files, but for the copies below posix/ and right/."""
+    """Return the zones of the time zone database by lower-case name: its files without the copies in posix/ and right/."""
     names = {name.lower(): name for name in zoneinfo.available_timezones()}
     if any(Path(folder, _RULES).is_file() for folder in zoneinfo.TZPATH):
         names[_RULES] = _RULES  # Python leaves it out
@@ -115,7 +115,10 @@ def zone_names() -> dict[str, str]:
 
 
 def _timezone(name: str, text: str) -> str:
-    """A zone of the time zone database by its own spelling, a fixed offset in hours as a POSIX zone, or a POSIX zone in capitals."""
+    """Return the canonical name of a time zone.
+
+    It is a zone of the time zone database in its own spelling, or an offset in hours as a POSIX zone, or a POSIX zone in capitals.
+    """
     lower = text.lower()
     known = zone_names().get(lower.removeprefix("posix/"))
     if known:
@@ -132,9 +135,9 @@ def _timezone(name: str, text: str) -> str:
 
 
 def _hours_east(name: str, text: str) -> str:
-    """Hours as SQL counts them, east of Greenwich, as the POSIX zone of that offset."""
+    """Return hours as SQL counts them, east of Greenwich, as the POSIX zone of that offset."""
     hours = float.fromhex(text) if "x" in text.lower() else float(text)
-    if not -168 < hours < 168:  # what a POSIX zone can say
+    if not -168 < hours < 168:  # the range of a POSIX zone
         raise invalid(name, text, detail="UTC timezone offset is out of range.")
     seconds = int(hours * 3600)
     east, west = ("-", "+") if seconds < 0 else ("+", "-")
@@ -151,7 +154,7 @@ def _offset(seconds: int, sign: str) -> str:
 
 
 def zone(name: str) -> datetime.tzinfo:
-    """The time zone of a value of `TimeZone`: a name of the time zone database, or what POSIX describes."""
+    """Return the time zone of a value of `TimeZone`: a name of the time zone database, or a POSIX zone."""
     if name.lower().removeprefix("posix/") in zone_names():
         return zoneinfo.ZoneInfo(name)
     described = posix_zone.read(name)
@@ -159,11 +162,14 @@ def zone(name: str) -> datetime.tzinfo:
 
 
 def _datestyle(text: str, held: str) -> str:
-    """A style and an order, each from its own words, else from what is held; German brings DMY, and DEFAULT both where none is given."""
+    """Return a style and an order, each from `text`, else from `held`.
+
+    German implies DMY, and DEFAULT sets each part that is not given.
+    """
     style, _, order = held.partition(", ")
     styles, orders = set[str](), set[str]()
-    for written in split_list("DateStyle", text, keep_case=False):
-        word = next((each for each in _SHORTENED if written.startswith(each)), written)
+    for key in split_list("DateStyle", text, keep_case=False):
+        word = next((prefix for prefix in _SHORTENED if key.startswith(prefix)), key)
         if word in _STYLES:
             style = _STYLES[word]
             styles.add(style)
@@ -175,16 +181,16 @@ def _datestyle(text: str, held: str) -> str:
             default_style, _, default_order = DATE_STYLE.partition(", ")
             style, order = style if styles else default_style, order if orders else default_order
         else:
-            raise invalid("DateStyle", text, detail=f'Unrecognized key word: "{written}".')
+            raise invalid("DateStyle", text, detail=f'Unrecognized key word: "{key}".')
         if len(styles) > 1 or len(orders) > 1:
             raise invalid("DateStyle", text, detail='Conflicting "datestyle" specifications.')
     return f"{style}, {order}"
 
 
 def split_list(name: str, text: str, *, keep_case: bool = True) -> list[str]:
-    """Splits a list of identifiers as SplitIdentifierString does: quoted parts as they stand, others in lower case.
+    """Split a list of identifiers like SplitIdentifierString: quoted parts are unchanged, others are converted to lower case.
 
-    Raises 22023 with the DETAIL ``List syntax is invalid.``; an empty text is an empty list.
+    Raises 22023 with the DETAIL ``List syntax is invalid.`` An empty text is an empty list.
     """
     parts = _split(r'"((?:[^"]|"")*)"|([^\s,"]+)', text)
     if parts is None:
@@ -194,9 +200,9 @@ def split_list(name: str, text: str, *, keep_case: bool = True) -> list[str]:
 
 
 def split_places(name: str, text: str) -> list[str]:
-    """Splits addresses or directories as SplitDirectoriesString does: case and blanks inside stay, quotes are for commas.
+    """Split addresses or directories like SplitDirectoriesString: case and inner blanks are kept, quotes protect commas.
 
-    Raises 22023; an empty text is an empty list.
+    Raises 22023. An empty text is an empty list.
     """
     parts = _split(r'"((?:[^"]|"")+)"|([^\s,"](?:[^,"]*[^\s,"])?)', text)
     if parts is None:
@@ -205,29 +211,29 @@ def split_places(name: str, text: str) -> list[str]:
 
 
 def _split(part: str, text: str) -> list[tuple[str | None, str]] | None:
-    """The quoted text and the bare one of each part, of which there is one; None where the commas do not divide the text into parts."""
-    found: list[tuple[str | None, str]] = []
+    """Return (quoted text, bare text) of each part, one of which is None or empty. Return None if commas do not separate the parts."""
+    parts: list[tuple[str | None, str]] = []
     rest = text
-    while rest.strip() or found:
+    while rest.strip() or parts:
         match = re.match(rf"\s*(?:{part})\s*(,|\Z)", rest)
         if match is None:
             return None
-        found.append((None if match[1] is None else match[1].replace('""', '"'), match[2]))
+        parts.append((None if match[1] is None else match[1].replace('""', '"'), match[2]))
         if not match[3]:
-            return found
+            return parts
         rest = rest[match.end() :]
-    return found
+    return parts
 
 
 def join_list(name: str, words: list[str]) -> str:
-    """The text of ``SET x TO a, "B"``: each word quoted where an identifier has to be, or as it stands (flatten_set_variable_args)."""
+    """Return the text of ``SET x TO a, "B"``: each word quoted if an identifier must be, or unchanged (flatten_set_variable_args)."""
     if name in _UNQUOTED:
         return ", ".join(words)
     return ", ".join(word if re.fullmatch(r"[a-z_][a-z0-9_]*", word) else '"' + word.replace('"', '""') + '"' for word in words)
 
 
 def placeholder(name: str) -> bool:
-    """Whether the name may be one of an application's own settings: identifiers with dots between them."""
+    """Return whether the name may be that of an application's own setting: identifiers with dots between them."""
     if "." not in name:
         return False
     return name.lower().startswith("spark.") or bool(
@@ -236,12 +242,12 @@ def placeholder(name: str) -> bool:
 
 
 def unrecognized(name: str) -> PostgresError:
-    """The error for a name that is neither a setting nor may be a placeholder."""
+    """Return the error for a name that is neither a setting nor a possible placeholder."""
     return PostgresError("42704", f'unrecognized configuration parameter "{name}"')
 
 
 def check_placeholder(name: str) -> None:
-    """Raises 42704 or 42602 when there can be no setting of that name."""
+    """Raise 42704 or 42602 if there cannot be a setting of that name."""
     if "." not in name:
         raise unrecognized(name)
     if not placeholder(name):

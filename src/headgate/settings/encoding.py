@@ -1,11 +1,11 @@
-"""Encodings that a client may ask for: text of a node, which is Unicode, and the client's bytes (manual, 24.3).
+"""Encodings that a client may select: converts between a node's text, which is Unicode, and the client's bytes (manual, 24.3).
 
-`find` gives an encoding by any of its names, `Encoding.encode` and `decode` convert one text; whole columns are `types.encoded`'s.
-Called by the check of `client_encoding`, by the server for all that is said on a connection, by COPY and by the walsender.
+`find` returns an encoding by any of its names. `Encoding.encode` and `decode` convert one text; `types.encoded` converts whole columns.
+Called by the check of `client_encoding`, by the server for all messages of a connection, by COPY and by the walsender.
 
-What must hold: a text arrives as PostgreSQL would convert it, or ends in its error: 22021 for bytes that are none of the encoding, 22P05
-for a character that the other side has not. Python's codecs are PostgreSQL's tables for all encodings of one byte; where they differ for
-those of several, `encoding_table` has the difference.
+What must hold: a text is converted as PostgreSQL converts it, or raises its error: 22021 for bytes that are invalid in the encoding, 22P05
+for a character that the other encoding does not have. For all single-byte encodings, Python's codecs have PostgreSQL's tables. If they
+differ for a multibyte encoding, `encoding_table` has the difference.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headgate.interruption import look
 from headgate.settings.encoding_table import CHARACTER, of
 
 PART = 1 << 20
-"""Bytes that are decoded at once."""
+"""The number of bytes that are decoded at once."""
 CODECS = {
     "UTF8": "utf-8",
     "SQL_ASCII": "utf-8",
@@ -61,13 +61,13 @@ CODECS = {
     "UHC": "cp949",
     "JOHAB": "johab",
 }
-"""Python's codec for each name."""
+"""Python's codec, by PostgreSQL's name."""
 NUMBERED = tuple(
     "SQL_ASCII EUC_JP EUC_CN EUC_KR EUC_TW EUC_JIS_2004 UTF8 MULE_INTERNAL LATIN1 LATIN2 LATIN3 LATIN4 LATIN5 LATIN6 LATIN7 LATIN8 LATIN9"
     " LATIN10 WIN1256 WIN1258 WIN866 WIN874 KOI8R WIN1251 WIN1252 ISO_8859_5 ISO_8859_6 ISO_8859_7 ISO_8859_8 WIN1250 WIN1253 WIN1254"
     " WIN1255 WIN1257 KOI8U SJIS BIG5 GBK UHC GB18030 JOHAB SHIFT_JIS_2004".split()
 )
-"""All encodings of PostgreSQL 15, each at the place that is its number (pg_enc)."""
+"""All encodings of PostgreSQL 15. The index of a name is its number (pg_enc)."""
 _NOT_HERE = ("EUC_JIS_2004", "EUC_TW", "MULE_INTERNAL", "SHIFT_JIS_2004")
 """Encodings of PostgreSQL that a node does not convert."""
 _ALIASES = {
@@ -97,28 +97,28 @@ _ALIASES = {
     "win950": "BIG5",
 }
 _TRIPLE = {"EUC_CN": b"\x8e\x8f", "EUC_JP": b"\x8f", "EUC_KR": b"\x8f", "JOHAB": b"\x8f"}
-"""Bytes behind which a character is said to have three bytes."""
+"""Lead bytes of characters that have three bytes."""
 
 
 def numbers() -> dict[str, int]:
-    """The numbers of all encodings by each of their names, in lower case and without anything but letters and digits."""
+    """Return the numbers of all encodings by each of their names, in lower case, with letters and digits only."""
     own = {re.sub("[^a-z0-9]", "", name.lower()): number for number, name in enumerate(NUMBERED)}
     return own | {alias: NUMBERED.index(name) for alias, name in _ALIASES.items()}
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """An encoding by PostgreSQL's name; `unicode`: text goes as it is, as UTF-8."""
+    """An encoding by PostgreSQL's name."""
 
     name: str
 
     @property
     def unicode(self) -> bool:
-        """Whether nothing is converted."""
+        """Whether nothing is converted: the text is sent as UTF-8."""
         return CODECS[self.name] == "utf-8"
 
     def encode(self, text: str) -> bytes:
-        """The text's bytes; 22P05 for a character that the encoding has not."""
+        """Return the text's bytes. Raise 22P05 for a character that the encoding does not have."""
         if text.isascii():
             return text.encode("ascii")
         try:
@@ -128,7 +128,7 @@ class Encoding:
             raise self._untranslatable(text[error.start].encode("utf-8", "replace")) from None
 
     def decode(self, data: bytes) -> str:
-        """The text of a client's bytes; 22021 for bytes that are no character, a zero byte too, 22P05 for what Unicode has not."""
+        """Return the text of a client's bytes. Raise 22021 for invalid or zero bytes, 22P05 for a character that Unicode does not have."""
         if b"\0" in data:
             raise self._invalid(data, data.index(0))
         try:
@@ -137,31 +137,31 @@ class Encoding:
             raise self._undecodable(data, error.start) from None
 
     def _decode_parts(self, data: bytes) -> str:
-        """The text of many bytes, decoded a part at a time, because the interpreter's lock is held for so long."""
+        """Decode many bytes part by part, because decoding holds the interpreter's lock."""
         table = of(self.name, CODECS[self.name])
         if table is not None:
             return table.decode_parts(data)
-        decoder, found = codecs.getincrementaldecoder(CODECS[self.name])(), []
+        decoder, parts = codecs.getincrementaldecoder(CODECS[self.name])(), []
         for start in range(0, len(data), PART):
             look()
             try:
-                found.append(decoder.decode(data[start : start + PART], final=start + PART >= len(data)))
+                parts.append(decoder.decode(data[start : start + PART], final=start + PART >= len(data)))
             except UnicodeDecodeError as error:
                 end = min(start + PART, len(data))  # `error` counts from the bytes that the decoder has kept of the part before
                 place = end - len(error.object) + error.start
                 raise UnicodeDecodeError(error.encoding, data, place, place + error.end - error.start, error.reason) from None
-        return "".join(found)
+        return "".join(parts)
 
     def decode_divided(self, data: bytes) -> str:
-        """The text of several values between zero bytes; UnicodeDecodeError, which tells less than `decode` of each."""
+        """Decode several values that zero bytes separate. Raise UnicodeDecodeError, which has less detail than the errors of `decode`."""
         table = of(self.name, CODECS[self.name])
         return data.decode(CODECS[self.name]) if table is None else table.decode(data)
 
     def _undecodable(self, data: bytes, place: int) -> PostgresError:
-        found = re.match(CHARACTER.get(self.name, rb"[\x01-\xff]"), data[place : place + 4], re.DOTALL)
-        if self.unicode or found is None:
+        character = re.match(CHARACTER.get(self.name, rb"[\x01-\xff]"), data[place : place + 4], re.DOTALL)
+        if self.unicode or character is None:
             return self._invalid(data, place)
-        return PostgresError("22P05", _no_equivalent(found[0], self.name, "UTF8"))
+        return PostgresError("22P05", _no_equivalent(character[0], self.name, "UTF8"))
 
     def _invalid(self, data: bytes, place: int) -> PostgresError:
         name = "UTF8" if self.unicode else self.name
@@ -169,7 +169,7 @@ class Encoding:
         return PostgresError("22021", f'invalid byte sequence for encoding "{name}": {shown}')
 
     def _length(self, data: bytes, place: int) -> int:
-        """How many bytes the character should have that begins there (pg_encoding_mblen)."""
+        """Return the number of bytes that the character at `place` should have (pg_encoding_mblen)."""
         lead = data[place]
         if self.unicode:
             return 1 if lead < 0xC0 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4 if lead < 0xF8 else 1
@@ -207,11 +207,11 @@ def _bare(name: str) -> str:
 
 
 def canonical_name(text: str) -> str | None:
-    """PostgreSQL's name of the encoding that is called so, also of one that is not converted here; None if there is none."""
+    """Return PostgreSQL's name of an encoding, also if a node does not convert it, or None if there is none."""
     return _by_bare_name().get(_bare(text))
 
 
 def find(name: str) -> Encoding | None:
-    """The encoding of that name; None if a node does not convert it."""
-    found = canonical_name(name)
-    return Encoding(found) if found in CODECS else None
+    """Return the encoding of that name, or None if a node does not convert it."""
+    canonical = canonical_name(name)
+    return Encoding(canonical) if canonical in CODECS else None

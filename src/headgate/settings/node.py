@@ -1,8 +1,8 @@
-"""The settings of a node: what its files and its command line say, one value for each setting.
+"""The settings of a node from its files and its command line, one value for each setting.
 
-Layers, the later one wins: the default, headgate.conf, headgate.auto.conf (ALTER SYSTEM), ``-c name=value``. The object is
-a `Mapping` from name to shown text, so that it can be handed to whatever reads settings; `headgate.settings.session` lays a
-session's own values over it. One thread reloads (`reload`); any thread may read: the values are replaced as a whole.
+Later layers override earlier ones: the default, headgate.conf, headgate.auto.conf (ALTER SYSTEM), ``-c name=value``. The object is
+a `Mapping` from name to shown text, so that any reader of settings can use it. `headgate.settings.session` overrides it with
+a session's own values. One thread reloads (`reload`), and any thread may read: all values are replaced at once.
 
 >>> settings = Settings.of({"wal_sender_timeout": "90s"})
 >>> settings.text("wal_sender_timeout"), settings.value("wal_sender_timeout")
@@ -27,7 +27,7 @@ AUTO_CONF = "headgate.auto.conf"
 
 @dataclass(frozen=True)
 class Reload:
-    """What a reload did: the names whose value changed, and what the log says about it (LOG lines)."""
+    """The result of a reload: the names of changed settings, and the lines for the log (LOG)."""
 
     changed: tuple[str, ...]
     said: tuple[PostgresError, ...]
@@ -36,12 +36,12 @@ class Reload:
 
 
 def _own(name: str) -> str:
-    """The node's own name of what Spark calls so, or the name: SHOW spark_master shows what spark.master has set."""
+    """Return the node's own name of a Spark setting, or the name itself: SHOW spark_master shows the value of spark.master."""
     return "spark_master" if name.lower() == "spark.master" else name
 
 
 def placeholder_definition(name: str) -> SettingDefinition:
-    """The definition of a setting that only its user knows (``a.b``, ``spark.…``)."""
+    """Return the definition of a setting that only its user knows (``a.b``, ``spark.…``)."""
     return SettingDefinition(
         name, SettingKind.STRING, "", SettingContext.USER, "Customized Options", "", flags=frozenset({"CUSTOM_PLACEHOLDER"})
     )
@@ -62,7 +62,7 @@ class Settings(Values):
 
     @classmethod
     def of(cls, values: Mapping[str, str] | None = None) -> Settings:
-        """Settings without files: the defaults and these values. Raises as `load` does."""
+        """Return settings without files: the defaults and these values. Raises as `load` does."""
         settings = cls(None, values)
         settings.load()
         return settings
@@ -70,7 +70,7 @@ class Settings(Values):
     # ---- reading the layers -------------------------------------------------------------------------------
 
     def load(self) -> Settings:
-        """Reads files and command line; raises 42704 or 22023 for the command line, F0000 for files (see `complaints`)."""
+        """Read files and command line. Raise 42704 or 22023 for the command line, F0000 for files (see `complaints`)."""
         overriding = {}
         for given, text in self.command_line.items():
             name = _own(given)
@@ -88,7 +88,7 @@ class Settings(Values):
         return self
 
     def reload(self) -> Reload:
-        """Reads the files again, as SIGHUP has it: wrong lines are reported and passed over, restarts are asked for."""
+        """Read the files again, like SIGHUP: wrong lines are reported and skipped, and changes that need a restart are reported."""
         values, said = self._read_files()
         fatal = [error for error in said if error.sqlstate in {"42601", "42704"}]
         if fatal:
@@ -171,7 +171,7 @@ class Settings(Values):
         return Setting(definition, check.canonical(definition, definition.read(text)))
 
     def _places(self) -> dict[str, Setting]:
-        """The settings that tell where the files are."""
+        """Return the settings that contain the paths of the files."""
         if self.data_dir is None:
             return {}
         known = {"data_directory": self.data_dir, "config_file": self.data_dir / CONF}
@@ -195,20 +195,20 @@ class Settings(Values):
     # ---- values --------------------------------------------------------------------------------------------
 
     def setting(self, name: str) -> Setting:
-        """The setting of that name, without regard to case; raises 42704."""
+        """Return the setting of that name, regardless of case. Raise 42704 if there is none."""
         found = self._values.get(name.lower())
         if found is None:
             raise check.unrecognized(name)
         return found
 
     def spark(self) -> dict[str, str]:
-        """The settings that Spark is started with, by Spark's names; `spark_master` and `spark_driver_memory` among them."""
+        """Return the settings with which Spark starts, by Spark's names, including `spark_master` and `spark_driver_memory`."""
         given = {setting.definition.name: str(setting.value) for name, setting in self._values.items() if name.startswith("spark.")}
         own = {"spark.master": self.text("spark_master"), "spark.driver.memory": f"{self.integer('spark_driver_memory')}m"}
         return own | given
 
     def __getitem__(self, name: str) -> str:
-        """The shown text; Spark's own names give what Spark is started with. Raises KeyError, as a Mapping does."""
+        """Return the shown text. Spark's own names return the value with which Spark starts. Raises KeyError, as a Mapping does."""
         if name.lower() in self._values:
             return self._values[name.lower()].shown
         return self.spark()[name]
@@ -221,13 +221,13 @@ class Settings(Values):
         return sum(1 for _ in self)
 
     def all(self) -> Mapping[str, Setting]:
-        """All settings by their name in lower case."""
+        """Return all settings by their name in lower case."""
         return self._values
 
     # ---- ALTER SYSTEM --------------------------------------------------------------------------------------
 
     def alter_system(self, name: str, text: str | None) -> None:
-        """Writes (None: removes) a value in headgate.auto.conf; it is in force after a reload. Raises as SET does."""
+        """Write a value to headgate.auto.conf, or remove it (None). A reload puts it in force. Raises as SET does."""
         definition = find(name)
         if definition is None:
             check.check_placeholder(name)

@@ -1,7 +1,7 @@
-"""The apply worker of one subscription: streams, applies what is ready, and leads the table syncs to their end.
+"""The apply worker of one subscription: receives the stream, applies it, and brings the table syncs to their end.
 
-Loop: look at the subscription (removed, disabled, changed), settle the tables' states, take a segment, apply it. What it does for
-tables that are not ready (process_syncing_tables_for_apply in tablesync.c) is told in `table_sync`.
+Loop: check the subscription (removed, disabled, altered), advance the states of tables, get a segment, apply it. `table_sync` describes
+how the worker handles tables that are not ready (process_syncing_tables_for_apply in tablesync.c).
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ if TYPE_CHECKING:
 _log = logging.getLogger("headgate.subscriber")
 
 WAIT = 1.0
-"""Seconds between two looks at nothing."""
+"""The seconds to wait for a segment before the next check of the subscription."""
 LONGEST_EXPIRY_PAUSE = 60.0
-"""Seconds between two looks for changes that histories have kept long enough."""
+"""The maximum number of seconds between two removals of expired changes from histories."""
 SLOT_PAUSE = 0.1
-"""Seconds between two looks whether a sync slot has been dropped."""
+"""The seconds between two checks whether a sync slot has been dropped."""
 BEHIND = 10.0
-"""Seconds for which a transaction has been waiting when a subscription is called behind."""
+"""The lag in seconds after which a subscription is reported as behind."""
 BEHIND_AGAIN = 60.0
-"""Seconds between two lines of the log that say so."""
+"""The seconds between two log lines about the lag."""
 _PARAMETERS = (
     "name",
     "conninfo",
@@ -67,7 +67,7 @@ _PARAMETERS = (
 
 
 class ApplyWorker(Worker):
-    """See the module."""
+    """The apply worker of one subscription. See the module."""
 
     def __init__(self, launcher: Launcher, subscription: Subscription) -> None:
         super().__init__(launcher, subscription, f"apply worker {subscription.name}")
@@ -82,21 +82,21 @@ class ApplyWorker(Worker):
         self.applier.synchronize_again = self._synchronize_again
         self.applier.join = None if self.make_tables is None else self._join
         self._look_again = time.monotonic()
-        """When the publisher is asked next for publications and tables."""
+        """The time of the next check of the publisher for publications and tables."""
         self.applier.counters = self._account.applied
         self._expire_again = time.monotonic()
-        """When histories are looked at next for changes that are too old."""
+        """The time of the next removal of expired changes from histories."""
         self._unsettled = True
         """Whether some table is not ready."""
         self._sync_started: dict[int, float] = {}
         self._prepared = ReceivedPrepared(self)
         self._told_lag: float | None = None
-        """When the log was told that the subscription is behind; None: it is not, as far as the log knows."""
+        """The time of the last log line that says that the subscription is behind, or None if it has caught up."""
         self._restart = False
-        """Whether the worker must start again, with two_phase."""
+        """Whether the worker must restart with two_phase."""
 
     def work(self) -> None:
-        """Streams until told to end."""
+        """Stream and apply changes until the worker is asked to end."""
         subscription = self.subscription
         _log.info('logical replication apply worker for subscription "%s" has started', subscription.name)
         if subscription.slot_name is None:
@@ -123,10 +123,13 @@ class ApplyWorker(Worker):
             connection.close()
 
     def _told(self, relation: int | None) -> list[Told]:
-        """Return a table, or all, to be looked at when the stream is as far as the publisher: what was pending of it is not known."""
+        """Return one table, or all, to check once the stream has reached the publisher's position.
+
+        Earlier pending changes are not known.
+        """
         with contextlib.closing(self.catalog.cursor()) as cursor:
-            known = [rel.relation for rel in subscriptions.tables(cursor, self.subscription.oid)] if relation is None else [relation]
-            names = subscriptions.titles(cursor, self.subscription.database, known).values()
+            oids = [rel.relation for rel in subscriptions.tables(cursor, self.subscription.oid)] if relation is None else [relation]
+            names = subscriptions.titles(cursor, self.subscription.database, oids).values()
         return [Told(schema, name, altered=False) for schema, name in sorted(names)]
 
     def _start_position(self, cursor: Cursor) -> Lsn:
@@ -135,13 +138,13 @@ class ApplyWorker(Worker):
         if origins.find(cursor, self.origin) is None:
             origins.create(cursor, self.origin)
         origins.check_room(cursor, self.origin, self.settings.integer("max_replication_slots"))
-        known = origins.progress(cursor, self.origin)
-        if known is None:
+        progress = origins.progress(cursor, self.origin)
+        if progress is None:
             origins.advance(cursor, self.origin, INVALID)
-        return known.remote_lsn if known is not None else INVALID
+        return progress.remote_lsn if progress is not None else INVALID
 
     def _two_phase(self) -> bool:
-        """Whether to stream with two_phase: it is enabled, or pending and all tables (there is one) are ready."""
+        """Return whether to stream with two_phase: it is enabled, or pending while there are tables and all are ready."""
         if self.subscription.two_phase != "p":
             return self.subscription.two_phase == "e"
         with contextlib.closing(self.catalog.cursor()) as cursor:
@@ -150,7 +153,10 @@ class ApplyWorker(Worker):
         return bool(tables) and not requested and all(rel.state == SyncState.READY for rel in tables)
 
     def _step(self) -> bool:
-        """Applies what has come, as the subscription is when it comes (it may have been altered meanwhile); whether to go on."""
+        """Apply the next segment. Return whether to continue.
+
+        The subscription is checked again after the segment arrives, because it may have been altered in the meantime.
+        """
         assert self.spool is not None
         if self._unsettled:
             self._settle_tables()
@@ -179,10 +185,10 @@ class ApplyWorker(Worker):
         self.spool.release(segment)
         return True
 
-    # ---- what is published ------------------------------------------------------------------------------
+    # ---- the publisher ---------------------------------------------------------------------------------
 
     def _check_publications(self, connection: PublisherConnection) -> None:
-        """Says in the log which publications are not there, and that they are there now."""
+        """Log which publications do not exist, and when all of them exist again."""
         missing = tuple(remote.missing_publications(connection, self.subscription.publications))
         if missing and missing != self._account.missing_publications:
             text = f'subscription "{self.subscription.name}": {remote.missing_text(missing)}'
@@ -192,10 +198,10 @@ class ApplyWorker(Worker):
         self._account.missing_publications = missing
 
     def _look_at_publisher(self) -> None:
-        """Asks the publisher again and again for publications that were missing, and for tables that are to join (create_tables)."""
+        """Check the publisher periodically for missing publications, and for tables that must join the subscription (create_tables)."""
         now = time.monotonic()
-        wanted = self._account.missing_publications or self.make_tables is not None
-        if not wanted or now < self._look_again:
+        is_needed = self._account.missing_publications or self.make_tables is not None
+        if not is_needed or now < self._look_again:
             return
         self._look_again = now + 2 * self.settings.seconds("wal_retrieve_retry_interval")
         try:
@@ -213,19 +219,19 @@ class ApplyWorker(Worker):
             self._account.unjoined = error.message
 
     def _join(self) -> bool:
-        """Has the tables that are published and not in the subscription join it, to be copied; whether there were any."""
-        if self.make_tables is None or self.subscription.two_phase == "e":  # where copies are refused, as by REFRESH
+        """Add the published tables that are not in the subscription to it, to be copied. Return whether there were any."""
+        if self.make_tables is None or self.subscription.two_phase == "e":  # copies are not allowed then, as in REFRESH
             return False
-        done = self.make_tables()
-        for line in done:
+        lines = self.make_tables()
+        for line in lines:
             _log.info("%s", line)
-        self._unsettled = self._unsettled or bool(done)
-        if done:
+        self._unsettled = self._unsettled or bool(lines)
+        if lines:
             self._account.left_out.clear()
-        return bool(done)
+        return bool(lines)
 
     def _tell_left_out(self, counts: dict[int, int]) -> None:
-        """Counts changes of tables that are not in the subscription, and tells of each table once."""
+        """Count the changes of tables that are not in the subscription, and log a warning once for each table."""
         for relation in counts.keys() - self._account.left_out.keys():
             _log.warning(
                 'changes of table "%s" are left out: it is published and not in subscription "%s"',
@@ -237,20 +243,20 @@ class ApplyWorker(Worker):
         self._look_again = time.monotonic()
 
     def _title(self, relation: int) -> str:
-        """A table's name with its schema's."""
+        """Return a table's qualified name."""
         with contextlib.closing(self.catalog.cursor()) as cursor:
-            found = relations.find(cursor, self.subscription.database, relation)
-        return str(relation) if found is None else f"{found.schema}.{found.name}"
+            table = relations.find(cursor, self.subscription.database, relation)
+        return str(relation) if table is None else f"{table.schema}.{table.name}"
 
     def _take_marked(self, segment: Segment) -> None:
-        """A prepared transaction, or the end of one."""
+        """Process a prepared transaction, or its commit or rollback."""
         assert self.spool is not None
-        wanted, mark = self.subscription.skip_lsn, segment.mark
-        skipped = isinstance(mark, m.Prepare) and wanted == mark.prepare_lsn
+        skip_lsn, mark = self.subscription.skip_lsn, segment.mark
+        skipped = isinstance(mark, m.Prepare) and skip_lsn == mark.prepare_lsn
         if skipped:
-            skip.begun(wanted)
+            skip.begun(skip_lsn)
         self._prepared.handle(segment, skipped=skipped)
-        if wanted != INVALID:
+        if skip_lsn != INVALID:
             finish = Lsn(mark.prepare_lsn) if isinstance(mark, m.Prepare) else segment.end
             skip.clear(self.catalog, self.subscription, finish)
             self.subscription = dataclasses.replace(self.subscription, skip_lsn=INVALID)
@@ -258,14 +264,14 @@ class ApplyWorker(Worker):
         self.spool.release(segment)
 
     def _tell_lag(self) -> None:
-        """Says in the log that the subscription is behind, now and then, and that it has caught up."""
+        """Log periodically that the subscription is behind, and once that it has caught up."""
         assert self.progress is not None
         size, seconds = self.progress.lag()
-        name, moment = self.subscription.name, time.monotonic()
+        name, now = self.subscription.name, time.monotonic()
         if seconds > BEHIND:
-            if self._told_lag is None or moment - self._told_lag >= BEHIND_AGAIN:
+            if self._told_lag is None or now - self._told_lag >= BEHIND_AGAIN:
                 _log.warning('subscription "%s" is behind its publisher: %d s, %d bytes of its log', name, seconds, size)
-                self._told_lag = moment
+                self._told_lag = now
         elif self._told_lag is not None and seconds < BEHIND / 2:
             _log.info('subscription "%s" has caught up with its publisher', name)
             self._told_lag = None
@@ -276,7 +282,7 @@ class ApplyWorker(Worker):
     # ---- the subscription -------------------------------------------------------------------------------
 
     def _look(self) -> bool:
-        """Reads the subscription again if something may have changed; whether to go on."""
+        """Read the subscription again if it may have changed. Return whether to continue."""
         self.check_stop()
         if self._restart:
             text = 'logical replication apply worker for subscription "%s" will restart so that two_phase can be enabled'
@@ -286,25 +292,28 @@ class ApplyWorker(Worker):
             return True
         self.wanted.clear()
         with contextlib.closing(self.catalog.cursor()) as cursor:
-            now = subscriptions.find(cursor, self.subscription.oid)
+            current = subscriptions.find(cursor, self.subscription.oid)
         name = self.subscription.name
-        if now is None:
+        if current is None:
             _log.info('logical replication apply worker for subscription "%s" will stop because the subscription was removed', name)
             return False
-        if not now.enabled:
+        if not current.enabled:
             _log.info('logical replication apply worker for subscription "%s" will stop because the subscription was disabled', name)
             return False
-        if any(getattr(now, field) != getattr(self.subscription, field) for field in _PARAMETERS):
+        if any(getattr(current, field) != getattr(self.subscription, field) for field in _PARAMETERS):
             _log.info('logical replication apply worker for subscription "%s" will restart because of a parameter change', name)
             return False
-        self.subscription = now
+        self.subscription = current
         self._unsettled = True
         return True
 
     # ---- the tables -------------------------------------------------------------------------------------
 
     def _settle_tables(self) -> None:
-        """Brings each table that is not ready one step further; those that fail again and again do not keep others from their turn."""
+        """Advance each table that is not ready by one step.
+
+        Tables whose sync started longest ago come first, so that tables that keep failing do not block others.
+        """
         assert self.progress is not None
         with contextlib.closing(self.catalog.cursor()) as cursor:
             known = subscriptions.tables(cursor, self.subscription.oid)
@@ -323,21 +332,21 @@ class ApplyWorker(Worker):
                 self._make_ready(rel)
             elif (sync := self.launcher.sync_of(self.subscription.oid, rel.relation)) is not None:
                 self._lead(sync)
-            elif not full:  # there is no room for any of thousands of others either
+            elif not full:  # otherwise no other table, of perhaps thousands, can start either
                 full = self._start_sync(rel) is Started.LATER
 
     def _expire_histories(self) -> None:
-        """Removes what the histories of the tables keep longer than history_retention, once a minute or more often."""
-        kept, moment = self.settings.seconds("history_retention"), time.monotonic()
-        if not kept or self.applier.record is None or moment < self._expire_again:
+        """Remove changes that are older than history_retention from the histories of tables, at least once a minute."""
+        retention, now = self.settings.seconds("history_retention"), time.monotonic()
+        if not retention or self.applier.record is None or now < self._expire_again:
             return
-        self._expire_again = moment + min(kept, LONGEST_EXPIRY_PAUSE)
-        oldest = datetime.now(UTC) - timedelta(seconds=kept)
+        self._expire_again = now + min(retention, LONGEST_EXPIRY_PAUSE)
+        oldest = datetime.now(UTC) - timedelta(seconds=retention)
         transaction = self.engine.begin(self.subscription.database)
         transaction.cancelled = self.patience
         try:
-            for known in subscription_history.of_subscription(transaction.cursor, self.subscription.oid).values():
-                history = relations.get(transaction.cursor, self.subscription.database, known.relation)
+            for entry in subscription_history.of_subscription(transaction.cursor, self.subscription.oid).values():
+                history = relations.get(transaction.cursor, self.subscription.database, entry.relation)
                 if files := table_history.expire(transaction, history, oldest):
                     _log.debug('removed %d files of table "%s.%s"', files, history.schema, history.name)
             transaction.commit()
@@ -345,11 +354,18 @@ class ApplyWorker(Worker):
             transaction.rollback()
 
     def _taken_again(self, rel: SubscriptionRel) -> SubscriptionRel:
-        """r → i: a table that is to be synchronized again, from here on without what this worker applies; later, if a slot is left."""
+        """Go from state r to i for a table that is to be synchronized again.
+
+        Return the new state, or the old one if an earlier slot is left.
+        From state i on, this worker does not apply the table's changes.
+        """
         return self._as_new(rel.relation) or rel
 
     def _as_new(self, relation: int) -> SubscriptionRel | None:
-        """r, s → i, by the difference if no session has asked for it; None if the slot of an earlier sync is left, or the table is gone."""
+        """Go from state r or s to i. Return None if the slot of an earlier sync is left, or the table has been removed.
+
+        The table is synchronized by its difference if no session has requested a method.
+        """
         subscription, again = self.subscription, SubscriptionRel(self.subscription.oid, relation, SyncState.INIT, None)
 
         def take(cursor: Cursor) -> bool:
@@ -361,7 +377,7 @@ class ApplyWorker(Worker):
         return again if self.catalog.change(take, Step.SYNCHRONIZATION) else None
 
     def _synchronize_again(self, relation: int) -> None:
-        """Has a table synchronized again whose columns cannot be told from the stream, when the slot of an earlier sync is gone."""
+        """Synchronize a table again, whose columns the stream does not determine, after the slot of an earlier sync has been dropped."""
         text = 'subscription "%s": table "%s" is synchronized again, the stream does not tell which of its columns were altered how'
         _log.info(text, self.subscription.name, self._title(relation))
         while self._is_there(relation) and self._as_new(relation) is None:
@@ -383,7 +399,7 @@ class ApplyWorker(Worker):
                 self.applier.look_at_again(self._told(rel.relation), position)
 
     def _lead(self, sync: SyncWorker) -> None:
-        """Tells a sync that waits how far to stream, and waits until it is there: no change between the two is lost or done twice."""
+        """Tell a waiting sync how far to stream, and wait until it is there. So no change is lost or applied twice."""
         assert self.progress is not None
         if sync.phase is not Phase.SYNCWAIT:
             return
@@ -392,7 +408,7 @@ class ApplyWorker(Worker):
             self.check_stop()
 
     def _start_sync(self, rel: SubscriptionRel) -> Started | None:
-        """Starts a sync if it may start again already; None where it may not."""
+        """Start a sync. Return None if the retry interval has not passed yet."""
         last = self._sync_started.get(rel.relation)
         if last is not None and time.monotonic() - last < self.settings.seconds("wal_retrieve_retry_interval"):
             return None
