@@ -1,11 +1,11 @@
-"""Many pgoutput messages at once: from bytes to one set of Arrow columns per relation, without a loop over changes.
+"""Decodes many pgoutput messages at once: from bytes to one set of Arrow columns per relation, without a loop over changes.
 
-Called by the apply worker with a run of XLogData frames and what is
-known of the relations so far. The few messages that are not changes (B, C, O, R, Y, T, M) are read one by one by `read`;
-I, U and D are decoded column by column with NumPy. The run may begin and end inside a transaction. Frames of streamed
-transactions do not come here: the receiver writes them as ordinary ones (`headgate.walreceiver.reassembly`).
+The apply worker calls it with a run of XLogData frames and the known descriptions of relations. The few messages that are not
+changes (B, C, O, R, Y, T, M) are read one by one by `read`. I, U and D are decoded column by column with NumPy. The run may begin and
+end inside a transaction. Frames of streamed transactions do not arrive here: the receiver rewrites them as ordinary ones
+(`headgate.walreceiver.reassembly`).
 
-Truncated or malformed bytes raise PostgresError 08P01, bytes that are not UTF-8 raise 22021; nothing is read outside of a frame.
+Truncated or malformed bytes raise PostgresError 08P01, bytes that are not UTF-8 raise 22021. Nothing is read outside of a frame.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class DecodedColumn:
-    """One column of the changes of a relation: string or binary values; True in `unchanged` where TOAST was not sent."""
+    """One column of the changes of a relation: string or binary values. `unchanged` is true where an unchanged TOAST value was not sent."""
 
     values: pa.Array
     unchanged: Mask | None = None
@@ -58,7 +58,7 @@ class Changes:
         return len(self.op)
 
     def where(self, mask: Mask) -> Changes:
-        """The changes for which `mask` is true."""
+        """Return the changes for which `mask` is true."""
         if mask.all():
             return self
         kept = pa.array(mask)
@@ -80,7 +80,7 @@ class Changes:
 
 @dataclass(frozen=True)
 class Truncation:
-    """A TRUNCATE at its place in the log, with the relations as they were described."""
+    """A TRUNCATE with its place in the log, and the relations as described there."""
 
     txn: int
     lsn: int
@@ -91,14 +91,14 @@ class Truncation:
 
 @dataclass
 class DecodedFrames:
-    """What a run of frames holds."""
+    """The contents of a run of frames."""
 
     transactions: Transactions
     relations: dict[int, m.Relation]
-    """The newest description of every relation, those known before included."""
+    """The latest description of every relation, including those known before."""
     types: dict[int, m.Type] = field(default_factory=dict)
     origins: dict[int, m.Origin] = field(default_factory=dict)
-    """By index of the transaction."""
+    """The Origin messages by index of the transaction."""
     changes: list[Changes] = field(default_factory=list)
     truncations: list[Truncation] = field(default_factory=list)
 
@@ -132,7 +132,7 @@ def decode(
 def survey(
     data: Bytes, starts: Numbers, lengths: Numbers, *, relations: Mapping[int, m.Relation], first_seq: int
 ) -> list[tuple[m.Relation, int]]:
-    """How many changes of which relations `decode` would find; the arguments are its."""
+    """Return the number of changes of each relation that `decode` would return. The arguments are the same."""
     return [(relation, len(frames)) for relation, frames in _Run.of(data, starts, lengths, relations, first_seq).changed()]
 
 
@@ -146,7 +146,7 @@ class _Run:
 
     @classmethod
     def of(cls, data: Bytes, starts: Numbers, lengths: Numbers, relations: Mapping[int, m.Relation], first_seq: int) -> _Run:
-        """The run with all but its changes read."""
+        """Return the run after reading everything but its changes."""
         outline = scan(data, starts, lengths, first_seq)
         run = cls(data, starts, starts + lengths, outline, DecodedFrames(outline.transactions(), dict(relations)), first_seq)
         for seq, lsn, found in outline.others:
@@ -154,11 +154,11 @@ class _Run:
         return run
 
     def transaction(self, seq: int) -> int:
-        """Index of the transaction in which a frame lies, -1 before the first Begin."""
+        """Return the index of the transaction that contains a frame, -1 before the first Begin."""
         return int(np.searchsorted(self.begins, seq, side="right")) - 1
 
     def single(self, seq: int, lsn: int, found: m.Message) -> None:
-        """Takes note of a message that is not a change."""
+        """Record a message that is not a change."""
         match found:
             case m.Origin():
                 self.result.origins[self.transaction(seq)] = found
@@ -176,14 +176,14 @@ class _Run:
                 pass
 
     def relation(self, oid: int) -> m.Relation:
-        """The newest description of a relation."""
+        """Return the latest description of a relation."""
         try:
             return self.result.relations[oid]
         except KeyError:
             raise violation(f"no relation map entry for remote relation ID {oid}") from None
 
     def changed(self) -> Iterator[tuple[m.Relation, Numbers]]:
-        """The frames with I, U and D of each relation as it was described at the time; 08P01 where it was not."""
+        """Yield the frames with I, U and D of each relation as described at that point. Raise 08P01 if it was not described."""
         frames, oids = self.outline.changes, self.outline.relations
         for oid in np.unique(oids).tolist():
             of_relation = frames[oids == oid]
@@ -198,7 +198,7 @@ class _Run:
                     yield relation, chosen
 
     def relation_changes(self, relation: m.Relation, frames: Numbers) -> Changes:
-        """Decodes these frames, which are changes of one relation."""
+        """Decode these frames, which are changes of one relation."""
         places, ends = self.starts[frames] + XLOG_HEADER, self.ends[frames]
         op = self.data[places]
         first_tag = self.data[places + 5]
@@ -248,7 +248,7 @@ def _check_tags(op: Bytes, tag: Bytes) -> None:
 def _tuples(
     data: Bytes, cursor: Numbers, ends: Numbers, count: int, rows: Numbers, total: int
 ) -> tuple[tuple[DecodedColumn, ...], Numbers]:
-    """Decodes one tuple at each `cursor`; the values of the other rows of `total` are NULL. Gives columns and new cursors."""
+    """Decode one tuple at each `cursor`. The values of the other rows of `total` are NULL. Return columns and new cursors."""
     if (cursor + 2 > ends).any():
         raise violation("insufficient data left in message")
     if len(cursor):
@@ -295,7 +295,7 @@ def _column(data: Bytes, cursor: Numbers, ends: Numbers, kind: Bytes, rows: Numb
 
 
 def _values(data: Bytes, starts: Numbers, sizes: Numbers, rows: Numbers, total: int, *, binary: bool) -> pa.Array:
-    """An array of `total` values of which those at `rows` are given and the others are NULL."""
+    """Return an array of `total` values: those at `rows` are given, the others are NULL."""
     content, _ = _gather(data, starts, sizes)
     if len(rows) == total:
         lengths, mask = sizes, None

@@ -1,8 +1,8 @@
-"""Many changes of one relation as ready CopyData frames: NumPy column by column, no loop over rows.
+"""Encodes many changes of one relation as ready CopyData frames, column by column with NumPy, without a loop over rows.
 
-Called by the walsender with one relation's changes in PostgreSQL's text forms (or binary forms: a column of type binary is
-sent as ``b``). `encode` gives frames in the order of its rows; `interleave` puts frames of several relations into the order
-of the log. The bytes are those that `write` gives for the same messages (tests/pgoutput proves it).
+The walsender calls it with one relation's changes in PostgreSQL's text forms (or binary forms: a column of type binary is
+sent as ``b``). `encode` returns frames in the order of its rows. `interleave` puts frames of several relations into the order
+of the log. The bytes equal those that `write` returns for the same messages (tested in tests/pgoutput).
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class Frames:
         return len(self.offsets) - 1
 
     def bytes(self) -> memoryview:
-        """All of them, to be written to a socket."""
+        """Return all of them, to be written to a socket."""
         return self.data.data
 
     def slice(self, first: int, last: int) -> memoryview:
-        """Frames `first` (included) to `last` (excluded), to be written to a socket."""
+        """Return frames `first` (included) to `last` (excluded), to be written to a socket."""
         return self.data[self.offsets[first] : self.offsets[last]].data
 
 
@@ -105,7 +105,7 @@ def encode(
 
 
 def interleave(parts: Sequence[Frames], keys: Sequence[Numbers]) -> Frames:
-    """The frames of all parts in the order of their keys (one key per frame, unique over all parts)."""
+    """Return the frames of all parts in the order of their keys (one key per frame, unique over all parts)."""
     if len(parts) == 1 and (np.diff(keys[0]) > 0).all():
         return parts[0]
     bases = np.cumsum([0, *(len(part.data) for part in parts[:-1])])
@@ -117,7 +117,7 @@ def interleave(parts: Sequence[Frames], keys: Sequence[Numbers]) -> Frames:
 
 
 def with_xid(frames: Frames, xid: int) -> Frames:
-    """The frames as they stand between Stream Start and Stream Stop: the xid behind each message's tag."""
+    """Return the frames as sent between Stream Start and Stream Stop: with the xid after each message's tag."""
     count, at = len(frames), _HEADER - 4
     if not count:
         return frames
@@ -167,7 +167,7 @@ def _heads(relation: int, op: Bytes, lsn: Numbers, sizes: Numbers, send_time: in
 
 
 def _scatter_rows(out: Bytes, starts: Numbers, rows: Bytes) -> None:
-    """Writes row i of a matrix of bytes at ``starts[i]``."""
+    """Write row i of a matrix of bytes at ``starts[i]``."""
     width = rows.shape[1]
     if len(starts):
         windows = np.lib.stride_tricks.as_strided(out, (len(out) - width + 1, width), (1, 1))
@@ -175,7 +175,7 @@ def _scatter_rows(out: Bytes, starts: Numbers, rows: Bytes) -> None:
 
 
 def _tuples(out: Bytes, cursor: Numbers, which: Mask, tags: Bytes, count: int, columns: Sequence[_Column]) -> Numbers:
-    """Writes a tag and a tuple for the rows of `which`; gives the cursor of all rows behind them."""
+    """Write a tag and a tuple for the rows of `which`. Return the cursors of all rows after them."""
     everything = bool(which.all())
     rows = None if everything else np.flatnonzero(which)
     places = cursor if everything else cursor[which]
@@ -208,7 +208,7 @@ def _values(out: Bytes, places: Numbers, column: _Column, rows: Numbers | None) 
 
 
 def _lay(out: Bytes, places: Numbers, data: Bytes, begins: Numbers, lengths: Numbers) -> None:
-    """Writes length and bytes of values at `places`."""
+    """Write length and bytes of values at `places`."""
     if not len(places):
         return
     _scatter_rows(out, places, lengths.astype(">u4").view(np.uint8).reshape(-1, 4))

@@ -1,7 +1,7 @@
-"""What a run of XLogData frames holds besides changes: transactions as arrays, and the few other messages one by one.
+"""Outlines a run of XLogData frames without its changes: transactions as arrays, and the few other messages one by one.
 
-Called by the receiver for each piece that arrives (so that a segment on disk need not be read to know its transactions) and by
-`decode`. Begin and Commit are read with NumPy, because a stream of small transactions is half of them.
+The receiver calls it for each piece that arrives, so that the transactions of a segment on disk are known without reading it; `decode`
+calls it too. Begin and Commit are read with NumPy, because they are half of a stream of small transactions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Bytes = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
 
 XLOG_HEADER = 25
-"""Bytes of XLogData before the message: w, start, end, send time."""
+"""The number of bytes of XLogData before the message: w, start, end, send time."""
 
 _BEGIN_SIZE, _COMMIT_SIZE = 21, 26
 _NONE = np.zeros(0, np.int64)
@@ -45,11 +45,11 @@ class Transactions:
         return len(self.begin)
 
     def slice(self, first: int, last: int) -> Transactions:
-        """Transactions `first` (included) to `last` (excluded)."""
+        """Return transactions `first` (included) to `last` (excluded)."""
         return Transactions(*(getattr(self, name)[first:last] for name in self.__dataclass_fields__))
 
     def then(self, later: Transactions) -> Transactions:
-        """These transactions and then the later ones."""
+        """Return these transactions followed by the later ones."""
         return Transactions(*(np.concatenate([getattr(self, name), getattr(later, name)]) for name in self.__dataclass_fields__))
 
 
@@ -67,31 +67,34 @@ class Outline:
     commit_time: Numbers
     others: tuple[tuple[int, int, m.Message], ...]
     changes: Numbers
-    """Indexes (not seqs) of the frames with I, U and D."""
+    """The indexes (not seqs) of the frames with I, U and D."""
     relations: Numbers
     """The OID of the relation of each of these."""
 
     def transactions(self) -> Transactions:
-        """Pairs Begins with Commits; 08P01 if they do not alternate. A Commit before the first Begin ends an earlier run's transaction."""
+        """Pair Begins with Commits. Raise 08P01 if they do not alternate.
+
+        A Commit before the first Begin ends an earlier run's transaction.
+        """
         return pair([self])
 
 
 def starts_of(lengths: npt.NDArray[np.uint32]) -> Numbers:
-    """Where frames laid end to end start."""
+    """Return the starts of frames that are laid end to end."""
     return buffers.offsets_of(lengths.astype(np.int64))[:-1]
 
 
 def frames_of(contents: Sequence[bytes | memoryview]) -> tuple[Bytes, Numbers, Numbers]:
-    """(data, starts, lengths) of frames that are separate objects."""
+    """Return (data, starts, lengths) of frames that are separate objects."""
     lengths = np.fromiter(map(len, contents), np.int64, len(contents))
     data = np.frombuffer(b"".join(contents), np.uint8)
     return data, buffers.offsets_of(lengths)[:-1], lengths
 
 
 def scan(data: Bytes, starts: Numbers, lengths: Numbers, first_seq: int = 0) -> Outline:
-    """Reads everything but the changes of the XLogData frames ``data[starts[i]:starts[i] + lengths[i]]``.
+    """Read everything but the changes of the XLogData frames ``data[starts[i]:starts[i] + lengths[i]]``.
 
-    08P01 for frames that are cut off, are no XLogData or hold messages of streamed or prepared transactions.
+    Raises 08P01 for frames that are truncated, are not XLogData, or contain messages of streamed or prepared transactions.
     """
     if len(starts):
         if (lengths <= XLOG_HEADER).any() or starts.min() < 0 or int((starts + lengths).max()) > len(data):
@@ -133,7 +136,7 @@ def scan(data: Bytes, starts: Numbers, lengths: Numbers, first_seq: int = 0) -> 
 
 
 def pair(outlines: Sequence[Outline]) -> Transactions:
-    """The transactions of consecutive outlines."""
+    """Return the transactions of consecutive outlines."""
 
     def joined(name: str) -> Numbers:
         return np.concatenate([_NONE, *(getattr(outline, name) for outline in outlines)])
@@ -166,17 +169,17 @@ def _sized(lengths: Numbers, size: int) -> None:
 
 
 def uint32(data: Bytes, places: Numbers) -> Numbers:
-    """The unsigned int32 at each place; the caller has checked that they are inside."""
+    """Return the unsigned int32 at each place. The caller has checked that they are inside."""
     return words(data, places, 4).view(">u4").reshape(-1).astype(np.int64)
 
 
 def int64(data: Bytes, places: Numbers) -> Numbers:
-    """The int64 at each place; the caller has checked that they are inside."""
+    """Return the int64 at each place. The caller has checked that they are inside."""
     return words(data, places, 8).view(">i8").reshape(-1).astype(np.int64)
 
 
 def words(data: Bytes, places: Numbers, width: int) -> Bytes:
-    """`width` bytes at each place, as rows of a matrix."""
+    """Return `width` bytes at each place, as rows of a matrix."""
     if not len(places):
         return np.zeros((0, width), np.uint8)
     windows = np.lib.stride_tricks.as_strided(data, (len(data) - width + 1, width), (1, 1), writeable=False)
@@ -184,5 +187,5 @@ def words(data: Bytes, places: Numbers, width: int) -> Bytes:
 
 
 def lsn_text(value: int) -> str:
-    """PostgreSQL's ``%X/%X``."""
+    """Return an LSN in PostgreSQL's form ``%X/%X``."""
     return f"{(value >> 32) & 0xFFFFFFFF:X}/{value & 0xFFFFFFFF:X}"

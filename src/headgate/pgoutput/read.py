@@ -16,19 +16,19 @@ from headgate.pgoutput import message as m
 
 
 def violation(text: str) -> PostgresError:
-    """An error 08P01, protocol_violation."""
+    """Return an error 08P01, protocol_violation."""
     return PostgresError("08P01", text)
 
 
 class MessageReader:
-    """A cursor over the bytes of one message; raises 08P01 ``insufficient data left in message`` at the end."""
+    """A cursor over the bytes of one message. Raises 08P01 ``insufficient data left in message`` at the end."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.place = 0
 
     def take(self, count: int) -> bytes:
-        """The next `count` bytes."""
+        """Return the next `count` bytes."""
         end = self.place + count
         if count < 0 or end > len(self.data):
             raise violation("insufficient data left in message")
@@ -102,13 +102,13 @@ class MessageReader:
         raise violation(f"unrecognized data representation type '{chr(kind)}'")
 
     def finish(self) -> None:
-        """Raises unless all bytes were read."""
+        """Raise 08P01 unless all bytes were read."""
         if self.place != len(self.data):
             raise violation("invalid message format")
 
 
 def read_frame(data: bytes) -> m.Frame:
-    """Reads what a publisher sends in one CopyData while it streams."""
+    """Read the content of a CopyData from a publisher that streams."""
     r = MessageReader(data)
     tag = r.byte()
     if tag == ord("w"):
@@ -134,7 +134,7 @@ def read_reply(data: bytes) -> m.Reply:
 
 
 def read(data: bytes, *, streamed: bool = False) -> m.Message:
-    """Reads one pgoutput message; `streamed`: it lies between Stream Start and Stream Stop, so changes carry an xid."""
+    """Read one pgoutput message. `streamed`: it is between Stream Start and Stream Stop, so changes carry an xid."""
     r = MessageReader(data)
     tag = r.byte()
     reader = _READERS.get(tag)

@@ -19,7 +19,7 @@ def _string(text: str, encoding: Encoding) -> bytes:
 
 
 def transaction_id(number: int) -> bytes:
-    """A transaction's number as messages carry it."""
+    """Return a transaction's number in the form of messages."""
     return struct.pack(">I", number & 0xFFFFFFFF)
 
 
@@ -38,12 +38,12 @@ def _tuple(values: m.Tuple) -> bytes:
 
 
 def copy_data(content: bytes) -> bytes:
-    """A CopyData message of the wire protocol."""
+    """Return a CopyData message of the wire protocol."""
     return struct.pack(">cI", b"d", len(content) + 4) + content
 
 
 def write_frame(frame: m.Frame) -> bytes:
-    """The content of a CopyData from a publisher."""
+    """Return the content of a CopyData from a publisher."""
     match frame:
         case m.XLogData(start, end, send_time, payload):
             return struct.pack(">cQQq", b"w", start, end, send_time) + payload
@@ -52,7 +52,7 @@ def write_frame(frame: m.Frame) -> bytes:
 
 
 def write_reply(reply: m.Reply) -> bytes:
-    """The content of a CopyData from a subscriber."""
+    """Return the content of a CopyData from a subscriber."""
     match reply:
         case m.StatusUpdate(written, flushed, applied, send_time, reply_requested):
             return struct.pack(">cQQQq?", b"r", written, flushed, applied, send_time, reply_requested)
@@ -61,7 +61,7 @@ def write_reply(reply: m.Reply) -> bytes:
 
 
 def write(message: m.Message, encoding: Encoding = UTF8) -> bytes:
-    """A pgoutput message; its names are in `encoding`."""
+    """Return a pgoutput message. Its names are in `encoding`."""
     match message:
         case m.Insert() | m.Update() | m.Delete() | m.Truncate():
             return _change(message)

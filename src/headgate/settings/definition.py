@@ -66,12 +66,12 @@ _HIDDEN = {
 
 
 def invalid(name: str, text: str, *, detail: str | None = None, hint: str | None = None) -> PostgresError:
-    """The error for a value that the setting cannot have."""
+    """Return the error for a value that the setting cannot have."""
     return PostgresError("22023", f'invalid value for parameter "{name}": "{text}"', detail=detail, hint=hint)
 
 
 def read_bool(text: str) -> bool | None:
-    """Reads a Boolean as PostgreSQL's parse_bool does; None when it is none."""
+    """Read a Boolean like PostgreSQL's parse_bool. Return None if the text is not a Boolean."""
     word = text.lower()
     if word in _OTHER_BOOLS:
         return _OTHER_BOOLS[word]
@@ -79,7 +79,7 @@ def read_bool(text: str) -> bool | None:
 
 
 def _scale(unit: str) -> tuple[dict[str, int], int, str] | None:
-    """The family of a base unit such as ``kB``, ``8kB`` or ``ms``: units, the size of the base unit, the hint."""
+    """Return the family of a base unit such as ``kB``, ``8kB`` or ``ms``: units, the size of the base unit, the hint."""
     found = re.fullmatch(r"(\d*)([A-Za-z]+)", unit)
     if not found:
         return None
@@ -90,7 +90,7 @@ def _scale(unit: str) -> tuple[dict[str, int], int, str] | None:
 
 
 def _whole(text: str) -> tuple[int | float | None, str]:
-    """The number at the beginning of a text, as parse_int reads it, and what follows: hexadecimal, octal, or with a fraction."""
+    """Return the number at the beginning of a text, like parse_int, and the rest. It may be hexadecimal, octal, or have a fraction."""
     found = _WHOLE.match(text)
     rest = text[found.end() :] if found else text
     if found is None or rest[:1] in {".", "e", "E"}:
@@ -101,7 +101,7 @@ def _whole(text: str) -> tuple[int | float | None, str]:
 
 
 def _real(text: str) -> tuple[float | None, str]:
-    """The number at the beginning of a text, as strtod reads it, and what follows."""
+    """Return the number at the beginning of a text, like strtod, and the rest."""
     found = _REAL.match(text)
     if found is None:
         return None, text
@@ -121,18 +121,18 @@ _GUARDED = frozenset({
 
 
 def is_guarded(name: str) -> bool:
-    """`SettingDefinition.guarded` of the setting of this name."""
+    """Return `SettingDefinition.guarded` of the setting of this name."""
     return name.lower() in _GUARDED or name.lower().startswith("spark.")
 
 
 def guarded(name: str) -> PostgresError:
-    """42501 for a setting that not everybody sees."""
+    """Return the 42501 error for a setting that not every role may see."""
     return PostgresError("42501", f'must be superuser or have privileges of pg_read_all_settings to examine "{name}"')
 
 
 @dataclass(frozen=True)
 class SettingDefinition:
-    """A setting that a node knows; the fields are those of `pg_settings`, `default` is in base units.
+    """The definition of a setting. The fields are those of `pg_settings`. `default` is in base units.
 
     `settings` of kind STRING are checked by `checks.check` as PostgreSQL's check hooks do.
     """
@@ -154,11 +154,14 @@ class SettingDefinition:
 
     @property
     def guarded(self) -> bool:
-        """Whether only who has the rights of pg_read_all_settings sees it (GUC_SUPERUSER_ONLY): paths, and Spark's, which may be keys."""
+        """Whether only roles with the rights of pg_read_all_settings may see it (GUC_SUPERUSER_ONLY).
+
+        This holds for paths, and for Spark's settings, which may contain keys.
+        """
         return is_guarded(self.name)
 
     def read(self, text: str) -> Value:
-        """Reads a value's text; raises 22023 with PostgreSQL's message when it is malformed or out of range."""
+        """Read a value's text. Raise 22023 with PostgreSQL's message if it is malformed or out of range."""
         if self.kind is SettingKind.BOOL:
             value = read_bool(text)
             if value is None:
@@ -171,7 +174,7 @@ class SettingDefinition:
         return self._number(text)
 
     def show(self, value: Value) -> str:
-        """The value as SHOW prints it: numbers in the largest unit that divides them."""
+        """Return the value as SHOW prints it: numbers in the largest unit that divides them."""
         if isinstance(value, bool):
             return "on" if value else "off"
         if isinstance(value, str):
@@ -192,7 +195,7 @@ class SettingDefinition:
         return f"{_digits(value * base / size)}{smallest}"
 
     def plain(self, value: Value) -> str:
-        """The value as `pg_settings.setting` has it: numbers in the base unit, without it."""
+        """Return the value as in `pg_settings.setting`: numbers in the base unit, without the unit."""
         if isinstance(value, bool | str):
             return self.show(value)
         return _digits(value)
@@ -240,7 +243,7 @@ class SettingDefinition:
 
 
 def _rounded(amount: float, unit: str, scale: tuple[dict[str, int], int, str]) -> float:
-    """The amount as a multiple of the next smaller unit, where there is one: 0.1d is 2h (convert_to_base_unit in guc.c)."""
+    """Return the amount as a multiple of the next smaller unit, if there is one: 0.1d is 2h (convert_to_base_unit in guc.c)."""
     smaller = next((size for size in scale[0].values() if size < scale[0][unit]), None)
     if smaller is None:
         return amount
@@ -250,5 +253,5 @@ def _rounded(amount: float, unit: str, scale: tuple[dict[str, int], int, str]) -
 
 
 def _digits(number: float) -> str:
-    """An integer's digits, or a real number in C's %g."""
+    """Return an integer's digits, or a real number in C's %g."""
     return str(number) if isinstance(number, int) else f"{number:g}"

@@ -1,7 +1,7 @@
-"""Encodings of several bytes that are not as Python has them: Japanese, Korean and Chinese ones.
+"""Multibyte encodings that differ between Python and PostgreSQL: Japanese, Korean and Chinese ones.
 
-`encodings.json` has PostgreSQL's differences from Python's codecs (written by tools/dump_encodings.py); the table of both is made when the
-encoding is first asked for. Called by `encoding`. What must hold: only bytes that PostgreSQL takes for a character (`CHARACTER`) are read
+`encodings.json` has PostgreSQL's differences from Python's codecs (written by tools/dump_encodings.py). The combined table is built when
+the encoding is first used. Called by `encoding`. What must hold: only bytes that are a character for PostgreSQL (`CHARACTER`) are read
 as one.
 """
 
@@ -32,15 +32,15 @@ CHARACTER = {
     "SJIS": rb"[\x00-\x7f]|[\xa1-\xdf]|[\x81-\x9f\xe0-\xfc][\x40-\x7e\x80-\xfc]",
     "UHC": _DOUBLE,
 }
-"""What is a character of an encoding with several bytes, whether or not Unicode has it (wchar.c, pg_*_verifychar)."""
+"""Patterns of one character in a multibyte encoding, whether or not Unicode has it (wchar.c, pg_*_verifychar)."""
 _AT_ONCE = 1 << 16
-"""Characters that are decoded between two looks at a cancel."""
+"""The number of characters that are decoded between two checks for a cancel."""
 _LONGEST = 3
-"""Bytes of a character where a table is needed."""
+"""The maximum number of bytes of a character in a table."""
 
 
 class _Characters(dict[bytes, str]):
-    """Characters by their bytes; what is ASCII stands for itself."""
+    """Characters by their bytes. ASCII bytes map to themselves."""
 
     def __missing__(self, raw: bytes) -> str:
         return raw.decode("ascii")
@@ -48,18 +48,18 @@ class _Characters(dict[bytes, str]):
 
 @dataclass(frozen=True)
 class Table:
-    """The bytes of each code point, the character of these bytes, and what parts bytes into characters."""
+    """The bytes of each code point, the character of these bytes, and the pattern that splits bytes into characters."""
 
     codes: dict[int, bytes]
     characters: _Characters
     part: re.Pattern[bytes]
 
     def encode(self, text: str) -> bytes:
-        """The text's bytes, or UnicodeEncodeError."""
+        """Return the text's bytes. Raise UnicodeEncodeError if a character has none."""
         return codecs.charmap_encode(text, "strict", self.codes)[0]
 
     def decode(self, data: bytes) -> str:
-        """The text of bytes, or UnicodeDecodeError."""
+        """Return the text of bytes. Raise UnicodeDecodeError if they are invalid."""
         parts = self.part.findall(data)
         try:
             return "".join(map(self.characters.__getitem__, parts))
@@ -68,7 +68,7 @@ class Table:
             raise UnicodeDecodeError("table", data, place, place + 1, "no character") from None
 
     def decode_parts(self, data: bytes) -> str:
-        """The text of many bytes, decoded a part at a time; a cancel ends it."""
+        """Decode many bytes part by part, so that a cancel can interrupt it."""
         matches, decoded, at = self.part.finditer(data), [], 0
         while parts := [match[0] for match in islice(matches, _AT_ONCE)]:
             look()
@@ -81,7 +81,7 @@ class Table:
         return "".join(decoded)
 
     def _undecodable(self, parts: list[bytes]) -> int:
-        """Return the place of the first bytes that are no character."""
+        """Return the index of the first bytes that are not a character."""
         place = 0
         for part in parts:
             if not part.isascii() and part not in self.characters:
@@ -92,7 +92,7 @@ class Table:
 
 @functools.cache
 def of(name: str, codec: str) -> Table | None:
-    """The table of an encoding that Python has as `codec`; None where Python's codec is PostgreSQL's."""
+    """Return the table of an encoding that Python has as `codec`, or None if Python's codec equals PostgreSQL's."""
     differs = _differences().get(name)
     if differs is None:
         return None
@@ -110,7 +110,7 @@ def of(name: str, codec: str) -> Table | None:
 
 
 def _decoded(whole: re.Pattern[bytes], codec: str) -> Iterator[tuple[bytes, str]]:
-    """Python's characters of all bytes that PostgreSQL takes for one."""
+    """Return Python's characters for all bytes that PostgreSQL accepts as one."""
     for size in range(1, _LONGEST + 1):
         leads = range(0x80, 0x100) if size < _LONGEST else (0x8F,)
         for bytes_of in product(leads, *[range(0x30, 0x100)] * (size - 1)):
@@ -131,14 +131,14 @@ def _raw(number: int) -> bytes:
 
 
 def _numbers(text: str) -> Iterator[int]:
-    """``a2-a3 ac``: hexadecimal numbers and ranges of them."""
+    """Read hexadecimal numbers and ranges: ``a2-a3 ac``."""
     for word in text.split():
         first, _, last = word.partition("-")
         yield from range(int(first, 16), int(last or first, 16) + 1)
 
 
 def _pairs(text: str) -> Iterator[tuple[int, int]]:
-    """``2460:ada1+20``: 20 hexadecimal pairs, of which both sides go on counting."""
+    """Read ``2460:ada1+20``: 20 hexadecimal pairs, in which both sides count up."""
     for word in text.split():
         first, _, rest = word.partition(":")
         second, _, count = rest.partition("+")

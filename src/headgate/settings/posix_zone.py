@@ -1,10 +1,10 @@
-"""Time zones as POSIX writes them (manual, B.5): ``EST5EDT,M3.2.0,M11.1.0``, ``<+0530>-05:30``, and so ``+05:30``, which lies west.
+"""Time zones in POSIX notation (manual, B.5): ``EST5EDT,M3.2.0,M11.1.0``, ``<+0530>-05:30``, and so ``+05:30``, which lies west.
 
-`read` takes what PostgreSQL takes (localtime.c: tzparse), which is more than POSIX: an abbreviation of any characters, or none. A zone with
-daylight saving time and no rules has those of the United States. Used by `check` for settings, by `headgate.types.datetime.time_zone` for
-values.
+`read` accepts what PostgreSQL accepts (localtime.c: tzparse), which is more than POSIX: an abbreviation of any characters, or none. A zone
+with daylight saving time but without rules has the rules of the United States. Used by `check` for settings, and by
+`headgate.types.datetime.time_zone` for values.
 
-Offsets are seconds east of UTC, against the sign in which they are written.
+Offsets are seconds east of UTC, opposite to the sign in the text.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _NAME = re.compile(r"<([^>]*)>|([^0-9,+-]*)")
 _CLOCK = re.compile(r"([+-]?)([0-9]+)(?::([0-9]+)(?::([0-9]+))?)?")
 _RULE = re.compile(r"J([0-9]+)|M([0-9]+)\.([0-9]+)\.([0-9]+)|([0-9]+)")
 _EPOCH = datetime.datetime.fromordinal(datetime.date(1970, 1, 1).toordinal())
-"""Without a zone, as local times are."""
+"""The epoch without a zone, like local times."""
 
 
 class _Malformed(Exception):
-    """Not a time zone."""
+    """Raised for a text that is not a time zone."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Rule:
     weekday: int = 0
 
     def seconds(self, year: int) -> int:
-        """Local seconds since the year's begin (transtime)."""
+        """Return the local seconds since the beginning of the year (transtime)."""
         if not self.month:
             skipped = self.julian and calendar.isleap(year) and self.day >= 60
             return (self.day - self.julian + skipped) * _DAY + self.time
@@ -59,7 +59,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Saving:
-    """Daylight saving time: what it is called, its offset, when it starts (by standard time) and ends (by its own)."""
+    """Daylight saving time: its abbreviation, its offset, its start (in standard time) and its end (in daylight saving time)."""
 
     abbreviation: str
     offset: int
@@ -68,13 +68,13 @@ class Saving:
 
 
 class PosixZone(datetime.tzinfo):
-    """One such zone; `name` is the text in capitals, as PostgreSQL shows it."""
+    """A POSIX time zone. `name` is the text in capitals, as PostgreSQL shows it."""
 
     def __init__(self, name: str, abbreviation: str, offset: int, saving: Saving | None) -> None:
         self.name, self.abbreviation, self.offset, self.saving = name, abbreviation, offset, saving
 
     def changes(self, year: int) -> list[tuple[int, int, str]]:
-        """The changes of a year: the instant in seconds since 1970, the offset from then on and its abbreviation."""
+        """Return the changes of a year: the instant in seconds since 1970, the offset from then on, and its abbreviation."""
         saving = self.saving
         if saving is None:
             return []
@@ -93,7 +93,7 @@ class PosixZone(datetime.tzinfo):
         return self.saving is not None and not any(self.changes(year) for year in range(2000, 2400))
 
     def at(self, instant: int) -> tuple[int, str]:
-        """The offset and the abbreviation in force at an instant."""
+        """Return the offset and the abbreviation in force at an instant."""
         if self.saving is None:
             return self.offset, self.abbreviation
         year = (_EPOCH + datetime.timedelta(seconds=instant)).year
@@ -103,7 +103,7 @@ class PosixZone(datetime.tzinfo):
         return (self.saving.offset, self.saving.abbreviation) if self.always_saving else (self.offset, self.abbreviation)
 
     def fromutc(self, dt: datetime.datetime) -> datetime.datetime:
-        """The local time of a time in UTC; `fold` where it comes a second time."""
+        """Return the local time of a time in UTC. `fold` is set if the local time occurs for the second time."""
         naive = dt.replace(tzinfo=None)
         offset = self.at(_seconds(naive))[0]
         local = naive + datetime.timedelta(seconds=offset)
@@ -111,15 +111,15 @@ class PosixZone(datetime.tzinfo):
         return local.replace(tzinfo=self, fold=int(again))
 
     def utcoffset(self, dt: datetime.datetime | None) -> datetime.timedelta:
-        """The offset of a local time."""
+        """Return the offset of a local time."""
         return datetime.timedelta(seconds=self.offset if dt is None else self._of_local(dt)[0])
 
     def tzname(self, dt: datetime.datetime | None) -> str:
-        """The abbreviation of a local time."""
+        """Return the abbreviation of a local time."""
         return self.abbreviation if dt is None else self._of_local(dt)[1]
 
     def dst(self, dt: datetime.datetime | None) -> datetime.timedelta:
-        """How far daylight saving time is ahead at a local time."""
+        """Return the difference between daylight saving and standard time at a local time."""
         return self.utcoffset(dt) - datetime.timedelta(seconds=self.offset)
 
     def _of_local(self, dt: datetime.datetime) -> tuple[int, str]:
@@ -134,7 +134,7 @@ class PosixZone(datetime.tzinfo):
 
 @lru_cache(maxsize=256)
 def read(text: str) -> PosixZone | None:
-    """The zone that a text describes; None for what PostgreSQL does not take for one."""
+    """Return the zone that a text describes, or None if PostgreSQL does not accept it."""
     name = "".join(each.upper() if each.isascii() else each for each in text)
     try:
         return None if len(name.encode()) > _LONGEST else _read(name)
@@ -166,7 +166,7 @@ def _read(name: str) -> PosixZone:
 
 
 def _name(text: str) -> tuple[str, str]:
-    """An abbreviation, and what stands behind it."""
+    """Read an abbreviation. Return it and the rest of the text."""
     found = _NAME.match(text)
     if found is None or (text.startswith("<") and found[1] is None):
         raise _Malformed
@@ -174,13 +174,13 @@ def _name(text: str) -> tuple[str, str]:
 
 
 def _offset(text: str) -> tuple[int, str]:
-    """An offset in seconds east, and what stands behind it."""
+    """Read an offset. Return its seconds east and the rest of the text."""
     west, rest = _clock(text)
     return -west, rest
 
 
 def _clock(text: str) -> tuple[int, str]:
-    """A time of up to a week in seconds (getoffset), and what stands behind it."""
+    """Read a time of up to a week (getoffset). Return its seconds and the rest of the text."""
     found = _CLOCK.match(text)
     if found is None or (found[4] is None and text[found.end() :].startswith(":")):
         raise _Malformed
@@ -190,7 +190,7 @@ def _clock(text: str) -> tuple[int, str]:
 
 
 def _rule(text: str) -> tuple[Rule, str]:
-    """When a change happens, and what stands behind it."""
+    """Read the rule of a change. Return it and the rest of the text."""
     found = _RULE.match(text)
     if found is None:
         raise _Malformed
@@ -217,6 +217,6 @@ def _seconds(moment: datetime.datetime) -> int:
 
 
 def _begin(year: int) -> int:
-    """The first second of a year in UTC, of any year, since 1970."""
+    """Return the first second of any year in UTC, since 1970."""
     cycles, folded = divmod(year - 1, 400)
     return (cycles * 146097 + datetime.date(folded + 1, 1, 1).toordinal() - datetime.date(1970, 1, 1).toordinal()) * _DAY

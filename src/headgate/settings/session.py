@@ -1,10 +1,10 @@
-"""The settings of one session: the node's values, and over them what was given for the session and what it has SET.
+"""The settings of one session: the node's values, overridden by values given for the session and by its SETs.
 
-The server makes one for each connection; SET, RESET, SHOW and `set_config` work on it. What must hold: SET is undone when
-the transaction rolls back, SET LOCAL ends with the transaction in any case, a savepoint undoes both, and a session
-that has not set a value sees the node's at once when that is reloaded.
+The server makes one object for each connection. SET, RESET, SHOW and `set_config` use it. What must hold: SET is undone if
+the transaction rolls back, SET LOCAL ends with the transaction in any case, a rollback to a savepoint undoes both, and a session
+that has not set a value sees the node's new value at once after a reload.
 
-Use by a transaction: `remember` when it begins, `restore` with that state when it ends; for a savepoint `remember` and
+A transaction calls `remember` when it begins, and `restore` with that state when it ends. A savepoint uses `remember` and
 `rollback_to`.
 """
 
@@ -25,7 +25,7 @@ from headgate.settings.values import Setting, Values
 GIVEN_SOURCES = ("global", "database", "user", "database user", "client", "override")
 
 TRANSACTION = ("transaction_isolation", "transaction_read_only", "transaction_deferrable")
-"""The settings that belong to a transaction: it begins with what ``default_`` and the name says, and they end with it."""
+"""The settings of a transaction. It begins with the value of the setting with the prefix ``default_``, and they end with it."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class SettingValues:
 
 
 class SessionSettings(Values):
-    """The settings as one session sees them; a Mapping from name to shown text."""
+    """The settings as one session sees them: a Mapping from name to shown text."""
 
     def __init__(self, node: Settings) -> None:
         self.node = node
@@ -50,9 +50,9 @@ class SessionSettings(Values):
     # ---- what the session starts with ---------------------------------------------------------------------
 
     def give(self, name: str, text: str, source: str, *, superuser: bool = False) -> None:
-        """Sets a value that RESET goes back to: from ALTER DATABASE/ROLE SET or the client's start-up packet.
+        """Set the value to which RESET goes back: from ALTER DATABASE/ROLE SET or the client's start-up packet.
 
-        `source` is one of `GIVEN_SOURCES`; a weaker one does not replace a stronger one. Raises as `set` does.
+        `source` is one of `GIVEN_SOURCES`. A weaker one does not replace a stronger one. Raises as `set` does.
         """
         setting = self._checked(name, text, superuser=superuser, starting=True)
         held = self._given.get(name.lower())
@@ -60,7 +60,7 @@ class SessionSettings(Values):
             self._given[name.lower()] = replace(setting, source=source)
 
     def override(self, name: str, text: str) -> None:
-        """Sets what the server itself knows of the session (`is_superuser`, `session_authorization`, `in_hot_standby`)."""
+        """Set a value that the server determines (`is_superuser`, `session_authorization`, `in_hot_standby`)."""
         definition = find(name)
         assert definition is not None, name
         self._given[name.lower()] = Setting(definition, definition.read(text), "override")
@@ -68,7 +68,7 @@ class SessionSettings(Values):
     # ---- SET and RESET ------------------------------------------------------------------------------------
 
     def set(self, name: str, text: str, *, local: bool = False, superuser: bool | None = None) -> None:
-        """SET [LOCAL] name TO text; `superuser` is `is_superuser` unless given.
+        """SET [LOCAL] name TO text. `superuser` defaults to `is_superuser`.
 
         Raises 42704, 22023, 42501, 55P02 with PostgreSQL's messages.
         """
@@ -76,7 +76,7 @@ class SessionSettings(Values):
         self._put(name, setting, local=local)
 
     def set_values(self, name: str, values: Sequence[str], *, local: bool = False, superuser: bool | None = None) -> None:
-        """SET [LOCAL] name TO value, …: several make a list where the setting is one, each quoted where it has to be."""
+        """SET [LOCAL] name TO value, …: several values make a list if the setting is one, each quoted if needed."""
         definition = find(name)
         if definition is not None and definition.is_list:
             self.set(name, check.join_list(definition.name, list(values)), local=local, superuser=superuser)
@@ -89,7 +89,7 @@ class SessionSettings(Values):
         return self.flag("is_superuser") if given is None else given
 
     def canonical(self, name: str) -> str:
-        """The setting's name in its own spelling; raises 42704."""
+        """Return the setting's name in its own spelling. Raise 42704 if there is no such setting."""
         return self.setting(name).definition.name
 
     def reset(self, name: str, *, local: bool = False, superuser: bool | None = None) -> None:
@@ -104,7 +104,7 @@ class SessionSettings(Values):
         self._state = SettingValues(without, local_without)
 
     def reset_all(self) -> None:
-        """RESET ALL: everything but what RESET ALL leaves alone (role, transaction characteristics)."""
+        """RESET ALL: reset all settings except those that RESET ALL does not change (role, transaction characteristics)."""
         keep = {key: value for key, value in self._state.session.items() if "NO_RESET_ALL" in value.definition.flags}
         keep_local = {key: value for key, value in self._state.local.items() if "NO_RESET_ALL" in value.definition.flags}
         self._state = SettingValues(keep, keep_local)
@@ -131,17 +131,17 @@ class SessionSettings(Values):
         return given if given is not None else Setting(definition, "")
 
     def reset_text(self, name: str) -> str:
-        """The value to which RESET goes back."""
+        """Return the value to which RESET goes back."""
         return self._reset_value(name, self.setting(name).definition).shown
 
     # ---- transactions -------------------------------------------------------------------------------------
 
     def remember(self) -> SettingValues:
-        """The state at the beginning of a transaction, or at a savepoint."""
+        """Return the state at the beginning of a transaction, or at a savepoint."""
         return self._state
 
     def begin_transaction(self) -> None:
-        """A transaction begins: its own settings have their defaults, whatever becomes of these meanwhile."""
+        """Begin a transaction: its own settings get their defaults, which may change later without effect on it."""
         self._state = SettingValues(self._state.session, {**self._state.local, **{name: self._default(name) for name in TRANSACTION}})
 
     def chain(self, state: SettingValues) -> None:
@@ -149,7 +149,7 @@ class SessionSettings(Values):
         self._state = SettingValues(self._state.session, {**self._state.local, **{name: state.local[name] for name in TRANSACTION}})
 
     def release(self, state: SettingValues) -> None:
-        """RELEASE of the savepoint whose `state` this was: READ ONLY ends with a subtransaction, whichever way that ends."""
+        """RELEASE of the savepoint whose `state` this was: READ ONLY ends with a subtransaction, however that ends."""
         name = "transaction_read_only"
         self._state = SettingValues(self._state.session, {**self._state.local, name: state.local[name]})
 
@@ -159,13 +159,13 @@ class SessionSettings(Values):
         return Setting(definition, self.value(f"default_{name}"), "override")
 
     def restore(self, state: SettingValues, rolled_back: bool) -> None:
-        """Ends a transaction that began with `state`: rolled back, its SETs are undone; its SET LOCALs always."""
+        """End a transaction that began with `state`. A rollback undoes its SETs. Its SET LOCALs always end."""
         self._state = SettingValues(state.session, {}) if rolled_back else SettingValues(self._state.session, {})
         self.restored()
 
     @contextlib.contextmanager
     def within(self, settings: Mapping[str, str]) -> Iterator[None]:
-        """While inside, settings have these values: the SET clauses of a function."""
+        """Apply values to settings inside the context: the SET clauses of a function."""
         if not settings:
             yield
             return
@@ -178,14 +178,14 @@ class SessionSettings(Values):
             self.rollback_to(state)
 
     def rollback_to(self, state: SettingValues) -> None:
-        """Goes back to the state at a savepoint."""
+        """Restore the state at a savepoint."""
         self._state = state
         self.restored()
 
     # ---- values -------------------------------------------------------------------------------------------
 
     def setting(self, name: str) -> Setting:
-        """The setting in force; raises 42704."""
+        """Return the setting in force. Raise 42704 if there is none."""
         key = name.lower()
         held = self._state.local.get(key)
         if held is None and key in TRANSACTION:
@@ -193,7 +193,7 @@ class SessionSettings(Values):
         return held or self._state.session.get(key) or self._given.get(key) or self.node.setting(name)
 
     def reported(self) -> list[tuple[str, str]]:
-        """(name, text) of the settings to tell the client that have changed since the last call; all at the first call."""
+        """Return (name, text) of the settings to report to the client that have changed since the last call. The first call returns all."""
         news = []
         for setting in self.in_force().values():
             name = setting.definition.name
@@ -203,7 +203,7 @@ class SessionSettings(Values):
         return news
 
     def in_force(self) -> dict[str, Setting]:
-        """All settings in force by their name in lower case."""
+        """Return all settings in force by their name in lower case."""
         own = {name: self._default(name) for name in TRANSACTION}
         return {**self.node.all(), **self._given, **self._state.session, **own, **self._state.local}
 
@@ -221,12 +221,15 @@ class SessionSettings(Values):
     # ---- SHOW ALL and pg_settings ---------------------------------------------------------------------------
 
     def all(self, *, guarded: bool) -> list[tuple[str, str, str]]:
-        """The rows of SHOW ALL: name, setting, description; `guarded`: with those that not everybody sees."""
+        """Return the rows of SHOW ALL: name, setting, description. `guarded`: include settings that not every role may see."""
         shown = self._shown_to(guarded=guarded)
         return [(setting.definition.name, setting.shown, setting.definition.description) for setting in shown]
 
     def rows(self, *, guarded: bool) -> list[dict[str, object]]:
-        """The rows of `pg_settings`, columns by PostgreSQL's names (manual, 54.24); `guarded`: with what not everybody sees."""
+        """Return the rows of `pg_settings`, columns by PostgreSQL's names (manual, 54.24).
+
+        `guarded`: include what not every role may see.
+        """
         found = [self._row(setting) for setting in self._shown_to(guarded=guarded)]
         return found if guarded else [{**row, "sourcefile": None, "sourceline": None} for row in found]
 
@@ -262,7 +265,7 @@ class SessionSettings(Values):
 
 
 def _check_context(definition: SettingDefinition, *, superuser: bool, starting: bool) -> None:
-    """Whether a session may set it now (set_config_option); raises 55P02 or 42501."""
+    """Check whether a session may set a setting now (set_config_option). Raise 55P02 or 42501 if not."""
     name = definition.name
     match definition.context:
         case SettingContext.INTERNAL:

@@ -1,9 +1,9 @@
-"""All settings that a node knows.
+"""The definitions of all settings of a node.
 
-Most are PostgreSQL 15's own (``postgresql.csv``, copied from pg_settings by ``tools/dump_settings.py``): with PostgreSQL's
-types, bounds, units and descriptions, because clients set and ask for them. `NODE_DEFAULTS` has the defaults that differ,
-`_OWN` the settings that only a node has. Settings whose name has a dot are not here: ``spark.…`` is passed to Spark, any
-other is a placeholder that applications may keep a value in.
+Most are PostgreSQL 15's own (``postgresql.csv``, copied from pg_settings by ``tools/dump_settings.py``). They have PostgreSQL's
+types, bounds, units and descriptions, because clients set and query them. `NODE_DEFAULTS` has the defaults that differ,
+`_OWN` the settings that only a node has. Settings whose name has a dot are not here: ``spark.…`` is passed to Spark, and any
+other is a placeholder in which applications may store a value.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ OWN_CATEGORY = "headgate"
 VERSION = "15.18"
 VERSION_NUMBER = 150018
 IN_FILE = frozenset({"server_version"})
-"""INTERNAL settings that headgate.conf may give, for the next start: as which release a node speaks to PostgreSQL's subscribers."""
+"""INTERNAL settings that headgate.conf may set, for the next start: the release that a node reports to PostgreSQL's subscribers."""
 
 # Where a node's default is not PostgreSQL's (docs/compatibility.md gives the reasons).
 NODE_DEFAULTS: Mapping[str, str] = {
@@ -420,7 +420,7 @@ def _read(row: Mapping[str, str]) -> SettingDefinition:
 
 @functools.cache
 def definitions() -> Mapping[str, SettingDefinition]:
-    """All settings by their name in lower case, in the order of `pg_settings` (by name without case)."""
+    """Return all settings by their name in lower case, in the order of `pg_settings` (by name, ignoring case)."""
     with (resources.files("headgate.settings") / "postgresql.csv").open(encoding="utf-8") as rows:
         found = [_read(row) for row in csv.DictReader(rows)]
     found += _OWN
@@ -428,5 +428,5 @@ def definitions() -> Mapping[str, SettingDefinition]:
 
 
 def find(name: str) -> SettingDefinition | None:
-    """The setting of that name, without regard to case; None when there is none."""
+    """Return the setting of that name, ignoring case, or None if there is none."""
     return definitions().get(name.lower())

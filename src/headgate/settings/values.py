@@ -1,7 +1,7 @@
-"""Settings as one reads them: a Mapping from name to shown text, and typed values in the unit that the reader wants.
+"""Settings for readers: a Mapping from name to shown text, and typed values in the unit that the reader requests.
 
-The base of the settings of a node and of a session (`headgate.settings.node`, `.session`), which say where a value
-comes from; this says what it is. What must hold: names are matched without regard to case.
+This is the base of the settings of a node and of a session (`headgate.settings.node`, `.session`), which find the values.
+What must hold: names are matched regardless of case.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _BYTES = {"B": 1, "kB": 1024, "8kB": 8192, "MB": 1024**2, "GB": 1024**3}
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting's value and where it comes from (`pg_settings.source`, `sourcefile`, `sourceline`)."""
+    """A setting's value and its origin (`pg_settings.source`, `sourcefile`, `sourceline`)."""
 
     definition: SettingDefinition
     value: Value
@@ -34,54 +34,54 @@ class Setting:
 
 
 class Values(Mapping[str, str]):
-    """Settings by name; a subclass finds them."""
+    """Settings by name. A subclass finds them."""
 
     @abstractmethod
     def setting(self, name: str) -> Setting:
-        """The setting of that name in force; raises 42704."""
+        """Return the setting of that name in force. Raise 42704 if there is none."""
 
     def value(self, name: str) -> Value:
-        """The typed value, a number in the setting's own unit; raises 42704, as all below do."""
+        """Return the typed value, a number in the setting's own unit. Raise 42704 if there is no such setting, like all methods below."""
         return self.setting(name).value
 
     def text(self, name: str) -> str:
-        """The value as SHOW prints it."""
+        """Return the value as SHOW prints it."""
         return self.setting(name).shown
 
     def integer(self, name: str) -> int:
-        """An integer setting's value in its own unit."""
+        """Return an integer setting's value in its own unit."""
         value = self.value(name)
         assert isinstance(value, int), name
         return value
 
     def real(self, name: str) -> float:
-        """A number."""
+        """Return a number."""
         value = self.value(name)
         assert isinstance(value, int | float), name
         return float(value)
 
     def flag(self, name: str) -> bool:
-        """A Boolean setting's value."""
+        """Return a Boolean setting's value."""
         value = self.value(name)
         assert isinstance(value, bool), name
         return value
 
     def seconds(self, name: str) -> float:
-        """A time setting's value in seconds."""
+        """Return a time setting's value in seconds."""
         return self.real(name) * _SECONDS[self.setting(name).definition.unit]
 
     def milliseconds(self, name: str) -> int:
-        """A time setting's value in milliseconds."""
+        """Return a time setting's value in milliseconds."""
         return round(self.seconds(name) * 1000)
 
     def bytes(self, name: str) -> int:
-        """A memory setting's value in bytes."""
+        """Return a memory setting's value in bytes."""
         return self.integer(name) * _BYTES[self.setting(name).definition.unit]
 
     def words(self, name: str) -> list[str]:
-        """The parts of a setting that is a list, such as `search_path`."""
+        """Return the items of a setting that is a list, such as `search_path`."""
         return check.split_list(name, str(self.value(name)))
 
     def places(self, name: str) -> list[str]:
-        """The parts of a setting that lists addresses or directories: each as it is written."""
+        """Return the items of a setting that lists addresses or directories, in their original spelling."""
         return check.split_places(name, str(self.value(name)))
