@@ -1,4 +1,4 @@
-"""What the command line says: lines of a server log before there is one, and the short lines of pg_ctl.
+"""The output of the command line: lines of a server log before there is one, and the short lines of pg_ctl.
 
 Used by all modules of `cli`.
 """
@@ -16,7 +16,7 @@ from headgate.errors import PostgresError, Severity
 
 
 class Failed(Exception):
-    """A command that ends with `code` after saying `lines` to stderr."""
+    """Ends a command with exit code `code` after printing `lines` to stderr."""
 
     def __init__(self, *lines: str, code: int = 1) -> None:
         super().__init__("\n".join(lines))
@@ -25,13 +25,13 @@ class Failed(Exception):
 
 
 def fail(message: str, *more: str, code: int = 1) -> NoReturn:
-    """Ends the command with ``headgate: message`` and further lines, as pg_ctl does."""
+    """End the command with ``headgate: message`` and further lines, as pg_ctl does."""
     raise Failed(f"headgate: {message}", *more, code=code)
 
 
 @contextlib.contextmanager
 def refusing() -> Iterator[None]:
-    """A PostgreSQL error inside ends the command with its message, DETAIL and HINT."""
+    """Convert a PostgreSQL error inside into the end of the command, with its message, DETAIL and HINT."""
     try:
         yield
     except PostgresError as error:
@@ -39,19 +39,19 @@ def refusing() -> Iterator[None]:
 
 
 def out(text: str = "", *, end: str = "\n") -> None:
-    """Writes to stdout at once."""
+    """Write to stdout at once."""
     sys.stdout.write(text + end)
     sys.stdout.flush()
 
 
 def err(text: str) -> None:
-    """Writes a line to stderr."""
+    """Write a line to stderr."""
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
 
 
 def show_progress(text: str) -> None:
-    """On a terminal, show how far a command is, in one line that the next text takes; an empty text clears it."""
+    """On a terminal, show the progress of a command in one line, which the next text replaces. An empty text clears it."""
     if sys.stderr.isatty():
         sys.stderr.write(f"\r\033[K{text}"[:200])
         sys.stderr.flush()
@@ -67,7 +67,7 @@ def count(number: int, what: str) -> str:
 
 
 def log(error: PostgresError, severity: Severity | None = None) -> None:
-    """Writes an error as a server log has it, with PostgreSQL's default prefix (time, process id)."""
+    """Write an error like a server log, with PostgreSQL's default prefix (time, process id)."""
     now = datetime.datetime.now(datetime.UTC)
     prefix = f"{now:%Y-%m-%d %H:%M:%S}.{now.microsecond // 1000:03d} UTC [{os.getpid()}] "
     err(f"{prefix}{severity or error.severity}:  {error.message}")

@@ -46,7 +46,7 @@ class Reloaded:
 
     @classmethod
     def of(cls, line: str) -> Reloaded | None:
-        """Return what a line of the file says; None for an empty one."""
+        """Return the outcome that a line of the file contains, or None for an empty line."""
         words = line.split()
         return cls(int(words[0]), words[1] == "errors", tuple(words[2:])) if words else None
 
@@ -57,7 +57,7 @@ class Reloaded:
 
 @dataclass(frozen=True)
 class Running:
-    """What the file says of a living process."""
+    """The contents of the file of a running process."""
 
     pid: int
     started: int
@@ -75,7 +75,7 @@ class Running:
 
 
 def read(data_dir: Path) -> Running | None:
-    """What the file says, whether or not the process lives; None when there is none or it is just being written."""
+    """Return the contents of the file, whether or not the process lives, or None if there is no file or it is just being written."""
     try:
         lines = (data_dir / NAME).read_text().split("\n")
         superuser = lines[8] if len(lines) > 8 and lines[8] else None
@@ -86,7 +86,7 @@ def read(data_dir: Path) -> Running | None:
 
 
 def alive(data_dir: Path) -> bool:
-    """Whether a living process holds the file."""
+    """Return whether a living process holds the file."""
     try:
         handle = os.open(data_dir / NAME, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -102,7 +102,7 @@ def alive(data_dir: Path) -> bool:
 
 @contextmanager
 def occupied(data_dir: Path) -> Iterator[None]:
-    """Meanwhile no node starts in a data directory; F0001 when one runs there."""
+    """Prevent nodes from starting in a data directory while inside. Raise F0001 if one runs there."""
     handle = _lock(data_dir / NAME)
     if handle is None:
         raise _in_use(data_dir)
@@ -114,7 +114,7 @@ def occupied(data_dir: Path) -> Iterator[None]:
 
 
 def exists(pid: int) -> bool:
-    """Whether a process of that id exists and has not ended (a zombie has)."""
+    """Return whether a process of that id exists and has not ended (a zombie has)."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -123,7 +123,7 @@ def exists(pid: int) -> bool:
 
 
 def _lock(path: Path) -> int | None:
-    """The file, made where it is missing, with this process's lock on it; None when another process holds it."""
+    """Open the file, create it if necessary, and lock it for this process. Return None if another process holds the lock."""
     for _ in range(_TRIES):
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -148,7 +148,7 @@ def _in_use(data_dir: Path) -> PostgresError:
 
 
 class PidFile:
-    """The file of this process; made by `create`, gone after `remove`."""
+    """The pid file of this process. `create` makes it and `remove` deletes it."""
 
     def __init__(self, data_dir: Path, handle: int, port: int, address: str, directory: str) -> None:
         self._path = data_dir / NAME
@@ -160,7 +160,7 @@ class PidFile:
 
     @classmethod
     def create(cls, data_dir: Path, port: int, address: str, directory: str) -> PidFile:
-        """Makes the file, or takes over a stale one; raises F0001 when another process holds it."""
+        """Create the file, or take over a stale one. Raise F0001 if another process holds it."""
         handle = _lock(data_dir / NAME)
         if handle is None:
             raise _in_use(data_dir)
@@ -174,17 +174,17 @@ class PidFile:
         os.ftruncate(self._handle, len(text))
 
     def ready(self, superuser: str) -> None:
-        """Note that the node accepts connections, and the name of the role that initdb made."""
+        """Record that the node accepts connections, and the name of the role that initdb made."""
         self._more = [superuser]
         self.status(Status.READY)
 
     def reloaded(self, pending: Iterable[str], *, has_errors: bool) -> None:
-        """Note what a reload did, for the command that asked for it."""
+        """Record the outcome of a reload, for the command that requested it."""
         self._more[1:] = [Reloaded(time.time_ns(), has_errors, tuple(sorted(pending))).line()]
         self.status(self._status)
 
     def stopping(self) -> None:
-        """The node has been told to stop."""
+        """Record that the node has been asked to stop."""
         self.status(Status.STOPPING)
 
     def is_in_force(self) -> bool:
@@ -197,5 +197,5 @@ class PidFile:
             return True
 
     def remove(self) -> None:
-        """Removes the file; the lock goes with the process."""
+        """Remove the file. The lock ends with the process."""
         self._path.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
-"""``headgate tables``: what the tables of a node are called for who reads their files: path, Delta version, LSN, rows, bytes, columns.
+"""``headgate tables``: lists the tables of a node for programs that read their files: path, Delta version, LSN, rows, bytes, columns.
 
-Called by `main`. A running node is asked over a connection (LIST_TABLES), and all tables are named as of one LSN; of a stopped one a copy
-of the catalog is read. Rows and bytes come from the tables' own logs, read here, without Spark. Exit code 1 where the node cannot be asked.
+Called by `main`. A running node returns them over a connection (LIST_TABLES), all as of one LSN. For a stopped node, a copy of the
+catalog is read. Rows and bytes come from the tables' own logs, read here without Spark. Exit code 1 if the node cannot be queried.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from headgate.walreceiver.connection import literal
 
 
 class ListedColumn(TypedDict):
-    """A column and its type, as PostgreSQL writes it."""
+    """A column and its type in PostgreSQL's notation."""
 
     name: str
     type: str
 
 
 class ListedTable(TypedDict):
-    """A table as it stands in JSON; its size is read last, and unknown where its log cannot be read."""
+    """A table in its JSON form. Its size is read last, and is unknown if its log cannot be read."""
 
     database: str
     schema: str
@@ -51,7 +51,7 @@ class ListedTable(TypedDict):
 def tables(
     data_dir: Path, command_line: Mapping[str, str], username: str | None, database: str | None, *, as_json: bool, as_sql: bool
 ) -> None:
-    """Prints the tables of a node, or of one database of it."""
+    """Print the tables of a node, or of one database of it."""
     control.check_directory(data_dir)
     settings = read_settings(data_dir, command_line)
     if pidfile.alive(data_dir):
@@ -79,7 +79,7 @@ def _of_running(data_dir: Path, username: str | None, database: str | None) -> I
 
 
 def _of_stopped(data_dir: Path, settings: Mapping[str, str], database: str | None) -> Iterator[ListedTable]:
-    """From a copy of the catalog, so that the directory stays as it is."""
+    """Return the tables of a stopped node, from a copy of the catalog, so that the directory is not changed."""
     with pidfile.occupied(data_dir), tempfile.TemporaryDirectory(prefix="headgate-tables-") as folder:
         for file in data_dir.glob(f"{initdb.CATALOG}*"):
             shutil.copyfile(file, Path(folder) / file.name)
@@ -103,7 +103,7 @@ def _row(
 
 
 def _size(path: DataPath, version: int) -> tuple[int | None, int | None]:
-    """Rows and bytes; unknown of a table whose log cannot be read, or not without Delta itself."""
+    """Return rows and bytes. They are unknown if a table's log cannot be read, or cannot be read without Delta itself."""
     try:
         return inventory.size(path, version)
     except (PostgresError, OSError, delta_log.ForeignFeature):
@@ -111,7 +111,7 @@ def _size(path: DataPath, version: int) -> tuple[int | None, int | None]:
 
 
 def _print(listed: list[ListedTable]) -> None:
-    """For a person."""
+    """Print the tables for a person."""
     out(f"Tables: {len(listed)}" + (f" (as of LSN {listed[0]['lsn']})" if listed else ""))
     for each in listed:
         rows, count = each.get("rows"), each.get("bytes")

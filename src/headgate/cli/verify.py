@@ -1,8 +1,8 @@
-"""``headgate verify``: whether the tables of subscriptions are what their publishers have, by `headgate.verify()` of the running node.
+"""``headgate verify``: compares the tables of subscriptions with their publishers, by `headgate.verify()` of the running node.
 
-Called by `main`. A line for each table, with its rows, ranges and seconds, one more for each row that differs (its key, the columns, with
---values what both sides have), and at last how many tables were compared. Exit code 1 where rows differ (with --repair: still differ), 0
-where none do; a table that was not compared is named and counts as none.
+Called by `main`. Prints a line for each table, with its rows, ranges and seconds, one more for each row that differs (its key, the columns,
+with --values the values of both sides), and finally the number of compared tables. Exit code 1 if rows differ (with --repair: still
+differ), else 0. A table that was not compared is listed and does not count as compared.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from headgate.walreceiver.connection import literal
 HERE = "(SELECT oid FROM pg_database WHERE datname = current_database())"
 NAMES = f"SELECT subname FROM pg_subscription WHERE subenabled AND subdbid = {HERE} ORDER BY 1"
 PAUSE = 0.5
-"""Seconds between two looks at tables that are made equal."""
+"""The seconds between two checks of tables that are being repaired."""
 ATTEMPTS = 3
-"""Times that the worker of each table may fail, on the average, before it is given up waiting for them."""
+"""The average number of failures per table's worker after which waiting for them ends."""
 _NAMED = "quote_ident(schemaname) || '.' || quote_ident(relname)"
 _COPIED = "(resync IS NOT NULL OR srsubstate <> 'r')"
 """Of pg_stat_subscription_rel: a table's name, and whether it is being copied or reconciled."""
@@ -37,7 +37,7 @@ Opened = psycopg.Connection[TupleRow]
 
 
 class ComparedRow(TypedDict):
-    """A row of `headgate.verify()`, as it stands in JSON: a table, or with `key` a row of it that differs."""
+    """A row of `headgate.verify()` in its JSON form: a table, or with `key` a row of it that differs."""
 
     subscription: str
     schema: str
@@ -127,7 +127,7 @@ def _wait_for_copies(opened: Opened, subscription: str, table: str | None, tell:
 
 
 def _repair(opened: Opened, subscription: str, tables: Sequence[str], tell: Callable[[str], None]) -> None:
-    """Has tables be made equal, and waits until they are and stream again; 55000 where their workers fail again and again."""
+    """Repair tables, and wait until they are equal and stream again. Raise 55000 if their workers fail repeatedly."""
     failed = f"SELECT sync_error_count FROM pg_stat_subscription_stats WHERE subname = {literal(subscription)}"
     [(before,)] = opened.execute(failed.encode()).fetchall()
     for each in tables:

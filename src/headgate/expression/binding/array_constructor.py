@@ -1,7 +1,7 @@
-"""ARRAY[…] in a parse tree (PostgreSQL's transformArrayExpr): the elements, coerced to one type, and the array's own type.
+"""Binds ARRAY[…] (PostgreSQL's transformArrayExpr): coerces the elements to one type, and determines the array's type.
 
-Called by `binder`, for a cast around it too, whose type is then the array's. `bind` gets the binder itself as a function, since
-elements are bound by it.
+Called by `binder`, also for a cast around the array, which then determines its type. `bind` receives the binder as a function, and
+binds elements with it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from headgate.sql.parser import unwrap
 
 
 def bind(node: pb.A_ArrayExpr, scope: Scope, context: BindContext, binder: Binder, target: int = 0) -> Expression:
-    """ARRAY[…]; `target` is the array type of a cast written around it."""
+    """Bind ARRAY[…]. `target` is the array type of a cast around it."""
     element = context.types.by_oid(target).element if target else 0
     bound: list[Expression] = []
     nested = False

@@ -14,7 +14,7 @@ from headgate.expression.binding.context import BindContext
 
 
 class Reach(enum.IntEnum):
-    """How far a coercion may go (CoercionContext)."""
+    """The context of a coercion (CoercionContext), which limits the casts that are allowed."""
 
     IMPLICIT = 0
     ASSIGNMENT = 1
@@ -26,14 +26,14 @@ _NEEDS = {"i": Reach.IMPLICIT, "a": Reach.ASSIGNMENT, "e": Reach.EXPLICIT}
 
 @dataclass(frozen=True)
 class Path:
-    """How one type becomes another: by 'relabel', 'function' (its oid), 'io' or 'array' (the element's function, 0 none, -1 io)."""
+    """A coercion between two types: by 'relabel', 'function' (its oid), 'io' or 'array' (the element's function, 0 none, -1 io)."""
 
     how: str
     function: int = 0
 
 
 def find_path(source: int, target: int, reach: Reach, context: BindContext) -> Path | None:
-    """find_coercion_pathway: how `source` becomes `target` within `reach`, or None."""
+    """find_coercion_pathway: return the coercion from `source` to `target` that `reach` allows, or None."""
     source, target = context.base_type(source), context.base_type(target)
     if source == target:
         return Path("relabel")

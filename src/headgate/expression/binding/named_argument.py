@@ -1,7 +1,7 @@
-"""Named arguments of a call (``make_interval(days => 3)``), put into their places among the others (manual, 4.3).
+"""Puts named arguments of a call (``make_interval(days => 3)``) into their positions among the others (manual, 4.3).
 
-Called by `function_call`. What must hold: behind it a call is as if written by position; parameters that are left out before the last one
-given have their default.
+Called by `function_call`. What must hold: afterwards a call is as if its arguments were positional. Parameters that are left out before
+the last given one have their default.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ PARAMETERS: dict[str, dict[str, str | None]] = {
 
 
 def is_named(argument: ParseNode) -> bool:
-    """Whether an unwrapped argument of a FuncCall has a name before it."""
+    """Return whether an unwrapped argument of a FuncCall has a name."""
     return bool(argument.DESCRIPTOR.name == "NamedArgExpr")
 
 
@@ -57,7 +57,7 @@ def _names(node: pb.FuncCall) -> list[str | None]:
 
 
 def signature(node: pb.FuncCall, args: Sequence[Expression], context: BindContext) -> str:
-    """The call as PostgreSQL's messages show it: ``make_interval(integer, days => integer)``."""
+    """Return the call as PostgreSQL's messages show it: ``make_interval(integer, days => integer)``."""
     shown = [
         f"{'' if name is None else f'{name} => '}{context.show_type(each.type.oid)}" for name, each in zip(_names(node), args, strict=True)
     ]
@@ -65,10 +65,10 @@ def signature(node: pb.FuncCall, args: Sequence[Expression], context: BindContex
 
 
 def placed(node: pb.FuncCall, args: Sequence[Expression], context: BindContext, bind: Callable[[Any], Expression]) -> list[Expression]:
-    """The arguments of a FuncCall in the order of the function's parameters; `bind` is for the defaults.
+    """Return the arguments of a FuncCall in the order of the function's parameters. `bind` binds the defaults.
 
-    Raises 42601 for a name that is used twice or an argument without a name behind one that has one, 42883 for a name that no function
-    of this name has, or where a parameter without a default is left out.
+    Raises 42601 for a name that is used twice or a positional argument after a named one, 42883 for a name that no function
+    of this name has, or if a parameter without a default is left out.
     """
     given = _names(node)
     plain = next((place for place, name in enumerate(given) if name is not None), len(given))

@@ -1,4 +1,4 @@
-"""The OVER clause of a window function, and ORDER BY inside calls: bound (PostgreSQL's transformWindowDefinitions).
+"""Binds the OVER clause of a window function, and ORDER BY inside calls (PostgreSQL's transformWindowDefinitions).
 
 Called by `function_call`. A named window (``OVER w``, ``OVER (w ORDER BY …)``) is looked up in the WINDOW clause of its query.
 """
@@ -28,7 +28,7 @@ _ENDS = {0x40: "unbounded preceding", 0x100: "unbounded following", 0x400: "curr
 
 
 def bind_order(nodes: Sequence[ParseNode], scope: Scope, context: BindContext, binder: Binder) -> Order:
-    """(expression, descending, NULLs first) of each item."""
+    """Return (expression, descending, NULLs first) of each item."""
     order = []
     for each in nodes:
         sort = unwrap(each)
@@ -48,7 +48,7 @@ def _known(bound: Expression, context: BindContext) -> Expression:
 def bind(
     over: pb.WindowDef, scope: Scope, context: BindContext, binder: Binder, windows: Mapping[str, pb.WindowDef]
 ) -> tuple[tuple[Expression, ...], Order, Frame, Offsets]:
-    """(partition, order, frame, offsets) of an OVER clause; `windows` are the definitions of the WINDOW clause."""
+    """Return (partition, order, frame, offsets) of an OVER clause. `windows` are the definitions of the WINDOW clause."""
     if over.name:
         over = _named(over.name, over.location, windows, context)
     partition_nodes, order_nodes = list(over.partition_clause), list(over.order_clause)

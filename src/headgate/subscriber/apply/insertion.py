@@ -1,8 +1,8 @@
-"""Insert-only batches: added by the driver without a Spark job where no stored row can have one of their keys.
+"""Appends insert-only batches in the driver, without a Spark job, if no stored row can have one of their keys.
 
-The commonest large batch is one of new rows with growing keys. The statistics of the table's files say that none of them can hold
-such a key, and the batch itself is looked through for equal keys; then the rows are written as Parquet in pieces. Everything
-else is `headgate.changes.merge`'s. Called by the applier and by the initial copy.
+The most common large batch contains new rows with growing keys. The statistics of the table's files show that none of them can contain
+such a key, and the batch itself is checked for equal keys. Then the rows are written as Parquet in pieces. Other batches go through
+`headgate.changes.merge`. Called by the applier and by the initial copy.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from headgate.storage.write import SMALL_BYTES, arrow_row
 
 
 def rows_of(new: pa.ChunkedArray) -> pa.Table:
-    """The rows of a struct column without NULLs as a table."""
+    """Return the rows of a struct column without NULLs as a table."""
     return pa.Table.from_struct_array(new)
 
 
 def only_inserts(frame: pa.Table) -> bool:
-    """Whether a changes frame holds nothing but inserts."""
+    """Return whether a changes frame contains only INSERTs."""
     return bool(pc.all(pc.equal(frame["op"], "I"), min_count=0).as_py())
 
 
 def is_new(transaction: Transaction, relation: Relation, key: Sequence[int], rows: pa.Table) -> bool:
-    """Whether the keys of the rows differ from each other and, as far as the statistics say, from every stored key."""
+    """Return whether the rows' keys differ from each other and, according to the statistics, from every stored key."""
     named = lookup.key_of(relation, key)
     states = [state for state in transaction.states(relation) if state.files]
     if states:
@@ -50,7 +50,7 @@ def is_new(transaction: Transaction, relation: Relation, key: Sequence[int], row
 
 
 def append(transaction: Transaction, relation: Relation, rows: pa.Table) -> int:
-    """Adds rows in pieces that the driver writes by itself; the number of rows."""
+    """Append rows in pieces that the driver writes by itself. Return the number of rows."""
     if not rows.num_rows:
         return 0
     pieces = rows.nbytes // SMALL_BYTES + 1

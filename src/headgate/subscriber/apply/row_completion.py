@@ -1,7 +1,7 @@
-"""Rows that the publisher does not send whole: defaults of extra local columns, generated columns, CHECK constraints.
+"""Completes rows that the publisher does not send completely: defaults of extra local columns, generated columns, CHECK constraints.
 
-Defaults are for INSERT; an UPDATE leaves extra columns alone (`updated_rows`). Expressions belong to the commands' floor, which is above:
-the server provides `Factory`.
+Defaults are for INSERT. An UPDATE leaves extra columns unchanged (`updated_rows`). The layer above (`commands`) evaluates expressions;
+the server provides the `Factory`.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ Columns = frozenset[str]
 
 
 class RowCompletion(Protocol):
-    """Completes and checks rows of one table; both take and give the table's columns by name."""
+    """Completes and checks rows of one table. Both methods take and return the table's columns by name."""
 
     def completed(self, rows: pa.Table) -> pa.Table:
-        """Rows with the columns that they lack at their defaults."""
+        """Return rows with missing columns set to their defaults."""
         ...
 
     def checked(self, rows: pa.Table) -> pa.Table:
-        """Rows with their generated columns; 23502 and 23514."""
+        """Return rows with their generated columns. Raise 23502 or 23514."""
         ...
 
 
 class Factory(Protocol):
-    """Gives the `RowCompletion` of a table; `routed_from`: the partitioned table whose leaf it is, in whose columns messages show rows."""
+    """Returns the `RowCompletion` of a table. `routed_from`: the partitioned table of a leaf, in whose columns messages show rows."""
 
     def __call__(self, transaction: Transaction, relation: Relation, routed_from: Relation | None = None) -> RowCompletion:
         """See the class."""
@@ -45,7 +45,7 @@ class Factory(Protocol):
 
 
 def needed(local: Relation, sources: tuple[int | None, ...]) -> bool:
-    """Whether rows of this table, sent so, must pass through `complete`."""
+    """Return whether rows of this table with these sent columns must pass through `complete`."""
     extra = [column for column, source in zip(local.columns, sources, strict=True) if source is None]
     if any(domain.constrained(column.type_oid) for column in local.columns):
         return True
@@ -55,7 +55,7 @@ def needed(local: Relation, sources: tuple[int | None, ...]) -> bool:
 def complete_inserts(
     rows: pa.Table, local: Relation, sources: tuple[int | None, ...], made: RowCompletion, *, is_checked: bool = True
 ) -> pa.Table:
-    """New rows (all columns, NULL where nothing was sent) with defaults and generated columns, checked."""
+    """Return new rows (all columns, NULL for unsent ones) with defaults and generated columns, checked."""
     sent = [c.name for c, source in zip(local.columns, sources, strict=True) if source is not None or c.generated is not None]
     whole = made.completed(rows.select(sent)) if len(sent) < len(local.columns) else rows
     return made.checked(whole) if is_checked else whole
@@ -65,7 +65,7 @@ def complete(
     frame: pa.Table, local: Relation, sources: tuple[int | None, ...], transaction: Transaction, factory: Factory, place: ApplyPlace,
     *, is_checked: bool = True,
 ) -> pa.Table:  # fmt: skip
-    """A changes frame with the rows of its INSERTs completed and checked; not `is_checked`: triggers come before that."""
+    """Return a changes frame with the rows of its INSERTs completed and checked. Not `is_checked`: triggers run before the check."""
     inserts = np.flatnonzero(np.asarray(pc.equal(frame["op"], "I")))
     if not len(inserts):
         return frame
@@ -81,9 +81,9 @@ def complete(
 
 
 def judged(local: Relation, unsent: Columns, lacking: Columns) -> tuple[Relation, Columns]:
-    """A table with what is checked of an UPDATE that did not send some columns, and the generated columns that keep their stored value.
+    """Return a table with the checks for an UPDATE that did not send some columns, and the generated columns that keep their stored value.
 
-    `unsent`: the columns whose value is not known; `lacking`: all that were not sent, whose own constraints hold already.
+    `unsent`: the columns whose value is not known. `lacking`: all columns that were not sent, whose own constraints already hold.
     """
     kept = frozenset(
         column.name for column in local.columns
@@ -111,5 +111,5 @@ def columns_of(text: str, local: Relation) -> Columns:
 
 
 def rows_of(structs: pa.StructArray) -> pa.Table:
-    """The fields of a struct column, NULL where the struct is."""
+    """Return the fields of a struct column, NULL where the struct is NULL."""
     return pa.table(structs.flatten(), names=[field.name for field in structs.type])

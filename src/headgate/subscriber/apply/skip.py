@@ -25,7 +25,7 @@ _log = logging.getLogger("headgate.subscriber")
 def take_out(
     catalog: Catalog, subscription: Subscription, applier: Applier, segment: Segment, applied: Callable[[Lsn], None]
 ) -> Segment | None:
-    """Handles the first transaction of a segment while SKIP is set; what remains to be applied, None if nothing does."""
+    """Handle the first transaction of a segment while SKIP is set. Return the remaining segment to apply, or None."""
     first, rest = segment.split(1)
     finish, end = Lsn(first.transactions.commit_lsn[0]), Lsn(first.transactions.end_lsn[0])
     if finish == subscription.skip_lsn:
@@ -46,12 +46,12 @@ def take_out(
 
 
 def begun(finish: Lsn) -> None:
-    """Says that a transaction is being skipped."""
+    """Log that a transaction is being skipped."""
     _log.info("logical replication starts skipping transaction at LSN %s", finish)
 
 
 def clear(catalog: Catalog, subscription: Subscription, finish: Lsn) -> None:
-    """Clears the setting once a transaction has finished at `finish`; a warning if that is another one."""
+    """Clear the setting after a transaction has finished at `finish`. Log a warning if that is not the transaction to skip."""
     catalog.change(lambda cursor: subscriptions.change(cursor, subscription.oid, skip_lsn=INVALID))
     if finish == subscription.skip_lsn:
         _log.info("logical replication completed skipping transaction at LSN %s", finish)

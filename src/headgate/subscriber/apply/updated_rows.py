@@ -1,8 +1,8 @@
-"""The new rows of UPDATEs: constraints are checked, and generated columns computed, for the complete row of each change.
+"""Checks constraints and computes generated columns for the new rows of UPDATEs, on the complete row of each change.
 
 If an UPDATE sent some of the columns that an expression reads and did not send others (an unchanged TOAST value, a column that only the
 subscriber has), the row is looked up (`changes.row_history`). If it sent none of them, the constraint is not checked again and a
-generated column keeps its stored value, as in PostgreSQL. Changes whose row is not there are not checked if rows are looked up.
+generated column keeps its stored value, as in PostgreSQL. Changes whose row does not exist are not checked if rows are looked up.
 
 Called by the applier before it merges a batch, with the relation whose key finds the rows: the table, or a leaf of it.
 """
@@ -31,9 +31,9 @@ from headgate.types import buffers
 
 Key = tuple[int, ...] | None
 HISTORY_CHANGES = 20_000
-"""Changes whose rows are looked up at a time; the changes before them are in the table then."""
+"""The number of changes whose rows are looked up at a time. The changes before them are then already in the table."""
 UNSENT_BYTES = 64 << 20
-"""Bytes of values that were not sent and are held at a time."""
+"""The maximum number of bytes of unsent values in memory at a time."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Reads:
 
     @classmethod
     def of(cls, transaction: Transaction, local: Relation) -> Reads:
-        """Those of a relation that is written to by name."""
+        """Return the columns for a relation that is written to by name."""
         leaves = leaf_constraints.further(transaction, local)
         generated = [columns_of(column.generated, local) for column in local.columns if column.generated is not None]
         checks = [columns_of(check.expression, table) for table in (local, *leaves) for check in table.checks]
@@ -72,7 +72,7 @@ class Reads:
         return not any(self.expressions) and not self.route and not self.domains
 
     def needed(self, unsent: Columns) -> Columns:
-        """The unsent columns without which an expression cannot be evaluated: it reads others too, which were sent or are needed."""
+        """Return the unsent columns that an expression needs, because it also reads columns that were sent or are needed."""
         found = unsent & self.route
         while True:
             more = found.union(*(read & unsent for read in self.expressions if read & unsent and not read <= unsent - found))
@@ -85,9 +85,10 @@ def completed(
     frame: pa.Table | DataFrame, local: Relation, key: Key, *, transaction: Transaction, factory: Factory | None, place: ApplyPlace,
     routed_from: Relation | None = None,
 ) -> Iterator[pa.Table | DataFrame]:  # fmt: skip
-    """The changes frame with the new rows of its UPDATEs completed and checked, in parts: each is to be merged before the next is taken.
+    """Yield the changes frame with the new rows of its UPDATEs completed and checked, in parts.
 
-    Frames of Spark are of tables without such constraints, or are complete (`reconciliation`).
+    Each part must be merged before the next one is requested. Spark frames are of tables without such constraints, or are already
+    complete (`reconciliation`).
     """
     if factory is None or isinstance(frame, DataFrame):
         yield frame
@@ -109,7 +110,7 @@ def completed(
 
 
 def _lacking(frame: pa.Table) -> list[Lacking]:
-    """The UPDATEs of a changes frame, by the columns that they did not send."""
+    """Return the UPDATEs of a changes frame, by the columns that they did not send."""
     updates = np.flatnonzero(np.asarray(pc.equal(frame["op"], "U")))
     if not len(updates):
         return []
@@ -123,7 +124,7 @@ def _lacking(frame: pa.Table) -> list[Lacking]:
 
 
 def _needed(reads: Reads, group: Lacking, key: Key) -> Columns:
-    """The columns that must be looked up. Without a key the old row tells all: columns that only the subscriber has are NULL in it."""
+    """Return the columns that must be looked up. Without a key none is needed, because columns that only the subscriber has are NULL."""
     return frozenset() if key is None else reads.needed(group.columns)
 
 
@@ -155,7 +156,7 @@ def _completed(
 
 
 def _rows(frame: pa.Table, places: npt.NDArray[np.int64], needed: Columns, history: RowHistory | None) -> pa.Table:
-    """The new rows of the changes at these places, with the needed columns."""
+    """Return the new rows of the changes at these places, with the needed columns."""
     rows = rows_of(buffers.whole(frame["new"]).take(pa.array(places)))
     for name in needed if history is not None else ():
         at = rows.column_names.index(name)
@@ -166,7 +167,7 @@ def _rows(frame: pa.Table, places: npt.NDArray[np.int64], needed: Columns, histo
 def _written(
     frame: pa.Table, done: list[tuple[npt.NDArray[np.int64], pa.Table]], unchanged: list[tuple[npt.NDArray[np.int64], Columns]]
 ) -> pa.Table:
-    """The frame with generated columns and with the columns that each UPDATE leaves as they are."""
+    """Return the frame with generated columns, and with the columns that each UPDATE leaves unchanged."""
     new = buffers.whole(frame["new"])
     fields = []
     for field in new.type:

@@ -1,15 +1,15 @@
 """The initial copy of a table: the publisher's rows as of the sync slot's snapshot, through its filters, into the Delta table.
 
-Two ways, equal in result:
+Two methods with the same result:
 
-    one COPY      over the sync connection inside the transaction of the slot (`SNAPSHOT 'use'`), in PostgreSQL's text format, as
-                  PostgreSQL's own table sync does it: for nodes and small tables
+    one COPY      over the sync connection inside the transaction of the slot (`SNAPSHOT 'use'`), in PostgreSQL's text format, like
+                  PostgreSQL's own table sync: for nodes and small tables
     parallel      ranges of the table's pages, one Spark job of one task each, `copy_workers_per_table` at a time, COPY in binary format
                   under the snapshot that the slot exported, decoded into Arrow and written as Parquet by the task: for large tables
-                  of a real PostgreSQL; after each range the progress shows, in between the copy can be stopped
+                  of a real PostgreSQL; the progress is updated after each range, and the copy can be stopped between ranges
 
-Either way rows are appended in pieces, in bounded memory, and become visible at once, in the one commit that also writes state f and
-the origin's position. `rows`, `bytes` and `estimate` are what status and pg_stat_progress_copy show of a copy in progress.
+With both, rows are appended in pieces, in bounded memory, and become visible at once, in the one commit that also writes state f and
+the origin's position. `rows`, `bytes` and `estimate` are the progress that status and pg_stat_progress_copy show.
 """
 
 from __future__ import annotations
@@ -61,32 +61,32 @@ _log = logging.getLogger("headgate.subscriber")
 
 _REFUSED = (PostgresError, PySparkException, Py4JJavaError)
 LINE_SHOWN = 100
-"""Bytes of a line that the context of an error shows."""
+"""The number of bytes of a line that the context of an error shows."""
 RATED = 10_000
-"""Rows from which on the log gives a copy's rate."""
+"""The number of rows from which the log reports a copy's rate."""
 PARALLEL_SIZE = 8 << 20
-"""Tables of at least this size at the publisher are read in parallel."""
+"""The size in bytes on the publisher from which tables are read in parallel."""
 Copied = Callable[[CreatedSlot, PublisherConnection, Transaction, RemoteRelation], None]
-"""Copies the published table, as the session that reads under the slot's snapshot sees it."""
+"""Copies the published table as seen by the session that reads under the slot's snapshot."""
 MOST_BYTES = 32 << 40
-"""PostgreSQL's largest table."""
+"""The maximum size of a PostgreSQL table in bytes."""
 MOST_ROWS = 1 << 62
 CORE_PAGES = 512
-"""Least pages (8 kB) that a task reads so that each core has a task."""
+"""The minimum number of pages (8 kB) per task for giving each core a task."""
 RANGE_PAGES = (3072, 16384)
-"""Least pages that a task reads otherwise, because a job costs a tenth of a second, and most pages."""
+"""The minimum number of pages per task otherwise, because a job costs a tenth of a second, and the maximum number."""
 STOP_SECONDS = 0.5
-"""How often a parallel copy looks whether it shall stop."""
+"""The seconds between two checks of a parallel copy whether it must stop."""
 STILL_SECONDS = 20.0
-"""A copy of which nothing has come for longer is stuck."""
+"""The seconds without new rows after which a copy counts as stuck."""
 STILL_RANGE_SECONDS = 120.0
-"""The same of a parallel copy, which counts the rows of a range when all of them are there."""
+"""The same for a parallel copy, which counts the rows of a range when the range is complete."""
 
 
 class InitialCopy:
     """One copy, run by a table sync.
 
-    `method`: how a table that was synchronized before is synchronized again; what is here is seen until the copy commits.
+    `method`: how a table that was synchronized before is synchronized again. Its current rows stay visible until the copy commits.
     """
 
     def __init__(self, worker: SyncWorker, relation: Relation, slot: str, origin: str, method: Method | None = None) -> None:
@@ -113,22 +113,22 @@ class InitialCopy:
 
     @property
     def still(self) -> float:
-        """For how many seconds nothing has come."""
+        """The seconds since data last arrived."""
         return time.monotonic() - max(self._moved, 0.0 if self._source is None else self._source.heard_at)
 
     @property
     def is_stuck(self) -> bool:
-        """Whether that is too long. A reconciliation compares before it fetches anything, so its pauses mean nothing."""
+        """Whether that is too long. A reconciliation compares before it fetches anything, so its pauses do not count."""
         return self.method is not Method.DIFFERENCE and self.still > self._patience
 
     def count(self, rows: int, size: int) -> None:
-        """Count rows that have come, and their bytes."""
+        """Count arrived rows and their bytes."""
         self.rows += rows
         self.bytes += size
         self._moved = time.monotonic()
 
     def run(self, connection: PublisherConnection) -> Lsn:
-        """Copies and commits; the position of the copy."""
+        """Copy and commit. Return the position of the copy."""
         self.running = True
         self.began = self._moved = started = time.monotonic()
         try:
@@ -149,7 +149,7 @@ class InitialCopy:
         return created.consistent_point
 
     def _committed(self, copied: Copied, created: CreatedSlot, reader: PublisherConnection, remote: RemoteRelation) -> None:
-        """Copies in one transaction that also writes state f and the origin's position."""
+        """Copy in one transaction that also writes state f and the origin's position."""
         transaction = self.worker.engine.begin(self.relation.database)
         transaction.cancelled = self.worker.patience
         try:
@@ -191,7 +191,7 @@ class InitialCopy:
             self._firing.committed()
 
     def _estimated(self, connection: PublisherConnection) -> int | None:
-        """Return the publisher's estimate of the table's rows: `reltuples`, for the size that the table has now, else `n_live_tup`."""
+        """Return the publisher's estimate of the table's rows: `reltuples` scaled to the table's current size, else `n_live_tup`."""
         rows = connection.query(
             "SELECT c.relpages, c.reltuples::pg_catalog.int8, pg_catalog.pg_relation_size(c.oid) / 8192, s.n_live_tup"
             " FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
@@ -207,7 +207,7 @@ class InitialCopy:
         return live or None
 
     def _is_large(self, connection: PublisherConnection) -> bool:
-        """Whether to copy in parallel: a plain table of a real PostgreSQL with TID range scans, of some size."""
+        """Return whether to copy in parallel: a plain table of a real PostgreSQL with TID range scans, of at least PARALLEL_SIZE bytes."""
         if connection.is_node or connection.server_version < 140000:
             return False
         name = f"{literal(self.relation.schema)} AND c.relname = {literal(self.relation.name)}"
@@ -219,7 +219,7 @@ class InitialCopy:
         return bool(rows) and rows[0][1] == "r" and answer.number(rows[0][0], most=MOST_BYTES) >= PARALLEL_SIZE
 
     def target(self, transaction: Transaction, remote: RemoteRelation) -> CopyTarget:
-        """What rows are read into; the table is locked, and emptied where the copy takes the place of its rows."""
+        """Lock the table and return the target of the rows. Empty the table if the copy replaces its rows."""
         check_kind(self.relation)
         local = self.relation
         self.worker.rights(transaction.cursor, local, {"I"})
@@ -237,7 +237,7 @@ class InitialCopy:
 
     @contextmanager
     def _used(self, connection: PublisherConnection) -> Iterator[tuple[CreatedSlot, PublisherConnection]]:
-        """The slot, and its own session as the one that reads under its snapshot."""
+        """Create the slot, whose own session reads under its snapshot."""
         _begin(connection)
         created = connection.create_slot(self.slot, snapshot="use")
         try:
@@ -262,7 +262,7 @@ class InitialCopy:
 
     @contextmanager
     def _statement_triggers(self, transaction: Transaction) -> Iterator[None]:
-        """Fire the statement triggers before and after the copy, and at its end the AFTER triggers that wait for all rows."""
+        """Fire the statement triggers before and after the copy, and at its end the AFTER triggers that need all rows."""
         self._firing = firing = self.worker.triggers(transaction, self.relation, collects=True)
         if firing is None:
             yield
@@ -279,7 +279,7 @@ class InitialCopy:
         return PostgresError("08006", f'could not start initial contents copy for table "{shown(self.relation)}": {error.message}')
 
     def _append(self, transaction: Transaction, target: CopyTarget, rows: pa.Table, line: int, piece: bytes) -> None:
-        """Adds the rows of a piece that begins with a line."""
+        """Append the rows of a piece that begins with a line."""
         if not rows.num_rows:
             return
         if self._firing is not None:
@@ -292,7 +292,7 @@ class InitialCopy:
         self._add(transaction, target, rows, line)
 
     def _append_fired(self, transaction: Transaction, target: CopyTarget, rows: pa.Table, line: int, firing: FiringTriggers) -> None:
-        """The same of a table with triggers. AFTER triggers fire when a piece has been added, at the end only if they read all rows."""
+        """Append rows of a table with triggers. AFTER triggers fire after each piece, or at the end only if they read all rows."""
         try:
             made = self.worker.rows(transaction, target.local)
             whole = row_completion.complete_inserts(rows, target.local, target.sources, made, is_checked=False)
@@ -311,7 +311,7 @@ class InitialCopy:
             raise known.within(f"COPY {self.relation.name}, line {line}") from error
 
     def _add(self, transaction: Transaction, target: CopyTarget, rows: pa.Table, line: int) -> None:
-        """Adds rows that are checked."""
+        """Append rows that have been checked."""
         if not target.checked:
             transaction.append(self.relation, rows)
             return
@@ -327,7 +327,7 @@ class InitialCopy:
             raise twice.within(f"COPY {self.relation.name}, line {line + _row_of(rows, done.conflict.key)}")
 
     def checked(self, transaction: Transaction, target: CopyTarget, rows: pa.Table) -> pa.Table:
-        """Rows with their defaults and generated columns; 23502, 23514."""
+        """Return rows with their defaults and generated columns. Raise 23502 or 23514."""
         factory = self.worker.rows
         if target.completed:
             rows = row_completion.complete_inserts(rows, target.local, target.sources, factory(transaction, target.local))
@@ -341,7 +341,7 @@ class InitialCopy:
     def _located(
         self, error: BaseException, transaction: Transaction, target: CopyTarget, rows: pa.Table, line: int, piece: bytes
     ) -> PostgresError:
-        """The error of the first row that is refused, with its line as CONTEXT (CopyFromErrorCallback)."""
+        """Return the error of the first rejected row, with its line as CONTEXT (CopyFromErrorCallback)."""
         good, bad = 0, rows.num_rows
         while bad - good > 1:
             middle = (good + bad) // 2
@@ -364,7 +364,7 @@ class InitialCopy:
 
     @contextmanager
     def _exported(self, connection: PublisherConnection) -> Iterator[tuple[CreatedSlot, PublisherConnection]]:
-        """The slot, and a session that reads under its snapshot."""
+        """Create the slot, and a session that reads under its exported snapshot."""
         created = connection.create_slot(self.slot, snapshot="export")
         if created.snapshot is None:
             raise PostgresError("08P01", "publisher has exported no snapshot")
@@ -408,7 +408,7 @@ class InitialCopy:
             transaction.add_files(self.relation, self._written(transaction, task, conditions))
 
     def _written(self, transaction: Transaction, task: CopyTask, conditions: Sequence[str]) -> list[Action]:
-        """Copies all ranges, some at a time; the `add` actions of the files that the tasks wrote, in the order of the ranges."""
+        """Copy all ranges, several at a time. Return the `add` actions of the files that the tasks wrote, in the order of the ranges."""
         spark = transaction.engine.spark
 
         def copied(condition: str) -> pa.Table:
@@ -435,7 +435,7 @@ class InitialCopy:
 
 
 def _row_of(rows: pa.Table, key: pa.Table) -> int:
-    """The last row with this key: the one that met another."""
+    """Return the last row with this key: the one that violated the unique constraint."""
     same = np.ones(rows.num_rows, np.bool_)
     for name in key.column_names:
         same &= np.asarray(pc.fill_null(pc.equal(rows[name], key[name][0]), False))
@@ -451,9 +451,9 @@ def _begin(connection: PublisherConnection) -> None:
 
 
 def page_ranges(pages: int, workers: int, cores: int) -> list[str]:
-    """Return conditions on ctid that cut a table of so many pages, and the pages added since, into even ranges.
+    """Return conditions on ctid that split a table of so many pages, and the pages added since, into even ranges.
 
-    There is a range for each core if each has `CORE_PAGES`, and two for each worker if each has the least of `RANGE_PAGES`.
+    There is a range for each core if each has `CORE_PAGES`, and two for each worker if each has the minimum of `RANGE_PAGES`.
     """
     least, most = RANGE_PAGES
     count = max(-(-pages // most), min(2 * workers, pages // least), min(cores, pages // CORE_PAGES), 1)
