@@ -67,7 +67,7 @@ class NodeConnection:
         return None if found is None else SlotState(parse_lsn(found[0], ""), found[1] == "lost")
 
     def ensured_slot(self, name: str) -> SlotState:
-        """Return the state of a slot, which is made at the end of the log if it does not exist; RuntimeError if it is lost."""
+        """Return the state of a slot. Create it at the end of the log if it does not exist. Raise RuntimeError if it is lost."""
         found = self.slot(name)
         if found is None:
             made = self._one("SELECT lsn::text FROM pg_create_logical_replication_slot(%s, 'pgoutput')", name)
@@ -136,7 +136,7 @@ def read_batches(url: str, publication: str, table: str, wanted: Range) -> Gener
 
 
 class _Copied(io.RawIOBase):
-    """The content of CopyData messages as a file."""
+    """A file that contains the content of CopyData messages."""
 
     def __init__(self, messages: Iterator[Any]) -> None:
         super().__init__()

@@ -38,7 +38,7 @@ except ImportError:  # pyspark 4.1 has no admission control
 
 Offset = dict[str, Any]
 LEAST_ROWS = 10_000
-"""Changes that are not worth a task of their own."""
+"""The number of changes below which a separate task is not worthwhile."""
 
 
 class RangePartition(InputPartition):
@@ -108,7 +108,7 @@ def _arrow_schema(schema: StructType) -> pa.Schema:
 
 
 def _as(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The values in the type that Spark expects: structs differ in what may be null, and nothing else."""
+    """Return the values in the type that Spark expects. Only the nullability of struct fields differs."""
     return values if values.type == kind else values.cast(kind)
 
 
@@ -135,7 +135,7 @@ def _without_truncates(options: SourceOptions, batch: pa.RecordBatch) -> pa.Reco
 
 
 def _shared_out(node: NodeConnection, options: SourceOptions, whole: Range) -> list[RangePartition]:
-    """The ranges of the tasks of a micro-batch, of about as many changes each. No range goes beyond a change of the columns."""
+    """Return the ranges of the tasks of a micro-batch, with about as many changes each. No range crosses a change of the columns."""
     cuts = node.ranges(options.publication, options.table, whole, LEAST_ROWS)
     share = -(-sum(changes for _, changes, _ in cuts) // options.tasks)
     found: list[tuple[Range, int]] = []
@@ -182,7 +182,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return NodeConnection(self._options.url)
 
     def initialOffset(self) -> Offset:  # noqa: N802
-        """Return where a query without a checkpoint begins."""
+        """Return the first offset of a query without a checkpoint."""
         with self._node() as node:
             position = self._slot(node)
         start = self._options.start
@@ -191,13 +191,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return {"lsn": position, "table": True} if start == "snapshot" else {"lsn": position}
 
     def _slot(self, node: NodeConnection) -> int:
-        """The position of the slot, which is made if it does not exist."""
+        """Return the position of the slot, which is created if it does not exist."""
         if isinstance(self._options.start, int) and node.slot(self._options.slot) is None:
             self._begin = self._options.start
         return node.ensured_slot(self._options.slot).position
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Note how far this run shall go."""
+        """Store the offset at which this run must end."""
         with self._node() as node:
             self._target = node.current()
 
@@ -226,7 +226,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return {"lsn": self._reached}
 
     def _most(self, known: int | None, limit: Any) -> int:
-        """How many changes a micro-batch may have."""
+        """Return the maximum number of changes in a micro-batch."""
         most = self._options.max_rows if ReadMaxRows is None else getattr(limit, "max_rows", None)
         return 1 << 62 if known is None or most is None else most
 
@@ -249,6 +249,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return read_range(self._options, self._schema, partition.range)
 
     def commit(self, end: Offset) -> None:
-        """Let the node forget what the sink has."""
+        """Move the slot, so that the node can discard the log of what the sink has."""
         with self._node() as node:
             node.advance(self._options.slot, end["lsn"])

@@ -1,8 +1,8 @@
-"""``headgate backup``: a copy of a node that starts as the node was at one LSN (`headgate.backup`).
+"""``headgate backup``: makes a copy of a node that starts in the state that the node had at one LSN (`headgate.backup`).
 
-Called by `main`. A running node is asked to copy its catalog and to keep what that names, over a connection that stays open until the
-tables are copied; in the directory of a stopped one no node can start meanwhile. Exit codes: 0 the backup is complete, 1 it is not: then
-the directory stays marked, and no node starts there.
+Called by `main`. A running node copies its catalog and keeps the files that it refers to, as requested over a connection that stays open
+until the tables are copied. In the directory of a stopped node, no node can start in the meantime. Exit codes: 0 the backup is
+complete, 1 it is not. Then the directory stays marked, and no node starts there.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from headgate.walreceiver.connection import literal
 
 
 def backup(data_dir: Path, folder: Path, command_line: Mapping[str, str], username: str | None) -> None:
-    """Makes a backup of a node in a folder."""
+    """Make a backup of a node in a folder."""
     control.check_directory(data_dir)
     began = time.monotonic()
     try:
@@ -44,7 +44,7 @@ def backup(data_dir: Path, folder: Path, command_line: Mapping[str, str], userna
 
 
 def beside(data_dir: Path, command_line: Mapping[str, str], username: str | None) -> None:
-    """Puts copies of a node's catalog and settings beside its tables."""
+    """Put copies of a node's catalog and settings next to its tables."""
     control.check_directory(data_dir)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="headgate-backup-") as scratch:

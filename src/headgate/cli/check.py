@@ -1,9 +1,8 @@
-"""``headgate check``: what `headgate.check` finds, a line each.
+"""``headgate check``: prints the findings of `headgate.check`, one per line.
 
-Called by `main`. The last line says how many tables were checked, and what was found. A stopped node's directory is read here, with a
-Spark session of its own, and no node can start there meanwhile; a running node is asked (``--online``) by the replication command
-CHECK_NODE. Exit codes: 0 nothing but notices, 1 it could not be checked, 2 errors
-or warnings.
+Called by `main`. The last line has the number of checked tables and of findings. The directory of a stopped node is read here, with a
+separate Spark session, and no node can start there in the meantime. A running node is checked (``--online``) by the replication command
+CHECK_NODE. Exit codes: 0 only notices, 1 the check failed, 2 errors or warnings.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ WRONG = 2
 
 
 Found = Generator[Finding, None, int]
-"""What is found, as it is found; at the end the number of tables that were checked."""
+"""Yields the findings, and finally returns the number of checked tables."""
 
 
 def report(found: Found) -> int:
-    """Print what is found and a summary. Return the exit code."""
+    """Print the findings and a summary. Return the exit code."""
     kinds: Counter[FindingSeverity] = Counter()
     tables = 0
 
@@ -47,7 +46,7 @@ def report(found: Found) -> int:
 
 
 def offline(data_dir: Path, command_line: Mapping[str, str], database: str | None) -> Found:
-    """Of a node that does not run."""
+    """Check a stopped node."""
     control.check_directory(data_dir)
     if pidfile.alive(data_dir):
         fail(f'node is running in directory "{data_dir}"', "Stop it, or use --online.")
@@ -64,7 +63,7 @@ def offline(data_dir: Path, command_line: Mapping[str, str], database: str | Non
 
 
 def online(data_dir: Path, username: str | None, database: str | None) -> Found:
-    """Of a running node."""
+    """Check a running node."""
     with session.opened(data_dir, username) as opened:
         command = "CHECK_NODE" if database is None else f"CHECK_NODE {literal(database)}"
         session.show_progress_of(opened, "checking ")

@@ -1,7 +1,7 @@
-"""``headgate start | stop | restart | reload | status``: what pg_ctl does, with pg_ctl's texts and exit codes.
+"""``headgate start | stop | restart | reload | status``: the commands of pg_ctl, with pg_ctl's texts and exit codes.
 
-Called by `main`. The node itself is another process, ``headgate run``; the two meet in the pid file (`pidfile`). Exit codes: 0
-done, 1 failed, and for status 3 not running, 4 no data directory.
+Called by `main`. The node itself is another process, ``headgate run``. The commands find it by the pid file (`pidfile`). Exit codes: 0
+success, 1 failure, and for status 3 not running, 4 no data directory.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from headgate.storage.spark.application import jars
 MODES = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}
 _POLL = 0.05
 _INTERRUPTED = 130
-"""The exit code after Ctrl-C, as a shell has it."""
+"""The exit code after Ctrl-C, as in a shell."""
 _RELOAD_SECONDS = 5
-"""How long `reload` waits for the node to say what it did."""
+"""The seconds that `reload` waits for the node to report the outcome."""
 
 
 @dataclass(frozen=True)
 class Start:
-    """What start was called with; `options` are words for ``headgate run``."""
+    """The arguments of start. `options` are words for ``headgate run``."""
 
     data_dir: Path
     log_file: Path | None = None
@@ -45,7 +45,7 @@ class Start:
 
 
 def check_directory(data_dir: Path, *, code: int = 1) -> None:
-    """Ends the command when there is no node in the directory."""
+    """End the command if there is no node in the directory."""
     if not data_dir.is_dir():
         fail(f'directory "{data_dir}" does not exist', f'HINT: Make it with "headgate initdb -D {data_dir}".', code=code)
     if target.is_incomplete(data_dir):
@@ -56,7 +56,7 @@ def check_directory(data_dir: Path, *, code: int = 1) -> None:
 
 
 class _Dots:
-    """``waiting for …`` with a dot a second."""
+    """Prints ``waiting for …`` with a dot every second."""
 
     def __init__(self, what: str) -> None:
         out(f"waiting for {what}...", end="")
@@ -70,7 +70,7 @@ class _Dots:
 
 
 def start(call: Start) -> None:
-    """Starts the node and waits until it accepts connections."""
+    """Start the node and wait until it accepts connections."""
     check_directory(call.data_dir)
     if pidfile.alive(call.data_dir):
         err("headgate: another node might be running; trying to start node anyway")
@@ -108,7 +108,7 @@ def _await_start(call: Start, child: subprocess.Popen[bytes], said_before: int) 
 
 
 def fetch_jars(store: Store | None = None) -> None:
-    """Before the first start of a node that was installed by pip, the jars are fetched; that is not the start's time."""
+    """Fetch the jars before the first start of a node that was installed by pip. This time does not count as the start's."""
     _fetch(jars.JARS, "Delta")
     if store is not None:
         _fetch(jars.STORE_JARS[store.name], store.title)
@@ -136,7 +136,7 @@ def _named_store(data_dir: Path) -> Store | None:
 
 
 def _with_bar(wanted: Sequence[jars.Jar], what: str) -> None:
-    """Fetches the jars; on a terminal a bar shows how many are there."""
+    """Fetch the jars. On a terminal, a bar shows how many have been fetched."""
     if not sys.stderr.isatty():
         jars.resolve(jars=wanted)
         return
@@ -149,7 +149,7 @@ def _with_bar(wanted: Sequence[jars.Jar], what: str) -> None:
 
 
 def _spawn(call: Start, command: list[str]) -> tuple[subprocess.Popen[bytes], int]:
-    """Starts the node's process in a session of its own; gives it and how long the log was before."""
+    """Start the node's process in its own session. Return it and the previous length of the log."""
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     if call.log_file is None:
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, env=environment), 0
@@ -164,7 +164,7 @@ def _spawn(call: Start, command: list[str]) -> tuple[subprocess.Popen[bytes], in
 
 
 def _repeat(log_file: Path, since: int) -> None:
-    """Says in the foreground what the node wrote to its log before it ended."""
+    """Print what the node wrote to its log before it ended."""
     with log_file.open("rb") as log:
         log.seek(since)
         for line in log.read().decode(errors="replace").splitlines()[-40:]:
@@ -172,7 +172,7 @@ def _repeat(log_file: Path, since: int) -> None:
 
 
 def stop(data_dir: Path, mode: str, seconds: float, *, wait: bool = True) -> None:
-    """Stops the node."""
+    """Stop the node."""
     check_directory(data_dir)
     if mode not in MODES:
         fail(f'unrecognized shutdown mode "{mode}"', 'Try "headgate --help" for more information.')
@@ -212,7 +212,7 @@ def _holds(data_dir: Path, pid: int) -> bool:
 
 
 def restart(call: Start, mode: str, *, keep_options: bool) -> None:
-    """Stops the node if it runs and starts it again, with the options of the last start unless others are given."""
+    """Stop the node if it runs and start it again, with the options of the last start unless others are given."""
     check_directory(call.data_dir)
     if pidfile.alive(call.data_dir):
         stop(call.data_dir, mode, call.seconds)

@@ -1,7 +1,7 @@
-"""``headgate initdb``: makes a node's data directory; the texts are initdb's.
+"""``headgate initdb``: creates a node's data directory, with the messages of initdb.
 
-Called by `main`. What must hold: a directory that was not empty is not touched, and what was made is removed again when any step
-fails.
+Called by `main`. What must hold: a directory that was not empty is not changed, and if any step fails, everything that was created is
+removed again.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ _CAUTION = """
 
 @dataclass(frozen=True)
 class InitdbOptions:
-    """What initdb was called with."""
+    """The arguments of initdb."""
 
     data_dir: Path
     superuser: str | None = None
@@ -91,7 +91,7 @@ class InitdbOptions:
 
 
 def initdb(options: InitdbOptions) -> None:
-    """Makes the data directory and says what it does; raises Failed with initdb's text."""
+    """Create the data directory and print the steps. Raise Failed with initdb's text."""
     local, host = _methods(options)
     superuser = options.superuser or getpass.getuser()
     if superuser.startswith("pg_"):
@@ -149,7 +149,7 @@ def _step(what: str) -> Iterator[None]:
 
 @contextmanager
 def _fresh(data_dir: Path) -> Iterator[None]:
-    """Makes the directory, or takes an empty one; on any failure what was made is removed."""
+    """Create the directory, or use an empty one. On any failure, remove what was created."""
     existed = data_dir.exists()
     if existed and not data_dir.is_dir():
         raise Failed(f'initdb: error: could not access directory "{data_dir}": Not a directory')

@@ -1,12 +1,12 @@
-"""headgate.pid: which process runs in a data directory, and how far it is.
+"""headgate.pid: the process that runs in a data directory, and its status.
 
 The lines are those of postmaster.pid: process id, data directory, start time (seconds since 1970), port, socket directory,
 listen address, an empty line, status. Two more lines follow once the node accepts connections. The first names the role that initdb
-made: the commands that connect to the node take it by default. The second has what the last reload did (`Reloaded`), and is empty before
-it. `run` creates the file and sets the status, `control` reads it.
+made: the commands that connect to the node use it by default. The second has the outcome of the last reload (`Reloaded`), and is empty
+before the first one. `run` creates the file and sets the status, `control` reads it.
 
-What must hold: the process keeps a lock (flock) on the file for as long as it lives. So a file without a lock is stale, whoever has
-its process id now, and the next node takes it over; kill -9 needs no cleaning up.
+What must hold: the process holds a lock (flock) on the file for as long as it lives. So a file without a lock is stale, even if another
+process has its process id now, and the next node takes it over. After kill -9 no cleanup is needed.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def _lock(path: Path) -> int | None:
             if path.exists() and os.fstat(handle).st_ino == path.stat().st_ino:
                 return handle
         except (BlockingIOError, FileNotFoundError):
-            pass  # held by a node, or for an instant by someone who asks, or just removed
+            pass  # locked by a node, or briefly by a command that checks it, or just removed
         os.close(handle)
         time.sleep(0.02)
     return None
@@ -188,7 +188,10 @@ class PidFile:
         self.status(Status.STOPPING)
 
     def is_in_force(self) -> bool:
-        """Whether the file in the directory is still this one: not where the directory was removed, moved, or has another node by now."""
+        """Return whether the file in the directory is still this one.
+
+        The directory may have been removed, moved, or used by another node.
+        """
         try:
             return self._path.stat().st_ino == os.fstat(self._handle).st_ino
         except (FileNotFoundError, NotADirectoryError):

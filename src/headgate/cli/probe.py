@@ -1,7 +1,7 @@
-"""Whether a node answers: what a client would find that connects now.
+"""Tests whether a node answers a client that connects now.
 
-Called by `status`. A connection alone proves nothing, because the kernel takes it before the node does; so the node is asked for
-encryption by GSSAPI, as libpq may ask it first: ``N`` is an answer and needs no handshake, an ErrorResponse says why there is none.
+Called by `status`. A successful connect proves nothing, because the kernel accepts connections before the node does. So the probe
+requests encryption by GSSAPI, as libpq may do first: ``N`` is an answer that needs no handshake, and an ErrorResponse has the reason.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import struct
 from headgate.cli.pidfile import Running
 
 SECONDS = 10.0
-"""How long a node has to answer."""
+"""The seconds that a node has to answer."""
 _GSSENC_REQUEST = struct.pack("!ii", 8, 80877104)
 _ANY = {"*": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 (what they mean to a client)
 
 
 def trouble(running: Running, seconds: float = SECONDS) -> str | None:
-    """Why the node does not answer, None if it does. A node that listens nowhere answers."""
+    """Return why the node does not answer, or None if it does. A node that does not listen anywhere counts as answering."""
     if not running.address and not running.directory:
         return None
     try:

@@ -31,7 +31,7 @@ def statements(tables: Sequence[tuple[str, str, str, str]]) -> Iterator[str]:
 
 
 def _free(name: str, taken: set[str]) -> str:
-    """The name as a catalog takes it, with a number where another has it."""
+    """Return the name in a form that a catalog accepts, with a number if it is already used."""
     plain = _STRANGE.sub("_", name.lower())[:LONGEST] or "_"
     number, chosen = 1, plain
     while chosen in taken:
@@ -41,5 +41,5 @@ def _free(name: str, taken: set[str]) -> str:
 
 
 def _literal(text: str) -> str:
-    """A string of Spark's SQL."""
+    """Return a string literal of Spark's SQL."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -1,8 +1,8 @@
-"""``headgate run``: the node in the foreground; ``headgate start`` runs this in the background.
+"""``headgate run``: runs the node in the foreground. ``headgate start`` runs this command in the background.
 
 Everything that can be checked cheaply is checked before Spark starts, in this order: the data directory, the settings, Java,
-the jars, the lock file, the port. What is wrong is said as a line of the server log and ends the process with exit code 1; the
-pid file is removed in any case. Then `Node.run` takes over the signals and blocks until the node has stopped.
+the jars, the lock file, the port. A problem is printed as a line of the server log and ends the process with exit code 1. The
+pid file is removed in any case. Then `Node.run` handles the signals and blocks until the node has stopped.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ JAVA = 17
 
 
 def run(data_dir: Path, command_line: Mapping[str, str]) -> int:
-    """Runs a node until it is stopped; the exit code. Files that the process makes are its owner's alone."""
+    """Run a node until it is stopped. Return the exit code. Only the owner can read the files that the process creates."""
     os.umask(0o077)
     try:
         _serve(data_dir, command_line)
@@ -101,7 +101,7 @@ def _signals() -> Iterator[None]:
 
 
 def check_directory(data_dir: Path) -> None:
-    """Raises F0000 when there is no node in the directory, one of another version, or a backup that is not complete."""
+    """Raise F0000 if the directory has no node, a node of another version, or an incomplete backup."""
     if is_incomplete(data_dir):
         raise PostgresError(
             "F0000", f'directory "{data_dir}" holds a backup that is not complete', hint="Make it again, into an empty directory."
@@ -127,7 +127,7 @@ def check_directory(data_dir: Path) -> None:
 
 
 def read_settings(data_dir: Path, command_line: Mapping[str, str]) -> Settings:
-    """Reads the settings; what is wrong in the files is logged line by line before F0000 is raised."""
+    """Read the settings. Errors in the files are logged line by line before F0000 is raised."""
     settings = Settings(data_dir, command_line)
     try:
         return settings.load()
@@ -137,7 +137,7 @@ def read_settings(data_dir: Path, command_line: Mapping[str, str]) -> Settings:
 
 
 def check_java() -> Path:
-    """The Java that Spark will start; raises 58P01 when there is none or it is too old."""
+    """Return the Java that Spark will start. Raise 58P01 if there is none or it is too old."""
     hint = f"Install a Java {JAVA} runtime (on Debian: apt-get install openjdk-{JAVA}-jre-headless), or set JAVA_HOME to one."
     home = os.environ.get("JAVA_HOME")
     found = shutil.which(str(Path(home) / "bin" / "java")) if home else shutil.which("java")
@@ -154,7 +154,7 @@ def check_java() -> Path:
 
 
 def _java_version(java: Path) -> int | None:
-    """The major version, from the runtime's ``release`` file where there is one: asking java itself takes 0.1 s and more."""
+    """Return the major version, from the runtime's ``release`` file if there is one, because running java takes 0.1 s or more."""
     try:
         text = (java.parent.parent / "release").read_text()
     except OSError:

@@ -25,7 +25,7 @@ _ANY = {"*": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 (wh
 
 @contextmanager
 def opened(data_dir: Path, username: str | None, database: str = "postgres") -> Iterator[psycopg.Connection[TupleRow]]:
-    """The connection; the node's errors become PostgresError."""
+    """Open the connection. Errors of the node become PostgresError."""
     control.check_directory(data_dir)
     running = pidfile.read(data_dir)
     if running is None or not pidfile.alive(data_dir):

@@ -1,11 +1,11 @@
-"""`headgate status`: whether a node runs, and what its subscriptions and slots do, for a person or (``--json``) for a program.
+"""`headgate status`: shows whether a node runs, and the state of its subscriptions and slots, for a person or (``--json``) for a program.
 
-The node is asked by a signal and answers in a file (`headgate.server.monitoring.status_report`), and by a connection (`probe`). Exit codes
-are those of pg_ctl status: 3 no node, 4 no data directory. With --json the node's own report is printed as it is, with ``running`` and
-``accepting``.
+The node is queried by a signal and answers in a file (`headgate.server.monitoring.status_report`), and by a connection (`probe`). Exit
+codes are those of pg_ctl status: 3 no node, 4 no data directory. With --json the node's own report is printed unchanged, with ``running``
+and ``accepting``.
 
-What must hold: a node that does not accept connections, whatever the reason, is not said to run: its exit code is 3 too. What is wrong is
-said in words, and ``trouble`` in JSON.
+What must hold: a node that does not accept connections, for any reason, is not reported as running, and its exit code is 3 too. The
+reason is printed, and is ``trouble`` in JSON.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from headgate.subscriber.snapshot import CopyReport, SubscriptionReport
 
 FILE = "headgate.status"
 SECONDS = 10.0
-"""How long the node has to answer."""
+"""The seconds that the node has to answer."""
 _POLL = 0.02
 LINES = 40
-"""Lines of a subscription that tell of its columns and tables."""
+"""The maximum number of lines about the columns and tables of a subscription."""
 
 
 def status(data_dir: Path, *, as_json: bool) -> None:
-    """Prints what the node does."""
+    """Print the status of the node."""
     check_directory(data_dir, code=4)
     found = look(data_dir)
     if as_json:
@@ -50,21 +50,21 @@ def status(data_dir: Path, *, as_json: bool) -> None:
 
 @dataclass(frozen=True)
 class Found:
-    """A node that runs: what it says, and why it accepts no connections."""
+    """A running node: its report, and the reason if it does not accept connections."""
 
     running: pidfile.Running
     document: Mapping[str, Any] | None
-    """The report as JSON, which may be of a node of another version."""
+    """The report as JSON. It may come from a node of another version."""
     trouble: str | None
 
     @property
     def report(self) -> StatusReport | None:
-        """The report as this version has it."""
+        """The report in the form of this version."""
         return None if self.document is None else load(self.document)
 
 
 def look(data_dir: Path) -> Found | None:
-    """Return what the node of a directory says of itself; None if none runs."""
+    """Return the report of the node in a directory, or None if none runs."""
     running = pidfile.read(data_dir)
     if running is None or not pidfile.alive(data_dir):
         return None
@@ -86,7 +86,7 @@ def _as_json(found: Found | None) -> str:
 
 
 def condition(found: Found) -> str:
-    """Return in one line whether the node does what it should."""
+    """Return a line that says whether the node works as it should."""
     told = ""
     report = found.report
     if report is not None and report.healthy is not None:  # a node of an earlier version does not report it
@@ -96,7 +96,7 @@ def condition(found: Found) -> str:
 
 
 def lines(data_dir: Path, found: Found | None) -> Iterator[str]:
-    """Return what `status` prints for a person."""
+    """Return the lines that `status` prints for a person."""
     if found is None:
         yield "headgate: no node running"
         return
@@ -110,7 +110,7 @@ def lines(data_dir: Path, found: Found | None) -> Iterator[str]:
 
 
 def _trouble(running: pidfile.Running, document: Mapping[str, Any] | None) -> str | None:
-    """Why the node accepts no connections, None if it does."""
+    """Return why the node does not accept connections, or None if it does."""
     if running.status == pidfile.Status.STARTING:
         return "it is starting up"
     if running.status == pidfile.Status.STOPPING:
@@ -122,7 +122,7 @@ def _trouble(running: pidfile.Running, document: Mapping[str, Any] | None) -> st
 
 
 def _ask(data_dir: Path, pid: int) -> Mapping[str, Any] | None:
-    """The node's report; None if it does not answer."""
+    """Return the node's report, or None if it does not answer."""
     path = data_dir / FILE
     asked = time.time()
     os.kill(pid, signal.SIGUSR1)
@@ -138,7 +138,7 @@ def _ask(data_dir: Path, pid: int) -> Mapping[str, Any] | None:
 
 
 def shown(report: StatusReport) -> Iterator[str]:
-    """The report as lines for a person."""
+    """Return the report as lines for a person."""
     yield from _problems(report)
     if (spark := report.spark) is not None:
         executors = "" if spark.executors is None else f", {count(spark.executors, 'executor')}"
@@ -187,7 +187,7 @@ _AGAIN = {"copy": "copied again, as asked for", "difference": "compared and made
 
 
 def _problems(report: StatusReport) -> Iterator[str]:
-    """Yield what is wrong, with what to do about it."""
+    """Yield the problems, each with the suggested action."""
     if report.problems:
         yield f"\nProblems: {len(report.problems)}"
     for one in report.problems:
@@ -197,14 +197,14 @@ def _problems(report: StatusReport) -> Iterator[str]:
 
 
 def _copying(copy: CopyReport) -> str:
-    """How far a copy is."""
+    """Return the progress of a copy."""
     whole = "" if copy.estimated_rows is None else f" of about {copy.estimated_rows:,}"
     left = "" if copy.seconds_left is None else f", {span(copy.seconds_left)} left"
     return f"{copy.table}: {copy.rows:,}{whole} rows, {copy.rows_per_second:,.0f} rows/s{left}"
 
 
 def _differences(one: SubscriptionReport) -> Iterator[str]:
-    """What is here otherwise than there, and what was left out."""
+    """Return the differences from the publisher, and the skipped changes."""
     differing = [f"types    {column.column}: {column.there} there, {column.here} here" for column in one.types]
     differing += [f"unfilled {gap.column}: {count(gap.rows, 'row')} that the publisher has values for" for gap in one.unfilled]
     differing += [f"left out {table.table}: {count(table.changes, 'change')}" for table in one.left_out]

@@ -1,7 +1,7 @@
-"""``headgate upgrade``: takes a stopped node's data directory to the format of this version.
+"""``headgate upgrade``: converts a stopped node's data directory to the format of this version.
 
-Called by `main`. The catalog goes first, step by step (`headgate.catalog.upgrade`), then HG_VERSION says that it is done: until then
-no node starts there, and the command can be given again.
+Called by `main`. The catalog is upgraded first, step by step (`headgate.catalog.upgrade`). Then HG_VERSION is written. Until then
+no node starts there. If the upgrade is interrupted, run it again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from headgate.cli.message import fail, out, refusing
 
 
 def upgrade(data_dir: Path) -> None:
-    """Upgrades a directory; says each step."""
+    """Upgrade a directory and print each step."""
     control.check_directory(data_dir)
     if pidfile.alive(data_dir):
         fail(f'node is running in directory "{data_dir}"', "Stop it with the version of headgate that runs it.")

@@ -1,7 +1,7 @@
-"""``headgate status --watch``: the screen, made anew every two seconds until it is interrupted.
+"""``headgate status --watch``: redraws the status every two seconds until it is interrupted.
 
-Called by `main`. `screen` renders a node's report (`cli.status`) in as many lines as the terminal has, none of them wider: the problems
-first, then one line for each subscription, those with trouble first, then a sum of the slots. What does not fit is summed up.
+Called by `main`. `screen` renders a node's report (`cli.status`) in as many lines as the terminal has, each at most as wide: the problems
+first, then one line for each subscription, those with problems first, then a summary of the slots. The rest is summarized.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from headgate.subscriber.snapshot import CopyReport, SubscriptionReport
 
 SECONDS = 2.0
 WIDTHS = (18, 12, 20, 9, 8, 8)
-"""Of the columns of a subscription's line, with a space between two of them: 80 in all."""
+"""The widths of the columns of a subscription's line, with a space between two of them: 80 in all."""
 TITLES = ("SUBSCRIPTION", "DATABASE", "STATE", "TABLES", "LAG", "ROWS/S")
 _GOOD = ("streaming", "disabled")
 _FEW = 4
-"""Lines of problems that are shown in any case."""
+"""The number of problem lines that are always shown."""
 
 
 def watch(data_dir: Path, *, verbose: bool) -> None:
-    """Show the status anew again and again, in place on a terminal; `verbose`: all that ``headgate status`` shows."""
+    """Show the status repeatedly, in place on a terminal. `verbose`: everything that ``headgate status`` shows."""
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
@@ -50,7 +50,7 @@ def watch(data_dir: Path, *, verbose: bool) -> None:
 
 
 def screen(report: StatusReport, before: StatusReport | None, width: int, height: int) -> list[str]:
-    """Return the report as at most `height` lines; `before`: the report of the look before, to which rates refer."""
+    """Return the report as at most `height` lines. `before`: the previous report, from which rates are computed."""
     rates = {} if before is None else _rates(before, report)
     problems = [f"! {one.subject}: {one.message}" for one in report.problems]
     ordered = sorted(report.subscriptions, key=_rank)
@@ -73,7 +73,7 @@ def _first(lines: Sequence[str], most: int, what: str) -> list[str]:
 
 
 def _rank(one: SubscriptionReport) -> tuple[bool, bool, float, str]:
-    """Those with trouble first, then those that are not streaming, then by lag."""
+    """Return the sort key: subscriptions with problems first, then those that are not streaming, then by lag."""
     return not one.problems, one.state in _GOOD, -(one.lag_seconds or 0.0), one.name
 
 
@@ -94,7 +94,7 @@ def _row(one: SubscriptionReport, rate: float | None) -> str:
 
 
 def _copying(copies: Sequence[CopyReport]) -> str:
-    """How far the running copies of a subscription are, together."""
+    """Return the combined progress of a subscription's running copies."""
     done = sum(copy.rows for copy in copies) / sum(copy.estimated_rows or 0 for copy in copies)
     left = max((copy.seconds_left or 0.0 for copy in copies), default=0.0)
     return f"copying {min(100.0, 100 * done):.0f} %, {status.span(left)}"
@@ -113,7 +113,7 @@ def _cells(texts: Sequence[str]) -> str:
 
 
 def _cut(text: str, width: int) -> str:
-    """Return a text in one line that is at most so wide."""
+    """Return a text in one line of at most this width."""
     from rich.cells import cell_len, set_cell_size
 
     line = " ".join(text.split()) if "\n" in text or "\t" in text else text

@@ -1,7 +1,8 @@
-"""How one type becomes another: PostgreSQL's coercion pathways (find_coercion_pathway; manual, 10.4), from pg_cast and the rules beside it.
+"""Finds how one type is coerced to another: PostgreSQL's coercion pathways (find_coercion_pathway; manual, 10.4).
 
-Called by `coercion`, which makes the node, and by `signature` and `overload_resolution`, which only ask. `Reach` is how far a coercion may
-go: implicit in expressions, assignment to a column, explicit cast.
+They come from pg_cast and the additional rules of find_coercion_pathway. Called by `coercion`, which makes the node, and by `signature`
+and `overload_resolution`, which only test. `Reach` is the context of a coercion: implicit in expressions, assignment to a column,
+explicit cast.
 """
 
 from __future__ import annotations

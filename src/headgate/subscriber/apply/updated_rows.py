@@ -124,7 +124,10 @@ def _lacking(frame: pa.Table) -> list[Lacking]:
 
 
 def _needed(reads: Reads, group: Lacking, key: Key) -> Columns:
-    """Return the columns that must be looked up. Without a key none is needed, because columns that only the subscriber has are NULL."""
+    """Return the columns that must be looked up.
+
+    Without a key there are none: the old row has all values (NULL in the subscriber's own columns).
+    """
     return frozenset() if key is None else reads.needed(group.columns)
 
 
@@ -132,7 +135,7 @@ def _completed(
     frame: pa.Table, groups: list[Lacking], reads: Reads, local: Relation, key: Key, transaction: Transaction, factory: Factory,
     routed_from: Relation | None,
 ) -> pa.Table:  # fmt: skip
-    """The same of one part."""
+    """Complete and check the new rows of one part."""
     done: list[tuple[npt.NDArray[np.int64], pa.Table]] = []
     unchanged: list[tuple[npt.NDArray[np.int64], Columns]] = []
     history: RowHistory | None = None

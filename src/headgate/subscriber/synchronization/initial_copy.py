@@ -107,7 +107,10 @@ class InitialCopy:
 
     @property
     def arrived(self) -> tuple[int, int]:
-        """Rows and bytes that have come: those of whole pieces, and the messages (PostgreSQL sends one for each row) of the next."""
+        """The rows and bytes that have arrived: those of complete pieces, and the messages of the next piece.
+
+        PostgreSQL sends one message for each row.
+        """
         rows, size = (0, 0) if self._source is None else self._source.arriving
         return self.rows + rows, self.bytes + size
 
@@ -169,7 +172,7 @@ class InitialCopy:
             raise
 
     def _as_it_is(self, transaction: Transaction) -> Relation:
-        """The table as the transaction has it: what was altered while the publisher was waited for goes unnoticed later."""
+        """Return the table as the transaction sees it. It may have been altered while the copy waited for the publisher."""
         found = relations.find(transaction.cursor, self.relation.database, self.relation.oid)
         if found is None:
             raise PostgresError("42P01", f'relation "{shown(self.relation)}" does not exist')
@@ -435,7 +438,7 @@ class InitialCopy:
 
 
 def _row_of(rows: pa.Table, key: pa.Table) -> int:
-    """Return the last row with this key: the one that violated the unique constraint."""
+    """Return the index of the last row with this key: the one that violated the unique constraint."""
     same = np.ones(rows.num_rows, np.bool_)
     for name in key.column_names:
         same &= np.asarray(pc.fill_null(pc.equal(rows[name], key[name][0]), False))
