@@ -40,11 +40,11 @@ def check_unique(
     twice = grouped.filter(pc.greater(grouped["at_count"], 1))
     if twice.num_rows:
         raise _violation(relation, attnums, constraint, rows, pc.min(twice["at_max"]).as_py())
-    found = lookup.find(transaction, relation, key, grouped.select(names))
-    if replaced is not None and found.num_rows:
-        found = found.select(["i", "file", "row"]).join(replaced.select(["file", "row"]), ["file", "row"], join_type="left anti")
-    if found.num_rows:
-        first = pc.min(grouped["at_min"].take(found["i"])).as_py()
+    existing = lookup.find(transaction, relation, key, grouped.select(names))
+    if replaced is not None and existing.num_rows:
+        existing = existing.select(["i", "file", "row"]).join(replaced.select(["file", "row"]), ["file", "row"], join_type="left anti")
+    if existing.num_rows:
+        first = pc.min(grouped["at_min"].take(existing["i"])).as_py()
         raise _violation(relation, attnums, constraint, rows, first)
 
 

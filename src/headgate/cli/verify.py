@@ -70,24 +70,24 @@ def verify(
     tables that differ (`headgate.reconcile()`), wait for that, and compare them again.
     """
     tell = (lambda _: None) if as_json else out
-    found: list[ComparedRow] = []
+    results: list[ComparedRow] = []
     with session.opened(data_dir, username, database) as opened:
-        wanted = [subscription] if subscription is not None else [name for (name,) in opened.execute(NAMES.encode()).fetchall()]
-        for each in wanted:
+        names = [subscription] if subscription is not None else [name for (name,) in opened.execute(NAMES.encode()).fetchall()]
+        for subscription_name in names:
             if wait:
-                _wait_for_copies(opened, each, table, tell)
-            rows = _compared(opened, each, table, tell, with_values=with_values)
+                _wait_for_copies(opened, subscription_name, table, tell)
+            rows = _compared(opened, subscription_name, table, tell, with_values=with_values)
             differing = [qualified(row["schema"], row["name"]) for row in rows if row["key"] is None and row["result"] == "different"]
             if repair and differing:
-                _repair(opened, each, differing, tell)
+                _repair(opened, subscription_name, differing, tell)
                 rows = [row for row in rows if qualified(row["schema"], row["name"]) not in differing]
-                rows += [row for name in differing for row in _compared(opened, each, name, tell, with_values=with_values)]
-            found += rows
+                rows += [row for name in differing for row in _compared(opened, subscription_name, name, tell, with_values=with_values)]
+            results += rows
     if as_json:
-        out(json.dumps(found, indent=2))
+        out(json.dumps(results, indent=2))
     else:
-        out(_summary([row for row in found if row["key"] is None]))
-    if any(row["result"] not in ("equal", "skipped") for row in found):
+        out(_summary([row for row in results if row["key"] is None]))
+    if any(row["result"] not in ("equal", "skipped") for row in results):
         raise typer.Exit(1)
 
 
@@ -130,10 +130,10 @@ def _repair(opened: Opened, subscription: str, tables: Sequence[str], tell: Call
     """Repair tables, and wait until they are equal and stream again. Raise 55000 if their workers fail repeatedly."""
     failed = f"SELECT sync_error_count FROM pg_stat_subscription_stats WHERE subname = {literal(subscription)}"
     [(before,)] = opened.execute(failed.encode()).fetchall()
-    for each in tables:
-        tell(f"{subscription}  {each}: is made equal")
-        opened.execute(f"SELECT headgate.reconcile({literal(subscription)}, {literal(each)})".encode())
-    listed = ", ".join(literal(each) for each in tables)
+    for table in tables:
+        tell(f"{subscription}  {table}: is made equal")
+        opened.execute(f"SELECT headgate.reconcile({literal(subscription)}, {literal(table)})".encode())
+    listed = ", ".join(literal(table) for table in tables)
     left = f"SELECT relname FROM pg_stat_subscription_rel WHERE subname = {literal(subscription)} AND {_NAMED} IN ({listed}) AND {_COPIED}"
     while opened.execute(left.encode()).fetchall():
         [(errors,)] = opened.execute(failed.encode()).fetchall()

@@ -20,22 +20,22 @@ _CODE = re.compile(r"[0-9A-Z]{5}\Z")
 
 @functools.cache
 def _codes() -> dict[str, tuple[str, ...]]:
-    found: dict[str, list[str]] = {}
+    codes_by_name: dict[str, list[str]] = {}
     for name in dir(errors):
         code = getattr(getattr(errors, name), "sqlstate", None)
         if isinstance(code, str):
-            found.setdefault(re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower(), []).append(code)
-    return {name: tuple(codes) for name, codes in found.items()}
+            codes_by_name.setdefault(re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower(), []).append(code)
+    return {name: tuple(codes) for name, codes in codes_by_name.items()}
 
 
 def sqlstates(condition: str) -> tuple[str, ...]:
     """Return the SQLSTATEs of a condition's name, or the SQLSTATE that it is. Raise 42704 if there is no such condition."""
     if _CODE.match(condition):
         return (condition,)
-    found = _codes().get(condition)
-    if found is None:
+    codes = _codes().get(condition)
+    if codes is None:
         raise PostgresError("42704", f'unrecognized exception condition "{condition}"')
-    return found
+    return codes
 
 
 def covers(condition: str, sqlstate: str) -> bool:

@@ -63,15 +63,15 @@ class Scope:
     def find(self, names: Names) -> tuple[Variable, str | None] | None:
         """Return the variable and the field that a name refers to: ``x``, ``record.field``, ``label.x``, ``label.record.field``."""
         for level in self.levels():
-            found = level.names.get(names[0])
-            if found is not None and len(names) == 1:
-                return found, None
-            if found is not None and len(names) == 2 and found.row:
-                return found, names[1]
+            variable = level.names.get(names[0])
+            if variable is not None and len(names) == 1:
+                return variable, None
+            if variable is not None and len(names) == 2 and variable.row:
+                return variable, names[1]
             if level.label is not None and level.label == names[0] and len(names) > 1:
-                found = level.names.get(names[1])
-                if found is not None and len(names) == 2:
-                    return found, None
-                if found is not None and len(names) == 3 and found.row:
-                    return found, names[2]
+                variable = level.names.get(names[1])
+                if variable is not None and len(names) == 2:
+                    return variable, None
+                if variable is not None and len(names) == 3 and variable.row:
+                    return variable, names[2]
         return None

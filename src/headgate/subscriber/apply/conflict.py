@@ -99,9 +99,9 @@ def carried(exception: BaseException, place: ApplyPlace) -> PostgresError:
         error.__cause__ = exception  # the log shows where it was raised
     for field in ("message", "detail"):
         text = getattr(error, field)
-        if text and (found := _CARRIED.search(text)):
-            place.message, place.column = found[1] or place.message, found[2] or None
-            setattr(error, field, text[: found.start()] or None)
-            if found[3]:
+        if text and (match := _CARRIED.search(text)):
+            place.message, place.column = match[1] or place.message, match[2] or None
+            setattr(error, field, text[: match.start()] or None)
+            if match[3]:
                 return PublisherError(error.sqlstate, error.message)
     return error

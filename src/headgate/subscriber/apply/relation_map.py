@@ -72,13 +72,13 @@ def shown(relation: Relation | m.Relation) -> str:
 
 def local_relation(cursor: Cursor, database: int, schema: str, name: str) -> Relation:
     """Return the local table of this name. Raise 55000 if there is none, 42809 if it is not a table."""
-    found = relations.lookup(cursor, database, schema or "pg_catalog", name)
-    if found is None:
+    relation = relations.lookup(cursor, database, schema or "pg_catalog", name)
+    if relation is None:
         raise MissingRelationError(
             "55000", f'logical replication target relation "{schema or "pg_catalog"}.{name}" does not exist', hint=_MISSING
         )
-    check_kind(found)
-    return found
+    check_kind(relation)
+    return relation
 
 
 def check_kind(relation: Relation) -> None:
@@ -112,8 +112,8 @@ def map_columns(local: Relation, names: tuple[str | None, ...]) -> tuple[int | N
 def map_relation(cursor: Cursor, database: int, remote: m.Relation, names: Names | None = None) -> Mapping:
     """Return the mapping of a published relation (PostgreSQL's logicalrep_rel_open)."""
     local = local_relation(cursor, database, remote.schema, remote.name)
-    found = with_identity_of_leaves(cursor, local, remote) if local.is_partitioned else local
-    return mapping(found, remote, None if names is None else names(remote, local))
+    target = with_identity_of_leaves(cursor, local, remote) if local.is_partitioned else local
+    return mapping(target, remote, None if names is None else names(remote, local))
 
 
 def mapping(local: Relation, remote: m.Relation, names: tuple[str | None, ...] | None = None) -> Mapping:

@@ -118,7 +118,7 @@ class CopyTarget:
         for column, values in zip(self.local.columns, rows.columns, strict=True):
             if column.not_null and column.generated is None and values.null_count:
                 row = int(np.flatnonzero(np.asarray(values.is_null()))[0])
-                fields = [each.slice(row, 1).combine_chunks() for each in rows.columns]
+                fields = [column_values.slice(row, 1).combine_chunks() for column_values in rows.columns]
                 raise conflict.not_null(self.local, column.name, conversion.row_text(self.local, fields))
 
     def as_inserts(self, rows: pa.Table) -> pa.Table:
@@ -198,13 +198,13 @@ class CopyTask:
                     if header is None or header > len(rest):
                         continue
                     at, begun = header, True
-                found = read_copy_binary(rest, len(target.remote.columns), at=at)
-                if found.row_count:
-                    yield target.of_binary(np.frombuffer(rest, np.uint8), found.starts, found.lengths), len(piece)
-                rest = rest[found.consumed :]
+                parsed = read_copy_binary(rest, len(target.remote.columns), at=at)
+                if parsed.row_count:
+                    yield target.of_binary(np.frombuffer(rest, np.uint8), parsed.starts, parsed.lengths), len(piece)
+                rest = rest[parsed.consumed :]
 
 
 def _in_binary(oid: int) -> bool:
-    """Whether a parallel copy takes a type in binary form where both sides have the same: where no function runs for each value."""
+    """Return whether a parallel copy reads a type in binary form if both sides have the same type: no function must run for each value."""
     described = BASE_TYPES.get(oid)
     return described is not None and described.receive is not None and described.in_bulk
