@@ -35,7 +35,7 @@ class ChangeFunction:
     ) -> Iterator[tuple[Lsn, Lsn, int, bool]]:
         """Yield (from_lsn, to_lsn, changes, altered) of each range. Raise 22004 for NULL, 22023 if a maximum is not positive."""
         if publication is None or relation is None or from_lsn is None or to_lsn is None or max_rows is None:
-            raise PostgresError("22004", "no argument of headgate.change_ranges but max_ranges must be null")
+            raise PostgresError("22004", "arguments of headgate.change_ranges except max_ranges must not be null")
         for name, value in (("max_rows", max_rows), ("max_ranges", max_ranges)):
             if value is not None and value <= 0:
                 raise PostgresError("22023", f"{name} must be greater than zero")
