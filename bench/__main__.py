@@ -206,7 +206,7 @@ def measure_stream(
 
 
 def measure_history(report: Report, source: DemoServer, node: DemoServer, sizes: tuple[int, int, int], runs: int) -> None:
-    """What a history costs: catching up without it ("native") and with it."""
+    """Measure catching up without a history (shown as "native") and with one."""
     replication.stream_seconds(source, node, *sizes)  # the node is warm
     first, second = alternate(
         runs,

@@ -68,7 +68,7 @@ class Trigger:
 
 
 _COLUMNS = (
-    "oid, tgrelid, tgname, tgfoid, tgtype, tgenabled, tgattr, tgargs, tgqual, tgconstraint, tgqualpretty, tgparentid,"
+    "oid, tgrelid, tgname, tgfoid, tgtype, tgenabled, tgattr, tgargs, tgqual, tgqualpretty, tgconstraint, tgparentid,"
     " tgdeferrable, tginitdeferred, tgoldtable, tgnewtable"
 )
 
@@ -80,43 +80,14 @@ def of_relation(cursor: Cursor, database: int, relation: int) -> list[Trigger]:
 
 
 def _read(row: Row) -> Trigger:
-    (
-        oid,
-        relation,
-        name,
-        function,
-        kind,
-        enabled,
-        columns,
-        arguments,
-        condition,
-        constraint,
-        pretty,
-        parent,
-        deferrable,
-        deferred,
-        old_table,
-        new_table,
-    ) = row
+    oid, relation, name, function, kind, enabled, columns, arguments, condition, pretty, constraint, parent, *others = row
+    deferrable, deferred, old_table, new_table = others
     words = bytes(arguments or b"").split(b"\0")[:-1]
     return Trigger(
-        oid,
-        relation,
-        name,
-        function,
-        kind,
-        enabled,
-        tuple(columns or ()),
-        tuple(each.decode() for each in words),
-        condition,
-        pretty,
-        bool(constraint),
-        int(parent or 0),
-        bool(deferrable),
-        bool(deferred),
-        old_table,
-        new_table,
-    )
+        oid, relation, name, function, kind, enabled, tuple(columns or ()), tuple(word.decode() for word in words), condition, pretty,
+        is_constraint=bool(constraint), parent=int(parent or 0), deferrable=bool(deferrable),
+        initially_deferred=bool(deferred), old_table=old_table, new_table=new_table,
+    )  # fmt: skip
 
 
 def write(cursor: Cursor, database: int, trigger: Trigger) -> None:
@@ -127,8 +98,8 @@ def write(cursor: Cursor, database: int, trigger: Trigger) -> None:
         tgfoid=trigger.function, tgtype=trigger.kind, tgenabled=trigger.enabled, tgisinternal=False, tgconstrrelid=0, tgconstrindid=0,
         tgconstraint=trigger.oid if trigger.is_constraint else 0, tgdeferrable=trigger.deferrable,
         tginitdeferred=trigger.initially_deferred, tgnargs=len(trigger.arguments), tgattr=list(trigger.columns),
-        tgargs=b"".join(each.encode() + b"\0" for each in trigger.arguments), tgqual=trigger.condition,
-        tgqualpretty=trigger.pretty_condition, tgargstext=", ".join(quote_literal(each) for each in trigger.arguments),
+        tgargs=b"".join(word.encode() + b"\0" for word in trigger.arguments), tgqual=trigger.condition,
+        tgqualpretty=trigger.pretty_condition, tgargstext=", ".join(map(quote_literal, trigger.arguments)),
         tgoldtable=trigger.old_table, tgnewtable=trigger.new_table,
     )  # fmt: skip
     run(cursor, "UPDATE hg.pg_class SET relhastriggers = TRUE WHERE dbid = ? AND oid = ?", [database, trigger.relation])

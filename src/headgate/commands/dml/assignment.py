@@ -129,6 +129,12 @@ def _subquery(node: ParseNode, planner: Planner, scope: Scope) -> list[Expressio
     ]
 
 
+def old_row(relation: Relation, columns: Sequence[PlanColumn]) -> Column:
+    """Return the row as it is, as a struct with the relation's columns, over a frame that has it under the keys of `columns`."""
+    names = {column.attnum: column.name for column in relation.columns}
+    return F.struct(*[col(plan_column.key).alias(names[plan_column.attnum]) for plan_column in columns]).alias("old")
+
+
 @dataclass(frozen=True)
 class NewRow:
     """The new row as a struct with the relation's columns.

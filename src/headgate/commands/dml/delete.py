@@ -13,11 +13,11 @@ from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.commands.constraint.reference_key import Rows
 from headgate.commands.dml import assignment, current_row, driver_change, returning
 from headgate.commands.dml.insert import target
-from headgate.commands.dml.update import changed_source, named, security_of, touched
+from headgate.commands.dml.update import changed_source, named, security_of, touched, written_instead
 from headgate.commands.publication import replica_identity
 from headgate.commands.query import rendering
 from headgate.commands.query.clause import modifying_with
-from headgate.commands.query.plan import Source, col
+from headgate.commands.query.plan import Source
 from headgate.commands.query.planner import Planner
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
@@ -47,9 +47,8 @@ def delete(node: pb.DeleteStmt, session: Session, planner: Planner | None = None
             replica_identity.check(transaction.cursor, changed_table, "delete")
         row = spark_columns(relation)
         others = returning.joined(table, source) if node.HasField("returning_clause") else None
-        names = {column.attnum: column.name for column in relation.columns}
         changed = source.frame.select(
-            F.struct(*[col(plan_column.key).alias(names[plan_column.attnum]) for plan_column in table.star]).alias("old"),
+            assignment.old_row(relation, table.star),
             F.lit(None).cast(row).alias("new"),
             F.col(FILE).alias("file"),
             F.col(ROW).alias("row"),
@@ -61,18 +60,12 @@ def delete(node: pb.DeleteStmt, session: Session, planner: Planner | None = None
 
 
 def _delete_of_view(planner: Planner, view: Relation, node: pb.DeleteStmt) -> ResultSet | CommandResult:
-    """DELETE from a view: its INSTEAD OF triggers write."""
+    """Delete from a view by its INSTEAD OF triggers."""
     table, source = changed_source(planner, view, node, node.using_clause)
     source = planner.where(node, source, source.scope(None))
     others = returning.joined(table, source) if node.HasField("returning_clause") else None
-    names = {each.attnum: each.name for each in view.columns}
-    old = F.struct(*[col(each.key).alias(names[each.attnum]) for each in table.star])
-    changed = source.frame.select(old.alias("old"), *(returning.beside(others) if others is not None else []))
-    rows = assignment.instead(planner, view, changed, triggers.DELETE)
-    tag = f"DELETE {rows.num_rows}"
-    if not node.HasField("returning_clause"):
-        return CommandResult(tag)
-    return returning.of_written(node.returning_clause, planner, rows, view, node.relation.alias.aliasname, tag, others)
+    beside = returning.beside(others) if others is not None else []
+    return written_instead(planner, view, node, source.frame.select(assignment.old_row(view, table.star), *beside), others)
 
 
 def _deleted(

@@ -56,7 +56,7 @@ def merge(node: pb.MergeStmt, session: Session) -> CommandResult:
         raise not_supported("MERGE into a partitioned table is not supported")
     planner = Planner(session, transaction)
     events = [
-        (event, {unwrap(named).name for each in clauses if each.command_type == kind for named in each.target_list})
+        (event, {unwrap(target).name for clause in clauses if clause.command_type == kind for target in clause.target_list})
         for kind, event in _EVENTS.items() if kind in kinds
     ]  # fmt: skip
     with rendering.running(session, transaction), firing.statement(planner, relation, *events):
@@ -163,8 +163,7 @@ class _Merge:
 
     def _changes(self, matched_rows: DataFrame, kind: int) -> int:
         count = 0
-        names = {column.attnum: column.name for column in self.relation.columns}
-        old = F.struct(*[col(plan_column.key).alias(names[plan_column.attnum]) for plan_column in self.table.star]).alias("old")
+        old = assignment.old_row(self.relation, self.table.star)
         where = (F.col(FILE).alias("file"), F.col(ROW).alias("row"))
         for clause_number in self._of(kind):
             rows = matched_rows.where(col(_CLAUSE) == clause_number)

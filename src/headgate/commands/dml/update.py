@@ -23,7 +23,7 @@ from headgate.commands.publication import replica_identity
 from headgate.commands.query import rendering, row_security
 from headgate.commands.query.clause import from_clause, modifying_with
 from headgate.commands.query.driver import key_lookup
-from headgate.commands.query.plan import Source, col
+from headgate.commands.query.plan import Source
 from headgate.commands.query.planner import Planner
 from headgate.commands.query.row_security import Rows, RowSecurity, Statement
 from headgate.commands.result import CommandResult
@@ -64,7 +64,7 @@ def update(node: pb.UpdateStmt, session: Session, planner: Planner | None = None
         returns = node.HasField("returning_clause")
         others = returning.joined(table, source) if returns else None
         proposed = source.frame.select(
-            F.struct(*[col(plan_column.key).alias(_name(relation, plan_column.attnum)) for plan_column in table.star]).alias("old"),
+            assignment.old_row(relation, table.star),
             new.row.alias("new"),
             F.col(FILE).alias("file"),
             F.col(ROW).alias("row"),
@@ -89,10 +89,18 @@ def _update_view(planner: Planner, view: Relation, node: pb.UpdateStmt) -> Resul
     _set_columns(planner, view, node)
     new = assignment.new_row(node.target_list, planner, view, table.star, scope)
     others = returning.joined(table, source) if node.HasField("returning_clause") else None
-    old = F.struct(*[col(each.key).alias(_name(view, each.attnum)) for each in table.star])
-    changed = source.frame.select(old.alias("old"), new.row.alias("new"), *(returning.beside(others) if others is not None else []))
-    rows = assignment.instead(planner, view, changed, triggers.UPDATE)
-    tag = f"UPDATE {rows.num_rows}"
+    beside = returning.beside(others) if others is not None else []
+    changed = source.frame.select(assignment.old_row(view, table.star), new.row.alias("new"), *beside)
+    return written_instead(planner, view, node, changed, others)
+
+
+def written_instead(
+    planner: Planner, view: Relation, node: pb.UpdateStmt | pb.DeleteStmt, changed: DataFrame, others: Source | None
+) -> ResultSet | CommandResult:
+    """Pass the changes of an UPDATE or DELETE to the INSTEAD OF triggers of a view. `others` are the joined tables, for RETURNING."""
+    event, word = (triggers.UPDATE, "UPDATE") if isinstance(node, pb.UpdateStmt) else (triggers.DELETE, "DELETE")
+    rows = assignment.instead(planner, view, changed, event)
+    tag = f"{word} {rows.num_rows}"
     if not node.HasField("returning_clause"):
         return CommandResult(tag)
     return returning.of_written(node.returning_clause, planner, rows, view, node.relation.alias.aliasname, tag, others)
@@ -119,11 +127,6 @@ def _update_few(planner: Planner, relation: Relation, node: pb.UpdateStmt, few: 
     if not node.HasField("returning_clause"):
         return CommandResult(f"UPDATE {count}")
     return returning.of_rows(node.returning_clause, planner, rows, relation, node.relation.alias.aliasname, f"UPDATE {count}")
-
-
-def _name(relation: Relation, attnum: int) -> str:
-    column = relation.numbered(attnum)
-    return "" if column is None else str(column.name)
 
 
 def keeps_keys_of(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.UpdateStmt) -> bool:

@@ -105,7 +105,7 @@ def as_builtin(function: UserFunction) -> Function:
     inputs = function.inputs
     last = inputs[-1].type_oid if inputs and inputs[-1].mode == "v" else 0
     variadic = (POLYMORPHIC_ELEMENTS.get(last) or registry.known().by_oid(last).element) if last else 0
-    defaults = sum(each.default is not None for each in inputs)
+    defaults = sum(argument.default is not None for argument in inputs)
     return Function(
         function.oid, function.name, "f", function.types, function.result, function.volatility, function.strict, variadic,
         function.is_set, defaults, function.name, function.schema,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import Column
@@ -139,11 +139,12 @@ def _duckdb_json(node: n.Aggregate, args: Sequence[str], env: DuckdbEnv) -> Duck
     return DuckdbCall("string_agg", f"{duckdb_json.value(node.args[0], args[0], env)}, ', '", "('[' || {} || ']')")
 
 
-def _ranges(function: Callable[..., str | None]) -> Callable[[AggregateCall], Value]:
+def _ranges(function: Callable[..., str | None], results: Mapping[int, int]) -> Callable[[AggregateCall], Value]:
+    """Return the form of an aggregate of ranges or multiranges. `results` are the types of its result that differ from the argument's."""
+
     def build(group: AggregateCall) -> Value:
         oid = group.kinds[0].oid
-        multirange = registry.MULTIRANGES.get(oid, oid)
-        return _gathered(group, function, oid, multirange if function is ranges.range_agg else oid)
+        return _gathered(group, function, oid, results.get(oid, oid))
 
     return build
 
@@ -161,6 +162,6 @@ AGGREGATES = {
     "jsonb_agg": _gathering(_written(aggregate.jsonb_item, "[", ", ", "]")),
     "json_object_agg": _gathering(_written(aggregate.json_pair, "{ ", ", ", " }")),
     "jsonb_object_agg": _gathering(_jsonb_pairs),
-    "range_agg": _gathering(_ranges(ranges.range_agg)),
-    "range_intersect_agg": _gathering(_ranges(ranges.range_intersect_agg)),
+    "range_agg": _gathering(_ranges(ranges.range_agg, registry.MULTIRANGES)),
+    "range_intersect_agg": _gathering(_ranges(ranges.range_intersect_agg, {})),
 }
