@@ -69,3 +69,7 @@ CREATE FUNCTION unsubscribe() RETURNS void LANGUAGE sql AS 'DROP SUBSCRIPTION IF
 SELECT unsubscribe();
 CREATE FUNCTION cleaned() RETURNS void LANGUAGE plpgsql AS $$ BEGIN EXECUTE 'VACUUM t'; END $$;
 SELECT cleaned();
+DO $$ DECLARE a int[]; b int[] := '[2:3]={1,2}'; c text[] := '{x}'; BEGIN
+a[1] := 5; a[2] := 6; a[5] := 7; b[2] := 9; b[0] := 4; c[1] := NULL; RAISE NOTICE '% % %', a, b, c; END $$;
+DO $$ DECLARE a int[] := '{{1,2},{3,4}}'; BEGIN a[1] := 5; END $$;
+DO $$ DECLARE a int[]; i int; BEGIN a[i] := 5; END $$;

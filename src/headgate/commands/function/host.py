@@ -34,6 +34,7 @@ from headgate.expression.binding import binder
 from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.scope import EMPTY
 from headgate.expression.deparsing.deparse import deparse
+from headgate.expression.functions import array as array_functions
 from headgate.expression.implementation.implementation import NotColumnwise
 from headgate.expression.node import ColumnRef, Const, Expression, Param, SetToDefault, TypeRef
 from headgate.expression.node import walk as expressions
@@ -526,7 +527,7 @@ class SessionHost:
         return [Value(type_of(element, value.type.typmod), text) for text in texts]
 
     def with_element(self, value: Value, element: str, new: Value, scope: Scope) -> Value:
-        """Return a one-dimensional array with an element replaced or appended. Raise 0A000 for a place behind the end."""
+        """Return an array with an element replaced (`functions.array.with_element`). Raise 22004 for a NULL subscript."""
         kind = registry.known().by_oid(value.type.oid)
         if not kind.element:
             raise PostgresError(
@@ -534,17 +535,9 @@ class SessionHost:
             )
         inside = element[element.index("[") + 1 : element.rindex("]")]
         subscript = self.cast(self.evaluate(self._prepared.subscripts.setdefault(inside, Sql(inside)), scope), TypeRef(registry.INT4)).text
-        if subscript is None:
-            raise PostgresError("22004", "array subscript in assignment must not be null")
-        _, texts = arrays.parts(value.text or "{}")
-        items = list(texts)
-        place = int(subscript) - 1
-        if not 0 <= place <= len(items):
-            raise PostgresError("0A000", "assigning behind the end of an array is not supported")
-        items[place : place + 1] = [self.cast(new, type_of(kind.element, value.type.typmod)).text]
-        return Value(
-            value.type, arrays.print_array(arrays.Shape((len(items),), (1,)), items, registry.known().by_oid(kind.element).delimiter)
-        )
+        item = self.cast(new, type_of(kind.element, value.type.typmod)).text
+        index = None if subscript is None else int(subscript)
+        return Value(value.type, array_functions.with_element(value.text, [index], item, registry.known().by_oid(kind.element).delimiter))
 
     # ---- the transaction and the client -------------------------------------------------------------------
 
