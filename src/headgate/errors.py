@@ -1,7 +1,7 @@
 """The one error type of a node, with the fields of PostgreSQL's ErrorResponse and NoticeResponse.
 
 Every floor raises `PostgresError`; the server writes its fields to the wire, the log prints them as PostgreSQL does.
-What must hold: `message` starts in lower case, has no full stop and puts names in double quotes; `detail` and `hint`
+Invariant: `message` starts in lower case, has no full stop and puts names in double quotes; `detail` and `hint`
 are sentences; causes are chained with ``raise … from``; row values and passwords appear only where PostgreSQL's own
 message has them (``Key (a)=(1) already exists.``).
 """

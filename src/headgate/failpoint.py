@@ -16,7 +16,7 @@ reload; it is for tests and appears in no documentation for users. Its text is a
 
 Behind a commit of the catalog nothing can fail: what follows is done in memory. So there a test can only kill or wait.
 
-What must hold: everything that writes what outlives the process does so inside of a step; tests/repo/test_steps.py
+Invariant: everything that writes what outlives the process does so inside of a step; tests/repo/test_steps.py
 looks at what is synchronized, at commits of Delta versions and at feedback.
 Called from all floors; any thread may call anything.
 """

@@ -9,7 +9,7 @@ end with their clients.
                 `FIRST_PAUSE` to `LONGEST_PAUSE` seconds, and begins anew once it has run for `CALM` seconds
     ended       `work` has returned, as it does when it is told to stop
 
-What must hold: `work` may be started again after an error at any place. A thread that is not supervised and ends with an error is in the
+Invariant: `work` may be started again after an error at any place. A thread that is not supervised and ends with an error is in the
 log too (`log_uncaught`).
 """
 

@@ -7,7 +7,7 @@ these versions. Called by `physical.rows` and `one`. Queries of users run with `
 
 The version of a part is the moment of the last commit that wrote it. From before that commit until after it, the part is *unsettled*.
 DuckDB takes a transaction's snapshot at its first read. The transaction sees the newest version of a part if at that time the part was
-not unsettled, and if no later commit has written it. What must hold: every write to the file passes through a `CatalogCursor` of the one
+not unsettled, and if no later commit has written it. Invariant: every write to the file passes through a `CatalogCursor` of the one
 `Catalog`.
 
     query in a transaction                                  result

@@ -4,7 +4,7 @@ A lookup of one key in a file of 100,000 rows takes DuckDB 5 to 15 ms. Most of t
 transaction of a thousand statements, or a stream of small ones, unpacks the same pages a thousand times. Files never change, so a cached
 file is never stale. Called by `lookup`, for a key of one column of integers, or of texts of one length (uuid).
 
-What must hold: all cached files together take at most `MOST_BYTES`. A file is cached only after `AFTER` lookups, and after it was evicted
+Invariant: all cached files together take at most `MOST_BYTES`. A file is cached only after `AFTER` lookups, and after it was evicted
 only after as many again. So files that evict each other cost a fraction of the lookups, not a multiple. Files that are not cached are
 read as usual.
 """

@@ -11,7 +11,7 @@ file is rewritten (by compaction, and by every change of a table without deletio
 
 A row that has not moved costs one look at the deletion vector. For a row that has moved, the cost grows with the number of later changes.
 
-What must hold: another row is never returned. Rows without a key may be equal in all columns. Then their values do not tell which of
+Invariant: another row is never returned. Rows without a key may be equal in all columns. Then their values do not tell which of
 them an UPDATE changed, nor which remains, and the error is 0A000. Statements of a transaction that share one change file are read as if
 they followed each other. A key that passes from row to row within one statement breaks this: 40001 if the two cannot be distinguished.
 Called by `commands.dml.current_row`.

@@ -10,7 +10,7 @@ The driver merges the positions into deletion vectors and stages the actions (`s
 A task gets all that it needs as one frozen argument, made under the locks of the tables (`TaskTable.of`). It depends on nothing else, so
 that Spark may run it again. Files of a superseded attempt have unique names that no action refers to, and cleaning removes them.
 
-What must hold: nothing is staged unless all partitions were netted and none has a conflict. Called by `merge` and by the apply worker.
+Invariant: nothing is staged unless all partitions were netted and none has a conflict. Called by `merge` and by the apply worker.
 """
 
 from __future__ import annotations

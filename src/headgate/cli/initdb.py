@@ -1,6 +1,6 @@
 """``headgate initdb``: creates a node's data directory, with the messages of initdb.
 
-Called by `main`. What must hold: a directory that was not empty is not changed, and if any step fails, everything that was created is
+Called by `main`. Invariant: a directory that was not empty is not changed, and if any step fails, everything that was created is
 removed again.
 """
 

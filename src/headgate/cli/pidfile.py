@@ -5,7 +5,7 @@ listen address, an empty line, status. Two more lines follow once the node accep
 made: the commands that connect to the node use it by default. The second has the outcome of the last reload (`Reloaded`), and is empty
 before the first one. `run` creates the file and sets the status, `control` reads it.
 
-What must hold: the process holds a lock (flock) on the file for as long as it lives. So a file without a lock is stale, even if another
+Invariant: the process holds a lock (flock) on the file for as long as it lives. So a file without a lock is stale, even if another
 process has its process id now, and the next node takes it over. After kill -9 no cleanup is needed.
 """
 

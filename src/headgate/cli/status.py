@@ -4,7 +4,7 @@ The node is queried by a signal and answers in a file (`headgate.server.monitori
 codes are those of pg_ctl status: 3 no node, 4 no data directory. With --json the node's own report is printed unchanged, with ``running``
 and ``accepting``.
 
-What must hold: a node that does not accept connections, for any reason, is not reported as running, and its exit code is 3 too. The
+Invariant: a node that does not accept connections, for any reason, is not reported as running, and its exit code is 3 too. The
 reason is printed, and is ``trouble`` in JSON.
 """
 

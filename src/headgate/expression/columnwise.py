@@ -4,7 +4,7 @@
 division by zero in an operand that AND may have skipped). The caller then evaluates the filter with Spark (`spark.compiler`), which is
 exact for every filter, including its errors. So nothing here raises errors of PostgreSQL, Python or Arrow, and nothing is approximate.
 
-What must hold: columns are in storage types (`types.storage`). Three-valued logic is Kleene's, as in SQL. Text compares by bytes.
+Invariant: columns are in storage types (`types.storage`). Three-valued logic is Kleene's, as in SQL. Text compares by bytes.
 """
 
 from __future__ import annotations

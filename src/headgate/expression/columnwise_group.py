@@ -1,6 +1,6 @@
 """Groups of rows and their aggregates, computed over Arrow columns in the driver.
 
-Called by `commands.query.driver`. What must hold: as in `columnwise`, the values are PostgreSQL's, or `NotColumnwise` is raised and Spark
+Called by `commands.query.driver`. Invariant: as in `columnwise`, the values are PostgreSQL's, or `NotColumnwise` is raised and Spark
 computes them. `is_known` decides from the tree alone whether all aggregates of an expression have an Arrow form.
 """
 

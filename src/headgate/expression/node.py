@@ -4,7 +4,7 @@ Built by `binder`, read by `deparse`, `serialization`, `spark.compiler` and the 
 (primnodes.h), without the fields that only its executor needs. Every node is frozen and compares by value. A node's `location` is the byte
 offset of its token in the source text, or -1 if unknown. The module `location` computes that of a whole expression.
 
-What must hold: `type` is the node's exact result type. Operands already have the types that the operator or function takes, because all
+Invariant: `type` is the node's exact result type. Operands already have the types that the operator or function takes, because all
 coercions are in the tree. So only the binder decides on types.
 """
 

@@ -2,7 +2,7 @@
 
 Used by `table` (all definitions), `node` and `session` (the values). The rules are those of PostgreSQL's guc.c (manual,
 20.1.1 Parameter Names and Values): Booleans may be shortened to an unambiguous beginning, numbers may carry a unit or a
-fraction that is rounded to the setting's own unit, enums are compared without case. What must hold:
+fraction that is rounded to the setting's own unit, enums are compared without case. Invariant:
 ``read(show(value)) == value`` for every value.
 """
 

@@ -3,7 +3,7 @@
 `find` returns an encoding by any of its names. `Encoding.encode` and `decode` convert one text; `types.encoded` converts whole columns.
 Called by the check of `client_encoding`, by the server for all messages of a connection, by COPY and by the walsender.
 
-What must hold: a text is converted as PostgreSQL converts it, or raises its error: 22021 for bytes that are invalid in the encoding, 22P05
+Invariant: a text is converted as PostgreSQL converts it, or raises its error: 22021 for bytes that are invalid in the encoding, 22P05
 for a character that the other encoding does not have. For all single-byte encodings, Python's codecs have PostgreSQL's tables. If they
 differ for a multibyte encoding, `encoding_table` has the difference.
 """

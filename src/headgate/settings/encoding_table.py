@@ -1,7 +1,7 @@
 """Multibyte encodings that differ between Python and PostgreSQL: Japanese, Korean and Chinese ones.
 
 `encodings.json` has PostgreSQL's differences from Python's codecs (written by tools/dump_encodings.py). The combined table is built when
-the encoding is first used. Called by `encoding`. What must hold: only bytes that are a character for PostgreSQL (`CHARACTER`) are read
+the encoding is first used. Called by `encoding`. Invariant: only bytes that are a character for PostgreSQL (`CHARACTER`) are read
 as one.
 """
 

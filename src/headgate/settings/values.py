@@ -1,7 +1,7 @@
 """Settings for readers: a Mapping from name to shown text, and typed values in the unit that the reader requests.
 
 This is the base of the settings of a node and of a session (`headgate.settings.node`, `.session`), which find the values.
-What must hold: names are matched regardless of case.
+Invariant: names are matched regardless of case.
 """
 
 from __future__ import annotations

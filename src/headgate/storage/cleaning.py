@@ -1,6 +1,6 @@
 """Removal of everything that nothing can read any more: log entries, catalog history, data files and versions of the tables.
 
-`clean` is called at each checkpoint. What must hold: it removes nothing that a slot, an exported snapshot, a running transaction or a
+`clean` is called at each checkpoint. Invariant: it removes nothing that a slot, an exported snapshot, a running transaction or a
 prepared one needs. `oldest` is the LSN from which on they read. It determines for each table the oldest version V that they, or the log,
 can need. Of a table, these are removed:
 

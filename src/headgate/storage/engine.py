@@ -1,6 +1,6 @@
 """The storage of a node: its Spark session, its tables, its log.
 
-A node has one `Engine`, made by `server.node` (and by tests on a bare directory). What must hold: the *visible* state of a table is the one
+A node has one `Engine`, made by `server.node` (and by tests on a bare directory). Invariant: the *visible* state of a table is the one
 that the newest log entry names. It changes only under `commit_lock`, for all tables of a transaction at once, by replacing the whole
 mapping. So a reader that keeps the mapping reads all tables as of one LSN.
 

@@ -8,7 +8,7 @@
 A partitioned partition routes its rows further. Used by `partitioned` for rows that are written, on the driver or inside a Spark task (a
 Router can be pickled), and by the commands and the subscriber to check rows of a leaf against its bounds.
 
-What must hold: a row is in the partition where PostgreSQL would put it, since publisher and subscriber can be either.
+Invariant: a row is in the partition where PostgreSQL would put it, since publisher and subscriber can be either.
 """
 
 from __future__ import annotations

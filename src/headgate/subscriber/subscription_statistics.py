@@ -3,7 +3,7 @@
 Workers update them; `report` and the server's metrics read them. They outlive the workers. A clean restart preserves them in the
 catalog (`server.monitoring.kept_statistics`). A crash resets them, like PostgreSQL's statistics. All functions are thread-safe.
 
-What must hold: changes that are counted as applied have been committed. A batch that failed and was retried counts once.
+Invariant: changes that are counted as applied have been committed. A batch that failed and was retried counts once.
 """
 
 from __future__ import annotations

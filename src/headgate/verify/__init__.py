@@ -17,6 +17,6 @@ the changed ones the stream has their values at M, which are compared with the r
 The server creates a `difference` for the subscriber's table sync (`subscriber.synchronization.reconciliation`), which has its own slot and
 snapshot.
 
-What must hold: a comparison writes nothing on either side. The publisher drops the snapshot and the slot with the connection, however it
+Invariant: a comparison writes nothing on either side. The publisher drops the snapshot and the slot with the connection, however it
 ends.
 """

@@ -8,7 +8,7 @@ session at the publisher under the snapshot of the sync's slot. In order:
     changes    staged and local rows, joined by the hash of the key: only staged → INSERT, only local → DELETE, hashes differ → UPDATE
 
 The key is the one by which rows are looked up here (the local replica identity or primary key). A table without one is compared by whole
-rows, which are counted: there are only INSERTs and DELETEs. What must hold: the memory holds one digest for each range (16^4 at most),
+rows, which are counted: there are only INSERTs and DELETEs. Invariant: the memory holds one digest for each range (16^4 at most),
 Spark does the rest; both sides write a value as the same text, as in `digest`.
 """
 

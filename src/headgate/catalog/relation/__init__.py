@@ -1,5 +1,5 @@
 """Relations in the catalogs: pg_class with columns, defaults, indexes, constraints, partitions and views.
 
-`relation` reads, the other modules write, inside the transaction of the calling command. What must hold: the caller has checked privileges
+`relation` reads, the other modules write, inside the transaction of the calling command. Invariant: the caller has checked privileges
 and dependent objects.
 """

@@ -1,6 +1,6 @@
 """Passwords as pg_authid.rolpassword stores them: SCRAM-SHA-256 verifiers and md5 hashes (crypt.c, scram-common.c, saslprep.c).
 
-Called by CREATE and ALTER ROLE, by initdb and by authentication. What must hold: the password that a client sends and the stored one are
+Called by CREATE and ALTER ROLE, by initdb and by authentication. Invariant: the password that a client sends and the stored one are
 converted to the same bytes. Both go through SASLprep (RFC 4013). If SASLprep refuses a password, its bytes are used unchanged. Passwords
 are never logged.
 """

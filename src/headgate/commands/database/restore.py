@@ -2,7 +2,7 @@
 
 Called by `execute` for each statement of such a session. A statement that defines something and fails is skipped, except CREATE TABLE. The
 table is created as far as possible, with columns of unknown types as text. Messages are WARNINGs, because scripts of pg_dump suppress
-NOTICEs. What must hold: statements that read or change rows fail as usual, a table is created or its error is raised, and nothing is
+NOTICEs. Invariant: statements that read or change rows fail as usual, a table is created or its error is raised, and nothing is
 skipped silently.
 """
 

@@ -6,7 +6,7 @@ The row is looked up by them (`lookup`) in the table as it was when the cursor w
 under the table's write lock. It may have been changed since by this transaction or by others, or moved to another file by a compaction.
 If it was deleted, no row is changed, as in PostgreSQL.
 
-What must hold: no other row is ever changed. If rows are equal in the columns that the cursor shows but differ in others, 0A000 is raised,
+Invariant: no other row is ever changed. If rows are equal in the columns that the cursor shows but differ in others, 0A000 is raised,
 with the hint to select the key. Of rows that are equal in all columns, any may be used. Each row of the cursor then claims one of them
 (`OpenCursor.chosen`).
 

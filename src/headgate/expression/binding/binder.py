@@ -5,7 +5,7 @@ unknown literals unknown, for callers that unify them, such as VALUES and CASE),
 `bind_default` (DEFAULT), `unify` (VALUES, UNION). There is one short function per parse node. `operators`, `function_call`,
 `conditional`, `array_constructor` and `indirection` contain the nodes that they are named after.
 
-What must hold: the tree is PostgreSQL's analysed tree before constant folding, so ``a > 1 + 2`` keeps its addition. Locations
+Invariant: the tree is PostgreSQL's analysed tree before constant folding, so ``a > 1 + 2`` keeps its addition. Locations
 count characters from 0 (see `headgate.sql.parser`). Errors have PostgreSQL's position.
 """
 

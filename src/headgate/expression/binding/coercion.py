@@ -3,7 +3,7 @@
 Called by the binder for every operand, argument, CASE and column (manual, 10.4, 10.5). `coercion_pathway` finds the cast between two
 types. `signature` decides whether the arguments of a call match.
 
-What must hold: the result of `coerce` has exactly the requested type. A literal of type unknown is read here, once, by the
+Invariant: the result of `coerce` has exactly the requested type. A literal of type unknown is read here, once, by the
 type's input rules. So a Const of type unknown outlives binding only where PostgreSQL keeps it (an argument of VARIADIC "any").
 """
 

@@ -1,6 +1,6 @@
 """Puts named arguments of a call (``make_interval(days => 3)``) into their positions among the others (manual, 4.3).
 
-Called by `function_call`. What must hold: afterwards a call is as if its arguments were positional. Parameters that are left out before
+Called by `function_call`. Invariant: afterwards a call is as if its arguments were positional. Parameters that are left out before
 the last given one have their default.
 """
 

@@ -1,6 +1,6 @@
 """Regular expressions in DuckDB. Patterns for which its RE2 may not find what PostgreSQL's engine finds are refused.
 
-Used by `implementation.character.regex`. What must hold: if only the existence of a match counts, the pattern must describe the same
+Used by `implementation.character.regex`. Invariant: if only the existence of a match counts, the pattern must describe the same
 strings in both engines. If the position of the match counts, the pattern must have only one way to match, because RE2 takes the first way
 and PostgreSQL the longest.
 """

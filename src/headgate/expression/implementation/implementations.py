@@ -3,7 +3,7 @@
 Aggregates, window functions and set-returning functions, whose forms are not calls over arguments, are in `AGGREGATES`, by name, and in
 `window_function.WINDOW_FUNCTIONS` and `set_returning.SETS`, by key.
 
-What must hold: a key is in only one table.
+Invariant: a key is in only one table.
 """
 
 from __future__ import annotations

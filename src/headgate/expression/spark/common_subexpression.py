@@ -7,7 +7,7 @@ If an operand's Column is long, it is put into a struct, and the builder works o
 then only as long as its operands and its own text. A lambda is interpreted, at about a tenth of the speed of generated code, so short
 operands are still repeated.
 
-What must hold: the struct computes all operands, in their order, before the call, as PostgreSQL does. A lambda cannot contain a Python
+Invariant: the struct computes all operands, in their order, before the call, as PostgreSQL does. A lambda cannot contain a Python
 function. If a builder needs one (`value.PythonInside`), its operands are repeated.
 """
 

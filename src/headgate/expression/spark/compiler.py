@@ -4,7 +4,7 @@ The public functions are `compile` (returns a Column in the storage type of the 
 without Spark), `condition` and `sort_key` (for ORDER BY). There is one short function per node. `call` looks up the meaning of an
 operator or function in `expression.implementation`.
 
-What must hold: no result is approximate. Errors are PostgreSQL's (`spark.failure`). A value that CASE, COALESCE, AND or OR skips cannot
+Invariant: no result is approximate. Errors are PostgreSQL's (`spark.failure`). A value that CASE, COALESCE, AND or OR skips cannot
 fail. The session must run with ANSI mode on and in UTC, as `headgate.storage.spark.application` configures it.
 """
 

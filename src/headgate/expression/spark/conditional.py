@@ -1,6 +1,6 @@
 """Conditional expressions in Spark: CASE, COALESCE, GREATEST and LEAST (manual, 9.18). NULLIF is compiled with the operators.
 
-Called by `compiler`, which passes its own `plan` function. What must hold: a branch that PostgreSQL skips cannot fail.
+Called by `compiler`, which passes its own `plan` function. Invariant: a branch that PostgreSQL skips cannot fail.
 """
 
 from __future__ import annotations

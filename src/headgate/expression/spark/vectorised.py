@@ -9,7 +9,7 @@ it by name. Its arguments and result are *plain* values:
     float4, float8           float                  date                               int, days since 1970-01-01
     bytea                    bytes                  timestamp, timestamptz             int, microseconds since 1970-01-01 (UTC)
 
-It raises `PostgresError` if PostgreSQL raises an error. Strict functions are not called for rows with a NULL. What must hold: Spark runs
+It raises `PostgresError` if PostgreSQL raises an error. Strict functions are not called for rows with a NULL. Invariant: Spark runs
 such a function for all rows of a batch, including those that CASE, AND or OR skip, so an error must not leave the worker. The error
 travels through all further functions as a text that starts with `FAILED`, and becomes the session's error where the value is used.
 Results are therefore sent as text. A result text that itself starts with a mark is prefixed with `KEPT`. Nested calls stay in the worker.

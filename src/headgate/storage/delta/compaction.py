@@ -14,7 +14,7 @@ the changes are in the files of the versions before, which stay on disk.
 Example: file A has the rows 0 to 9, of which 2 and 5 are deleted. The new file B has A's rows 0 1 3 4 6 7 8 9. If a writer deletes A's
 row 6 before the lock is acquired, B is committed with a deletion vector of row 4.
 
-What must hold: no commit waits while rows are read and written, except after `ATTEMPTS` in which writers were faster: then the lock is
+Invariant: no commit waits while rows are read and written, except after `ATTEMPTS` in which writers were faster: then the lock is
 acquired first. Rows are read and written in pieces, so memory does not grow with the files. A failure is logged and does not affect
 commits: the table keeps its files for longer. A transaction that reads as of its begin (REPEATABLE READ) cannot change rows that have moved
 since, and would get 40001 although no other transaction has changed them. So a compaction waits until no such transaction is younger than

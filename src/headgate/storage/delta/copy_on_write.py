@@ -1,7 +1,7 @@
 """Deletion of rows from a table without deletion vectors: the remaining rows of a file are written as new files, and the file is removed.
 
 For readers of Delta Lake that do not support deletion vectors (`deletion_vectors = off`, of the node or of one table). Called by `write` as
-the alternative in `mark_deleted`, and by `transaction` when deletion vectors are disabled for a table. What must hold: the newest version
+the alternative in `mark_deleted`, and by `transaction` when deletion vectors are disabled for a table. Invariant: the newest version
 of such a table has no file with a vector. The new files have `tags`, so that the log's positions count the changed rows of a write and not
 the kept ones.
 """

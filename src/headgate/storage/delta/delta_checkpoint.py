@@ -4,7 +4,7 @@ Tables are created with an interval that no version reaches (`delta_log.create`)
 calls `write_due` every few seconds, which writes one for each table that has EVERY versions since its last. Readers in the node are not
 affected. A start, another reader and `cleaning` begin at the newest checkpoint.
 
-What must hold: a checkpoint is fsynced before it is announced (``_last_checkpoint``), and before `cleaning` removes older versions. A power
+Invariant: a checkpoint is fsynced before it is announced (``_last_checkpoint``), and before `cleaning` removes older versions. A power
 failure may leave a torn checkpoint that is not announced. Delta finds it by its name nevertheless, and fails. So a start renames it
 (`set_torn_aside`); the versions before it still exist and have the same content.
 """

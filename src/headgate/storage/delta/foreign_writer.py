@@ -1,7 +1,7 @@
 """Adoption of versions that other Delta writers commit directly to a node's tables: each becomes a transaction of its own.
 
 The engine has one `ForeignWriters`. Its thread checks the tables' logs every second (`look`). A writer of the node that finds versions
-below its own adopts them first (`adopt`), and recovery adopts those that were committed while the node was down. What must hold: a version
+below its own adopts them first (`adopt`), and recovery adopts those that were committed while the node was down. Invariant: a version
 is adopted once, under the table's write lock, before any later version becomes visible. Only the node's own versions are ever undone.
 
     a version of another writer                           becomes

@@ -5,7 +5,7 @@ the same methods. All differences between the two are handled here: atomic creat
 listing, removal. Called by all of `storage`, `backup` and `check` for files of tables. The catalog and the segments are local and not
 handled here.
 
-What must hold: a file of a table is written once and never changed (except those of `write_whole`). So a file that was read or written
+Invariant: a file of a table is written once and never changed (except those of `write_whole`). So a file that was read or written
 once is read from the local copy afterwards (`file_cache`), and fetched from an object store once. An object store takes some ten
 milliseconds for each request. So there is one request for what are several local calls, and many files are fetched several at a time
 (`fetch`).

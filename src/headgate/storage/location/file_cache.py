@@ -2,7 +2,7 @@
 
 `data_location` looks here before it sends a request to the store. The engine opens the cache of its store (`open_cache`) in a folder of the
 data directory. It is empty at each start and has a size limit (setting `data_location_cache_size`), above which the least recently used
-copies are evicted. What must hold: a copy that was used within the last KEPT_SECONDS stays, because a thread may be about to open it. In a
+copies are evicted. Invariant: a copy that was used within the last KEPT_SECONDS stays, because a thread may be about to open it. In a
 process that has not opened a cache (a Spark worker, a command), the copies are in a temporary folder that is removed at exit.
 """
 

@@ -1,6 +1,6 @@
 """Frames whose rows Spark persists once they are computed, for work that reads them more than once.
 
-Called by statements that write many rows, by `changes` and by the apply worker. What must hold: every persisted frame is unpersisted,
+Called by statements that write many rows, by `changes` and by the apply worker. Invariant: every persisted frame is unpersisted,
 however the work on it ends. Otherwise its rows stay until the session ends, together with the plan that computed them.
 
 Rows are persisted on disk only. In memory, a task cannot spill them while it reads them: a partition as large as Spark's share of the heap

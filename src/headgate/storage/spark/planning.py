@@ -1,7 +1,7 @@
 """Cancellation of Spark's planner: analysis, optimization, and the evaluation of expressions over constants or local rows.
 
 It runs in the thread that requests the plan, before there is a job to cancel. With an expression over a few values of 60 MB, or a condition
-of ten thousand parts, it takes a minute and all of the heap. Used by `commands.query.rendering` for a cancelled statement. What must hold:
+of ten thousand parts, it takes a minute and all of the heap. Used by `commands.query.rendering` for a cancelled statement. Invariant:
 a thread is stopped only while it works on its own plan, which is discarded with it. In shared code (jobs, Delta's log, the compiler of
 generated classes, class initialization, tables of the process) it is not stopped until it has left that code.
 """

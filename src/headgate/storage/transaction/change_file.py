@@ -6,7 +6,7 @@ end, `written` turns consecutive writes into one file and one write of the log. 
 files, each of which is fsynced, and opened by each stream, on its own. Used by `uncommitted`, for tables that have change files: if rows
 were only added, the data files hold the changes.
 
-What must hold: the changes keep the order of the statements. A run ends where a stream would evaluate the next write differently: in
+Invariant: the changes keep the order of the statements. A run ends where a stream would evaluate the next write differently: in
 another subtransaction, with the catalog recorded in between (`era`), a definition committed by others in between, or other columns.
 """
 

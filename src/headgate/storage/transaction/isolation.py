@@ -1,7 +1,7 @@
 """The sessions' transactions that read as of their begin (REPEATABLE READ, SERIALIZABLE), and the time of their snapshots.
 
 The engine has one `Isolation`. A session takes such a snapshot inside `noted`. `compaction` holds `lock` from its query for the youngest
-snapshot until it has committed. What must hold: no session takes a snapshot in between. A thread that needs both acquires `lock` before the
+snapshot until it has committed. Invariant: no session takes a snapshot in between. A thread that needs both acquires `lock` before the
 commit lock. Transactions that never write (comparison, check, backup) are not noted.
 """
 

@@ -11,7 +11,7 @@ before it changes rows, sends a message or changes the catalog.
 Traced: A: BEGIN; INSERT 1 (pending). B: BEGIN; INSERT 2 (pending); COMMIT acquires the lock, writes version 8, logs it. A: COMMIT acquires
 the lock, finds that the table has changed since it looked up its keys, looks them up again, writes version 9, logs it.
 
-What must hold: a transaction that adds keys without a claim (an apply worker, UPDATE of a key) first waits for the claims of others.
+Invariant: a transaction that adds keys without a claim (an apply worker, UPDATE of a key) first waits for the claims of others.
 Otherwise `settle` finds its keys and raises 23505.
 """
 

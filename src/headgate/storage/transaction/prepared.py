@@ -11,7 +11,7 @@ and by apply workers. States:
                  transaction's catalog writes and wrote the entry ``commit prepared`` (`intent`)
     rolled back  `rollback` wrote the entry ``rollback prepared``, then removed the files
 
-What must hold: a table has one writer, so a prepared transaction blocks all other writers of its tables until its end. PostgreSQL locks
+Invariant: a table has one writer, so a prepared transaction blocks all other writers of its tables until its end. PostgreSQL locks
 rows.
 """
 

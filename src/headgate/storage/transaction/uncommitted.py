@@ -1,6 +1,6 @@
 """The uncommitted writes of a transaction: the files staged for each table, the writes for the log, savepoints.
 
-This is the base class of `transaction.Transaction` and has no other users. What must hold: a Delta log contains none of it, so discarding
+This is the base class of `transaction.Transaction` and has no other users. Invariant: a Delta log contains none of it, so discarding
 it undoes it. The only trace is the folder of a table that the transaction has created, with its empty version 0.
 """
 

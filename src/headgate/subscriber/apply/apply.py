@@ -3,7 +3,7 @@
 Each stream has one `Applier`. The apply worker uses one for all ready tables, and a table sync uses one for its table. The driver decodes
 and merges a segment part by part, so that a transaction of any size is applied in bounded memory. A segment of more than
 `small_batch_rows` changes is one Spark job (`batch`).
-What must hold: the data and the progress are one commit. A segment that fails leaves no changes. After a failure the segment is halved
+Invariant: the data and the progress are one commit. A segment that fails leaves no changes. After a failure the segment is halved
 repeatedly, so that the transactions before the failing one are applied, and the error names exactly that transaction.
 """
 

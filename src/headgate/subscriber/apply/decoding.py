@@ -8,7 +8,7 @@ The result equals that of `batch` in the driver, because both use `pgoutput.deco
     task      reads its slices, applies the descriptions that hold there, decodes, converts the values, and writes the histories
               of the tables (`table_history`)
 
-What must hold: a task depends on nothing but its slices and itself, so that Spark may run it again. An error in a task is raised there
+Invariant: a task depends on nothing but its slices and itself, so that Spark may run it again. An error in a task is raised there
 without the values that PostgreSQL's message shows, because executors have their own logs. The applier then decodes the failed segment
 again in the driver, and raises the error from there.
 """

@@ -13,7 +13,7 @@
 transaction of the batch, so that table and history agree at each LSN. `snapshot` begins a history
 (`commands.subscription.history_tables`).
 
-What must hold: replaying the rows in the order of `_lsn` and `_seq`, up to an LSN, gives the table as of that LSN. Generated columns are
+Invariant: replaying the rows in the order of `_lsn` and `_seq`, up to an LSN, gives the table as of that LSN. Generated columns are
 not recorded because the others determine them. A history keeps the columns that its table has lost.
 """
 

@@ -4,7 +4,7 @@ Called by `InitialCopy` for a table that is to be synchronized again by its diff
 the server provides from a layer above, finds the differences. This module fetches the differing rows in pieces, reads them like the
 initial copy (defaults, generated columns, constraints), stages them as Parquet in the worker's folder, and merges them like a batch.
 
-What must hold: only one piece of rows is in memory. The folder is removed afterwards; after a crash, when the sync begins again.
+Invariant: only one piece of rows is in memory. The folder is removed afterwards; after a crash, when the sync begins again.
 Traced: the slot is made at 0/50; 3 of 256 ranges differ; their 12,000 rows are fetched and staged, joined with the 11,990 here: 10 INSERTs
 and one UPDATE are merged and committed with state f at 0/50; from there on the table is caught up as after any copy (`table_sync`).
 """

@@ -1,6 +1,6 @@
 """Limit the number of a statement's rows that the driver holds at once, and yield the rows of larger statements in chunks.
 
-Called by INSERT, UPDATE and DELETE. What must hold: the memory that the node needs for a statement does not grow with its rows. Chunks must
+Called by INSERT, UPDATE and DELETE. Invariant: the memory that the node needs for a statement does not grow with its rows. Chunks must
 not be too small, because each chunk looks its keys up in the table's files once.
 """
 

@@ -1,7 +1,7 @@
 """nextval in defaults and VALUES: reserve the numbers of all rows at once, and replace the calls by columns of numbers.
 
 Called by `new_rows` and `assignment` for defaults, by `rewrite_table` for the rows that get a new column, by `insert` for VALUES, and by
-the commands that store a default. What must hold: each row gets a separate number from each call, in the order of the rows, and currval and
+the commands that store a default. Invariant: each row gets a separate number from each call, in the order of the rows, and currval and
 lastval then return the last one, as in PostgreSQL (manual, 9.17).
 """
 

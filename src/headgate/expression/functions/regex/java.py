@@ -1,6 +1,6 @@
 """Translate a parsed pattern to a Java regular expression that Spark evaluates in the JVM, for tests whether a string matches.
 
-What must hold: Java's matching time must be proportional to the string's length. Java's search cannot be cancelled, and would block one of
+Invariant: Java's matching time must be proportional to the string's length. Java's search cannot be cancelled, and would block one of
 Spark's threads, or the session itself in Spark's planner, for as long as it backtracks. `written` therefore returns None, and the caller
 uses `matcher`, unless
 

@@ -2,7 +2,7 @@
 
 `data_location` gets its paths and files here, `lease` and `data_location` make conditional writes, and `spark_session` gets the settings of
 Java's file system. The differences between the stores are in implementations of `store.Store`, one module each: `s3`, `google`, `azure`.
-What must hold: a client is imported only when a path of its store is made, so that a node on local disk does not pay for it.
+Invariant: a client is imported only when a path of its store is made, so that a node on local disk does not pay for it.
 """
 
 from __future__ import annotations

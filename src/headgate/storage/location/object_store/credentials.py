@@ -1,7 +1,7 @@
 """The credentials for an object store: the setting `data_location_credentials` names environment variables or a file that hold them.
 
 Its form is ``env:NAME[,NAME…]`` or ``file:/a/file``. Called by the modules of the stores, which define the number of names and the file's
-format. What must hold: no error message contains the credentials, not even if they are written into the setting itself.
+format. Invariant: no error message contains the credentials, not even if they are written into the setting itself.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ that contains it) or ``file:/a/file``. Without it both clients use the default c
 the machine's service account. Java reads a key only from a file, so a key in a variable is written into the node's scratch folder, readable
 only by its user.
 
-What must hold: the tag of a file is its generation, which the store increments at each write; conditions use it. Java's client does not
+Invariant: the tag of a file is its generation, which the store increments at each write; conditions use it. Java's client does not
 repair folders (`implicit.dir.repair.enable`), so that it creates no marker files for them. obstore cannot name those (`obstore_requests`),
 so they would never be removed. Markers that other programs have created are listed as empty files, and skipped.
 """

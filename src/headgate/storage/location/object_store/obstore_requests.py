@@ -1,6 +1,6 @@
 """The requests to a store that is accessed through obstore: the part of `store.Store` that `google` and `azure` have in common.
 
-What must hold: the marker files of folders, whose size is 0, never count as files of a table. No file of a table is empty. obstore
+Invariant: the marker files of folders, whose size is 0, never count as files of a table. No file of a table is empty. obstore
 strips the slash at the end of a name.
 """
 

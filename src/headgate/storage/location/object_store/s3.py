@@ -2,7 +2,7 @@
 
 Made by `object_store`. The setting `data_location_credentials` names the source of the credentials:
 ``env:ACCESS_KEY,SECRET_KEY[,SESSION_TOKEN]`` (names of environment variables) or ``file:/a/file`` (in the format of AWS's own tools,
-section ``default``). Without it both clients use the default chain: environment, web identity, profile, the machine's role. What must hold:
+section ``default``). Without it both clients use the default chain: environment, web identity, profile, the machine's role. Invariant:
 no credential gets into the log, an error, SHOW or a command line. Java gets them with its other settings, in a file that only the node's
 user can read and that is removed when Java has started.
 """

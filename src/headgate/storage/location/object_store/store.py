@@ -1,7 +1,7 @@
 """The interface of an object store: the operations that each store implements differently.
 
 Implemented by `s3`, `google` and `azure`, called by `data_location`, `lease` and `spark_session`. All other operations (whole files, parts
-of them, copies) use fsspec's methods, which the paths' file systems have in common. What must hold: the store itself rejects a conditional
+of them, copies) use fsspec's methods, which the paths' file systems have in common. Invariant: the store itself rejects a conditional
 write, even against concurrent writers; a file appears atomically.
 """
 

@@ -2,7 +2,7 @@
 
 An executor unpacks them once and runs its tasks with them. Made by `spark_session.start` if the master is a cluster, and stored next to the
 jars. The archive of the dependencies (some 15 s) is made the first time that their versions are used, the archive of headgate whenever its
-source has changed. What must hold: executors have an interpreter of the same minor version of Python, because compiled packages need that.
+source has changed. Invariant: executors have an interpreter of the same minor version of Python, because compiled packages need that.
 
 They contain the dependencies of `headgate` as they are installed here. Of PySpark they contain only the Python part, because an executor
 uses the cluster's Java.

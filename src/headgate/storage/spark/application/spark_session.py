@@ -1,6 +1,6 @@
 """The node's Spark session.
 
-`start` is called once per process: by the node at start, by the test suite's `spark_session` fixture. What must hold afterwards: the
+`start` is called once per process: by the node at start, by the test suite's `spark_session` fixture. Afterwards the following holds: the
 session time zone is UTC, ANSI mode is on, names are case-sensitive, Python workers run under this interpreter, Delta's SQL extension is
 loaded, and a small write takes tens of milliseconds. The last needs a file system that starts no child process per file: Hadoop without
 its native library forks `chmod` and `readlink`, so the bare local file system replaces it.

@@ -3,7 +3,7 @@
 Otherwise each new worker would take more than a second of CPU for its imports, and hold them in its own memory. A forked worker has them at
 once and shares them. Run by the JVM as ``python -m headgate.storage.spark.application.worker_daemon``.
 
-What must hold: there is no archive on the import path. Spark adds ``pyspark.zip`` and a jar for workers on other machines. Each task of a
+Invariant: there is no archive on the import path. Spark adds ``pyspark.zip`` and a jar for workers on other machines. Each task of a
 worker clears Python's import caches, after which Python reads the whole directory of each archive again: 0.3 s of CPU per task.
 
 A worker has a memory limit. If a statement exceeds it, it gets a MemoryError, and 53200, instead of exhausting the node's machine.
