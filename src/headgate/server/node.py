@@ -58,6 +58,7 @@ from headgate.server.table_watch import TableWatch
 from headgate.server.task_watch import TaskWatch
 from headgate.settings import Settings
 from headgate.settings.node import Reload
+from headgate.storage.spark.application.task_priority import TaskPriority
 from headgate.subscriber.host import Jobs
 from headgate.subscriber.launcher import Launcher
 from headgate.supervision import Health, Supervised
@@ -225,6 +226,8 @@ class Node:
         self.table_watch.start()
         self.task_watch = TaskWatch(self.engine)
         self.task_watch.start()
+        self.task_priority = TaskPriority(self.engine.spark)
+        self.task_priority.start()
         self.client_watch = ClientWatch(self.activity)
         self.client_watch.start()
         self.launcher = Launcher(self)
@@ -320,6 +323,7 @@ class Node:
         self.client_watch.stop()
         self.table_watch.stop()
         self.task_watch.stop()
+        self.task_priority.stop()
         self.checkpointer.stop()
         self.engine.foreign.stop()
         self.engine.compactor.stop()
@@ -363,7 +367,8 @@ class Node:
         """Return the health of the threads that must run as long as the node."""
         threads: list[Supervised | None] = [
             self.log_table, self.engine.compactor, self.listener.thread, self.log_watch, self.checkpointer, self.memory_watch,
-            self.client_watch, self.launcher.thread, self.scrape, self.table_watch, self.task_watch, self._jvm_watch,
+            self.client_watch, self.launcher.thread, self.scrape, self.table_watch, self.task_watch, self.task_priority,
+            self._jvm_watch,
             None if self.cluster is None else self.cluster.thread,
         ]  # fmt: skip
         return [thread.health() for thread in threads if thread is not None]

@@ -20,6 +20,8 @@ import resource
 import sys
 from pathlib import Path
 
+from headgate.storage.spark.application.task_priority import NICE
+
 WORKER_BYTES = 1 << 30
 """Memory limit of a worker in bytes, in addition to what it shares with this process."""
 
@@ -60,4 +62,6 @@ if __name__ == "__main__":
     gc.freeze()  # a worker's collector skips these objects, so that their pages stay shared
     with contextlib.suppress(OSError):  # not Linux
         _limit_memory()
+    with contextlib.suppress(OSError):  # the one that started it has the priority already, or a lower one
+        os.setpriority(os.PRIO_PROCESS, 0, os.getpriority(os.PRIO_PROCESS, os.getppid()) + NICE)
     importlib.import_module("pyspark.daemon").manager()

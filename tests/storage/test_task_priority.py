@@ -1,0 +1,46 @@
+"""Spark's tasks have a lower priority than the threads and processes that a client waits for."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from headgate.storage.spark.application.task_priority import NICE, TaskPriority
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="threads have priorities of their own on Linux only")
+
+
+def _threads(spark: SparkSession, begin: str) -> list[int]:
+    """Return the priorities of the threads of the JVM whose names begin so."""
+    jvm: Any = spark.sparkContext._jvm
+    tasks = Path(f"/proc/{jvm.java.lang.ProcessHandle.current().pid()}/task")
+    named = [task for task in tasks.iterdir() if (task / "comm").read_text().startswith(begin)]
+    return [os.getpriority(os.PRIO_PROCESS, int(task.name)) for task in named]
+
+
+def test_the_threads_of_tasks_are_lowered_and_those_that_schedule_them_are_not(spark: SparkSession) -> None:
+    watch, own = TaskPriority(spark), os.getpriority(os.PRIO_PROCESS, 0)
+    assert spark.range(1000, numPartitions=4).selectExpr("max(id)").collect() == [(999,)]
+
+    watch.look()
+
+    tasks, schedulers = _threads(spark, "Executor task l"), _threads(spark, "dispatcher-even")
+    assert set(tasks) == {own + NICE}
+    assert set(schedulers) == {own}
+
+
+def test_the_python_workers_of_tasks_are_lowered(spark: SparkSession) -> None:
+    def priority(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            yield pa.record_batch({"nice": [os.getpriority(os.PRIO_PROCESS, 0)]})
+
+    found = spark.range(1, numPartitions=1).mapInArrow(priority, "nice bigint").collect()
+
+    assert found[0].nice >= os.getpriority(os.PRIO_PROCESS, 0) + NICE
