@@ -56,6 +56,8 @@ class PostgresError(Exception):
     constraint: str | None = None
     log_detail: str | None = None
     """What the log says in place of `detail`; no client is told."""
+    row: int | None = None
+    """The index of the failing row among the rows that were checked together (`first_error`). It does not leave the process."""
 
     def __post_init__(self) -> None:
         super().__init__(self.message)

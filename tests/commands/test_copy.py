@@ -6,7 +6,7 @@ import psycopg
 import pytest
 from tests.conftest import Server
 
-TABLE = "CREATE TABLE t (id int PRIMARY KEY, a text, b numeric(6,2), g bool DEFAULT true, h text DEFAULT 'dd')"
+TABLE = "CREATE TABLE t (id int PRIMARY KEY, a text, b numeric(6,2) CHECK (b < 1000), g bool DEFAULT true, h text DEFAULT 'dd')"
 IN = [
     ("(id, a) FROM STDIN (FORMAT csv, HEADER)", b'id,a\n10,"x ""q"", y\nz"\n11,\n12,""\n'),
     ("(id, a) FROM STDIN (FORMAT csv, HEADER MATCH)", b"id,b\n13,x\n"),
@@ -35,6 +35,12 @@ IN = [
     ("(id, a) FROM STDIN WHERE g AND h = 'dd' AND id > 70", b"70\tx\n71\tx\n"),
     ("(id, a) FROM STDIN WHERE a > (SELECT 'x')", b""),
     ("(id, a) FROM STDIN WHERE nosuch > 1", b""),
+    ("(id, b) FROM STDIN", b"120\t1\n121\t5000\n"),
+    ("(id, a) FROM STDIN", b"122\tx\n\\N\ty\n"),
+    ("(id, a) FROM STDIN", b"123\tx\n124\ty\n123\tz\n"),
+    ("(id, a, b) FROM STDIN (FORMAT csv, HEADER)", b'id,a,b\n125,"x\ny",1\n126,"z\nw",5000\n127,v,1\n'),
+    ("(id, a, b) FROM STDIN (FORMAT csv, HEADER)", b'id,a,b\n125,"x\ny",1\n1x,"z\nw",1\n'),
+    ("(id, b, a) FROM STDIN (FORMAT csv)", b"128,5000," + 120 * b"x"),
 ]
 OUT = [
     "t (id) TO STDOUT (HEADER MATCH)",

@@ -57,3 +57,19 @@ SELECT count(*) FROM (SELECT i FROM n WHERE i = 0) s WHERE 1 / s.i > 0;
 SELECT count(*) FROM (VALUES (0), (1)) v(z) WHERE z > 0 AND 1 / z > 0;
 SELECT 1 / z FROM (VALUES (0), (1)) v(z) WHERE z > 0;
 DROP TABLE n;
+-- The DETAIL has all lines of a value.
+CREATE TABLE lines (a text CHECK (length(a) > 9), b int);
+INSERT INTO lines VALUES (E'x\ny', 1);
+CREATE TYPE mood AS ENUM ('ok');
+SELECT (t || E'\n' || id)::mood FROM n;
+CREATE DOMAIN line AS text CHECK (VALUE !~ '\n');
+SELECT (t || E'\n' || id)::line FROM n;
+-- The DETAIL has each value as a client receives it, cut to 64 bytes.
+create type pair as (x int, y text); create type letter as enum ('a','b'); create domain digit as int;
+create table every (a int check (a < 5), bo bool, c char(5), n name, i inet, ci cidr, j json, jb jsonb, f float8, f4 real, nu numeric, ts timestamptz, d date, iv interval, b bytea, u uuid, ar int[], tar text[], co pair, e letter, do_ digit, r int4range, p point, bi bit(3), v varchar(3), o oid, ch "char", mo money, t time, tz timetz, mac macaddr, ts2 tsvector, x xml, ls pg_lsn);
+insert into every values (9, true, 'ab', 'nm', '10.0.0.1', '10.0.0.0/8', '{"a": 1}', '{"a":1}', 1.5, 0.1, 1.50, '2020-01-01 00:00+00', '2020-01-01', '1 day', '\x01ff', 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11', '{1,2}', '{a,"b c"}', '(1,z)', 'a', 3, '[1,2)', '(1,2)', B'101', 'abc', 12, 'x', '1.5', '10:00', '10:00+02', '08:00:2b:01:02:03', 'a b', '<a/>', '0/16B3748');
+insert into every (a) values (9);
+insert into every (a, tar) values (9, array[repeat('ä', 60)]);
+update every set a = 10;
+insert into every (a) values (1);
+update every set a = 10, bo = false;

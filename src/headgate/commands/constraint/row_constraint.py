@@ -17,9 +17,7 @@ from headgate.commands import disclosure, stored_expression
 from headgate.commands.disclosure import RowShown
 from headgate.commands.query.evaluation import Evaluation
 from headgate.commands.query.row_security import Violation
-from headgate.expression.binding.coercion import coerce
-from headgate.expression.binding.coercion_pathway import Reach
-from headgate.expression.node import ColumnRef, TypeRef
+from headgate.expression.node import ColumnRef, FuncExpr, TypeRef
 from headgate.expression.spark import compiler, domain
 from headgate.storage.partitioned import Fence
 from headgate.storage.spark import failure
@@ -28,6 +26,8 @@ from headgate.types import registry
 
 ROW_TEXT = 64
 """Maximum length in bytes of each value in the DETAIL, as in PostgreSQL."""
+_CONCAT = 3058
+"""The oid of concat(VARIADIC "any")."""
 
 
 def with_generated(evaluation: Evaluation, relation: Relation, rows: DataFrame) -> DataFrame:
@@ -81,9 +81,9 @@ def checked(
         return rows
     violation = F.coalesce(*messages)
     if not relation.columns:
-        return rows.where(F.when(violation.isNull(), F.lit(True)).otherwise(F.raise_error(violation).cast("boolean")))
+        return rows.where(F.when(violation.isNull(), F.lit(True)).otherwise(failure.raised(violation).cast("boolean")))
     carrier = relation.columns[0].name
-    guarded = F.when(violation.isNull(), F.col(quoted(carrier))).otherwise(F.raise_error(violation).cast(rows.schema[carrier].dataType))
+    guarded = F.when(violation.isNull(), F.col(quoted(carrier))).otherwise(failure.raised(violation).cast(rows.schema[carrier].dataType))
     return rows.select(*[guarded.alias(name) if name == carrier else F.col(quoted(name)) for name in rows.columns])
 
 
@@ -138,12 +138,15 @@ def _message(state: str, text: str) -> Column:
 
 
 def _row_text(evaluation: Evaluation, columns: Sequence[TableColumn]) -> Column:
-    """Return a row as in "Failing row contains": the values in text form, joined by commas, with NULL as null."""
+    """Return a row as in "Failing row contains": the values in text form, joined by commas, with NULL as null.
+
+    concat() gives a value as a client receives it, a cast to text does not: true is t, and an inet has no mask.
+    """
     parts = []
     for column in columns:
         reference = ColumnRef(type=stored_expression.type_of(column), name=column.name, attnum=column.attnum, key=column.name)
-        text = coerce(reference, TypeRef(registry.TEXT, -1, 100), Reach.EXPLICIT, evaluation.context)
-        shown = evaluation.column(text if text is not None else reference).cast("string")
-        cut = F.when(F.octet_length(shown) > ROW_TEXT, F.concat(F.substring(shown, 1, ROW_TEXT), F.lit("..."))).otherwise(shown)
-        parts.append(F.coalesce(cut, F.lit("null")))
+        shown = evaluation.column(FuncExpr(type=TypeRef(registry.TEXT, -1, 100), function=_CONCAT, args=(reference,)))
+        first = F.make_valid_utf8(F.substring(shown.cast("binary"), 1, ROW_TEXT).cast("string"))  # the last character may be cut
+        cut = F.when(F.octet_length(shown) > ROW_TEXT, F.concat(F.regexp_replace(first, "\ufffd$", ""), F.lit("..."))).otherwise(shown)
+        parts.append(F.when(F.col(quoted(column.name)).isNull(), F.lit("null")).otherwise(cut))
     return F.concat_ws(", ", *parts)

@@ -292,10 +292,17 @@ def _copy_in(node: pb.CopyStmt, session: Session, options: CopyOptions) -> CopyI
     def consume(pieces: Iterator[bytes]) -> None:
         writer = NewRows(planner, relation, violations=())
         with rendering.running(session, transaction), firing.statement(planner, relation, (triggers.INSERT, None)):
-            for table in CopyReader(relation, columns, options, session.context.forms).tables(pieces):
+            reader = CopyReader(relation, columns, options, session.context.forms)
+            for table in reader.tables(pieces):
                 session.check_cancel()
                 included = passing(writer.completed(table))
-                progress.rows += writer.append(included).num_rows
+                try:
+                    progress.rows += writer.append(included).num_rows
+                except PostgresError as error:
+                    # triggers and WHERE leave rows out: the rows that are left do not have the numbers of their lines
+                    if error.row is not None and writer.firing is None and included.num_rows == table.num_rows:
+                        error.within(reader.place(error.row, with_text=error.sqlstate != "23505"))
+                    raise
                 progress.excluded += table.num_rows - included.num_rows
             writer.check_references()
 

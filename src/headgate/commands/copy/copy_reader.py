@@ -27,6 +27,8 @@ PORTION = 16 << 20
 """Number of bytes to collect before rows are parsed."""
 LONGEST = 128 << 20
 """Maximum size of a row in bytes. The node has about ten copies of the data at a time."""
+SHOWN = 100
+"""The number of characters of a line that the context of an error shows (MAX_COPY_DATA_DISPLAY)."""
 
 
 class CopyReader:
@@ -38,6 +40,9 @@ class CopyReader:
         self.options = options
         self.forms = forms
         self._line = 1
+        """The number of the first line of the rows that were returned last."""
+        self._chunk = b""
+        """The text of the rows that were returned last."""
 
     def tables(self, pieces: Iterator[bytes]) -> Iterator[pa.Table]:
         """Yield the rows in portions."""
@@ -47,6 +52,29 @@ class CopyReader:
             yield from self._csv(pieces)
         else:
             yield from self._text(pieces)
+
+    def place(self, row: int, *, with_text: bool) -> str:
+        """Return the context of an error of a row of the last portion, by its index. `with_text`: with the text of its line.
+
+        PostgreSQL checks unique keys for many rows together, when it no longer has their text.
+        """
+        line = f"COPY {self.relation.name}, line {self._line_of(row)}"
+        text = self._record(row).decode() if with_text else ""
+        return f'{line}: "{text[:SHOWN] + "..." if len(text) > SHOWN else text}"' if text else line
+
+    def _line_of(self, row: int) -> int:
+        """Return the number of the last line of a row. A row of CSV may have several."""
+        return self._line + (self._chunk[: self._ends()[row]].rstrip(b"\r\n").count(b"\n") if self.options.csv else row)
+
+    def _ends(self) -> list[int]:
+        return [*copy_format.record_ends(self._chunk, self.options.quote), len(self._chunk)]
+
+    def _record(self, row: int) -> bytes:
+        """Return the text of a row; empty in the binary format, and where a row of the text format has several lines."""
+        if self.options.csv:
+            begins = [0, *self._ends()]
+            return self._chunk[begins[row] : begins[row + 1]].rstrip(b"\r\n")
+        return b"" if self.options.binary or b"\\\n" in self._chunk else self._chunk.splitlines()[row]
 
     # ---- text ------------------------------------------------------------------------------------------------
 
@@ -78,7 +106,7 @@ class CopyReader:
             if rows:
                 yield pa.table({NO_COLUMN: pa.array([True] * rows, pa.bool_())})
             return
-        options = self.options
+        self._chunk, options = chunk, self.options
         names = [column.name for column in self.columns]
         try:
             arrays = copy_format.read_copy_text(
@@ -128,6 +156,7 @@ class CopyReader:
             self._check_header(chunk[:end].rstrip(b"\r\n"))
             chunk = chunk[end:]
             self._line += 1
+        self._chunk = chunk
         yield from self._typed(self._forced(self._split(chunk, len(self.columns))))
 
     def _split(self, chunk: bytes, columns: int) -> list[pa.StringArray]:
@@ -224,12 +253,12 @@ class CopyReader:
                 if row is not None:
                     shown = strings[row].as_py()
                     value = f': "{shown}"' if shown is not None else ""
-                    error.within(f"COPY {self.relation.name}, line {self._line + row}, column {column.name}{value}")
+                    error.within(f"COPY {self.relation.name}, line {self._line_of(row)}, column {column.name}{value}")
                 raise
         rows = len(arrays[0]) if arrays else 0
-        self._line += rows
         if rows:
             yield pa.table(typed, names=[column.name for column in self.columns])
+        self._line += self._chunk.count(b"\n") if self.options.csv else rows
 
     # ---- binary ----------------------------------------------------------------------------------------------
 
@@ -269,11 +298,11 @@ class CopyReader:
         parsed = read_copy_binary(chunk, len(self.columns))
         del held[: parsed.consumed]
         if parsed.row_count:
-            self._line += parsed.row_count
             data = np.frombuffer(chunk, np.uint8)
             arrays = [
                 read_binary(data, starts, lengths, column.type_oid, column.typmod, encoding=self.options.encoding)
                 for column, starts, lengths in zip(self.columns, parsed.starts, parsed.lengths, strict=True)
             ]
             yield pa.table(arrays, names=[column.name for column in self.columns])
+            self._line += parsed.row_count
         return parsed.ended

@@ -99,7 +99,7 @@ _TEMPLATES: dict[str, str] = {
     "pg_sequence_last_value": "(SELECT _s.last_value FROM hg.sequence_state _s WHERE _s.dbid = {db} AND _s.seqrelid = {0} AND _s.is_called)",
     "pg_blocking_pids": "CASE WHEN {0} IS NOT NULL THEN coalesce((SELECT _b.c2 FROM {blockers} _b WHERE _b.c1 = {0}), CAST([] AS INTEGER[])) END",
     "pg_tablespace_location": "CASE WHEN {0} IS NOT NULL THEN '' END",
-    "pg_relation_filenode": "{0}",
+    "pg_relation_filenode": "(SELECT coalesce(nullif(_c.relfilenode, 0), _c.oid) FROM hg.pg_class _c WHERE _c.oid = {0} AND _c.dbid IN (0, {db}) AND _c.relkind IN ('r', 'i', 'S', 't', 'm'))",
     "pg_relation_filepath": "(SELECT 'base/' || CAST({db} AS VARCHAR) || '/' || CAST(_c.oid AS VARCHAR) FROM hg.pg_class _c WHERE _c.oid = {0} AND _c.dbid IN (0, {db}) AND _c.relkind IN ('r', 'i', 'S', 't', 'm'))",
     "pg_size_pretty": "hg.size_pretty({0})",
     "pg_size_pretty_numeric": "hg.size_pretty(CAST({0} AS BIGINT))",

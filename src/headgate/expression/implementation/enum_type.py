@@ -14,7 +14,7 @@ from headgate.expression.implementation.implementation import SparkForm, Table
 from headgate.expression.node import Expression, operands
 from headgate.expression.spark.comparison import TESTS, label_place, labels
 from headgate.expression.spark.value import BOOL, TEXT, Env, Value, refuse
-from headgate.storage.spark.failure import marked
+from headgate.storage.spark.failure import marked, raised
 from headgate.types import registry
 from headgate.types.registry import PgType
 from headgate.types.text import array
@@ -26,7 +26,7 @@ def read(value: Value, kind: PgType) -> Value:
     def make(env: Env) -> Column:
         label = value.make(env)
         message = F.concat(F.lit(marked("22P02", f'invalid input value for enum {kind.plain}: "')), label, F.lit('"'))
-        return F.when(F.isnull(label) | F.array_contains(labels(kind), label), label).otherwise(F.raise_error(message))
+        return F.when(F.isnull(label) | F.array_contains(labels(kind), label), label).otherwise(raised(message))
 
     return Value(TEXT, make)
 

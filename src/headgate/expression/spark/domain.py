@@ -18,7 +18,7 @@ from headgate.expression.node import ColumnRef, DomainValue, Expression, TypeRef
 from headgate.expression.spark.cast import stored
 from headgate.expression.spark.value import Env, Make, Plan, Value, rep_of, settle, spark_type
 from headgate.sql.parser import parse_expression
-from headgate.storage.spark.failure import marked, with_fields
+from headgate.storage.spark.failure import marked, raised, with_fields
 from headgate.types import registry
 
 _VALUE = "value of a domain"
@@ -76,9 +76,9 @@ def checked(arg: Value, domain: int, plan: Plan) -> Value:
 
     def make(env: Env) -> Column:
         column = settled(env)
-        raised: Column = F.when(F.lit(False), column)
+        checked: Column = F.when(F.lit(False), column)
         for failed, message in test(column):
-            raised = raised.when(env.needed(failed), F.raise_error(message).cast(spark_type(base_value.rep)))
-        return raised.otherwise(column)
+            checked = checked.when(env.needed(failed), raised(message).cast(spark_type(base_value.rep)))
+        return checked.otherwise(column)
 
     return Value(base_value.rep, make)

@@ -20,11 +20,16 @@ from urllib.parse import unquote
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 from pyspark.errors.exceptions.captured import CapturedException
+from pyspark.sql import Column
+from pyspark.sql import functions as F
 
 from headgate.errors import PostgresError, causes, disk_full
 
 T = TypeVar("T")
 MARK = "headgate:"
+_LINE_END = "\n"
+_NEWLINE = "\x1e"
+"""What stands for a line end of a message: the text of an exception is one line, which Spark's own texts follow."""
 _MARKED = re.compile(r"headgate:([0-9A-Z]{5}):([^\n]*)")
 _CONDITION = re.compile(r"\[([A-Z_]+(?:\.[A-Z_]+)*)\] ([^\n]*)")
 _FROM_JAVA = "An error occurred while calling"
@@ -50,7 +55,12 @@ _DECIMAL = re.compile(r"Decimal\((\d+), ?(\d+)\)", re.IGNORECASE)
 
 def marked(sqlstate: str, message: str) -> str:
     """Return the text that carries an error through Spark."""
-    return f"{MARK}{sqlstate}:{message}"
+    return f"{MARK}{sqlstate}:{message.replace(_LINE_END, _NEWLINE)}"
+
+
+def raised(message: Column) -> Column:
+    """Return an expression that raises a text which begins as `marked` and goes on with values of rows."""
+    return F.raise_error(F.translate(message, _LINE_END, _NEWLINE))
 
 
 def told(error: PostgresError) -> str:
@@ -94,7 +104,7 @@ def from_spark(exception: BaseException) -> PostgresError:
     text = str(exception)
     match = None if isinstance(exception, AnalysisException) else _MARKED.search(text)  # a printed plan contains its possible errors
     if match:
-        message = re.sub(r" SQLSTATE: [0-9A-Z]{5}$", "", match[2])
+        message = re.sub(r" SQLSTATE: [0-9A-Z]{5}$", "", match[2]).replace(_NEWLINE, _LINE_END)
         message, fields = _without_fields(message.rstrip())
         return replace(PostgresError(match[1], *_split(message)), **fields)  # type: ignore[arg-type]
     for condition, message in _CONDITION.findall(text):

@@ -11,15 +11,18 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 
 from headgate.errors import PostgresError
+from headgate.storage.spark import failure
 
 T = TypeVar("T")
 _CANCELLED = "57"
 
 
 def checked(rows: pa.Table, check: Callable[[pa.Table], T]) -> T:
-    """Return ``check(rows)``, or raise the error of the first row that fails."""
+    """Return ``check(rows)``, or raise the error of the first row that fails. A PostgresError has the index of that row."""
     try:
         return check(rows)
     except Exception as error:
@@ -36,6 +39,12 @@ def checked(rows: pa.Table, check: Callable[[pa.Table], T]) -> T:
             if _asked_to_stop(error):
                 raise
             failing, first_failure = middle, error
+    if isinstance(first_failure, PySparkException | Py4JJavaError):
+        failed = failure.from_spark(first_failure)
+        failed.row = failing - 1
+        raise failed from first_failure
+    if isinstance(first_failure, PostgresError):
+        first_failure.row = failing - 1
     raise first_failure
 
 
