@@ -8,10 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TypeAlias
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-from numpy.typing import NDArray
 from postgast import pg_query_pb2 as pb
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -24,7 +21,7 @@ from headgate.commands.constraint import referential_action, row_constraint, uni
 from headgate.commands.constraint.reference_key import Rows
 from headgate.commands.dml.returning import JOINED
 from headgate.commands.dml.rows import many_rows, new_rows, next_value, routed_rows, storage_error
-from headgate.commands.dml.rows.new_rows import Clash, NewRows
+from headgate.commands.dml.rows.new_rows import NewRows
 from headgate.commands.publication import replica_identity
 from headgate.commands.query.driver import values_list
 from headgate.commands.query.plan import Plan, PlanColumn, col
@@ -293,8 +290,7 @@ def _rewrite(
     with ExitStack() as stack:
         is_kept = keyed or referring or kept is not None
         persisted_changes = _held(planner, checked, kept or stack, returned=kept is not None) if is_kept else checked
-        if keyed:
-            refuse_clash(planner, relation, persisted_changes)
+        refuse_clash(planner, relation, persisted_changes, set_columns)
         count = transaction.rewrite(relation, persisted_changes.select(*CHANGED), is_kept=is_kept)
         (later or functools.partial(check_references, planner, relation))(persisted_changes)
         return count, rows_of(persisted_changes, "new", relation) if kept is not None else None
@@ -317,7 +313,7 @@ def rewrite_few(
 
 
 def _rewrite_few(planner: Planner, relation: Relation, few: pa.Table, set_columns: set[str], later: Later | None = None) -> int:
-    refuse_clash_of_few(planner, relation, few, set_columns)
+    refuse_clash(planner, relation, few, set_columns)
     if not few.num_rows:
         return 0
     count = planner.transaction.rewrite(relation, few.select(CHANGED))
@@ -420,44 +416,6 @@ def _fence(transaction: Transaction, relation: Relation, set_columns: set[str]) 
     return fence if fence is not None and set_columns & set(fence.names) else None
 
 
-def refuse_clash_of_few(planner: Planner, relation: Relation, changed: pa.Table, set_columns: set[str]) -> None:
-    """Raise 23505 if one of a few changed rows (`new` NULL: deleted) has a key that is in use after the change."""
-    alive = changed.filter(changed["new"].is_valid())
-    if not alive.num_rows or not touched_keys(relation, set_columns):
-        return
-    rows, writer = _flat(alive["new"], relation), NewRows(planner, relation, violations=())
-    clashes: list[Clash] = []
-    checked_indexes = uniqueness.judged(planner.session, relation)
-    indexes = [candidate_index for candidate_index in checked_indexes if candidate_index.plain]
-    for index in indexes:
-        stored = writer.stored_keys(rows, index)
-        clashes += [Clash(row, index) for row in stored.filter(pa.array(~_are_among(stored, changed)))["place"].to_pylist()]
-        clashes += [Clash(row, index) for row in writer.repeated(rows, index)]
-    if clashes:
-        raise writer.violated(rows, min(clashes, key=lambda clash: (clash.row, indexes.index(clash.index))))
-    writer.put_off(rows)
-    special = [candidate_index for candidate_index in checked_indexes if not candidate_index.plain]
-    if special:
-        spark = planner.session_spark
-        changed_positions = local_frame(spark, pa.table({FILE: changed["file"], ROW: changed["row"]}))
-        unchanged = _newest(planner, relation).join(changed_positions, [FILE, ROW], "left_anti")
-        new = local_frame(spark, rows, spark_columns(relation))
-        uniqueness.check_new(planner.session, planner.transaction, relation, new, existing=unchanged, indexes=special)
-
-
-def _are_among(stored: pa.Table, changed: pa.Table) -> NDArray[np.bool_]:
-    """Return which of the stored rows (`file`, `row`) are among the changed ones."""
-    files = pc.unique(changed["file"])
-
-    def numbered(rows: pa.Table) -> NDArray[np.int64]:
-        file: NDArray[np.int64] = np.asarray(pc.fill_null(pc.index_in(rows["file"], files), -1)).astype(np.int64)
-        places: NDArray[np.int64] = (file << 40) | rows["row"].to_numpy()
-        return places
-
-    is_changed: NDArray[np.bool_] = np.isin(numbered(stored), numbered(changed))
-    return is_changed
-
-
 def checked_changes(
     planner: Planner,
     relation: Relation,
@@ -497,17 +455,13 @@ def touched_keys(relation: Relation, set_columns: set[str]) -> bool:
     return False
 
 
-def refuse_clash(planner: Planner, relation: Relation, changed: DataFrame) -> None:
+def refuse_clash(planner: Planner, relation: Relation, changed: Rows, set_columns: set[str]) -> None:
     """Raise 23505 if two rows of the table would have the same key after the change (`new` NULL: deleted)."""
-    changed_positions = changed.select(F.col("file").alias(FILE), F.col("row").alias(ROW))
-    unchanged = _newest(planner, relation).join(changed_positions, [FILE, ROW], "left_anti")
-    new = changed.where("new IS NOT NULL").select("new.*")
-    uniqueness.put_off(planner.session, planner.transaction, relation)
-    indexes = uniqueness.judged(planner.session, relation)
-    uniqueness.check_new(planner.session, planner.transaction, relation, new, existing=unchanged, indexes=indexes)
-
-
-def _newest(planner: Planner, relation: Relation) -> DataFrame:
-    """Return all rows of a table with their positions, including those that the snapshot does not show, because their keys are in use."""
-    with planner.transaction.seeing_newest():
-        return planner.transaction.positions(relation)
+    if not touched_keys(relation, set_columns):
+        return
+    if isinstance(changed, pa.Table):
+        rows: Rows = _flat(changed["new"].filter(changed["new"].is_valid()), relation)
+    else:
+        rows = changed.where("new IS NOT NULL").select("new.*")
+    uniqueness.refuse_clash(planner.session, planner.transaction, relation, rows, leaving=changed)
+    uniqueness.put_off(planner.session, planner.transaction, relation, rows)

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 from headgate.catalog.relation.relation import Index, Relation
 from headgate.commands import privilege
-from headgate.commands.constraint import referential_action
+from headgate.commands.constraint import referential_action, row_key
 from headgate.commands.dml import assignment, driver_change
 from headgate.commands.dml.rows import first_error, routed_rows
 from headgate.commands.dml.rows.new_rows import NewRows
@@ -109,7 +109,7 @@ def _runs(writer: NewRows, rows: pa.Table, index: Index) -> Iterator[pa.Table]:
 def _settle_run(command: Command, writer: NewRows, rows: pa.Table, index: Index) -> pa.Table:
     """Execute DO UPDATE for rows with distinct keys. Raise 21000 if one conflicts with a row that the command itself has stored."""
     writer.planner.session.check_cancel()
-    stored = writer.stored_keys(rows, index)
+    stored = row_key.stored(writer.transaction, writer.relation, index, rows)
     own = writer.transaction.has_added(writer.relation, command.before[writer.relation.oid], stored["file"])
     if own.any():
         _settle_run(command, writer, rows.slice(0, stored["place"].to_numpy()[own].min()), index)  # whose error is the first
@@ -148,7 +148,7 @@ def _without_conflict(writer: NewRows, rows: pa.Table, arbiters: Sequence[Index]
     groups = []
     for index in arbiters:
         group = _key_numbers(writer, rows, index)
-        stored = writer.stored_keys(rows, index)
+        stored = row_key.stored(writer.transaction, writer.relation, index, rows)
         writer.transaction.refuse_unseen(writer.relation, stored["file"])
         undecided &= ~np.isin(group, group[stored["place"].to_numpy()])
         groups.append(group)
@@ -166,7 +166,7 @@ def _without_conflict(writer: NewRows, rows: pa.Table, arbiters: Sequence[Index]
 
 def _key_numbers(writer: NewRows, rows: pa.Table, index: Index) -> np.ndarray:
     """Return a number for each row's key. Rows with a NULL in it, which equal no other row, have a number each."""
-    _, keys = writer.keys(rows, index)
+    keys = row_key.of_rows(writer.relation, index, rows)
     grouped = keys.group_by([name for name in keys.column_names if name != "place"]).aggregate([("place", "list")])
     members = grouped["place_list"].combine_chunks()
     numbers = -1 - np.arange(rows.num_rows)

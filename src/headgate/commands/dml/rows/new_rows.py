@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +22,8 @@ from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.relation import Column, Index, Relation
 from headgate.changes import lookup as key_lookup
 from headgate.commands import disclosure, stored_expression
-from headgate.commands.constraint import referential_action, row_constraint, uniqueness
+from headgate.commands.constraint import referential_action, row_constraint, row_key, uniqueness
+from headgate.commands.constraint.reference_key import Rows
 from headgate.commands.dml.rows import first_error, many_rows, next_value, routed_rows
 from headgate.commands.dml.rows.next_value import Numbers
 from headgate.commands.dml.rows.owed_references import OwedReferences
@@ -34,7 +34,6 @@ from headgate.commands.trigger.firing import of_statement
 from headgate.errors import PostgresError
 from headgate.expression.node import Const, Expression
 from headgate.expression.spark import domain
-from headgate.sql.names import quote_ident
 from headgate.storage.partitioned import Fence
 from headgate.storage.spark.column_name import quoted
 from headgate.storage.spark.local_relation import local_frame
@@ -44,14 +43,6 @@ from headgate.storage.write import columns as spark_columns
 from headgate.types import buffers, registry
 from headgate.types.storage import arrow_type, spark_type
 from headgate.types.text.text import write_text
-
-
-@dataclass(frozen=True)
-class Clash:
-    """A new row whose key is in use, by a stored row or by an earlier new row."""
-
-    row: int
-    index: Index
 
 
 class NewRows:
@@ -234,78 +225,6 @@ class NewRows:
             values.append("null" if text is None else text)
         return disclosed.detail(values)
 
-    # ---- keys ------------------------------------------------------------------------------------------------
-
-    def clashes(self, rows: pa.Table, indexes: Sequence[Index]) -> list[Clash]:
-        """Return the new rows whose key is in use, ordered by row and then by index."""
-        clashing: list[Clash] = []
-        for index in indexes:
-            stored = self.stored_keys(rows, index)
-            clashing_rows = {int(row_number) for row_number in stored["place"].to_pylist()}
-            clashing_rows |= set(self.repeated(rows, index))
-            clashing += [Clash(row, index) for row in clashing_rows]
-        return sorted(clashing, key=lambda clash: (clash.row, indexes.index(clash.index)))
-
-    def keys(self, rows: pa.Table, index: Index) -> tuple[key_lookup.RowKey, pa.Table]:
-        """Return the key columns k0, k1, … and `place`, the row number, of the rows without NULLs in the key."""
-        key = key_lookup.key_of(self.relation, index.attnums)
-        arrays = [
-            key_lookup.canonical_array(buffers.whole(rows.column(name)), kind) for name, kind in zip(key.names, key.kinds, strict=True)
-        ]
-        table = pa.table([*arrays, pa.array(np.arange(rows.num_rows))], names=[f"k{number}" for number in range(len(arrays))] + ["place"])
-        valid = None
-        for number in range(len(arrays)):
-            is_valid = table.column(number).is_valid()
-            valid = is_valid if valid is None else pc.and_(valid, is_valid)
-        return key, table if valid is None else table.filter(valid)
-
-    def repeated(self, rows: pa.Table, index: Index) -> list[int]:
-        """Return the rows that have the key of an earlier new row."""
-        _, keys = self.keys(rows, index)
-        names = [name for name in keys.column_names if name != "place"]
-        grouped = keys.group_by(names, use_threads=False).aggregate([("place", "min"), ("place", "count")])
-        if not grouped.num_rows or pc.max(grouped["place_count"]).as_py() < 2:
-            return []
-        firsts = set(grouped["place_min"].to_pylist())
-        return [row_number for row_number in keys["place"].to_pylist() if row_number not in firsts]
-
-    def stored_keys(self, rows: pa.Table, index: Index) -> pa.Table:
-        """Return the stored rows that have the key of a new row: `place` (the new row), `old` struct, `file`, `row`."""
-        distinct_keys, firsts = self._distinct(rows, index)
-        stored_rows = key_lookup.find(self.transaction, self.relation, key_lookup.key_of(self.relation, index.attnums), distinct_keys)
-        return stored_rows.append_column("place", firsts.take(stored_rows["i"]))
-
-    def _distinct(self, rows: pa.Table, index: Index) -> tuple[pa.Table, pa.Array]:
-        """Return the distinct keys of the rows, and the first row of each."""
-        _, keys = self.keys(rows, index)
-        names = [name for name in keys.column_names if name != "place"]
-        first = keys.group_by(names, use_threads=False).aggregate([("place", "min")])
-        return first.select(names), first["place_min"].combine_chunks()
-
-    def refuse_clash(self, rows: pa.Table, without: Sequence[Index] = ()) -> None:
-        """Raise 23505 for the first row whose key is in use."""
-        indexes = [index for index in uniqueness.judged(self.planner.session, self.relation) if index not in without]
-        clashes = self.clashes(rows, [index for index in indexes if index.plain])
-        if clashes:
-            raise self.violated(rows, clashes[0])
-        special = [index for index in indexes if not index.plain]
-        if special:
-            frame = local_frame(self.planner.session_spark, rows, spark_columns(self.relation))
-            uniqueness.check_new(self.planner.session, self.transaction, self.relation, frame, indexes=special)
-
-    def violated(self, rows: pa.Table, clash: Clash) -> PostgresError:
-        """Return 23505 with the key in its DETAIL."""
-        if not disclosure.tells_key(self.planner.session, self.transaction.cursor, self.relation, clash.index.attnums):
-            return uniqueness.violated(self.relation, clash.index)
-        names, values = [], []
-        for attnum in clash.index.attnums:
-            column = self.relation.numbered(attnum)
-            assert column is not None
-            names.append(quote_ident(column.name))
-            array = buffers.whole(rows.column(column.name).slice(clash.row, 1))
-            values.append(str(write_text(array, column.type_oid, column.typmod, session=self.planner.evaluation.context.forms)[0].as_py()))
-        return uniqueness.violated(self.relation, clash.index, f"({', '.join(names)})=({', '.join(values)})")
-
     # ---- writing ---------------------------------------------------------------------------------------------
 
     def append(self, rows: pa.Table) -> pa.Table:
@@ -336,6 +255,10 @@ class NewRows:
                 self.refuse_clash(rows, without)
         return rows
 
+    def refuse_clash(self, rows: Rows, without: Sequence[Index] = ()) -> None:
+        """Raise 23505 if the key of a row is in use (`uniqueness.refuse_clash`)."""
+        uniqueness.refuse_clash(self.planner.session, self.transaction, self.relation, rows, without=without)
+
     def _may_wait(self, rows: pa.Table) -> bool:
         """Return whether the rows may be added without the table's lock, concurrently with others. Their keys are then claimed."""
         relation, indexes = self.relation, self.relation.unique_indexes
@@ -346,7 +269,7 @@ class NewRows:
         return self.transaction.claim(relation, {index.oid: self._members(rows, index) for index in indexes})
 
     def _members(self, rows: pa.Table, index: Index) -> frozenset[Hashable]:
-        return key_lookup.members(self.keys(rows, index)[1].drop_columns("place"))
+        return key_lookup.members(row_key.of_rows(self.relation, index, rows).drop_columns("place"))
 
     def store(self, rows: pa.Table) -> pa.Table:
         """Add rows that are `accepted`."""
@@ -356,7 +279,7 @@ class NewRows:
             else:
                 self.transaction.append(self.relation, rows)
             self.owed.add(rows)
-            self.put_off(rows)
+            uniqueness.put_off(self.planner.session, self.transaction, self.relation, rows)
             self.fire_after(rows)
         return rows
 
@@ -364,10 +287,6 @@ class NewRows:
         """Schedule the AFTER INSERT triggers of stored rows, which fire at the end of the statement."""
         if self.firing is not None and rows.num_rows:
             self.planner.fires_later += self.firing.after(triggers.INSERT, None, rows)
-
-    def put_off(self, rows: pa.Table) -> None:
-        """Schedule the check of deferred keys of written rows for the end of the transaction."""
-        uniqueness.put_off(self.planner.session, self.transaction, self.relation, lambda index: self._distinct(rows, index)[0])
 
     def check_references(self) -> None:
         """Raise 23503 unless the referenced rows exist. Called when the statement has written all its rows."""
@@ -391,10 +310,9 @@ class NewRows:
         referential_action.lock(self.transaction, self.relation)
         self.transaction.lock(self.relation)
         persisted_rows = kept.enter_context(persisted(checked))
-        indexes = uniqueness.judged(self.planner.session, self.relation)
-        uniqueness.check_new(self.planner.session, self.transaction, self.relation, persisted_rows, indexes=indexes)
+        self.refuse_clash(persisted_rows)
         count = self.transaction.append(self.relation, persisted_rows)
-        uniqueness.put_off(self.planner.session, self.transaction, self.relation)
+        uniqueness.put_off(self.planner.session, self.transaction, self.relation, persisted_rows)
         referential_action.inserted(self.planner.session, self.transaction, self.relation, persisted_rows)
         return count, persisted_rows
 

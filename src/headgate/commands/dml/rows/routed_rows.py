@@ -179,7 +179,7 @@ def _rewrite_few(
                 "row": leaf_changes["row"],
             }
         )
-        assignment.refuse_clash_of_few(planner, leaf, part, set_columns)
+        assignment.refuse_clash(planner, leaf, part, set_columns)
         transaction.rewrite(leaf, part)
     for leaf, at in table.parts(arriving):
         kept(writer.of_leaf(leaf).append(_rows(ordered(leaf, new.take(at)))), at)
@@ -212,8 +212,7 @@ def _rewrite_many(
             stays = assignment.checked_changes(planner, leaf, part.where("new IS NOT NULL"), violations=writer.violations, shown=root)
             with ExitStack() as leaf_stack:
                 whole = (kept or leaf_stack).enter_context(persisted(stays.unionByName(part.where("new IS NULL"))))
-                if assignment.touched_keys(leaf, set_columns):
-                    assignment.refuse_clash(planner, leaf, whole)
+                assignment.refuse_clash(planner, leaf, whole, set_columns)
                 transaction.rewrite(leaf, whole.select(*assignment.CHANGED), is_kept=True)
             stored.append(assignment.rows_of(whole.where("new IS NOT NULL"), "new", leaf))
         for number in arriving:
