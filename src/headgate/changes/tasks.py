@@ -248,7 +248,8 @@ def _reduced(table: TaskTable, number: int, partition: int, changes: pa.Table) -
 def _write(table: TaskTable, part: Part, changed: pa.Table) -> None:
     """Write changed rows into the leaves of a table."""
     if table.places is not None:
-        changing, arriving = table.places.flows(changed)
+        flows = table.places.flows_of_few(changed)
+        changing, arriving = ([(leaf_part.number, leaf_part.rows) for leaf_part in parts] for parts in (flows.changes, flows.arriving))
     elif changed["file"].null_count == changed.num_rows:
         new = buffers.whole(changed["new"])
         changing, arriving = [], [(0, pa.table(new.flatten(), names=[column.name for column in new.type]))]

@@ -1,10 +1,10 @@
 """Limit the row values in error details to those that the user who causes the error may read.
 
-Called where rows are rejected: by `row_constraint` and `new_rows` ("Failing row contains"), `uniqueness`, `referential_action` and
-`routed_rows` (keys). The rules are PostgreSQL's (ExecBuildSlotValueDescription, BuildIndexValueDescription, RI_ReportViolation). If row
-security applies, nothing is shown. With SELECT on the table, everything is shown. Otherwise, a row shows the columns that the user may read
-or that the statement itself writes, and a key is only shown if the user may read each of its columns. Hidden values only change the DETAIL,
-not the error.
+Called where rows are rejected: by `row_constraint` and `new_rows` ("Failing row contains"), `uniqueness` and `referential_action` (keys),
+`new_rows` and `changed_rows` (partition keys). The rules are PostgreSQL's (ExecBuildSlotValueDescription, BuildIndexValueDescription,
+RI_ReportViolation). If row security applies, nothing is shown. With SELECT on the table, everything is shown. Otherwise, a row shows the
+columns that the user may read or that the statement itself writes, and a key is only shown if the user may read each of its columns. Hidden
+values only change the DETAIL, not the error.
 """
 
 from __future__ import annotations

@@ -12,6 +12,8 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,6 +32,7 @@ from headgate.catalog.relation.partition import Branch
 from headgate.catalog.relation.relation import Relation
 from headgate.storage.delta.delta_table import PLACE, RESIDENT_ROWS
 from headgate.storage.routing import NOWHERE, Router, outside, outside_each
+from headgate.storage.row_set import Rows
 from headgate.storage.spark import failure
 from headgate.storage.spark.column_name import quoted
 from headgate.storage.spark.local_relation import in_one_piece
@@ -43,10 +46,31 @@ if TYPE_CHECKING:
 
 Places = npt.NDArray[np.int32]
 FROM, TO = own_name("_from"), own_name("_to")
-"""Columns of `PartitionedTable.tagged`: the numbers of the leaf that holds a row, and of the leaf that it goes to."""
+"""Columns of changed frames that are split: the numbers of the leaf that holds a row, and of the leaf that it goes to."""
+
+CHANGED = ["old", "new", "file", "row"]
+"""The columns of changed rows (`Transaction.rewrite`)."""
 
 _DIRECTORY = re.compile(r".*/\d+/(\d+)/")
 _DIRECTORY_SQL = r".*/\d+/(\d+)/"
+
+
+@dataclass(frozen=True)
+class Part:
+    """The rows for one leaf, by the number of the leaf. `at`: the numbers of an Arrow table's rows among all rows that were split."""
+
+    number: int
+    rows: Rows
+    at: npt.NDArray[np.int64] | None = None
+
+
+@dataclass(frozen=True)
+class Flows:
+    """Changed rows, split by leaf: the changes to each leaf's rows, the rows that are new in each leaf, and the number of all changes."""
+
+    changes: list[Part]
+    arriving: list[Part]
+    count: int
 
 
 class LeafPlaces:
@@ -77,23 +101,29 @@ class LeafPlaces:
         match = _DIRECTORY.match(uri)
         return self.numbers[int(match[1])] if match else NOWHERE
 
-    def flows(self, changed: pa.Table) -> tuple[list[tuple[int, pa.Table]], list[tuple[int, pa.Table]]]:
-        """Split changed rows (as for `Transaction.rewrite`) by leaf. Return the changes to each leaf's rows, and the new rows of each leaf.
-
-        A row that moves to another leaf is deleted from its own.
-        """
+    def flows_of_few(self, changed: pa.Table, *, moves: bool = True) -> Flows:
+        """Split changed rows (see `PartitionedTable.flows`)."""
         new, sources = buffers.whole(changed["new"]), self.sources(changed["file"])
+        alive = np.flatnonzero(np.asarray(new.is_valid()))
         targets = np.full(len(sources), NOWHERE, np.int32)
-        if len(alive := np.flatnonzero(np.asarray(new.is_valid()))):
+        if moves and len(alive):
             targets[alive] = self.places(_rows(new.take(pa.array(alive))))
+        else:
+            targets[alive] = sources[alive]
         changes = []
         for leaf, indexes in self.parts(sources):
-            leaf_changes, number = changed.take(indexes), self.numbers[leaf.oid]
+            number, part = self.numbers[leaf.oid], changed.select(CHANGED).take(indexes)
             stays = pa.array(targets[indexes.to_numpy()] == number)
-            new_rows = pc.if_else(stays, buffers.whole(leaf_changes["new"]), pa.scalar(None, new.type))
-            changes.append((number, leaf_changes.set_column(leaf_changes.column_names.index("new"), "new", new_rows)))
-        arriving = self.parts(np.where(targets == sources, NOWHERE, targets))
-        return changes, [(self.numbers[leaf.oid], of_leaf(leaf, _rows(new.take(indexes)))) for leaf, indexes in arriving]
+            sides = {"old": buffers.whole(part["old"]), "new": pc.if_else(stays, buffers.whole(part["new"]), pa.scalar(None, new.type))}
+            whole = pa.table(
+                {**{side: ordered(leaf, structs) for side, structs in sides.items()}, "file": part["file"], "row": part["row"]}
+            )
+            changes.append(Part(number, whole, indexes.to_numpy()))
+        arriving = [
+            Part(self.numbers[leaf.oid], of_leaf(leaf, _rows(new.take(indexes))), indexes.to_numpy())
+            for leaf, indexes in self.parts(np.where(targets == sources, NOWHERE, targets))
+        ]
+        return Flows(changes, arriving, changed.num_rows)
 
     def parts(self, places: Places) -> Iterator[tuple[Relation, pa.Array]]:
         """Yield each leaf that gets rows, with their indexes."""
@@ -190,50 +220,69 @@ class PartitionedTable(LeafPlaces):
         """Return the number of a leaf."""
         return self.numbers[leaf.oid]
 
-    def append(self, rows: DataFrame | pa.Table) -> int:
-        """Append rows to their leaves, as `Transaction.append`. Return the number of rows."""
+    def split(self, rows: Rows, until: ExitStack) -> list[Part]:
+        """Split new rows by leaf. A frame stays persisted `until` then. Raise 23514 if a row belongs to no leaf."""
         if isinstance(rows, pa.Table):
-            parts = [(leaf, of_leaf(leaf, rows.take(at))) for leaf, at in self.parts(self.places(rows))]
-            return sum(self.transaction.append(leaf, part) for leaf, part in parts)
-        with persisted(rows.withColumn(TO, self.place_column())) as held:
-            numbers = sorted(held.select(TO).distinct().toArrow()[TO].to_pylist())
-            if NOWHERE in numbers:
-                self.refuse_homeless(held, TO)
-            return sum(self.transaction.append(self.leaves[number], held.where(F.col(TO) == number).drop(TO)) for number in numbers)
+            parts = self.parts(self.places(rows))
+            return [Part(self.numbers[leaf.oid], of_leaf(leaf, rows.take(at)), at.to_numpy()) for leaf, at in parts]
+        held = until.enter_context(persisted(rows.withColumn(TO, self.place_column())))
+        numbers = sorted(held.select(TO).distinct().toArrow()[TO].to_pylist())
+        if NOWHERE in numbers:
+            self.refuse_homeless(held, TO)
+        return [Part(number, held.where(F.col(TO) == number).select(*_columns(self.leaves[number]))) for number in numbers]
 
-    def rewrite(self, changed: DataFrame | pa.Table) -> int:
-        """Apply changed rows to their leaves, as `Transaction.rewrite`. Return the number of changes."""
-        return self._rewrite_small(changed) if isinstance(changed, pa.Table) else self._rewrite_large(changed)
+    def flows(self, changed: Rows, until: ExitStack, *, moves: bool = True) -> Flows:
+        """Split changed rows (as for `Transaction.rewrite`) by leaf. A row that moves to another leaf is deleted from its own.
 
-    def _rewrite_small(self, changed: pa.Table) -> int:
-        changing, arriving = self.flows(changed)
-        for number, part in changing:
-            self.transaction.rewrite(self.leaves[number], part)
-        for number, rows in arriving:
-            self.transaction.append(self.leaves[number], rows)
-        return int(changed.num_rows)
-
-    def tagged(self, changed: DataFrame, *, moves: bool = True) -> DataFrame:
-        """Add to a changed frame the leaf numbers that each row comes from and goes to (columns FROM and TO; NOWHERE: none).
-
-        `moves`: False if every new row stays in the leaf of the old one.
+        A frame stays persisted `until` then. `moves`: False if every new row stays in the leaf of the old one. Raise 23514 if a new row
+        belongs to no leaf.
         """
+        if isinstance(changed, pa.Table):
+            return self.flows_of_few(changed, moves=moves)
+        held = until.enter_context(persisted(self._tagged(changed, moves=moves)))
+        flows = held.groupBy(FROM, TO).agg(F.count("*").alias("n")).toArrow().to_pylist()
+        if any(flow[TO] == NOWHERE for flow in flows):
+            self.refuse_homeless(held.where("new IS NOT NULL"), TO, "new.")
+        changes = [Part(number, self._leaving(held, number)) for number in sorted({flow[FROM] for flow in flows} - {NOWHERE})]
+        targets = {flow[TO] for flow in flows if flow[FROM] != flow[TO]} - {NOWHERE}
+        return Flows(changes, [Part(number, self._arriving(held, number)) for number in sorted(targets)], sum(flow["n"] for flow in flows))
+
+    def append(self, rows: Rows) -> int:
+        """Append rows to their leaves, as `Transaction.append`. Return the number of rows."""
+        with ExitStack() as until:
+            return sum(self.transaction.append(self.leaves[part.number], part.rows) for part in self.split(rows, until))
+
+    def rewrite(self, changed: Rows) -> int:
+        """Apply changed rows to their leaves, as `Transaction.rewrite`. Return the number of changes."""
+        with ExitStack() as until:
+            flows = self.flows(changed, until)
+            for part in flows.changes:
+                self.transaction.rewrite(self.leaves[part.number], part.rows, is_kept=True)
+            for part in flows.arriving:
+                self.transaction.append(self.leaves[part.number], part.rows)
+            return flows.count
+
+    def in_order(self, parts: Sequence[Part]) -> Rows:
+        """Return the rows of leaves with the root's columns: those of Arrow tables in their order before they were split."""
+        tables = [of_root(self.root, part.rows) for part in parts if isinstance(part.rows, pa.Table)]
+        if parts and not tables:
+            return functools.reduce(DataFrame.unionAll, [self._whole(part.rows) for part in parts])
+        order = np.concatenate([np.empty(0, np.int64), *[part.at[: part.rows.num_rows] for part in parts if part.at is not None]])
+        whole = pa.concat_tables([arrow_row(self.root).empty_table(), *tables])
+        return whole.take(pa.array(np.argsort(order, kind="stable")))
+
+    def _whole(self, rows: DataFrame) -> DataFrame:
+        """Return a leaf's rows with the root's columns, and any others after them."""
+        others = [F.col(quoted(name)) for name in rows.columns if self.root.column(name) is None]
+        return rows.select(*_columns(self.root), *others)
+
+    def _tagged(self, changed: DataFrame, *, moves: bool) -> DataFrame:
+        """Add to a changed frame the leaf numbers that each row comes from and goes to (columns FROM and TO; NOWHERE: none)."""
         placed = changed.withColumn(FROM, self.source_column())
         target = self.place_column("new.") if moves else F.col(FROM)
         return placed.withColumn(TO, F.when(F.col("new").isNotNull(), target).otherwise(F.lit(NOWHERE)))
 
-    def _rewrite_large(self, changed: DataFrame) -> int:
-        with persisted(self.tagged(changed)) as held:
-            flows = held.groupBy(FROM, TO).agg(F.count("*").alias("n")).toArrow().to_pylist()
-            if any(flow[TO] == NOWHERE for flow in flows):
-                self.refuse_homeless(held.where("new IS NOT NULL"), TO, "new.")
-            for number in sorted({flow[FROM] for flow in flows} - {NOWHERE}):
-                self.transaction.rewrite(self.leaves[number], self.leaving(held, number), is_kept=True)
-            for number in sorted({flow[TO] for flow in flows if flow[FROM] != flow[TO]} - {NOWHERE}):
-                self.transaction.append(self.leaves[number], self.arriving(held, number))
-            return sum(flow["n"] for flow in flows)
-
-    def leaving(self, tagged: DataFrame, number: int) -> DataFrame:
+    def _leaving(self, tagged: DataFrame, number: int) -> DataFrame:
         """Return the changes to the rows of one leaf, with extra columns. Rows that move to another leaf are deleted."""
         row = columns(self.leaves[number])
 
@@ -247,10 +296,14 @@ class PartitionedTable(LeafPlaces):
             side("old", F.col("old").isNotNull()), side("new", stays), "file", "row", *_beside(tagged)
         )
 
-    def arriving(self, tagged: DataFrame, number: int) -> DataFrame:
+    def _arriving(self, tagged: DataFrame, number: int) -> DataFrame:
         """Return the rows that are new in one leaf or come from others, with extra columns."""
         names = [F.col(f"new.{quoted(column.name)}").alias(column.name) for column in self.leaves[number].columns]
         return tagged.where((F.col(TO) == number) & (F.col(FROM) != number)).select(*names, *_beside(tagged))
+
+
+def _columns(relation: Relation) -> list[Column]:
+    return [F.col(quoted(column.name)) for column in relation.columns]
 
 
 def _beside(tagged: DataFrame) -> list[Column]:

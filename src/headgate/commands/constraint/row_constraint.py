@@ -6,8 +6,13 @@ PostgreSQL's error (`headgate.storage.spark.failure`). Rows of a statement are c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -17,12 +22,15 @@ from headgate.commands import disclosure, stored_expression
 from headgate.commands.disclosure import RowShown
 from headgate.commands.query.evaluation import Evaluation
 from headgate.commands.query.row_security import Violation
+from headgate.errors import PostgresError
 from headgate.expression.node import ColumnRef, FuncExpr, TypeRef
 from headgate.expression.spark import compiler, domain
 from headgate.storage.partitioned import Fence
 from headgate.storage.spark import failure
 from headgate.storage.spark.column_name import quoted
-from headgate.types import registry
+from headgate.types import buffers, registry
+from headgate.types.text.text import write_text
+from headgate.types.text_column import TextSettings
 
 ROW_TEXT = 64
 """Maximum length in bytes of each value in the DETAIL, as in PostgreSQL."""
@@ -69,12 +77,12 @@ def checked(
         for violation in domain.violations(column.type_oid, compiler.plan)(F.col(quoted(column.name)))
     ]
     of_rows = [
-        (F.col(quoted(column.name)).isNull(), _not_null(relation, column.name, opening)) for column in relation.columns if column.not_null
+        (F.col(quoted(column.name)).isNull(), _null(relation, column).column(opening)) for column in relation.columns if column.not_null
     ]
     for check in relation.checks if checks is None else checks:
         is_met = evaluation.column(stored_expression.stored(check.expression, relation))
         text = f'new row for relation "{relation.name}" violates check constraint "{check.name}"'
-        of_rows.append((~F.coalesce(is_met, F.lit(True)), _message("23514", _of(relation, text, constraint=check.name) + opening)))
+        of_rows.append((~F.coalesce(is_met, F.lit(True)), _broken(relation, "23514", text, constraint=check.name).column(opening)))
     groups = (first_of([*of_domains, *first]), _with_row(first_of(of_rows), evaluation, whole), first_of(last))
     messages = [group for group in groups if group is not None]
     if not messages:
@@ -94,10 +102,39 @@ def outside(evaluation: Evaluation, relation: Relation, fence: Fence | None, sho
     """
     if fence is None or not fence.above:
         return []
-    text = f'new row for relation "{relation.name}" violates partition constraint'
-    message = _with_row(_message("23514", _of(relation, text) + _opening(shown)), evaluation, shown)
+    message = _with_row(_outside(relation).column(_opening(shown)), evaluation, shown)
     assert message is not None
     return [(fence.column(), message)]
+
+
+def refuse_null(relation: Relation, rows: pa.Table, detail: Callable[[int], str | None]) -> None:
+    """Raise 23502 for the first row with NULL in a NOT NULL column. `detail` returns the DETAIL of a row.
+
+    This second body of NOT NULL, and `refuse_outside`, check a few rows in the driver.
+    """
+    nullable = [column for column in relation.columns if column.not_null and rows.column(column.name).null_count]
+    if nullable:
+        firsts = [int(pc.index(rows.column(column.name).is_null(), True).as_py()) for column in nullable]
+        raise _null(relation, nullable[int(np.argmin(firsts))]).error(detail(min(firsts)))
+
+
+def refuse_outside(fence: Fence, rows: pa.Table, detail: Callable[[int], str | None]) -> None:
+    """Raise 23514 for the first row outside of the partition's bounds."""
+    row = fence.first_outside(rows)
+    if row is not None:
+        raise _outside(fence.relation).error(detail(row))
+
+
+def row_detail(shown: RowShown, rows: pa.Table, row: int, forms: TextSettings) -> str | None:
+    """Return a row as "Failing row contains" shows it (see `_row_text`)."""
+    texts = []
+    for column in shown.columns:
+        value = buffers.whole(rows.column(column.name).slice(row, 1))
+        text = write_text(value, column.type_oid, column.typmod, session=forms)[0].as_py()
+        if text is not None and len(text.encode()) > ROW_TEXT:
+            text = text.encode()[:ROW_TEXT].decode(errors="ignore") + "..."
+        texts.append("null" if text is None else text)
+    return shown.detail(texts)
 
 
 def _opening(shown: RowShown) -> str:
@@ -123,18 +160,34 @@ def _with_row(message: Column | None, evaluation: Evaluation, shown: RowShown) -
     return F.concat(message, _row_text(evaluation, shown.columns), F.lit(")."))
 
 
-def _not_null(relation: Relation, name: str, opening: str) -> Column:
-    """Return the message for NULL in a NOT NULL column."""
-    text = f'null value in column "{name}" of relation "{relation.name}" violates not-null constraint'
-    return _message("23502", _of(relation, text, column=name) + opening)
+@dataclass(frozen=True)
+class _Broken:
+    """The error of a row that breaks a constraint. `fields`: the names of the table and of its part."""
+
+    sqlstate: str
+    text: str
+    fields: dict[str, Any]
+
+    def column(self, opening: str) -> Column:
+        """Return the message that a task raises, up to the values of the row."""
+        return F.lit(failure.marked(self.sqlstate, failure.with_fields(self.text, **self.fields) + opening))
+
+    def error(self, detail: str | None) -> PostgresError:
+        """Return the error that the driver raises."""
+        return PostgresError(self.sqlstate, self.text, detail=detail, **self.fields)
 
 
-def _of(relation: Relation, text: str, **fields: str) -> str:
-    return failure.with_fields(text, schema=relation.schema, table=relation.name, **fields)
+def _broken(relation: Relation, sqlstate: str, text: str, **fields: str) -> _Broken:
+    return _Broken(sqlstate, text, {"schema": relation.schema, "table": relation.name, **fields})
 
 
-def _message(state: str, text: str) -> Column:
-    return F.lit(failure.marked(state, text))
+def _null(relation: Relation, column: TableColumn) -> _Broken:
+    text = f'null value in column "{column.name}" of relation "{relation.name}" violates not-null constraint'
+    return _broken(relation, "23502", text, column=column.name)
+
+
+def _outside(relation: Relation) -> _Broken:
+    return _broken(relation, "23514", f'new row for relation "{relation.name}" violates partition constraint')
 
 
 def _row_text(evaluation: Evaluation, columns: Sequence[TableColumn]) -> Column:

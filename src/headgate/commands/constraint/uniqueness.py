@@ -26,7 +26,6 @@ from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.changes import lookup
 from headgate.commands import disclosure, stored_expression
 from headgate.commands.constraint import reference_key, row_key
-from headgate.commands.constraint.reference_key import Rows
 from headgate.commands.deferral import Deferrable
 from headgate.commands.query import rendering
 from headgate.errors import PostgresError
@@ -34,6 +33,7 @@ from headgate.expression.node import ColumnRef, Expression, walk
 from headgate.expression.spark import compiler
 from headgate.sql.names import quote_ident
 from headgate.storage.delta.delta_table import FILE, ROW
+from headgate.storage.row_set import Rows
 from headgate.storage.spark.column_name import quoted
 from headgate.storage.spark.local_relation import local_frame
 from headgate.storage.transaction.transaction import Transaction

@@ -297,12 +297,13 @@ def _copy_in(node: pb.CopyStmt, session: Session, options: CopyOptions) -> CopyI
                 session.check_cancel()
                 included = passing(writer.completed(table))
                 try:
-                    progress.rows += writer.append(included).num_rows
+                    writer.append(included)
                 except PostgresError as error:
                     # triggers and WHERE leave rows out: the rows that are left do not have the numbers of their lines
                     if error.row is not None and writer.firing is None and included.num_rows == table.num_rows:
                         error.within(reader.place(error.row, with_text=error.sqlstate != "23505"))
                     raise
+                progress.rows = writer.count
                 progress.excluded += table.num_rows - included.num_rows
             writer.check_references()
 

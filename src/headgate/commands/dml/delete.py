@@ -10,9 +10,9 @@ from pyspark.sql import functions as F
 from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import RelationKind
-from headgate.commands.constraint.reference_key import Rows
 from headgate.commands.dml import assignment, current_row, driver_change, returning
 from headgate.commands.dml.insert import target
+from headgate.commands.dml.rows import changed_rows
 from headgate.commands.dml.update import changed_source, named, security_of, touched, written_instead
 from headgate.commands.publication import replica_identity
 from headgate.commands.query import rendering
@@ -23,6 +23,7 @@ from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.commands.trigger import firing
 from headgate.storage.delta.delta_table import FILE, ROW
+from headgate.storage.row_set import Rows
 from headgate.storage.write import columns as spark_columns
 from headgate.types.resultset import ResultSet
 
@@ -72,7 +73,7 @@ def _deleted(
     planner: Planner, relation: Relation, node: pb.DeleteStmt, changed: Rows, kept: ExitStack, others: Source | None = None
 ) -> ResultSet | CommandResult:
     """Delete rows. `others` are the joined tables."""
-    count, rows = assignment.remove(planner, relation, changed, kept if node.HasField("returning_clause") else None)
+    count, rows = changed_rows.remove(planner, relation, changed, kept if node.HasField("returning_clause") else None)
     if rows is None:
         return CommandResult(f"DELETE {count}")
     alias = node.relation.alias.aliasname

@@ -72,8 +72,7 @@ def insert_rows(node: pb.InsertStmt, session: Session, rows: pa.Table) -> None:
             for column in columns:
                 refuse_generated(node, column, column.name not in rows.column_names)
             _permit(planner, relation, columns)
-            writer.append(writer.completed(rows))
-            writer.check_references()
+            writer.insert(writer.completed(rows))
 
 
 def _events(node: pb.InsertStmt) -> list[tuple[int, set[str] | None]]:
@@ -95,17 +94,25 @@ def _insert(node: pb.InsertStmt, session: Session, planner: Planner, relation: R
         rows = _source(node, planner, writer, columns)
         if relation.kind == RelationKind.VIEW:
             return _insert_into_view(node, planner, writer, rows)
+        returns = node.HasField("returning_clause")
+        if command is None and not returns:
+            with storage_error.sought(relation.name, rows):
+                return CommandResult(f"INSERT 0 {writer.insert(rows)}")
         if isinstance(rows, DataFrame):
-            with storage_error.sought(relation.name, lambda: rows):
-                if command is None and not node.HasField("returning_clause"):
-                    return CommandResult(f"INSERT 0 {writer.append_frame(rows)}")
+            with storage_error.sought(relation.name, rows):
                 return _insert_many(node, writer, command, rows)
         stored = writer.append(rows) if command is None else command.insert(writer, rows)
-        writer.check_references()
-        if not node.HasField("returning_clause"):
-            return CommandResult(f"INSERT 0 {stored.num_rows}")
-        alias = node.relation.alias.aliasname
-        return returning.of_rows(node.returning_clause, planner, stored, relation, alias, f"INSERT 0 {stored.num_rows}")
+        _check_references(writer, command)
+        tag = f"INSERT 0 {stored.num_rows}"
+        if not returns:
+            return CommandResult(tag)
+        return returning.of_rows(node.returning_clause, planner, stored, relation, node.relation.alias.aliasname, tag)
+
+
+def _check_references(writer: NewRows, command: on_conflict.Command | None) -> None:
+    writer.check_references()
+    if command is not None:
+        command.check_references()
 
 
 def _insert_into_view(node: pb.InsertStmt, planner: Planner, writer: NewRows, rows: pa.Table | DataFrame) -> ResultSet | CommandResult:
@@ -139,11 +146,11 @@ def _insert_many(node: pb.InsertStmt, writer: NewRows, command: on_conflict.Comm
             referential_action.lock(transaction, relation)
             transaction.lock(relation)
         for chunk in itertools.chain([first], [] if second is None else [second], chunks):
-            stored = writer.append(chunk) if command is None else command.insert(writer, chunk)
+            stored: pa.Table = writer.append(chunk) if command is None else command.insert(writer, chunk)
             count += stored.num_rows
             if node.HasField("returning_clause"):
                 store.extend(many_rows.of(relation, stored).to_batches())
-    writer.check_references()
+    _check_references(writer, command)
     if not node.HasField("returning_clause"):
         return CommandResult(f"INSERT 0 {count}")
     alias, most = node.relation.alias.aliasname, many_rows.chunk_rows(relation, planner.session, transaction)
@@ -382,6 +389,6 @@ def _selected(plan: Plan, node: pb.InsertStmt, planner: Planner, writer: NewRows
     selected = [planner.column(value).alias(name) for name, value in values.items()]
     frame = plan.frame.select(*selected or [F.lit(True).alias(NO_COLUMN)])  # Arrow does not count rows without columns
     if many_rows.are_few(frame, planner.session):
-        with storage_error.sought(writer.relation.name, lambda: frame):
+        with storage_error.sought(writer.relation.name, frame):
             return writer.completed(frame.toArrow())
-    return writer.completed_frame(frame)
+    return writer.completed(frame)

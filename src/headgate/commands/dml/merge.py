@@ -19,6 +19,7 @@ from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.relation import Relation
 from headgate.commands import privilege, stored_expression
 from headgate.commands.dml import assignment, column_reads, insert
+from headgate.commands.dml.rows import changed_rows
 from headgate.commands.dml.rows.new_rows import NewRows
 from headgate.commands.publication import replica_identity
 from headgate.commands.query import rendering, row_security
@@ -169,7 +170,7 @@ class _Merge:
             rows = matched_rows.where(col(_CLAUSE) == clause_number)
             if kind == _DELETE:
                 no_row = F.lit(None).cast(spark_columns(self.relation)).alias("new")
-                count += assignment.remove(self.planner, self.relation, rows.select(old, no_row, *where))[0]
+                count += changed_rows.remove(self.planner, self.relation, rows.select(old, no_row, *where))[0]
                 continue
             targets = self.clauses[clause_number].target_list
             new = assignment.new_row(targets, self.planner, self.relation, self.table.star, self.both.scope(None))
@@ -178,7 +179,7 @@ class _Merge:
                 changed = assignment.numbered(
                     self.planner, self.relation, rows.select(old, new.row.alias("new"), *where), new, persisted_frames
                 )
-                count += assignment.rewrite(self.planner, self.relation, changed, names_set, self.security.violations(Rows.UPDATED))[0]
+                count += changed_rows.rewrite(self.planner, self.relation, changed, names_set, self.security.violations(Rows.UPDATED))[0]
         return count
 
     def _insertions(self, matched_rows: DataFrame) -> int:
@@ -189,7 +190,7 @@ class _Merge:
             rows = matched_rows.where(col(_CLAUSE) == clause_number).select(*(values or [F.lit(True).alias(NO_COLUMN)]))
             violations = self.security.violations(Rows.INSERTED)
             with closing(NewRows(self.planner, self.relation, violations=violations)) as writer:
-                count += writer.append_frame(writer.completed_frame(rows))
+                count += writer.insert(writer.completed(rows))
         return count
 
     def _values(self, clause: ParseNode, scope: Scope) -> list[Column]:

@@ -7,6 +7,7 @@ row is recognized by its file.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -17,12 +18,14 @@ import pyarrow.compute as pc
 from postgast import pg_query_pb2 as pb
 from pyspark.sql import functions as F
 
+from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.relation import Index, Relation
 from headgate.commands import privilege
 from headgate.commands.constraint import referential_action, row_key
 from headgate.commands.dml import assignment, driver_change
-from headgate.commands.dml.rows import first_error, routed_rows
+from headgate.commands.dml.rows import changed_rows, first_error
 from headgate.commands.dml.rows.new_rows import NewRows
+from headgate.commands.dml.rows.owed_references import OwedReferences
 from headgate.commands.publication import replica_identity
 from headgate.commands.query.clause import from_clause
 from headgate.commands.query.plan import PlanColumn, Source, col
@@ -32,7 +35,7 @@ from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import binder
 from headgate.sql.parser import unwrap
 from headgate.storage.delta.file_action import Action
-from headgate.storage.partitioned import Fence
+from headgate.storage.partitioned import Fence, Part
 from headgate.storage.spark.column_name import quoted
 from headgate.storage.spark.local_relation import local_frame
 
@@ -42,7 +45,7 @@ def permit(node: pb.InsertStmt, planner: Planner, relation: Relation) -> None:
 
     Raise 42501 without SELECT on the columns that determine a conflict, or without UPDATE on those that DO UPDATE sets. Raise 42P10 or
     55000 if the update could not be published. For a partitioned table, the leaves whose replica identity is checked depend on the rows
-    (`routed_rows`).
+    (`Command.insert`).
     """
     clause = node.on_conflict_clause
     if clause.HasField("infer"):  # whether a row is inserted reveals which keys exist
@@ -59,12 +62,13 @@ def permit(node: pb.InsertStmt, planner: Planner, relation: Relation) -> None:
 
 @dataclass(frozen=True)
 class Command:
-    """One INSERT … ON CONFLICT. `before` has the files of each table (oid) before the command wrote to it."""
+    """One INSERT … ON CONFLICT. `before` has the files of each table (oid) before the command wrote to it, `owed` the rows it updated."""
 
     node: pb.InsertStmt
     planner: Planner
     security: RowSecurity
     before: dict[int, Mapping[str, Action]] = field(default_factory=dict)
+    owed: dict[int, OwedReferences] = field(default_factory=dict)
 
     @property
     def updates(self) -> bool:
@@ -73,23 +77,45 @@ class Command:
 
     def insert(self, writer: NewRows, rows: pa.Table) -> pa.Table:
         """Check rows, insert those without conflict, update the others. Return the current versions of inserted and updated rows."""
-        if writer.relation.is_partitioned:
-            return routed_rows.insert(self, writer, rows)
-        return settle(self, writer, first_error.checked(writer.arriving(rows), writer.checked))
+        arriving = writer.arriving(rows)
+        if not writer.relation.is_partitioned:
+            return self._settle(writer, first_error.checked(arriving, writer.checked))
+        if writer.firing is not None and (writer.firing.collects(triggers.INSERT) or writer.firing.collects(triggers.UPDATE)):
+            raise not_supported("INSERT with ON CONFLICT into a partitioned table with transition tables is not supported")
+        parts = first_error.checked(arriving, functools.partial(self._of_leaves, writer))
+        return writer.together([(part, self._settle(leaf, checked)) for leaf, part, checked in parts])
 
+    def check_references(self) -> None:
+        """Check the foreign keys of the updated rows, after all are written."""
+        for owed in self.owed.values():
+            owed.check()
 
-def settle(command: Command, writer: NewRows, rows: pa.Table) -> pa.Table:
-    """Do the same for rows of one table that have been checked."""
-    relation, transaction = writer.relation, writer.transaction
-    arbiters = _arbiters(command.node.on_conflict_clause, writer)
-    _refuse_deferrable(relation, arbiters, rows)
-    referential_action.lock(transaction, relation)
-    transaction.lock(relation)
-    if not command.updates:
-        return writer.store(writer.admitted(rows.filter(pa.array(_without_conflict(writer, rows, arbiters))), arbiters))
-    command.before.setdefault(relation.oid, transaction.newest(relation).files)
-    [index] = arbiters
-    return pa.concat_tables([_settle_run(command, writer, run, index) for run in _runs(writer, rows, index)])
+    def _of_leaves(self, writer: NewRows, rows: pa.Table) -> list[tuple[NewRows, Part, pa.Table]]:
+        """Return the checked rows of each leaf.
+
+        A leaf that receives a row must be able to publish an UPDATE, whether or not the row conflicts (ExecInitPartitionInfo).
+        """
+        parts = []
+        for leaf, part in writer.spread(rows, fires=True):
+            if self.updates:
+                replica_identity.check(writer.transaction.cursor, leaf.relation, "update")
+            parts.append((leaf, part, leaf.checked(part.rows)))
+        return parts
+
+    def _settle(self, writer: NewRows, rows: pa.Table) -> pa.Table:
+        """Insert or update rows of one table that have been checked."""
+        relation, transaction = writer.relation, writer.transaction
+        arbiters = _arbiters(self.node.on_conflict_clause, writer)
+        _refuse_deferrable(relation, arbiters, rows)
+        referential_action.lock(transaction, relation)
+        transaction.lock(relation)
+        if not self.updates:
+            return writer.store(writer.admitted(rows.filter(pa.array(_without_conflict(writer, rows, arbiters))), arbiters))
+        self.before.setdefault(relation.oid, transaction.newest(relation).files)
+        check_changed = functools.partial(changed_rows.check_references, self.planner, relation)
+        self.owed.setdefault(relation.oid, OwedReferences(self.planner, relation, check_changed))
+        [index] = arbiters
+        return pa.concat_tables([_settle_run(self, writer, run, index) for run in _runs(writer, rows, index)])
 
 
 def _runs(writer: NewRows, rows: pa.Table, index: Index) -> Iterator[pa.Table]:
@@ -232,11 +258,11 @@ def _update(command: Command, writer: NewRows, rows: pa.Table, stored: pa.Table)
         [*old_struct.flatten(), *[proposed.column(name) for name in names], stored["file"], stored["row"]],
         names=[*[f"o_{name}" for name in names], *[f"e_{name}" for name in names], "file", "row"],
     )
-    table_name = node.relation.alias.aliasname or writer.shown.name
+    table_name, owed = node.relation.alias.aliasname or writer.shown.name, command.owed[relation.oid]
     if writer.shown is relation:
         few = driver_change.taken(planner, relation, clause, table_name, wide)
         if few is not None:
-            return assignment.rewrite_few(planner, relation, few, _set_columns(clause.target_list), writer.owed.change)[1]
+            return changed_rows.written(planner, relation, few, _set_columns(clause.target_list), (), owed.change)
     frame = local_frame(planner.session_spark, wide)
     ours = from_clause.table_source(
         planner,
@@ -273,7 +299,7 @@ def _update(command: Command, writer: NewRows, rows: pa.Table, stored: pa.Table)
     with ExitStack() as persisted_frames:
         changed = assignment.numbered(planner, relation, changed, new, persisted_frames)
         violations = command.security.violations(Rows.UPDATED)
-        return assignment.write(planner, relation, changed, _set_columns(clause.target_list), violations, writer.owed.change)
+        return changed_rows.written(planner, relation, changed, _set_columns(clause.target_list), violations, owed.change)
 
 
 def _of_root(column: PlanColumn, root: Relation) -> PlanColumn:

@@ -18,7 +18,7 @@ from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.commands import privilege
 from headgate.commands.dml import assignment, column_reads, current_row, driver_change, partition_pruning, returning
 from headgate.commands.dml.insert import target
-from headgate.commands.dml.rows import storage_error
+from headgate.commands.dml.rows import changed_rows, storage_error
 from headgate.commands.publication import replica_identity
 from headgate.commands.query import rendering, row_security
 from headgate.commands.query.clause import from_clause, modifying_with
@@ -52,7 +52,7 @@ def update(node: pb.UpdateStmt, session: Session, planner: Planner | None = None
             return _update_view(planner, relation, node)
         few = None if node.from_clause else _few(planner, relation, node)
         if few is not None:
-            return _update_few(planner, relation, node, few)
+            return _update_few(planner, relation, node, few, stack)
         security = security_of(planner, relation, node)
         table, source = changed_source(planner, relation, node, node.from_clause, security)
         scope = source.scope(None)
@@ -70,11 +70,11 @@ def update(node: pb.UpdateStmt, session: Session, planner: Planner | None = None
             F.col(ROW).alias("row"),
             *(returning.beside(others) if others is not None else []),
         )
-        with storage_error.sought(relation.name, lambda: proposed.select("new.*")):
+        with storage_error.sought(relation.name, proposed.select("new.*")):
             changed = proposed.dropDuplicates(["file", "row"]) if node.from_clause else proposed
             changed = assignment.numbered(planner, relation, changed, new, stack)
             violations = security.violations(Rows.UPDATED)
-            count, rows = assignment.rewrite(planner, relation, changed, set_columns, violations, stack if returns else None)
+            count, rows = changed_rows.rewrite(planner, relation, changed, set_columns, violations, stack if returns else None)
         if rows is None:
             return CommandResult(f"UPDATE {count}")
         alias = node.relation.alias.aliasname
@@ -99,7 +99,7 @@ def written_instead(
 ) -> ResultSet | CommandResult:
     """Pass the changes of an UPDATE or DELETE to the INSTEAD OF triggers of a view. `others` are the joined tables, for RETURNING."""
     event, word = (triggers.UPDATE, "UPDATE") if isinstance(node, pb.UpdateStmt) else (triggers.DELETE, "DELETE")
-    rows = assignment.instead(planner, view, changed, event)
+    rows = changed_rows.instead(planner, view, changed, event)
     tag = f"{word} {rows.num_rows}"
     if not node.HasField("returning_clause"):
         return CommandResult(tag)
@@ -121,11 +121,12 @@ def _few(planner: Planner, relation: Relation, node: pb.UpdateStmt) -> pa.Table 
     return driver_change.updated(planner, relation, node, named(relation, node), keeps_keys=keeps_keys)
 
 
-def _update_few(planner: Planner, relation: Relation, node: pb.UpdateStmt, few: pa.Table) -> ResultSet | CommandResult:
+def _update_few(planner: Planner, relation: Relation, node: pb.UpdateStmt, few: pa.Table, kept: ExitStack) -> ResultSet | CommandResult:
     set_columns = _set_columns(planner, relation, node)
-    count, rows = assignment.rewrite_few(planner, relation, few, set_columns)
-    if not node.HasField("returning_clause"):
+    count, rows = changed_rows.rewrite(planner, relation, few, set_columns, (), kept if node.HasField("returning_clause") else None)
+    if rows is None:
         return CommandResult(f"UPDATE {count}")
+    assert isinstance(rows, pa.Table)
     return returning.of_rows(node.returning_clause, planner, rows, relation, node.relation.alias.aliasname, f"UPDATE {count}")
 
 
@@ -136,7 +137,7 @@ def keeps_keys_of(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb
     row_firing = firing.of_statement(planner, relation)
     if row_firing is not None and row_firing.has_rows(triggers.UPDATE):
         return False
-    return not assignment.touched_keys(relation, {unwrap(target_node).name for target_node in node.target_list})
+    return not changed_rows.touched_keys(relation, {unwrap(target_node).name for target_node in node.target_list})
 
 
 def touched(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.UpdateStmt, items: Sequence[pb.Node]) -> Sequence[Relation]:

@@ -1,17 +1,21 @@
-"""Insert rows into a table: fill in defaults, compute generated columns, check constraints, append.
+"""Insert rows into a table: fill in defaults, compute generated columns, check constraints, route to partitions, append.
 
-Called by INSERT and COPY FROM. Rows come either as an Arrow table (few rows: the driver does everything, except CHECK and generated
-columns) or as a Spark frame. Both have the table's columns by name, in stored types.
+Called by INSERT, MERGE and COPY FROM, and by `changed_rows` for rows that move to another partition. Rows come either as an Arrow table
+(few rows: the driver does everything, except CHECK and generated columns) or as a Spark frame. Both have the table's columns by name, in
+stored types. Messages name the leaf of a partitioned table and show the row in the columns of the table that the statement names, as
+PostgreSQL's do. All leaves that receive rows are locked before any is written. If a leaf was dropped or changed while the statement waited
+for its lock, the statement starts again, which is not possible after it has written.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Hashable, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -23,30 +27,29 @@ from headgate.catalog.relation.relation import Column, Index, Relation
 from headgate.changes import lookup as key_lookup
 from headgate.commands import disclosure, stored_expression
 from headgate.commands.constraint import referential_action, row_constraint, row_key, uniqueness
-from headgate.commands.constraint.reference_key import Rows
-from headgate.commands.dml.rows import first_error, many_rows, next_value, routed_rows
+from headgate.commands.dml.rows import first_error, many_rows, next_value
 from headgate.commands.dml.rows.next_value import Numbers
 from headgate.commands.dml.rows.owed_references import OwedReferences
 from headgate.commands.query.driver import values_list
 from headgate.commands.query.planner import Planner
 from headgate.commands.query.row_security import Violation
 from headgate.commands.trigger.firing import of_statement
-from headgate.errors import PostgresError
 from headgate.expression.node import Const, Expression
 from headgate.expression.spark import domain
-from headgate.storage.partitioned import Fence
+from headgate.storage import row_set
+from headgate.storage.partitioned import Fence, Part
+from headgate.storage.row_set import Rows
 from headgate.storage.spark.column_name import quoted
 from headgate.storage.spark.local_relation import local_frame
 from headgate.storage.spark.persisted import persisted, places
-from headgate.storage.write import SMALL_ROWS
+from headgate.storage.write import SMALL_ROWS, arrow_row
 from headgate.storage.write import columns as spark_columns
 from headgate.types import buffers, registry
 from headgate.types.storage import arrow_type, spark_type
-from headgate.types.text.text import write_text
 
 
 class NewRows:
-    """Writes rows into one table within one statement. Rows of a partitioned table go to its leaves (`routed_rows`)."""
+    """Writes rows into one table within one statement. Rows of a partitioned table go to its leaves (`spread`)."""
 
     def __init__(
         self, planner: Planner, relation: Relation, *, violations: Sequence[Violation], routed_from: Relation | None = None,
@@ -64,8 +67,11 @@ class NewRows:
         self.shown = routed_from or relation
         self.violations = violations
         self.fence = Fence(self.transaction.cursor, relation) if relation.parent and routed_from is None else None
-        self.owed = OwedReferences(planner, relation)
+        inserted = functools.partial(referential_action.inserted, planner.session, self.transaction, relation)
+        self.owed = OwedReferences(planner, relation, inserted)
         self.firing = of_statement(planner, relation) if fires else None
+        self.count = 0
+        """The number of rows that were added."""
         self._later = False
         self._kept = ExitStack()
 
@@ -81,19 +87,18 @@ class NewRows:
         numbers = self._numbers(column, rows)
         if numbers is not None:
             return numbers.array(rows).cast(kind)
-        text = default_of(column)
-        if text is None or column.generated is not None:
+        default = default_of(self.relation, column)
+        if default.expression is None:
             return pa.nulls(rows, kind)
-        bound = stored_expression.stored(text, self.relation, column)
-        if next_value.called(bound):
-            return self._numbered(bound, rows).cast(kind)
-        if not isinstance(bound, Const):
-            prepared = self.planner.prepare(bound)
-            if stored_expression.immutable(prepared) or not _volatile(text):
-                [value] = values_list.evaluate(self.planner, [prepared])
-                return value.cast(kind).take(pa.array(np.zeros(rows, np.int64)))
-            return values_list.column_of(self.planner, column, [prepared] * rows)
-        return values_list.column_of(self.planner, column, [bound] * rows)
+        if default.is_counted:
+            return self._numbered(default.expression, rows).cast(kind)
+        if isinstance(default.expression, Const):
+            return values_list.column_of(self.planner, column, [default.expression] * rows)
+        prepared = self.planner.prepare(default.expression)
+        if stored_expression.immutable(prepared) or not default.is_volatile:
+            [value] = values_list.evaluate(self.planner, [prepared])
+            return value.cast(kind).take(pa.array(np.zeros(rows, np.int64)))
+        return values_list.column_of(self.planner, column, [prepared] * rows)
 
     def _numbers(self, column: Column, rows: int) -> Numbers | None:
         """Return the sequence numbers for the rows if the column's default is only a call of nextval, otherwise None."""
@@ -115,35 +120,33 @@ class NewRows:
         )
         return buffers.whole(frame.select(self.planner.column(expression).alias("value")).toArrow().column(0))
 
-    def completed(self, rows: pa.Table) -> pa.Table:
-        """Return the rows with missing columns set to their defaults, in the table's order of columns."""
-        present = set(rows.column_names)
-        arrays = [
-            rows.column(column.name) if column.name in present else self.default(column, rows.num_rows) for column in self.relation.columns
-        ]
-        return pa.table(arrays, names=[column.name for column in self.relation.columns]) if arrays else rows
+    def completed(self, rows: Rows) -> Rows:
+        """Return the rows with missing columns set to their defaults, in the table's order of columns.
 
-    def completed_frame(self, rows: DataFrame) -> DataFrame:
-        """Do the same for a frame. If a column uses sequence numbers, Spark persists the counted rows until `close`."""
-        present = set(rows.columns)
+        If a column of a frame uses sequence numbers, Spark persists the counted rows until `close`.
+        """
+        present = set(row_set.names(rows))
+        if isinstance(rows, pa.Table):
+            values = {
+                column.name: rows.column(column.name) if column.name in present else self.default(column, rows.num_rows)
+                for column in self.relation.columns
+            }
+            return pa.table(values) if values else rows
         selected: list[SparkColumn] = []
         numbered: list[SparkColumn] = []
         placed: tuple[SparkColumn, int] | None = None
         for column in self.relation.columns:
-            kind = spark_type(column.type_oid, column.typmod)
-            if column.name in present:
-                selected.append(F.col(quoted(column.name)))
-                continue
-            bound = None if column.generated is not None else bound_default(self.relation, column)
-            if column.identity or (bound is not None and next_value.called(bound)):
+            default = None if column.name in present else default_of(self.relation, column)
+            if default is None:
+                value = F.col(quoted(column.name))
+            elif default.is_counted:
                 placed = placed or places(self._kept.enter_context(persisted(rows)))
-                value, number_columns = self.numbered_column(column, bound, *placed, len(numbered))
+                value, number_columns = self.numbered_column(column, default.expression, *placed, len(numbered))
+                value = value.cast(spark_type(column.type_oid, column.typmod))
                 numbered += number_columns
-                selected.append(value.cast(kind).alias(column.name))
-            elif bound is not None:
-                selected.append(self.planner.column(bound).alias(column.name))
             else:
-                selected.append(F.lit(None).cast(kind).alias(column.name))
+                value = default.column(self.planner)
+            selected.append(value.alias(column.name))
         return rows.select("*", *numbered).select(*selected)
 
     def numbered_column(
@@ -158,8 +161,18 @@ class NewRows:
         return self.planner.column(expression), [number_column.column(place).alias(number_column.key) for number_column in number_columns]
 
     def of_leaf(self, leaf: Relation, *, fires: bool = False) -> NewRows:
-        """Return the writer of the statement's rows for a leaf of the table. Triggers fire in the order of all rows (`routed_rows`)."""
-        return NewRows(self.planner, leaf, violations=self.violations, routed_from=self.relation, fires=fires)
+        """Return the writer of the statement's rows for a leaf. `fires`: its triggers fire there, and not in the order of all rows."""
+        writer = NewRows(self.planner, leaf, violations=self.violations, routed_from=self.relation, fires=fires)
+        writer._kept = self._kept
+        return writer
+
+    def spread(self, rows: Rows, *, fires: bool = False) -> list[tuple[NewRows, Part]]:
+        """Return the writers of the leaves that receive rows, with the rows. Raise 23514 for a row without a leaf."""
+        table = self.transaction.partitioned(self.relation)
+        inside = self.inside(rows)
+        with disclosure.routing(self.planner, self.relation, table.router.key_names()):
+            parts = table.split(inside, self._kept)
+        return [(self.of_leaf(table.leaves[part.number], fires=fires), part) for part in parts]
 
     # ---- checks ----------------------------------------------------------------------------------------------
 
@@ -170,165 +183,170 @@ class NewRows:
             column.generated is not None or domain.constrained(column.type_oid) for column in self.relation.columns
         )
 
-    def checked(self, rows: pa.Table) -> pa.Table:
-        """Return the rows with generated columns. Raise 42501, 23502 or 23514."""
+    def checked(self, rows: Rows) -> Rows:
+        """Return the rows with generated columns. Raise 42501, 23502 or 23514, for a frame when it is computed.
+
+        For a few rows, NOT NULL and the bounds of a partition are checked in the driver. A Spark job takes FIGURE ms, and most tables need
+        none.
+        """
+        if isinstance(rows, DataFrame):
+            return self._checked(rows, self.fence)
         if self.needs_spark and rows.num_rows:
             schema = spark_columns(self.relation) if self.relation.columns else None
-            rows = self._checked_frame(local_frame(self.planner.session_spark, rows, schema), None).toArrow()
-        for column in self.relation.columns:
-            if column.not_null and rows.column(column.name).null_count:
-                self._refuse_null(rows, column)
-        self.refuse_outside(rows)
-        return rows
+            rows = self._checked(local_frame(self.planner.session_spark, rows, schema), None).toArrow()
+        row_constraint.refuse_null(self.relation, rows, functools.partial(self._row_detail, rows))
+        return self.inside(rows)
 
-    def checked_frame(self, rows: DataFrame) -> DataFrame:
-        """Do the same for a frame. Errors are raised when it is computed."""
-        return self._checked_frame(rows, self.fence)
-
-    def _checked_frame(self, rows: DataFrame, fence: Fence | None) -> DataFrame:
+    def _checked(self, rows: DataFrame, fence: Fence | None) -> DataFrame:
         generated = row_constraint.with_generated(self.planner.evaluation, self.relation, rows)
         disclosed = disclosure.of_row(self.planner, self.shown)
         last = row_constraint.outside(self.planner.evaluation, self.relation, fence, disclosed)
         return row_constraint.checked(self.planner.evaluation, self.relation, generated, shown=disclosed, first=self.violations, last=last)
 
-    def refuse_outside(self, rows: pa.Table) -> None:
-        """Raise 23514 for the first row that does not belong to the partition that the statement names."""
-        row = None if self.fence is None else self.fence.first_outside(rows)
-        if row is not None:
-            relation = self.relation
-            raise PostgresError(
-                "23514", f'new row for relation "{relation.name}" violates partition constraint',
-                detail=self._row_detail(rows, row), schema=relation.schema, table=relation.name,
-            )  # fmt: skip
-
-    def _refuse_null(self, rows: pa.Table, column: Column) -> None:
-        firsts = []
-        for index, candidate in enumerate(self.relation.columns):
-            if candidate.not_null and rows.column(candidate.name).null_count:
-                firsts.append((int(pc.index(rows.column(candidate.name).is_null(), True).as_py()), index, candidate))
-        row, _, column = min(firsts, key=lambda first: first[:2])
-        relation = self.relation
-        raise PostgresError(
-            "23502", f'null value in column "{column.name}" of relation "{relation.name}" violates not-null constraint',
-            detail=self._row_detail(rows, row), schema=relation.schema, table=relation.name, column=column.name,
-        )  # fmt: skip
+    def inside(self, rows: Rows) -> Rows:
+        """Return the rows. Raise 23514 for the first row that does not belong to the partition that the statement names."""
+        if self.fence is None:
+            return rows
+        suspects = rows
+        if isinstance(rows, DataFrame):
+            rows = self._kept.enter_context(persisted(rows))
+            suspects = row_set.first(rows.where(self.fence.column())).cast(arrow_row(self.relation))
+        row_constraint.refuse_outside(self.fence, suspects, functools.partial(self._row_detail, suspects))
+        return rows
 
     def _row_detail(self, rows: pa.Table, row: int) -> str | None:
-        """Return a row as "Failing row contains" shows it."""
-        values, disclosed = [], disclosure.of_row(self.planner, self.shown)
-        for column in disclosed.columns:
-            value = rows.column(column.name).slice(row, 1).combine_chunks()
-            array = value.chunk(0) if isinstance(value, pa.ChunkedArray) else value
-            text = write_text(array, column.type_oid, column.typmod, session=self.planner.evaluation.context.forms)[0].as_py()
-            if text is not None and len(text.encode()) > row_constraint.ROW_TEXT:
-                text = text.encode()[: row_constraint.ROW_TEXT].decode(errors="ignore") + "..."
-            values.append("null" if text is None else text)
-        return disclosed.detail(values)
+        forms = self.planner.evaluation.context.forms
+        return row_constraint.row_detail(disclosure.of_row(self.planner, self.shown), rows, row, forms)
 
     # ---- writing ---------------------------------------------------------------------------------------------
 
-    def append(self, rows: pa.Table) -> pa.Table:
-        """Check rows and add them. Return them as stored."""
-        if self.relation.is_partitioned:
-            return routed_rows.append(self, self.arriving(rows))
-        return self.store(first_error.checked(self.arriving(rows), self.accepted))
+    def insert(self, rows: Rows) -> int:
+        """Check all rows of a statement and add them, those of a frame in chunks if row triggers fire. Return their number."""
+        if isinstance(rows, DataFrame) and self.fires_rows:
+            with closing(many_rows.chunks(rows, self.relation, self.planner.session, self.transaction)) as chunks:
+                for chunk in chunks:
+                    self.append(chunk)
+        else:
+            self.append(rows)
+        self.check_references()
+        return self.count
 
-    def arriving(self, rows: pa.Table) -> pa.Table:
-        """Return the rows after BEFORE INSERT triggers."""
-        return rows if self.firing is None else self.firing.before_insert(rows)[0]
+    @property
+    def fires_rows(self) -> bool:
+        """Whether INSERT fires row triggers here, or collects rows for them. They get the rows in the driver."""
+        return self.firing is not None and self.firing.has_rows(triggers.INSERT)
 
-    def accepted(self, rows: pa.Table) -> pa.Table:
+    def append(self, rows: Rows) -> Rows:
+        """Check rows and add them. Return them as stored. Those of a frame stay persisted until `close` if others are checked with them."""
+        arriving = self.arriving(rows)
+        if not self.relation.is_partitioned:
+            return self.store(first_error.checked(arriving, self.accepted))
+        parts = first_error.checked(arriving, lambda prefix: [(leaf, part, leaf.accepted(part.rows)) for leaf, part in self.spread(prefix)])
+        stored = self.together([(part, leaf.store(accepted)) for leaf, part, accepted in parts])
+        self.count += sum(leaf.count for leaf, _, _ in parts)
+        self.fire_after(stored)
+        return stored
+
+    def together(self, stored: Sequence[tuple[Part, Rows]]) -> Rows:
+        """Return the rows that the leaves have stored, in the order of the rows that were spread."""
+        return self.transaction.partitioned(self.relation).in_order([replace(part, rows=rows) for part, rows in stored])
+
+    def arriving(self, rows: Rows) -> Rows:
+        """Return the rows after BEFORE INSERT triggers. They do not fire for a frame (see `insert`)."""
+        return rows if self.firing is None or isinstance(rows, DataFrame) else self.firing.before_insert(rows)[0]
+
+    def accepted(self, rows: Rows) -> Rows:
         """Return rows with generated columns, after all checks that precede storing them. Changes nothing."""
         return self.admitted(self.checked(rows))
 
-    def admitted(self, rows: pa.Table, without: Sequence[Index] = ()) -> pa.Table:
-        """Check rows that are `checked` against other rows, for unique keys.
-
-        `without`: indexes that need no check, because the caller holds the table's lock and has found that no row has these keys.
-        """
-        if rows.num_rows:
-            self._later = self._may_wait(rows)
-            if not self._later:
-                referential_action.lock(self.transaction, self.relation)
-                self.transaction.lock(self.relation)
-            with self.transaction.looking_up():
-                self.refuse_clash(rows, without)
+    def admitted(self, rows: Rows, without: Sequence[Index] = ()) -> Rows:
+        """Return rows that are `checked`, after they were checked against other rows, for unique keys. See `uniqueness.refuse_clash`."""
+        if row_set.is_known_empty(rows):
+            return rows
+        self._later = self._may_wait(rows)
+        if not self._later:
+            referential_action.lock(self.transaction, self.relation)
+            self.transaction.lock(self.relation)
+        if isinstance(rows, DataFrame) and (self.relation.unique_indexes or self.relation.foreign_keys):
+            rows = self._kept.enter_context(persisted(rows))
+        with self.transaction.looking_up():
+            self.refuse_clash(rows, without)
         return rows
 
     def refuse_clash(self, rows: Rows, without: Sequence[Index] = ()) -> None:
-        """Raise 23505 if the key of a row is in use (`uniqueness.refuse_clash`)."""
+        """Raise 23505 if the key of a row is in use."""
         uniqueness.refuse_clash(self.planner.session, self.transaction, self.relation, rows, without=without)
 
-    def _may_wait(self, rows: pa.Table) -> bool:
+    def _may_wait(self, rows: Rows) -> bool:
         """Return whether the rows may be added without the table's lock, concurrently with others. Their keys are then claimed."""
         relation, indexes = self.relation, self.relation.unique_indexes
-        if relation.foreign_keys or relation.persistence == "t" or not relation.columns or rows.num_rows > SMALL_ROWS:
+        if relation.foreign_keys or relation.persistence == "t" or not relation.columns:
             return False
-        if not all(index.plain and index.immediate for index in indexes):
+        if isinstance(rows, DataFrame) or rows.num_rows > SMALL_ROWS or not all(index.plain and index.immediate for index in indexes):
             return False
         return self.transaction.claim(relation, {index.oid: self._members(rows, index) for index in indexes})
 
     def _members(self, rows: pa.Table, index: Index) -> frozenset[Hashable]:
         return key_lookup.members(row_key.of_rows(self.relation, index, rows).drop_columns("place"))
 
-    def store(self, rows: pa.Table) -> pa.Table:
-        """Add rows that are `accepted`."""
-        if rows.num_rows:
-            if self._later:
-                self.transaction.add_later(self.relation, rows, self.refuse_clash)
-            else:
-                self.transaction.append(self.relation, rows)
-            self.owed.add(rows)
-            uniqueness.put_off(self.planner.session, self.transaction, self.relation, rows)
-            self.fire_after(rows)
+    def store(self, rows: Rows) -> Rows:
+        """Add rows that are `accepted`. Return them."""
+        if row_set.is_known_empty(rows):
+            return rows
+        if self._later and isinstance(rows, pa.Table):
+            self.transaction.add_later(self.relation, rows, self.refuse_clash)
+            self.count += rows.num_rows
+        else:
+            self.count += self.transaction.append(self.relation, rows)
+        self.owed.add(rows)
+        uniqueness.put_off(self.planner.session, self.transaction, self.relation, rows)
+        self.fire_after(rows)
         return rows
 
-    def fire_after(self, rows: pa.Table) -> None:
+    def fire_after(self, rows: Rows) -> None:
         """Schedule the AFTER INSERT triggers of stored rows, which fire at the end of the statement."""
-        if self.firing is not None and rows.num_rows:
+        if self.firing is not None and isinstance(rows, pa.Table) and rows.num_rows:
             self.planner.fires_later += self.firing.after(triggers.INSERT, None, rows)
 
     def check_references(self) -> None:
         """Raise 23503 unless the referenced rows exist. Called when the statement has written all its rows."""
         self.owed.check()
 
-    def append_frame(self, rows: DataFrame) -> int:
-        """Check the rows of a frame and add them. Return the number of rows."""
-        if self.firing is not None and self.firing.has_rows(triggers.INSERT):
-            with closing(many_rows.chunks(rows, self.relation, self.planner.session, self.transaction)) as chunks:
-                return sum(self.append(chunk).num_rows for chunk in chunks)
-        if self.relation.is_partitioned:
-            return routed_rows.append_frame(self, rows)
-        if self.relation.unique_indexes or self.relation.foreign_keys:
-            with ExitStack() as stack:
-                return self.append_kept(rows, stack)[0]
-        return self.transaction.append(self.relation, self.checked_frame(rows))
 
-    def append_kept(self, rows: DataFrame, kept: ExitStack) -> tuple[int, DataFrame]:
-        """Do the same for a table that is not partitioned. Also return the stored rows, which Spark persists until `kept` is closed."""
-        checked = self.checked_frame(rows)
-        referential_action.lock(self.transaction, self.relation)
-        self.transaction.lock(self.relation)
-        persisted_rows = kept.enter_context(persisted(checked))
-        self.refuse_clash(persisted_rows)
-        count = self.transaction.append(self.relation, persisted_rows)
-        uniqueness.put_off(self.planner.session, self.transaction, self.relation, persisted_rows)
-        referential_action.inserted(self.planner.session, self.transaction, self.relation, persisted_rows)
-        return count, persisted_rows
+_VOLATILE = ("random()", "gen_random_uuid()", "clock_timestamp()", "uuid_generate", "nextval(")
 
 
-def default_of(column: Column) -> str | None:
-    """Return the text of a column's default: its own, or that of its domain."""
+@dataclass(frozen=True)
+class Default:
+    """The DEFAULT of a column: its own, or that of its domain. Without `expression` it is NULL, or the number of an identity column.
+
+    `is_counted`: each row has separate sequence numbers.
+    """
+
+    of: Column
+    text: str | None
+    expression: Expression | None
+    is_counted: bool
+
+    @property
+    def is_volatile(self) -> bool:
+        """Whether it has another value for each row of a statement."""
+        return any(
+            name in (self.text or "") for name in ("random()", "gen_random_uuid()", "clock_timestamp()", "uuid_generate", "nextval(")
+        )
+
+    def column(self, planner: Planner) -> SparkColumn:
+        """Return the value as a Column, if it is not counted."""
+        if self.expression is not None:
+            return planner.column(self.expression)
+        return F.lit(None).cast(spark_type(self.of.type_oid, self.of.typmod))
+
+
+def default_of(relation: Relation, column: Column) -> Default:
+    """Return the DEFAULT of a column. That of a generated column is NULL."""
+    if column.generated is not None:
+        return Default(column, None, None, is_counted=False)
     domain_type = registry.known().find(column.type_oid) if column.default is None else None
-    return column.default if domain_type is None else domain_type.default
-
-
-def bound_default(relation: Relation, column: Column) -> Expression | None:
-    """Return a column's default as an expression. An identity column has none."""
-    text = default_of(column)
-    return None if text is None else stored_expression.stored(text, relation, column)
-
-
-def _volatile(text: str) -> bool:
-    """Return whether a default has another value for each row of a statement."""
-    return any(name in text for name in ("random()", "gen_random_uuid()", "clock_timestamp()", "uuid_generate", "nextval("))
+    text = column.default if domain_type is None else domain_type.default
+    expression = None if text is None else stored_expression.stored(text, relation, column)
+    return Default(column, text, expression, bool(column.identity) or (expression is not None and next_value.called(expression)))

@@ -6,12 +6,13 @@ UPDATE), whose columns are computed together. COPY and the subscriber always nam
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pyspark.sql import DataFrame
 
 from headgate.commands.query.plan import col
+from headgate.storage.row_set import Rows
 from headgate.storage.spark import failure
 
 
@@ -31,14 +32,13 @@ def entering(table: str, column: str) -> Iterator[None]:
 
 
 @contextmanager
-def sought(table: str, rows: Callable[[], DataFrame]) -> Iterator[None]:
-    """Do the same for rows with the table's columns. After an error, each column is computed alone, to find the one that fails."""
+def sought(table: str, rows: Rows) -> Iterator[None]:
+    """Do the same for a frame with the table's columns. After an error, each column is computed alone, to find the one that fails."""
     try:
         yield
     except Exception as raised:
-        if "cannot store" in str(raised) and failure.from_spark(raised).column is None:
-            frame = rows()
-            for name in frame.columns:
+        if isinstance(rows, DataFrame) and "cannot store" in str(raised) and failure.from_spark(raised).column is None:
+            for name in rows.columns:
                 with entering(table, name):
-                    frame.select(col(name)).write.format("noop").mode("overwrite").save()
+                    rows.select(col(name)).write.format("noop").mode("overwrite").save()
         raise

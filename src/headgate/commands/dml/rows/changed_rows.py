@@ -1,0 +1,316 @@
+"""Write changed rows: fire row triggers, compute generated columns, check constraints, route to partitions, rewrite.
+
+Called by UPDATE, DELETE, MERGE and ON CONFLICT DO UPDATE, and for the rows that a foreign key's action changes. Changes are `Rows` with the
+columns `old`, `new`, `file` and `row` (`Transaction.rewrite`), and JOINED.
+
+Few rows are collected in the driver, which looks their keys up in the files and writes them. Many rows stay in Spark.
+
+An UPDATE of a partitioned table first removes the rows that leave a leaf, together with the changes inside the leaf, and then adds the rows
+that arrive in each leaf. So a row does not conflict with one that leaves its new leaf.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from headgate.catalog.relation import trigger as triggers
+from headgate.catalog.relation.relation import Column as TableColumn
+from headgate.catalog.relation.relation import Relation
+from headgate.commands import disclosure
+from headgate.commands.constraint import referential_action, row_constraint, uniqueness
+from headgate.commands.dml.returning import JOINED
+from headgate.commands.dml.rows import many_rows
+from headgate.commands.dml.rows.new_rows import NewRows
+from headgate.commands.publication import replica_identity
+from headgate.commands.query.planner import Planner
+from headgate.commands.query.row_security import Violation
+from headgate.commands.trigger.firing import Firing, RoutedFiring, of_statement
+from headgate.storage import row_set, row_store
+from headgate.storage.delta.delta_table import FILE, ROW
+from headgate.storage.partitioned import CHANGED, Fence
+from headgate.storage.row_set import Rows
+from headgate.storage.spark import result_spool
+from headgate.storage.spark.column_name import quoted
+from headgate.storage.spark.local_relation import local_frame
+from headgate.storage.spark.persisted import computed_once, persisted
+from headgate.storage.write import arrow_row, small_enough
+from headgate.storage.write import columns as spark_columns
+from headgate.types.storage import own_name
+
+_OLD = own_name("_old")
+
+Later: TypeAlias = Callable[[Rows], None]
+"""Receives changes (`old`, `new`) whose foreign keys are checked after the statement has written all rows."""
+
+
+def rewrite(
+    planner: Planner, relation: Relation, changed: Rows, set_columns: set[str], violations: Sequence[Violation],
+    kept: ExitStack | None = None, later: Later | None = None,
+) -> tuple[int, Rows | None]:  # fmt: skip
+    """Check and write changed rows. Return their number, and the new rows, which are valid until `kept` is closed, if it is passed.
+
+    `violations` are conditions for new rows that row security rejects.
+    """
+    firing = of_statement(planner, relation)
+    if firing is not None and firing.has_rows(triggers.UPDATE):
+        columns = {column.name for column in relation.columns if column.generated is None}  # a trigger may change any column
+        write_part = functools.partial(_rewrite, planner, relation, set_columns=columns, violations=violations, later=later)
+        count, rows = _fired(planner, relation, changed, firing, set_columns, write_part)
+        return count, rows if kept is not None else None
+    return _rewrite(planner, relation, changed, set_columns=set_columns, violations=violations, kept=kept, later=later)
+
+
+def remove(planner: Planner, relation: Relation, changed: Rows, kept: ExitStack | None = None) -> tuple[int, Rows | None]:
+    """Delete rows (`new` is NULL). Return their number, and the rows if `kept` is passed (see `rewrite`)."""
+    firing = of_statement(planner, relation)
+    if firing is not None and firing.has_rows(triggers.DELETE):
+        count, rows = _fired(planner, relation, changed, firing, None, functools.partial(_remove, planner, relation))
+        return count, rows if kept is not None else None
+    return _remove(planner, relation, changed, kept)
+
+
+def written(
+    planner: Planner, relation: Relation, changed: Rows, set_columns: set[str], violations: Sequence[Violation], later: Later
+) -> pa.Table:
+    """Check and write changed rows that fit in the driver. Return the new rows."""
+    with ExitStack() as stack:
+        _, rows = rewrite(planner, relation, changed, set_columns, violations, stack, later)
+        assert rows is not None
+        return rows if isinstance(rows, pa.Table) else rows.toArrow()
+
+
+# ---- row triggers ------------------------------------------------------------------------------------------------------
+
+
+def _fired(
+    planner: Planner, relation: Relation, changed: Rows, firing: Firing | RoutedFiring, set_columns: set[str] | None,
+    write_part: Callable[..., tuple[int, Rows | None]],
+) -> tuple[int, pa.Table]:  # fmt: skip
+    """Write changes of a table with row triggers, part by part in the driver. With `set_columns` None, delete the rows."""
+    count, written_parts, spark = 0, [], planner.session_spark
+    for part in [changed] if isinstance(changed, pa.Table) else _parts(planner, relation, changed):
+        remaining = firing.before_delete(part) if set_columns is None else firing.before_update(part, set_columns)
+        if not remaining.num_rows:
+            continue
+        with ExitStack() as until:
+            passed = remaining if isinstance(changed, pa.Table) else local_frame(spark, remaining, changed.schema)
+            part_count, rows = write_part(passed, kept=until)
+            count += part_count
+            written_rows = rows.toArrow() if isinstance(rows, DataFrame) else rows
+            assert written_rows is not None
+        written_parts.append(written_rows)
+        old = row_set.project(remaining, _columns_of("old", relation))
+        event = triggers.DELETE if set_columns is None else triggers.UPDATE
+        planner.fires_later += firing.after(event, old, None if set_columns is None else written_rows, set_columns)
+    if written_parts:
+        return count, pa.concat_tables(written_parts, promote_options="permissive")
+    return 0, arrow_row(relation).empty_table()
+
+
+def instead(planner: Planner, view: Relation, changed: DataFrame, event: int) -> pa.Table:
+    """Call the INSTEAD OF triggers of a view for changes (`old`, `new`, JOINED). Return the rows that they have not left out."""
+    firing = of_statement(planner, view)
+    assert isinstance(firing, Firing), "a view without triggers is not writable"
+    written = []
+    for part in _parts(planner, view, changed):
+        new = None if event == triggers.DELETE else row_set.project(part, _columns_of("new", view))
+        rows, kept = firing.instead(event, row_set.project(part, _columns_of("old", view)), new)
+        if JOINED in part.column_names:
+            rows = rows.append_column(JOINED, part[JOINED].take(pa.array(kept, pa.int64())))
+        written.append(rows)
+    return pa.concat_tables(written) if written else arrow_row(view).empty_table()
+
+
+def _parts(planner: Planner, relation: Relation, changed: DataFrame) -> Iterator[pa.Table]:
+    """Yield changes as tables, of which one at a time fits in the driver."""
+    batches = result_spool.batches(changed, planner.transaction.engine.exchange)
+    most = many_rows.chunk_rows(relation, planner.session, planner.transaction)
+    return row_store.tables(batches, most, many_rows.CHUNK_BYTES)
+
+
+# ---- writing -----------------------------------------------------------------------------------------------------------
+
+
+def _rewrite(
+    planner: Planner, relation: Relation, changed: Rows, *, set_columns: set[str], violations: Sequence[Violation],
+    kept: ExitStack | None = None, later: Later | None = None,
+) -> tuple[int, Rows | None]:  # fmt: skip
+    if relation.is_partitioned:
+        return _rewrite_leaves(planner, relation, changed, set_columns, violations, kept)
+    transaction = planner.transaction
+    referential_action.lock(transaction, relation)
+    with ExitStack() as stack, closing(NewRows(planner, relation, violations=violations)) as writer:
+        fence = writer.fence if writer.fence is not None and set_columns & set(writer.fence.names) else None
+        is_read_again = touched_keys(relation, set_columns) or bool(relation.foreign_keys or relation.referenced)
+        checked = _settled(planner, relation, _checked(writer, changed, fence), stack, kept, is_read_again=is_read_again)
+        refuse_clash(planner, relation, checked, set_columns)
+        count = transaction.rewrite(relation, row_set.select(checked, CHANGED), is_kept=is_read_again or kept is not None)
+        (later or functools.partial(check_references, planner, relation))(checked)
+        return count, rows_of(checked, "new", relation) if kept is not None else None
+
+
+def _remove(planner: Planner, relation: Relation, changed: Rows, kept: ExitStack | None = None) -> tuple[int, Rows | None]:
+    with ExitStack() as stack:
+        is_read_again = bool(relation.referenced)
+        settled = _settled(planner, relation, changed, stack, kept, is_read_again=is_read_again)
+        count = planner.transaction.rewrite(relation, row_set.select(settled, CHANGED), is_kept=is_read_again or kept is not None)
+        check_references(planner, relation, settled, deleting=True)
+        return count, rows_of(settled, "old", relation) if kept is not None else None
+
+
+def _settled(planner: Planner, relation: Relation, changed: Rows, until: ExitStack, kept: ExitStack | None, *, is_read_again: bool) -> Rows:
+    """Return the changes in the driver if they are few, and persisted if they are read more than once.
+
+    If they are returned (`kept`), they must be what was written, even if an executor is lost meanwhile.
+    """
+    if isinstance(changed, pa.Table):
+        return changed
+    most = min(many_rows.most(planner.session), small_enough(planner.transaction.newest_files(relation)))
+    few = changed.limit(most + 1).toArrow()
+    if few.num_rows <= most:
+        return few
+    if kept is not None and planner.transaction.engine.on_cluster:
+        return kept.enter_context(computed_once(changed))
+    return (kept or until).enter_context(persisted(changed)) if is_read_again or kept is not None else changed
+
+
+def _rewrite_leaves(
+    planner: Planner, root: Relation, changed: Rows, set_columns: set[str], violations: Sequence[Violation], kept: ExitStack | None
+) -> tuple[int, Rows | None]:
+    table, transaction, stored = planner.transaction.partitioned(root), planner.transaction, []
+    with ExitStack() as stack:
+        changed = _settled(planner, root, changed, stack, None, is_read_again=False)
+        writer = (kept or stack).enter_context(closing(NewRows(planner, root, violations=violations)))
+        fires = writer.firing is not None and writer.firing.has_rows(triggers.UPDATE)  # a trigger may change the columns of the key
+        moves = fires or bool(set_columns & set(table.router.key_names()))
+        if moves and writer.fence is not None:
+            changed = changed if isinstance(changed, pa.Table) else stack.enter_context(persisted(changed))
+            writer.inside(rows_of(changed, "new", root))
+        with disclosure.routing(planner, root, table.router.key_names()):
+            flows = table.flows(changed, kept or stack, moves=moves)
+        for part in flows.arriving:
+            transaction.lock(table.leaves[part.number])
+        for part in flows.changes:
+            leaf = table.leaves[part.number]
+            with ExitStack() as leaf_stack:
+                gone, staying = row_set.split_by_null(part.rows, "new")
+                checked = _checked(writer.of_leaf(leaf), staying, None)
+                whole = row_set.together(gone, checked)
+                if isinstance(whole, DataFrame):
+                    whole = (kept or leaf_stack).enter_context(persisted(whole))
+                refuse_clash(planner, leaf, whole, set_columns)
+                transaction.rewrite(leaf, row_set.select(whole, CHANGED), is_kept=True)
+            at = part.at
+            if at is not None and isinstance(part.rows, pa.Table):
+                at = at[np.asarray(part.rows["new"].is_valid())]
+            stored.append(replace(part, rows=rows_of(row_set.split_by_null(whole, "new")[1], "new", leaf), at=at))
+        stored += [replace(part, rows=writer.of_leaf(table.leaves[part.number]).append(part.rows)) for part in flows.arriving]
+        if kept is None:
+            return flows.count, None
+        rows = table.in_order(stored)
+        if isinstance(rows, pa.Table) and JOINED in row_set.names(changed):
+            rows = rows.append_column(JOINED, changed[JOINED])
+        return flows.count, rows
+
+
+# ---- checks ------------------------------------------------------------------------------------------------------------
+
+
+def _checked(writer: NewRows, changed: Rows, fence: Fence | None) -> Rows:
+    """Return the changes (`new` is not NULL) with generated columns computed, and with policies and constraints checked on the new rows.
+
+    PostgreSQL evaluates the bounds of a partition (`fence`) before the others here, and after them in INSERT.
+    """
+    relation, evaluation = writer.relation, writer.planner.evaluation
+    if not relation.columns:
+        return changed
+    if isinstance(changed, pa.Table):
+        rows = row_set.project(changed, _columns_of("new", relation))
+        if fence is not None:
+            writer.inside(rows)
+        checked_rows = many_rows.of(relation, writer.checked(rows))
+        return changed.set_column(changed.column_names.index("new"), "new", checked_rows.to_struct_array())
+    names = [column.name for column in relation.columns]
+    more = [name for name in changed.columns if name == JOINED]
+    flat = changed.select(
+        *[F.col(f"new.{quoted(name)}").alias(name) for name in names],
+        F.col("old").alias(_OLD), F.col("file").alias(FILE), F.col("row").alias(ROW), *more,
+    )  # fmt: skip
+    disclosed = disclosure.of_row(writer.planner, writer.shown)
+    first = [*row_constraint.outside(evaluation, relation, fence, disclosed), *writer.violations]
+    generated = row_constraint.with_generated(evaluation, relation, flat)
+    checked = row_constraint.checked(evaluation, relation, generated, shown=disclosed, first=first)
+    new = F.struct(*[F.col(quoted(name)) for name in names])
+    return checked.select(F.col(_OLD).alias("old"), new.alias("new"), F.col(FILE).alias("file"), F.col(ROW).alias("row"), *more)
+
+
+def touched_keys(relation: Relation, set_columns: set[str]) -> bool:
+    """Return whether an UPDATE of these columns can change a unique key."""
+    for index in relation.unique_indexes:
+        for attnum in uniqueness.used_columns(relation, index):
+            column = relation.numbered(attnum)
+            if column is not None and (column.name in set_columns or column.generated is not None):
+                return True
+    return False
+
+
+def refuse_clash(planner: Planner, relation: Relation, changed: Rows, set_columns: set[str]) -> None:
+    """Raise 23505 if two rows of the table would have the same key after the change (`new` NULL: deleted)."""
+    if not touched_keys(relation, set_columns):
+        return
+    rows = rows_of(row_set.split_by_null(row_set.select(changed, CHANGED), "new")[1], "new", relation)
+    uniqueness.refuse_clash(planner.session, planner.transaction, relation, rows, leaving=changed)
+    uniqueness.put_off(planner.session, planner.transaction, relation, rows)
+
+
+def check_references(planner: Planner, relation: Relation, changed: Rows, *, deleting: bool = False) -> None:
+    """Check the foreign keys of the changed rows, and the foreign keys that reference them."""
+    if not relation.foreign_keys and not relation.referenced:
+        return
+    session, transaction = planner.session, planner.transaction
+    if not deleting:
+        referential_action.updated(session, transaction, relation, changed)
+    referential_action.left(session, transaction, relation, changed, _writing(planner), deleting=deleting)
+
+
+def _writing(planner: Planner) -> referential_action.Writing:
+    """Return the functions with which ON DELETE and ON UPDATE change rows of other tables."""
+
+    def delete(relation: Relation, rows: Rows) -> None:
+        replica_identity.check(planner.transaction.cursor, relation, "delete")
+        if isinstance(rows, pa.Table):
+            rows = rows.append_column("new", pa.nulls(rows.num_rows, pa.struct(list(arrow_row(relation)))))
+        else:
+            rows = rows.withColumn("new", F.lit(None).cast(spark_columns(relation)))
+        remove(planner, relation, row_set.select(rows, CHANGED))
+
+    def update(relation: Relation, rows: Rows, columns: set[str]) -> None:
+        replica_identity.check(planner.transaction.cursor, relation, "update")
+        rewrite(planner, relation, rows, columns, violations=())
+
+    def default(relation: Relation, column: TableColumn) -> pa.Scalar:
+        return NewRows(planner, relation, violations=()).default(column, 1)[0]
+
+    return referential_action.Writing(delete, update, default)
+
+
+# ---- the sides of a change ---------------------------------------------------------------------------------------------
+
+
+def rows_of(changed: Rows, side: str, relation: Relation) -> Rows:
+    """Return the old or the new rows of changes, with the columns of joined tables."""
+    joined: dict[str, row_set.Path] = {JOINED: JOINED} if JOINED in row_set.names(changed) else {}
+    return row_set.project(changed, _columns_of(side, relation) | joined)
+
+
+def _columns_of(side: str, relation: Relation) -> dict[str, row_set.Path]:
+    return {column.name: (side, column.name) for column in relation.columns}

@@ -1,0 +1,101 @@
+"""Rows of a statement: a few as an Arrow table in the driver, or many as a Spark frame, with the operations that rules about rows need.
+
+Called by the rules in `commands.constraint` and `commands.dml.rows`, and by `partitioned`. A rule is written once, for `Rows`. Only this
+module, and the second body that a rule has for speed, distinguish the two kinds.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from headgate.storage.spark.column_name import quoted
+from headgate.types import buffers
+
+Rows: TypeAlias = pa.Table | DataFrame
+Path: TypeAlias = str | tuple[str, str]
+"""A column, or a field of a column of structs."""
+
+
+def names(rows: Rows) -> list[str]:
+    """Return the names of the columns."""
+    return list(rows.columns if isinstance(rows, DataFrame) else rows.column_names)
+
+
+def project(rows: Rows, columns: Mapping[str, Path]) -> Rows:
+    """Return the rows with these columns only, by their new names."""
+    if isinstance(rows, DataFrame):
+        return rows.select(*[F.col(_sql(path)).alias(name) for name, path in columns.items()])
+    return pa.table([_array(rows, path) for path in columns.values()], names=list(columns))
+
+
+def select(rows: Rows, chosen: Sequence[str]) -> Rows:
+    """Return the rows with some of their columns."""
+    return rows.select(*[F.col(quoted(name)) for name in chosen]) if isinstance(rows, DataFrame) else rows.select(chosen)
+
+
+def without_null(rows: Rows, columns: Sequence[str]) -> Rows:
+    """Return the rows that have no NULL in these columns."""
+    if isinstance(rows, DataFrame):
+        return functools.reduce(lambda frame, name: frame.where(F.col(quoted(name)).isNotNull()), columns, rows)
+    return functools.reduce(lambda table, name: table.filter(table[name].is_valid()) if table[name].null_count else table, columns, rows)
+
+
+def split_by_null(rows: Rows, column: str) -> tuple[Rows, Rows]:
+    """Return the rows with NULL in a column, and the others."""
+    if isinstance(rows, DataFrame):
+        return rows.where(F.col(quoted(column)).isNull()), rows.where(F.col(quoted(column)).isNotNull())
+    return rows.filter(rows[column].is_null()), rows.filter(rows[column].is_valid())
+
+
+def together(one: Rows, other: Rows) -> Rows:
+    """Return the rows of both, which have the same columns."""
+    return one.unionByName(other) if isinstance(one, DataFrame) else pa.concat_tables([one, other])
+
+
+def with_some_null(rows: Rows, columns: Sequence[str]) -> Rows:
+    """Return the rows that have NULL in some of these columns but not in all."""
+    if isinstance(rows, DataFrame):
+        nulls = [F.col(quoted(name)).isNull() for name in columns]
+        some, every = functools.reduce(lambda left, right: left | right, nulls), functools.reduce(lambda left, right: left & right, nulls)
+        return rows.where(some & ~every)
+    masks = np.array([np.asarray(rows[name].is_null()) for name in columns])
+    return rows.filter(pa.array(masks.any(axis=0) & ~masks.all(axis=0)))
+
+
+def differing(rows: Rows, left: str, right: str, fields: Sequence[str]) -> Rows:
+    """Return the rows in which one of these fields differs between two columns of structs. NULL equals NULL."""
+    if isinstance(rows, DataFrame):
+        equal = [F.col(_sql((left, name))).eqNullSafe(F.col(_sql((right, name)))) for name in fields]
+        return rows.where(~functools.reduce(lambda one, other: one & other, equal, F.lit(True)))
+    differs = np.zeros(rows.num_rows, bool)
+    for name in fields:
+        one, other = _array(rows, (left, name)), _array(rows, (right, name))
+        both = pc.and_(one.is_null(), other.is_null())
+        differs |= ~np.asarray(pc.or_(pc.fill_null(pc.equal(one, other), False), both))
+    return rows.filter(pa.array(differs))
+
+
+def first(rows: Rows) -> pa.Table:
+    """Return the first row, or none."""
+    return rows.limit(1).toArrow() if isinstance(rows, DataFrame) else rows.slice(0, 1)
+
+
+def is_known_empty(rows: Rows) -> bool:
+    """Return whether there are no rows. False for a frame, which would have to be computed."""
+    return isinstance(rows, pa.Table) and not rows.num_rows
+
+
+def _sql(path: Path) -> str:
+    return quoted(path) if isinstance(path, str) else f"{path[0]}.{quoted(path[1])}"
+
+
+def _array(rows: pa.Table, path: Path) -> pa.Array | pa.ChunkedArray:
+    return rows[path] if isinstance(path, str) else buffers.field(buffers.whole(rows[path[0]]), path[1])
