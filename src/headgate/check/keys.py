@@ -25,6 +25,7 @@ from headgate.commands import stored_expression
 from headgate.commands.constraint import reference_key, uniqueness
 from headgate.errors import PostgresError
 from headgate.expression.spark import compiler, domain
+from headgate.storage import row_set
 from headgate.storage.spark.column_name import quoted
 from headgate.storage.transaction.transaction import Transaction
 
@@ -146,7 +147,7 @@ class _Table:
     def orphans(self, key: ForeignKey, target: Relation, severity: FindingSeverity) -> Iterator[Question]:
         """Yield the questions for rows whose foreign key has no matching row."""
         values = reference_key.of_rows(self.transaction.frame(self.relation), self.relation, key.columns)
-        complete = reference_key.complete(values, len(key.columns))
+        complete = row_set.without_null(values, reference_key.value_names(key.columns))
         assert isinstance(values, DataFrame)
         assert isinstance(complete, DataFrame)
         if key.match == "f" and len(key.columns) > 1:

@@ -1,6 +1,6 @@
 """The keys of foreign key references: extract them from the rows of a statement, and look them up in a table.
 
-Called by `referential_action`. A key's values are columns v0, v1, … of a table in memory or of a frame (`Rows`), its new values n0, n1, ….
+Called by `referential_action`. A key's values are columns v0, v1, … of `Rows`, its new values n0, n1, ….
 A few keys are looked up in the files (`changes.lookup`). Many keys, or keys of types that only PostgreSQL's operators compare, are joined
 on Spark.
 """
@@ -8,7 +8,6 @@ on Spark.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -24,15 +23,15 @@ from headgate.commands import stored_expression
 from headgate.expression.binding import operators
 from headgate.expression.node import ColumnRef, OpExpr
 from headgate.expression.spark import compiler
+from headgate.storage import row_set
 from headgate.storage.delta.delta_table import FILE, ROW
+from headgate.storage.row_set import Rows
 from headgate.storage.spark.column_name import quoted
 from headgate.storage.spark.local_relation import local_frame
 from headgate.storage.transaction.transaction import Transaction
 from headgate.types import buffers, registry
 from headgate.types.storage import arrow_type
 from headgate.types.text.text import write_text
-
-Rows: TypeAlias = pa.Table | DataFrame
 
 
 def column_names(relation: Relation, attnums: Sequence[int]) -> list[str]:
@@ -42,54 +41,18 @@ def column_names(relation: Relation, attnums: Sequence[int]) -> list[str]:
 
 def of_rows(rows: Rows, relation: Relation, attnums: Sequence[int]) -> Rows:
     """Return the key's values as v0, v1, … from rows with the relation's columns."""
-    names = column_names(relation, attnums)
-    if isinstance(rows, DataFrame):
-        return rows.select(*[F.col(quoted(name)).alias(f"v{place}") for place, name in enumerate(names)])
-    return pa.table([rows[name] for name in names], names=[f"v{place}" for place in range(len(names))])
+    return row_set.project(rows, {f"v{place}": name for place, name in enumerate(column_names(relation, attnums))})
 
 
 def of_struct(rows: Rows, side: str, names: Sequence[str], other: str | None = None) -> Rows:
     """Return the key's values as v0, v1, … from the struct `side`, and as n0, n1, … from the struct `other`."""
-    if isinstance(rows, DataFrame):
-        selected = [F.col(f"{side}.{quoted(name)}").alias(f"v{place}") for place, name in enumerate(names)]
-        if other is not None:
-            selected += [F.col(f"{other}.{quoted(name)}").alias(f"n{place}") for place, name in enumerate(names)]
-        return rows.select(*selected)
-    struct = buffers.whole(rows[side])
-    arrays = {f"v{place}": struct.field(name) for place, name in enumerate(names)}
-    if other is not None:
-        new = buffers.whole(rows[other])
-        arrays |= {f"n{place}": new.field(name) for place, name in enumerate(names)}
-    return pa.table(arrays)
+    sides = {"v": side} if other is None else {"v": side, "n": other}
+    return row_set.project(rows, {f"{to}{place}": (of, name) for to, of in sides.items() for place, name in enumerate(names)})
 
 
-def moved(changed: Rows, names: Sequence[str]) -> Rows:
-    """Return the changed rows whose key has changed."""
-    if isinstance(changed, DataFrame):
-        same = F.lit(True)
-        for name in names:
-            same = same & F.col(f"old.{quoted(name)}").eqNullSafe(F.col(f"new.{quoted(name)}"))
-        return changed.where(~same)
-    old, new = buffers.whole(changed["old"]), buffers.whole(changed["new"])
-    differs = np.zeros(changed.num_rows, bool)
-    for name in names:
-        old_values, new_values = old.field(name), new.field(name)
-        equal = pc.fill_null(pc.equal(old_values, new_values), False)
-        both = pc.and_(old_values.is_null(), new_values.is_null())
-        differs |= ~np.asarray(pc.or_(equal, both))
-    return changed.filter(pa.array(differs))
-
-
-def complete(values: Rows, width: int) -> Rows:
-    """Return the keys without a NULL."""
-    if isinstance(values, DataFrame):
-        for place in range(width):
-            values = values.where(F.col(f"v{place}").isNotNull())
-        return values
-    keep = np.ones(values.num_rows, bool)
-    for place in range(width):
-        keep &= np.asarray(values[f"v{place}"].is_valid())
-    return values.filter(pa.array(keep))
+def value_names(attnums: Sequence[int]) -> list[str]:
+    """Return the names of the columns of a key's values: v0, v1, …."""
+    return [f"v{place}" for place in range(len(attnums))]
 
 
 def shown(relation: Relation, attnums: Sequence[int], values: pa.Table, typed: Relation | None = None, typed_by: Sequence[int] = ()) -> str:
@@ -104,27 +67,16 @@ def shown(relation: Relation, attnums: Sequence[int], values: pa.Table, typed: R
 
 def missing(
     transaction: Transaction, relation: Relation, columns: Sequence[int], target: Relation, target_columns: Sequence[int], values: Rows
-) -> pa.Table | None:
-    """Return the first key of `values` (in the columns of `relation`) that no row of `target` has, or None."""
-    missing_keys = missing_rows(transaction, relation, columns, target, target_columns, values)
-    if missing_keys is None or isinstance(missing_keys, pa.Table):
-        return missing_keys
-    first = missing_keys.limit(1).toArrow()
-    return first if first.num_rows else None
-
-
-def missing_rows(
-    transaction: Transaction, relation: Relation, columns: Sequence[int], target: Relation, target_columns: Sequence[int], values: Rows
 ) -> Rows | None:
-    """Return all keys of `values` that no row of `target` has, or None if there are none. A frame is returned lazily."""
+    """Return the keys of `values` (in the columns of `relation`) that no row of `target` has, or None if there are none."""
     if isinstance(values, pa.Table):
         key_table = _wanted(relation, columns, target, target_columns, values)
         if key_table is not None:
             keys, places = key_table
             matches = lookup.find(transaction, target, lookup.key_of(target, target_columns), keys)
             is_found = np.isin(places, matches["i"].to_numpy())
-            missing = values.filter(pa.array(~is_found))
-            return missing if missing.num_rows else None
+            missing_keys = values.filter(pa.array(~is_found))
+            return missing_keys if missing_keys.num_rows else None
         values = local_frame(transaction.engine.spark, values)
     missing_frame = unmatched(transaction, relation, columns, target, target_columns, values)
     return None if missing_frame.limit(1).isEmpty() else missing_frame
@@ -135,8 +87,8 @@ def unmatched(
 ) -> DataFrame:
     """Return the keys of `values` that no row of `target` has."""
     with transaction.seeing_newest():
-        rows = of_rows(transaction.frame(target), target, target_columns)
-    rows = rows.select(*[F.col(f"v{place}").alias(f"t{place}") for place in range(len(columns))])
+        rows = transaction.frame(target)
+    rows = rows.select(*[F.col(quoted(name)).alias(f"t{place}") for place, name in enumerate(column_names(target, target_columns))])
     return values.join(rows, _equal(relation, columns, "v", target, target_columns, "t"), "left_anti")
 
 

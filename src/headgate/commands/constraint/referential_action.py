@@ -18,7 +18,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
@@ -29,10 +28,11 @@ from headgate.catalog.relation.relation import Column, ForeignKey, Relation
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.commands import disclosure
 from headgate.commands.constraint import reference_key
-from headgate.commands.constraint.reference_key import Rows
 from headgate.commands.deferral import Deferrable
 from headgate.commands.query import rendering
 from headgate.errors import PostgresError
+from headgate.storage import row_set
+from headgate.storage.row_set import Rows
 from headgate.storage.spark.column_name import quoted
 from headgate.storage.transaction.transaction import Transaction
 from headgate.types import buffers
@@ -78,7 +78,7 @@ def updated(session: Session, transaction: Transaction, relation: Relation, chan
         return
     for key in _fired(relation.foreign_keys):
         names = reference_key.column_names(relation, key.columns)
-        moved = reference_key.moved(changed, names)
+        moved = row_set.differing(changed, "old", "new", names)
         _check_new(session, transaction, relation, key, reference_key.of_struct(moved, "new", names))
 
 
@@ -94,10 +94,10 @@ def check_table(session: Session, transaction: Transaction, relation: Relation, 
 
 def _check_new(session: Session, transaction: Transaction, relation: Relation, key: ForeignKey, values: Rows, *, now: bool = False) -> None:
     """Raise 23503 unless the referenced table has the keys in `values` (v0, v1, …). Keys with a NULL are not checked."""
-    if key.match == "f":
+    if key.match == "f" and len(key.columns) > 1:
         _refuse_mixed(relation, key, values)
-    complete = reference_key.complete(values, len(key.columns))
-    if isinstance(complete, pa.Table) and not complete.num_rows:
+    complete = row_set.without_null(values, reference_key.value_names(key.columns))
+    if row_set.is_known_empty(complete):
         return
     if not now and deferred(session, key):
         session.deferral.put_off(_deferrable(key), relation.oid, lambda: _check_again(session, transaction, key, complete))
@@ -107,7 +107,7 @@ def _check_new(session: Session, transaction: Transaction, relation: Relation, k
     if missing is None:
         return
     is_shown = disclosure.tells_key(session, transaction.cursor, relation, key.columns)
-    shown = f"{reference_key.shown(relation, key.columns, missing)} " if is_shown else ""
+    shown = f"{reference_key.shown(relation, key.columns, row_set.first(missing))} " if is_shown else ""
     raise PostgresError(
         "23503",
         f'insert or update on table "{relation.name}" violates foreign key constraint "{key.name}"',
@@ -132,16 +132,7 @@ def _check_again(session: Session, transaction: Transaction, key: ForeignKey, va
 
 
 def _refuse_mixed(relation: Relation, key: ForeignKey, values: Rows) -> None:
-    names = [f"v{place}" for place in range(len(key.columns))]
-    if isinstance(values, pa.Table):
-        nulls = [np.asarray(values[name].is_null()) for name in names]
-        mixed = bool(len(nulls) > 1 and np.any(np.logical_or.reduce(nulls) & ~np.logical_and.reduce(nulls)))
-    else:
-        some, every = F.lit(False), F.lit(True)
-        for name in names:
-            some, every = some | F.col(name).isNull(), every & F.col(name).isNull()
-        mixed = len(names) > 1 and not values.where(some & ~every).limit(1).isEmpty()
-    if mixed:
+    if row_set.first(row_set.with_some_null(values, reference_key.value_names(key.columns))).num_rows:
         raise PostgresError(
             "23503",
             f'insert or update on table "{relation.name}" violates foreign key constraint "{key.name}"',
@@ -171,9 +162,10 @@ def left(session: Session, transaction: Transaction, relation: Relation, changed
         return
     for key in _fired(relation.referenced):
         names = reference_key.column_names(relation, key.target_columns)
-        gone = changed if deleting else reference_key.moved(changed, names)
-        old = reference_key.complete(reference_key.of_struct(gone, "old", names, None if deleting else "new"), len(names))
-        if isinstance(old, pa.Table) and not old.num_rows:
+        gone = changed if deleting else row_set.differing(changed, "old", "new", names)
+        values = reference_key.of_struct(gone, "old", names, None if deleting else "new")
+        old = row_set.without_null(values, reference_key.value_names(key.target_columns))
+        if row_set.is_known_empty(old):
             continue
         child = relations.get(transaction.cursor, relation.database, key.relation)
         action = key.on_delete if deleting else key.on_update
@@ -182,7 +174,7 @@ def left(session: Session, transaction: Transaction, relation: Relation, changed
             continue
         transaction.lock(child)
         found = reference_key.rows_with(transaction, child, key.columns, relation, key.target_columns, old, keep=not deleting)
-        if isinstance(found, pa.Table) and not found.num_rows:
+        if row_set.is_known_empty(found):
             continue
         if action == CASCADE and deleting:
             writing.delete(child, found)
@@ -200,12 +192,12 @@ def _refuse(
         session.deferral.put_off(_deferrable(key), relation.oid, lambda: _refuse_again(session, transaction, key, old))
         return
     if not restrict:
-        remaining = reference_key.missing_rows(transaction, relation, key.target_columns, relation, key.target_columns, old)
+        remaining = reference_key.missing(transaction, relation, key.target_columns, relation, key.target_columns, old)
         if remaining is None:
             return
         old = remaining
     referencing = reference_key.rows_with(transaction, child, key.columns, relation, key.target_columns, old)
-    first = referencing.slice(0, 1) if isinstance(referencing, pa.Table) else referencing.limit(1).toArrow()
+    first = row_set.first(referencing)
     if not first.num_rows:
         return
     value = reference_key.of_struct(first, "old", reference_key.column_names(child, key.columns))
