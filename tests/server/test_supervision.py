@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import psycopg
@@ -22,6 +21,7 @@ from tests.conftest import HEADGATE, Server, until
 
 from headgate.cli.pidfile import exists
 from headgate.server import reinitialize
+from headgate.storage.spark.internals.gateway import Address
 from headgate.supervision import Periodic, Supervised
 
 SPARE = 16
@@ -124,14 +124,14 @@ def test_a_node_whose_directory_was_replaced_wrote_into_the_tables_of_the_next(o
 
 def test_a_node_without_descriptors_took_java_for_dead_and_began_anew() -> None:
     with socket.create_server(("127.0.0.1", 0)) as java:
-        gateway = SimpleNamespace(address="127.0.0.1", port=java.getsockname()[1], auth_token="")
+        address = Address("127.0.0.1", java.getsockname()[1], auth_token="")
         before = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (3, before[1]))
         try:
-            assert reinitialize.answers(gateway)
+            assert reinitialize.answers(address)
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, before)
-    assert not reinitialize.answers(gateway)
+    assert not reinitialize.answers(address)
 
 
 def test_work_that_fails_is_logged_and_begins_again(caplog: pytest.LogCaptureFixture) -> None:

@@ -32,7 +32,7 @@ def fill(spark: SparkSession, share: float) -> list[Any]:
     assert heap._old is not None
     held: list[Any] = []
     while (missing := share - heap._unmanaged()) > 0:
-        pieces = int(missing * heap._old.getUsage().getMax() / PIECE) + 1
+        pieces = int(missing * heap._old.usage().most / PIECE) + 1
         held += [spark.sparkContext._gateway.jvm.java.util.ArrayList(PIECE // 4) for _ in range(pieces)]
     return held
 
@@ -81,7 +81,7 @@ def test_what_spark_had_given_back_since_a_collection_was_taken_for_memory_of_no
     jvm: Any = spark.sparkContext._gateway.jvm
     manager, heap = jvm.org.apache.spark.SparkEnv.get().memoryManager(), Heap(spark)
     held = fill(spark, 0.52)
-    accounted = int(0.3 * heap._old.getUsage().getMax())  # as if that were pages of a sort
+    accounted = int(0.3 * heap._old.usage().most)  # as if that were pages of a sort
     mode = jvm.org.apache.spark.memory.MemoryMode.ON_HEAP
     assert manager.acquireStorageMemory(jvm.org.apache.spark.storage.TestBlockId("pages"), accounted, mode)
     try:

@@ -6,22 +6,22 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from headgate.storage.spark.application.task_priority import NICE, TaskPriority
+from headgate.storage.spark.internals import gateway
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="threads have priorities of their own on Linux only")
 
 
 def _threads(spark: SparkSession, begin: str) -> list[int]:
     """Return the priorities of the threads of the JVM whose names begin so."""
-    jvm: Any = spark.sparkContext._jvm
-    tasks = Path(f"/proc/{jvm.java.lang.ProcessHandle.current().pid()}/task")
-    named = [task for task in tasks.iterdir() if (task / "comm").read_text().startswith(begin)]
+    java = gateway.process(spark.sparkContext)
+    assert java is not None
+    named = [task for task in Path(f"/proc/{java.pid}/task").iterdir() if (task / "comm").read_text().startswith(begin)]
     return [os.getpriority(os.PRIO_PROCESS, int(task.name)) for task in named]
 
 

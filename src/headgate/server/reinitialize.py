@@ -17,6 +17,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from headgate.storage.spark.internals import gateway
+from headgate.storage.spark.internals.gateway import Address
 from headgate.supervision import Supervised
 
 if TYPE_CHECKING:
@@ -36,16 +38,16 @@ _NO_SOCKET = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 def watch(node: Node, spark: Any) -> Supervised | None:
     """Watch the JVM of a Spark session until the node stops. If the JVM dies, the process executes itself again."""
-    process = getattr(spark.sparkContext._gateway, "proc", None)
+    process = gateway.process(spark.sparkContext)
     if process is None:
         return None
     thread = Supervised("jvm watch", lambda: _wait(node, process))
     thread.start()
-    Supervised("jvm probe", lambda: _probe(node, spark.sparkContext._gateway.gateway_parameters)).start()
+    Supervised("jvm probe", lambda: _probe(node, gateway.address(spark.sparkContext))).start()
     return thread
 
 
-def _probe(node: Node, gateway: Any) -> None:
+def _probe(node: Node, address: Address) -> None:
     """Check every LOOK_SECONDS whether the JVM accepts a new connection: its accepting thread may have died for lack of memory.
 
     Sessions would then wait for a connection forever, and nothing could cancel them.
@@ -53,7 +55,7 @@ def _probe(node: Node, gateway: Any) -> None:
     answered = time.monotonic()
     while not node.stopping:
         time.sleep(LOOK_SECONDS)
-        if answers(gateway):
+        if answers(address):
             answered = time.monotonic()
             node.engine.obstacles.clear("running", "Java virtual machine")
             continue
@@ -80,11 +82,11 @@ def _keep_directory(node: Node) -> None:
         time.sleep(LOOK_SECONDS)
 
 
-def answers(gateway: Any) -> bool:
+def answers(address: Address) -> bool:
     """Return whether the JVM accepts a connection and authenticates it. True if this process cannot open a socket: the JVM may be well."""
     try:
-        with socket.create_connection((gateway.address, gateway.port), LOOK_SECONDS) as connection:
-            connection.sendall(f"A\n{gateway.auth_token}\n".encode())
+        with socket.create_connection((address.host, address.port), LOOK_SECONDS) as connection:
+            connection.sendall(f"A\n{address.auth_token}\n".encode())
             return bool(connection.recv(1))
     except OSError as error:
         return error.errno in _NO_SOCKET
@@ -93,7 +95,7 @@ def answers(gateway: Any) -> bool:
 def give_up(node: Node, reason: str) -> None:
     """Restart the whole node. The JVM is killed first, so that it writes nothing after recovery has begun."""
     _log.error("%s", reason)
-    process = getattr(node.engine.spark.sparkContext._gateway, "proc", None)
+    process = gateway.process(node.engine.spark.sparkContext)
     if process is not None:
         process.kill()
 
@@ -102,7 +104,7 @@ def abandon(node: Node, reason: str) -> None:
     """End the node at once because another one has replaced it. Undo nothing: transactions begun here may belong to the other node now."""
     node.stopping = True
     _log.critical("%s", reason)
-    process = getattr(node.engine.spark.sparkContext._gateway, "proc", None)
+    process = gateway.process(node.engine.spark.sparkContext)
     if process is not None:
         process.kill()
     sys.stdout.flush()

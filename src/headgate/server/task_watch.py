@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
 
+from headgate.storage.spark.internals import task_status
 from headgate.supervision import Periodic
 
 if TYPE_CHECKING:
@@ -45,9 +46,8 @@ class TaskWatch(Periodic):
             self.tasks = self._found()
 
     def _found(self) -> Tasks:
-        tracker: Any = self._context._jsc.statusTracker()
-        stages = [stage for number in tracker.getActiveStageIds() if (stage := tracker.getStageInfo(number)) is not None]
-        running = sum(stage.numActiveTasks() for stage in stages)
-        idle = [stage.submissionTime() / 1000 for stage in stages if not stage.numActiveTasks() and not stage.numCompletedTasks()]
-        waited = max((time.time() - submitted for submitted in idle if submitted > 0), default=0.0)
+        stages = task_status.active_stages(self._context)
+        running = sum(stage.running for stage in stages)
+        idle = [stage.submitted for stage in stages if not stage.running and not stage.completed and stage.submitted]
+        waited = max((time.time() - submitted for submitted in idle), default=0.0)
         return Tasks(running, int(self._context.defaultParallelism), waited if waited > PATIENCE_SECONDS else 0.0)

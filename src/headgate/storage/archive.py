@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from headgate.storage import warmup
 from headgate.storage.spark.application import class_archive, spark_session
+from headgate.storage.spark.internals import gateway
 
 
 def make() -> None:
@@ -23,11 +23,9 @@ def make() -> None:
     with tempfile.TemporaryDirectory(prefix="headgate-archive-") as scratch:
         session = spark_session.start({"spark.driver.extraJavaOptions": f"-XX:ArchiveClassesAtExit={unfinished}"}, scratch=Path(scratch))
         warmup.warm_up(session, Path(scratch))
-        gateway: Any = session.sparkContext._gateway
+        context = session.sparkContext
         session.stop()
-        gateway.shutdown()
-        gateway.proc.stdin.close()
-        gateway.proc.wait(120)
+        gateway.close(context, 120)
     if unfinished.is_file():
         unfinished.rename(target)
 

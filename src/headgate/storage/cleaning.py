@@ -42,6 +42,7 @@ from headgate.storage.location import data_location
 from headgate.storage.location.data_location import DataPath
 from headgate.storage.location.object_store.store import StoredFile
 from headgate.storage.lock import Key
+from headgate.storage.spark.internals import java_memory
 
 if TYPE_CHECKING:
     from headgate.catalog.cursor import CatalogCursor
@@ -218,7 +219,7 @@ class Cleaner:
         self._looked[key], self._youngest[key] = newest, max(young, default=math.inf)
         table.has_failed = False
         if old:
-            self._engine.spark._jvm.System.gc()  # type: ignore[union-attr]  # failed jobs have left them open, which keeps their space in use
+            java_memory.collect(self._engine.spark.sparkContext)  # failed jobs have left them open, which keeps their space in use
 
     def _kept(self, key: Key, path: DataPath, upto: int) -> set[str]:
         """Return the files that a version after `upto` has or removes, or that are visible."""

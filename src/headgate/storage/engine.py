@@ -37,8 +37,9 @@ from headgate.lsn import Lsn
 from headgate.storage import inventory, lost_commits
 from headgate.storage.delta import delta_checkpoint, delta_log
 from headgate.storage.delta.compaction import Compactor
-from headgate.storage.delta.delta_table import Delta, DeltaTable
+from headgate.storage.delta.delta_table import DeltaTable
 from headgate.storage.delta.foreign_writer import ForeignWriters
+from headgate.storage.delta.internals.log_cache import Delta
 from headgate.storage.delta.table_state import TableState
 from headgate.storage.delta.visible_state import Visible
 from headgate.storage.location import data_location, directory_owner

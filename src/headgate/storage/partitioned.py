@@ -22,8 +22,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StructField, StructType
 
 from headgate.catalog.physical import Cursor
@@ -35,6 +33,7 @@ from headgate.storage.routing import NOWHERE, Router, outside, outside_each
 from headgate.storage.row_set import Rows
 from headgate.storage.spark import failure
 from headgate.storage.spark.column_name import quoted
+from headgate.storage.spark.internals import arrow_function, arrow_schema
 from headgate.storage.spark.local_relation import in_one_piece
 from headgate.storage.spark.persisted import persisted
 from headgate.storage.write import arrow_row, columns
@@ -177,7 +176,7 @@ class PartitionedTable(LeafPlaces):
         spark, row = self.transaction.engine.spark, StructType([*columns(self.root).fields, *more])
         local_rows = None if held is None else _together(leaves, held, row.fieldNames())
         if local_rows is not None or not leaves:
-            return in_one_piece(spark, to_arrow_schema(row).empty_table() if local_rows is None else local_rows, row)
+            return in_one_piece(spark, arrow_schema.of_row(row).empty_table() if local_rows is None else local_rows, row)
         names = [F.col(quoted(name)) for name in row.fieldNames()]
         return functools.reduce(DataFrame.unionAll, [frame(leaf).select(*names) for leaf in leaves])
 
@@ -361,8 +360,7 @@ def _computed(
     def compute(*values: pa.Array) -> pa.Array:
         return function({name: value.cast(kinds[name]) for name, value in zip(names, values, strict=True)}, len(values[0]))
 
-    column: Column = arrow_udf(failure.marking(compute), kind, ArrowUDFType.SCALAR)(*[F.col(prefix + quoted(name)) for name in names])
-    return column
+    return arrow_function.of_arrays(failure.marking(compute), kind)(*[F.col(prefix + quoted(name)) for name in names])
 
 
 def of_leaf(leaf: Relation, rows: pa.Table) -> pa.Table:

@@ -16,12 +16,12 @@ from urllib.parse import unquote
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from headgate.storage.delta import array_column, deletion_vector, file_action, parquet
 from headgate.storage.delta.table_state import TableState
 from headgate.storage.location import data_location
 from headgate.storage.location.data_location import DataPath
+from headgate.storage.spark.internals import arrow_schema
 
 PIECE_ROWS = 16_384
 
@@ -119,5 +119,4 @@ def _head(file: pq.ParquetFile, most: int, deleted: deletion_vector.Rows) -> pa.
 
 def schema(state: TableState) -> pa.Schema:
     """Return the schema of the rows from `read`."""
-    row: pa.Schema = to_arrow_schema(state.schema)
-    return row
+    return arrow_schema.of_row(state.schema)

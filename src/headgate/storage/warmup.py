@@ -18,7 +18,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from headgate.storage.delta import delta_log
-from headgate.storage.delta.delta_table import FILE, RESIDENT_ROWS, ROW, Delta, DeltaTable
+from headgate.storage.delta.delta_table import FILE, RESIDENT_ROWS, ROW, DeltaTable
+from headgate.storage.delta.internals.log_cache import Delta
 from headgate.storage.location import data_location
 from headgate.storage.location.data_location import DataPath
 from headgate.storage.spark.application import heap

@@ -30,6 +30,7 @@ from headgate.storage.delta.table_state import TableState
 from headgate.storage.location import data_location
 from headgate.storage.location.data_location import DataPath
 from headgate.storage.spark.column_name import quoted
+from headgate.storage.spark.internals.query_plan import most_rows
 from headgate.storage.spark.persisted import persisted
 from headgate.storage.transaction.log import WrittenFile
 from headgate.types import buffers
@@ -82,7 +83,7 @@ def append(table: DeltaTable, relation: Relation, state: TableState, rows: DataF
     if isinstance(rows, DataFrame) and not relation.columns:
         rows = pa.table({PLACEHOLDER: np.ones(rows.count(), bool)})  # Arrow does not count rows without columns
     if isinstance(rows, DataFrame):
-        most = _most_rows(rows)
+        most = most_rows(rows)
         if most is not None and most <= SMALL_ROWS:
             rows = rows.toArrow()
     if isinstance(rows, pa.Table):
@@ -123,12 +124,6 @@ def _stored(relation: Relation, state: TableState, rows: pa.Table) -> pa.Table:
         return pa.table({PLACEHOLDER: pa.array(np.ones(rows.num_rows, bool))})
     schema = arrow_row(relation)
     return array_column.to_file(rows.select(schema.names).cast(schema), state.lists)
-
-
-def _most_rows(frame: DataFrame) -> int | None:
-    """Return the maximum number of rows of a frame if its plan has one, otherwise None."""
-    most = frame._jdf.queryExecution().optimizedPlan().maxRows()
-    return int(most.get()) if most.isDefined() else None
 
 
 @step(Step.STAGED)

@@ -20,7 +20,6 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 from pyspark.sql import Column, WindowSpec
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import DataType, DecimalType
 
 from headgate.errors import PostgresError, not_supported
@@ -28,6 +27,7 @@ from headgate.expression.builtin import Function
 from headgate.expression.node import Expression, TypeRef
 from headgate.storage.spark import failure
 from headgate.storage.spark.failure import marked
+from headgate.storage.spark.internals.arrow_function import of_arrays
 from headgate.types import registry, typmod
 
 FAILED = "\x01"
@@ -276,8 +276,7 @@ def arrow_function(run: Callable[..., pa.Array], result: DataType) -> Callable[.
     """Return an Arrow function (pa.Array → pa.Array) as a Spark function over Columns."""
     if _in_lambda.get():
         raise PythonInside
-    function: Callable[..., Column] = arrow_udf(failure.marking(run), result)  # type: ignore[call-overload]  # the stub knows no Arrow arrays
-    return function
+    return of_arrays(failure.marking(run), result)
 
 
 class PythonInside(Exception):

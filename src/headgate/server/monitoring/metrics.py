@@ -26,6 +26,7 @@ from headgate.server.monitoring import status_report
 from headgate.server.monitoring.metrics_port import Render
 from headgate.server.monitoring.problem import KINDS
 from headgate.storage.spark.application.heap import usage
+from headgate.storage.spark.internals import gateway
 from headgate.subscriber.report import STATES, TABLE_STATES, table_report
 from headgate.subscriber.snapshot import SubscriptionReport
 
@@ -135,9 +136,9 @@ class _Reading:
         used, most = usage(engine.spark)
         yield _gauge("heap_used_bytes", "Java's heap.", (), [((), used)])
         yield _gauge("heap_max_bytes", "How large Java's heap may become.", (), [((), most)])
-        java = getattr(getattr(engine.spark.sparkContext._gateway, "proc", None), "pid", None)
+        java = gateway.process(engine.spark.sparkContext)
         if java is not None:
-            yield _gauge("java_resident_bytes", "Memory of the Java process.", (), [((), _resident(java))])
+            yield _gauge("java_resident_bytes", "Memory of the Java process.", (), [((), _resident(java.pid))])
         if self.node.cluster is not None:
             executors = self.node.cluster.application.executors
             yield _gauge("spark_executors", "Executors that the node has on the cluster.", (), [((), executors)])

@@ -13,13 +13,13 @@ from collections.abc import Callable, Mapping
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 from pyspark.sql.types import DataType, StringType
 
 from headgate.catalog.relation.relation import Column as TableColumn
 from headgate.storage.delta import parquet
 from headgate.storage.spark import failure
 from headgate.storage.spark.column_name import quoted
+from headgate.storage.spark.internals import arrow_function
 from headgate.types.storage import list_type, spark_type, spark_type_of
 from headgate.types.text import list_array
 
@@ -67,14 +67,14 @@ def to_files(frame: DataFrame, lists: Lists) -> DataFrame:
 
 def texts(column: Column) -> Column:
     """Convert a column of lists to the text in which the node holds it."""
-    return arrow_udf(list_array.texts, StringType(), ArrowUDFType.SCALAR)(column)
+    return arrow_function.of_arrays(list_array.texts, StringType())(column)
 
 
 def _made(name: str, kind: pa.ListType) -> Callable[[Column], Column]:
     def to_lists(arrays: pa.Array) -> pa.Array:
         return list_array.lists(arrays, kind, name)
 
-    return arrow_udf(failure.marking(to_lists), spark_type_of(kind), ArrowUDFType.SCALAR)
+    return arrow_function.of_arrays(failure.marking(to_lists), spark_type_of(kind))
 
 
 def _each(frame: DataFrame, conversions: Mapping[str, Callable[[Column], Column]]) -> DataFrame:

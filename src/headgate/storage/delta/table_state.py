@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
 from headgate.storage.delta.file_action import Action, files_after, records, removal, rows
+from headgate.storage.spark.internals import arrow_schema
 
 ALTERED = "headgate.altered"
 """Table property: the version that last changed the columns."""
@@ -75,7 +75,7 @@ def same_file(one: Action | None, other: Action | None) -> bool:
 
 def _lists(row: StructType) -> dict[str, pa.ListType]:
     """Return the columns of a table that are Delta arrays."""
-    return {field.name: to_arrow_type(field.dataType) for field in row.fields if isinstance(field.dataType, ArrayType)}
+    return {field.name: arrow_schema.of_type(field.dataType) for field in row.fields if isinstance(field.dataType, ArrayType)}
 
 
 def _held(row: StructType) -> StructType:

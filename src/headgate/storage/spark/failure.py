@@ -19,11 +19,11 @@ from urllib.parse import unquote
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
-from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from headgate.errors import PostgresError, causes, disk_full
+from headgate.storage.spark.internals import java_error
 
 T = TypeVar("T")
 MARK = "headgate:"
@@ -120,8 +120,8 @@ def frames(exception: BaseException) -> str:
     The messages are left out, because they may show values.
     """
     for cause in causes(exception):
-        if isinstance(cause, (Py4JJavaError, CapturedException)):
-            text = str(cause) if isinstance(cause, Py4JJavaError) else cause._stackTrace or ""
+        text = str(cause) if isinstance(cause, Py4JJavaError) else java_error.stack(cause)
+        if text is not None:
             return "\n".join(match[0] for match in itertools.islice(_FRAME.finditer(text), _FRAMES))
     return ""
 

@@ -15,13 +15,14 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
+from dataclasses import dataclass
 
 from pyspark import SparkContext
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from headgate.storage.spark import planning
+from headgate.storage.spark.internals import gateway, java_thread
+from headgate.storage.spark.internals.java_thread import JavaThread
 
 _DESCRIPTION = "spark.job.description"
 _told = threading.local()
@@ -29,20 +30,29 @@ AGAIN_SECONDS = 0.1
 """Interval in seconds at which running jobs are cancelled again: Spark does not apply a cancellation to jobs that start later."""
 
 
-def enter(context: SparkContext, group: str, description: str, check: Callable[[], None] | None = None) -> Any:
+@dataclass(frozen=True)
+class _Entered:
+    """The group that a thread is in, as long as its connection to its Java thread lasts."""
+
+    connection: weakref.ref[object]
+    group: str
+    thread: JavaThread
+
+
+def enter(context: SparkContext, group: str, description: str, check: Callable[[], None] | None = None) -> JavaThread:
     """Put the jobs that this thread starts from now on into the group. Return the Java thread that runs its calls.
 
     `check` raises when the thread's work is to end. It is called while the thread waits for another thread's job.
     """
     _told.check = check
-    connection = _connection(context)
-    known_connection, known_group, thread = getattr(_told, "group", (None, None, None))
-    if known_group == group and connection is not None and known_connection is not None and known_connection() is connection:
-        return thread
+    connection = gateway.connection(context)
+    entered: _Entered | None = getattr(_told, "entered", None)
+    if entered is not None and entered.group == group and connection is not None and entered.connection() is connection:
+        return entered.thread
     context.setJobGroup(group, description, interruptOnCancel=True)
-    thread = planning.thread(context)
-    connection = _connection(context)
-    _told.group = (None if connection is None else weakref.ref(connection), group, thread)
+    thread = java_thread.current(context)
+    connection = gateway.connection(context)
+    _told.entered = None if connection is None else _Entered(weakref.ref(connection), group, thread)
     return thread
 
 
@@ -72,13 +82,6 @@ def noticing(*, each: bool = False) -> Column:
     nothing = F.reflect(F.lit("java.lang.Thread"), F.lit("sleep"), F.lit(0).cast("bigint"))
     slept = F.coalesce(nothing, F.lit("null")) == "null"
     return slept if each else (F.monotonically_increasing_id().bitwiseAND(8191) != 0) | slept
-
-
-def _connection(context: SparkContext) -> Any:
-    """Return the connection of this thread to its Java thread, or None if it is not open."""
-    client: Any = context._gateway._gateway_client  # type: ignore[union-attr]
-    connection = client.get_thread_connection()
-    return None if connection is None or connection.socket is None else connection
 
 
 class EndedJobs:

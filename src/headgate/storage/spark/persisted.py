@@ -17,6 +17,8 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from headgate.storage.spark.internals import query_plan
+
 _PART_BITS = 33
 """`monotonically_increasing_id` has the partition number above this bit, and the row's position in it below."""
 
@@ -41,7 +43,7 @@ def computed_once(frame: DataFrame) -> Iterator[DataFrame]:
     try:
         yield checkpointed
     finally:
-        checkpointed._jdf.queryExecution().analyzed().rdd().unpersist(False)
+        query_plan.unpersist_checkpoint(checkpointed)
 
 
 def places(kept: DataFrame) -> tuple[Column, int]:

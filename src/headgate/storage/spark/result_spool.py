@@ -26,6 +26,7 @@ from headgate.errors import PostgresError
 from headgate.storage.location import data_location
 from headgate.storage.location.data_location import DataPath
 from headgate.storage.spark import job_group
+from headgate.storage.spark.internals import query_plan
 
 SMALL_ROWS = 20_000
 SMALL_BYTES = 2 << 20
@@ -67,11 +68,8 @@ def batches(frame: DataFrame, directory: DataPath, *, batch_rows: int = BATCH_RO
 
 def is_small(frame: DataFrame) -> bool:
     """Whether the plan has few rows or few bytes."""
-    plan = frame._jdf.queryExecution().optimizedPlan()
-    most = plan.maxRows()
-    if most.isDefined() and int(most.get()) <= SMALL_ROWS:
-        return True
-    return int(str(plan.stats().sizeInBytes())) <= SMALL_BYTES
+    most = query_plan.most_rows(frame)
+    return (most is not None and most <= SMALL_ROWS) or query_plan.estimated_bytes(frame) <= SMALL_BYTES
 
 
 def _without_columns(rows: int, batch_rows: int) -> Iterator[pa.RecordBatch]:

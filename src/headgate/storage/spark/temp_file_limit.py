@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import Any, Self
+from typing import Self
 
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from headgate.errors import PostgresError
+from headgate.storage.spark.internals import task_status
 
 LOOK_SECONDS = 0.5
 
@@ -59,7 +60,5 @@ class Spill:
     def _bytes(self, earlier_jobs: set[int]) -> int:
         tracker = self._session.sparkContext.statusTracker()
         jobs = [tracker.getJobInfo(job) for job in self._jobs() if job not in earlier_jobs]
-        jsc: Any = self._session.sparkContext._jsc
-        store = jsc.sc().statusStore()
-        stages = [store.lastStageAttempt(stage) for stage in {stage for job in jobs if job is not None for stage in job.stageIds}]
-        return sum(int(stage.diskBytesSpilled()) + int(stage.shuffleWriteBytes()) for stage in stages)
+        stages = {stage for job in jobs if job is not None for stage in job.stageIds}
+        return task_status.temporary_bytes(self._session.sparkContext, stages)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import socket
 from dataclasses import dataclass
-from typing import Any
 
 from pyspark.sql import SparkSession
 
 from headgate.errors import PostgresError
+from headgate.storage.spark.internals import task_status
 
 _STANDALONE = "spark://"
 _PORT = 7077
@@ -67,12 +67,10 @@ def unreachable(master: str) -> PostgresError:
 
 def application(session: SparkSession) -> Application:
     """Return the state of the node's application."""
-    context: Any = session.sparkContext
-    java = context._jsc.sc()
-    if java.isStopped():
-        return Application(context.master, alive=False, executors=0)
-    executors = len(java.statusTracker().getExecutorInfos()) - 1  # the driver is among them
-    return Application(context.master, alive=True, executors=executors)
+    context = session.sparkContext
+    is_alive = not task_status.is_stopped(context)
+    executors = len(task_status.executor_tasks(context)) - 1 if is_alive else 0  # the driver is among them
+    return Application(str(context.master), is_alive, executors)
 
 
 def pages(session: SparkSession) -> str | None:

@@ -15,10 +15,10 @@ from __future__ import annotations
 import atexit
 import gc
 import time
-from typing import Any
 
-from py4j.finalizer import ThreadSafeFinalizer
 from pyspark.sql import SparkSession
+
+from headgate.storage.spark.internals import gateway, java_memory, task_status
 
 FULL = 0.5
 """Share of the old generation from which on a collection is worth its cost, to measure the live objects."""
@@ -50,9 +50,8 @@ def settle() -> None:
 
 def usage(session: SparkSession) -> tuple[int, int]:
     """Return (used, largest) bytes of the heap of a session's Java."""
-    jvm: Any = session._jvm
-    heap = jvm.java.lang.management.ManagementFactory.getMemoryMXBean().getHeapMemoryUsage()
-    return int(heap.getUsed()), int(heap.getMax())
+    heap = java_memory.heap(session.sparkContext)
+    return heap.used, heap.most
 
 
 class Heap:
@@ -63,15 +62,8 @@ class Heap:
     """
 
     def __init__(self, session: SparkSession) -> None:
-        jvm: Any = session._jvm
-        self._jvm, self._context = jvm, session.sparkContext
-        pools = jvm.java.lang.management.ManagementFactory.getMemoryPoolMXBeans()
-        old = [pool for pool in pools if "Old" in pool.getName() or "Tenured" in pool.getName()]
-        self._old = old[0] if old else None
-        collectors = jvm.java.lang.management.ManagementFactory.getGarbageCollectorMXBeans()
-        name = self._old.getName() if self._old else ""
-        full_collectors = [collector for collector in collectors if name in list(collector.getMemoryPoolNames())]
-        self._collector = full_collectors[-1] if full_collectors else None  # of two for the pool, the later collects nothing else
+        self._context = session.sparkContext
+        self._old = java_memory.OldGeneration.of(self._context)
         self._collections = 0
         """The number of collections of the old generation at the last check."""
         self._alive = self._kept = 0.0
@@ -88,14 +80,14 @@ class Heap:
         if self._old is None:
             return False
         if self._has_collected():  # Java has collected by itself: the live share is known without another collection
-            self._alive = self._share(self._old.getCollectionUsage())
+            self._alive = self._old.usage_after_collection().share
             if not self._judged(self._alive - self._managed()):
                 return False
             # Spark may have spilled and freed some of that since: a sort of many rows does so every second
             return self._judged(self._unmanaged())
         if time.monotonic() < self._not_before:
             return self._was_short
-        used = self._share(self._old.getUsage())
+        used = self._old.usage().share
         self._alive = min(self._alive, used)
         if not self._was_short and used < max(FULL, self._alive + GROWN):
             return False
@@ -103,12 +95,12 @@ class Heap:
 
     def let_go(self) -> None:
         """Free Java objects that Python no longer uses, if they may be many. Takes some milliseconds then, a microsecond otherwise."""
-        named, began = len(ThreadSafeFinalizer.finalizers), time.monotonic()
+        named, began = gateway.referenced_objects(), time.monotonic()
         if named > self._in_use + NAMED and began >= self._next_look:
             gc.collect()
             ended = time.monotonic()
             self._next_look = ended + PAUSE * (ended - began)
-            named = self._in_use = len(ThreadSafeFinalizer.finalizers)
+            named = self._in_use = gateway.referenced_objects()
         self._in_use = min(self._in_use, named)
 
     def _judged(self, unmanaged: float) -> bool:
@@ -118,14 +110,13 @@ class Heap:
 
     def _has_collected(self) -> bool:
         """Whether Java has collected the old generation since the last check."""
-        if self._collector is None:
-            return False
-        before, self._collections = self._collections, int(self._collector.getCollectionCount())
+        assert self._old is not None
+        before, self._collections = self._collections, self._old.collections()
         return self._collections != before
 
     def rest(self) -> None:
         """Measure the kept share. Call this when nothing runs."""
-        if self._old is not None and self._share(self._old.getUsage()) >= FULL:
+        if self._old is not None and self._old.usage().share >= FULL:
             self.keep()
 
     def keep(self) -> None:
@@ -139,8 +130,7 @@ class Heap:
         Also True for some milliseconds after the start of a job, because the executors count its tasks before the stages do.
         """
         tracker = self._context.statusTracker()
-        executors: Any = self._context._jsc.sc().statusTracker().getExecutorInfos()
-        running = sum(int(executor.numRunningTasks()) for executor in executors)
+        running = sum(task_status.executor_tasks(self._context))
         stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
         return running > sum(stage.numActiveTasks for stage in stages if stage is not None)
 
@@ -148,22 +138,21 @@ class Heap:
         """Collect, and return the live share that Spark does not account for. 0 if there was no collection, as it is then unknown."""
         assert self._old is not None
         gc.collect()
-        gateway: Any = self._context._gateway
         until = time.monotonic() + TOLD_SECONDS
-        while gateway._gateway_client.finalizer_deque and time.monotonic() < until:
+        while gateway.has_unreported(self._context) and time.monotonic() < until:
             time.sleep(0.01)
         managed, began = self._managed(), time.monotonic()
         if not self._collected():
             return 0.0
         ended = time.monotonic()
         self._not_before = ended + REST * (ended - began)
-        self._alive = self._share(self._old.getCollectionUsage())
+        self._alive = self._old.usage_after_collection().share
         return self._alive - max(managed, self._managed())
 
     def _collected(self) -> bool:
         """Make Java collect the old generation. It silently skips that while a task is in a critical native section (in Snappy)."""
         for _ in range(COLLECTIONS):
-            self._jvm.java.lang.System.gc()
+            java_memory.collect(self._context)
             if self._has_collected():
                 return True
             time.sleep(0.01)
@@ -172,11 +161,4 @@ class Heap:
     def _managed(self) -> float:
         """Return the share that Spark accounts for."""
         assert self._old is not None
-        manager = self._jvm.org.apache.spark.SparkEnv.get().memoryManager()
-        most = int(self._old.getUsage().getMax())
-        return (int(manager.executionMemoryUsed()) + int(manager.storageMemoryUsed())) / most if most > 0 else 0.0
-
-    @staticmethod
-    def _share(usage: Any) -> float:
-        most = int(usage.getMax())
-        return int(usage.getUsed()) / most if most > 0 else 0.0
+        return java_memory.Usage(java_memory.managed_bytes(self._context), self._old.usage().most).share

@@ -25,36 +25,21 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
-from pyspark import SparkContext
-from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from headgate.errors import PostgresError
 from headgate.storage.location import object_store
 from headgate.storage.spark.application import class_archive, executor_archive, worker_daemon
 from headgate.storage.spark.application.jars import STORE_JARS, ensure, find_jars
+from headgate.storage.spark.internals import gateway, python_worker
+from headgate.storage.spark.internals.setting import CHECKPOINT_FILE_MANAGER, REORDERING_RULE
 
 _LOG4J = Path(str(resources.files("headgate.storage").joinpath("log4j2.properties")))
-
-_FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-
 
 _ALONE = re.compile(r"local(\[[^]]*\])?\Z")
 """Masters without other processes."""
 
-
-_ASKED_ONCE = {
-    "PythonSQLUtils": ("isTimestampNTZPreferred", "readArrowStreamFromFile", "toDataFrame"),
-    "PythonUtils": ("toSeq",),
-    "SparkSession": (),
-    "functions": ("col",),
-    "org.apache.spark.sql.classic.SparkSession": ("setActiveSession",),
-    "org.apache.spark.sql.functions": ("col", "lit", "when", "expr"),
-}
-"""Classes and members that PySpark looks up in Java for each frame or column. Py4J does not cache them: Java searches all jars for each
-imported package (a seventh of the time of a small query). As attributes of Py4J's view they are looked up once."""
 
 _UNSEEN = {
     "spark.sql.ui.retainedExecutions": "20",
@@ -89,7 +74,7 @@ def _defaults(jars: list[str], scratch: Path) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.local.dir": str(scratch),
         "spark.python.worker.reuse": "true",
-        "spark.python.daemon.module": "headgate.storage.spark.application.worker_daemon",
+        python_worker.DAEMON_SETTING: "headgate.storage.spark.application.worker_daemon",
         # a cancelled task terminates its worker at once
         "spark.python.task.killTimeout": "0ms",
         # executors report spilled bytes at this interval (`storage.spark.temp_file_limit`); the default is 10 s
@@ -113,7 +98,7 @@ def _defaults(jars: list[str], scratch: Path) -> dict[str, str]:
         # an expression needs two iterations for each lambda inside another (`expression.spark.compiler.DEEPEST`)
         "spark.sql.analyzer.maxIterations": "1000",
         # it would combine constants, and so raise, or not raise, for a sum that is not in the query
-        "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.ReorderAssociativeOperator",
+        "spark.sql.optimizer.excludedRules": REORDERING_RULE,
         # it would infer 12 / y.b > 2 from 12 / x.a > 2 and x.a = y.b, and raise for unmatched rows (`where_clause` has its own rule)
         "spark.sql.constraintPropagation.enabled": "false",
         # do not compute a repeated expression after AND before the first condition: that, perhaps a policy, may exclude the row
@@ -130,7 +115,7 @@ def _defaults(jars: list[str], scratch: Path) -> dict[str, str]:
         # the rows of a change file have the statement's order: a writer per (change, no change) instead of a sort of the rows
         "spark.sql.maxConcurrentOutputFileWriters": "16",
         # not the one by FileContext, which Delta would use for its checksum files: it forks readlink and chmod for each file
-        "spark.sql.streaming.checkpointFileManagerClass": _FILE_MANAGER,
+        "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINT_FILE_MANAGER,
         "spark.databricks.delta.snapshotPartitions": "1",
         "spark.databricks.delta.merge.materializeSource": "none",
     }
@@ -168,22 +153,17 @@ def start(settings: Mapping[str, str] | None = None, *, scratch: Path | None = N
     configured.update(overrides)
     try:
         builder = SparkSession.builder
-        if SparkContext._gateway is not None:  # Java is running and gets the settings through its gateway
+        if gateway.is_open():  # Java is running and gets the settings through its gateway
             builder.config(map=dict(configured))
         with _handed_over(configured, scratch), _class_path(store_jars):
-            if SparkContext._gateway is None:
+            if not gateway.is_open():
                 _launch()
             session = builder.getOrCreate()
     except Exception as error:
         raise PostgresError("58000", f"could not start Spark: {error}", hint="A Java 17 runtime is needed; see the server log.") from error
     logging.getLogger("py4j").setLevel(logging.ERROR)
     logging.getLogger("DataFrameQueryContextLogger").disabled = True
-    jvm: Any = session._jvm
-    for name, members in _ASKED_ONCE.items():
-        java_class = getattr(jvm, name)
-        setattr(jvm, name, java_class)
-        for member in members:
-            setattr(java_class, member, getattr(java_class, member))
+    gateway.cache_lookups(session)
     return session
 
 
@@ -196,10 +176,9 @@ def _launch() -> None:
     read_end, write_end = os.pipe()
     threading.Thread(target=_forward, args=(read_end,), name="java stderr", daemon=True).start()
     try:
-        gateway = launch_gateway(popen_kwargs={"stderr": write_end})  # type: ignore[no-untyped-call]
+        gateway.launch(write_end)
     finally:
         os.close(write_end)
-    SparkContext._ensure_initialized(gateway=gateway)
 
 
 def _forward(handle: int) -> None:

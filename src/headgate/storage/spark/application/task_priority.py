@@ -16,8 +16,9 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from headgate.storage.spark.internals import gateway
 from headgate.supervision import Periodic
 
 if TYPE_CHECKING:
@@ -35,8 +36,8 @@ class TaskPriority(Periodic):
 
     def __init__(self, spark: SparkSession) -> None:
         super().__init__("task priority", LOOK_SECONDS, patience=5)
-        jvm: Any = spark.sparkContext._jvm
-        self._threads = Path(f"/proc/{jvm.java.lang.ProcessHandle.current().pid()}/task")
+        java = gateway.process(spark.sparkContext)
+        self._threads = Path(f"/proc/{'none' if java is None else java.pid}/task")
         self._seen: frozenset[str] = frozenset()
 
     def look(self) -> None:

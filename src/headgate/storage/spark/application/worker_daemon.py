@@ -21,6 +21,7 @@ import sys
 from pathlib import Path
 
 from headgate.storage.spark.application.task_priority import NICE
+from headgate.storage.spark.internals import python_worker
 
 WORKER_BYTES = 1 << 30
 """Memory limit of a worker in bytes, in addition to what it shares with this process."""
@@ -32,7 +33,7 @@ TASKS = (
     "headgate.subscriber.apply.apply",
     "headgate.storage.feed",
     "headgate.expression.spark.compiler",
-    "pyspark.worker",
+    python_worker.TASKS,
 )
 """Modules that workers import: the tasks of the layers above, and pandas, which pyarrow imports at its first NumPy array."""
 MORE = "HEADGATE_WORKER_MODULES"
@@ -64,4 +65,4 @@ if __name__ == "__main__":
         _limit_memory()
     with contextlib.suppress(OSError):  # the one that started it has the priority already, or a lower one
         os.setpriority(os.PRIO_PROCESS, 0, os.getpriority(os.PRIO_PROCESS, os.getppid()) + NICE)
-    importlib.import_module("pyspark.daemon").manager()
+    python_worker.serve()

@@ -1,0 +1,172 @@
+"""Delta's object for the log of one table: its snapshots, the rows at them, checkpoints.
+
+Relies on `org.apache.spark.sql.delta.DeltaLog`, `Snapshot` and `DummySnapshot`. All exist since Delta 1.0, with the arguments given here
+since Delta 4.0: `forTable` and `update` got more optional ones from version to version.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from headgate.storage.delta.file_action import Action
+from headgate.storage.delta.internals.scala import Scala, singleton
+
+
+class Handles:
+    """Delta's classes and the session that they work with. Each is looked up once: Py4J asks Java for every part of a class's name."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        classic: Any = spark
+        self.spark = spark
+        self.jvm: Any = classic._jvm
+        self.session: Any = classic._jsparkSession
+        self.scala = Scala(spark)
+        self._delta: Any = self.jvm.org.apache.spark.sql.delta
+        self._Action = singleton(self._delta.actions, "Action$")
+
+    @cached_property
+    def delta_log(self) -> Any:
+        """Return Scala's object `DeltaLog`."""
+        return singleton(self._delta, "DeltaLog$")
+
+    @cached_property
+    def dummy_snapshot(self) -> Any:
+        """Return the class `DummySnapshot`."""
+        return self._delta.DummySnapshot
+
+    @cached_property
+    def vector_generator(self) -> Any:
+        """Return Scala's object `DeletionVectorBitmapGenerator`."""
+        return singleton(self._delta.commands, "DeletionVectorBitmapGenerator$")
+
+    @cached_property
+    def every_row(self) -> Any:
+        """Return the Catalyst expression TRUE. Relies on `ExpressionUtils.expression`, since Spark 4.0."""
+        true: Any = F.lit(True)
+        return self.jvm.org.apache.spark.sql.classic.ExpressionUtils.expression(true._jc)
+
+    @cached_property
+    def write_operation(self) -> Any:
+        """Return the class `DeltaOperations.Write`, with which a commit describes itself in the log."""
+        return getattr(self._delta, "DeltaOperations$Write")
+
+    @cached_property
+    def append_mode(self) -> Any:
+        """Return Spark's `SaveMode.Append`."""
+        return self.jvm.org.apache.spark.sql.SaveMode.Append
+
+    def action(self, action: Action) -> Any:
+        """Return Delta's object for an action of the log. Relies on `Action.fromJson`."""
+        return self._Action.fromJson(json.dumps(action))
+
+    def adds(self, adds: Iterable[Action]) -> Any:
+        """Return a Scala Seq of Delta's objects for `add` actions."""
+        return self.scala.seq(self.action({"add": add}) for add in adds)
+
+    def activate_session(self) -> None:
+        """Give the Java thread of this Python thread a session. A thread that has not run a statement does not have one.
+
+        Delta needs it if a version has a checkpoint.
+        """
+        self.jvm.SparkSession.setActiveSession(self.session)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint that is written and not announced."""
+
+    java: Any
+
+
+class Snapshot:
+    """Delta's state of a table at one version, or a likeness of one that has only metadata and protocol."""
+
+    def __init__(self, handles: Handles, java: Any) -> None:
+        self._handles, self.java = handles, java
+
+    @cached_property
+    def version(self) -> int:
+        """Return the version; -1 for a likeness."""
+        return int(self.java.version())
+
+    def metadata(self) -> Action:
+        """Return the action `metaData`."""
+        action: Action = json.loads(self.java.metadata().json())["metaData"]
+        return action
+
+    def protocol(self) -> Action:
+        """Return the action `protocol`."""
+        action: Action = json.loads(self.java.protocol().json())["protocol"]
+        return action
+
+    def adds(self) -> list[Action]:
+        """Return the `add` actions of all files. This is a Spark job."""
+        files = DataFrame(self.java.allFiles().toDF(), self._handles.spark)
+        texts = files.select(F.to_json(F.struct("*"), {"ignoreNullFields": "true"}).alias("add")).toArrow()["add"].to_pylist()
+        return [json.loads(text) for text in texts]
+
+
+class TableLog:
+    """Delta's object for the table in one folder. It keeps the snapshots that Delta has computed."""
+
+    def __init__(self, handles: Handles, java: Any) -> None:
+        self._handles, self.java = handles, java
+
+    @classmethod
+    def open(cls, handles: Handles, path: str) -> TableLog:
+        """Return the log of the table in a folder. Delta caches it. This may be a Spark job."""
+        return cls(handles, handles.delta_log.forTable(handles.session, path))
+
+    def snapshot(self, version: int | None = None) -> Snapshot:
+        """Return the table at a version (the newest by default)."""
+        none = self._handles.scala.none
+        self._handles.activate_session()
+        if version is None:
+            return Snapshot(self._handles, self.java.update(False, none, none))
+        current = self.java.unsafeVolatileSnapshot()
+        if current.version() < version:
+            current = self.java.update(False, none, none)
+        if current.version() != version:
+            current = self.java.getSnapshotAt(version, none, none, False)
+        return Snapshot(self._handles, current)
+
+    def likeness(self, metadata: Action, protocol: Action) -> Snapshot:
+        """Return a snapshot for calls that use only metadata and protocol. It reads nothing. Relies on `DummySnapshot`."""
+        handles, scala = self._handles, self._handles.scala
+        described = handles.action({"metaData": metadata}), handles.action({"protocol": protocol})
+        java = handles.dummy_snapshot(self.java.logPath(), self.java, described[0], scala.none, scala.some(described[1]))
+        return Snapshot(handles, java)
+
+    def rows_of(self, snapshot: Snapshot, adds: Iterable[Action]) -> DataFrame:
+        """Return the rows of some files, whose names and deletion vectors `adds` tells. Does not read the log.
+
+        Relies on `DeltaLog.createDataFrame`, with which Delta's own commands read the files that they rewrite.
+        """
+        handles = self._handles
+        return DataFrame(self.java.createDataFrame(snapshot.java, handles.adds(adds), False, handles.scala.none), handles.spark)
+
+    def rows_at(self, snapshot: Snapshot) -> DataFrame:
+        """Return the rows of a snapshot, whatever the newest version is when the frame runs. Relies on `DeltaLog.createRelation`."""
+        handles, scala = self._handles, self._handles.scala
+        # as a time travel: otherwise the relation would resolve the newest version when it runs
+        relation = self.java.createRelation(scala.seq([]), scala.some(snapshot.java), scala.none, True)
+        return DataFrame(handles.session.baseRelationToDataFrame(relation), handles.spark)
+
+    def write_checkpoint(self, snapshot: Snapshot) -> Checkpoint:
+        """Write the checkpoint of a snapshot. This is a Spark job over the versions since the last one.
+
+        Relies on `Checkpoints.writeCheckpointFiles`, which does not announce the checkpoint: it may have to be made durable before.
+        """
+        self._handles.activate_session()
+        return Checkpoint(self.java.writeCheckpointFiles(snapshot.java, self._handles.scala.none))
+
+    def announce_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """Write the pointer to a checkpoint (`_last_checkpoint`), from which readers of the log start."""
+        self.java.writeLastCheckpointFile(self.java, checkpoint.java, True)
