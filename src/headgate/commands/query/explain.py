@@ -14,14 +14,14 @@ from dataclasses import dataclass
 
 from postgast import pg_query_pb2 as pb
 
-from headgate.commands.query import rendering, select, spark_plan
+from headgate.commands.query import rendering, select
 from headgate.commands.query.catalog import query as catalog_query
 from headgate.commands.query.planner import Planner
-from headgate.commands.query.spark_plan import PlanStep
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
 from headgate.sql.options import options as read_options
 from headgate.sql.parser import ParseNode, position, unwrap
+from headgate.storage.spark.internals.plan_step import Execution, PlanStep
 from headgate.types import registry
 from headgate.types.resultset import ResultColumn, ResultSet, of_rows
 
@@ -83,14 +83,12 @@ def _of_spark(query: ParseNode, session: Session, options: _Options) -> _Explain
     transaction, began = session.begin_statement(), time.monotonic()
     planner = Planner(session, transaction)
     with rendering.running(session, transaction):
-        execution = planner.select(query, None).frame._jdf.queryExecution()
-        plan = execution.executedPlan()
+        execution = Execution(planner.select(query, None).frame)
         planned, took = time.monotonic(), None
         if options.analyze:
-            execution.toRdd().count()
+            execution.run()
             took = _milliseconds(planned)
-        text = execution.toString() if options.verbose else execution.simpleString()
-        return _Explained(spark_plan.of(plan), str(text), (planned - began) * 1000, took)
+        return _Explained(execution.steps(), execution.text(verbose=options.verbose), (planned - began) * 1000, took)
 
 
 def _milliseconds(since: float) -> float:
