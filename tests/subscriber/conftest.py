@@ -28,11 +28,11 @@ class Subscriber(Database):
 
     def wait(self, query: str, expected: str, seconds: float = 60) -> None:
         """Polls until the query gives what is expected."""
-        seen = [""]
+        last_result = [""]
 
         def holds() -> bool:
-            seen[0] = self.sql(query)
-            return seen[0] == expected
+            last_result[0] = self.sql(query)
+            return last_result[0] == expected
 
         until(holds, f"{query!r} does not give {expected!r}", seconds)
 
@@ -97,33 +97,33 @@ class Publisher(Database):
 @pytest.fixture
 def publisher(postgres: Server) -> Iterator[Publisher]:
     """A database of the real PostgreSQL, whose slots go away at the end."""
-    made = Publisher(postgres)
-    yield made
-    made.close()
+    publisher = Publisher(postgres)
+    yield publisher
+    publisher.close()
 
 
 @pytest.fixture
 def subscriber(node: Server) -> Iterator[Subscriber]:
     """A database of the run's node, whose subscriptions go away at the end."""
-    made = Subscriber(node)
-    yield made
-    made.close()
+    subscriber = Subscriber(node)
+    yield subscriber
+    subscriber.close()
 
 
 @pytest.fixture
 def spare(spare_node: Callable[..., Server]) -> Iterator[Callable[..., Subscriber]]:
     """Makes a database of the node that may be stopped and started (`server`), with settings of its own."""
-    made: list[Subscriber] = []
+    subscribers: list[Subscriber] = []
 
     def make(**conf: str) -> Subscriber:
-        made.append(Subscriber(spare_node(**conf)))
-        return made[-1]
+        subscribers.append(Subscriber(spare_node(**conf)))
+        return subscribers[-1]
 
     yield make
-    for each in made:
-        if not each.server.running:  # the test failed in between
-            each.server.start()
-        each.close()
+    for subscriber in subscribers:
+        if not subscriber.server.running:  # the test failed in between
+            subscriber.server.start()
+        subscriber.close()
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What `headgate status` tells a person to do about errors, each caused at a real publisher and mended by the statement that it gives."""
+"""`headgate status` suggests the statement that fixes an error. Each error is caused at a real publisher and fixed by that statement."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def reader(publisher, subscriber):
 
 def failing(subscriber) -> dict[str, Any]:
     """Return the error of the database's subscription, once there is one."""
-    return until(lambda: behind(subscriber)["failing"] and behind(subscriber)["last_error"], "the subscription does not fail")
+    return until(lambda: behind(subscriber)["failing"] and behind(subscriber)["last_error"], "the subscription reports no error")
 
 
 FEW = ("REVOKE SELECT ON invoice FROM {user}", "ALTER ROLE {user} NOLOGIN")
@@ -53,7 +53,7 @@ FEW = ("REVOKE SELECT ON invoice FROM {user}", "ALTER ROLE {user} NOLOGIN")
 
 
 @pytest.mark.parametrize("fault", [pytest.param(fault, marks=() if fault in FEW else pytest.mark.slow) for fault in FAULTS])
-def test_the_action_names_the_publisher_and_its_statement_mends_the_fault(publisher, subscriber, reader: str, fault: str) -> None:
+def test_suggested_action_names_the_publisher_and_fixes_the_error(publisher, subscriber, reader: str, fault: str) -> None:
     action = FAULTS[fault].format(user=reader, database=publisher.name)
     administrator = Session(publisher.server.conninfo())
     (publisher if "ON invoice" in fault or "SCHEMA" in fault else administrator).sql(fault.format(user=reader, database=publisher.name))
@@ -64,12 +64,12 @@ def test_the_action_names_the_publisher_and_its_statement_mends_the_fault(publis
     assert error["message"].startswith("could not")
     publisher.sql(action)
     subscriber.wait(READY, "t")
-    until(lambda: not behind(subscriber)["failing"], "the fault is mended and the subscription is still failing")
+    until(lambda: not behind(subscriber)["failing"], "the subscription still fails after the action")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("again", [False, True])
-def test_an_error_that_a_task_or_a_comparison_gets_is_shown_as_the_publishers(publisher, subscriber, reader: str, again: bool) -> None:
+def test_error_in_a_copy_task_or_a_comparison_is_shown_as_the_publishers_error(publisher, subscriber, reader: str, again: bool) -> None:
     rows = "INSERT INTO invoice SELECT g FROM generate_series(2, 40000) g"
     publisher.sql(f"ALTER TABLE invoice SET (fillfactor = 10); ALTER TABLE invoice ADD t text; UPDATE invoice SET t = ''; {rows}")
     publisher.sql("UPDATE invoice SET t = repeat('x', 900)")
@@ -91,7 +91,7 @@ def test_an_error_that_a_task_or_a_comparison_gets_is_shown_as_the_publishers(pu
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("setting", "least"), [("max_replication_slots", 1), ("max_wal_senders", 1)])
-def test_a_pool_that_is_used_up_at_the_publisher_is_named(cluster, subscriber, setting: str, least: int) -> None:
+def test_exhausted_pool_of_the_publisher_is_named(cluster, subscriber, setting: str, least: int) -> None:
     server = cluster(**{setting: str(least), "wal_level": "logical"})
     database = server.new_database()
     server.psql(database, "CREATE TABLE t (id int PRIMARY KEY); CREATE PUBLICATION p FOR TABLE t")
@@ -105,13 +105,13 @@ def test_a_pool_that_is_used_up_at_the_publisher_is_named(cluster, subscriber, s
     subscriber.unsubscribe()
 
 
-def test_a_right_that_is_missing_here_is_granted_to_the_owner_here() -> None:
+def test_privilege_missing_on_this_node_is_granted_to_the_subscription_owner() -> None:
     error = PostgresError("42501", "permission denied for table invoice")
     action = advice(error, Subject("s", "Owner", "host=there user=reader", "public.invoice"))
     assert action == 'On this node: GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON public.invoice TO "Owner"'
 
 
-def test_a_command_gets_what_to_do_on_the_publisher_as_hint(publisher, subscriber) -> None:
+def test_refused_command_hints_at_the_action_on_the_publisher(publisher, subscriber) -> None:
     user = f'"Reader_{publisher.name}"'
     publisher.sql(f"CREATE ROLE {user} LOGIN; CREATE PUBLICATION p FOR ALL TABLES")
     try:
@@ -122,10 +122,10 @@ def test_a_command_gets_what_to_do_on_the_publisher_as_hint(publisher, subscribe
         publisher.sql(f"DROP ROLE {user}")
 
 
-def test_a_publisher_without_logical_wal_gets_the_setting_as_hint(subscriber, cluster: Callable[..., Server]) -> None:
-    other = Publisher(cluster(wal_level="replica"))
-    other.sql("CREATE PUBLICATION p FOR ALL TABLES")
+def test_hint_names_wal_level_if_the_publisher_does_not_write_logical_wal(subscriber, cluster: Callable[..., Server]) -> None:
+    replica_publisher = Publisher(cluster(wal_level="replica"))
+    replica_publisher.sql("CREATE PUBLICATION p FOR ALL TABLES")
     with pytest.raises(psycopg.Error) as refused:
-        subscriber.sql(other.subscription())
-    other.session.close()
+        subscriber.sql(replica_publisher.subscription())
+    replica_publisher.session.close()
     assert refused.value.diag.message_hint == f"{THERE}ALTER SYSTEM SET wal_level = logical, and restart it."

@@ -1,4 +1,4 @@
-"""Random sequences of ALTER TABLE between random changes: a table that follows its publisher ends with its definition and rows."""
+"""A table that follows its publisher has the publisher's definition and rows after random ALTER TABLE statements between random changes."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ SEEDS = [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 26
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_table_follows_random_alterations_between_random_changes(publisher: Publisher, subscriber: Subscriber, seed: int) -> None:
+def test_table_follows_random_alterations_between_random_changes(publisher: Publisher, subscriber: Subscriber, seed: int) -> None:
     publisher.sql("CREATE TABLE t (id int PRIMARY KEY, a int, b text, c bigint NOT NULL DEFAULT 0); CREATE PUBLICATION p FOR TABLE t")
     publisher.sql("INSERT INTO t SELECT i, i, 'b' || i, i FROM generate_series(1, 20) i")
     subscriber.sql(publisher.subscription("create_tables = true, schema_evolution = follow"))
@@ -128,7 +128,7 @@ def test_a_table_follows_random_alterations_between_random_changes(publisher: Pu
         wait_equal(publisher, subscriber, seed)
 
 
-def test_a_column_is_nullable_for_the_rows_that_the_publisher_wrote_while_it_was(publisher: Publisher, subscriber: Subscriber) -> None:
+def test_column_is_nullable_for_rows_written_while_the_publisher_allowed_nulls(publisher: Publisher, subscriber: Subscriber) -> None:
     publisher.sql("CREATE TABLE t (id int PRIMARY KEY, b text NOT NULL); CREATE PUBLICATION p FOR TABLE t; INSERT INTO t VALUES (1, 'b')")
     subscriber.sql(publisher.subscription("create_tables = true, schema_evolution = follow"))
     subscriber.wait(READY, "t")
@@ -142,16 +142,14 @@ def test_a_column_is_nullable_for_the_rows_that_the_publisher_wrote_while_it_was
 
 
 @pytest.mark.slow
-def test_a_table_that_is_altered_between_the_snapshot_of_its_sync_and_the_lock_is_synchronized_again(
-    publisher: Publisher, subscriber: Subscriber
-) -> None:
+def test_table_altered_between_the_sync_snapshot_and_the_lock_is_synchronized_again(publisher: Publisher, subscriber: Subscriber) -> None:
     publisher.sql("CREATE TABLE t (id int PRIMARY KEY, a int, b int); CREATE PUBLICATION p FOR TABLE t")
     publisher.sql("INSERT INTO t SELECT i, i, -i FROM generate_series(1, 20) i")
     swap = "ALTER TABLE t RENAME a TO x; ALTER TABLE t RENAME b TO a; ALTER TABLE t RENAME x TO b"
     alterations = [swap, "ALTER TABLE t RENAME b TO c; ALTER TABLE t ADD d text NOT NULL DEFAULT 'd'"]
 
-    def alter(sent: bytes) -> None:
-        if b"LIMIT 0" in sent and alterations:  # the sync has read the publisher's catalog, and now locks the table
+    def alter(message: bytes) -> None:
+        if b"LIMIT 0" in message and alterations:  # the sync has read the publisher's catalog, and now locks the table
             with psycopg.connect(publisher.conninfo) as session:
                 session.execute(alterations.pop(0).encode())
 

@@ -1,6 +1,6 @@
-"""Tables of any name with any values go from PostgreSQL to a node and from there to another, made, copied and streamed by themselves.
+"""Tables with any names and values are created, copied and streamed from PostgreSQL to a node, and from that node to another.
 
-What one server does with any name is `tests/server/test_any_name.py`'s; `test_hostile_names.py` has the names that were trouble.
+`tests/server/test_any_name.py` states what one server does with any name. `test_hostile_names.py` has a list of chosen names.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ANY = st.one_of(st.sampled_from(KEYWORDS), NAMES).map(lambda name: name.encode()
 
 def free(name: str) -> bool:
     """Whether it may name a schema, a table and a column: what Delta has no place for has tests of its own."""
-    return bool(name) and not name.startswith("pg_") and name.lower() not in {each.lower() for each in _RESERVED | _READERS_OWN}
+    return bool(name) and not name.startswith("pg_") and name.lower() not in {reserved.lower() for reserved in _RESERVED | _READERS_OWN}
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,8 @@ class Named:
 
 def tables(count: int) -> st.SearchStrategy[list[Named]]:
     """So many tables, no two of one name."""
-    one = st.builds(Named, ANY.filter(free), ANY.filter(free), ANY.filter(lambda n: free(n) and n != "m"), ANY.filter(bool), TEXTS, TEXTS)
-    return st.lists(one, min_size=count, max_size=count, unique_by=(lambda each: each.shown, lambda each: each.table[:15]))
+    table = st.builds(Named, ANY.filter(free), ANY.filter(free), ANY.filter(lambda n: free(n) and n != "m"), ANY.filter(bool), TEXTS, TEXTS)
+    return st.lists(table, min_size=count, max_size=count, unique_by=(lambda table: table.shown, lambda table: table.table[:15]))
 
 
 @dataclass
@@ -135,7 +135,7 @@ def scene(publisher: Publisher, subscriber: Subscriber, node: Server) -> Iterato
 
 @settings(max_examples=1, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 @given(some=tables(2))
-def test_tables_of_any_name_pass_on(scene: Scene, some: list[Named]) -> None:
+def test_tables_with_any_names_are_replicated_through_two_nodes(scene: Scene, some: list[Named]) -> None:
     scene.check(some)
 
 
@@ -143,7 +143,7 @@ def test_tables_of_any_name_pass_on(scene: Scene, some: list[Named]) -> None:
 @pytest.mark.timeout(1800)
 @settings(max_examples=10, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 @given(some=tables(6))
-def test_tables_of_any_name_pass_on_at_length(scene: Scene, some: list[Named]) -> None:
+def test_tables_with_any_names_are_replicated_through_two_nodes_in_many_examples(scene: Scene, some: list[Named]) -> None:
     try:
         scene.check(some)
     finally:

@@ -1,7 +1,7 @@
-"""An apply worker among sessions whose steps come in every order: on a node what PostgreSQL's apply worker does, or stronger.
+"""In every order of steps, an apply worker next to sessions gives PostgreSQL's result, or that of a stronger isolation.
 
-A step of the session `apply` is a transaction of the publisher: it is answered when the subscriber has applied it, `failed` when that has
-disabled the subscription, and waits when the apply worker waits for a lock.
+A step of the session `apply` is a transaction of the publisher. Its outcome is `applied` after the subscriber has applied it and `failed`
+if it has disabled the subscription. The step waits while the apply worker waits for a lock.
 """
 
 from __future__ import annotations
@@ -106,9 +106,9 @@ def of_t(apply: tuple[str, ...], take: int = 4, **sessions: tuple[str, ...]) -> 
     return Spec(T, ROWS, {"apply": apply, **sessions}, ("SELECT * FROM t ORDER BY 1",), take, may=UNLOCKED)
 
 
-def local(*said: str, end: str = "COMMIT") -> tuple[str, ...]:
+def local(*statements: str, end: str = "COMMIT") -> tuple[str, ...]:
     """A local transaction."""
-    return ("BEGIN", *said, end)
+    return ("BEGIN", *statements, end)
 
 
 UPDATE, DELETE, INSERT = write(1, 100), "DELETE FROM t WHERE a = 1", "INSERT INTO t VALUES (3, 30)"
@@ -167,26 +167,26 @@ class Subscribers:
 @pytest.fixture
 def subscribers(node: Server, postgres: Server, publisher: Publisher) -> Iterator[Subscribers]:
     """A node and a PostgreSQL that subscribe to the same publisher."""
-    made = Subscribers((node, postgres), publisher, [])
-    yield made
-    for play, stage in made.made:
+    subscribers = Subscribers((node, postgres), publisher, [])
+    yield subscribers
+    for play, stage in subscribers.made:
         stage.close()
         play.close()
 
 
 @pytest.mark.parametrize("name", SLICE)
-def test_an_apply_worker_in_one_order(subscribers: Subscribers, name: str) -> None:
+def test_apply_worker_agrees_with_postgresql_in_one_order(subscribers: Subscribers, name: str) -> None:
     _, reports = subscribers.ensemble(name).play(name, 1)
     assert not reports, "\n".join(reports)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SPECS)
-def test_an_apply_worker_in_many_orders(subscribers: Subscribers, name: str) -> None:
-    found, reports = subscribers.ensemble(name).play(name)
+def test_apply_worker_agrees_with_postgresql_in_many_orders(subscribers: Subscribers, name: str) -> None:
+    verdicts, reports = subscribers.ensemble(name).play(name)
     assert not reports, "\n".join(reports)
-    assert Verdict.EQUAL in found or Verdict.WAITED in found
+    assert Verdict.EQUAL in verdicts or Verdict.WAITED in verdicts
 
 
-def test_there_are_enough_orders() -> None:
+def test_specs_have_at_least_70_orders() -> None:
     assert sum(len(spec.permutations(name)) for name, spec in SPECS.items()) >= 70

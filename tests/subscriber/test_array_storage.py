@@ -1,4 +1,4 @@
-"""Arrays WITH (array_storage = array) through subscriptions and sessions: PostgreSQL's in each of them, lists in the files alone."""
+"""Arrays of tables WITH (array_storage = array) are PostgreSQL's arrays in subscriptions and sessions, and lists in the Delta files."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def place(subscriber, surroundings: Surroundings) -> Callable[..., DataPath]:
 
 
 @pytest.mark.parametrize("count", [20, pytest.param(3_000, marks=pytest.mark.slow)])
-def test_a_subscribed_table_of_lists_is_what_its_publisher_is(publisher, subscriber, place, count: int) -> None:
+def test_subscribed_table_with_list_storage_equals_its_publisher(publisher, subscriber, place, count: int) -> None:
     publisher.sql(
         f"CREATE TABLE t ({COLUMNS}); INSERT INTO t SELECT i, {ROW} FROM generate_series(1, {count}) i; CREATE PUBLICATION p FOR TABLE t"
     )
@@ -58,15 +58,15 @@ def test_a_subscribed_table_of_lists_is_what_its_publisher_is(publisher, subscri
     publisher.wait_confirmed()
     assert subscriber.rows(SHOWN) == publisher.rows(SHOWN)
     assert [1, 10, None, 7] in lists(place())
-    asked = "SELECT id, i[2], t[1], cardinality(n), 7 = ANY (i), i @> '{7}', unnest(v) FROM t WHERE i && '{7}' OR n IS NULL ORDER BY 1, 7"
-    assert subscriber.rows(asked) == publisher.rows(asked)
+    query = "SELECT id, i[2], t[1], cardinality(n), 7 = ANY (i), i @> '{7}', unnest(v) FROM t WHERE i && '{7}' OR n IS NULL ORDER BY 1, 7"
+    assert subscriber.rows(query) == publisher.rows(query)
     subscriber.sql("ALTER SUBSCRIPTION s DISABLE")
     for side in (publisher, subscriber):
         side.sql("UPDATE t SET i = array_append(i, 8), d = d[1:1] WHERE id BETWEEN 11 AND 15; DELETE FROM t WHERE i[4] = 7")
     assert subscriber.rows(SHOWN) == publisher.rows(SHOWN)
 
 
-def test_a_node_publishes_lists_as_postgresql_publishes_arrays(publisher, subscriber) -> None:
+def test_node_publishes_lists_as_postgresql_publishes_arrays(publisher, subscriber) -> None:
     subscriber.sql(f"CREATE TABLE t ({COLUMNS}) WITH (array_storage = array); CREATE PUBLICATION q FOR TABLE t WHERE (id > 0)")
     subscriber.sql(f"INSERT INTO t SELECT i, {ROW} FROM generate_series(-5, 50) i")
     publisher.sql(f"CREATE TABLE t ({COLUMNS})")
@@ -80,10 +80,10 @@ def test_a_node_publishes_lists_as_postgresql_publishes_arrays(publisher, subscr
         publisher.sql("DROP SUBSCRIPTION back")
 
 
-def test_an_array_that_no_list_is_stops_the_statement_and_the_subscription_by_its_columns_name(publisher, subscriber) -> None:
-    made = "CREATE TABLE t (id int PRIMARY KEY, i int[])"
-    publisher.sql(f"{made}; CREATE PUBLICATION p FOR TABLE t")
-    subscriber.sql(f"{made} WITH (array_storage = array); CREATE TABLE copied (id int, i int[])")
+def test_array_that_is_not_a_list_is_rejected_with_its_column(publisher, subscriber) -> None:
+    definition = "CREATE TABLE t (id int PRIMARY KEY, i int[])"
+    publisher.sql(f"{definition}; CREATE PUBLICATION p FOR TABLE t")
+    subscriber.sql(f"{definition} WITH (array_storage = array); CREATE TABLE copied (id int, i int[])")
     for wrong in ("{{1,2},{3,4}}", "[0:1]={1,2}"):
         with pytest.raises(psycopg.errors.FeatureNotSupported, match='column "i" holds Delta arrays') as refused:
             subscriber.sql(f"INSERT INTO t VALUES (1, '{{1}}'), (2, '{wrong}')")
@@ -109,7 +109,7 @@ def test_an_array_that_no_list_is_stops_the_statement_and_the_subscription_by_it
     subscriber.wait("SELECT i::text FROM t", "{{1,2},{3,4}}")
 
 
-def test_a_column_is_made_as_its_table_says_when_it_is_made(subscriber) -> None:
+def test_column_keeps_the_array_storage_of_its_creation(subscriber) -> None:
     with pytest.raises(psycopg.errors.InvalidParameterValue) as refused:
         subscriber.sql("CREATE TABLE t (i int[]) WITH (array_storage = json)")
     assert refused.value.diag.message_detail == 'Valid values are "text" and "array".'
@@ -124,23 +124,23 @@ def test_a_column_is_made_as_its_table_says_when_it_is_made(subscriber) -> None:
     assert subscriber.sql("SELECT * FROM t") == "2||{3.00}|"
 
 
-def test_rows_are_found_by_lists_that_are_keys(publisher, subscriber) -> None:
-    made = "CREATE TABLE t (k text[] PRIMARY KEY, n int[])"
+def test_rows_are_found_by_keys_that_are_lists(publisher, subscriber) -> None:
+    definition = "CREATE TABLE t (k text[] PRIMARY KEY, n int[])"
     publisher.sql(
-        f"{made}; INSERT INTO t SELECT ARRAY['a', i::text, NULL, 'x y'], ARRAY[i] FROM generate_series(1, 3000) i; CREATE PUBLICATION p FOR TABLE t"
+        f"{definition}; INSERT INTO t SELECT ARRAY['a', i::text, NULL, 'x y'], ARRAY[i] FROM generate_series(1, 3000) i; CREATE PUBLICATION p FOR TABLE t"
     )
-    subscriber.sql(f"{made} WITH (array_storage = array)")
+    subscriber.sql(f"{definition} WITH (array_storage = array)")
     subscriber.sql(publisher.subscription())
     subscriber.wait(READY, "t")
     publisher.sql("UPDATE t SET n = NULL WHERE k[2] = '7'; DELETE FROM t WHERE k[2]::int > 10")
     publisher.wait_confirmed()
-    shown = "SELECT k, n FROM t ORDER BY k"
-    assert subscriber.rows(shown) == publisher.rows(shown)
+    query = "SELECT k, n FROM t ORDER BY k"
+    assert subscriber.rows(query) == publisher.rows(query)
     with pytest.raises(psycopg.errors.UniqueViolation):
         subscriber.sql("INSERT INTO t VALUES ('{a,7,NULL,\"x y\"}', NULL)")
 
 
-def test_a_column_that_is_declared_with_more_dimensions_is_a_text(publisher, subscriber, place) -> None:
+def test_column_declared_with_several_dimensions_is_stored_as_text(publisher, subscriber, place) -> None:
     subscriber.sql("CREATE TYPE mood AS ENUM ('sad', 'ok')")
     publisher.sql(
         "CREATE TYPE mood AS ENUM ('sad', 'ok'); CREATE TABLE t (id int PRIMARY KEY, i int[], m int[][], e mood[][], n numeric(4,1)[3][3])"
@@ -156,7 +156,7 @@ def test_a_column_that_is_declared_with_more_dimensions_is_a_text(publisher, sub
     assert subscriber.sql(declared.format("t")) == publisher.sql(declared.format("t")) == "0 1 2 2 2"
     newest = delta_log.newest_version(place("o"))
     fields = json.loads(delta_log.read_state(place("o"), newest)[0]["schemaString"])["fields"]
-    assert [each["type"] if isinstance(each["type"], str) else each["type"]["elementType"] for each in fields] == [
+    assert [field["type"] if isinstance(field["type"], str) else field["type"]["elementType"] for field in fields] == [
         "integer",
         "integer",
         "string",

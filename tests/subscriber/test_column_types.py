@@ -1,4 +1,4 @@
-"""Columns of every type, and of domains over them, by each way in which rows come in: statements, COPY, the first copy, the stream."""
+"""Columns of every type, and of domains over them, hold the publisher's values through statements, COPY, the first copy and the stream."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ BESIDE = {**KEYS, "json": "('{\"a\": ' || i || '}')::json", "nummultirange": "('
 def definition(table: str, types: dict[str, str], key: str = "") -> str:
     """Domains over the types, each with a CHECK, and a table with a column of each domain."""
     domains = "".join(
-        f"CREATE DOMAIN {table}_{place} AS {kind} CHECK (VALUE IS NULL OR VALUE::text <> 'none');" for place, kind in enumerate(types)
+        f"CREATE DOMAIN {table}_{number} AS {kind} CHECK (VALUE IS NULL OR VALUE::text <> 'none');" for number, kind in enumerate(types)
     )
-    names = ", ".join(f"c{place}" for place in range(len(types)))
-    columns = ", ".join(f"c{place} {table}_{place}" for place in range(len(types)))
+    names = ", ".join(f"c{number}" for number in range(len(types)))
+    columns = ", ".join(f"c{number} {table}_{number}" for number in range(len(types)))
     return f"{domains} CREATE TABLE {table} ({columns}, n int, {key or f'PRIMARY KEY ({names})'});"
 
 
@@ -44,14 +44,14 @@ def same(publisher, subscriber) -> None:
 
 
 @pytest.mark.slow
-def test_domains_over_every_type_are_copied_and_streamed_as_keys_and_beside_keys(publisher, subscriber) -> None:
-    publisher.sql(DEFINITIONS + "CREATE PUBLICATION p FOR ALL TABLES;" + "".join(rows(*each, 1, 200) for each in TABLES.items()))
+def test_domains_over_every_type_are_copied_and_streamed_in_keys_and_other_columns(publisher, subscriber) -> None:
+    publisher.sql(DEFINITIONS + "CREATE PUBLICATION p FOR ALL TABLES;" + "".join(rows(*table, 1, 200) for table in TABLES.items()))
     subscriber.sql(DEFINITIONS)
     subscriber.sql(publisher.subscription())
     subscriber.wait(READY, "t", 240)
     same(publisher, subscriber)
-    publisher.sql("".join(rows(*each, 201, 400) for each in TABLES.items()))
-    publisher.sql("".join(rows(*each, 401, 403) for each in TABLES.items()))
+    publisher.sql("".join(rows(*table, 201, 400) for table in TABLES.items()))
+    publisher.sql("".join(rows(*table, 401, 403) for table in TABLES.items()))
     publisher.sql(
         "UPDATE keyed SET n = n + 1000 WHERE n % 10 = 0; DELETE FROM keyed WHERE n % 10 = 1; UPDATE keyed SET c2 = 7000 WHERE n = 5;"
     )
@@ -68,9 +68,9 @@ def test_domains_over_every_type_are_filled_by_copy_and_by_statements(publisher,
         for form, where in (("text", "n <= 200"), ("binary", "n > 200")):
             query = f"COPY (SELECT * FROM {table} WHERE {where}) TO STDOUT (FORMAT {form})"
             with publisher.session.connection.cursor().copy(query) as out:
-                sent = b"".join(bytes(part) for part in out)
+                data = b"".join(bytes(part) for part in out)
             with subscriber.session.connection.cursor().copy(f"COPY {table} FROM STDIN (FORMAT {form})") as into:
-                into.write(sent)
+                into.write(data)
         for first, last in ((301, 302), (303, 500)):
             publisher.sql(rows(table, types, first, last))
             literals = publisher.rows(f"SELECT t::text FROM {table} t WHERE n BETWEEN {first} AND {last} ORDER BY n")
@@ -79,22 +79,22 @@ def test_domains_over_every_type_are_filled_by_copy_and_by_statements(publisher,
     same(publisher, subscriber)
 
 
-def test_a_domain_over_bytea_with_a_check_is_copied_and_streamed_as_a_key_and_beside_it(publisher, subscriber) -> None:
-    made = "CREATE DOMAIN hash AS bytea CHECK (octet_length(VALUE) = 4); CREATE TABLE t (id hash PRIMARY KEY, other hash, n int);"
-    publisher.sql(made + "CREATE PUBLICATION p FOR TABLE t;")
+def test_domain_over_bytea_with_a_check_is_copied_and_streamed_in_keys_and_other_columns(publisher, subscriber) -> None:
+    definition = "CREATE DOMAIN hash AS bytea CHECK (octet_length(VALUE) = 4); CREATE TABLE t (id hash PRIMARY KEY, other hash, n int);"
+    publisher.sql(definition + "CREATE PUBLICATION p FOR TABLE t;")
     added = "INSERT INTO t SELECT decode(lpad(to_hex(i), 8, '0'), 'hex'), decode(lpad(to_hex(i * 7), 8, '0'), 'hex'), i FROM generate_series({}, {}) i"
     publisher.sql(added.format(1, 200))
-    subscriber.sql(made)
+    subscriber.sql(definition)
     subscriber.sql(publisher.subscription())
     subscriber.wait(READY, "t")
     publisher.sql(added.format(201, 400) + "; UPDATE t SET other = NULL WHERE n % 10 = 0; DELETE FROM t WHERE n % 10 = 1")
     publisher.wait_confirmed()
-    shown = "SELECT t::text FROM t ORDER BY n"
-    assert subscriber.rows(shown) == publisher.rows(shown)
+    query = "SELECT t::text FROM t ORDER BY n"
+    assert subscriber.rows(query) == publisher.rows(query)
 
 
 @pytest.mark.slow
-def test_a_domain_that_refuses_one_of_many_rows_says_so(subscriber) -> None:
+def test_constraint_of_a_domain_that_one_of_many_rows_violates_is_named(subscriber) -> None:
     subscriber.sql("CREATE DOMAIN hash AS bytea CHECK (octet_length(VALUE) = 4); CREATE TABLE t (id hash PRIMARY KEY, other hash)")
     refused = (
         "INSERT INTO t SELECT decode(lpad(to_hex(i), 8, '0'), 'hex'), decode(repeat('00', i / 200), 'hex') FROM generate_series(1, 300) i"
@@ -120,7 +120,7 @@ def test_a_domain_that_refuses_one_of_many_rows_says_so(subscriber) -> None:
         "CREATE TABLE u AS SELECT 'pg_class'::regclass AS a",
     ],
 )
-def test_a_column_of_a_type_whose_values_are_not_checked_is_refused(subscriber, statement: str) -> None:
+def test_column_of_an_unsupported_type_is_rejected(subscriber, statement: str) -> None:
     subscriber.sql("CREATE TABLE t (v text)")
     with pytest.raises(psycopg.errors.FeatureNotSupported, match=r"columns of type \S+ are not supported"):
         subscriber.sql(statement)
@@ -135,7 +135,7 @@ def test_a_column_of_a_type_whose_values_are_not_checked_is_refused(subscriber, 
         ("CREATE TYPE other AS (a regclass)", "columns of type regclass are not supported"),
     ],
 )
-def test_a_composite_type_that_a_node_cannot_keep_is_refused(subscriber, statement: str, message: str) -> None:
+def test_unsupported_use_of_a_composite_type_is_rejected(subscriber, statement: str, message: str) -> None:
     subscriber.sql("CREATE TYPE pair AS (a int, b int); CREATE TABLE t (v pair[]); CREATE DOMAIN positive AS int CHECK (VALUE > 0)")
     with pytest.raises(psycopg.errors.FeatureNotSupported, match=message):
         subscriber.sql(statement)

@@ -1,4 +1,4 @@
-"""What tasks decode of a segment's parts is what the driver decodes of the whole, wherever the parts are cut."""
+"""Tasks that decode parts of a segment return the rows that the driver decodes from the whole, wherever the segment is cut."""
 
 from __future__ import annotations
 
@@ -66,51 +66,53 @@ changes = st.lists(
 
 def messages(transactions: list[list[tuple[str, bool, int, str | None, int]]], described_again: int) -> list[m.Message]:
     """A stream in which one relation is described in another way from a transaction on."""
-    found: list[m.Message] = []
-    one = ONE
+    stream: list[m.Message] = []
+    relation = ONE
     for number, transaction in enumerate(transactions):
-        found.append(m.Begin(1000 + number, 5, 700 + number))
+        stream.append(m.Begin(1000 + number, 5, 700 + number))
         if number in (0, described_again):
-            one = ONE if number < described_again else TURNED
-            found += [one, OTHER]
+            relation = ONE if number < described_again else TURNED
+            stream += [relation, OTHER]
         for op, is_other, key, name, amount in transaction:
-            remote = OTHER if is_other else one
+            remote = OTHER if is_other else relation
             new = row(remote, key, None if name == "unsent" and op == "I" else name, amount)
             old = row(remote, key + 1, None, None)
             match op:
                 case "I":
-                    found.append(m.Insert(remote.relation, new))
+                    stream.append(m.Insert(remote.relation, new))
                 case "U":
-                    found.append(m.Update(remote.relation, None, None, new))
+                    stream.append(m.Update(remote.relation, None, None, new))
                 case "M":
-                    found.append(m.Update(remote.relation, m.OldKind.KEY, old, new))
+                    stream.append(m.Update(remote.relation, m.OldKind.KEY, old, new))
                 case _:
-                    found.append(m.Delete(remote.relation, m.OldKind.KEY, old))
-        found.append(m.Commit(1000 + number, 2000 + number, 5))
-    return found
+                    stream.append(m.Delete(remote.relation, m.OldKind.KEY, old))
+        stream.append(m.Commit(1000 + number, 2000 + number, 5))
+    return stream
 
 
 def segment(stream: list[m.Message]) -> Segment:
-    data, starts, lengths = frames_of([write_frame(m.XLogData(Lsn(at), Lsn(at), 0, write(each))) for at, each in enumerate(stream)])
+    data, starts, lengths = frames_of(
+        [write_frame(m.XLogData(Lsn(position), Lsn(position), 0, write(message))) for position, message in enumerate(stream)]
+    )
     outline = scan(data, starts, lengths)
     piece = SegmentPiece(0, lengths.astype(np.uint32), len(data), data)
     return segment_of([piece], outline.transactions(), outline.others, frozenset(outline.relations.tolist()))
 
 
 def by_driver(whole: Segment, wanted: TableChanges) -> pa.Table:
-    found = decode.decode(*whole.read())
-    commit_lsn = np.concatenate([[0], found.transactions.commit_lsn])
-    remotes = [each.remote for each in wanted.mappings]
-    chosen = [wanted.chosen(changes, commit_lsn) for changes in found.changes if changes.relation in remotes]
+    batch = decode.decode(*whole.read())
+    commit_lsn = np.concatenate([[0], batch.transactions.commit_lsn])
+    remotes = [table_mapping.remote for table_mapping in wanted.mappings]
+    chosen = [wanted.chosen(changes, commit_lsn) for changes in batch.changes if changes.relation in remotes]
     frames = [wanted.frame(changes, commit_lsn, SESSION, ApplyPlace(), completed=False) for changes in chosen]
     return pa.concat_tables([FORM.empty_table(), *frames]).sort_by("seq")
 
 
-def by_tasks(whole: Segment, wanted: TableChanges, size: int) -> pa.Table:
+def by_tasks(whole: Segment, changes: TableChanges, size: int) -> pa.Table:
     slices = tuple(Slice.of(whole, piece) for part in whole.parts(size) for piece in part.pieces)
-    source: SegmentSource = pickle.loads(pickle.dumps(SegmentSource(slices, decoding.told([], whole), (wanted,), SESSION)))
-    found = [frame for _, _, frame in source([pa.RecordBatch.from_pydict({"id": list(range(len(slices)))})])]
-    return pa.concat_tables([FORM.empty_table(), *found]).sort_by("seq")
+    source: SegmentSource = pickle.loads(pickle.dumps(SegmentSource(slices, decoding.told([], whole), (changes,), SESSION)))
+    frames = [frame for _, _, frame in source([pa.RecordBatch.from_pydict({"id": list(range(len(slices)))})])]
+    return pa.concat_tables([FORM.empty_table(), *frames]).sort_by("seq")
 
 
 def in_file(whole: Segment, folder: Path) -> Segment:
@@ -123,13 +125,13 @@ def in_file(whole: Segment, folder: Path) -> Segment:
 
 @given(st.lists(changes, min_size=1, max_size=5), st.integers(1, 5), st.integers(0, 5), st.integers(-1, 30), st.integers(1, 2000))
 @settings(max_examples=150)
-def test_tasks_decode_what_the_driver_decodes_wherever_a_segment_is_cut(
+def test_tasks_and_driver_decode_the_same_rows_wherever_a_segment_is_cut(
     transactions: list[list[tuple[str, bool, int, str | None, int]]], described_again: int, applied_from: int, restarted: int, size: int
 ) -> None:
     whole = segment(messages(transactions, described_again))
     wanted = TableChanges((mapping(ONE), mapping(TURNED)), 1000 + applied_from, restarted)
-    expected, found = by_driver(whole, wanted), by_tasks(whole, wanted, size)
-    assert found.equals(expected)
+    expected, decoded = by_driver(whole, wanted), by_tasks(whole, wanted, size)
+    assert decoded.equals(expected)
     with TemporaryDirectory() as folder:
         assert by_tasks(in_file(whole, Path(folder)), wanted, size).equals(expected)
 
@@ -141,13 +143,13 @@ def test_changes_before_a_truncate_are_dropped() -> None:
     assert by_tasks(whole, TableChanges((mapping(ONE),), 0, -1, truncated=places[1]), 1 << 20)["seq"].to_pylist() == places[2:]
 
 
-def test_a_survey_names_each_relation_as_it_was_described_with_the_number_of_its_changes() -> None:
+def test_survey_counts_the_changes_of_each_description_of_a_relation() -> None:
     insert = ("I", False, 1, "a", 1)
     whole = segment(messages([[insert, insert, ("I", True, 1, "a", 1)], [insert]], 1))
     assert dict(decode.survey(*whole.read(), relations={}, first_seq=0)) == {ONE: 2, OTHER: 1, TURNED: 1}
 
 
-def test_what_a_task_raises_shows_no_value() -> None:
+def test_error_of_a_task_shows_no_value() -> None:
     wrong = m.Insert(17, (sent("secret"), sent("a"), sent(1)))
     whole = segment([m.Begin(1000, 5, 7), ONE, wrong, m.Commit(1000, 2000, 5)])
     with pytest.raises(RuntimeError, match=f"headgate:22P02:{tasks.REFUSED}") as refused:

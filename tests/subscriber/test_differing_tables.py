@@ -1,4 +1,4 @@
-"""Tables that are not the same on both sides: order and types of columns, extra ones, defaults, generated columns, checks."""
+"""A subscriber's table may differ from the published one in column order, types, extra columns, defaults, generated columns and checks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def start(publisher, subscriber, remote: str, local: str, rows: str = "") -> Non
     subscriber.wait(READY, "t")
 
 
-def test_columns_are_matched_by_name_and_values_converted(publisher, subscriber) -> None:
+def test_columns_are_matched_by_name_and_values_are_converted(publisher, subscriber) -> None:
     start(
         publisher,
         subscriber,
@@ -27,7 +27,7 @@ def test_columns_are_matched_by_name_and_values_converted(publisher, subscriber)
     assert subscriber.sql("SELECT id, n, s FROM t ORDER BY id") == "1|1.50|a\n2|2.00|b"
 
 
-def test_the_local_precision_rounds_as_postgresql_does(publisher, subscriber) -> None:
+def test_values_are_rounded_to_the_local_precision_as_in_postgresql(publisher, subscriber) -> None:
     start(
         publisher,
         subscriber,
@@ -40,7 +40,7 @@ def test_the_local_precision_rounds_as_postgresql_does(publisher, subscriber) ->
     assert subscriber.sql("SELECT * FROM t ORDER BY id") == "1|1.24|2024-01-02 03:04:06\n2|-1.24|2025-01-01 00:00:00"
 
 
-def test_extra_columns_get_their_default_and_are_left_alone_by_updates(publisher, subscriber) -> None:
+def test_extra_columns_get_their_default_and_keep_their_value_in_updates(publisher, subscriber) -> None:
     local = "id int PRIMARY KEY, v text, w int DEFAULT 7, x text, d timestamptz DEFAULT now(), n serial"
     start(publisher, subscriber, "id int PRIMARY KEY, v text", local, "INSERT INTO t VALUES (1, 'a')")
     publisher.sql("INSERT INTO t VALUES (2, 'b'), (3, 'c')")
@@ -55,7 +55,7 @@ def test_extra_columns_get_their_default_and_are_left_alone_by_updates(publisher
     )
 
 
-def test_defaults_run_as_the_subscriptions_owner_from_the_first_change_after_it_changed(publisher, subscriber, superuser) -> None:
+def test_defaults_run_as_the_current_owner_of_the_subscription(publisher, subscriber, superuser) -> None:
     remote, local = "id int PRIMARY KEY", "id int PRIMARY KEY, who text DEFAULT CURRENT_USER"
     start(publisher, subscriber, remote, local, "INSERT INTO t VALUES (1)")
     publisher.sql("INSERT INTO t VALUES (2)")
@@ -66,7 +66,7 @@ def test_defaults_run_as_the_subscriptions_owner_from_the_first_change_after_it_
     assert subscriber.sql("SELECT * FROM t ORDER BY id") == f"1|postgres\n2|postgres\n3|{superuser}"
 
 
-def test_restart_identity_of_the_publisher_numbers_anew_and_truncate_alone_does_not(publisher, subscriber) -> None:
+def test_truncate_restart_identity_of_the_publisher_restarts_the_local_sequence(publisher, subscriber) -> None:
     start(
         publisher,
         subscriber,
@@ -82,7 +82,7 @@ def test_restart_identity_of_the_publisher_numbers_anew_and_truncate_alone_does_
     assert subscriber.sql("SELECT * FROM t") == "4|1"
 
 
-def test_generated_columns_are_computed_here(publisher, subscriber) -> None:
+def test_generated_columns_are_computed_by_the_subscriber(publisher, subscriber) -> None:
     start(
         publisher,
         subscriber,
@@ -95,15 +95,15 @@ def test_generated_columns_are_computed_here(publisher, subscriber) -> None:
     assert subscriber.sql("SELECT * FROM t ORDER BY id") == "1|10|20\n2|6|12"
 
 
-def test_a_check_constraint_stops_the_worker(publisher, subscriber) -> None:
+def test_violated_check_constraint_stops_the_worker(publisher, subscriber) -> None:
     start(publisher, subscriber, "id int PRIMARY KEY, v int", "id int PRIMARY KEY, v int CHECK (v > 0)")
     publisher.sql("INSERT INTO t VALUES (1, 5); INSERT INTO t VALUES (2, -5)")
-    found = subscriber.log.error('new row for relation "t" violates check constraint "t_v_check"')
-    assert 'during message type "INSERT" for replication target relation "public.t" in transaction' in found.context
+    error = subscriber.log.error('new row for relation "t" violates check constraint "t_v_check"')
+    assert 'during message type "INSERT" for replication target relation "public.t" in transaction' in error.context
     assert subscriber.sql("SELECT * FROM t") == "1|5"
 
 
-def test_functions_of_users_complete_and_check_the_rows(publisher, subscriber) -> None:
+def test_user_functions_compute_defaults_generated_columns_and_checks(publisher, subscriber) -> None:
     subscriber.sql("""CREATE FUNCTION twice(x int) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT x * 2';
         CREATE FUNCTION is_fine(x int) RETURNS boolean IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN RETURN x > 0; END $$;
         CREATE FUNCTION label(x int) RETURNS text LANGUAGE plpgsql AS $$ BEGIN RETURN 'row ' || x; END $$""")
@@ -122,7 +122,7 @@ def test_functions_of_users_complete_and_check_the_rows(publisher, subscriber) -
 
 
 @pytest.mark.parametrize("name", ["Odd name", "select", "tab\tname"])
-def test_names_that_need_quotes(publisher, subscriber, name) -> None:
+def test_tables_whose_names_need_quotes_are_replicated(publisher, subscriber, name) -> None:
     table = f'CREATE SCHEMA "s x"; CREATE TABLE "s x"."{name}"("k y" int PRIMARY KEY, "va,l" text)'
     publisher.sql(f"""{table}; CREATE PUBLICATION p FOR TABLE "s x"."{name}"; INSERT INTO "s x"."{name}" VALUES (1, 'a')""")
     subscriber.sql(table)
@@ -133,7 +133,7 @@ def test_names_that_need_quotes(publisher, subscriber, name) -> None:
     assert subscriber.sql(f'SELECT * FROM "s x"."{name}" ORDER BY 1') == "1|c\n2|b"
 
 
-def test_missing_tables_are_made_as_the_publisher_has_them(publisher, subscriber) -> None:
+def test_missing_tables_are_created_with_the_publishers_definition(publisher, subscriber) -> None:
     publisher.sql(
         "CREATE SCHEMA s1; CREATE TABLE s1.made (a int, b varchar(5), c numeric(8,2) NOT NULL, d text[], PRIMARY KEY (b, a));"
         "INSERT INTO s1.made VALUES (1, 'x', 1.5, '{a,b}'); CREATE TABLE s1.part (k int, v text); CREATE PUBLICATION p FOR TABLE s1.made, s1.part (k)"
@@ -167,7 +167,7 @@ def test_columns_that_the_publisher_adds_are_added(publisher, subscriber) -> Non
 HOSTILE = "text); CREATE ROLE pwned SUPERUSER; CREATE TABLE x (y text"
 
 
-def test_a_publishers_type_ran_as_sql_of_the_subscriptions_owner(publisher, subscriber) -> None:
+def test_sql_in_a_type_name_of_the_publisher_is_rejected(publisher, subscriber) -> None:
     publisher.sql("CREATE TABLE t (a int PRIMARY KEY, b text); CREATE PUBLICATION p FOR TABLE t")
     publisher.sql(
         "SET allow_system_table_mods = on; CREATE OR REPLACE FUNCTION pg_catalog.format_type(oid, int) RETURNS text LANGUAGE sql"
@@ -179,21 +179,23 @@ def test_a_publishers_type_ran_as_sql_of_the_subscriptions_owner(publisher, subs
     assert subscriber.sql("SELECT count(*) FROM pg_class WHERE relname IN ('t', 'x')") == "0"
 
 
-def test_rows_from_before_a_column_was_added_are_found_updated_and_deleted(publisher, subscriber) -> None:
+def test_rows_older_than_an_added_column_are_updated_and_deleted(publisher, subscriber) -> None:
     added = "ADD COLUMN b text, ADD COLUMN n numeric(10,2), ADD COLUMN xs int[], ADD COLUMN d date, ADD COLUMN j jsonb, ADD COLUMN f bool"
-    for each in (publisher, subscriber):
-        each.sql("CREATE TABLE t (a int PRIMARY KEY, c int); CREATE TABLE whole (a int, c int); ALTER TABLE whole REPLICA IDENTITY FULL")
+    for database in (publisher, subscriber):
+        database.sql(
+            "CREATE TABLE t (a int PRIMARY KEY, c int); CREATE TABLE whole (a int, c int); ALTER TABLE whole REPLICA IDENTITY FULL"
+        )
     publisher.sql("INSERT INTO t SELECT i, i FROM generate_series(1, 50) i; INSERT INTO whole SELECT i, i FROM generate_series(1, 50) i")
     publisher.sql("CREATE PUBLICATION p FOR TABLE t, whole")
     subscriber.sql(publisher.subscription())
     subscriber.wait(READY, "t")
-    for each in (subscriber, publisher):
-        each.sql(f"ALTER TABLE t {added}; ALTER TABLE whole {added}")
+    for database in (subscriber, publisher):
+        database.sql(f"ALTER TABLE t {added}; ALTER TABLE whole {added}")
     publisher.sql("UPDATE t SET b = 'y', xs = '{1}' WHERE a = 2; DELETE FROM t WHERE a = 3; UPDATE whole SET d = '2024-01-01' WHERE a = 4")
     publisher.sql("DELETE FROM whole WHERE a = 5; UPDATE t SET a = 100 WHERE a = 6")
     publisher.wait_confirmed()
     assert [subscriber.rows(f"TABLE {name}") for name in ("t", "whole")] == [publisher.rows(f"TABLE {name}") for name in ("t", "whole")]
     own = "UPDATE t SET n = 1.5 WHERE a = 7; DELETE FROM t WHERE a = 8; INSERT INTO t VALUES (9, 0) ON CONFLICT (a) DO UPDATE SET j = '[]'"
-    for each in (subscriber, publisher):
-        each.sql(own)
+    for database in (subscriber, publisher):
+        database.sql(own)
     assert subscriber.rows("TABLE t") == publisher.rows("TABLE t")

@@ -1,4 +1,4 @@
-"""What stops a worker: PostgreSQL's messages with their context, the position that is kept, and what heals it."""
+"""An error stops the worker with PostgreSQL's message and context. The position stays, and the worker resumes after the cause is removed."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ def start(publisher, subscriber, local=TABLE, options="", remote=TABLE) -> None:
     subscriber.wait(READY, "t")
 
 
-def test_a_duplicate_key_stops_the_worker_at_exactly_that_transaction_until_it_is_gone(publisher, subscriber) -> None:
+def test_duplicate_key_stops_the_worker_at_that_transaction_until_the_key_is_free(publisher, subscriber) -> None:
     start(publisher, subscriber)
     subscriber.sql("INSERT INTO t VALUES (5, 'mine')")
-    publisher.sql("".join(f"INSERT INTO t VALUES ({n}, 'theirs');" for n in range(1, 9)))
-    found = subscriber.log.error('duplicate key value violates unique constraint "t_pkey"')
+    publisher.sql("".join(f"INSERT INTO t VALUES ({key}, 'theirs');" for key in range(1, 9)))
+    error = subscriber.log.error('duplicate key value violates unique constraint "t_pkey"')
     pattern = (
         r'processing remote data for replication origin "pg_\d+" during message type "INSERT" for replication target relation'
         r' "public\.t" in transaction \d+, finished at [0-9A-F]+/[0-9A-F]+'
     )
-    assert re.fullmatch(pattern, found.context), found
-    assert found.detail == "Key (id)=(5) already exists."
+    assert re.fullmatch(pattern, error.context), error
+    assert error.detail == "Key (id)=(5) already exists."
     assert subscriber.sql("SELECT count(*) FROM t") == "5"
     subscriber.sql("DELETE FROM t WHERE id = 5")
     publisher.wait_confirmed()
@@ -38,7 +38,7 @@ def test_a_duplicate_key_stops_the_worker_at_exactly_that_transaction_until_it_i
     assert int(subscriber.counted("apply_error_count")) >= 1
 
 
-def test_the_failing_transaction_can_be_skipped(publisher, subscriber) -> None:
+def test_failing_transaction_can_be_skipped(publisher, subscriber) -> None:
     start(publisher, subscriber)
     subscriber.sql("INSERT INTO t VALUES (2, 'mine')")
     publisher.sql("INSERT INTO t VALUES (1, 'a'); BEGIN; INSERT INTO t VALUES (2, 'b'), (20, 'b'); COMMIT; INSERT INTO t VALUES (3, 'c')")
@@ -50,28 +50,31 @@ def test_the_failing_transaction_can_be_skipped(publisher, subscriber) -> None:
     assert subscriber.of_subscription("subskiplsn") == "0/0"
 
 
-def test_a_skip_lsn_that_does_not_match_is_cleared_with_a_warning(publisher, subscriber) -> None:
+def test_skip_lsn_that_does_not_match_is_cleared_with_a_warning(publisher, subscriber) -> None:
     start(publisher, subscriber)
     subscriber.sql("ALTER SUBSCRIPTION s SKIP (lsn = 'F/0')")
     publisher.sql("INSERT INTO t VALUES (1, 'a')")
     publisher.wait_confirmed()
     assert subscriber.sql("SELECT count(*) FROM t") == "1"
-    until(lambda: subscriber.of_subscription("subskiplsn") == "0/0", "the skip-LSN stays")
-    until(lambda: subscriber.log.said('skip-LSN of subscription "s" cleared'), "no warning")
+    until(lambda: subscriber.of_subscription("subskiplsn") == "0/0", "the skip LSN is not cleared")
+    until(lambda: subscriber.log.said('skip-LSN of subscription "s" cleared'), "no warning about the skip LSN")
 
 
-def test_disable_on_error_disables(publisher, subscriber) -> None:
+def test_disable_on_error_disables_the_subscription(publisher, subscriber) -> None:
     start(publisher, subscriber, options="disable_on_error = true")
     subscriber.sql("INSERT INTO t VALUES (1, 'mine')")
     publisher.sql("INSERT INTO t VALUES (1, 'theirs')")
-    until(lambda: subscriber.of_subscription("subenabled") == "f", "it is not disabled")
-    until(lambda: subscriber.log.said('subscription "s" has been disabled because of an error'), "the log does not tell")
+    until(lambda: subscriber.of_subscription("subenabled") == "f", "the subscription is not disabled")
+    until(
+        lambda: subscriber.log.said('subscription "s" has been disabled because of an error'),
+        "the log does not report the disabled subscription",
+    )
     subscriber.sql("DELETE FROM t")
     subscriber.sql("ALTER SUBSCRIPTION s ENABLE")
     subscriber.wait("SELECT b FROM t", "theirs")
 
 
-def test_a_missing_column_is_named_and_adding_it_heals(publisher, subscriber) -> None:
+def test_missing_column_is_named_and_the_worker_resumes_after_it_is_added(publisher, subscriber) -> None:
     start(publisher, subscriber)
     publisher.sql("""ALTER TABLE t ADD newc int, ADD "New 2" int; INSERT INTO t VALUES (1, 'a', 2, 3)""")
     subscriber.log.error('logical replication target relation "public.t" is missing replicated columns: "newc", "New 2"')
@@ -81,7 +84,7 @@ def test_a_missing_column_is_named_and_adding_it_heals(publisher, subscriber) ->
 
 
 @pytest.mark.slow
-def test_a_table_that_lacks_a_column_holds_up_no_other_table_before_it_is_copied(publisher: Publisher, subscriber: Subscriber) -> None:
+def test_missing_column_of_a_table_that_is_not_copied_yet_does_not_stop_other_tables(publisher: Publisher, subscriber: Subscriber) -> None:
     publisher.sql("CREATE TABLE t (id int PRIMARY KEY, b int); CREATE TABLE u (id int PRIMARY KEY); CREATE PUBLICATION p FOR TABLE t, u")
     subscriber.sql("CREATE TABLE t (id int PRIMARY KEY); CREATE TABLE u (id int PRIMARY KEY)")
     subscriber.sql(publisher.subscription())
@@ -92,7 +95,7 @@ def test_a_table_that_lacks_a_column_holds_up_no_other_table_before_it_is_copied
     subscriber.wait("SELECT count(*) FROM t", "1")
 
 
-def test_a_missing_table_stops_even_when_it_was_never_subscribed(publisher, subscriber) -> None:
+def test_missing_table_stops_the_worker_even_if_it_was_never_subscribed(publisher, subscriber) -> None:
     publisher.sql(f"{TABLE}; CREATE PUBLICATION p FOR ALL TABLES")
     subscriber.sql(TABLE)
     subscriber.sql(publisher.subscription())
@@ -112,35 +115,35 @@ def test_a_missing_table_stops_even_when_it_was_never_subscribed(publisher, subs
         ("id int PRIMARY KEY, b date", "no date", 'invalid input syntax for type date: "no date"', "b"),
     ],
 )
-def test_a_value_that_the_local_type_refuses_is_named_with_its_column(publisher, subscriber, local, value, message, column) -> None:
+def test_value_that_the_local_type_rejects_is_reported_with_its_column(publisher, subscriber, local, value, message, column) -> None:
     start(publisher, subscriber, f"CREATE TABLE t({local})")
     publisher.sql(f"INSERT INTO t VALUES (1, NULL); INSERT INTO t VALUES (2, '{value}')")
-    found = subscriber.log.error(message).context
-    assert f'for replication target relation "public.t" column "{column}" in transaction' in found
+    context = subscriber.log.error(message).context
+    assert f'for replication target relation "public.t" column "{column}" in transaction' in context
     assert subscriber.sql("SELECT id FROM t") == "1"
     publisher.sql("SELECT 1")
 
 
-def test_a_null_in_a_not_null_column_stops(publisher, subscriber) -> None:
+def test_null_in_a_not_null_column_stops_the_worker(publisher, subscriber) -> None:
     start(publisher, subscriber, "CREATE TABLE t(id int PRIMARY KEY, b text NOT NULL)")
     publisher.sql("INSERT INTO t VALUES (1, NULL)")
-    found = subscriber.log.error('null value in column "b" of relation "t" violates not-null constraint')
-    assert found.detail == "Failing row contains (1, null)."
+    error = subscriber.log.error('null value in column "b" of relation "t" violates not-null constraint')
+    assert error.detail == "Failing row contains (1, null)."
 
 
-def test_updates_without_a_key_are_refused_and_inserts_are_not(publisher, subscriber) -> None:
+def test_updates_without_a_replica_identity_are_rejected_and_inserts_are_applied(publisher, subscriber) -> None:
     start(publisher, subscriber, "CREATE TABLE t(id int, b text)")
     publisher.sql("INSERT INTO t VALUES (1, 'a')")
     publisher.wait_confirmed()
     publisher.sql("UPDATE t SET b = 'c'")
-    found = subscriber.log.error(
+    error = subscriber.log.error(
         'logical replication target relation "public.t" has neither REPLICA IDENTITY index nor PRIMARY KEY and published relation does not'
         " have REPLICA IDENTITY FULL"
     )
-    assert 'during message type "UPDATE"' in found.context
+    assert 'during message type "UPDATE"' in error.context
 
 
-def test_a_row_that_is_not_there_is_skipped(publisher, subscriber) -> None:
+def test_update_or_delete_of_a_missing_row_is_skipped(publisher, subscriber) -> None:
     start(publisher, subscriber)
     publisher.sql("INSERT INTO t VALUES (1, 'a'), (2, 'b')")
     publisher.wait_confirmed()
@@ -150,15 +153,15 @@ def test_a_row_that_is_not_there_is_skipped(publisher, subscriber) -> None:
     assert subscriber.sql("SELECT * FROM t") == "2|y"
 
 
-def test_a_table_that_fails_alone_is_retried_while_others_go_on(publisher, subscriber) -> None:
+def test_failing_copy_is_retried_while_other_tables_stream(publisher, subscriber) -> None:
     tables = "CREATE TABLE good(a int PRIMARY KEY); CREATE TABLE bad(a int PRIMARY KEY, b {type})"
     publisher.sql(
         tables.format(type="text") + "; INSERT INTO good VALUES (1); INSERT INTO bad VALUES (1, 'x'); CREATE PUBLICATION p FOR ALL TABLES"
     )
     subscriber.sql(tables.format(type="int"))
     subscriber.sql(publisher.subscription())
-    found = subscriber.log.error('invalid input syntax for type integer: "x"').context
-    assert found == 'COPY bad, line 1, column b: "x"'
+    context = subscriber.log.error('invalid input syntax for type integer: "x"').context
+    assert context == 'COPY bad, line 1, column b: "x"'
     publisher.sql("INSERT INTO good VALUES (2)")
     subscriber.wait("SELECT count(*) FROM good", "2")
     publisher.sql("UPDATE bad SET b = '7'")
@@ -168,7 +171,7 @@ def test_a_table_that_fails_alone_is_retried_while_others_go_on(publisher, subsc
     assert int(subscriber.counted("sync_error_count")) >= 1
 
 
-def test_existing_rows_that_collide_with_the_copy_stop_it(publisher, subscriber) -> None:
+def test_existing_rows_that_conflict_with_the_copy_stop_it(publisher, subscriber) -> None:
     publisher.sql(f"{TABLE}; INSERT INTO t SELECT i, 'theirs' FROM generate_series(1, 10) i; CREATE PUBLICATION p FOR TABLE t")
     subscriber.sql(TABLE)
     subscriber.sql("INSERT INTO t VALUES (3, 'mine')")
@@ -180,7 +183,7 @@ def test_existing_rows_that_collide_with_the_copy_stop_it(publisher, subscriber)
     assert subscriber.sql("SELECT count(*) FROM t") == "10"
 
 
-def test_a_publisher_that_is_gone_is_tried_again(publisher, subscriber) -> None:
+def test_worker_reconnects_after_its_walsender_is_terminated(publisher, subscriber) -> None:
     start(publisher, subscriber)
     publisher.sql("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active AND database = current_database()")
     publisher.sql("INSERT INTO t VALUES (1, 'after')")
@@ -188,34 +191,34 @@ def test_a_publisher_that_is_gone_is_tried_again(publisher, subscriber) -> None:
     assert subscriber.sql("SELECT b FROM t") == "after"
 
 
-def test_a_second_unique_key_is_checked_as_well(publisher, subscriber) -> None:
+def test_second_unique_constraint_is_checked(publisher, subscriber) -> None:
     local = "CREATE TABLE t(id int PRIMARY KEY, b text UNIQUE)"
     start(publisher, subscriber, local)
     publisher.sql("INSERT INTO t VALUES (1, 'one'), (2, 'two')")
     publisher.wait_confirmed()
     publisher.sql("UPDATE t SET b = 'one' WHERE id = 2")
-    found = subscriber.log.error('duplicate key value violates unique constraint "t_b_key"')
-    assert 'during message type "UPDATE"' in found.context
-    assert found.detail == "Key (b)=(one) already exists."
+    error = subscriber.log.error('duplicate key value violates unique constraint "t_b_key"')
+    assert 'during message type "UPDATE"' in error.context
+    assert error.detail == "Key (b)=(one) already exists."
     subscriber.sql("DELETE FROM t WHERE id = 1")
     publisher.wait_confirmed()
     assert subscriber.sql("SELECT * FROM t") == "2|one"
 
 
-def test_a_refused_truncate_and_a_row_without_its_default_are_told_as_postgresql_tells_them(publisher, subscriber) -> None:
+def test_rejected_truncate_and_null_without_default_are_reported_as_in_postgresql(publisher, subscriber) -> None:
     start(publisher, subscriber, local="CREATE TABLE t(id int PRIMARY KEY, b text, x int DEFAULT 5, y int NOT NULL DEFAULT 0)")
     subscriber.sql("CREATE TABLE r(id int REFERENCES t); ALTER TABLE t ALTER y DROP DEFAULT")
     publisher.sql("INSERT INTO t VALUES (1, 'a')")
-    found = subscriber.log.error('null value in column "y"')
-    assert 'message type "INSERT" for replication target relation "public.t"' in found.context
-    assert found.detail == "Failing row contains (1, a, 5, null)."
+    error = subscriber.log.error('null value in column "y"')
+    assert 'message type "INSERT" for replication target relation "public.t"' in error.context
+    assert error.detail == "Failing row contains (1, a, 5, null)."
     subscriber.sql("ALTER TABLE t ALTER y DROP NOT NULL")
     publisher.sql("TRUNCATE t")
-    found = subscriber.log.error("cannot truncate a table referenced in a foreign key constraint")
-    assert 'during message type "TRUNCATE" in transaction' in found.context
+    error = subscriber.log.error("cannot truncate a table referenced in a foreign key constraint")
+    assert 'during message type "TRUNCATE" in transaction' in error.context
 
 
-def test_rows_are_not_looked_for_by_values_without_equality(publisher, subscriber) -> None:
+def test_rows_are_not_matched_by_types_without_equality(publisher, subscriber) -> None:
     remote = "CREATE TABLE t(id int, b json); ALTER TABLE t REPLICA IDENTITY FULL"
     start(publisher, subscriber, local="CREATE TABLE t(id int, b json)", remote=remote)
     publisher.sql("INSERT INTO t VALUES (1, NULL), (2, '{}'); UPDATE t SET id = 3 WHERE id = 1; DELETE FROM t WHERE id = 2")
@@ -225,8 +228,8 @@ def test_rows_are_not_looked_for_by_values_without_equality(publisher, subscribe
     assert subscriber.sql("SELECT * FROM t") == "3|"
 
 
-def test_an_error_that_a_task_reports_keeps_what_it_was_raised_from() -> None:
+def test_error_of_a_task_keeps_its_cause() -> None:
     raised = RuntimeError("pyspark.errors.exceptions.captured.PythonException: headgate:22P02:bad value|PLACE|INSERT|v")
-    place = conflict.ApplyPlace()
-    error = conflict.carried(raised, place)
-    assert (error.sqlstate, error.message, place.column, error.__cause__) == ("22P02", "bad value", "v", raised)
+    apply_place = conflict.ApplyPlace()
+    error = conflict.carried(raised, apply_place)
+    assert (error.sqlstate, error.message, apply_place.column, error.__cause__) == ("22P02", "bad value", "v", raised)

@@ -1,4 +1,4 @@
-"""Histories: every change of a table in `<table>_history`, which agrees with the table at each LSN and replays to it."""
+"""The table `<table>_history` records every change of a table. At each LSN, replaying it yields the table."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def replay(history: Iterable[Row], upto: int | None = None) -> Rows:
                 rows.pop(change["id"], None)
             case "U":
                 old = change["id"] if change["_old_id"] is None else change["_old_id"]
-                if (before := rows.pop(old, None)) is not None:
-                    rows[new["id"]] = new | {name: before[name] for name in change["_unchanged"] or ()}
+                if (row_before := rows.pop(old, None)) is not None:
+                    rows[new["id"]] = new | {name: row_before[name] for name in change["_unchanged"] or ()}
             case _:
                 rows[new["id"]] = new
     return rows
@@ -103,7 +103,7 @@ def subscribed(publisher, subscriber, options: str = "history = true", rows: int
     subscriber.wait(BEGUN, "1")
 
 
-def test_history_keeps_what_a_batch_nets(publisher, subscriber) -> None:
+def test_history_keeps_changes_that_cancel_out_in_a_batch(publisher, subscriber) -> None:
     subscribed(publisher, subscriber, rows=1)
     publisher.sql("ALTER TABLE t REPLICA IDENTITY FULL")
     publisher.sql("BEGIN; INSERT INTO t VALUES (2, 'a', 1); UPDATE t SET v = 'b' WHERE id = 2; DELETE FROM t WHERE id = 2; COMMIT")
@@ -117,7 +117,7 @@ def test_history_keeps_what_a_batch_nets(publisher, subscriber) -> None:
 
 
 @pytest.mark.slow
-def test_history_gets_the_columns_that_its_table_gets(publisher, subscriber) -> None:
+def test_history_follows_the_columns_of_its_table(publisher, subscriber) -> None:
     subscribed(publisher, subscriber, "history = true, schema_evolution = follow")
     alterations = ("ADD COLUMN w text", "DROP COLUMN n", "ALTER COLUMN v TYPE varchar(20)", "RENAME COLUMN w TO x")
     for key, alteration in enumerate(alterations, 21):
@@ -131,7 +131,7 @@ def test_history_gets_the_columns_that_its_table_gets(publisher, subscriber) -> 
     assert subscriber.sql("SELECT _old_n, n, w FROM t_history WHERE id = 20 AND _op = 'R' ORDER BY _lsn LIMIT 1") == "|20.00|"
 
 
-def test_history_begins_again_after_it_was_switched_off(publisher, subscriber) -> None:
+def test_history_starts_again_after_it_was_switched_off(publisher, subscriber) -> None:
     subscribed(publisher, subscriber)
     subscriber.sql("ALTER SUBSCRIPTION s SET (history = false)")
     publisher.sql("DELETE FROM t WHERE id < 10; INSERT INTO t VALUES (100, 'unrecorded', 0)")
@@ -146,7 +146,7 @@ def test_history_begins_again_after_it_was_switched_off(publisher, subscriber) -
 
 
 @pytest.mark.slow
-def test_history_begins_again_after_its_table_was_reconciled(publisher, subscriber) -> None:
+def test_history_starts_again_after_its_table_was_reconciled(publisher, subscriber) -> None:
     subscribed(publisher, subscriber)
     subscriber.sql("DELETE FROM t WHERE id < 10; SELECT headgate.reconcile('s', 'public.t')")
     subscriber.wait("SELECT count(*) FROM t_history WHERE _op = 'T'", "1")
@@ -157,7 +157,7 @@ def test_history_begins_again_after_its_table_was_reconciled(publisher, subscrib
     assert replay(history) == by_id(table)
 
 
-def test_a_list_says_which_tables_have_a_history(publisher, subscriber) -> None:
+def test_tables_with_a_history_can_be_listed(publisher, subscriber) -> None:
     both = f"{TABLE}; CREATE TABLE u (id int PRIMARY KEY)"
     publisher.sql(f"{both}; CREATE PUBLICATION p FOR TABLE t, u")
     subscriber.sql(both)
@@ -174,7 +174,7 @@ def test_a_list_says_which_tables_have_a_history(publisher, subscriber) -> None:
 
 
 @pytest.mark.slow
-def test_history_loses_changes_that_are_older_than_its_retention(publisher, subscriber, set_on_node) -> None:
+def test_changes_older_than_history_retention_are_removed(publisher, subscriber, set_on_node) -> None:
     subscribed(publisher, subscriber)
     assert subscriber.sql("SELECT count(*) FROM t_history") == "20"
     set_on_node(history_retention="1s")
@@ -184,7 +184,7 @@ def test_history_loses_changes_that_are_older_than_its_retention(publisher, subs
     subscriber.wait("SELECT string_agg(id::text, ',') FROM t_history", "21")
 
 
-def test_a_table_of_another_kind_is_not_used_as_a_history(publisher, subscriber) -> None:
+def test_table_that_is_not_a_history_is_not_used_as_one(publisher, subscriber) -> None:
     publisher.sql(f"{TABLE}; CREATE PUBLICATION p FOR TABLE t")
     subscriber.sql(f"{TABLE}; CREATE TABLE t_history (id int)")
     subscriber.sql(publisher.subscription("history = true"))
@@ -208,15 +208,15 @@ def test_table_and_history_agree_after_a_kill(publisher, spare: Callable[..., An
     subscribed(publisher, subscriber)
     publisher.wait_confirmed()
     conf = subscriber.server.data / "headgate.conf"
-    before = conf.read_text()
-    conf.write_text(f"{before}headgate.failpoints = '{fault}=kill'\n")
+    conf_before = conf.read_text()
+    conf.write_text(f"{conf_before}headgate.failpoints = '{fault}=kill'\n")
     subscriber.sql("SELECT pg_reload_conf()")
     subscriber.wait("SHOW headgate.failpoints", f"{fault}=kill")
     pid = subscriber.server.pid
     publisher.sql("BEGIN; UPDATE t SET n = n + 1; UPDATE t SET n = n + 1; DELETE FROM t WHERE id = 1; COMMIT")
     until(lambda: not is_alive(pid), "the node was not killed")
     subscriber.session.close()
-    conf.write_text(before)
+    conf.write_text(conf_before)
     subscriber.server.start()
     publisher.wait_confirmed()
     table, history = fetch(subscriber.conninfo, "SELECT * FROM t", "SELECT * FROM t_history")

@@ -1,4 +1,4 @@
-"""Columns and tables of any name: what Arrow, Spark, DuckDB and Delta Lake read in a name (dots, quotes, columns of their own) is only a name."""
+"""Columns and tables may have names that mean something to Arrow, Spark, DuckDB or Delta Lake, such as dots, quotes or metadata columns."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ BEGIN; {inserted(7, 8)} UPDATE {T} SET "`" = '1', "filename" = '11' WHERE ".." >
 @pytest.fixture
 def lakes(node: Server) -> Iterator[list[Database]]:
     """Two databases of the run's node, without subscriptions at the end."""
-    made = [Database(node, node.new_database()) for _ in range(2)]
-    yield made
-    for each in made:
-        each.unsubscribe()
+    databases = [Database(node, node.new_database()) for _ in range(2)]
+    yield databases
+    for database in databases:
+        database.unsubscribe()
 
 
 def chain(publisher: Database, lakes: list[Database], last: Database, tables: str, publication: str) -> None:
@@ -73,9 +73,9 @@ def chain(publisher: Database, lakes: list[Database], last: Database, tables: st
 @pytest.fixture
 def last(postgres: Server) -> Iterator[Database]:
     """A database of PostgreSQL, without subscriptions at the end."""
-    made = Database(postgres, postgres.new_database())
-    yield made
-    made.unsubscribe()
+    database = Database(postgres, postgres.new_database())
+    yield database
+    database.unsubscribe()
 
 
 @pytest.mark.parametrize(
@@ -87,22 +87,26 @@ def last(postgres: Server) -> Iterator[Database]:
     ],
     ids=["key", "identity full", "partitioned"],
 )
-def test_columns_of_any_name_pass_through_the_whole_chain(publisher, lakes, last, key, identity, more) -> None:
-    leaves = "".join(f"; CREATE TABLE l{n} PARTITION OF {T} FOR VALUES WITH (MODULUS 2, REMAINDER {n})" for n in range(2)) if more else ""
+def test_columns_of_any_name_are_replicated_through_the_whole_chain(publisher, lakes, last, key, identity, more) -> None:
+    leaves = (
+        "".join(f"; CREATE TABLE l{number} PARTITION OF {T} FOR VALUES WITH (MODULUS 2, REMAINDER {number})" for number in range(2))
+        if more
+        else ""
+    )
     tables = f"{made(key, more)}{leaves}; {identity}"
     publisher.sql(f"{tables}; {inserted(1, 2)}")
     root = " WITH (publish_via_partition_root)" if more else ""
     chain(publisher, lakes, last, tables, f"CREATE PUBLICATION p FOR TABLE {T}{root}")
     publisher.sql(CHANGES)
     expected = publisher.sql(SHOWN)
-    for each in (*lakes, last):
-        each.wait(SHOWN, expected, seconds=30)
-    here = "SELECT count(*) FROM pg_stat_subscription_stats s JOIN pg_subscription ON subid = oid WHERE apply_error_count + sync_error_count > 0"
-    assert lakes[0].sql(here) == "0"
+    for subscriber in (*lakes, last):
+        subscriber.wait(SHOWN, expected, seconds=30)
+    failed_subscriptions = "SELECT count(*) FROM pg_stat_subscription_stats s JOIN pg_subscription ON subid = oid WHERE apply_error_count + sync_error_count > 0"
+    assert lakes[0].sql(failed_subscriptions) == "0"
     check(lakes[0].server, lakes[0].name)
 
 
-def test_a_publication_may_have_any_name(publisher, lakes) -> None:
+def test_publication_may_have_any_name(publisher, lakes) -> None:
     name = quoted("p.`'\"\\n, ü😀")
     for upstream, downstream in itertools.pairwise([publisher, *lakes]):
         if upstream is publisher:
@@ -111,8 +115,8 @@ def test_a_publication_may_have_any_name(publisher, lakes) -> None:
         upstream.sql(f"CREATE PUBLICATION {name} FOR TABLE t WHERE (a <> 3)")
         subscribe(downstream, upstream, "any_name", name)
     publisher.sql("INSERT INTO t VALUES (2), (3)")
-    for each in lakes:
-        each.wait("SELECT string_agg(a::text, ' ' ORDER BY a) FROM t", "1 2", seconds=30)
+    for lake in lakes:
+        lake.wait("SELECT string_agg(a::text, ' ' ORDER BY a) FROM t", "1 2", seconds=30)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +124,7 @@ def test_a_publication_may_have_any_name(publisher, lakes) -> None:
     [pytest.param('("a.b" > 0 AND "*" > 0)', marks=pytest.mark.slow), '(upper("..a" || "\'") <> \'Z\')'],
     ids=["column by column", "by Spark"],
 )
-def test_filters_and_column_lists_name_any_column(publisher, lakes, last, where) -> None:
+def test_filters_and_column_lists_may_name_any_column(publisher, lakes, last, where) -> None:
     texts = ("..a", "'")
     names = ["..", "a.b", "`", '"', "..a", "'", "*", "_file", "_Metadata", "i"]
     chosen = ", ".join(map(quoted, names))
@@ -130,13 +134,13 @@ def test_filters_and_column_lists_name_any_column(publisher, lakes, last, where)
     chain(publisher, lakes, last, table, f"CREATE PUBLICATION p FOR TABLE {T} ({chosen}) WHERE {where}")
     row = f"INSERT INTO {T} ({chosen}, left_out) VALUES ({{0}}, {{0}}, {{0}}, {{0}}, 'x', 'q', {{1}}, {{0}}, {{0}}, {{0}}, 1);"
     publisher.sql(
-        "".join(row.format(n, n - 3) for n in range(1, 8))
+        "".join(row.format(key, key - 3) for key in range(1, 8))
         + f'UPDATE {T} SET "*" = -1, "\'" = \'Z\' WHERE ".." = 7; DELETE FROM {T} WHERE ".." = 6'
     )
-    shown = f"SELECT {chosen}, left_out IS NULL FROM {T} ORDER BY 1"
-    for upstream, each in zip((publisher, *lakes), (*lakes, last), strict=True):
+    query = f"SELECT {chosen}, left_out IS NULL FROM {T} ORDER BY 1"
+    for upstream, downstream in zip((publisher, *lakes), (*lakes, last), strict=True):
         expected = upstream.sql(f"SELECT {chosen}, true FROM {T} WHERE {where} ORDER BY 1")
-        each.wait(shown, expected, seconds=30)
+        downstream.wait(query, expected, seconds=30)
 
 
 STATEMENTS = (
@@ -182,7 +186,7 @@ COPY {T} TO STDOUT;
 
 
 @pytest.mark.slow
-def test_statements_on_columns_of_any_name_answer_as_postgresql(postgres: Server, node: Server, tmp_path) -> None:
+def test_statements_on_columns_of_any_name_return_postgresqls_results(postgres: Server, node: Server, tmp_path) -> None:
     script = tmp_path / "hostile.sql"
     script.write_text(STATEMENTS)
     printed = [server.script(server.new_database(), script, "-A", PGCLIENTENCODING="UTF8") for server in (node, postgres)]

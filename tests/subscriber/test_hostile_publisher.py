@@ -1,6 +1,6 @@
-"""A publisher that lies to a node, in one field after the other: the node refuses or stores what it says, and goes on.
+"""A node rejects or stores what a publisher sends in a falsified field, and continues.
 
-`tests/walreceiver/test_hostile_publisher.py` has every field by every poison, without a node.
+`tests/walreceiver/test_hostile_publisher.py` falsifies every field in every way, without a node.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Scene:
     def lied_to(self, poison: Callable[[str, str], Change | None]) -> list[tuple[str, str]]:
         """A whole life of a subscription, with tables and columns that it makes itself; the fields that were spoiled."""
         with Tap(self.publisher.server.port) as tap:
-            tap.each = lambda asked, name: poison(asked, name) if READ.match(name) else None
+            tap.each = lambda query, name: poison(query, name) if READ.match(name) else None
             self._subscribe(tap)
             self.number += 10
             self._arrives(
@@ -81,24 +81,24 @@ class Scene:
 
     def _drop(self) -> None:
         self.subscriber.sql("ALTER SUBSCRIPTION s DISABLE; ALTER SUBSCRIPTION s SET (slot_name = NONE); DROP SUBSCRIPTION s")
-        made = self.subscriber.sql(
+        count = self.subscriber.sql(
             "SELECT string_agg(oid::regclass::text, ', ') FROM pg_class WHERE relkind = 'r' AND (relnamespace = 2200 OR relnamespace >= 16384) AND relname <> 'honest'"
         )
-        if made:
-            self.subscriber.sql(f"DROP TABLE {made}")
+        if count:
+            self.subscriber.sql(f"DROP TABLE {count}")
 
     def unharmed(self) -> None:
         """Nothing of what was said has been done, and no thread has ended in an error that nobody foresaw."""
         assert self.subscriber.sql("SELECT count(*) FROM pg_roles WHERE rolname LIKE 'pwned%'") == "0"
         assert not [error for error in self.refused if error.sqlstate is None or "Error" in (error.message_detail or "")]
-        said = "\n".join(entry.message for entry in self.subscriber.log.entries())
-        assert not re.findall(r"worker failed|receiver failed|unforeseen|Traceback|thread .* failed", said), said[-3000:]
+        messages = "\n".join(entry.message for entry in self.subscriber.log.entries())
+        assert not re.findall(r"worker failed|receiver failed|unforeseen|Traceback|thread .* failed", messages), messages[-3000:]
 
 
 @pytest.fixture
 def scene(publisher: Publisher, subscriber: Subscriber) -> Iterator[Scene]:
-    made = Scene(publisher, subscriber)
-    yield made
+    scene = Scene(publisher, subscriber)
+    yield scene
     publisher.sql("ALTER TABLE t DROP COLUMN IF EXISTS more")
 
 
@@ -107,11 +107,11 @@ def resident(server: Server) -> int:
     return int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{server.pid}/status").read_text())[1]) // 1024  # type: ignore[index]
 
 
-def test_a_node_is_lied_to_here_and_there(scene: Scene) -> None:
+def test_node_survives_a_publisher_that_falsifies_some_fields(scene: Scene) -> None:
     titles = list(POISONS)
 
-    def poison(asked: str, name: str) -> Change | None:
-        chosen = crc32(f"{asked}{name}".encode())
+    def poison(query: str, name: str) -> Change | None:
+        chosen = crc32(f"{query}{name}".encode())
         return POISONS[titles[chosen // 7 % len(titles)]] if chosen % 7 == 0 else None
 
     assert len(scene.lied_to(poison)) > 3
@@ -120,13 +120,13 @@ def test_a_node_is_lied_to_here_and_there(scene: Scene) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_a_node_is_lied_to_in_every_field(scene: Scene) -> None:
-    before = resident(scene.subscriber.server)
+def test_node_survives_a_publisher_that_falsifies_every_field(scene: Scene) -> None:
+    memory_before = resident(scene.subscriber.server)
     for title, change in POISONS.items():
         omitted = ("I.", "d.") if title == "a notification" else ()  # the row is not sent: nobody can know that
-        spoiled = scene.lied_to(lambda asked, name: None if name[:2] in omitted else change)  # noqa: B023 - called before the next
+        spoiled = scene.lied_to(lambda query, name: None if name[:2] in omitted else change)  # noqa: B023 - called before the next
         assert len(spoiled) > 30, title
         scene.unharmed()
         scene.publisher.sql("ALTER TABLE t DROP COLUMN more; DELETE FROM t WHERE id > 3")
-    assert resident(scene.subscriber.server) - before < 500
+    assert resident(scene.subscriber.server) - memory_before < 500
     until(lambda: scene.subscriber.sql("SELECT count(*) FROM pg_stat_subscription WHERE subname = 's'") == "0")

@@ -1,4 +1,4 @@
-"""The settings of the subscribing side, each by what it does, and a table sync whose slot is gone."""
+"""The settings of the subscribing side limit workers, syncs, origins, time and disk space. A sync whose slot is missing copies its table again."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def of_slot(publisher, what: str, name: str = "s") -> str:
 
 def behind(subscriber) -> dict[str, Any]:
     """What `headgate status` tells of the database's subscription."""
-    found = json.loads(subscriber.server.headgate("status", "--json").stdout)
-    return next(each for each in found["subscriptions"] if each["database"] == subscriber.name)
+    report = json.loads(subscriber.server.headgate("status", "--json").stdout)
+    return next(subscription for subscription in report["subscriptions"] if subscription["database"] == subscriber.name)
 
 
 def starved(subscriber) -> dict[str, list[str]]:
@@ -50,23 +50,23 @@ def starved(subscriber) -> dict[str, list[str]]:
 
 
 @pytest.mark.slow
-def test_workers_beyond_the_limits_wait_for_room_and_are_warned_of_once_per_retry(publisher, spare) -> None:
+def test_workers_beyond_the_limits_wait_and_log_one_warning_per_retry(publisher, spare) -> None:
     publisher.sql(FILLED)
     subscriber = spare(**NO_ROOM)
     subscriber.sql(TABLES)
     subscriber.sql(publisher.subscription())
     no_room = "out of logical replication worker slots"
-    until(lambda: len(subscriber.log.said(no_room)) >= 6, "no six warnings")
+    until(lambda: len(subscriber.log.said(no_room)) >= 6, "fewer than six warnings")
     moments = [entry.moment for entry in subscriber.log.said(no_room)]
     assert (moments[3] - moments[2]).total_seconds() > 0.6  # three tables, and wal_retrieve_retry_interval is a second
     assert subscriber.sql(STATES) == "i"
-    found = behind(subscriber)
-    assert (found["state"], found["starved_of"], found["failing"]) == ("waiting for a worker", "max_logical_replication_workers", False)
+    status = behind(subscriber)
+    assert (status["state"], status["starved_of"], status["failing"]) == ("waiting for a worker", "max_logical_replication_workers", False)
     subscriber.sql(publisher.subscription("copy_data = false", name="other"))
     until(lambda: starved(subscriber).get("logical replication workers") == ["other", "s"], "the pool is not starved")
-    shown = subscriber.server.headgate("status").stdout
-    assert "Out of logical replication workers: 1 of 1 in use" in shown
-    assert "On this node: ALTER SYSTEM SET max_logical_replication_workers = 2 (it is 1), and restart it" in shown
+    status_text = subscriber.server.headgate("status").stdout
+    assert "Out of logical replication workers: 1 of 1 in use" in status_text
+    assert "On this node: ALTER SYSTEM SET max_logical_replication_workers = 2 (it is 1), and restart it" in status_text
     subscriber.session.close()
     subscriber.server.renewed(**NO_ROOM | {"max_logical_replication_workers": "6", "max_replication_slots": "6"})
     subscriber.session = Session(subscriber.conninfo)
@@ -75,7 +75,7 @@ def test_workers_beyond_the_limits_wait_for_room_and_are_warned_of_once_per_retr
 
 
 @pytest.mark.slow
-def test_prepared_transactions_are_refused_where_there_may_be_none(publisher, spare) -> None:
+def test_prepared_transactions_are_rejected_if_max_prepared_transactions_is_zero(publisher, spare) -> None:
     publisher.sql("CREATE TABLE a(i int PRIMARY KEY); CREATE PUBLICATION p FOR TABLE a")
     subscriber = spare(**NO_ROOM)
     subscriber.sql("CREATE TABLE a(i int PRIMARY KEY)")
@@ -93,13 +93,13 @@ def test_origins_beyond_max_replication_slots_are_an_error(publisher, spare) -> 
     subscriber = spare(**NO_ROOM)
     subscriber.sql(TABLES)
     subscriber.sql(publisher.subscription("copy_data = false"))
-    until(lambda: of_slot(publisher, "state") == "streaming", "it does not stream")
+    until(lambda: of_slot(publisher, "state") == "streaming", "the subscription does not stream")
     subscriber.sql("ALTER SUBSCRIPTION s DISABLE")  # there is one worker, and the origin stays
     subscriber.sql(publisher.subscription("copy_data = false", name="other"))
     subscriber.log.error("could not find free replication state slot for replication origin with ID")
     until(lambda: starved(subscriber) == {"replication origins": ["other"]}, "the pool is not starved")
     subscriber.sql("DROP SUBSCRIPTION s")
-    until(lambda: of_slot(publisher, "state", "other") == "streaming", "it does not find the room")
+    until(lambda: of_slot(publisher, "state", "other") == "streaming", "the second subscription gets no origin")
 
 
 def test_table_syncs_beyond_max_sync_workers_per_subscription_wait(publisher, subscriber, set_on_node) -> None:
@@ -107,9 +107,9 @@ def test_table_syncs_beyond_max_sync_workers_per_subscription_wait(publisher, su
     set_on_node(max_sync_workers_per_subscription="0")
     subscriber.sql(TABLES)
     subscriber.sql(publisher.subscription())
-    until(lambda: of_slot(publisher, "state") == "streaming", "it does not stream")
+    until(lambda: of_slot(publisher, "state") == "streaming", "the subscription does not stream")
     assert subscriber.sql(STATES) == "i"
-    until(lambda: behind(subscriber)["starved_of"] == "max_sync_workers_per_subscription", "the status does not say what is missing")
+    until(lambda: behind(subscriber)["starved_of"] == "max_sync_workers_per_subscription", "the status does not name the exhausted setting")
     assert starved(subscriber) == {"table syncs of a subscription": ["s"]}
     most = 0
     set_on_node(max_sync_workers_per_subscription="1")
@@ -119,66 +119,64 @@ def test_table_syncs_beyond_max_sync_workers_per_subscription_wait(publisher, su
     assert (behind(subscriber)["starved_of"], starved(subscriber)) == (None, {})
 
 
-def test_silence_ends_a_worker_after_wal_receiver_timeout_and_the_next_comes_after_the_retry_interval(
-    publisher, subscriber, set_on_node
-) -> None:
+def test_worker_ends_after_wal_receiver_timeout_and_restarts_after_the_retry_interval(publisher, subscriber, set_on_node) -> None:
     publisher.sql(FILLED)
     set_on_node(wal_receiver_timeout="1s", wal_retrieve_retry_interval="2s")
     subscriber.sql(TABLES)
     with Proxy(publisher.server.port) as proxy:
-        made = publisher.subscription("copy_data = false").replace(f"port={publisher.server.port}", f"port={proxy.port}")
-        subscriber.sql(made)
-        until(lambda: of_slot(publisher, "state") == "streaming", "it does not stream")
+        statement = publisher.subscription("copy_data = false").replace(f"port={publisher.server.port}", f"port={proxy.port}")
+        subscriber.sql(statement)
+        until(lambda: of_slot(publisher, "state") == "streaming", "the subscription does not stream")
         proxy.stalled = True
         subscriber.log.error("terminating logical replication worker due to timeout")
         proxy.stalled = False
-        until(lambda: len(subscriber.log.said("apply worker for subscription")) >= 2, "no second worker")
+        until(lambda: len(subscriber.log.said("apply worker for subscription")) >= 2, "the apply worker is not started again")
         first, second, *_ = (entry.moment for entry in subscriber.log.said("apply worker for subscription"))
         assert (second - first).total_seconds() > 1.9
         subscriber.unsubscribe()
 
 
-def test_a_status_is_sent_every_wal_receiver_status_interval(publisher, subscriber, set_on_node) -> None:
+def test_status_is_sent_every_wal_receiver_status_interval(publisher, subscriber, set_on_node) -> None:
     publisher.sql(FILLED)
     set_on_node(wal_receiver_status_interval="1s")
     subscriber.sql(TABLES)
     subscriber.sql(publisher.subscription("copy_data = false"))
     replied = "coalesce(extract(epoch FROM reply_time), 0)"
-    first = until(lambda: float(of_slot(publisher, replied) or 0), "no first status")
-    until(lambda: float(of_slot(publisher, replied)) > first, "no second status", seconds=3)
+    first = until(lambda: float(of_slot(publisher, replied) or 0), "no first status update")
+    until(lambda: float(of_slot(publisher, replied)) > first, "no second status update", seconds=3)
 
 
 @pytest.mark.slow
-def test_the_disk_limit_holds_the_publisher_back_and_who_is_behind_says_so(publisher, subscriber, set_on_node) -> None:
+def test_segment_disk_limit_holds_the_publisher_back_and_the_lag_is_reported(publisher, subscriber, set_on_node) -> None:
     table = "CREATE TABLE big(i int PRIMARY KEY, t text)"
     publisher.sql(f"{table}; ALTER TABLE big ALTER t SET STORAGE EXTERNAL; CREATE PUBLICATION p FOR TABLE big")
     set_on_node(segment_disk_limit="4MB", apply_batch_size="1MB")
     subscriber.sql(table)
     subscriber.sql(publisher.subscription("copy_data = false"))
     subscriber.wait(READY, "t")
-    until(lambda: of_slot(publisher, "state") == "streaming", "it does not stream")
+    until(lambda: of_slot(publisher, "state") == "streaming", "the subscription does not stream")
     holder = Session(subscriber.conninfo)
     holder.sql("BEGIN; LOCK TABLE big IN SHARE ROW EXCLUSIVE MODE")
     publisher.sql(
         "DO $$ BEGIN FOR n IN 1..400 LOOP INSERT INTO big SELECT n * 10 + g, repeat('x', 10000) FROM generate_series(0, 9) g; COMMIT; END LOOP; END $$"
     )
     unsent = "pg_current_wal_lsn() - sent_lsn"
-    sent = [of_slot(publisher, unsent)]
-    until(lambda: sent.append(of_slot(publisher, unsent)) or sent[-1] == sent[-2])
-    assert int(sent[-1]) > 10 << 20
+    unsent_bytes = [of_slot(publisher, unsent)]
+    until(lambda: unsent_bytes.append(of_slot(publisher, unsent)) or unsent_bytes[-1] == unsent_bytes[-2])
+    assert int(unsent_bytes[-1]) > 10 << 20
     silent = f"SELECT clock_timestamp() - last_msg_receipt_time > interval '{apply_worker.BEHIND} s' FROM pg_stat_subscription WHERE subname = 's'"
     subscriber.wait(silent, "t")
-    found = behind(subscriber)
-    assert (found["state"], found["lag_seconds"] > apply_worker.BEHIND) == ("behind", True)
-    assert 4 << 20 < found["lag_bytes"] < 16 << 20
+    status = behind(subscriber)
+    assert (status["state"], status["lag_seconds"] > apply_worker.BEHIND) == ("behind", True)
+    assert 4 << 20 < status["lag_bytes"] < 16 << 20
     holder.sql("INSERT INTO big VALUES (-1, 'holds the table'); COMMIT")
     holder.close()
     subscriber.wait("SELECT count(*) FROM big", "4001")
-    until(lambda: subscriber.log.said('subscription "s" is behind its publisher'), "the log does not tell of the lag")
-    until(lambda: subscriber.log.said('subscription "s" has caught up with its publisher'), "the log does not tell of its end")
+    until(lambda: subscriber.log.said('subscription "s" is behind its publisher'), "the log does not report the lag")
+    until(lambda: subscriber.log.said('subscription "s" has caught up with its publisher'), "the log does not report the end of the lag")
 
 
-def test_a_copied_table_whose_slot_is_gone_is_copied_afresh(publisher, subscriber) -> None:
+def test_copied_table_whose_slot_is_missing_is_copied_again(publisher, subscriber) -> None:
     publisher.sql("CREATE TABLE a(i int PRIMARY KEY); CREATE TABLE b(i int PRIMARY KEY); CREATE PUBLICATION p FOR TABLE a")
     subscriber.sql(TABLES)
     subscriber.sql(publisher.subscription())
@@ -208,7 +206,7 @@ def test_a_copied_table_whose_slot_is_gone_is_copied_afresh(publisher, subscribe
     assert not [entry for entry in subscriber.log.entries() if entry.severity == "ERROR" and not expected.search(entry.message)]
 
 
-def test_a_table_whose_copy_fails_again_and_again_does_not_keep_others_from_theirs(publisher, subscriber, set_on_node) -> None:
+def test_repeatedly_failing_copy_does_not_block_the_copies_of_other_tables(publisher, subscriber, set_on_node) -> None:
     publisher.sql(FILLED)
     set_on_node(max_sync_workers_per_subscription="1", wal_retrieve_retry_interval="1ms")
     subscriber.sql(f"{TABLES}; INSERT INTO a VALUES (2)")
@@ -218,7 +216,7 @@ def test_a_table_whose_copy_fails_again_and_again_does_not_keep_others_from_thei
     assert subscriber.log.error('duplicate key value violates unique constraint "a_pkey"').context == "COPY a, line 2"
 
 
-def test_the_first_row_that_a_copy_cannot_take_is_named_with_its_line(publisher, subscriber) -> None:
+def test_first_row_that_a_copy_rejects_is_named_with_its_line(publisher, subscriber) -> None:
     publisher.sql(
         "CREATE TABLE a(i int PRIMARY KEY, t text); INSERT INTO a SELECT i, nullif(i, 7)::text FROM generate_series(1, 9) i; CREATE PUBLICATION p FOR TABLE a"
     )
@@ -226,11 +224,11 @@ def test_the_first_row_that_a_copy_cannot_take_is_named_with_its_line(publisher,
     subscriber.sql(publisher.subscription())
     assert subscriber.log.error('new row for relation "a" violates check constraint "a_check"').context == 'COPY a, line 4: "4\t4"'
     subscriber.sql("ALTER TABLE a DROP CONSTRAINT a_check")
-    found = subscriber.log.error('null value in column "t" of relation "a" violates not-null constraint')
-    assert (found.context, found.detail) == ('COPY a, line 7: "7\t\\N"', "Failing row contains (7, null, 5).")
+    error = subscriber.log.error('null value in column "t" of relation "a" violates not-null constraint')
+    assert (error.context, error.detail) == ('COPY a, line 7: "7\t\\N"', "Failing row contains (7, null, 5).")
 
 
-def test_a_sync_slot_that_could_not_be_dropped_was_left_on_the_publisher(publisher, subscriber) -> None:
+def test_sync_slot_that_could_not_be_dropped_is_dropped_later(publisher, subscriber) -> None:
     publisher.sql("CREATE TABLE t(a int PRIMARY KEY); INSERT INTO t VALUES (1); CREATE PUBLICATION p FOR TABLE t")
     subscriber.sql("CREATE TABLE t(a int PRIMARY KEY)")
     holder = Session(subscriber.conninfo)
@@ -244,7 +242,7 @@ def test_a_sync_slot_that_could_not_be_dropped_was_left_on_the_publisher(publish
     holder.sql("COMMIT")
     holder.close()
     subscriber.wait(READY, "t")
-    until(lambda: len(subscriber.log.said("is not currently accepting connections")) >= 2, "it is not tried again")
+    until(lambda: len(subscriber.log.said("is not currently accepting connections")) >= 2, "dropping the slot is not retried")
     assert (subscriber.sql(origins), publisher.sql(slots)) == ("2", "1")
     administrator.sql(f"ALTER DATABASE {publisher.name} ALLOW_CONNECTIONS true")
     administrator.close()

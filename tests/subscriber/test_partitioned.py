@@ -1,4 +1,4 @@
-"""Subscriptions into partitioned tables: rows find their leaf, move between leaves, and are looked for by the leaf's key."""
+"""Subscriptions into partitioned tables route rows to their leaf, move them between leaves and find them by the leaf's key."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_rows_without_a_key_are_found_by_all_their_columns(publisher, subscriber
     assert subscriber.sql("SELECT tableoid::regclass, a, b FROM t ORDER BY a") == "one|1|x\nrest|7|x"
 
 
-def test_constraints_of_leaves_alone_are_checked(publisher, subscriber) -> None:
+def test_constraints_of_a_single_leaf_are_checked(publisher, subscriber) -> None:
     remote = "CREATE TABLE t(a int PRIMARY KEY, b int, c text); CREATE PUBLICATION p FOR TABLE t; INSERT INTO t VALUES (1, 1, 'x'), (11, 1, NULL)"
     local = """
 CREATE TABLE t(c text, a int PRIMARY KEY, b int) PARTITION BY RANGE (a);
@@ -79,7 +79,7 @@ CREATE TABLE high PARTITION OF t FOR VALUES FROM (10) TO (20)"""
     assert subscriber.sql("SELECT * FROM low ORDER BY a") == "1|1|x\n2|1|\n3|-1|z"
 
 
-def test_a_partition_as_target_takes_only_its_own_rows(publisher, subscriber) -> None:
+def test_subscribed_partition_accepts_only_its_own_rows(publisher, subscriber) -> None:
     remote = "CREATE TABLE t(a int PRIMARY KEY); CREATE PUBLICATION p FOR TABLE t; INSERT INTO t VALUES (1)"
     start(
         publisher,

@@ -1,4 +1,4 @@
-"""A real database (tests/system/real_database.sql) comes into a node with create_tables and follows: copied, changed, altered, killed."""
+"""A node copies and follows a real database (tests/system/real_database.sql) with create_tables through changes, alterations and kills."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def columns(subscriber: Subscriber, table: str) -> str:
 def different(publisher: Publisher, subscriber: Subscriber, publication: str) -> list[str]:
     """The published tables whose rows are not the same here."""
     named = f"SELECT quote_ident(schemaname) || '.' || quote_ident(tablename) FROM pg_publication_tables WHERE pubname = '{publication}'"
-    found = []
+    differing = []
     for table in publisher.rows(named):
         listed = columns(subscriber, table.replace("'", "''"))
         if sorted(subscriber.rows(f"SELECT {listed} FROM {table}")) != sorted(publisher.rows(f"SELECT {listed} FROM ONLY {table}")):
-            found.append(table)
-    return found
+            differing.append(table)
+    return differing
 
 
 def be_equal(publisher: Publisher, subscriber: Subscriber, publication: str) -> None:
@@ -60,7 +60,7 @@ def be_equal(publisher: Publisher, subscriber: Subscriber, publication: str) -> 
 
 
 @pytest.mark.slow
-def test_a_part_of_a_real_database_comes_in_and_follows(publisher, subscriber) -> None:
+def test_part_of_a_real_database_is_copied_and_followed(publisher, subscriber) -> None:
     publisher.server.psql(publisher.name, DATABASE)
     subscriber.sql(publisher.subscription(OPTIONS, publication="a_part"))
     assert 'NOTICE: created table "public.customers" with what a node can have of it' in subscriber.session.said
@@ -97,7 +97,7 @@ def set_failpoints(subscriber: Subscriber, conf: dict[str, str]) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("arrays", ["text", "array"])
-def test_a_real_database_is_equal_after_its_copy_a_workload_and_kills(publisher, spare: Callable[..., Subscriber], arrays: str) -> None:
+def test_real_database_equals_its_publisher_after_copy_workload_and_kills(publisher, spare: Callable[..., Subscriber], arrays: str) -> None:
     subscriber = spare(array_storage=arrays)
     publisher.server.psql(publisher.name, DATABASE)
     subscriber.sql(publisher.subscription(OPTIONS, publication="everything"))

@@ -1,4 +1,4 @@
-"""A publisher drops a table and creates another of its name: the subscriber goes on, with the results of a PostgreSQL subscriber."""
+"""If the publisher drops a table and creates another with its name, the subscriber gives the results of a PostgreSQL subscriber."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tests.subscriber.conftest import READY, Publisher, Subscriber
 @pytest.fixture
 def mirror(postgres: Server, publisher: Publisher) -> Iterator[Publisher]:
     """A database of the PostgreSQL server that subscribes beside the node; its slot is made first, as one server is both."""
-    made = Publisher(postgres)
-    yield made
-    made.sql("ALTER SUBSCRIPTION s DISABLE; ALTER SUBSCRIPTION s SET (slot_name = NONE); DROP SUBSCRIPTION s")
-    made.close()
+    database = Publisher(postgres)
+    yield database
+    database.sql("ALTER SUBSCRIPTION s DISABLE; ALTER SUBSCRIPTION s SET (slot_name = NONE); DROP SUBSCRIPTION s")
+    database.close()
 
 
 def subscribe(publisher: Publisher, subscriber: Subscriber, mirror: Publisher, options: str) -> None:
@@ -45,7 +45,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("type_name", "value", "evolution", "refresh"), CASES)
-def test_changes_of_the_new_table_are_applied_when_its_values_fit(
+def test_changes_of_the_new_table_are_applied_if_its_values_fit(
     publisher: Publisher, subscriber: Subscriber, mirror: Publisher, type_name: str, value: str, evolution: str, refresh: bool
 ) -> None:
     subscribe(publisher, subscriber, mirror, f"schema_evolution = {evolution}")
@@ -62,7 +62,7 @@ def test_changes_of_the_new_table_are_applied_when_its_values_fit(
 @pytest.mark.slow
 @pytest.mark.parametrize("evolution", ["none", "follow"])
 @pytest.mark.parametrize(("type_name", "value"), [("text", "word"), ("numeric(6,2)", "20.00")])
-def test_a_value_that_does_not_fit_stops_the_subscription(
+def test_value_that_does_not_fit_stops_the_subscription(
     publisher: Publisher, subscriber: Subscriber, mirror: Publisher, type_name: str, value: str, evolution: str
 ) -> None:
     subscribe(publisher, subscriber, mirror, f"schema_evolution = {evolution}")
@@ -79,9 +79,7 @@ def test_a_value_that_does_not_fit_stops_the_subscription(
 
 
 @pytest.mark.slow
-def test_a_column_that_the_new_table_has_and_the_old_had_not_stops_the_subscription(
-    publisher: Publisher, subscriber: Subscriber, mirror: Publisher
-) -> None:
+def test_new_column_of_the_new_table_stops_the_subscription(publisher: Publisher, subscriber: Subscriber, mirror: Publisher) -> None:
     subscribe(publisher, subscriber, mirror, "schema_evolution = none")
     publisher.sql("DROP TABLE t; CREATE TABLE t (id int PRIMARY KEY, w int); INSERT INTO t VALUES (2, 2)")
     subscriber.log.error('logical replication target relation "public.t" is missing replicated column: "w"')

@@ -1,4 +1,4 @@
-"""headgate.resync(), headgate.reconcile() and REFRESH … WITH (reconcile): tables that are synchronized again beside their old rows."""
+"""headgate.resync(), headgate.reconcile() and REFRESH … WITH (reconcile) make existing tables equal to their publisher again."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def published(publisher: Database, where: str = "id % 10 <> 0") -> str:
 
 
 @pytest.mark.parametrize("function", [pytest.param("resync", marks=pytest.mark.slow), "reconcile"])
-def test_a_table_that_others_have_written_is_the_publishers_again_and_streams_on(pair: tuple[Database, Database], function: str) -> None:
+def test_table_that_others_have_written_equals_its_publisher_again_and_streams(pair: tuple[Database, Database], function: str) -> None:
     publisher, subscriber = pair
     subscriber.sql(
         "DELETE FROM t WHERE id < 50; UPDATE t SET v = NULL WHERE id = 77; INSERT INTO t SELECT i FROM generate_series(5000, 5010) i"
@@ -58,7 +58,7 @@ def test_a_table_that_others_have_written_is_the_publishers_again_and_streams_on
 
 
 @pytest.mark.parametrize("function", ["resync", "reconcile"])
-def test_who_may_ask_and_for_what(pair: tuple[Database, Database], function: str) -> None:
+def test_resync_and_reconcile_reject_other_users_and_other_tables(pair: tuple[Database, Database], function: str) -> None:
     _, subscriber = pair
     ask = f"SELECT headgate.{function}"
     subscriber.sql("CREATE TABLE mine (a int)")
@@ -106,7 +106,7 @@ SAME = [
 
 
 @pytest.mark.slow
-def test_tables_of_every_kind_are_made_equal_and_what_the_publisher_does_not_send_stays(postgres: PostgresServer, node: NodeServer) -> None:
+def test_tables_of_every_kind_are_reconciled_and_local_columns_stay(postgres: PostgresServer, node: NodeServer) -> None:
     publisher, subscriber = Database.new(postgres), Database.new(node)
     publisher.sql(KINDS.format(big="int", text="varchar(20)", scale="numeric(12,2)", extra="") + ";" + ROWS_THERE)
     subscriber.sql(KINDS.format(big="bigint", text="text", scale="numeric", extra=", mine text DEFAULT 'here'"))
@@ -119,14 +119,14 @@ def test_tables_of_every_kind_are_made_equal_and_what_the_publisher_does_not_sen
         subscriber.wait(SETTLED, "0")
         assert [subscriber.rows(query) for query in SAME] == [publisher.rows(query) for query in SAME]
         mine = "SELECT string_agg(mine || ':' || id, ' ' ORDER BY id) FROM made WHERE id <= 12 OR id IN (20, 777)"
-        assert subscriber.sql(mine) == " ".join([f"kept:{n}" for n in range(1, 11)] + ["here:11", "here:12", "here:20"])
+        assert subscriber.sql(mine) == " ".join([f"kept:{key}" for key in range(1, 11)] + ["here:11", "here:12", "here:20"])
     finally:
         subscriber.unsubscribe()
 
 
-def test_a_filter_that_changed_is_followed_and_no_other_row_is_written(pair: tuple[Database, Database]) -> None:
+def test_reconcile_follows_a_changed_filter_and_writes_no_other_row(pair: tuple[Database, Database]) -> None:
     publisher, subscriber = pair
-    before = "SELECT count(*) FROM t WHERE v = 'mine'"
+    query = "SELECT count(*) FROM t WHERE v = 'mine'"
     publisher.sql("ALTER PUBLICATION p SET TABLE t WHERE (id % 7 <> 0), other")
     subscriber.sql("ALTER SUBSCRIPTION s REFRESH PUBLICATION WITH (reconcile = true)")
     subscriber.wait(SETTLED, "0")
@@ -134,14 +134,14 @@ def test_a_filter_that_changed_is_followed_and_no_other_row_is_written(pair: tup
     copied = "SELECT rows_copied FROM pg_stat_subscription_rel WHERE relname = 't'"
     entered = publisher.sql("SELECT count(*) FROM t WHERE id % 10 = 0 AND id % 7 <> 0")
     assert int(subscriber.sql(copied)) - int(publisher.sql("SELECT count(*) FROM t WHERE id % 10 <> 0")) == int(entered)
-    assert subscriber.sql(before) == "0"
+    assert subscriber.sql(query) == "0"
 
 
 @pytest.mark.parametrize(
     ("function", "times"),
     [("reconcile", 1), pytest.param("reconcile", 3, marks=pytest.mark.slow), pytest.param("resync", 3, marks=pytest.mark.slow)],
 )
-def test_nothing_is_lost_or_doubled_while_the_publisher_is_written_to(pair: tuple[Database, Database], function: str, times: int) -> None:
+def test_no_row_is_lost_or_duplicated_while_the_publisher_is_written_to(pair: tuple[Database, Database], function: str, times: int) -> None:
     publisher, subscriber = pair
     with psycopg.connect(publisher.conninfo, autocommit=True) as writer:
 
@@ -160,7 +160,7 @@ def test_nothing_is_lost_or_doubled_while_the_publisher_is_written_to(pair: tupl
     assert subscriber.sql(ROWS) == published(publisher)
 
 
-def test_readers_see_the_old_rows_until_the_commit_and_writers_wait(pair: tuple[Database, Database], node: NodeServer) -> None:
+def test_readers_see_the_old_rows_until_the_commit_and_writers_delay_it(pair: tuple[Database, Database], node: NodeServer) -> None:
     publisher, subscriber = pair
     subscriber.sql("DELETE FROM t WHERE id > 100")
     old = subscriber.sql("SELECT count(*) FROM t")
@@ -179,7 +179,7 @@ def test_readers_see_the_old_rows_until_the_commit_and_writers_wait(pair: tuple[
 
 @pytest.mark.slow
 @pytest.mark.parametrize("end", ["DISABLE", "DROP"])
-def test_a_subscription_that_is_altered_while_a_table_is_made_equal(postgres: PostgresServer, node: NodeServer, end: str) -> None:
+def test_subscription_can_be_disabled_or_dropped_while_a_table_is_reconciled(postgres: PostgresServer, node: NodeServer, end: str) -> None:
     publisher, subscriber = Database.new(postgres), Database.new(node)
     publisher.sql(
         f"{MAKE}; INSERT INTO t SELECT i, md5(i::text), i FROM generate_series(1, 60000) i; CREATE PUBLICATION p FOR TABLE t, other"
@@ -202,8 +202,8 @@ def test_a_subscription_that_is_altered_while_a_table_is_made_equal(postgres: Po
         publisher.wait(slots, "0")
     finally:
         subscriber.unsubscribe()
-    left = "SELECT count(*) FROM pg_replication_origin o LEFT JOIN pg_subscription s ON roname ~ ('^pg_' || s.oid || '(_|$)') WHERE s.oid IS NULL"
-    subscriber.wait(f"{left} AND roname ~ '^pg_'", "0")
+    orphaned_origins = "SELECT count(*) FROM pg_replication_origin o LEFT JOIN pg_subscription s ON roname ~ ('^pg_' || s.oid || '(_|$)') WHERE s.oid IS NULL"
+    subscriber.wait(f"{orphaned_origins} AND roname ~ '^pg_'", "0")
 
 
 class Meanwhile:
@@ -219,11 +219,11 @@ class Meanwhile:
         return answer
 
 
-def test_a_table_that_was_being_taken_was_said_to_be_as_its_stream_had_left_it(engine: Engine) -> None:
-    """pg_stat_subscription_rel asked first for what is taken and then for what is requested, and found neither."""
+def test_table_whose_resync_starts_during_the_query_is_still_shown_as_resyncing(engine: Engine) -> None:
+    """pg_stat_subscription_rel reads the running and the requested resyncs with two queries."""
     catalog = engine.catalog
     catalog.change(lambda cursor: subscription_resync.request(cursor, 5, 16400, 16500, Method.DIFFERENCE))
-    taken = lambda: catalog.change(lambda cursor: subscription_resync.take(cursor, 16400, 16500))  # noqa: E731
-    assert _again(Meanwhile(catalog.cursor(), taken), 16400) == {16500: "difference"}
+    take_request = lambda: catalog.change(lambda cursor: subscription_resync.take(cursor, 16400, 16500))  # noqa: E731
+    assert _again(Meanwhile(catalog.cursor(), take_request), 16400) == {16500: "difference"}
     catalog.change(lambda cursor: subscription_resync.request(cursor, 5, 16400, 16500, Method.COPY))
     assert _again(catalog.cursor(), 16400) == {16500: "copy"}

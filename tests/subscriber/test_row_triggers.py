@@ -1,4 +1,4 @@
-"""Triggers of a subscriber fire for what is applied and copied as a PostgreSQL subscriber's do."""
+"""Triggers of a subscriber fire for applied and copied rows as those of a PostgreSQL subscriber do."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ WORK = """
 @pytest.fixture
 def mirror(postgres: Server, publisher: Publisher) -> Iterator[Publisher]:
     """A database of the PostgreSQL server that subscribes beside the node; its slot is made first, as one server is both."""
-    made = Publisher(postgres)
-    yield made
-    made.sql("ALTER SUBSCRIPTION s DISABLE; ALTER SUBSCRIPTION s SET (slot_name = NONE); DROP SUBSCRIPTION s")
-    made.close()
+    database = Publisher(postgres)
+    yield database
+    database.sql("ALTER SUBSCRIPTION s DISABLE; ALTER SUBSCRIPTION s SET (slot_name = NONE); DROP SUBSCRIPTION s")
+    database.close()
 
 
-@pytest.mark.parametrize("identity", ["key", *[pytest.param(each, marks=pytest.mark.slow) for each in ("full", "partitions")]])
-def test_the_triggers_see_and_change_what_those_of_postgresql_do(
+@pytest.mark.parametrize("identity", ["key", *[pytest.param(kind, marks=pytest.mark.slow) for kind in ("full", "partitions")]])
+def test_triggers_see_and_change_the_rows_that_those_of_postgresql_do(
     publisher: Publisher, subscriber: Subscriber, mirror: Publisher, identity: str
 ) -> None:
     key = "" if identity == "full" else " PRIMARY KEY"
@@ -88,7 +88,7 @@ def test_the_triggers_see_and_change_what_those_of_postgresql_do(
     assert subscriber.sql(fired) == mirror.sql(fired)
 
 
-def test_a_trigger_that_raises_stops_the_worker_with_its_context(publisher: Publisher, subscriber: Subscriber) -> None:
+def test_trigger_that_raises_stops_the_worker_with_its_context(publisher: Publisher, subscriber: Subscriber) -> None:
     publisher.sql("CREATE TABLE t (id int PRIMARY KEY); CREATE PUBLICATION p FOR TABLE t")
     subscriber.sql("CREATE TABLE t (id int PRIMARY KEY); CREATE TABLE most (n int); INSERT INTO most VALUES (10)")
     subscriber.sql("""CREATE FUNCTION check_most() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -126,7 +126,7 @@ TRANSITIONS = """
 
 
 @pytest.mark.slow
-def test_the_initial_copy_has_transition_tables_and_applied_changes_have_none(
+def test_initial_copy_has_transition_tables_and_applied_changes_have_none(
     publisher: Publisher, subscriber: Subscriber, mirror: Publisher
 ) -> None:
     publisher.sql("CREATE TABLE t (id int PRIMARY KEY, v text); INSERT INTO t VALUES (1, 'a'), (2, 'b'), (3, 'c')")
@@ -142,9 +142,9 @@ def test_the_initial_copy_has_transition_tables_and_applied_changes_have_none(
     publisher.sql("INSERT INTO t VALUES (4, 'd'), (5, 'e'); UPDATE t SET v = 'x' WHERE id < 3")
     for name in ("s", "mirror"):
         publisher.wait_confirmed(name)
-    seen = "SELECT level, op, rows FROM seen ORDER BY n"
-    assert subscriber.sql(seen) == mirror.sql(seen)
-    assert "STATEMENT|INSERT|1a,2b,3c" in mirror.sql(seen)
+    query = "SELECT level, op, rows FROM seen ORDER BY n"
+    assert subscriber.sql(query) == mirror.sql(query)
+    assert "STATEMENT|INSERT|1a,2b,3c" in mirror.sql(query)
 
 
 DEFERRED = """
@@ -158,7 +158,7 @@ DEFERRED = """
 
 
 @pytest.mark.slow
-def test_a_deferred_trigger_fires_at_the_end_of_an_applied_transaction(
+def test_deferred_trigger_fires_at_the_end_of_an_applied_transaction(
     publisher: Publisher, subscriber: Subscriber, mirror: Publisher
 ) -> None:
     publisher.sql("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1), (2); CREATE PUBLICATION p FOR TABLE t")
@@ -173,13 +173,15 @@ def test_a_deferred_trigger_fires_at_the_end_of_an_applied_transaction(
     publisher.sql("BEGIN; INSERT INTO t VALUES (3); INSERT INTO t VALUES (4); DELETE FROM t WHERE id = 1; INSERT INTO t VALUES (5); COMMIT")
     for name in ("s", "mirror"):
         publisher.wait_confirmed(name)
-    seen = "SELECT id, rows FROM seen ORDER BY n"
-    assert subscriber.sql(seen) == mirror.sql(seen)
-    assert mirror.sql(seen) == "1|2\n2|2\n3|4\n4|4\n5|4"
+    query = "SELECT id, rows FROM seen ORDER BY n"
+    assert subscriber.sql(query) == mirror.sql(query)
+    assert mirror.sql(query) == "1|2\n2|2\n3|4\n4|4\n5|4"
 
 
 @pytest.mark.slow
-def test_a_listener_hears_what_triggers_notify_when_the_applied_transaction_commits(publisher: Publisher, subscriber: Subscriber) -> None:
+def test_listener_receives_the_notifications_of_triggers_when_the_applied_transaction_commits(
+    publisher: Publisher, subscriber: Subscriber
+) -> None:
     publisher.sql("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1); CREATE PUBLICATION p FOR TABLE t")
     subscriber.sql("""CREATE TABLE t (id int PRIMARY KEY);
     CREATE FUNCTION tell() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -193,5 +195,5 @@ def test_a_listener_hears_what_triggers_notify_when_the_applied_transaction_comm
         subscriber.sql(publisher.subscription(""))
         until(lambda: subscriber.sql(READY) == "t")
         publisher.sql("BEGIN; INSERT INTO t VALUES (2); INSERT INTO t VALUES (3); COMMIT")
-        heard = [each.payload for each in listener.notifies(timeout=60, stop_after=5)]
+        heard = [notify.payload for notify in listener.notifies(timeout=60, stop_after=5)]
     assert heard == ["1", "caught", "2", "caught", "3"]

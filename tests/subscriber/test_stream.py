@@ -1,4 +1,4 @@
-"""A real publisher's changes in Delta tables: copy, stream, transactions, restarts."""
+"""Delta tables hold a real publisher's rows after the copy, the stream, large transactions and restarts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def replicate(publisher, subscriber, table=TABLE, rows="", options="") -> None:
     subscriber.wait(READY, "t")
 
 
-def test_the_copy_and_the_changes_after_it_arrive(publisher, subscriber) -> None:
+def test_copied_rows_and_later_changes_arrive(publisher, subscriber) -> None:
     replicate(publisher, subscriber, rows="INSERT INTO t SELECT i, 'row ' || i, i / 3.0 FROM generate_series(1, 2000) i")
     assert contents(subscriber) == contents(publisher)
     publisher.sql("INSERT INTO t VALUES (3001, NULL, 1.239), (3002, E'tab\\tnewline\\n\\\\', -0)")
@@ -56,12 +56,12 @@ def test_the_copy_and_the_changes_after_it_arrive(publisher, subscriber) -> None
         (200_000, 2, 2, 13),
     ],
 )
-def test_the_ranges_of_a_table_are_even_and_meet(pages: int, workers: int, cores: int, count: int) -> None:
-    found = initial_copy.page_ranges(pages, workers, cores)
-    borders = [int(each) for condition in found for each in re.findall(r"< '\((\d+),", condition)]
-    assert [int(each) for condition in found for each in re.findall(r">= '\((\d+),", condition)] == borders
-    assert len(found) == count == len(borders) + 1
-    sizes = [after - before for before, after in zip([0, *borders], [*borders, pages], strict=True)]
+def test_page_ranges_of_a_table_are_even_and_adjacent(pages: int, workers: int, cores: int, count: int) -> None:
+    ranges = initial_copy.page_ranges(pages, workers, cores)
+    borders = [int(border) for condition in ranges for border in re.findall(r"< '\((\d+),", condition)]
+    assert [int(border) for condition in ranges for border in re.findall(r">= '\((\d+),", condition)] == borders
+    assert len(ranges) == count == len(borders) + 1
+    sizes = [end - start for start, end in zip([0, *borders], [*borders, pages], strict=True)]
     assert max(sizes) - min(sizes) <= 1 or not pages
     assert max(sizes) <= initial_copy.RANGE_PAGES[1]
 
@@ -73,7 +73,7 @@ def in_ranges(publisher, count: int) -> None:
     assert len(initial_copy.page_ranges(pages, 2, 2)) == count
 
 
-def test_a_large_table_is_read_in_parallel(publisher, subscriber) -> None:
+def test_large_table_is_copied_in_parallel(publisher, subscriber) -> None:
     columns = "id int PRIMARY KEY, b text, n numeric(10,2), f float8, d date, s timestamptz, x bytea, u uuid, l bool, v varchar(9)"
     publisher.sql(f"CREATE TABLE t({columns}) WITH (fillfactor = 10)")  # pages that are nearly empty: 8,000 rows take 10 MB
     publisher.sql("""INSERT INTO t SELECT i, repeat('x', i % 50), i / 3.0, i / 7.0, date '2000-01-01' + i % 9999, timestamptz '2020-01-01' + i * interval '1 s',
@@ -87,7 +87,7 @@ def test_a_large_table_is_read_in_parallel(publisher, subscriber) -> None:
 
 
 @pytest.mark.slow
-def test_a_parallel_copy_takes_what_has_no_binary_form_here_and_what_differs_as_text(publisher, subscriber) -> None:
+def test_parallel_copy_reads_types_without_a_binary_form_as_text(publisher, subscriber) -> None:
     columns = (
         'id int PRIMARY KEY, a int[], j jsonb, i interval, n inet, c cidr, k "char", b boolean, p char(5), t time, e mood, o {}, m text[]'
     )
@@ -109,20 +109,20 @@ def test_a_parallel_copy_takes_what_has_no_binary_form_here_and_what_differs_as_
 
 
 @pytest.mark.slow
-def test_the_progress_of_a_parallel_copy_shows_after_each_range_and_not_at_its_end_alone(publisher, subscriber) -> None:
+def test_progress_of_a_parallel_copy_is_shown_after_each_range(publisher, subscriber) -> None:
     table = "CREATE TABLE t(id int PRIMARY KEY, b text)"
     publisher.sql(f"{table} WITH (fillfactor = 10); INSERT INTO t SELECT i, repeat('x', 200) FROM generate_series(1, 40000) i")
     in_ranges(publisher, 4)
     publisher.sql("CREATE PUBLICATION p FOR TABLE t")
     subscriber.sql(table)
     subscriber.sql(publisher.subscription())
-    some = "SELECT count(*) FROM pg_stat_progress_copy WHERE relid = 't'::regclass AND tuples_processed > 0 AND tuples_processed < 40000"
-    until(lambda: subscriber.sql(some) == "1", "rows of the first ranges")
+    query = "SELECT count(*) FROM pg_stat_progress_copy WHERE relid = 't'::regclass AND tuples_processed > 0 AND tuples_processed < 40000"
+    until(lambda: subscriber.sql(query) == "1", "the progress shows no rows of the first ranges")
     subscriber.wait(READY, "t")
     assert subscriber.sql("SELECT count(*), sum(id) FROM t") == publisher.sql("SELECT count(*), sum(id) FROM t")
 
 
-def test_a_copy_in_progress_tells_its_rows_the_publishers_estimate_and_the_time_left(publisher, subscriber) -> None:
+def test_running_copy_shows_its_rows_the_publishers_estimate_and_the_time_left(publisher, subscriber) -> None:
     publisher.sql(
         "CREATE TABLE t(id int PRIMARY KEY, b text); INSERT INTO t SELECT i, repeat('x', 200) FROM generate_series(1, 20000) i; CREATE PUBLICATION p FOR TABLE t; ANALYZE t"
     )
@@ -130,7 +130,7 @@ def test_a_copy_in_progress_tells_its_rows_the_publishers_estimate_and_the_time_
     with Proxy(publisher.server.port) as proxy:
         proxy.rate = 400_000
         subscriber.sql(publisher.subscription().replace(f"port={publisher.server.port}", f"port={proxy.port}"))
-        [copy] = until(lambda: [each for each in behind(subscriber)["copies"] if each["rows"]], "no copy shows its rows")
+        [copy] = until(lambda: [progress for progress in behind(subscriber)["copies"] if progress["rows"]], "no copy shows its rows")
         assert (copy["table"], copy["estimated_rows"]) == ("public.t", 20000)
         assert 0 < copy["rows"] < 20000
         assert copy["seconds_left"] == pytest.approx((20000 - copy["rows"]) / copy["rows_per_second"])
@@ -147,7 +147,7 @@ def test_a_copy_in_progress_tells_its_rows_the_publishers_estimate_and_the_time_
         subscriber.unsubscribe()
 
 
-def test_filters_and_column_lists_hold_for_copy_and_stream(publisher, subscriber) -> None:
+def test_filters_and_column_lists_apply_to_copy_and_stream(publisher, subscriber) -> None:
     publisher.sql(
         f"{TABLE}; INSERT INTO t SELECT i, 'b' || i, i FROM generate_series(1, 100) i; CREATE PUBLICATION p FOR TABLE t (id, n) WHERE (id % 2 = 0)"
     )
@@ -159,7 +159,7 @@ def test_filters_and_column_lists_hold_for_copy_and_stream(publisher, subscriber
     assert contents(subscriber) == sorted(publisher.sql("SELECT id, '', n FROM t WHERE id % 2 = 0").split("\n"))
 
 
-def test_a_table_without_key_with_full_identity_keeps_its_duplicates(publisher, subscriber) -> None:
+def test_table_without_key_with_full_identity_keeps_its_duplicates(publisher, subscriber) -> None:
     table = "CREATE TABLE t(a int, b text)"
     replicate(
         publisher, subscriber, table, "ALTER TABLE t REPLICA IDENTITY FULL; INSERT INTO t VALUES (1, 'x'), (1, 'x'), (2, NULL), (2, NULL)"
@@ -171,7 +171,7 @@ def test_a_table_without_key_with_full_identity_keeps_its_duplicates(publisher, 
     assert contents(subscriber) == contents(publisher)
 
 
-def test_unchanged_toast_keeps_what_is_stored(publisher, subscriber) -> None:
+def test_unchanged_toast_value_keeps_the_stored_value(publisher, subscriber) -> None:
     table = "CREATE TABLE t(id int PRIMARY KEY, big text, n int)"
     replicate(
         publisher, subscriber, table, "ALTER TABLE t ALTER big SET STORAGE EXTERNAL; INSERT INTO t VALUES (1, repeat('abc', 5000), 1)"
@@ -183,7 +183,7 @@ def test_unchanged_toast_keeps_what_is_stored(publisher, subscriber) -> None:
     assert contents(subscriber) == contents(publisher)
 
 
-def test_truncate_empties_the_table_at_its_place(publisher, subscriber) -> None:
+def test_truncate_empties_the_table_between_the_changes_around_it(publisher, subscriber) -> None:
     replicate(publisher, subscriber, rows="INSERT INTO t VALUES (1, 'a', 1)")
     publisher.sql("INSERT INTO t VALUES (2, 'b', 2); TRUNCATE t; INSERT INTO t VALUES (3, 'c', 3)")
     publisher.wait_confirmed()
@@ -192,13 +192,13 @@ def test_truncate_empties_the_table_at_its_place(publisher, subscriber) -> None:
 
 def is_cut(publisher, count: str, change: str) -> None:
     """Runs a transaction that is so large that it is applied in several parts."""
-    before = publisher.end
+    end_before = publisher.end
     publisher.sql(f"BEGIN; {change}; COMMIT")
-    assert int(publisher.sql(f"SELECT '{publisher.end}'::pg_lsn - '{before}'")) > int(count) * batch.PART_SIZE
+    assert int(publisher.sql(f"SELECT '{publisher.end}'::pg_lsn - '{end_before}'")) > int(count) * batch.PART_SIZE
 
 
 @pytest.mark.slow
-def test_a_large_transaction_is_applied_part_by_part(publisher, subscriber) -> None:
+def test_large_transaction_is_applied_in_parts(publisher, subscriber) -> None:
     replicate(publisher, subscriber, rows="INSERT INTO t SELECT i, 'old', 0 FROM generate_series(1, 100) i")
     is_cut(publisher, "2", """INSERT INTO t SELECT i, repeat('x', 1000), i FROM generate_series(101, 90000) i; UPDATE t SET n = 1 WHERE id % 3 = 0;
                               UPDATE t SET id = -id WHERE id % 7 = 0; DELETE FROM t WHERE id % 5 = 0""")  # fmt: skip
@@ -208,7 +208,7 @@ def test_a_large_transaction_is_applied_part_by_part(publisher, subscriber) -> N
 
 
 @pytest.mark.slow
-def test_a_truncate_in_a_later_part_of_a_transaction_leaves_what_is_behind_it(publisher, subscriber) -> None:
+def test_truncate_in_a_later_part_of_a_transaction_keeps_the_rows_after_it(publisher, subscriber) -> None:
     table = "CREATE TABLE t(id int PRIMARY KEY, b text, n serial)"
     publisher.sql(f"{table}; CREATE TABLE u(id int PRIMARY KEY); CREATE PUBLICATION p FOR TABLE t (id, b), u")
     subscriber.sql(f"{table}; CREATE TABLE u(id int PRIMARY KEY)")
@@ -223,7 +223,7 @@ def test_a_truncate_in_a_later_part_of_a_transaction_leaves_what_is_behind_it(pu
 
 
 @pytest.mark.slow
-def test_a_deferred_key_that_two_parts_of_a_transaction_exchange_is_no_conflict(publisher, subscriber) -> None:
+def test_deferred_keys_exchanged_between_two_parts_of_a_transaction_are_no_conflict(publisher, subscriber) -> None:
     table = "CREATE TABLE t(id int PRIMARY KEY, b text, n int UNIQUE DEFERRABLE INITIALLY DEFERRED)"
     replicate(publisher, subscriber, table, "INSERT INTO t VALUES (1, '', 1), (2, '', 2)")
     is_cut(publisher, "1", """UPDATE t SET n = 2 WHERE id = 1; INSERT INTO t SELECT i, repeat('x', 1000), i FROM generate_series(3, 60000) i;
@@ -232,7 +232,7 @@ def test_a_deferred_key_that_two_parts_of_a_transaction_exchange_is_no_conflict(
     assert contents(subscriber) == contents(publisher)
 
 
-def test_tables_of_one_transaction_appear_together(publisher, subscriber) -> None:
+def test_changes_of_one_transaction_appear_together_in_all_tables(publisher, subscriber) -> None:
     tables = "CREATE TABLE t(id int PRIMARY KEY, v int); CREATE TABLE u(id int PRIMARY KEY, v int)"
     publisher.sql(f"{tables}; INSERT INTO t VALUES (1, 0); INSERT INTO u VALUES (1, 0); CREATE PUBLICATION p FOR TABLE t, u")
     subscriber.sql(tables)
@@ -246,7 +246,7 @@ def test_tables_of_one_transaction_appear_together(publisher, subscriber) -> Non
 
 
 @pytest.mark.slow
-def test_nothing_is_lost_or_done_twice_across_a_restart(publisher, spare) -> None:
+def test_no_change_is_lost_or_applied_twice_across_a_restart(publisher, spare) -> None:
     subscriber = spare()
     replicate(publisher, subscriber, rows="INSERT INTO t SELECT i, 'x', i FROM generate_series(1, 100) i")
     publisher.sql("INSERT INTO t SELECT i, 'y', i FROM generate_series(101, 200) i")
@@ -257,7 +257,7 @@ def test_nothing_is_lost_or_done_twice_across_a_restart(publisher, spare) -> Non
     assert contents(subscriber) == contents(publisher)
 
 
-def test_a_subscription_follows_its_publications_and_can_be_disabled(publisher, subscriber) -> None:
+def test_subscription_follows_its_publications_and_can_be_disabled(publisher, subscriber) -> None:
     replicate(publisher, subscriber)
     subscriber.sql("ALTER SUBSCRIPTION s DISABLE")
     publisher.sql("INSERT INTO t VALUES (1, 'while disabled', 1)")
@@ -269,12 +269,12 @@ def test_a_subscription_follows_its_publications_and_can_be_disabled(publisher, 
     subscriber.sql("ALTER SUBSCRIPTION s REFRESH PUBLICATION")
     subscriber.wait("SELECT count(*) FROM u", "2")
     subscriber.sql("DROP SUBSCRIPTION s")
-    assert any(said.startswith("NOTICE: dropped replication slot") for said in subscriber.session.said)
+    assert any(notice.startswith("NOTICE: dropped replication slot") for notice in subscriber.session.said)
     assert publisher.sql("SELECT count(*) FROM pg_replication_slots WHERE database = current_database()") == "0"
 
 
 @pytest.mark.slow
-def test_a_subscription_that_was_dropped_while_a_table_became_ready_was_a_conflict(publisher, spare) -> None:
+def test_subscription_can_be_dropped_while_a_table_becomes_ready(publisher, spare) -> None:
     subscriber = spare(**{"headgate.failpoints": "'synchronization before=sleep'"})
     publisher.sql("CREATE TABLE u(a int PRIMARY KEY); INSERT INTO u VALUES (1), (2); CREATE PUBLICATION p FOR TABLE u")
     subscriber.sql("CREATE TABLE u(a int PRIMARY KEY)")
@@ -285,31 +285,31 @@ def test_a_subscription_that_was_dropped_while_a_table_became_ready_was_a_confli
 
 
 def test_several_tables_are_synchronized_while_others_stream(publisher, subscriber) -> None:
-    names = [f"t{n}" for n in range(6)]
+    names = [f"t{number}" for number in range(6)]
     publisher.sql(
-        "".join(f"CREATE TABLE {n}(a int PRIMARY KEY); INSERT INTO {n} SELECT generate_series(1, 50);" for n in names)
+        "".join(f"CREATE TABLE {name}(a int PRIMARY KEY); INSERT INTO {name} SELECT generate_series(1, 50);" for name in names)
         + "CREATE PUBLICATION p FOR ALL TABLES"
     )
-    subscriber.sql("".join(f"CREATE TABLE {n}(a int PRIMARY KEY);" for n in names))
+    subscriber.sql("".join(f"CREATE TABLE {name}(a int PRIMARY KEY);" for name in names))
     subscriber.sql(publisher.subscription())
     for value in range(51, 61):
-        publisher.sql("".join(f"INSERT INTO {n} VALUES ({value});" for n in names))
+        publisher.sql("".join(f"INSERT INTO {name} VALUES ({value});" for name in names))
     subscriber.wait(READY, "t", 120)
     publisher.wait_confirmed()
     for name in names:
         assert subscriber.sql(f"SELECT count(*), max(a) FROM {name}") == "60|60"
 
 
-def test_streaming_may_be_parallel_as_a_newer_pg_dump_writes_it(subscriber) -> None:
+def test_streaming_accepts_parallel_as_newer_pg_dump_writes_it(subscriber) -> None:
     create = "CREATE SUBSCRIPTION s CONNECTION 'dbname=nowhere' PUBLICATION p WITH (connect = false, streaming = {})"
     with pytest.raises(psycopg.errors.SyntaxError, match='streaming requires a Boolean value or "parallel"'):
         subscriber.sql(create.format("some"))
     subscriber.sql(create.format("parallel"))
-    assert [said for said in subscriber.session.said if said.startswith("WARNING")]
+    assert [notice for notice in subscriber.session.said if notice.startswith("WARNING")]
     assert subscriber.of_subscription("substream") == "t"
 
 
-def test_drop_after_giving_up_the_slot_in_the_same_block_was_refused(publisher, subscriber) -> None:
+def test_subscription_without_slot_can_be_dropped_in_the_block_that_detaches_it(publisher, subscriber) -> None:
     publisher.sql("CREATE TABLE t(a int PRIMARY KEY); CREATE PUBLICATION p FOR TABLE t")
     subscriber.sql("CREATE TABLE t(a int PRIMARY KEY)")
     subscriber.sql(publisher.subscription())
@@ -319,11 +319,11 @@ def test_drop_after_giving_up_the_slot_in_the_same_block_was_refused(publisher, 
     subscriber.sql("ROLLBACK")
     subscriber.sql("BEGIN; ALTER SUBSCRIPTION s DISABLE; ALTER SUBSCRIPTION s SET (slot_name = NONE); DROP SUBSCRIPTION s; COMMIT")
     assert subscriber.of_subscription("count(*)") == "0"
-    kept = "SELECT count(*) FROM pg_replication_slots WHERE database = current_database()"
-    assert publisher.sql(kept) == "1"
+    slots = "SELECT count(*) FROM pg_replication_slots WHERE database = current_database()"
+    assert publisher.sql(slots) == "1"
 
 
-def test_a_copy_with_origin_none_warns_of_tables_that_subscriptions_of_the_publisher_write_to(publisher, subscriber) -> None:
+def test_copy_with_origin_none_warns_of_tables_that_subscriptions_of_the_publisher_write(publisher, subscriber) -> None:
     tables = "CREATE TABLE t(id int PRIMARY KEY); CREATE TABLE u(id int PRIMARY KEY)"
     publisher.sql(f"{tables}; CREATE PUBLICATION p FOR TABLE t; CREATE PUBLICATION q FOR TABLE u")
     subscriber.sql(tables)
@@ -333,11 +333,11 @@ def test_a_copy_with_origin_none_warns_of_tables_that_subscriptions_of_the_publi
     )
     try:
         subscriber.sql(publisher.subscription("origin = none", publication="q"))
-        assert not any("origin" in said for said in subscriber.session.said)
+        assert not any("origin" in notice for notice in subscriber.session.said)
         subscriber.sql("ALTER SUBSCRIPTION s ADD PUBLICATION p")
         text = 'subscription "s" requested copy_data with origin = NONE but might copy data that had a different origin'
         assert f"WARNING: {text}" in subscriber.session.said
         subscriber.sql("ALTER SUBSCRIPTION s REFRESH PUBLICATION")
-        assert not any("origin" in said for said in subscriber.session.said), "t is not copied again"
+        assert not any("origin" in notice for notice in subscriber.session.said), "t is not copied again"
     finally:
         publisher.sql("DROP SUBSCRIPTION upstream")

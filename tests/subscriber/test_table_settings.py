@@ -1,4 +1,4 @@
-"""Tables WITH (deletion_vectors = off) are written by sessions and subscriptions, and their files alone say what SELECT shows."""
+"""Files of tables WITH (deletion_vectors = off) contain exactly the rows that SELECT shows, after writes by sessions and subscriptions."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ def plainly(path: DataPath) -> list[str]:
     )
 
 
-def test_without_deletion_vectors_the_files_are_what_is_shown(publisher, subscriber, surroundings: Surroundings) -> None:
-    made = "CREATE TABLE t (a int PRIMARY KEY, b text)"
-    publisher.sql(f"{made}; INSERT INTO t SELECT i, 'x' FROM generate_series(1, 100) i; CREATE PUBLICATION p FOR TABLE t")
-    subscriber.sql(f"{made} WITH (deletion_vectors = off)")
+def test_files_without_deletion_vectors_contain_exactly_the_visible_rows(publisher, subscriber, surroundings: Surroundings) -> None:
+    definition = "CREATE TABLE t (a int PRIMARY KEY, b text)"
+    publisher.sql(f"{definition}; INSERT INTO t SELECT i, 'x' FROM generate_series(1, 100) i; CREATE PUBLICATION p FOR TABLE t")
+    subscriber.sql(f"{definition} WITH (deletion_vectors = off)")
     subscriber.sql(publisher.subscription())
     subscriber.wait(READY, "t")
     path = surroundings.path(subscriber.sql("SELECT path FROM headgate.snapshot() WHERE name = 't'"))
     publisher.sql("UPDATE t SET b = 'y' WHERE a % 10 = 0; DELETE FROM t WHERE a > 50; INSERT INTO t VALUES (200, 'new')")
     publisher.wait_confirmed()
-    shown = "SELECT a || ' ' || b FROM t"
-    assert subscriber.rows(shown) == publisher.rows(shown)
+    query = "SELECT a || ' ' || b FROM t"
+    assert subscriber.rows(query) == publisher.rows(query)
     subscriber.sql("UPDATE t SET b = 'z' WHERE a = 7; DELETE FROM t WHERE a = 8; BEGIN; DELETE FROM t; ROLLBACK")
     subscriber.sql("INSERT INTO t VALUES (9, 'c') ON CONFLICT (a) DO UPDATE SET b = excluded.b || '+'")
     assert subscriber.sql("SELECT b FROM t WHERE a = 9") == "c+"
-    assert plainly(path) == subscriber.rows(shown)
-    before = subscriber.rows(shown)
+    assert plainly(path) == subscriber.rows(query)
+    rows_before = subscriber.rows(query)
     subscriber.sql("ALTER TABLE t SET (deletion_vectors = on); DELETE FROM t WHERE a = 1; ALTER TABLE t RESET (deletion_vectors)")
     with pytest.raises(AssertionError, match="deletionVectors"):
         plainly(path)
     subscriber.sql("ALTER TABLE t SET (deletion_vectors = off, column_mapping = off)")
-    assert plainly(path) == subscriber.rows(shown) == before[1:]
+    assert plainly(path) == subscriber.rows(query) == rows_before[1:]
     with pytest.raises(psycopg.errors.FeatureNotSupported, match="would need column mapping"):
         subscriber.sql("ALTER TABLE t RENAME b TO c")
     publisher.sql("UPDATE t SET b = 'late' WHERE a = 2")

@@ -1,4 +1,4 @@
-"""Batches that Spark's tasks decode and apply leave a subscriber as its publisher is."""
+"""A subscriber equals its publisher after batches that Spark's tasks decode and apply."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def all_rows(table: str) -> str:
 
 
 @pytest.mark.slow
-def test_keys_unsent_values_moves_and_truncates_of_several_tables_are_applied_by_tasks(spare, publisher) -> None:
+def test_tasks_apply_keys_unsent_values_key_updates_and_truncates_of_several_tables(spare, publisher) -> None:
     subscriber = spare(small_batch_rows="1000")
     publisher.sql(f"{TABLES}; ALTER TABLE c ALTER big SET STORAGE EXTERNAL; {ROWS}; CREATE PUBLICATION p FOR ALL TABLES")
     subscriber.sql(TABLES)
@@ -43,7 +43,7 @@ def test_keys_unsent_values_moves_and_truncates_of_several_tables_are_applied_by
 
 
 @pytest.mark.slow
-def test_a_batch_that_tasks_cannot_net_is_applied_by_the_driver(spare, publisher) -> None:
+def test_batch_that_tasks_cannot_net_is_applied_by_the_driver(spare, publisher) -> None:
     subscriber = spare(small_batch_rows="100")
     publisher.sql(f"{TABLES}; ALTER TABLE c ALTER big SET STORAGE EXTERNAL; {ROWS}; CREATE PUBLICATION p FOR TABLE c")
     subscriber.sql(TABLES)

@@ -1,4 +1,4 @@
-"""Prepared and streamed transactions of a real publisher: invisible until they end, kept across a restart, gone when they are rolled back."""
+"""Prepared and streamed transactions of a real publisher are invisible until they end, survive a restart and disappear when rolled back."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def enabled(subscriber) -> None:
 
 
 @pytest.mark.slow
-def test_a_prepared_transaction_survives_a_restart_and_appears_when_it_is_committed(publisher, spare) -> None:
+def test_prepared_transaction_survives_a_restart_and_is_visible_after_its_commit(publisher, spare) -> None:
     publisher.sql(f"{TABLE}; INSERT INTO t VALUES (1, 'copied'); CREATE PUBLICATION p FOR TABLE t")
     subscriber = spare()
     subscriber.sql(TABLE)
@@ -46,7 +46,7 @@ def test_a_prepared_transaction_survives_a_restart_and_appears_when_it_is_commit
     assert not list((subscriber.server.data / "pg_twophase").iterdir())
 
 
-def test_a_prepared_transaction_of_a_subscription_can_be_ended_by_hand(publisher, subscriber) -> None:
+def test_prepared_transaction_of_a_subscription_can_be_finished_by_hand(publisher, subscriber) -> None:
     publisher.sql(f"{TABLE}; INSERT INTO t VALUES (1, 'copied'); CREATE PUBLICATION p FOR TABLE t")
     subscriber.sql(TABLE)
     subscriber.sql(publisher.subscription("two_phase = true"))
@@ -55,14 +55,16 @@ def test_a_prepared_transaction_of_a_subscription_can_be_ended_by_hand(publisher
         publisher.sql(f"BEGIN; INSERT INTO t VALUES ({number}, 'x'); PREPARE TRANSACTION '{publisher.name}_{number}'")
     publisher.wait_confirmed()
     subscriber.sql("DROP SUBSCRIPTION s")
-    kept, gone = subscriber.sql("SELECT gid FROM pg_prepared_xacts WHERE database = current_database() ORDER BY prepared, gid").split("\n")
-    other = f"other_in_{subscriber.name}"
-    subscriber.sql(f"CREATE ROLE {other} LOGIN")
-    plain = Session(subscriber.server.conninfo(subscriber.name, other))
+    committed, rolled_back = subscriber.sql(
+        "SELECT gid FROM pg_prepared_xacts WHERE database = current_database() ORDER BY prepared, gid"
+    ).split("\n")
+    role = f"other_in_{subscriber.name}"
+    subscriber.sql(f"CREATE ROLE {role} LOGIN")
+    plain = Session(subscriber.server.conninfo(subscriber.name, role))
     with pytest.raises(InsufficientPrivilege, match="permission denied to finish prepared transaction"):
-        plain.sql(f"COMMIT PREPARED '{kept}'")
+        plain.sql(f"COMMIT PREPARED '{committed}'")
     plain.close()
-    subscriber.sql(f"COMMIT PREPARED '{kept}'; ROLLBACK PREPARED '{gone}'; DROP ROLE {other}")
+    subscriber.sql(f"COMMIT PREPARED '{committed}'; ROLLBACK PREPARED '{rolled_back}'; DROP ROLE {role}")
     assert (subscriber.sql("SELECT id FROM t ORDER BY id"), held(subscriber)) == ("1\n2", 0)
     for number in (2, 3):
         publisher.sql(f"ROLLBACK PREPARED '{publisher.name}_{number}'")
@@ -88,7 +90,7 @@ def test_prepared_transactions_wait_for_room_in_max_prepared_transactions(publis
     assert (subscriber.sql("SELECT count(*) FROM t"), held(subscriber)) == ("2", 0)
 
 
-def test_a_streamed_transaction_leaves_nothing_of_what_it_rolled_back(publisher, subscriber) -> None:
+def test_streamed_transaction_leaves_no_rows_of_a_savepoint_that_was_rolled_back(publisher, subscriber) -> None:
     publisher.sql(f"{TABLE}; CREATE PUBLICATION p FOR TABLE t; ALTER DATABASE {publisher.name} SET logical_decoding_work_mem = '64kB'")
     subscriber.sql(TABLE)
     subscriber.sql(publisher.subscription("streaming = on"))

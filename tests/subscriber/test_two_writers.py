@@ -1,4 +1,4 @@
-"""An apply worker beside another writer of the same table: no key is there twice, whoever is first."""
+"""If an apply worker and another session write the same table, no key is stored twice, whichever commits first."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TABLE = "CREATE TABLE t (a int PRIMARY KEY)"
 DUPLICATE = 'duplicate key value violates unique constraint "t_pkey"'
 
 
-def test_two_subscriptions_that_brought_the_same_rows_stored_them_twice(publisher: Publisher, subscriber: Subscriber) -> None:
+def test_rows_that_two_subscriptions_bring_are_stored_once(publisher: Publisher, subscriber: Subscriber) -> None:
     publisher.sql(f"{TABLE}; CREATE PUBLICATION p FOR TABLE t")
     subscriber.sql(TABLE)
     for name in ("s", "r"):
@@ -21,7 +21,7 @@ def test_two_subscriptions_that_brought_the_same_rows_stored_them_twice(publishe
     assert subscriber.sql("SELECT count(*), count(DISTINCT a) FROM t") == "8|8"
 
 
-def test_a_row_that_a_session_was_adding_was_stored_beside_the_applied_one(publisher: Publisher, subscriber: Subscriber) -> None:
+def test_row_that_a_session_is_inserting_is_not_stored_again_by_an_apply_worker(publisher: Publisher, subscriber: Subscriber) -> None:
     publisher.sql(f"{TABLE}; CREATE PUBLICATION p FOR TABLE t")
     subscriber.sql(TABLE)
     subscriber.sql(publisher.subscription("copy_data = false"))
@@ -30,7 +30,7 @@ def test_a_row_that_a_session_was_adding_was_stored_beside_the_applied_one(publi
         publisher.sql("INSERT INTO t VALUES (50)")
         end = publisher.sql("SELECT pg_current_wal_lsn()")
         received = f"SELECT received_lsn >= '{end}' FROM pg_stat_subscription WHERE subid = {subscriber.of_subscription('s.oid')}"
-        until(lambda: subscriber.sql(received) == "t", "the row has not come")
+        until(lambda: subscriber.sql(received) == "t", "the row has not been received")
         session.commit()
     subscriber.log.error(DUPLICATE)
     assert subscriber.sql("SELECT count(*) FROM t") == "1"
@@ -44,17 +44,20 @@ def test_a_row_that_a_session_was_adding_was_stored_beside_the_applied_one(publi
         pytest.param("ADD CHECK (b < 5)", "SELECT count(*) FROM t WHERE b >= 5", id="check"),
     ],
 )
-def test_a_copy_wrote_by_the_definition_from_before_it_waited_for_its_publisher(
+def test_copy_uses_the_definition_from_after_it_waited_for_its_publisher(
     publisher: Publisher, subscriber: Subscriber, alteration: str, holds: str
 ) -> None:
-    """The worker of the copy had read what the table is, then waited for the publisher, and only then begun its transaction."""
+    """The table is altered while the copy waits for a lock at the publisher."""
     publisher.sql("CREATE TABLE t (a int PRIMARY KEY, b int); INSERT INTO t VALUES (1, 7); CREATE PUBLICATION p FOR TABLE t")
     subscriber.sql("CREATE TABLE t (a int PRIMARY KEY, b int)")
     subscriber.sql(publisher.subscription("enabled = false"))
     with psycopg.connect(publisher.conninfo) as session:
         session.execute("LOCK TABLE t IN ACCESS EXCLUSIVE MODE")
         subscriber.sql("ALTER SUBSCRIPTION s ENABLE")
-        until(lambda: publisher.sql("SELECT count(*) FROM pg_locks WHERE relation = 't'::regclass AND NOT granted") == "1", "no copy waits")
+        until(
+            lambda: publisher.sql("SELECT count(*) FROM pg_locks WHERE relation = 't'::regclass AND NOT granted") == "1",
+            "the copy does not wait for a lock",
+        )
         subscriber.sql(f"ALTER TABLE t {alteration}")
     if alteration.startswith("ALTER"):
         subscriber.wait(holds, "7!")

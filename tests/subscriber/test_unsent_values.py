@@ -1,7 +1,7 @@
-"""Values that the publisher does not send (unchanged TOAST, columns of the subscriber alone): a node holds what a PostgreSQL subscriber holds.
+"""If the publisher does not send a value (unchanged TOAST, a column of the subscriber), a node holds the value that a PostgreSQL subscriber holds.
 
-The property draws tables (identity, key, storage, what only the subscriber has) and transactions that touch rows several times. Some rows
-are missing at the subscribers, so that changes are skipped. The transactions of a round arrive together.
+The property draws tables (identity, key, storage, extra columns of the subscriber) and transactions that change rows several times. Some
+rows are missing at the subscribers, so that changes are skipped. The transactions of a round arrive together.
 """
 
 from __future__ import annotations
@@ -124,8 +124,8 @@ class Pair:
         try:
             for number, changes in enumerate(rounds):
                 if number:
-                    for each in (self.mirror, self.node):
-                        each.sql("; ".join(f"DELETE FROM {name} WHERE id = {lost}" for name in tables))
+                    for database in (self.mirror, self.node):
+                        database.sql("; ".join(f"DELETE FROM {name} WHERE id = {lost}" for name in tables))
                 self._round(tables, changes)
                 for name, definition in tables.items():
                     assert contents(self.node, name) == contents(self.mirror, name), f"{definition}, round {number}"
@@ -137,8 +137,8 @@ class Pair:
         self.node.sql("ALTER SUBSCRIPTION s DISABLE")
         for transaction in transactions:
             for name, definition in tables.items():
-                kept = [sql for sql in transaction if definition.identity != "nothing" or sql.startswith(("INSERT", "TRUNCATE"))]
-                self.publisher.sql(f"BEGIN; {';'.join(kept).format(name)}; COMMIT")
+                statements = [sql for sql in transaction if definition.identity != "nothing" or sql.startswith(("INSERT", "TRUNCATE"))]
+                self.publisher.sql(f"BEGIN; {';'.join(statements).format(name)}; COMMIT")
         self.node.sql("ALTER SUBSCRIPTION s ENABLE")
         self.publisher.wait_confirmed("mirror")
         self.publisher.wait_confirmed(seconds=120)
@@ -146,14 +146,14 @@ class Pair:
     def _subscribe(self, tables: dict[str, Definition]) -> None:
         for name, definition in tables.items():
             self.publisher.sql(f"{definition.published(name)}; {STORED.format(name)}")
-            for each in (self.mirror, self.node):
-                each.sql(definition.subscribed(name))
+            for database in (self.mirror, self.node):
+                database.sql(definition.subscribed(name))
         self.publisher.sql(f"CREATE PUBLICATION p FOR TABLE {', '.join(tables)}")
         self.publisher.sql(f"SELECT pg_create_logical_replication_slot('{self.publisher.name}_mirror', 'pgoutput')")
         self.mirror.sql(self.publisher.subscription("create_slot = false", name="mirror"))  # it would wait for itself: one server is both
         self.node.sql(self.publisher.subscription())
-        for each in (self.mirror, self.node):
-            each.wait(READY, "t", 120)
+        for database in (self.mirror, self.node):
+            database.wait(READY, "t", 120)
 
     def _unsubscribe(self, tables: dict[str, Definition]) -> None:
         self.mirror.sql("ALTER SUBSCRIPTION mirror DISABLE; ALTER SUBSCRIPTION mirror SET (slot_name = NONE); DROP SUBSCRIPTION mirror")
@@ -163,8 +163,8 @@ class Pair:
             lambda: self.publisher.sql(f"SELECT active FROM pg_replication_slots WHERE slot_name = '{slot}'") == "f", "the slot is in use"
         )
         self.publisher.sql(f"SELECT pg_drop_replication_slot('{slot}'); DROP PUBLICATION p")
-        for each in (self.publisher, self.mirror, self.node):
-            each.sql(f"DROP TABLE {', '.join(tables)}")
+        for database in (self.publisher, self.mirror, self.node):
+            database.sql(f"DROP TABLE {', '.join(tables)}")
 
 
 def contents(subscriber: Subscriber, table: str) -> list[str]:
@@ -172,8 +172,8 @@ def contents(subscriber: Subscriber, table: str) -> list[str]:
     names = subscriber.sql(
         f"SELECT attname FROM pg_attribute WHERE attrelid = '{table}'::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum"
     ).split("\n")
-    shown = [f"md5({name}), length({name})" if name in ("k", "big") else name for name in names]
-    return sorted(subscriber.sql(f"SELECT {', '.join(shown)} FROM {table}").split("\n"))
+    expressions = [f"md5({name}), length({name})" if name in ("k", "big") else name for name in names]
+    return sorted(subscriber.sql(f"SELECT {', '.join(expressions)} FROM {table}").split("\n"))
 
 
 @pytest.fixture
@@ -203,13 +203,13 @@ TOUCHED = [
 ]
 
 
-def test_rows_that_are_touched_several_times_are_those_of_a_postgresql_subscriber(make_pair, subscriber) -> None:
+def test_rows_changed_several_times_equal_those_of_a_postgresql_subscriber(make_pair, subscriber) -> None:
     make_pair(subscriber).run(CHOSEN, [TOUCHED], 2)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rows", ["20000", "0"], ids=["driver", "tasks"])
-def test_rows_of_drawn_tables_and_transactions_are_those_of_a_postgresql_subscriber(make_pair, spare, rows: str) -> None:
+def test_rows_of_drawn_tables_and_transactions_equal_those_of_a_postgresql_subscriber(make_pair, spare, rows: str) -> None:
     pair = make_pair(spare(small_batch_rows=rows))
 
     @settings(DRAWN, max_examples=25 if rows != "0" else 6)

@@ -1,4 +1,4 @@
-"""headgate.wait_for_lsn() and headgate.complete_until(): the next statement sees what the publisher had at an LSN, or at a time."""
+"""After headgate.wait_for_lsn() or headgate.complete_until(), the next statement sees the publisher's rows at an LSN or at a time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.system.chain import Database, subscribe
 import pyspark_headgate
 
 
-def test_after_the_wait_what_the_publisher_had_is_visible(postgres: PostgresServer, node: NodeServer) -> None:
+def test_publishers_rows_at_an_lsn_are_visible_after_the_wait(postgres: PostgresServer, node: NodeServer) -> None:
     publisher, subscriber = Database.new(postgres), Database.new(node)
     publisher.sql("CREATE TABLE t (id int PRIMARY KEY); CREATE TABLE elsewhere (id int); CREATE PUBLICATION p FOR TABLE t")
     subscriber.sql("CREATE TABLE t (id int PRIMARY KEY)")

@@ -1,5 +1,6 @@
-"""Whatever happens on the publisher: a node and a PostgreSQL that subscribe to it hold the same at every quiet point, and who reads the node
-as it was at some moment, while it was applying, reads what the publisher held at one commit.
+"""Under a random workload, a node and a PostgreSQL that subscribe to the same publisher hold the same rows at every quiet point.
+
+A transaction that reads the node while it applies changes sees the publisher's rows at one commit.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class History:
 
     def between(self, first: Lsn, last: Lsn) -> list[Contents]:
         """What was there at each commit from the one that ends at a position to the one that ends at another."""
-        ends = [next(place for place, (known, _) in enumerate(self._moments) if known >= end) for end in (first, last)]
+        ends = [next(index for index, (position, _) in enumerate(self._moments) if position >= end) for end in (first, last)]
         return [contents for _, contents in self._moments[ends[0] : ends[1] + 1]]
 
 
@@ -71,14 +72,14 @@ def _applied(subscriber: Subscriber) -> Lsn:
 @pytest.fixture
 def mirror(postgres: Server, publisher: Publisher) -> Iterator[Subscriber]:
     """A database of the real PostgreSQL that subscribes to the same publication."""
-    made = Subscriber(postgres)
-    made.sql(TABLES)
+    database = Subscriber(postgres)
+    database.sql(TABLES)
     publisher.sql(f"{TABLES} {PUBLISHED}")
     publisher.sql(f"SELECT pg_create_logical_replication_slot('{publisher.name}_mirror', 'pgoutput')")
-    made.sql(publisher.subscription("create_slot = false", name="mirror"))  # which would wait for itself: one server is both
-    made.wait(READY, "t")
-    yield made
-    made.close()
+    database.sql(publisher.subscription("create_slot = false", name="mirror"))  # which would wait for itself: one server is both
+    database.wait(READY, "t")
+    yield database
+    database.close()
 
 
 @pytest.mark.parametrize(
@@ -89,7 +90,7 @@ def mirror(postgres: Server, publisher: Publisher) -> Iterator[Subscriber]:
         pytest.param(9, 5, 10_000, marks=pytest.mark.slow),
     ],
 )
-def test_a_node_and_a_postgresql_hold_the_same_now_and_in_the_past(
+def test_node_and_postgresql_hold_the_same_rows_now_and_in_the_past(
     publisher, mirror, subscriber, seed: int, rounds: int, batch: int
 ) -> None:
     streaming = seed % 2 == 1

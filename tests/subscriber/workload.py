@@ -1,4 +1,4 @@
-"""A random workload on a real PostgreSQL: what the property of replication and the fault tests run.
+"""Generate a random workload for a real PostgreSQL. The replication property and the fault tests run it.
 
 Five tables: a key of two columns with NULLs among the values, out-of-line values that an UPDATE does not send, a table without key
 under REPLICA IDENTITY FULL with equal rows, a key of types whose equal values are written differently (1.0 and 1.00, 0 and -0, 'a' and
