@@ -1,4 +1,4 @@
-"""What a slot of a server gives, in words, through the SQL functions: the same for PostgreSQL and a node."""
+"""Read what a slot of a server gives through the SQL functions, in words that are the same for PostgreSQL and a node."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ def make(server: object, database: str, name: str, *, two_phase: bool = False) -
 
 def messages(server: object, database: str, slot: str, publication: str = "p", *settings: str, **options: str) -> list[str]:
     """The messages that have not been taken yet, each in words; `settings` are SQL commands before."""
-    given = {"proto_version": "3", "publication_names": publication, **options}
-    listed = ", ".join(f"'{name}', '{value}'" for name, value in given.items())
+    options_of_call = {"proto_version": "3", "publication_names": publication, **options}
+    listed = ", ".join(f"'{name}', '{value}'" for name, value in options_of_call.items())
     sql = f"{' '.join(settings)} SELECT data FROM pg_logical_slot_get_binary_changes('{slot}', NULL, NULL, {listed});"
-    found = server.psql(database, sql)  # type: ignore[attr-defined]
-    return list(words([bytes.fromhex(line[2:]) for line in found.splitlines()]))
+    rows = server.psql(database, sql)  # type: ignore[attr-defined]
+    return list(words([bytes.fromhex(line[2:]) for line in rows.splitlines()]))
 
 
 def words(payloads: list[bytes]) -> list[str]:
     """pgoutput messages in words; xids are numbered as they come."""
-    streamed, said = False, []
+    streamed, descriptions = False, []
     names: dict[int, str] = {}
     xids: list[int] = []
     for payload in payloads:
@@ -32,8 +32,8 @@ def words(payloads: list[bytes]) -> list[str]:
         streamed = isinstance(message, m.StreamStart) or (streamed and not isinstance(message, m.StreamStop))
         if isinstance(message, m.Relation):
             names[message.relation] = message.name
-        said.append(_said(message, names, xids))
-    return said
+        descriptions.append(_said(message, names, xids))
+    return descriptions
 
 
 def _said(message: m.Message, names: dict[int, str], xids: list[int]) -> str:

@@ -1,7 +1,7 @@
-"""A publication with ``reconcile = true`` that is altered: its streams send the rows that cross the gate, and no others.
+"""After an ALTER PUBLICATION with ``reconcile = true``, its streams send the rows that enter or leave the publication, and no others.
 
-`scene` is a node's database with a table of nine rows, published as `p` WHERE (a > 5), and a slot. What a slot gives is looked at in words
-(`slots`); that real subscribers are equal afterwards, over restarts too, in the tests below.
+`scene` is a node's database with a table of nine rows, published as `p` WHERE (a > 5), and a slot. The tests read the slot in words
+(`slots`). The last tests check that real subscribers are equal afterwards, also across restarts.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Scene:
 
     def said(self, publication: str = "p") -> list[str]:
         """What the slot gives next, without Relation, Begin and Commit of each transaction."""
-        found = slots.messages(self.server, self.database, self.slot, publication)
-        return [each for each in found if each.split()[0] not in ("Begin", "Commit", "Relation")]
+        messages = slots.messages(self.server, self.database, self.slot, publication)
+        return [message for message in messages if message.split()[0] not in ("Begin", "Commit", "Relation")]
 
 
 @pytest.fixture
@@ -44,55 +44,55 @@ def scene(node: Server) -> Iterator[Scene]:
         f"""CREATE TABLE t (a int PRIMARY KEY, b int, c text); {ROWS};
         CREATE PUBLICATION p FOR TABLE t WHERE (a > 5) WITH (reconcile = true)""",
     )
-    made = Scene(node, database, slots.make(node, database, "s"))
-    yield made
-    node.psql(database, f"SELECT pg_drop_replication_slot('{made.slot}')")
+    scene = Scene(node, database, slots.make(node, database, "s"))
+    yield scene
+    node.psql(database, f"SELECT pg_drop_replication_slot('{scene.slot}')")
 
 
-def test_a_wider_filter_sends_the_rows_that_it_lets_through(scene: Scene) -> None:
+def test_wider_filter_sends_the_rows_that_enter(scene: Scene) -> None:
     scene.sql("ALTER PUBLICATION p SET TABLE t WHERE (a > 3)")
     assert scene.said() == ["Insert t (4, 1, row 4)", "Insert t (5, 2, row 5)"]
     assert scene.said() == []
 
 
-def test_a_narrower_filter_takes_rows_away_by_their_key(scene: Scene) -> None:
+def test_narrower_filter_sends_deletes_of_the_rows_that_leave_by_their_key(scene: Scene) -> None:
     scene.sql("ALTER PUBLICATION p SET TABLE t WHERE (a > 7)")
     assert scene.said() == ["Delete t (6, null, null)", "Delete t (7, null, null)"]
 
 
-def test_another_filter_does_both_and_leaves_what_is_in_both(scene: Scene) -> None:
+def test_changed_filter_sends_inserts_and_deletes_and_skips_rows_of_both_filters(scene: Scene) -> None:
     scene.sql("ALTER PUBLICATION p SET TABLE t WHERE (a BETWEEN 4 AND 7)")
     assert sorted(scene.said()) == [
         "Delete t (8, null, null)", "Delete t (9, null, null)", "Insert t (4, 1, row 4)", "Insert t (5, 2, row 5)",
     ]  # fmt: skip
 
 
-def test_a_filter_for_spark_is_judged_alike(scene: Scene) -> None:
+def test_filter_evaluated_by_spark_sends_the_same_rows(scene: Scene) -> None:
     scene.sql("ALTER TABLE t REPLICA IDENTITY FULL; ALTER PUBLICATION p SET TABLE t WHERE (substring(c from '[0-9]+') > '6')")
     assert scene.said() == ["Delete t (6, 0, row 6)"]
 
 
-def test_a_table_that_leaves_takes_its_rows_along_and_brings_them_back(scene: Scene) -> None:
+def test_dropping_a_table_sends_deletes_and_adding_it_sends_inserts(scene: Scene) -> None:
     scene.sql("ALTER PUBLICATION p DROP TABLE t")
-    assert [each.split()[0] for each in scene.said()] == ["Delete"] * 4
+    assert [message.split()[0] for message in scene.said()] == ["Delete"] * 4
     scene.sql("ALTER PUBLICATION p ADD TABLE t WHERE (a = 1)")
     assert scene.said() == ["Insert t (1, 1, row 1)"]
 
 
-def test_columns_that_join_the_list_come_with_updates(scene: Scene) -> None:
+def test_columns_added_to_the_list_are_sent_as_updates(scene: Scene) -> None:
     scene.sql("ALTER PUBLICATION p SET TABLE t (a, b) WHERE (a > 7)")
     assert scene.said() == ["Delete t (6, null)", "Delete t (7, null)"]
     scene.sql("ALTER PUBLICATION p SET TABLE t WHERE (a > 7)")
     assert scene.said() == ["Update t (8, 2, row 8)", "Update t (9, 0, row 9)"]
 
 
-def test_what_another_publication_of_the_stream_lets_through_stays(scene: Scene) -> None:
+def test_rows_that_another_publication_of_the_stream_publishes_stay(scene: Scene) -> None:
     scene.sql("CREATE PUBLICATION q FOR TABLE t WHERE (a = 6)")
     scene.sql("ALTER PUBLICATION p SET TABLE t WHERE (a > 7)")
     assert scene.said("p,q") == ["Delete t (7, null, null)"]
 
 
-def test_without_reconcile_nothing_is_sent(scene: Scene) -> None:
+def test_nothing_is_sent_without_reconcile(scene: Scene) -> None:
     assert scene.sql("SELECT * FROM headgate.publications()") == "p|t"
     scene.sql("ALTER PUBLICATION p SET (reconcile = false)")
     assert scene.sql("SELECT * FROM headgate.publications()") == "p|f"
@@ -100,57 +100,60 @@ def test_without_reconcile_nothing_is_sent(scene: Scene) -> None:
     assert scene.said() == []
 
 
-def test_the_rows_are_those_of_the_alteration_not_of_the_reading(scene: Scene) -> None:
+def test_rows_sent_are_those_of_the_time_of_the_alteration(scene: Scene) -> None:
     scene.sql("ALTER PUBLICATION p SET TABLE t WHERE (a > 4)")
     scene.sql("UPDATE t SET c = 'later' WHERE a = 5; DELETE FROM t WHERE a = 9; ALTER TABLE t DROP COLUMN b")
     scene.sql("ALTER PUBLICATION p SET TABLE t WHERE (a > 3)")
     assert scene.said() == ["Insert t (5, 2, row 5)", "Update t (5, 2, later)", "Delete t (9, null, null)", "Insert t (4, row 4)"]
 
 
-def test_rows_of_several_files_cross_both_ways_with_deleted_ones_between_them(scene: Scene) -> None:
+def test_rows_of_several_files_enter_and_leave_around_deleted_rows(scene: Scene) -> None:
     """A file of which rows come is read twice and the next, which is whole then, once; of others only what the filters ask of is read."""
     for start in (10, 20, 30, 40):
         scene.sql(f"INSERT INTO t SELECT i, i % 3, 'row ' || i FROM generate_series({start}, {start + 9}) i")
     scene.sql("DELETE FROM t WHERE a % 10 = 2; ALTER PUBLICATION p SET TABLE t WHERE (a IN (4, 13, 18) OR a BETWEEN 20 AND 38)")
     scene.said()
-    there = {a for a in range(1, 50) if a % 10 != 2}
+    present = {a for a in range(1, 50) if a % 10 != 2}
     first, second, third = (
-        ({4, 13, 18} | (there & {*range(20, 39)})),
-        ({1, 11, 19, 29} | (there & {*range(41, 50)})),
-        there - {*range(1, 6)},
+        ({4, 13, 18} | (present & {*range(20, 39)})),
+        ({1, 11, 19, 29} | (present & {*range(41, 50)})),
+        present - {*range(1, 6)},
     )
-    for condition, before, now in (("a IN (1, 11, 12, 19, 29) OR a > 40", first, second), ("a > 5", second, third)):
+    for condition, old_rows, new_rows in (("a IN (1, 11, 12, 19, 29) OR a > 40", first, second), ("a > 5", second, third)):
         scene.sql(f"ALTER PUBLICATION p SET TABLE t WHERE ({condition})")
-        comes, goes = (f"Insert t ({a}, {a % 3}, row {a})" for a in now - before), (f"Delete t ({a}, null, null)" for a in before - now)
+        comes, goes = (
+            (f"Insert t ({a}, {a % 3}, row {a})" for a in new_rows - old_rows),
+            (f"Delete t ({a}, null, null)" for a in old_rows - new_rows),
+        )
         assert sorted(scene.said()) == sorted([*comes, *goes])
 
 
-def test_what_the_altering_transaction_wrote_is_judged_by_what_was(scene: Scene) -> None:
+def test_rows_written_by_the_altering_transaction_follow_the_filter_of_their_time(scene: Scene) -> None:
     scene.sql(
         """BEGIN; INSERT INTO t VALUES (10, 0, 'ten'), (0, 0, 'zero'); ALTER PUBLICATION p SET TABLE t WHERE (a < 2);
         INSERT INTO t VALUES (-1, 0, 'less'), (11, 0, 'eleven'); UPDATE t SET b = 7 WHERE a = 1; COMMIT"""
     )
-    held = {6, 7, 8, 9}
-    for each in scene.said():
-        word, key = each.split()[0], int(each.split("(")[1].split(",")[0])
-        assert (word == "Insert") != (key in held), each
-        held = held | {key} if word == "Insert" else held - {key}
-    assert held == {-1, 0, 1}
+    keys = {6, 7, 8, 9}
+    for message in scene.said():
+        word, key = message.split()[0], int(message.split("(")[1].split(",")[0])
+        assert (word == "Insert") != (key in keys), message
+        keys = keys | {key} if word == "Insert" else keys - {key}
+    assert keys == {-1, 0, 1}
 
 
-def test_who_has_written_is_waited_for_and_judged_by_what_was(scene: Scene) -> None:
+def test_alteration_waits_for_open_writers_and_their_rows_follow_the_old_filter(scene: Scene) -> None:
     writer = Session(scene.server.conninfo(scene.database))
     writer.sql("BEGIN; INSERT INTO t VALUES (20, 0, 'new'); UPDATE t SET b = 9 WHERE a = 1")
     with ThreadPoolExecutor(1) as beside:
         altering = beside.submit(scene.sql, "ALTER PUBLICATION p SET TABLE t WHERE (a < 2)")
         waiting = f"SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = '{scene.database}'"
-        until(lambda: scene.sql(waiting) == "1", "nobody waits")
+        until(lambda: scene.sql(waiting) == "1", "the alteration does not wait")
         writer.sql("COMMIT")
         altering.result()
     writer.close()
-    said = scene.said()
-    assert said[0] == "Insert t (20, 0, new)"
-    assert sorted(said[1:]) == [
+    messages = scene.said()
+    assert messages[0] == "Insert t (20, 0, new)"
+    assert sorted(messages[1:]) == [
         "Delete t (20, null, null)",
         *[f"Delete t ({key}, null, null)" for key in (6, 7, 8, 9)],
         "Insert t (1, 9, row 1)",
@@ -170,13 +173,13 @@ def test_who_has_written_is_waited_for_and_judged_by_what_was(scene: Scene) -> N
         ("CREATE PUBLICATION q WITH (reconcile = maybe)", "42601", "requires a Boolean value"),
     ],
 )
-def test_what_cannot_be_followed_is_refused_when_the_publication_is_altered(scene: Scene, statement: str, state: str, word: str) -> None:
+def test_alteration_that_cannot_be_followed_is_rejected(scene: Scene, statement: str, state: str, word: str) -> None:
     with pytest.raises(SqlError, match=rf"(?s){state}.*{word}"):
         scene.server.psql(scene.database, statement, "-v", "VERBOSITY=verbose", "-v", "ON_ERROR_STOP=1")
     assert scene.said() == []
 
 
-def test_partitions_are_followed_as_what_they_are_sent_as(node: Server) -> None:
+def test_partitions_follow_under_the_table_that_they_are_published_as(node: Server) -> None:
     database = node.new_database()
     node.psql(
         database,
@@ -189,9 +192,9 @@ def test_partitions_are_followed_as_what_they_are_sent_as(node: Server) -> None:
     scene.sql("ALTER PUBLICATION p SET TABLE r WHERE (a < 4)")
     assert sorted(scene.said()) == ["Delete r (4, y)", "Insert r (1, x)", "Insert r (2, y)"]
     scene.sql("ALTER PUBLICATION p SET TABLE r; ALTER PUBLICATION p SET (publish_via_partition_root = false)")
-    said = scene.said()
-    assert said[:1] == ["Insert r (4, y)"]
-    assert sorted(said[1:]) == sorted(
+    messages = scene.said()
+    assert messages[:1] == ["Insert r (4, y)"]
+    assert sorted(messages[1:]) == sorted(
         [f"Delete r ({row})" for row in ("1, x", "2, y", "3, x", "4, y")]
         + [f"Insert {row}" for row in ("r1 (1, x)", "r1 (3, x)", "r2 (y, 2)", "r2 (y, 4)")]
     )
@@ -202,7 +205,7 @@ EQUAL = "SELECT count(*), md5(string_agg(t::text, ',' ORDER BY a)) FROM (SELECT 
 
 
 @pytest.mark.slow
-def test_subscribers_follow_a_filter_over_a_crash_of_the_publisher(
+def test_subscribers_follow_a_filter_across_a_crash_of_the_publisher(
     postgres: Server, node: Server, spare_node: Callable[..., NodeServer]
 ) -> None:
     source = spare_node()
@@ -210,9 +213,9 @@ def test_subscribers_follow_a_filter_over_a_crash_of_the_publisher(
     table = "CREATE TABLE t (a int PRIMARY KEY, b int, c text)"
     publisher.sql(f"{table}; {ROWS}; CREATE PUBLICATION p FOR TABLE t WHERE (a % 2 = 0) WITH (reconcile = true)")
     native, lake = Database.new(postgres), Database.new(node)
-    for each, name in ((native, "native"), (lake, "lake")):
-        each.sql(table)
-        subscribe(each, publisher, name, "p")
+    for subscriber, name in ((native, "native"), (lake, "lake")):
+        subscriber.sql(table)
+        subscribe(subscriber, publisher, name, "p")
     native.sql("ALTER SUBSCRIPTION native DISABLE")
     publisher.sql("INSERT INTO t SELECT i, i % 3, 'more ' || i FROM generate_series(10, 5000) i")
     publisher.sql("ALTER PUBLICATION p SET TABLE t WHERE (a % 3 = 0)")
@@ -221,8 +224,8 @@ def test_subscribers_follow_a_filter_over_a_crash_of_the_publisher(
     publisher.sql("DELETE FROM t WHERE a % 5 = 0; ALTER PUBLICATION p SET TABLE t WHERE (a % 7 < 3)")
     native.sql("ALTER SUBSCRIPTION native ENABLE")
     expected = publisher.sql(EQUAL.format(" WHERE a % 7 < 3"))
-    for each, name in ((native, "native"), (lake, "lake")):
-        each.wait(EQUAL.format(""), expected)
+    for subscriber, name in ((native, "native"), (lake, "lake")):
+        subscriber.wait(EQUAL.format(""), expected)
         arrived(publisher, name)
-        assert each.sql(EQUAL.format("")) == expected
-        each.unsubscribe()
+        assert subscriber.sql(EQUAL.format("")) == expected
+        subscriber.unsubscribe()

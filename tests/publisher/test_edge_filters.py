@@ -1,13 +1,13 @@
-"""A filter that CREATE PUBLICATION accepts never fails on a row on which PostgreSQL's does not, and lets the same rows through.
+"""A filter that CREATE PUBLICATION accepts passes the rows that PostgreSQL passes, and fails on no row on which PostgreSQL does not.
 
 Conditions are drawn from the grammar of the expressions (`tests.expression.generated`), over one table that has a column for each of its
-types, filled with the values at the edges of them. Each condition is a publication of its own on a node and on a PostgreSQL. Then rows are
-inserted, updated and deleted, in several batches, and compared is what a slot of each server gives for each publication and batch, and what a
-COPY of the rows of one of the batches gives that pass: the same rows, or an error; of the rows that raise, which one is told first is the order
-of a scan. A batch is of a few rows, so that one on which a condition raises does not hide all others. The stream is judged in the driver where
-that is exact, the copy by Spark: so both ways are compared. A copy costs six times what a stream does, so of each condition there is one.
+types, filled with edge values. Each condition is a publication on a node and on a PostgreSQL. Then rows are inserted, updated and deleted in
+several batches. For each publication and batch, the test compares what a slot of each server gives. For one batch it also compares a COPY of
+the rows that pass: the same rows, or an error. The order of a scan decides which of several failing rows is reported first. A batch has few
+rows, so that a row on which a condition raises does not hide all others. The stream is filtered in the driver if that is exact, and the copy
+by Spark, so both evaluations are compared. A copy costs six times as much as a stream, so each condition has one.
 
-Two thousand conditions run with `make test-all`; what they have found has tests of its own in `tests/expression` and `tests/commands`. A
+Two thousand conditions run with `make test-all`. The differences that they found have tests in `tests/expression` and `tests/commands`. A
 difference is printed with the condition and the batch.
 """
 
@@ -43,7 +43,7 @@ def is_stored(kind: str, value: str) -> bool:
     return True
 
 
-VALUES = {kind: [each for each in GRAMMAR.values[kind] if is_stored(kind, each)] for _, kind in GRAMMAR.columns}
+VALUES = {kind: [value for value in GRAMMAR.values[kind] if is_stored(kind, value)] for _, kind in GRAMMAR.columns}
 COLUMNS = ", ".join(f'"{name}"' for name, _ in GRAMMAR.columns)
 TYPED = ", ".join(f'"{name}" {kind}' for name, kind in GRAMMAR.columns)
 TABLES = (
@@ -67,10 +67,10 @@ class Publisher:
     def ask(self, sql: str) -> str | list[tuple[object, ...]]:
         """The rows, or the SQLSTATE."""
         try:
-            found = self.session.execute(sql.encode(), binary=True)
+            cursor = self.session.execute(sql.encode(), binary=True)
         except psycopg.Error as error:
             return BEYOND if "cannot store" in str(error) else str(error.sqlstate)
-        return found.fetchall() if found.description else "done"
+        return cursor.fetchall() if cursor.description else "done"
 
     def write(self, batch: int) -> None:
         """Inserts the rows of a batch, changes half of them and deletes a third; a slot is behind and one in front of it."""
@@ -90,17 +90,17 @@ class Publisher:
     def stream(self, batch: int, publication: str, end: str) -> str | list[str]:
         """What the slot gives of one batch, sorted, or the SQLSTATE."""
         options = f"'proto_version', '1', 'publication_names', '{publication}'"
-        found = self.ask(f"SELECT data FROM pg_logical_slot_peek_binary_changes('{self.slot(batch)}', '{end}', NULL, {options})")
-        if isinstance(found, str):
-            return found
-        said = slots.words([bytes(row[0]) for row in found])  # type: ignore[arg-type]
-        return sorted(each for each in said if not each.startswith(("Begin", "Commit", "Relation")))
+        rows = self.ask(f"SELECT data FROM pg_logical_slot_peek_binary_changes('{self.slot(batch)}', '{end}', NULL, {options})")
+        if isinstance(rows, str):
+            return rows
+        messages = slots.words([bytes(row[0]) for row in rows])  # type: ignore[arg-type]
+        return sorted(message for message in messages if not message.startswith(("Begin", "Commit", "Relation")))
 
     def copied(self, condition: str) -> str | list[str]:
         """What the first copy of the table brings, sorted, or the SQLSTATE."""
         try:
             with self.session.cursor().copy(f"COPY (SELECT place, {COLUMNS} FROM t WHERE {condition}) TO STDOUT".encode()) as copy:
-                return sorted(bytes(row).decode() for row in b"".join(bytes(each) for each in copy).splitlines())
+                return sorted(bytes(row).decode() for row in b"".join(bytes(part) for part in copy).splitlines())
         except psycopg.Error as error:
             return BEYOND if "cannot store" in str(error) else str(error.sqlstate)
 
@@ -109,10 +109,10 @@ def drawn(random: Random) -> list[tuple[object, ...]]:
     """The rows of all batches, and those to which some of them are changed."""
     rows: list[tuple[object, ...]] = []
     for batch in range(BATCHES):
-        for place in range(1, ROWS + 1):
-            for changed in (False, True) if place % 2 else (False,):
+        for number in range(1, ROWS + 1):
+            for changed in (False, True) if number % 2 else (False,):
                 values = [None if random.random() < 0.15 else random.choice(VALUES[kind]) for _, kind in GRAMMAR.columns]
-                rows.append((batch, changed, place, *values))
+                rows.append((batch, changed, number, *values))
     return rows
 
 
@@ -128,7 +128,7 @@ def _compared(native: Publisher, ours: Publisher, random: Random, count: int, ou
     conditions: dict[str, str] = {}
     for number in range(count):
         condition = plain(GRAMMAR.expression(random, 1 + number % 3, "boolean"))
-        said = [one.ask(f"CREATE PUBLICATION p{number} FOR TABLE t WHERE ({condition})") for one in (native, ours)]
+        said = [server.ask(f"CREATE PUBLICATION p{number} FOR TABLE t WHERE ({condition})") for server in (native, ours)]
         if said == ["done", "done"]:
             conditions[f"p{number}"] = condition
         elif "done" in said and said[1] != "0A000":
@@ -136,40 +136,38 @@ def _compared(native: Publisher, ours: Publisher, random: Random, count: int, ou
         outcomes["published" if said[1] == "done" else "refused"] += 1
     for batch in range(BATCHES):
         ends = []
-        for one in (native, ours):
-            one.write(batch)
-            [(end,)] = one.session.execute("SELECT pg_current_wal_lsn()").fetchall()
+        for publisher in (native, ours):
+            publisher.write(batch)
+            [(end,)] = publisher.session.execute("SELECT pg_current_wal_lsn()").fetchall()
             ends.append(str(end))
         for number, (publication, condition) in enumerate(conditions.items()):
-            ways = [("stream", *(one.stream(batch, publication, end) for one, end in zip((native, ours), ends, strict=True)))]
+            ways = [("stream", *(publisher.stream(batch, publication, end) for publisher, end in zip((native, ours), ends, strict=True)))]
             if number % BATCHES == batch:
-                ways.append(("copy", *(one.copied(condition) for one in (native, ours))))
+                ways.append(("copy", *(server.copied(condition) for server in (native, ours))))
             for what, wanted, found in ways:
                 outcomes["raised" if isinstance(wanted, str) else "compared"] += 1
                 if found != BEYOND and found != wanted and not (isinstance(wanted, str) and isinstance(found, str)):
                     yield f"{what} of batch {batch} WHERE {condition}: PostgreSQL {_short(wanted, found)}, the node {_short(found, wanted)}"
-        for one in (native, ours):
-            one.session.execute(f"SELECT pg_drop_replication_slot('{one.slot(batch)}')".encode())
-            one.session.execute("TRUNCATE t")
+        for publisher in (native, ours):
+            publisher.session.execute(f"SELECT pg_drop_replication_slot('{publisher.slot(batch)}')".encode())
+            publisher.session.execute("TRUNCATE t")
 
 
 def _short(said: str | list[str], other: str | list[str]) -> str:
     """What one has said that the other has not."""
     if isinstance(said, str) or isinstance(other, str):
         return said if isinstance(said, str) else f"{len(said)} changes"
-    return str([each for each in said if each not in set(other)][:2])
+    return str([message for message in said if message not in set(other)][:2])
 
 
 @pytest.mark.parametrize(
     ("rounds", "count"),
     [pytest.param(1, 6, marks=pytest.mark.slow), pytest.param(50, 40, marks=[pytest.mark.slow, pytest.mark.timeout(6 * 3600)])],
 )
-def test_what_is_accepted_as_a_filter_fails_on_no_row_on_which_postgresqls_does_not(
-    postgres: Server, node: Server, rounds: int, count: int
-) -> None:
+def test_accepted_filter_fails_on_no_row_on_which_postgresqls_does_not(postgres: Server, node: Server, rounds: int, count: int) -> None:
     outcomes: Counter[str] = Counter()
-    for place in range(rounds):
-        assert list(differences((postgres, node), Random(f"{count}/{place}"), count, outcomes)) == []
+    for round_number in range(rounds):
+        assert list(differences((postgres, node), Random(f"{count}/{round_number}"), count, outcomes)) == []
     assert outcomes["published"] > rounds * count / 3, outcomes
     assert outcomes["compared"] > outcomes["raised"], outcomes
 
@@ -183,14 +181,16 @@ def test_what_is_accepted_as_a_filter_fails_on_no_row_on_which_postgresqls_does_
         "s > 1 AND s = width_bucket(n, 0, 10, 5)",
     ],
 )
-def test_what_needs_no_python_was_looked_at_before_what_raised_in_front_of_it(postgres: Server, node: Server, condition: str) -> None:
-    said = []
+def test_conditions_are_evaluated_in_postgresqls_order_whether_or_not_they_need_python(
+    postgres: Server, node: Server, condition: str
+) -> None:
+    results = []
     for server in (postgres, node):
         with psycopg.connect(server.conninfo(server.new_database()), autocommit=True) as session:
             session.execute("CREATE TABLE t (s int, d date, n numeric, m timestamp)")
             session.execute("INSERT INTO t VALUES (1, '2023-12-31', 'NaN', '2024-01-05')")
             try:
-                said.append(str(session.execute(f"SELECT s FROM t WHERE {condition}".encode()).fetchall()))
+                results.append(str(session.execute(f"SELECT s FROM t WHERE {condition}".encode()).fetchall()))
             except psycopg.Error as error:
-                said.append(str(error.sqlstate))
-    assert said[1] == said[0]
+                results.append(str(error.sqlstate))
+    assert results[1] == results[0]

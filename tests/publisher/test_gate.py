@@ -1,4 +1,4 @@
-"""Who is asked for a row filter on a batch of changes: the driver, or Spark's tasks, with the same answer."""
+"""The driver or Spark's tasks evaluate a row filter on a batch of changes, with the same result."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def changes() -> DecodedChanges:
     row = pa.struct(list(arrow_row(T)))
 
     def rows(side: int) -> pa.Array:
-        return pa.array([None if each[side] is None else dict(zip("ab", each[side], strict=True)) for each in CHANGES], row)  # type: ignore[arg-type]
+        return pa.array([None if change[side] is None else dict(zip("ab", change[side], strict=True)) for change in CHANGES], row)  # type: ignore[arg-type]
 
     places = pa.array(range(len(CHANGES)), pa.int64())
     table = pa.table(
-        {"commit_lsn": places, "seq": places, "position": places, "op": [each[0] for each in CHANGES], "old": rows(1), "new": rows(2)}
+        {"commit_lsn": places, "seq": places, "position": places, "op": [change[0] for change in CHANGES], "old": rows(1), "new": rows(2)}
     )
     return DecodedChanges(table, places.to_numpy())
 
@@ -64,13 +64,13 @@ def sent(engine: Engine, plan: Published) -> str:
 def tasks(spark: SparkSession) -> Callable[[], int]:
     """How many tasks of Spark have ended since the last call."""
     context: Any = spark._jsparkSession.sparkContext()  # type: ignore[attr-defined]
-    seen: set[int] = set()
+    known_tasks: set[int] = set()
 
     def new() -> int:
         context.listenerBus().waitUntilEmpty()
         listed = context.statusStore().jobsList(None)
-        fresh = [job for job in map(listed.apply, range(listed.size())) if job.jobId() not in seen]
-        seen.update(job.jobId() for job in fresh)
+        fresh = [job for job in map(listed.apply, range(listed.size())) if job.jobId() not in known_tasks]
+        known_tasks.update(job.jobId() for job in fresh)
         return sum(job.numCompletedTasks() for job in fresh)
 
     new()
@@ -78,7 +78,7 @@ def tasks(spark: SparkSession) -> Callable[[], int]:
 
 
 @pytest.mark.parametrize(("small", "by_tasks"), [(1, False), (0, True)])
-def test_a_filter_that_arrow_knows_is_for_the_driver_unless_small_batch_rows_is_0(
+def test_filter_known_to_arrow_is_evaluated_by_the_driver_unless_small_batch_rows_is_0(
     engine: Engine, tasks: Callable[[], int], monkeypatch: pytest.MonkeyPatch, small: int, by_tasks: bool
 ) -> None:
     monkeypatch.setattr(engine, "settings", {"small_batch_rows": str(small)})
@@ -89,7 +89,7 @@ def test_a_filter_that_arrow_knows_is_for_the_driver_unless_small_batch_rows_is_
     assert not gate.needs_spark(engine, changes(), Published(T, T, frozenset({PublishedAction.INSERT})))
 
 
-def test_a_filter_that_arrow_does_not_know_got_no_task_where_tasks_were_to_have_all(
+def test_filter_unknown_to_arrow_is_evaluated_by_tasks_if_small_batch_rows_is_0(
     engine: Engine, tasks: Callable[[], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = published("a + 1 > 8")

@@ -1,7 +1,7 @@
-"""Random publications and random work on a node and on PostgreSQL: the two streams say the same.
+"""With random publications and random work, the stream of a node says the same as the stream of PostgreSQL.
 
-Each example makes publications with filters, column lists and sets of actions, works on three tables with different identities in
-transactions of several statements, changes the publications meanwhile, and compares what a slot of each server gives: the same
+Each example makes publications with filters, column lists and sets of actions. It changes three tables with different identities in
+transactions of several statements and alters the publications meanwhile. Then it compares what a slot of each server gives: the same
 transactions with the same rows (in any order within a transaction), or the same error. So two subscribers of any kind are equal.
 
 A few examples run with the suite, two hundred with `make test-all`. A failing example is printed as the SQL that was run.
@@ -130,54 +130,54 @@ class Publisher:
         """The transactions, each with its messages sorted, or the error."""
         sql = f"SELECT data FROM pg_logical_slot_get_binary_changes('{self.slot}', NULL, NULL, 'proto_version', '3', 'publication_names', 'p,q')"
         try:
-            found = slots.words([bytes(row[0]) for row in self.session.execute(sql, binary=True)])  # type: ignore[arg-type]
+            messages = slots.words([bytes(row[0]) for row in self.session.execute(sql, binary=True)])  # type: ignore[arg-type]
         except psycopg.Error as error:
             return re.sub(r"[0-9A-F]+/[0-9A-F]+", "LSN", f"{error.sqlstate} {error.diag.message_primary}")
         transactions: list[list[str]] = []
-        for message in found:
+        for message in messages:
             if message.startswith("Begin"):
                 transactions.append([])
             elif not message.startswith(("Commit", "Relation")):
                 transactions[-1].append(message)
-        return [sorted(one) for one in transactions]
+        return [sorted(messages_of_transaction) for messages_of_transaction in transactions]
 
 
 @pytest.fixture(scope="module")
 def publishers(postgres: Server, node: Server) -> Iterator[list[Publisher]]:
     """A database on each."""
-    made = []
+    servers = []
     for server in (postgres, node):
         database = server.new_database()
         server.psql(database, TABLES)
-        made.append(Publisher(server, database, psycopg.connect(server.conninfo(database), autocommit=True)))
-    yield made
-    for one in made:
-        one.run("ROLLBACK")
-        one.run(f"SELECT pg_drop_replication_slot('{one.slot}')")
-        one.session.close()
+        servers.append(Publisher(server, database, psycopg.connect(server.conninfo(database), autocommit=True)))
+    yield servers
+    for publisher in servers:
+        publisher.run("ROLLBACK")
+        publisher.run(f"SELECT pg_drop_replication_slot('{publisher.slot}')")
+        publisher.session.close()
 
 
 @pytest.mark.parametrize("examples", [5, pytest.param(200, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
-def test_a_node_publishes_what_postgresql_publishes(publishers: list[Publisher], examples: int) -> None:
+def test_node_publishes_what_postgresql_publishes(publishers: list[Publisher], examples: int) -> None:
     @given(steps=st.lists(step, min_size=4, max_size=10), first=st.lists(membership(), min_size=1, max_size=2))
     @settings(max_examples=examples)
     def agree(first: list[str], steps: list[list[str]]) -> None:
-        for one in publishers:
-            one.begin()
-        for sql in [*first, *[sql for each in steps for sql in each]]:
-            said = [one.run(sql) for one in publishers]
-            note(f"{sql};  -- {said[0]}")
-            assert said[1] == said[0], sql
-        expected, found = (one.stream() for one in publishers)
-        assert found == expected
+        for publisher in publishers:
+            publisher.begin()
+        for sql in [*first, *[sql for statements in steps for sql in statements]]:
+            answers = [publisher.run(sql) for publisher in publishers]
+            note(f"{sql};  -- {answers[0]}")
+            assert answers[1] == answers[0], sql
+        expected, actual = (publisher.stream() for publisher in publishers)
+        assert actual == expected
 
     agree()
 
 
-def test_column_lists_that_nobody_needs_to_send_a_truncate_were_compared(publishers: list[Publisher]) -> None:
-    said = []
-    for one in publishers:
-        one.begin()
+def test_column_lists_that_no_truncate_needs_are_not_compared(publishers: list[Publisher]) -> None:
+    streams = []
+    for publisher in publishers:
+        publisher.begin()
         for sql in (
             "ALTER PUBLICATION p SET TABLE k",
             "ALTER PUBLICATION q SET TABLE k (a)",
@@ -186,7 +186,7 @@ def test_column_lists_that_nobody_needs_to_send_a_truncate_were_compared(publish
             "INSERT INTO k VALUES (0, 0, 'x')",
             "TRUNCATE k",
         ):
-            one.run(sql)
-        said.append(one.stream())
-    assert said[1] == said[0]
-    assert "Truncate" in str(said[0])
+            publisher.run(sql)
+        streams.append(publisher.stream())
+    assert streams[1] == streams[0]
+    assert "Truncate" in str(streams[0])

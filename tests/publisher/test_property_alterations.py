@@ -1,8 +1,8 @@
-"""Random alterations of publications that are followed, among random changes: every subscriber has what the filters select, at each quiet point.
+"""While publications are altered at random, every subscriber has the rows that the filters select at each quiet point.
 
-The publisher is a node with a table and a partitioned table in two publications; one of them is altered now and then, inside of transactions
-too, while rows change. PostgreSQL 15, PostgreSQL 18 and a node subscribe to both. The oracle is the publisher itself: the rows of each table
-that one of the filters lets through, in the columns that are published.
+The publisher is a node with a table and a partitioned table in two publications. One of them is altered now and then, also inside
+transactions, while rows change. PostgreSQL 15, PostgreSQL 18 and a node subscribe to both. The expected rows come from the publisher itself:
+the rows of each table that pass one of the filters, in the columns that are published.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ class Publications:
         """A statement that alters one of them."""
         # the lists of two publications must be the same: only p alone has one
         name = self.draw.choice("ppq") if self.columns == COLUMNS[-1] else "p"
-        before = self.has[name]
-        if before and self.draw.random() < 0.2:
+        old_filters = self.has[name]
+        if old_filters and self.draw.random() < 0.2:
             self.has[name] = {}
-            return f"ALTER PUBLICATION {name} DROP TABLE {', '.join(before)}"
-        tables = [each for each in "tr" if self.draw.random() < 0.8] or ["t"]
-        self.has[name] = {each: self.draw.choice((None, *FILTERS, *FILTERS)) for each in tables}
+            return f"ALTER PUBLICATION {name} DROP TABLE {', '.join(old_filters)}"
+        tables = [table for table in "tr" if self.draw.random() < 0.8] or ["t"]
+        self.has[name] = {table: self.draw.choice((None, *FILTERS, *FILTERS)) for table in tables}
         self.columns = COLUMNS[-1] if self.has["q"] else self.draw.choice(COLUMNS)
         listed = "" if self.columns == COLUMNS[-1] else f" ({self.columns})"
-        parts = [f"{each}{listed}" + (f" WHERE ({where})" if where else "") for each, where in self.has[name].items()]
+        parts = [f"{table}{listed}" + (f" WHERE ({where})" if where else "") for table, where in self.has[name].items()]
         return f"ALTER PUBLICATION {name} SET TABLE {', '.join(parts)}"
 
     def selected(self, table: str) -> str | None:
@@ -54,7 +54,7 @@ class Publications:
         filters = [tables[table] for tables in self.has.values() if table in tables]
         if not filters:
             return "false"
-        return "true" if None in filters else " OR ".join(f"({each})" for each in filters)
+        return "true" if None in filters else " OR ".join(f"({condition})" for condition in filters)
 
 
 def changes(draw: random.Random) -> str:
@@ -81,16 +81,16 @@ class Chain:
 
     def differences(self, publications: Publications) -> list[str]:
         """The tables in which a subscriber does not have what it should have, at a quiet point."""
-        found = []
+        differing = []
         for name, subscriber in self.subscribers.items():
             arrived(self.publisher, name)
             for table in "tr":
                 query = "SELECT {} FROM {} WHERE {} ORDER BY a, k"
-                there = self.publisher.sql(query.format(publications.columns, table, publications.selected(table)))
-                here = subscriber.sql(query.format(publications.columns, table, "true"))
-                if here != there:
-                    found.append(f"{name} {table} {publications.has}\nthere:\n{there}\nhere:\n{here}")
-        return found
+                expected = self.publisher.sql(query.format(publications.columns, table, publications.selected(table)))
+                actual = subscriber.sql(query.format(publications.columns, table, "true"))
+                if actual != expected:
+                    differing.append(f"{name} {table} {publications.has}\nthere:\n{expected}\nhere:\n{actual}")
+        return differing
 
 
 @pytest.fixture
@@ -101,12 +101,12 @@ def chain(of_version: Callable[[int], Server], node: Server, spare_node: Callabl
         CREATE PUBLICATION q WITH (reconcile = true, publish_via_partition_root = true)"""
     )
     subscribers = {"fifteen": Database.new(of_version(15)), "eighteen": Database.new(of_version(18)), "lake": Database.new(node)}
-    for name, each in subscribers.items():
-        each.sql(PLAIN.format("t") + PLAIN.format("r"))
-        subscribe(each, publisher, name, "p, q")
+    for name, database in subscribers.items():
+        database.sql(PLAIN.format("t") + PLAIN.format("r"))
+        subscribe(database, publisher, name, "p, q")
     yield Chain(publisher, subscribers)
-    for each in subscribers.values():
-        each.unsubscribe()
+    for database in subscribers.values():
+        database.unsubscribe()
 
 
 def play(chain: Chain, draw: random.Random, rounds: int) -> None:
@@ -117,11 +117,11 @@ def play(chain: Chain, draw: random.Random, rounds: int) -> None:
             steps = [publications.altered() if draw.random() < 0.3 else changes(draw) for _ in range(draw.randrange(1, 5))]
             script.append(f"BEGIN; {'; '.join(steps)}; COMMIT" if draw.random() < 0.5 else "; ".join(steps))
             chain.publisher.sql(script[-1])
-        found = chain.differences(publications)
-        assert not found, "\n".join([*script, *found])
+        differing = chain.differences(publications)
+        assert not differing, "\n".join([*script, *differing])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(10, 20))
-def test_subscribers_follow_whatever_is_altered(chain: Chain, seed: int) -> None:
+def test_subscribers_follow_random_alterations(chain: Chain, seed: int) -> None:
     play(chain, random.Random(seed), 20)

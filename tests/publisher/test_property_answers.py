@@ -1,8 +1,8 @@
-"""Whatever is said to a node about publications, partitions and owners, it answers as PostgreSQL does, and its catalogs say the same.
+"""A node answers statements about publications, partitions and owners as PostgreSQL does, and its catalogs have the same rows.
 
-Statements are drawn from a grammar, most of them wrong in some way. Both servers run each; compared are the answer (tag, rows, notices, or SQLSTATE,
-message, DETAIL, HINT and position) and after it the catalogs. A few scripts run with the suite, fifty with
-`make test-all`. A difference is printed with what had been said before.
+Statements are drawn from a grammar, and most of them have an error. Both servers run each statement. The test compares the answers (tag, rows,
+notices, or SQLSTATE, message, DETAIL, HINT and position) and the catalogs after it. A few scripts run with the suite, fifty with
+`make test-all`. A difference is printed with the statements before it.
 """
 
 from __future__ import annotations
@@ -138,7 +138,9 @@ class Speaker:
         self._database = server.new_database()
         self.session = psycopg.connect(server.conninfo(self._database), autocommit=True)
         self._notices: list[tuple[str | None, ...]] = []
-        self.session.add_notice_handler(lambda told: self._notices.append((told.severity, told.message_primary, told.message_detail)))
+        self.session.add_notice_handler(
+            lambda notice: self._notices.append((notice.severity, notice.message_primary, notice.message_detail))
+        )
         self.session.execute(TABLES[subject].encode())
 
     def ask(self, sql: str) -> tuple[Any, ...]:
@@ -147,14 +149,14 @@ class Speaker:
         try:
             cursor = self.session.execute(sql.encode())
             rows = (
-                [tuple(re.sub("'[0-9]+'::oid", "OID", str(each)) for each in row) for row in cursor.fetchall()]
+                [tuple(re.sub("'[0-9]+'::oid", "OID", str(value)) for value in row) for row in cursor.fetchall()]
                 if cursor.description
                 else None
             )
         except psycopg.Error as error:
-            told = error.diag
-            message = str(told.message_primary).replace(self._database, "DATABASE")
-            return (told.sqlstate, message, told.message_detail, told.message_hint, told.statement_position, *self._notices)
+            diag = error.diag
+            message = str(diag.message_primary).replace(self._database, "DATABASE")
+            return (diag.sqlstate, message, diag.message_detail, diag.message_hint, diag.statement_position, *self._notices)
         return (cursor.statusmessage, rows, *self._notices)
 
 
@@ -170,19 +172,21 @@ def both(postgres: Server, node: Server) -> Any:
 
 @pytest.mark.parametrize(("scripts", "number"), AMOUNTS)
 @pytest.mark.parametrize("subject", TABLES)
-def test_a_node_answers_what_postgresql_answers(both: tuple[Server, Server], subject: str, scripts: int, number: int) -> None:
+def test_node_answers_as_postgresql(both: tuple[Server, Server], subject: str, scripts: int, number: int) -> None:
     @seed(number)
     @settings(max_examples=scripts, phases=[Phase.generate], database=None, suppress_health_check=list(HealthCheck), deadline=None)
     @given(st.lists(said(subject), min_size=LENGTH, max_size=LENGTH))
     def agree(script: list[str]) -> None:
         native, ours = (Speaker(server, subject) for server in both)
         with contextlib.closing(native.session), contextlib.closing(ours.session):
-            for place, statement in enumerate(script):
+            for index, statement in enumerate(script):
                 for sql in (statement, *CATALOGS[subject]):
-                    before = ";\n".join(script[:place])
-                    here, there = ours.ask(sql), native.ask(sql)
-                    if scripts <= FEW or not (_is_error(here) and _is_error(there)):  # which of several errors is found first
-                        assert here == there, f"{sql}\nafter {statement}\nwhich followed\n{before}"
+                    earlier = ";\n".join(script[:index])
+                    node_answer, native_answer = ours.ask(sql), native.ask(sql)
+                    if scripts <= FEW or not (
+                        _is_error(node_answer) and _is_error(native_answer)
+                    ):  # which of several errors is found first
+                        assert node_answer == native_answer, f"{sql}\nafter {statement}\nwhich followed\n{earlier}"
 
     agree()
 

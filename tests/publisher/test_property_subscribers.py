@@ -1,11 +1,11 @@
-"""Whatever is published and done: a PostgreSQL that subscribes to a node and one that subscribes to a PostgreSQL hold the same.
+"""A PostgreSQL that subscribes to a node and one that subscribes to a PostgreSQL hold the same rows after random work.
 
-The same workload runs on a node and on a PostgreSQL; each has a subscriber of its own, both real PostgreSQL. Compared are every
+The same workload runs on a node and on a PostgreSQL. Each has a subscriber of its own, which is a real PostgreSQL. The test compares every
 command's answer, whether the subscription still runs (`disable_on_error` makes an error visible, whichever side raises it), and the contents
 of all tables after the initial copy, after the first phase, and after a REFRESH and the second. Several workloads run side by side, each in a
-database of its own, so that the waiting is done once for all of them.
+database of its own, so that all of them wait at the same time.
 
-A few run with the suite, two hundred with `make test-all`. A failing one is printed as the Python that makes it: paste it into `PINNED`.
+A few run with the suite, two hundred with `make test-all`. A failing workload is printed as the Python that makes it: paste it into `PINNED`.
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ class Chain:
         """Whether the mark has come and every table is ready, or the subscription has stopped."""
         ready = "SELECT count(*) FROM pg_subscription_rel, pg_subscription s WHERE s.oid = srsubid AND subname = %s AND srsubstate <> 'r'"
         unready = self.sub.execute(ready.encode(), (self.name,)).fetchone()
-        seen = self.sub.execute("SELECT coalesce(max(n), 0) FROM mark").fetchone()
-        return (unready == (0,) and seen == (self.marks,)) or not self.enabled()
+        mark = self.sub.execute("SELECT coalesce(max(n), 0) FROM mark").fetchone()
+        return (unready == (0,) and mark == (self.marks,)) or not self.enabled()
 
     def errors(self) -> str:
         """The last errors of the subscribing and of the publishing server."""
@@ -132,7 +132,7 @@ def arrive(chains: list[Chain], doing: list[Workload], at: str) -> None:
     for chain in chains:
         chain.mark()
     until = time.monotonic() + PATIENCE * patience()
-    waiting = list(zip(chains, [one for one in doing for _ in range(2)], strict=True))
+    waiting = list(zip(chains, [workload for workload in doing for _ in range(2)], strict=True))
     while waiting := [(chain, workload) for chain, workload in waiting if not chain.arrived()]:
         assert time.monotonic() < until, f"{at}: {waiting[0][0].state()}\n{waiting[0][1]}\n{waiting[0][0].errors()}"
         waiting[0][0].sub.execute("SELECT pg_sleep(0.05)")
@@ -142,8 +142,8 @@ def compare(pairs: list[tuple[Chain, Chain]], doing: list[Workload], at: str, *,
     """Both subscribers of each workload hold the same. `copied`: tables have been copied since the last comparison."""
     for (native, node), workload in zip(pairs, doing, strict=True):
         expected, found = native.enabled(), node.enabled()
-        said = f"{at}: subscription {node.name} to the node enabled: {found}, {native.name} to PostgreSQL: {expected}\n{workload}"
-        assert found == expected, said + node.errors()
+        report = f"{at}: subscription {node.name} to the node enabled: {found}, {native.name} to PostgreSQL: {expected}\n{workload}"
+        assert found == expected, report + node.errors()
         if copied and not found and not native.stopped:
             native.unsure = True
         native.stopped = not found
@@ -197,13 +197,13 @@ def pairs(postgres: Server, node: Server, _session_farm: _Farm) -> Iterator[list
         PostgresServer, max_worker_processes="120", max_logical_replication_workers="100", max_replication_slots="120",
         max_sync_workers_per_subscription="2",
     )  # fmt: skip
-    made = [(Chain(postgres, subscriber), Chain(node, subscriber)) for _ in range(ABREAST)]
-    crowd = [chain.crowd() for _, chain in made[::2]]
-    yield made
-    for each in crowd:
-        each.terminate()
-        each.wait()
-    for chain in (chain for pair in made for chain in pair):
+    chain_pairs = [(Chain(postgres, subscriber), Chain(node, subscriber)) for _ in range(ABREAST)]
+    crowd = [chain.crowd() for _, chain in chain_pairs[::2]]
+    yield chain_pairs
+    for process in crowd:
+        process.terminate()
+        process.wait()
+    for chain in (chain for pair in chain_pairs for chain in pair):
         chain.sub.execute(f"DROP SUBSCRIPTION IF EXISTS {chain.name}".encode())
         chain.pub.close()
         chain.sub.close()
@@ -211,27 +211,27 @@ def pairs(postgres: Server, node: Server, _session_farm: _Farm) -> Iterator[list
 
 
 @pytest.mark.slow
-def test_pinned_workloads_leave_the_same(pairs: list[tuple[Chain, Chain]]) -> None:
+def test_pinned_workloads_leave_the_same_rows(pairs: list[tuple[Chain, Chain]]) -> None:
     for start in range(0, len(PINNED), ABREAST):
         run(pairs, PINNED[start : start + ABREAST])
 
 
 def drawn(count: int, number: int) -> list[Workload]:
     """That many workloads, the same for the same seed."""
-    found: list[Workload] = []
+    drawn_workloads: list[Workload] = []
 
     @seed(number)
     @settings(max_examples=count, phases=[Phase.generate], database=None, derandomize=False, suppress_health_check=[*HealthCheck])
     @given(workloads())
-    def collect(one: Workload) -> None:
-        found.append(one)
+    def collect(workload: Workload) -> None:
+        drawn_workloads.append(workload)
 
     collect()
-    return found
+    return drawn_workloads
 
 
 @pytest.mark.parametrize(("count", "number"), AMOUNTS)
-def test_subscribers_of_a_node_and_of_postgresql_hold_the_same(pairs: list[tuple[Chain, Chain]], count: int, number: int) -> None:
+def test_subscribers_of_a_node_and_of_postgresql_hold_the_same_rows(pairs: list[tuple[Chain, Chain]], count: int, number: int) -> None:
     doing, running = drawn(count, number), 0
     for start in range(0, len(doing), ABREAST):
         running += sum(run(pairs, doing[start : start + ABREAST]))

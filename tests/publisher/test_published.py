@@ -1,4 +1,4 @@
-"""What a connection publishes of a relation: each case of filter, column list, partition and action."""
+"""What a connection publishes of a relation, for each case of filter, column list, partition and action."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def filtered(oid: int, tree: str = "F", columns: tuple[int, ...] | None = None) 
 
 
 def of_leaf(*publications: Publication, oid: int = LEAF) -> Published:
-    found = published(STATE, publications, oid)
-    assert found is not None
-    return found
+    result = published(STATE, publications, oid)
+    assert result is not None
+    return result
 
 
 @pytest.mark.parametrize(
@@ -78,39 +78,39 @@ def test_partition_is_sent_as_its_topmost_published_ancestor(
     publications: list[Publication], target: int, filters: tuple[str, ...] | None
 ) -> None:
     for order in (publications, publications[::-1]):
-        found = of_leaf(*order)
-        assert found.target.oid == target
-        assert found.filters.get(PublishedAction.INSERT) == filters
+        leaf = of_leaf(*order)
+        assert leaf.target.oid == target
+        assert leaf.filters.get(PublishedAction.INSERT) == filters
 
 
 def test_filters_of_several_publications_are_ored_per_action() -> None:
-    found = of_leaf(publication(filtered(PLAIN, "A"), update=False), publication(filtered(PLAIN, "B"), delete=False), oid=PLAIN)
-    assert found.filters == {PublishedAction.INSERT: ("A", "B"), PublishedAction.UPDATE: ("B",), PublishedAction.DELETE: ("A",)}
+    plain = of_leaf(publication(filtered(PLAIN, "A"), update=False), publication(filtered(PLAIN, "B"), delete=False), oid=PLAIN)
+    assert plain.filters == {PublishedAction.INSERT: ("A", "B"), PublishedAction.UPDATE: ("B",), PublishedAction.DELETE: ("A",)}
 
 
 @pytest.mark.parametrize("whole", [publication(Member(PLAIN)), publication(all_tables=True), publication(schemas=(SCHEMA,))])
-def test_publication_without_a_filter_lets_every_row_through(whole: Publication) -> None:
+def test_publication_without_a_filter_passes_every_row(whole: Publication) -> None:
     assert of_leaf(publication(filtered(PLAIN)), whole, oid=PLAIN).unfiltered
 
 
-def test_publication_without_a_filter_counts_only_for_what_it_publishes() -> None:
-    found = of_leaf(publication(filtered(PLAIN)), publication(Member(PLAIN), update=False, delete=False), oid=PLAIN)
-    assert found.filters == {PublishedAction.UPDATE: ("F",), PublishedAction.DELETE: ("F",)}
+def test_publication_without_a_filter_counts_only_for_its_actions() -> None:
+    plain = of_leaf(publication(filtered(PLAIN)), publication(Member(PLAIN), update=False, delete=False), oid=PLAIN)
+    assert plain.filters == {PublishedAction.UPDATE: ("F",), PublishedAction.DELETE: ("F",)}
 
 
 def test_action_that_only_a_lower_level_publishes_passes_unfiltered() -> None:
-    found = of_leaf(publication(filtered(ROOT), via_root=True, update=False, delete=False), publication(filtered(LEAF, "L"), insert=False))
-    assert found.actions == frozenset(PublishedAction)
-    assert found.filters == {PublishedAction.INSERT: ("F",)}
+    leaf = of_leaf(publication(filtered(ROOT), via_root=True, update=False, delete=False), publication(filtered(LEAF, "L"), insert=False))
+    assert leaf.actions == frozenset(PublishedAction)
+    assert leaf.filters == {PublishedAction.INSERT: ("F",)}
 
 
 def test_column_list_is_sent_in_table_order_without_generated_columns() -> None:
     assert of_leaf(publication(filtered(PLAIN, columns=(1, 3))), oid=PLAIN).columns == (1, 3)
     assert of_leaf(publication(Member(PLAIN)), oid=PLAIN).columns == (1, 2, 3)
     generated = relation(PLAIN, "plain", columns=(*COLUMNS, Column(4, "g", 23, generated="(a * 2)")))
-    found = published(PublishedState({PLAIN: generated}), [publication(Member(PLAIN))], PLAIN)
-    assert found is not None
-    assert found.columns == (1, 2, 3)
+    plain = published(PublishedState({PLAIN: generated}), [publication(Member(PLAIN))], PLAIN)
+    assert plain is not None
+    assert plain.columns == (1, 2, 3)
 
 
 def test_list_of_all_columns_equals_no_list() -> None:

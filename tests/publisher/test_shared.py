@@ -1,4 +1,4 @@
-"""Streams of one database read the same changes once: whoever asks first reads, the others wait; a failure is nobody else's."""
+"""Streams of one database read the same changes once. The first stream reads and the others wait. An error is raised only in the reading stream."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def changes(rows: int) -> DecodedChanges:
     return DecodedChanges(pa.table({"op": ["I"] * rows}), np.arange(rows, dtype=np.int64))
 
 
-def test_streams_that_ask_together_read_once() -> None:
+def test_streams_that_request_the_same_changes_read_them_once() -> None:
     shared, begun, go = Shared(), threading.Barrier(8), threading.Event()
     for _ in range(8):
         shared.enter(DATABASE)
@@ -38,11 +38,11 @@ def test_streams_that_ask_together_read_once() -> None:
     with ThreadPoolExecutor(8) as pool:
         answers = [pool.submit(stream) for _ in range(8)]
         go.set()
-        assert len({id(each.result()) for each in answers}) == 1
+        assert len({id(answer.result()) for answer in answers}) == 1
     assert shared.read == 1
 
 
-def test_a_stream_that_is_to_end_does_not_wait_for_what_another_reads(spark: SparkSession) -> None:
+def test_terminated_stream_does_not_wait_for_the_read_of_another(spark: SparkSession) -> None:
     shared, reading, go = Shared(), threading.Event(), threading.Event()
     for _ in range(2):
         shared.enter(DATABASE)
@@ -69,13 +69,13 @@ def test_a_stream_that_is_to_end_does_not_wait_for_what_another_reads(spark: Spa
         assert reader.result() is not None
 
 
-def test_a_stream_alone_keeps_nothing() -> None:
+def test_single_stream_caches_nothing() -> None:
     shared = Shared()
     shared.enter(DATABASE)
     assert shared.get(DATABASE, "a write", lambda: changes(3)) is not shared.get(DATABASE, "a write", lambda: changes(3))
 
 
-def test_what_was_asked_for_longest_ago_is_forgotten() -> None:
+def test_least_recently_requested_changes_are_evicted() -> None:
     shared = Shared(kept_bytes=changes(100).table.nbytes * 2)
     shared.enter(DATABASE)
     shared.enter(DATABASE)
@@ -84,7 +84,7 @@ def test_what_was_asked_for_longest_ago_is_forgotten() -> None:
     assert shared.read == 4  # 1, 2, 3, and 2 again
 
 
-def test_who_fails_to_read_raises_and_the_next_one_reads() -> None:
+def test_failing_reader_raises_and_the_next_stream_reads() -> None:
     shared = Shared()
     shared.enter(DATABASE)
     shared.enter(DATABASE)

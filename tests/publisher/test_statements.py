@@ -1,6 +1,6 @@
-"""Scripts of statements about publications, partitions and slots: psql prints the same for a node as for PostgreSQL, errors and all.
+"""psql prints the same for a node as for PostgreSQL, errors included, for scripts about publications, partitions and slots.
 
-Each file below `statements` runs in a new database of both servers. What differs by nature (LSNs, oids, widths of columns) is made equal
+Each file below `statements` runs in a new database of both servers. LSNs, oids and widths of columns differ by nature and are made equal
 before the comparison. Run a file by hand with ``psql -a -v VERBOSITY=verbose -v db=NAME``.
 """
 
@@ -34,7 +34,7 @@ def shown(server: Server, script: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "script", [pytest.param(each, id=each.stem, marks=[pytest.mark.slow] if each.stem == "partitions" else []) for each in SCRIPTS]
+    "script", [pytest.param(script, id=script.stem, marks=[pytest.mark.slow] if script.stem == "partitions" else []) for script in SCRIPTS]
 )
-def test_psql_prints_the_same(postgres: Server, node: Server, script: Path) -> None:
+def test_psql_prints_the_same_for_a_node_and_postgresql(postgres: Server, node: Server, script: Path) -> None:
     assert shown(node, script) == shown(postgres, script)

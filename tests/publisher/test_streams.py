@@ -1,4 +1,4 @@
-"""A node's stream beside PostgreSQL's: prepared and large transactions, messages, an ALTER PUBLICATION in the middle of a transaction."""
+"""A node's stream equals PostgreSQL's for prepared and large transactions, messages, and an ALTER PUBLICATION within a transaction."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ TABLES = "CREATE TABLE t (a int PRIMARY KEY, b text); CREATE TABLE u (a int PRIM
 @pytest.fixture(scope="module")
 def pair(postgres: Server, node: Server) -> list[tuple[Server, str]]:
     """Both servers, with a database each that holds the tables."""
-    found = []
+    databases = []
     for server in (postgres, node):
         database = server.new_database()
         server.psql(database, TABLES)
-        found.append((server, database))
-    return found
+        databases.append((server, database))
+    return databases
 
 
-def test_prepared_transactions_and_messages_leave_as_from_postgresql(pair: list[tuple[Server, str]]) -> None:
+def test_prepared_transactions_and_messages_are_sent_as_by_postgresql(pair: list[tuple[Server, str]]) -> None:
     answers = []
     for server, database in pair:
         whole, early = slots.make(server, database, "whole"), slots.make(server, database, "early", two_phase=True)
@@ -32,7 +32,9 @@ def test_prepared_transactions_and_messages_leave_as_from_postgresql(pair: list[
             INSERT INTO t VALUES (2, 'two'); PREPARE TRANSACTION '{gid}';""",
         )
         prepared = slots.messages(server, database, early), slots.messages(server, database, whole)
-        seen = server.psql(database, f"SELECT count(*) FROM t; SELECT gid = '{gid}', owner FROM pg_prepared_xacts WHERE gid = '{gid}'")
+        prepared_rows = server.psql(
+            database, f"SELECT count(*) FROM t; SELECT gid = '{gid}', owner FROM pg_prepared_xacts WHERE gid = '{gid}'"
+        )
         server.psql(
             database,
             f"""COMMIT PREPARED '{gid}'; BEGIN; INSERT INTO u VALUES (1); PREPARE TRANSACTION '{gid}'; ROLLBACK PREPARED '{gid}';
@@ -41,12 +43,12 @@ def test_prepared_transactions_and_messages_leave_as_from_postgresql(pair: list[
             BEGIN; SELECT pg_logical_emit_message(true, 'pre', 'kept'); UPDATE t SET b = 'x' WHERE a = 2; COMMIT;""",
         )
         rest = slots.messages(server, database, early, messages="on"), slots.messages(server, database, whole)
-        answers.append(str((prepared, seen, rest, server.psql(database, "SELECT * FROM t ORDER BY a"))).replace(gid, "g"))
+        answers.append(str((prepared, prepared_rows, rest, server.psql(database, "SELECT * FROM t ORDER BY a"))).replace(gid, "g"))
         server.psql(database, f"TRUNCATE t; SELECT pg_drop_replication_slot('{whole}'), pg_drop_replication_slot('{early}')")
     assert answers[1] == answers[0]
 
 
-def test_a_prepare_that_was_taken_back_before_it_was_read_stopped_the_stream_for_ever(node: Server) -> None:
+def test_prepare_that_is_rolled_back_before_it_is_read_does_not_stop_the_stream(node: Server) -> None:
     database = node.new_database()
     node.psql(database, f"{TABLES}; INSERT INTO t VALUES (1, 'x')")
     slot, gid = slots.make(node, database, "behind", two_phase=True), f"{database}_gone"
@@ -55,12 +57,20 @@ def test_a_prepare_that_was_taken_back_before_it_was_read_stopped_the_stream_for
         f"""BEGIN; DELETE FROM t; CREATE TABLE v (a int); INSERT INTO v VALUES (1); PREPARE TRANSACTION '{gid}'; ROLLBACK PREPARED '{gid}';
         INSERT INTO t VALUES (2, 'y')""",
     )
-    said = slots.messages(node, database, slot, two_phase="on")
-    assert [each.split()[0] for each in said] == ["BeginPrepare", "Prepare", "RollbackPrepared", "Begin", "Relation", "Insert", "Commit"]
+    messages = slots.messages(node, database, slot, two_phase="on")
+    assert [message.split()[0] for message in messages] == [
+        "BeginPrepare",
+        "Prepare",
+        "RollbackPrepared",
+        "Begin",
+        "Relation",
+        "Insert",
+        "Commit",
+    ]
     node.psql(database, f"SELECT pg_drop_replication_slot('{slot}')")
 
 
-def test_a_message_outside_of_transactions_had_the_xid_of_the_last_one(pair: list[tuple[Server, str]]) -> None:
+def test_message_outside_transactions_has_postgresqls_xid(pair: list[tuple[Server, str]]) -> None:
     answers = []
     for server, database in pair:
         slot = slots.make(server, database, "emitted")
@@ -73,7 +83,7 @@ def test_a_message_outside_of_transactions_had_the_xid_of_the_last_one(pair: lis
     assert answers[1] == answers[0]
 
 
-def test_a_position_behind_a_commit_skips_that_transaction_alone(pair: list[tuple[Server, str]]) -> None:
+def test_start_position_after_a_commit_skips_only_that_transaction(pair: list[tuple[Server, str]]) -> None:
     answers = []
     for server, database in pair:
         slot = slots.make(server, database, "skipping")
@@ -83,11 +93,11 @@ def test_a_position_behind_a_commit_skips_that_transaction_alone(pair: list[tupl
         server.psql(database, f"SELECT pg_replication_slot_advance('{slot}', '{(commit + 1) >> 32:X}/{(commit + 1) & 0xFFFFFFFF:X}')")
         answers.append(slots.messages(server, database, slot))
         server.psql(database, f"TRUNCATE t; SELECT pg_drop_replication_slot('{slot}')")
-    assert [each for each in answers[1] if each.startswith("Insert")] == ["Insert t (2, sent)"]
+    assert [message for message in answers[1] if message.startswith("Insert")] == ["Insert t (2, sent)"]
     assert answers[1] == answers[0]
 
 
-def test_a_large_transaction_leaves_in_blocks_with_the_xids_of_its_subtransactions(pair: list[tuple[Server, str]]) -> None:
+def test_large_transaction_is_streamed_in_blocks_with_the_xids_of_its_subtransactions(pair: list[tuple[Server, str]]) -> None:
     small_memory = "SET logical_decoding_work_mem = '64kB';"
     answers = []
     for server, database in pair:
@@ -97,20 +107,20 @@ def test_a_large_transaction_leaves_in_blocks_with_the_xids_of_its_subtransactio
             """BEGIN; INSERT INTO t SELECT i, md5(i::text) FROM generate_series(1, 1000) i; SAVEPOINT s;
             INSERT INTO t SELECT i, md5(i::text) FROM generate_series(1001, 2000) i; RELEASE s; DELETE FROM t WHERE a = 1; COMMIT;""",
         )
-        found = slots.messages(server, database, streamed, "p", small_memory, streaming="on")
+        messages = slots.messages(server, database, streamed, "p", small_memory, streaming="on")
         plain = slots.messages(server, database, whole, "p", small_memory)
-        assert found.count("StreamStart x0") == found.count("StreamStop") > 2
+        assert messages.count("StreamStart x0") == messages.count("StreamStop") > 2
         counts = server.psql(
             database,
             f"""SELECT slot_name = '{streamed}', stream_txns, stream_count > 2, stream_bytes > 100000, total_txns
             FROM pg_stat_replication_slots WHERE slot_name IN ('{streamed}', '{whole}') ORDER BY 1""",
         )
-        answers.append(([one for one in found if not one.startswith("Stream")], plain, found[-1], counts))
+        answers.append(([message for message in messages if not message.startswith("Stream")], plain, messages[-1], counts))
         server.psql(database, f"TRUNCATE t; SELECT pg_drop_replication_slot('{streamed}'), pg_drop_replication_slot('{whole}')")
     assert answers[1] == answers[0]
 
 
-def test_a_change_is_judged_by_the_publication_as_it_was_when_it_was_made(pair: list[tuple[Server, str]]) -> None:
+def test_change_is_published_by_the_publication_as_of_the_change(pair: list[tuple[Server, str]]) -> None:
     answers = []
     for server, database in pair:
         server.psql(database, "CREATE PUBLICATION q FOR TABLE t WHERE (a > 10)")
@@ -121,22 +131,22 @@ def test_a_change_is_judged_by_the_publication_as_it_was_when_it_was_made(pair: 
             session.execute("INSERT INTO t VALUES (2), (12)")
             server.psql(database, "ALTER PUBLICATION q SET TABLE t (a)")
             session.execute("INSERT INTO t VALUES (3, 'three')")
-        found = slots.messages(server, database, slot, "q")
-        answers.append([one for one in found if not one.startswith("Relation")])
+        messages = slots.messages(server, database, slot, "q")
+        answers.append([message for message in messages if not message.startswith("Relation")])
         server.psql(database, f"DROP PUBLICATION q; TRUNCATE t; SELECT pg_drop_replication_slot('{slot}')")
     assert answers[1] == answers[0] == ["Begin x0", "Insert t (11, null)", "Insert t (2, null)", "Insert t (3)", "Commit"]
 
 
-def test_a_prepared_transaction_is_ended_by_its_name_in_its_database(pair: list[tuple[Server, str]]) -> None:
+def test_prepared_transaction_is_finished_by_its_name_in_its_database(pair: list[tuple[Server, str]]) -> None:
     server, database = pair[1]
     server.psql(database, "BEGIN; INSERT INTO t VALUES (5); PREPARE TRANSACTION 'mine'")
     try:
-        for sql, said in [
+        for sql, error in [
             ("BEGIN; PREPARE TRANSACTION 'mine'", 'ERROR:  transaction identifier "mine" is already in use'),
             ("COMMIT PREPARED 'other'", 'ERROR:  prepared transaction with identifier "other" does not exist'),
             ("BEGIN; COMMIT PREPARED 'mine'", "ERROR:  COMMIT PREPARED cannot run inside a transaction block"),
         ]:
-            with pytest.raises(Exception, match=said):
+            with pytest.raises(Exception, match=error):
                 server.psql(database, sql)
         with pytest.raises(Exception, match="prepared transaction belongs to another database"):
             server.psql("postgres", "COMMIT PREPARED 'mine'")
@@ -145,7 +155,7 @@ def test_a_prepared_transaction_is_ended_by_its_name_in_its_database(pair: list[
     assert server.psql(database, "SELECT count(*) FROM t WHERE a = 5") == "0"
 
 
-def test_a_transaction_of_which_nothing_is_published_is_told_at_debug1(pair: list[tuple[Server, str]]) -> None:
+def test_transaction_without_published_changes_is_logged_at_debug1(pair: list[tuple[Server, str]]) -> None:
     for server, database in pair:
         slot = slots.make(server, database, "skipped")
         server.psql("postgres", "ALTER SYSTEM SET log_min_messages = debug1; SELECT pg_reload_conf()")
@@ -160,7 +170,7 @@ def test_a_transaction_of_which_nothing_is_published_is_told_at_debug1(pair: lis
 
 
 @pytest.mark.parametrize("limits", ["NULL, 0", "'0/0', NULL", "'FFFFFFFF/FFFFFFFF', 2147483647", "NULL, -1"])
-def test_a_limit_of_nothing_is_no_limit(pair: list[tuple[Server, str]], limits: str) -> None:
+def test_limits_of_null_or_zero_return_what_postgresql_returns(pair: list[tuple[Server, str]], limits: str) -> None:
     answers = []
     for server, database in pair:
         slot = slots.make(server, database, "limits")

@@ -1,4 +1,4 @@
-"""Tasks encode a large write to the same bytes as the driver."""
+"""Spark's tasks encode a large write to the same bytes as the driver."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def large_writes(engine: Engine, described: Relation, monkeypatch: pytest.Monkey
     made(engine, described)
     begin = engine.log.end
     for act in (
-        lambda writer: writer.append(described, rows(described, *[(i, i % 10, f"v{i}") for i in range(COUNT)])),
+        lambda writer: writer.append(described, rows(described, *[(number, number % 10, f"v{number}") for number in range(COUNT)])),
         lambda writer: change(writer, described, "n < 9", v="concat(v, 'x')", n="(n + 1) % 10"),
         lambda writer: change(writer, described, "id % 2 = 0"),
     ):
@@ -80,13 +80,13 @@ def test_tasks_encode_a_write_to_the_bytes_of_the_driver(
     plan = published(described, condition)
     for form in (ValueForm(), ValueForm(binary=True)):
         driver, by_tasks = (Renderer(ChangeReader(engine, Shared(), DATABASE), form) for _ in range(2))
-        expected = [sent(list(driver.large(plan, each, SEND_TIME))) for each in writes]
-        assert [sent(list(tasks.encode(by_tasks, plan, each, SEND_TIME))) for each in writes] == expected
+        expected = [sent(list(driver.large(plan, write, SEND_TIME))) for write in writes]
+        assert [sent(list(tasks.encode(by_tasks, plan, write, SEND_TIME))) for write in writes] == expected
         assert sum(len(lsns) for _, lsns in expected) > 100
         assert by_tasks.judged.counts == driver.judged.counts
 
 
-def test_a_task_reads_a_pair_that_a_row_group_cuts_once(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pair_of_rows_divided_by_a_row_group_boundary_is_read_once(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     described = table(28401, ReplicaIdentity.FULL)
     updates = large_writes(engine, described, monkeypatch)[1]
     files = feed.WriteFiles.of(engine, described, updates)
@@ -100,7 +100,7 @@ def test_a_task_reads_a_pair_that_a_row_group_cuts_once(engine: Engine, monkeypa
     assert len(read) == updates.changes
 
 
-def test_a_filter_that_is_not_exact_for_some_rows_is_evaluated_by_the_driver_for_these_and_raises_its_error(
+def test_rows_for_which_a_filter_is_not_exact_are_evaluated_by_the_driver_and_raise_its_error(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     described = table(28402, ReplicaIdentity.FULL)
@@ -111,7 +111,7 @@ def test_a_filter_that_is_not_exact_for_some_rows_is_evaluated_by_the_driver_for
 
 
 @pytest.mark.parametrize(("small", "streams", "by_tasks"), [("399", 1, True), ("400", 1, False), ("0", 1, True), ("0", 2, False)])
-def test_tasks_take_large_writes_of_a_stream_that_is_alone(
+def test_tasks_encode_large_writes_of_a_single_stream(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, small: str, streams: int, by_tasks: bool
 ) -> None:
     described = table(28403, ReplicaIdentity.DEFAULT)

@@ -1,4 +1,4 @@
-"""Transaction numbers beyond 2^32: the protocol carries 32 bits of them, and nothing of a node ends where those do."""
+"""Transaction ids beyond 2^32 work. The protocol carries their lower 32 bits, and streams continue past that limit."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def numbers(server: Server, database: str, slot: str) -> list[int]:
     """The xids of the slot's messages, each once."""
     sql = f"""SELECT DISTINCT xid::text::bigint FROM pg_logical_slot_peek_binary_changes('{slot}', NULL, NULL, 'proto_version', '1',
         'publication_names', 'p') ORDER BY 1"""
-    return [int(each) for each in server.psql(database, sql).split()]
+    return [int(xid) for xid in server.psql(database, sql).split()]
 
 
 @pytest.mark.slow
-def test_a_stream_goes_on_behind_four_billion_transactions(postgres: Server, old_node: Server) -> None:
-    said = []
+def test_stream_continues_after_four_billion_transactions(postgres: Server, old_node: Server) -> None:
+    streams = []
     for server in (postgres, old_node):
         database = server.new_database()
         gid = f"{database}_g"
@@ -57,21 +57,21 @@ def test_a_stream_goes_on_behind_four_billion_transactions(postgres: Server, old
         server.psql(database, f"COMMIT PREPARED '{gid}'")
         if server is old_node:
             assert int(server.psql(database, "SELECT txid_current()")) > 2**32
-            found = numbers(server, database, slot)
-            assert min(found) >= 3, "the first three numbers are no transactions'"
-            assert min(found) < 2**16
-            assert max(found) > 2**32 - 2**16
+            xids = numbers(server, database, slot)
+            assert min(xids) >= 3, "the first three numbers are no transactions'"
+            assert min(xids) < 2**16
+            assert max(xids) > 2**32 - 2**16
         small = "SET logical_decoding_work_mem = '64kB';"
         messages = slots.messages(server, database, streamed, "p", small, streaming="on")
-        rows = sorted(re.sub(r" x\d+", "", each) for each in messages if each.startswith(("Insert", "Update", "Delete")))
-        said.append((prepared, slots.messages(server, database, slot), rows))
+        rows = sorted(re.sub(r" x\d+", "", message) for message in messages if message.startswith(("Insert", "Update", "Delete")))
+        streams.append((prepared, slots.messages(server, database, slot), rows))
         server.psql(database, f"SELECT pg_drop_replication_slot('{slot}'), pg_drop_replication_slot('{streamed}')")
-        assert any(each.startswith("StreamStart") for each in messages)
-    assert said[1] == said[0]
+        assert any(message.startswith("StreamStart") for message in messages)
+    assert streams[1] == streams[0]
 
 
 @pytest.mark.slow
-def test_a_postgresql_subscribes_to_a_node_behind_four_billion_transactions(postgres: Server, old_node: Server) -> None:
+def test_postgresql_can_subscribe_to_a_node_with_more_than_four_billion_transactions(postgres: Server, old_node: Server) -> None:
     source, target = old_node.new_database(), postgres.new_database()
     old_node.psql(source, TABLES + "CREATE PUBLICATION p FOR TABLE t")
     postgres.psql(target, TABLES)
@@ -80,20 +80,22 @@ def test_a_postgresql_subscribes_to_a_node_behind_four_billion_transactions(post
         session.execute(f"CREATE SUBSCRIPTION {target} CONNECTION '{old_node.conninfo(source)}' PUBLICATION p WITH ({options})".encode())
         try:
             ready = "SELECT count(*) FROM pg_subscription_rel WHERE srsubstate <> 'r'"
-            until(lambda: session.execute(ready).fetchone() == (0,), "the table is synchronized", 60)
+            until(lambda: session.execute(ready).fetchone() == (0,), "the table is not synchronized", 60)
             for sql in WORK:
                 old_node.psql(source, sql.format(gid="g"))
             old_node.psql(source, "COMMIT PREPARED 'g'")
-            until(lambda: session.execute("SELECT count(*), min(a), max(a) FROM t").fetchone() == (194, 2, 200), "all rows have come", 60)
+            until(
+                lambda: session.execute("SELECT count(*), min(a), max(a) FROM t").fetchone() == (194, 2, 200), "some rows are missing", 60
+            )
         finally:
             session.execute(f"DROP SUBSCRIPTION {target}".encode())
 
 
-def test_a_message_carries_the_low_half_of_a_transaction_number() -> None:
+def test_message_carries_the_lower_32_bits_of_a_transaction_id() -> None:
     number = 7 * 2**32 + 4_000_000_000
     messages: list[m.Message] = [
         m.Begin(1, 2, number), m.StreamStart(number, first_segment=True), m.StreamCommit(number, 1, 2, 3), m.StreamAbort(number, number + 1),
         m.BeginPrepare(1, 2, 3, number, "g"), m.Prepare(1, 2, 3, number, "g"), m.CommitPrepared(1, 2, 3, number, "g"),
         m.RollbackPrepared(1, 2, 3, 4, number, "g"), m.StreamPrepare(1, 2, 3, number, "g"),
     ]  # fmt: skip
-    assert [read(write(each)).xid for each in messages] == [4_000_000_000] * len(messages)  # type: ignore[union-attr]
+    assert [read(write(message)).xid for message in messages] == [4_000_000_000] * len(messages)  # type: ignore[union-attr]

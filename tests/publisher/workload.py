@@ -110,7 +110,7 @@ def member(draw: st.DrawFn) -> str:
 def members(draw: st.DrawFn) -> str:
     """What stands behind FOR, or SET."""
     parts = []
-    tables = draw(st.lists(member(), max_size=4, unique_by=lambda one: one.split(" ")[0]))
+    tables = draw(st.lists(member(), max_size=4, unique_by=lambda member_text: member_text.split(" ")[0]))
     if tables:
         parts.append("TABLE " + ", ".join(tables))
     if not tables or draw(st.integers(0, 4)) == 0:
@@ -127,15 +127,15 @@ def parameters(draw: st.DrawFn) -> str:
 @st.composite
 def publications(draw: st.DrawFn) -> tuple[str, ...]:
     """p, q and u, each empty where its tables are refused."""
-    made: list[str] = []
+    statements: list[str] = []
     for name in "pqu":
         if name == "u" and draw(st.integers(0, 3)) == 0:
-            made.append(f"CREATE PUBLICATION u FOR ALL TABLES WITH ({draw(parameters())})")
+            statements.append(f"CREATE PUBLICATION u FOR ALL TABLES WITH ({draw(parameters())})")
             continue
-        made.append(f"CREATE PUBLICATION {name} WITH ({draw(parameters())})")
+        statements.append(f"CREATE PUBLICATION {name} WITH ({draw(parameters())})")
         if name == "p" or draw(st.booleans()):
-            made.append(f"ALTER PUBLICATION {name} SET {draw(members())}")
-    return tuple(made)
+            statements.append(f"ALTER PUBLICATION {name} SET {draw(members())}")
+    return tuple(statements)
 
 
 @st.composite
@@ -195,8 +195,8 @@ def change(draw: st.DrawFn) -> str:
     if kind == "key":
         column = draw(st.sampled_from("ab"))
         # no row may pass through the key of another that leaves it too: PostgreSQL looks after each row, a node after the statement
-        one = f" AND b = {draw(number)}" if column == "b" else ""
-        return f"UPDATE {name} SET {column} = {column} + {draw(st.sampled_from([1, 3, 100]))} WHERE a = {draw(number)}{one}"
+        condition = f" AND b = {draw(number)}" if column == "b" else ""
+        return f"UPDATE {name} SET {column} = {column} + {draw(st.sampled_from([1, 3, 100]))} WHERE a = {draw(number)}{condition}"
     if kind == "delete":
         return f"DELETE FROM {name} WHERE {where}"
     return f"TRUNCATE {draw(st.sampled_from([name, name, 'w.k, s.t', 'w.r, w.f', 'ONLY w.k', 'w.r2', 'w.r1', 's.r2_low, w.r3']))}"
