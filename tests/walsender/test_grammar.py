@@ -1,4 +1,4 @@
-"""The replication grammar and pgoutput's options."""
+"""The replication grammar accepts PostgreSQL's replication commands and pgoutput's options."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def parse(text: str) -> grammar.Command | None:
         ("START_REPLICATION 0/0 TIMELINE 1", StartReplication(None, False, Lsn(0))),
     ],
 )
-def test_commands_are_read(text: str, command: grammar.Command) -> None:
+def test_replication_commands_are_parsed(text: str, command: grammar.Command) -> None:
     assert parse(text) == command
 
 
 @pytest.mark.parametrize("text", ["SELECT 1", "identify_system", "show wal_level", "", "-- IDENTIFY_SYSTEM", "COPY t TO STDOUT"])
-def test_everything_else_is_sql(text: str) -> None:
+def test_other_statements_are_sql(text: str) -> None:
     assert parse(text) is None
 
 
@@ -76,18 +76,18 @@ def test_malformed_commands_are_syntax_errors(text: str) -> None:
     assert (caught.value.sqlstate, caught.value.message) == ("42601", "syntax error")
 
 
-def test_a_long_string_took_the_time_and_memory_of_its_square() -> None:
+def test_long_string_is_parsed_in_linear_time() -> None:
     command = grammar.parse(f"START_REPLICATION SLOT s LOGICAL 0/0 (publication_names '{'x' * 10_000_000}')", Notices())
     assert isinstance(command, grammar.StartReplication)
 
 
-def test_timelines_are_numbers_of_32_bits_and_not_0() -> None:
+def test_timeline_is_a_32_bit_number_other_than_0() -> None:
     assert grammar.parse("TIMELINE_HISTORY 99999999999", Notices()) == grammar.TimelineHistory(0x4876E7FF)
     with pytest.raises(PostgresError, match="invalid timeline 0"):
         grammar.parse("TIMELINE_HISTORY 0", Notices())
 
 
-def test_long_name_is_cut_with_a_notice() -> None:
+def test_long_name_is_truncated_with_a_notice() -> None:
     notices = Notices()
     command = grammar.parse(f"DROP_REPLICATION_SLOT {'x' * 70}", notices)
     assert command == DropReplicationSlot("x" * 63, False)
@@ -126,7 +126,7 @@ def test_publication_names_are_a_list_of_identifiers(text: str, names: list[str]
         ({"proto_version": "1", "publication_names": "p", "binary": "x"}, "binary requires a Boolean value"),
     ],
 )
-def test_bad_options_are_refused(given: dict[str, str], problem: str) -> None:
+def test_invalid_options_are_rejected(given: dict[str, str], problem: str) -> None:
     with pytest.raises(PostgresError) as caught:
         options.read(given.items())
     assert caught.value.message == problem

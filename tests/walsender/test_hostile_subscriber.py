@@ -1,4 +1,4 @@
-"""A subscriber that lies to a node's walsender, in any word that it says: it is refused, and nobody else notices."""
+"""A walsender rejects a subscriber that falsifies any word of its messages, and other sessions are not affected."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class Scene:
         self.talk.tap = Tap(node.port, hostile="client")
 
     def _make_slot(self) -> None:
-        made = self.session.sql(f"SELECT lsn FROM pg_create_logical_replication_slot('{self.talk.slot}', 'pgoutput')")
-        self.talk.begin = Lsn.parse(made)
+        rows = self.session.sql(f"SELECT lsn FROM pg_create_logical_replication_slot('{self.talk.slot}', 'pgoutput')")
+        self.talk.begin = Lsn.parse(rows)
         self.session.sql(CHANGES)
 
     def ready(self) -> None:
@@ -52,10 +52,10 @@ class Scene:
     def unharmed(self) -> None:
         """Nothing was done that was said, nothing failed in a way that nobody foresaw, nobody has been left behind."""
         assert self.session.sql("SELECT count(*) FROM pg_roles WHERE rolname LIKE 'pwned%'") == "0"
-        said = [entry.message for entry in self.log.entries() if any(word in entry.message for word in UNFORESEEN)]
-        assert not said, said[:5]
-        left = f"SELECT count(*) FROM pg_stat_activity WHERE usename = '{self.role}'"
-        until(lambda: self.session.sql(left) == "0", "walsenders are left")
+        messages = [entry.message for entry in self.log.entries() if any(word in entry.message for word in UNFORESEEN)]
+        assert not messages, messages[:5]
+        sessions = f"SELECT count(*) FROM pg_stat_activity WHERE usename = '{self.role}'"
+        until(lambda: self.session.sql(sessions) == "0", "walsenders are left")
         slots = "SELECT count(*) FROM pg_replication_slots WHERE database = current_database() AND (temporary OR active)"
         until(lambda: self.session.sql(slots) == "0", "slots are left")
 
@@ -68,12 +68,12 @@ class Scene:
 
 @pytest.fixture
 def scene(node: Server, tmp_path: Path) -> Iterator[Scene]:
-    made = Scene(node, tmp_path)
-    yield made
-    made.close()
+    scene = Scene(node, tmp_path)
+    yield scene
+    scene.close()
 
 
-def test_a_subscriber_that_lies_is_refused(scene: Scene) -> None:
+def test_subscriber_that_falsifies_some_words_is_rejected(scene: Scene) -> None:
     count, wrong = attacked(scene.talk, lambda *site: crc32("".join(site).encode()) % 40 == 0, scene.ready)
     assert not wrong
     assert count > 15
@@ -82,28 +82,28 @@ def test_a_subscriber_that_lies_is_refused(scene: Scene) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_a_subscriber_may_lie_in_any_word(scene: Scene) -> None:
-    before = threading.active_count()
+def test_subscriber_that_falsifies_any_word_is_rejected(scene: Scene) -> None:
+    threads_before = threading.active_count()
     count, wrong = attacked(scene.talk, lambda *_: True, scene.ready)
     assert not wrong
     assert count > 900
     scene.unharmed()
-    assert threading.active_count() <= before + 5
+    assert threading.active_count() <= threads_before + 5
 
 
 @pytest.mark.parametrize("rows", [1, 30_000])
-def test_a_subscriber_that_never_acknowledges_is_ended_and_its_slot_stays_where_it_is(scene: Scene, rows: int) -> None:
+def test_subscriber_that_never_acknowledges_times_out_and_its_slot_does_not_advance(scene: Scene, rows: int) -> None:
     where = f"SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = '{scene.talk.slot}'"
-    before = scene.session.sql(where)
+    lsn_before = scene.session.sql(where)
     scene.session.sql(f"CREATE TABLE many (a int, b text); ALTER PUBLICATION p ADD TABLE many; GRANT SELECT ON many TO {scene.role}")
     scene.session.sql(f"INSERT INTO many SELECT g, repeat('x', 1000) FROM generate_series(1, {rows}) g")
-    told = {"replication": "database", "options": "'-c wal_sender_timeout=1s'"}
-    with contextlib.closing(psycopg.connect(scene.node.conninfo(scene.database, scene.role, **told), autocommit=True)) as silent:
+    parameters = {"replication": "database", "options": "'-c wal_sender_timeout=1s'"}
+    with contextlib.closing(psycopg.connect(scene.node.conninfo(scene.database, scene.role, **parameters), autocommit=True)) as silent:
         start = f"START_REPLICATION SLOT {scene.talk.slot} LOGICAL 0/0 (proto_version '1', publication_names 'p')"
         silent.pgconn.send_query(start.encode())
         silent.pgconn.flush()
         active = f"SELECT active FROM pg_replication_slots WHERE slot_name = '{scene.talk.slot}'"
-        until(lambda: scene.session.sql(active) == "t", "it does not stream")
-        until(lambda: scene.session.sql(active) == "f", "it is waited for")
-    assert scene.session.sql(where) == before
+        until(lambda: scene.session.sql(active) == "t", "the walsender does not stream")
+        until(lambda: scene.session.sql(active) == "f", "the walsender does not time out")
+    assert scene.session.sql(where) == lsn_before
     scene.unharmed()

@@ -1,4 +1,4 @@
-"""A slot that needs more than max_slot_wal_keep_size is given up at the next checkpoint, also one that is being read: as in PostgreSQL."""
+"""A checkpoint invalidates a slot that needs more than max_slot_wal_keep_size, also while it is read, as in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def refused(session: psycopg.Connection[tuple[object, ...]], sql: str) -> tuple[
 def story(server: Server) -> list[object]:
     """What befalls an idle slot and one that is being read."""
     database = server.new_database()
-    told: list[object] = []
+    results: list[object] = []
     with psycopg.connect(server.conninfo(database), autocommit=True) as session:
         session.execute("CREATE TABLE t (a int, b text); CREATE PUBLICATION p FOR TABLE t")
         idle, read = f"{database}_idle", f"{database}_read"
@@ -50,19 +50,19 @@ def story(server: Server) -> list[object]:
                 session.execute("SELECT pg_switch_wal()")
             session.execute("CHECKPOINT")
             until(lambda: session.execute(SHOWN.format(read).encode()).fetchone()[4] == "lost")  # type: ignore[index]
-            told += [session.execute(SHOWN.format(slot).encode()).fetchone() for slot in (idle, read)]
-            told.append("terminating connection due to administrator command" in reader.communicate(timeout=60)[1])
-            told += [refused(session, READ.format(slot)) for slot in (idle, read)]
-            told.append(refused(session, f"SELECT pg_replication_slot_advance('{idle}', pg_current_wal_lsn())"))
-            told.append(refused(session, f"SELECT pg_copy_logical_replication_slot('{idle}', '{database}_copy')"))
+            results += [session.execute(SHOWN.format(slot).encode()).fetchone() for slot in (idle, read)]
+            results.append("terminating connection due to administrator command" in reader.communicate(timeout=60)[1])
+            results += [refused(session, READ.format(slot)) for slot in (idle, read)]
+            results.append(refused(session, f"SELECT pg_replication_slot_advance('{idle}', pg_current_wal_lsn())"))
+            results.append(refused(session, f"SELECT pg_copy_logical_replication_slot('{idle}', '{database}_copy')"))
         finally:
             reader.kill()
             session.execute("ALTER SYSTEM RESET max_slot_wal_keep_size")
             session.execute("SELECT pg_reload_conf()")
             for slot in (idle, read):
                 session.execute("SELECT pg_drop_replication_slot(%s)", (slot,))
-    return [str(each).replace(database, "d") for each in told]
+    return [str(result).replace(database, "d") for result in results]
 
 
-def test_a_slot_that_needs_too_much_is_given_up(postgres: Server, node: Server) -> None:
+def test_slot_that_needs_too_much_wal_is_invalidated(postgres: Server, node: Server) -> None:
     assert story(node) == story(postgres)

@@ -1,4 +1,4 @@
-"""synchronous_standby_names: what it means, and who is waited for."""
+"""Commits wait for the standbys that synchronous_standby_names lists, as in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from headgate.walsender.statistics import Senders, SenderState
         ("first, any", 1, ("first", "any"), True),
     ],
 )
-def test_every_form_of_the_list_is_read(text: str, count: int, names: tuple[str, ...], first: bool) -> None:
-    found = parse(text)
-    assert found is not None
-    assert (found.count, found.names, found.first) == (count, names, first)
+def test_every_form_of_the_list_is_parsed(text: str, count: int, names: tuple[str, ...], first: bool) -> None:
+    standby_list = parse(text)
+    assert standby_list is not None
+    assert (standby_list.count, standby_list.names, standby_list.first) == (count, names, first)
 
 
 @pytest.mark.parametrize("text", ["", "a b", "a,", "2 a", "FIRST 2", "0 (a)", "(a)", "a; b"])
-def test_what_is_no_list_makes_nobody_wait(text: str) -> None:
+def test_no_commit_waits_if_the_list_is_invalid(text: str) -> None:
     assert parse(text) is None
 
 
@@ -64,7 +64,7 @@ class _Quiet:
 def streaming(**flushed: int) -> tuple[Senders, _Backends]:
     """Walsenders that stream and have been told these flush positions."""
     senders = Senders()
-    pids = {name: place for place, name in enumerate(flushed, 1)}
+    pids = {name: pid for pid, name in enumerate(flushed, 1)}
     for name, position in flushed.items():
         sender = senders.enter(pids[name])
         sender.state, sender.flush, sender.write, sender.apply = (
@@ -91,16 +91,16 @@ def streaming(**flushed: int) -> tuple[Senders, _Backends]:
         ("", "on", True),
     ],
 )
-def test_a_commit_at_100_waits_until_the_listed_standbys_have_it(names: str, level: str, released: bool) -> None:
+def test_commit_waits_until_the_listed_standbys_have_flushed_its_lsn(names: str, level: str, released: bool) -> None:
     senders, backends = streaming(a=100, b=95)
     notices = Notices()
     Standbys(senders, lambda: names, backends).wait(Lsn(100), level, _Quiet(), notices)
-    assert [said.message for said in notices.said] == (
+    assert [notice.message for notice in notices.said] == (
         [] if released else ["canceling wait for synchronous replication due to user request"]
     )
 
 
-def test_the_states_are_those_of_pg_stat_replication() -> None:
+def test_states_are_those_of_pg_stat_replication() -> None:
     senders, backends = streaming(a=100, b=95, c=90)
 
     def states(names: str) -> list[tuple[int, str]]:
