@@ -1,4 +1,4 @@
-"""All that a subscriber says to a publisher, through a proxy where one of the two lies."""
+"""Run a subscriber's whole conversation with a publisher, through a proxy that can falsify either side."""
 
 from __future__ import annotations
 
@@ -52,20 +52,20 @@ class Talk:
         """Once through everything; whoever waits for longer than that is ended."""
         wakers = Waker(), Waker()
         late = [threading.Timer(patience, waker.stop) for waker in wakers]
-        for each in late:
-            each.start()
+        for connection in late:
+            connection.start()
         try:
             self._all(*wakers, patience)
         finally:
-            for each in late:
-                each.cancel()
+            for connection in late:
+                connection.cancel()
 
     def _all(self, waker: Waker, of_stream: Waker, patience: float) -> None:
         with PublisherConnection.open(self.conninfo, "sub", waker=waker) as connection:
             connection.identify_system()
             remote.missing_publications(connection, ["p"])
-            found = definition.read(connection, remote.published_tables(connection, ["p"]))
-            for column in (column for table in found.tables.values() for column in table.columns):
+            tables = definition.read(connection, remote.published_tables(connection, ["p"]))
+            for column in (column for table in tables.tables.values() for column in table.columns):
                 type_name.parsed(column.shown)
                 remote_expression.accepted(column.default)
             self._copy(connection)
@@ -91,13 +91,13 @@ class Talk:
             receiver.start("hostile")
             known: dict[int, m.Relation] = {}
             try:
-                seen = 0
-                while seen < 3:
+                transactions = 0
+                while transactions < 3:
                     segment = spool.take(min(patience, 5), 1 << 30)
                     if segment is None:
                         raise PostgresError("08006", "there was no answer")
                     known |= decode.decode(*segment.read(), relations=known).relations
-                    seen += len(segment.transactions)
+                    transactions += len(segment.transactions)
                     spool.release(segment)
             finally:
                 receiver.stop()
@@ -109,22 +109,22 @@ def attacked(talk: Talk, chosen: Callable[[str, str, str], bool], ready: Callabl
     """Every field by every poison that is chosen: how many there were, and what was not answered as it should be; `ready` comes before each."""
     talk.all(patience=6 * SECONDS)  # nobody lies yet: on a busy machine it takes its time
     sites, wrong, count = list(talk.tap.sites), {}, 0
-    for asked, name in sites:
+    for query, name in sites:
         for title, change in POISONS.items():
-            if not chosen(asked, name, title):
+            if not chosen(query, name, title):
                 continue
             count += 1
-            attack = talk.tap.attack = Attack(asked, name, change)
-            said, fault = "", None
+            attack = talk.tap.attack = Attack(query, name, change)
+            message, fault = "", None
             for _ in range(TRIES):
                 ready()
-                said, fault = _once(talk)
-                if attack.fired.is_set() or said or fault:
+                message, fault = _once(talk)
+                if attack.fired.is_set() or message or fault:
                     break
             if not attack.fired.is_set():
-                fault = f"did not come: {said}"
+                fault = f"did not come: {message}"
             if fault:
-                wrong[f"{asked} | {name} | {title}"] = fault
+                wrong[f"{query} | {name} | {title}"] = fault
     talk.tap.attack = None
     ready()
     talk.all()
@@ -133,13 +133,13 @@ def attacked(talk: Talk, chosen: Callable[[str, str, str], bool], ready: Callabl
 
 def _once(talk: Talk) -> tuple[str, str | None]:
     """What a conversation was refused with, and what is wrong about how it ended."""
-    began, said, fault = time.monotonic(), "", None
+    began, message, fault = time.monotonic(), "", None
     try:
         talk.all()
     except PostgresError as error:
-        said = error.message
-        if said.startswith("receiver failed"):
-            fault = said[:300]
+        message = error.message
+        if message.startswith("receiver failed"):
+            fault = message[:300]
     except Exception as error:  # noqa: BLE001 - what it is is the failure
         fault = f"{type(error).__name__}: {str(error)[:300]}"
-    return said, "took too long" if time.monotonic() - began > SECONDS else fault
+    return message, "took too long" if time.monotonic() - began > SECONDS else fault

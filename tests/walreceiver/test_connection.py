@@ -1,4 +1,4 @@
-"""Connections to a real publisher: commands, COPY, remote descriptions, errors."""
+"""A connection to a real publisher runs commands and COPY, describes relations, and reports the publisher's errors."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def publisher(postgres, database):
         yield connection
 
 
-def test_the_session_is_set_up_as_postgresql_does(publisher) -> None:
-    shown = [
+def test_session_is_set_up_as_postgresql_does(publisher) -> None:
+    values = [
         publisher.query(f"SHOW {name}")[0][0]
         for name in ("datestyle", "intervalstyle", "extra_float_digits", "application_name", "search_path")
     ]
-    assert shown == ["ISO, MDY", "postgres", "3", "sub", ""]
+    assert values == ["ISO, MDY", "postgres", "3", "sub", ""]
 
 
 OTHER = {
@@ -73,7 +73,7 @@ def test_options_of_the_user_are_kept(postgres, database) -> None:
         assert [connection.query(f"SHOW {name}")[0][0] for name in ("work_mem", "application_name")] == ["5MB", "mine"]
 
 
-def test_the_system_identifies_itself(publisher, database) -> None:
+def test_system_identifies_itself(publisher, database) -> None:
     system = publisher.identify_system()
     assert system.system_id.isdigit()
     assert system.database == database
@@ -89,47 +89,47 @@ def test_missing_publications_are_named(publisher) -> None:
     assert remote.missing_text(["a", "b"]) == 'publications "a", "b" do not exist on the publisher'
 
 
-def test_published_tables_come_with_their_columns(publisher) -> None:
-    found = remote.published_tables(publisher, ["p", "q"])
-    assert sorted(found, key=lambda t: t.name) == [
+def test_published_tables_are_returned_with_their_columns(publisher) -> None:
+    tables = remote.published_tables(publisher, ["p", "q"])
+    assert sorted(tables, key=lambda table: table.name) == [
         remote.PublishedTable("s", "T x", ("id", "region")),
         remote.PublishedTable("public", "plain", ("a",)),
     ]
 
 
-def test_different_column_lists_are_refused(publisher) -> None:
+def test_different_column_lists_are_rejected(publisher) -> None:
     with pytest.raises(PostgresError, match=r'cannot use different column lists for table "s\.T x" in different publications'):
         remote.published_tables(publisher, ["p", "r"])
 
 
-def test_a_relation_is_described_with_columns_and_filters(publisher) -> None:
-    found = remote.fetch_relation(publisher, "s", "T x", ["p", "u"])
-    assert [(c.name, c.type_oid, c.key) for c in found.columns] == [("id", 23, True), ("region", 25, False)]
-    assert sorted(found.filters) == ["(id < 10)", "(region = 'eu'::text)"]
-    sql = remote.copy_command(found)
+def test_relation_is_described_with_columns_and_filters(publisher) -> None:
+    relation = remote.fetch_relation(publisher, "s", "T x", ["p", "u"])
+    assert [(column.name, column.type_oid, column.key) for column in relation.columns] == [("id", 23, True), ("region", 25, False)]
+    assert sorted(relation.filters) == ["(id < 10)", "(region = 'eu'::text)"]
+    sql = remote.copy_command(relation)
     assert sql.startswith('COPY (SELECT id, region FROM ONLY s."T x" WHERE (')
     lines = b"".join(publisher.copy_out(sql)).decode().splitlines()
     assert len(lines) == 505
     assert "2\teu" in lines
 
 
-def test_a_plain_table_is_copied_by_its_name(publisher) -> None:
-    found = remote.fetch_relation(publisher, "public", "plain", ["q"])
-    assert remote.copy_command(found) == "COPY public.plain (a) TO STDOUT"
+def test_plain_table_is_copied_by_its_name(publisher) -> None:
+    relation = remote.fetch_relation(publisher, "public", "plain", ["q"])
+    assert remote.copy_command(relation) == "COPY public.plain (a) TO STDOUT"
     assert (
-        remote.copy_command(found, where="a > 1", binary=True)
+        remote.copy_command(relation, where="a > 1", binary=True)
         == "COPY (SELECT a FROM ONLY public.plain WHERE a > 1) TO STDOUT WITH (FORMAT binary)"
     )
 
 
-def test_a_relation_without_column_list_has_no_generated_columns(publisher, postgres, database) -> None:
+def test_relation_without_column_list_has_no_generated_columns(publisher, postgres, database) -> None:
     postgres.psql(database, "CREATE PUBLICATION everything FOR ALL TABLES")
-    found = remote.fetch_relation(publisher, "s", "T x", ["everything"])
-    assert [c.name for c in found.columns] == ["id", "region", "v w"]
-    assert found.filters == ()
+    relation = remote.fetch_relation(publisher, "s", "T x", ["everything"])
+    assert [column.name for column in relation.columns] == ["id", "region", "v w"]
+    assert relation.filters == ()
 
 
-def test_a_table_that_is_missing_on_the_publisher_is_named(publisher) -> None:
+def test_table_that_is_missing_on_the_publisher_is_named(publisher) -> None:
     with pytest.raises(PostgresError, match=r'table "public\.no" not found on publisher'):
         remote.fetch_relation(publisher, "public", "no", ["p"])
 
@@ -157,7 +157,7 @@ def test_streaming_from_a_missing_slot_fails_with_the_publishers_error(publisher
     assert caught.value.message == 'could not start WAL streaming: ERROR:  replication slot "none_such" does not exist'
 
 
-def test_the_error_that_ends_a_stream_is_reported_by_whatever_meets_it_first(postgres, database) -> None:
+def test_error_that_ends_a_stream_is_reported_by_the_first_call_that_meets_it(postgres, database) -> None:
     with PublisherConnection.open(postgres.conninfo(database), "sub") as connection:
         connection.create_slot("ended", temporary=True)
         connection.start_streaming("ended", Lsn(0), ["p"])
@@ -170,7 +170,7 @@ def test_the_error_that_ends_a_stream_is_reported_by_whatever_meets_it_first(pos
             connection.send_status(m.StatusUpdate(Lsn(1), Lsn(1), Lsn(1), 0, reply_requested=False))
 
 
-def test_a_publisher_that_cannot_be_reached_is_an_error_of_the_connection(postgres) -> None:
+def test_unreachable_publisher_is_a_connection_error(postgres) -> None:
     with pytest.raises(PostgresError) as caught:
         PublisherConnection.open("host=127.0.0.1 port=1 dbname=x user=y", "sub")
     assert caught.value.sqlstate == "08006"
@@ -181,13 +181,13 @@ def test_a_publisher_that_cannot_be_reached_is_an_error_of_the_connection(postgr
         PublisherConnection.open(postgres.conninfo("none"), "sub")
 
 
-def test_a_malformed_conninfo_is_refused() -> None:
+def test_malformed_conninfo_is_rejected() -> None:
     with pytest.raises(PostgresError) as caught:
         check_conninfo("foo bar")
     assert caught.value.message == 'invalid connection string syntax: missing "=" after "foo" in connection info string\n'
 
 
-def test_a_query_that_waits_ends_when_the_worker_is_stopped(postgres, database) -> None:
+def test_waiting_query_ends_when_the_worker_is_stopped(postgres, database) -> None:
     waker = Waker()
     with PublisherConnection.open(postgres.conninfo(database), "sub", waker=waker) as connection:
         threading.Timer(0.2, waker.stop).start()

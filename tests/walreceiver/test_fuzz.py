@@ -1,4 +1,4 @@
-"""What a publisher sends, spoiled at random: messages, runs of frames, streamed transactions, COPY, whole conversations.
+"""Messages, runs of frames, streamed transactions, COPY data and whole conversations that are damaged at random are read or rejected.
 
 The conversations are those of a subscriber with a real PostgreSQL, recorded when the test begins.
 """
@@ -52,16 +52,16 @@ class Recorded:
         with self.talk.tap:
             self.talk.all()
         self.answers = self.talk.tap.answers
-        started = next(asked for asked in self.answers if asked.startswith("START"))
+        started = next(query for query in self.answers if query.startswith("START"))
         self.frames = [frame[HEAD:] for frame in self.answers[started][0] if frame[HEAD : HEAD + 1] == b"w"]
         postgres.psql(database, STREAMED)
         postgres.await_release(slot)
-        asked = "'proto_version', '3', 'publication_names', 'p', 'streaming', 'on', 'two_phase', 'on'"
-        shown = postgres.psql(
+        options = "'proto_version', '3', 'publication_names', 'p', 'streaming', 'on', 'two_phase', 'on'"
+        peeked = postgres.psql(
             database,
-            f"SET logical_decoding_work_mem = '64kB'; SELECT encode(data, 'hex') FROM pg_logical_slot_get_binary_changes('{slot}', NULL, NULL, {asked})",
+            f"SET logical_decoding_work_mem = '64kB'; SELECT encode(data, 'hex') FROM pg_logical_slot_get_binary_changes('{slot}', NULL, NULL, {options})",
         )
-        self.streamed = [b"w" + bytes(24) + bytes.fromhex(line) for line in shown.splitlines()]
+        self.streamed = [b"w" + bytes(24) + bytes.fromhex(line) for line in peeked.splitlines()]
         self.copied = (
             postgres.psql(database, "COPY (SELECT n, 'a\\tb\\n', NULL, '{1,2}' FROM generate_series(1, 20) n) TO STDOUT").encode() + b"\n"
         )
@@ -80,12 +80,12 @@ def packed(frames: list[bytes]) -> bytes:
 
 def unpacked(data: bytes) -> list[bytes]:
     """The frames of an input, whose lengths may be wrong."""
-    found = []
+    frames = []
     while len(data) > BLOCK.size:
         size = BLOCK.unpack_from(data)[0] & 0xFFFF
-        found.append(data[BLOCK.size : BLOCK.size + size])
+        frames.append(data[BLOCK.size : BLOCK.size + size])
         data = data[BLOCK.size + size :]
-    return [frame for frame in found if frame]
+    return [frame for frame in frames if frame]
 
 
 def targets(recorded: Recorded) -> dict[str, tuple[Callable[[bytes], object], list[bytes]]]:
@@ -133,8 +133,8 @@ def targets(recorded: Recorded) -> dict[str, tuple[Callable[[bytes], object], li
         "messages of a streamed transaction": (lambda data: read(data, streamed=True), messages),
         "frames": (read_frame, [*recorded.frames, keepalive]),
         "replies": (read_reply, [b"r" + bytes(33), b"h" + bytes(24)]),
-        "runs of frames": (run_of_frames, [packed(each) for each in whole if each]),
-        "transactions": (reassembled, [packed(each) for each in chunks if each]),
+        "runs of frames": (run_of_frames, [packed(frames) for frames in whole if frames]),
+        "transactions": (reassembled, [packed(chunk) for chunk in chunks if chunk]),
         "COPY": (copied, [recorded.copied]),
         "COPY in binary": (copied_binary, [binary]),
         "cells": (answered, [b'{a,"b c"}', b"16/B374D848", b"4294967295", b"{1,2,NULL}"]),
@@ -147,27 +147,27 @@ NAMES = [
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_a_publisher_sends_is_read_or_refused(recorded: Recorded, name: str) -> None:
+def test_damaged_input_of_a_publisher_is_read_or_rejected(recorded: Recorded, name: str) -> None:
     read_one, seeds = targets(recorded)[name]
-    found = run(read_one, seeds, 100 if name == "transactions" else 600)
-    assert not found.wrong
-    assert found.refused > 20
+    result = run(read_one, seeds, 100 if name == "transactions" else 600)
+    assert not result.wrong
+    assert result.refused > 20
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", NAMES)
-def test_what_a_publisher_sends_is_read_or_refused_at_length(recorded: Recorded, name: str) -> None:
+def test_damaged_input_of_a_publisher_is_read_or_rejected_in_many_examples(recorded: Recorded, name: str) -> None:
     read_one, seeds = targets(recorded)[name]
-    found = run(read_one, seeds, 10_000 if name == "transactions" else 25_000, seed=7)
-    print(f"{name}: {found.inputs} inputs, {found.refused} refused, slowest {found.slowest:.3f} s")
-    assert not found.wrong
+    result = run(read_one, seeds, 10_000 if name == "transactions" else 25_000, seed=7)
+    print(f"{name}: {result.inputs} inputs, {result.refused} refused, slowest {result.slowest:.3f} s")
+    assert not result.wrong
     assert left_behind(read_one, seeds, 500) < LEFT
 
 
 def conversations(recorded: Recorded) -> tuple[Callable[[bytes], object], list[bytes], Callable[[], None]]:
     """A whole conversation, one answer of which is spoiled; how to end."""
-    asked = list(recorded.answers)
+    queries = list(recorded.answers)
     answers = dict(recorded.answers)
     server = Repeated(answers)
     talk = Talk(server.port, recorded.talk.database, recorded.talk.slot, recorded.talk.begin, recorded.folder)
@@ -177,43 +177,43 @@ def conversations(recorded: Recorded) -> tuple[Callable[[bytes], object], list[b
     talk.tap.port = server.port
     seeds = [
         BLOCK.pack(number) + answer
-        for number, each in enumerate(asked)
-        for answer in map(b"".join, recorded.answers[each])
+        for number, query in enumerate(queries)
+        for answer in map(b"".join, recorded.answers[query])
         if len(answer) < 60_000
     ]
 
     def one(data: bytes) -> None:
-        number = BLOCK.unpack_from(data.ljust(4, b"\0"))[0] % len(asked)
+        number = BLOCK.unpack_from(data.ljust(4, b"\0"))[0] % len(queries)
         # what is never said is waited for: the end of the answer is there, whatever stands before it
-        answers[asked[number]] = [[data[4:], sized(b"E\0\0\0\0SERROR\0C42601\0Mspoiled\0\0"), b"Z\0\0\0\5I"]]
+        answers[queries[number]] = [[data[4:], sized(b"E\0\0\0\0SERROR\0C42601\0Mspoiled\0\0"), b"Z\0\0\0\5I"]]
         try:
             talk.all(patience=0.3)
         finally:
-            answers[asked[number]] = recorded.answers[asked[number]]
+            answers[queries[number]] = recorded.answers[queries[number]]
 
     return one, seeds, server.close
 
 
-def test_a_spoiled_conversation_ends(recorded: Recorded) -> None:
-    one, seeds, end = conversations(recorded)
-    found = run(one, seeds, 60)
+def test_damaged_conversation_ends(recorded: Recorded) -> None:
+    converse, seeds, end = conversations(recorded)
+    result = run(converse, seeds, 60)
     end()
-    assert not found.wrong
+    assert not result.wrong
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_spoiled_conversations_end(recorded: Recorded) -> None:
-    before = threading.active_count()
-    one, seeds, end = conversations(recorded)
-    found = run(one, seeds, 5000, seed=7)
-    print(f"conversations: {found.inputs} inputs, {found.refused} refused")
-    assert not found.wrong
-    assert left_behind(one, seeds, 100) < LEFT
+def test_many_damaged_conversations_end(recorded: Recorded) -> None:
+    threads_before = threading.active_count()
+    converse, seeds, end = conversations(recorded)
+    result = run(converse, seeds, 5000, seed=7)
+    print(f"conversations: {result.inputs} inputs, {result.refused} refused")
+    assert not result.wrong
+    assert left_behind(converse, seeds, 100) < LEFT
     end()
-    assert threading.active_count() <= before + 2
+    assert threading.active_count() <= threads_before + 2
 
 
-def test_what_is_refused_is_refused_in_words() -> None:
+def test_rejected_answer_is_reported_as_an_invalid_response() -> None:
     with pytest.raises(PostgresError, match="invalid response from publisher"):
         answer.number("9" * 30)

@@ -1,4 +1,4 @@
-"""A publisher that lies in any field of any answer: whatever asks it gets a PostgresError, or the field as data, and soon."""
+"""A reader gets a PostgresError, or the field as data, soon after a publisher falsifies any field of any answer."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ def talk(postgres: Server, tmp_path: Path) -> Iterator[Talk]:
     postgres.psql(database, TABLES)
     begin = Lsn.parse(postgres.psql(database, f"SELECT lsn FROM pg_create_logical_replication_slot('{slot}', 'pgoutput')"))
     postgres.psql(database, CHANGES)
-    made = Talk(postgres.port, database, slot, begin, tmp_path)
-    with made.tap:
-        made.all()
-        repeated = Repeated(made.tap.answers)
+    talk = Talk(postgres.port, database, slot, begin, tmp_path)
+    with talk.tap:
+        talk.all()
+        repeated = Repeated(talk.tap.answers)
     postgres.drop_slot(database, slot)
-    made.tap = Tap(repeated.port)
-    with made.tap:
-        yield made
+    talk.tap = Tap(repeated.port)
+    with talk.tap:
+        yield talk
     repeated.close()
 
 
-def test_a_publisher_that_lies_is_told_from_one_that_does_not(talk: Talk) -> None:
+def test_publisher_that_falsifies_some_fields_is_detected(talk: Talk) -> None:
     count, wrong = attacked(talk, lambda *site: crc32("".join(site).encode()) % 12 == 0)
     assert not wrong
     assert count > 80
-    assert known_as("IDENTIFY_SYSTEM") in {asked for asked, _ in talk.tap.sites}
+    assert known_as("IDENTIFY_SYSTEM") in {query for query, _ in talk.tap.sites}
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_a_publisher_may_lie_in_any_field(talk: Talk) -> None:
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+def test_publisher_may_falsify_any_field(talk: Talk) -> None:
+    memory_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     count, wrong = attacked(talk, lambda *_: True)
     assert not wrong
     assert count > 1000
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000, "kB"
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory_before < 300_000, "kB"

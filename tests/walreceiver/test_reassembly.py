@@ -1,4 +1,4 @@
-"""Streamed, prepared and foreign transactions become whole ones, at the place where they end."""
+"""Streamed, prepared and foreign transactions are returned whole, at the position where they end."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ def stream(tmp_path: Path) -> Callable[..., tuple[Spool, Reassembly]]:
 
 def values(segment: Segment) -> list[tuple[int, list[str]]]:
     """(xid, values of the inserted rows) of each transaction."""
-    found = decode.decode(*segment.read(), relations={7: TABLE})
+    decoded = decode.decode(*segment.read(), relations={7: TABLE})
     rows: dict[int, list[tuple[int, str]]] = {int(xid): [] for xid in segment.transactions.xid}
-    for changes in found.changes:
+    for changes in decoded.changes:
         for txn, seq, value in zip(changes.txn.tolist(), changes.seq.tolist(), changes.new[0].values.to_pylist(), strict=True):
-            rows[int(found.transactions.xid[txn])].append((seq, value))
+            rows[int(decoded.transactions.xid[txn])].append((seq, value))
     return [(xid, [value for _, value in sorted(inserted)]) for xid, inserted in rows.items()]
 
 
-def test_a_streamed_transaction_comes_when_it_commits_without_what_was_rolled_back(stream) -> None:
+def test_streamed_transaction_is_returned_at_its_commit_without_rolled_back_changes(stream) -> None:
     described = dataclasses.replace(TABLE, xid=9)
     spool, _ = stream(
         *chunk(9, described, insert(1, 9), insert(2, 10), first=True),
@@ -70,13 +70,13 @@ def test_a_streamed_transaction_comes_when_it_commits_without_what_was_rolled_ba
     assert values(spool.take(1, WHOLE)) == [(11, ["50"]), (9, ["1", "4"])]
 
 
-def test_a_streamed_transaction_that_aborts_leaves_nothing(stream) -> None:
+def test_aborted_streamed_transaction_leaves_nothing(stream) -> None:
     spool, whole = stream(*chunk(9, insert(1, 9), first=True), m.StreamAbort(9, 9), *transaction(11, 100, insert(2)))
     assert values(spool.take(1, WHOLE)) == [(11, ["2"])]
     assert not whole.inside
 
 
-def test_a_large_streamed_transaction_waits_in_a_file(stream, monkeypatch, tmp_path) -> None:
+def test_large_streamed_transaction_is_spilled_to_a_file(stream, monkeypatch, tmp_path) -> None:
     monkeypatch.setattr(reassembly, "IN_MEMORY", 100)
     monkeypatch.setattr(reassembly, "PIECE", 200)
     rows = [insert(value, 9 if value % 2 else 10) for value in range(50)]
@@ -88,7 +88,7 @@ def test_a_large_streamed_transaction_waits_in_a_file(stream, monkeypatch, tmp_p
     assert not list((tmp_path / "segments").glob("*.stream"))
 
 
-def test_many_streamed_transactions_held_memory_and_files_without_limit(stream, monkeypatch, tmp_path) -> None:
+def test_many_streamed_transactions_use_limited_memory_and_files(stream, monkeypatch, tmp_path) -> None:
     monkeypatch.setattr(reassembly, "ALL_IN_MEMORY", 5000)
     begun = [message for xid in range(1, 400) for message in chunk(xid, insert(xid, xid), first=True)]
     more = [message for xid in range(1, 400) for message in chunk(xid, insert(-xid, xid))]
@@ -103,7 +103,7 @@ def test_many_streamed_transactions_held_memory_and_files_without_limit(stream, 
     assert not list((tmp_path / "segments").glob("*.stream"))
 
 
-def test_a_prepared_transaction_and_its_end_are_taken_alone_at_their_places(stream) -> None:
+def test_prepared_transaction_and_its_end_are_returned_separately_at_their_positions(stream) -> None:
     spool, _ = stream(
         *transaction(8, 50, TABLE, insert(0)),
         m.BeginPrepare(100, 105, 0, 9, "gid"),
@@ -115,12 +115,12 @@ def test_a_prepared_transaction_and_its_end_are_taken_alone_at_their_places(stre
         m.StreamPrepare(300, 305, 0, 11, "other"),
         m.RollbackPrepared(305, 400, 0, 0, 11, "other"),
     )
-    taken = []
+    segments = []
     for _ in range(6):
         segment = spool.take(1, WHOLE)
-        taken.append((type(segment.mark).__name__, values(segment), int(segment.end)))
+        segments.append((type(segment.mark).__name__, values(segment), int(segment.end)))
         spool.release(segment)
-    assert taken == [
+    assert segments == [
         ("NoneType", [(8, ["0"])], 55),
         ("Prepare", [(9, ["1"])], 105),
         ("NoneType", [(10, ["2"])], 155),
@@ -132,7 +132,7 @@ def test_a_prepared_transaction_and_its_end_are_taken_alone_at_their_places(stre
     assert spool.outstanding == 0
 
 
-def test_with_origin_none_what_came_from_elsewhere_is_dropped_and_passed(stream) -> None:
+def test_origin_none_skips_foreign_transactions_and_advances_past_them(stream) -> None:
     spool, whole = stream(
         *transaction(8, 50, FOREIGN, TABLE, insert(0)),
         *chunk(9, FOREIGN, insert(1, 9), first=True),
@@ -143,12 +143,12 @@ def test_with_origin_none_what_came_from_elsewhere_is_dropped_and_passed(stream)
     )
     segment = spool.take(1, WHOLE)
     assert values(segment) == [(10, ["2"])]
-    assert [type(other) for _, _, other in segment.others] == [m.Relation], "what a dropped transaction described is still known"
+    assert [type(message) for _, _, message in segment.others] == [m.Relation], "what a dropped transaction described is still known"
     assert (whole.passed, whole.inside) == (205, False)
 
 
 @pytest.mark.parametrize("only_local", [False, True])
-def test_an_abort_of_a_transaction_that_was_never_streamed_is_ignored_at_any_place(stream, only_local: bool) -> None:
+def test_abort_of_a_transaction_that_was_never_streamed_is_ignored_anywhere(stream, only_local: bool) -> None:
     abort = m.StreamAbort(9, 8)
     begin, row, commit = transaction(5, 100, insert(1))
     spool, whole = stream(abort, begin, abort, row, abort, commit, abort, begin, abort, FOREIGN, row, commit, only_local=only_local)

@@ -1,4 +1,4 @@
-"""The spool: on a disk without room, and how much of a backlog is taken at once."""
+"""The spool reports a full disk and returns a backlog in segments of limited size."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FRAMES = [b"w" + struct.pack("!qqq", 100, 100, 0) + message for message in (BEGI
 CHANGED = [FRAMES[0], FRAMES[0][:25] + INSERT, FRAMES[1]]
 
 
-def test_a_spool_whose_disk_is_full_was_not_closed_and_could_write_behind_what_was_torn(tmp_path: Path) -> None:
+def test_spool_is_closed_and_removed_after_its_disk_is_full(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "segments", in_memory=0)
     spool.directory.mkdir()
     (spool.directory / "0.segment").symlink_to("/dev/full")
@@ -32,7 +32,7 @@ def test_a_spool_whose_disk_is_full_was_not_closed_and_could_write_behind_what_w
     assert not spool.directory.exists()
 
 
-def test_a_backlog_is_taken_in_one_segment_of_enough_changes(tmp_path: Path) -> None:
+def test_backlog_is_returned_in_one_segment_of_enough_changes(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "segments")
     for _ in range(3):
         spool.add(CHANGED)
@@ -43,19 +43,19 @@ def test_a_backlog_is_taken_in_one_segment_of_enough_changes(tmp_path: Path) -> 
 
     bringing = threading.Thread(target=bring)
     bringing.start()
-    taken = spool.take(10, 1 << 30, enough=10)
+    segment = spool.take(10, 1 << 30, enough=10)
     bringing.join()
-    assert taken is not None
-    assert taken.changes == 10
+    assert segment is not None
+    assert segment.changes == 10
     spool.close()
 
 
-def test_a_stream_that_brings_nothing_more_is_not_waited_for(tmp_path: Path) -> None:
+def test_segment_is_returned_if_the_stream_brings_no_more_changes(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "segments")
     spool.add(CHANGED)
     began = time.monotonic()
-    taken = spool.take(10, 1 << 30, enough=4)
-    assert taken is not None
-    assert taken.changes == 1
+    segment = spool.take(10, 1 << 30, enough=4)
+    assert segment is not None
+    assert segment.changes == 1
     assert time.monotonic() - began < GATHER_SECONDS
     spool.close()

@@ -1,4 +1,4 @@
-"""The receiver and the spool on a real publisher's stream: whole transactions, on disk when large, confirmed only when applied."""
+"""The receiver and the spool return whole transactions of a real publisher, spill large ones, and confirm only what is applied."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ class Stream:
         self.receiver.start("walreceiver")
 
     def take(self, limit: int = WHOLE) -> Segment:
-        found = self.spool.take(20, limit)
-        assert found is not None
-        KNOWN.update({other.relation: other for _, _, other in found.others if isinstance(other, m.Relation)})
-        return found
+        segment = self.spool.take(20, limit)
+        assert segment is not None
+        KNOWN.update({message.relation: message for _, _, message in segment.others if isinstance(message, m.Relation)})
+        return segment
 
     def apply(self, segment: Segment) -> None:
         self.progress.applied(Lsn(segment.transactions.end_lsn[-1]))
@@ -79,8 +79,8 @@ def stream(postgres, database, tmp_path) -> Iterator[Open]:
         return opened[-1]
 
     yield start
-    for each in opened:
-        each.close()
+    for open_stream in opened:
+        open_stream.close()
     postgres.drop_slot(database, slot)
 
 
@@ -92,7 +92,7 @@ def confirmed(postgres, database: str) -> Lsn:
     return Lsn.parse(postgres.psql(database, "SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE database = current_database()"))
 
 
-def test_what_arrived_while_the_applier_was_busy_is_one_segment(stream, postgres, database) -> None:
+def test_changes_that_arrive_while_the_applier_is_busy_are_one_segment(stream, postgres, database) -> None:
     opened = stream()
     postgres.psql(database, "INSERT INTO t VALUES (1, 'one')")
     first = opened.take()
@@ -112,18 +112,18 @@ def test_what_arrived_while_the_applier_was_busy_is_one_segment(stream, postgres
 
 def test_nothing_is_confirmed_before_it_is_applied(stream, postgres, database) -> None:
     opened = stream(Limits(status_interval=1))
-    before = confirmed(postgres, database)
+    lsn_before = confirmed(postgres, database)
     postgres.psql(database, "INSERT INTO t VALUES (1, 'one')")
     segment = opened.take()
     end = Lsn(segment.transactions.end_lsn[0])
     postgres.psql(database, "INSERT INTO other VALUES (1)")
     until(lambda: opened.progress.written >= end)
-    assert before <= confirmed(postgres, database) < end
+    assert lsn_before <= confirmed(postgres, database) < end
     opened.apply(segment)
     until(lambda: confirmed(postgres, database) >= end)
 
 
-def test_an_idle_stream_advances_the_slot(stream, postgres, database) -> None:
+def test_idle_stream_advances_the_slot(stream, postgres, database) -> None:
     opened = stream()
     postgres.psql(database, "INSERT INTO other SELECT generate_series(1, 1000)")
     end = Lsn.parse(postgres.psql(database, "SELECT pg_current_wal_lsn()"))
@@ -131,12 +131,12 @@ def test_an_idle_stream_advances_the_slot(stream, postgres, database) -> None:
     assert not opened.progress.outstanding
 
 
-def test_a_transaction_larger_than_memory_lies_in_files_that_go_away(stream, postgres, database, tmp_path) -> None:
+def test_transaction_larger_than_memory_is_kept_in_files_that_are_removed(stream, postgres, database, tmp_path) -> None:
     opened = stream(in_memory=1 << 16, file_size=1 << 18)
     postgres.psql(database, "INSERT INTO t SELECT i, repeat('x', 100) FROM generate_series(1, 20000) i")
     postgres.psql(database, "INSERT INTO t SELECT i, repeat('x', 100) FROM generate_series(20001, 30000) i; INSERT INTO t VALUES (0, '')")
-    found = []
-    while sum(found) < 30001:
+    counts = []
+    while sum(counts) < 30001:
         segment = opened.take(1 << 20)
         if segment.size > 1 << 17:
             relations = dict(KNOWN)
@@ -147,26 +147,26 @@ def test_a_transaction_larger_than_memory_lies_in_files_that_go_away(stream, pos
                 counted += sum(len(changes) for changes in decoded.changes)
                 relations = decoded.relations
             assert counted == rows(segment)
-        found.append(rows(segment))
+        counts.append(rows(segment))
         opened.apply(segment)
-    assert sum(found) == 30001
+    assert sum(counts) == 30001
     assert len(list((tmp_path / "segments").glob("*"))) <= 2
 
 
-def test_a_segment_is_cut_between_transactions(stream, postgres, database) -> None:
+def test_segment_is_divided_between_transactions(stream, postgres, database) -> None:
     opened = stream()
-    postgres.psql(database, "".join(f"INSERT INTO t VALUES ({n}, 'x');" for n in range(10)))
+    postgres.psql(database, "".join(f"INSERT INTO t VALUES ({number}, 'x');" for number in range(10)))
     until(lambda: opened.progress.outstanding)
     segments = []
-    while sum(len(s.transactions) for s in segments) < 10:
+    while sum(len(segment.transactions) for segment in segments) < 10:
         segments.append(opened.take(1))
         opened.apply(segments[-1])
-    assert [len(s.transactions) for s in segments] == [1] * 10
+    assert [len(segment.transactions) for segment in segments] == [1] * 10
 
 
-def test_a_segment_can_be_split(stream, postgres, database) -> None:
+def test_segment_can_be_split(stream, postgres, database) -> None:
     opened = stream()
-    statements = "".join(f"INSERT INTO t VALUES ({n}, 'x');" for n in range(10))
+    statements = "".join(f"INSERT INTO t VALUES ({number}, 'x');" for number in range(10))
     postgres.psql(database, f"BEGIN;{statements}COMMIT;" + statements.replace("(", "(10 + "))
     until(lambda: opened.spool.outstanding > 1500)
     whole = opened.take()
@@ -176,7 +176,7 @@ def test_a_segment_can_be_split(stream, postgres, database) -> None:
     assert (len(second.transactions), rows(second, relations)) == (len(whole.transactions) - 1, rows(whole) - 10)
 
 
-def test_back_pressure_stops_reading_and_goes_on_after_release(stream, postgres, database) -> None:
+def test_back_pressure_stops_reading_until_segments_are_released(stream, postgres, database) -> None:
     opened = stream(Limits(disk_limit=1 << 20))
     postgres.psql(database, "INSERT INTO t SELECT i, '' FROM generate_series(1, 10) i")
     first = opened.take()
@@ -195,7 +195,7 @@ def test_back_pressure_stops_reading_and_goes_on_after_release(stream, postgres,
     assert count == 40000
 
 
-def test_a_stream_that_is_cut_gives_what_is_complete_and_then_the_error(stream, postgres, database) -> None:
+def test_interrupted_stream_returns_complete_transactions_and_then_the_error(stream, postgres, database) -> None:
     opened = stream()
     postgres.psql(database, "INSERT INTO t VALUES (1, 'one')")
     until(lambda: opened.progress.outstanding)
@@ -208,7 +208,7 @@ def test_a_stream_that_is_cut_gives_what_is_complete_and_then_the_error(stream, 
     assert "terminating connection due to administrator command" in caught.value.message or isinstance(caught.value, StreamEndError)
 
 
-def test_a_silent_publisher_is_given_up(stream, postgres, database) -> None:
+def test_silent_publisher_is_a_timeout(stream, postgres, database) -> None:
     opened = stream(Limits(status_interval=1, timeout=0.6))
     pid = int(postgres.psql(database, "SELECT active_pid FROM pg_replication_slots WHERE database = current_database()"))
     os.kill(pid, signal.SIGSTOP)
@@ -219,10 +219,10 @@ def test_a_silent_publisher_is_given_up(stream, postgres, database) -> None:
         os.kill(pid, signal.SIGCONT)
 
 
-def test_a_receiver_is_stopped_while_the_publisher_has_always_something_to_send(stream, postgres, database) -> None:
-    sent = 300_000
-    postgres.psql(database, f"INSERT INTO t SELECT i, repeat('x', 100) FROM generate_series(1, {sent}) i")
+def test_receiver_can_be_stopped_while_the_publisher_sends(stream, postgres, database) -> None:
+    row_count = 300_000
+    postgres.psql(database, f"INSERT INTO t SELECT i, repeat('x', 100) FROM generate_series(1, {row_count}) i")
     opened = stream()
     until(lambda: opened.spool.outstanding > 0)
     opened.receiver.stop()
-    assert opened.spool.outstanding < sent * 100
+    assert opened.spool.outstanding < row_count * 100
