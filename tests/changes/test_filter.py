@@ -1,4 +1,4 @@
-"""The UPDATE transformation, each row of its table, and what is published."""
+"""A row filter transforms UPDATEs as PostgreSQL's table says, and only published actions pass."""
 
 from __future__ import annotations
 
@@ -34,18 +34,20 @@ def above_five(side: str) -> Column:
     return F.col(f"{side}.a") > 5
 
 
-def test_each_row_of_the_update_transformation(spark: SparkSession) -> None:
-    frame = spark.createDataFrame([(1, 0, i, op, old, new) for i, (op, old, new, _) in enumerate(CASES)], SCHEMA)
-    found = {r["position"]: r for r in row_filter.apply(frame, above_five).toArrow().to_pylist()}
+def test_every_case_of_the_update_transformation_is_applied(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([(1, 0, position, op, old, new) for position, (op, old, new, _) in enumerate(CASES)], SCHEMA)
+    published_rows = {
+        published_row["position"]: published_row for published_row in row_filter.apply(frame, above_five).toArrow().to_pylist()
+    }
 
     def row(value: tuple[int | None, str] | None) -> dict[str, int | str | None] | None:
         return None if value is None else {"a": value[0], "b": value[1]}
 
     for position, (_, _, _, expected) in enumerate(CASES):
         if expected is None:
-            assert position not in found
+            assert position not in published_rows
         else:
-            assert (found[position]["op"], found[position]["old"], found[position]["new"]) == (
+            assert (published_rows[position]["op"], published_rows[position]["old"], published_rows[position]["new"]) == (
                 expected[0],
                 row(expected[1]),
                 row(expected[2]),
@@ -56,5 +58,5 @@ def test_each_row_of_the_update_transformation(spark: SparkSession) -> None:
 def test_only_published_actions_pass(spark: SparkSession, published: set[str], kept: str) -> None:
     frame = spark.createDataFrame([(1, 0, 0, "I", None, MATCH), (1, 0, 1, "U", NOT, MATCH), (1, 0, 2, "D", NOT, None)], SCHEMA)
     chosen = project.actions(frame, **{action: action in published for action in ("insert", "update", "delete")})
-    found = chosen.orderBy("position").toArrow().to_pylist()
-    assert "".join(r["op"] for r in found) == kept
+    rows = chosen.orderBy("position").toArrow().to_pylist()
+    assert "".join(row["op"] for row in rows) == kept

@@ -1,4 +1,4 @@
-"""Files that are looked at again and again: the same rows are found as by DuckDB, and what is held has a bound."""
+"""Files that are read repeatedly are held in memory. Lookups there find the same rows as DuckDB, and the memory is limited."""
 
 from __future__ import annotations
 
@@ -26,35 +26,35 @@ def written(path: Path, keys: pa.Array, name: str = "k") -> str:
 
 
 def looked(files: HeldFiles, place: str, times: int = AFTER) -> held_file.HeldFile | None:
-    found = None
+    file = None
     for _ in range(times):
-        found = files.get(place, "k", Path(place).stat().st_size)
-    return found
+        file = files.get(place, "k", Path(place).stat().st_size)
+    return file
 
 
-def pairs(file: held_file.HeldFile, wanted: pa.Array) -> list[tuple[int, int]]:
-    asked, at = file.find(wanted)
+def pairs(file: held_file.HeldFile, keys: pa.Array) -> list[tuple[int, int]]:
+    asked, at = file.find(keys)
     return sorted(zip(asked.tolist(), at.tolist(), strict=True))
 
 
 @given(st.lists(st.integers(-5, 5), max_size=30), st.lists(st.integers(-6, 6), max_size=8, unique=True))
-def test_numbers_are_found_wherever_they_are(tmp_path_factory: pytest.TempPathFactory, stored: list[int], wanted: list[int]) -> None:
+def test_numbers_are_found_at_every_position(tmp_path_factory: pytest.TempPathFactory, stored: list[int], wanted: list[int]) -> None:
     place = written(tmp_path_factory.mktemp("held") / "f.parquet", pa.array(stored, pa.int16()))
     file = looked(HeldFiles(), place)
     assert file is not None
-    expected = [(i, row) for i, key in enumerate(wanted) for row, each in enumerate(stored) if each == key]
+    expected = [(i, row) for i, key in enumerate(wanted) for row, stored_key in enumerate(stored) if stored_key == key]
     assert pairs(file, pa.array(wanted, pa.int16())) == expected
 
 
 @given(st.data())
-def test_texts_of_one_length_are_found_among_texts_of_any(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+def test_texts_of_one_length_are_found_among_texts_of_any_length(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     of_one = st.text("abé", min_size=3, max_size=3).filter(lambda text: len(text.encode()) == 4)
     stored = data.draw(st.lists(of_one, min_size=1, max_size=20))
-    wanted = data.draw(st.lists(of_one | st.text("abé", max_size=5), max_size=8, unique=True))
+    keys = data.draw(st.lists(of_one | st.text("abé", max_size=5), max_size=8, unique=True))
     file = looked(HeldFiles(), written(tmp_path_factory.mktemp("held") / "f.parquet", pa.array(stored)))
     assert file is not None
-    expected = [(i, row) for i, key in enumerate(wanted) for row, each in enumerate(stored) if each == key]
-    assert pairs(file, pa.array(wanted, pa.string())) == expected
+    expected = [(i, row) for i, key in enumerate(keys) for row, stored_key in enumerate(stored) if stored_key == key]
+    assert pairs(file, pa.array(keys, pa.string())) == expected
 
 
 @pytest.mark.parametrize(
@@ -68,40 +68,40 @@ def test_texts_of_one_length_are_found_among_texts_of_any(tmp_path_factory: pyte
         pa.array([], pa.string()),
     ],
 )
-def test_a_file_with_another_key_is_not_held_and_read_no_second_time(
+def test_file_with_an_unsupported_key_is_not_held_and_not_read_again(
     tmp_path: Path, keys: pa.Array, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = written(tmp_path / "f.parquet", keys)
     files = HeldFiles()
     assert looked(files, place) is None
-    monkeypatch.setattr(held_file, "_read", lambda *_: pytest.fail("it is read again"))
+    monkeypatch.setattr(held_file, "_read", lambda *_: pytest.fail("the file is read again"))
     assert looked(files, place, 3 * AFTER) is None
 
 
-def test_a_file_without_the_column_is_not_held(tmp_path: Path) -> None:
+def test_file_without_the_column_is_not_held(tmp_path: Path) -> None:
     assert looked(HeldFiles(), written(tmp_path / "f.parquet", pa.array([1]), "other")) is None
 
 
-def test_what_is_held_has_a_bound_and_the_one_used_last_stays(tmp_path: Path) -> None:
+def test_held_bytes_are_limited_and_the_last_used_file_stays(tmp_path: Path) -> None:
     places = [written(tmp_path / f"{number}.parquet", pa.array(np.arange(1_000))) for number in range(4)]
     files = HeldFiles(50_000)  # of 24,000 each
     for place in places:
         assert looked(files, place) is not None
         assert files.nbytes <= 50_000
     assert looked(files, places[-1], 1) is not None
-    assert looked(files, places[0], AFTER - 1) is None, "it was pushed out, and is read again behind as many looks"
+    assert looked(files, places[0], AFTER - 1) is None, "an evicted file is held again only after as many lookups"
     assert looked(files, places[0], 1) is not None
     assert files.nbytes <= 50_000
 
 
-def test_a_file_too_large_is_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_that_is_too_large_is_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small = written(tmp_path / "f.parquet", pa.array(np.zeros(100_000, np.int64)))
     monkeypatch.setattr(held_file, "FILE_BYTES", 700_000)
-    assert Path(small).stat().st_size < 700_000, "packed it is small"
+    assert Path(small).stat().st_size < 700_000, "the compressed file is small"
     assert looked(HeldFiles(), small) is None
 
 
-def test_a_damaged_file_says_so_at_each_look(tmp_path: Path) -> None:
+def test_damaged_file_is_reported_by_each_lookup(tmp_path: Path) -> None:
     place = Path(written(tmp_path / "f.parquet", pa.array(np.arange(1_000))))
     content = bytearray(place.read_bytes())
     content[200] ^= 1
@@ -112,8 +112,8 @@ def test_a_damaged_file_says_so_at_each_look(tmp_path: Path) -> None:
             looked(files, str(place))
 
 
-def test_rows_are_found_alike_before_and_behind(engine: Engine) -> None:
-    """With rows that were deleted and added meanwhile."""
+def test_lookups_find_the_same_rows_before_and_after_a_file_is_held(engine: Engine) -> None:
+    """Rows are deleted and added in between."""
     made(engine, A, *((number, str(number)) for number in range(200)))
 
     def found(*keys: int) -> list[tuple[int, str, int]]:
@@ -124,14 +124,14 @@ def test_rows_are_found_alike_before_and_behind(engine: Engine) -> None:
         finally:
             transaction.rollback()
 
-    before = found(7, 500, 8)
-    assert [row[:2] for row in before] == [(7, "7"), (8, "8")]
+    first_result = found(7, 500, 8)
+    assert [row[:2] for row in first_result] == [(7, "7"), (8, "8")]
     for _ in range(AFTER):
-        assert found(7, 500, 8) == before
+        assert found(7, 500, 8) == first_result
     writer = engine.begin(DATABASE)
-    gone = lookup.find(writer, A, lookup.key_of(A, [1]), pa.table({"k0": pa.array([8], pa.int64())}))
-    nothing = pa.nulls(1, gone["old"].type)
-    assert writer.rewrite(A, pa.table({"old": gone["old"], "new": nothing, "file": gone["file"], "row": gone["row"]})) == 1
+    deleted = lookup.find(writer, A, lookup.key_of(A, [1]), pa.table({"k0": pa.array([8], pa.int64())}))
+    nothing = pa.nulls(1, deleted["old"].type)
+    assert writer.rewrite(A, pa.table({"old": deleted["old"], "new": nothing, "file": deleted["file"], "row": deleted["row"]})) == 1
     writer.append(A, rows(A, (8, "again")))
     writer.commit()
     assert [row[:2] for row in found(7, 8)] == [(7, "7"), (8, "again")]

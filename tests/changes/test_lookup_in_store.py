@@ -1,4 +1,4 @@
-"""Keys are looked up in an object store as on local disk: in files that were fetched, and in parts of those that are too large for that."""
+"""Keys are looked up in an object store as on local disk. Small files are fetched, and large files are read in parts."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ def remote(spark: Any, catalog_file: Path, tmp_path: Path, request: pytest.Fixtu
 def found(engine: Engine, *keys: int) -> list[tuple[int, str]]:
     transaction = engine.begin(DATABASE)
     try:
-        wanted = pa.table({"k0": pa.array(keys, pa.int64())})
-        rows = lookup.find(transaction, A, lookup.key_of(A, [1]), wanted)
+        keys_table = pa.table({"k0": pa.array(keys, pa.int64())})
+        rows = lookup.find(transaction, A, lookup.key_of(A, [1]), keys_table)
         return sorted((row["id"], row["v"]) for row in rows["old"].to_pylist())
     finally:
         transaction.rollback()
 
 
-def test_keys_are_found_in_parts_of_a_large_file_as_in_one_that_was_fetched(remote: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_are_found_in_parts_of_a_large_file_as_in_a_fetched_file(remote: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     made(remote, A, *((number, f"v{number}") for number in range(2000)))
     writer = remote.begin(DATABASE)
-    gone = lookup.find(writer, A, lookup.key_of(A, [1]), pa.table({"k0": pa.array([8], pa.int64())}))
-    nothing = pa.nulls(1, gone["old"].type)
-    assert writer.rewrite(A, pa.table({"old": gone["old"], "new": nothing, "file": gone["file"], "row": gone["row"]})) == 1
+    deleted = lookup.find(writer, A, lookup.key_of(A, [1]), pa.table({"k0": pa.array([8], pa.int64())}))
+    nothing = pa.nulls(1, deleted["old"].type)
+    assert writer.rewrite(A, pa.table({"old": deleted["old"], "new": nothing, "file": deleted["file"], "row": deleted["row"]})) == 1
     writer.commit()
     expected = [(6, "v6"), (7, "v7")]
     assert found(remote, 6, 7, 8, 5000) == expected
@@ -53,5 +53,5 @@ def test_keys_are_found_in_parts_of_a_large_file_as_in_one_that_was_fetched(remo
     file_cache.open_cache(remote.base.fs, remote.data_dir / "other", 1 << 20)  # as after a start
     assert found(remote, 6, 7, 8, 5000) == expected
     assert found(remote, 7) == [(7, "v7")]
-    fetched = [each.name for each in (remote.data_dir / "other").iterdir() if each.suffix == ".parquet"]
+    fetched = [path.name for path in (remote.data_dir / "other").iterdir() if path.suffix == ".parquet"]
     assert fetched == []

@@ -1,4 +1,4 @@
-"""A batch of changes gives the same table and the same change feed by every strategy, the one that applying it row by row gives."""
+"""Every strategy of merging a batch gives the table and the change feed that applying the changes row by row gives."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def batch(*changes: tuple[Any, ...], table: Any = T) -> pa.Table:
     struct = pa.struct(list(arrow_row(table)))
     return pa.table(
         {
-            "commit_lsn": pa.array([c[0] for c in changes], pa.int64()),
+            "commit_lsn": pa.array([change[0] for change in changes], pa.int64()),
             "seq": pa.array([0] * len(changes), pa.int64()),
             "position": pa.array(range(len(changes)), pa.int64()),
-            "op": pa.array([c[1] for c in changes], pa.string()),
-            "old": pa.array([c[2] for c in changes], struct),
-            "new": pa.array([c[3] for c in changes], struct),
-            "unchanged": pa.array([c[4] if len(c) > 4 else None for c in changes], pa.list_(pa.string())),
+            "op": pa.array([change[1] for change in changes], pa.string()),
+            "old": pa.array([change[2] for change in changes], struct),
+            "new": pa.array([change[3] for change in changes], struct),
+            "unchanged": pa.array([change[4] if len(change) > 4 else None for change in changes], pa.list_(pa.string())),
         }
     )
 
@@ -59,24 +59,24 @@ def applied(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(merge_module, "FEW_CHANGES", way.pop("few", FEW_CHANGES))
         done = merge(transaction, table, key, changes, **way)
-    found = contents(transaction, table)
+    rows = contents(transaction, table)
     if commit and not done.conflict:
         transaction.commit()
     else:
         transaction.rollback()
-    return done, found
+    return done, rows
 
 
 def feed_of(engine: Engine, transaction: Transaction) -> list[str]:
     """The change rows of a transaction's writes, sorted; the log counts as many changes."""
     transaction._make_whole()
-    found = feed.changes(engine, T, transaction._open.writes).select("op", "old", "new").toArrow().to_pylist()
-    assert sum(each.changes for each in transaction.logged_writes()) == len(found)
-    return sorted(map(repr, found))
+    changes = feed.changes(engine, T, transaction._open.writes).select("op", "old", "new").toArrow().to_pylist()
+    assert sum(logged_write.changes for logged_write in transaction.logged_writes()) == len(changes)
+    return sorted(map(repr, changes))
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_swap_of_keys_and_a_move_keep_values_that_were_not_sent(engine: Engine, way: dict[str, Any]) -> None:
+def test_swapped_and_moved_keys_keep_values_that_were_not_sent(engine: Engine, way: dict[str, Any]) -> None:
     made(engine, T, (1, "one", 1), (2, "two", 2), (3, "three", 3))
     changes = batch(
         (1, "U", row(1, None, None), row(9, None, 10), ["v"]),
@@ -86,38 +86,38 @@ def test_a_swap_of_keys_and_a_move_keep_values_that_were_not_sent(engine: Engine
         (3, "I", None, row(5, "new")),
         (3, "U", None, row(5, None, 7), ["v"]),
     )
-    done, found = applied(engine, changes, **way)
+    done, rows = applied(engine, changes, **way)
     assert done.conflict is None
-    assert found == [(1, "two", 20), (2, "one", 30), (4, "moved", 3), (5, "new", 7)]
+    assert rows == [(1, "two", 20), (2, "one", 30), (4, "moved", 3), (5, "new", 7)]
 
 
-def test_spark_shows_what_a_job_of_a_batch_does(engine: Engine) -> None:
+def test_spark_ui_shows_what_a_job_of_a_batch_does(engine: Engine) -> None:
     made(engine, T, (1, "one", 1))
     applied(engine, batch((1, "U", None, row(1, "a"))), by_tasks=True)
     context = engine.spark._jsparkSession.sparkContext()  # type: ignore[attr-defined]
     context.listenerBus().waitUntilEmpty()
     listed = context.statusStore().jobsList(None)
-    assert 'Some(merge into "t")' in [listed.apply(place).description().toString() for place in range(listed.size())]
+    assert 'Some(merge into "t")' in [listed.apply(index).description().toString() for index in range(listed.size())]
 
 
-def test_what_a_batch_of_tasks_had_kept_stayed_in_sparks_memory_for_good(engine: Engine) -> None:
+def test_batch_by_tasks_leaves_nothing_in_sparks_cache(engine: Engine) -> None:
     made(engine, T, (1, "one", 1), (2, "two", 2))
     applied(engine, batch((1, "U", None, row(1, "a")), (1, "U", row(2, None, None), row(3, "b"))), by_tasks=True)
     assert engine.spark._jsparkSession.sharedState().cacheManager().isEmpty()  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_changes_of_rows_that_are_not_there_are_skipped_and_counted(engine: Engine, way: dict[str, Any]) -> None:
+def test_changes_of_missing_rows_are_skipped_and_counted(engine: Engine, way: dict[str, Any]) -> None:
     made(engine, T, (1, "one", 1))
     changes = batch(
         (1, "U", None, row(7, "x")), (1, "D", row(8, None), None), (2, "U", row(6, None, None), row(5, "y")), (3, "D", row(1, None), None)
     )
-    done, found = applied(engine, changes, **way)
-    assert (done.missing, found) == (3, [])
+    done, rows = applied(engine, changes, **way)
+    assert (done.missing, rows) == (3, [])
 
 
 @pytest.mark.parametrize("way", [pytest.param({}, id="small"), pytest.param({"by_tasks": True}, id="by tasks")])
-def test_a_row_that_is_not_there_is_missed_by_each_change_under_whatever_key(engine: Engine, way: dict[str, Any]) -> None:
+def test_missing_row_is_counted_for_each_change_under_every_key(engine: Engine, way: dict[str, Any]) -> None:
     made(engine, T, (1, "one", 1))
     changes = batch(
         (1, "U", row(7, None, None), row(8, "x")),
@@ -127,18 +127,18 @@ def test_a_row_that_is_not_there_is_missed_by_each_change_under_whatever_key(eng
         (3, "U", None, row(7, "newer")),
         (4, "U", row(1, None, None), row(2, "moved", 1)),
     )
-    done, found = applied(engine, changes, **way)
-    assert (done.missing, found) == (3, [(2, "moved", 1), (7, "newer", 0)])
+    done, rows = applied(engine, changes, **way)
+    assert (done.missing, rows) == (3, [(2, "moved", 1), (7, "newer", 0)])
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_an_insert_of_an_existing_key_is_reported_and_nothing_is_written(engine: Engine, way: dict[str, Any]) -> None:
+def test_insert_of_an_existing_key_is_reported_and_nothing_is_written(engine: Engine, way: dict[str, Any]) -> None:
     made(engine, T, (1, "one", 1), (2, "two", 2))
     changes = batch((5, "I", None, row(3, "fine")), (7, "I", None, row(2, "again")), (8, "I", None, row(1, "too")))
-    done, found = applied(engine, changes, **way)
+    done, rows = applied(engine, changes, **way)
     assert done.conflict is not None
     assert (done.conflict.commit_lsn, done.conflict.key.to_pylist()) == (7, [{"id": 2}])
-    assert found == [(1, "one", 1), (2, "two", 2)]
+    assert rows == [(1, "one", 1), (2, "two", 2)]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -150,21 +150,21 @@ def test_two_inserts_of_one_key_in_a_batch_are_a_conflict(engine: Engine, way: d
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_what_came_before_a_truncate_is_gone(engine: Engine, way: dict[str, Any]) -> None:
+def test_changes_before_a_truncate_have_no_effect(engine: Engine, way: dict[str, Any]) -> None:
     made(engine, T, (1, "one", 1))
     changes = batch((1, "U", None, row(1, "x")), (2, "I", None, row(2, "y")), (3, "T", None, None), (4, "I", None, row(1, "z")))
     assert applied(engine, changes, **way)[1] == [(1, "z", 0)]
 
 
-def test_inserts_outside_all_files_are_appended_without_a_look_up(engine: Engine) -> None:
-    made(engine, T, *[(i, "x", i) for i in range(100)])
+def test_inserts_outside_the_key_ranges_of_all_files_are_appended_without_lookup(engine: Engine) -> None:
+    made(engine, T, *[(number, "x", number) for number in range(100)])
     done, _ = applied(engine, batch((1, "I", None, row(100, "new"))))
     assert done.strategy is MergeStrategy.APPEND
     done, _ = applied(engine, batch((1, "I", None, row(200, "new"))), by_tasks=True)
     assert done.strategy is MergeStrategy.APPEND
 
 
-def test_the_driver_reads_and_writes_no_rows_of_a_batch_by_tasks(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_driver_reads_and_writes_no_rows_of_a_batch_by_tasks(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     made(engine, T, (1, "one", 1), (2, "two", 2), (3, "three", 3))
     changes = batch((1, "U", row(1, "one", 1), row(1, "changed", 1)), (2, "D", row(2, "two", 2), None), (3, "I", None, row(4, "four", 4)))
     monkeypatch.setattr(engine, "settings", {**engine.settings, "small_batch_rows": "0"})
@@ -178,7 +178,7 @@ def test_the_driver_reads_and_writes_no_rows_of_a_batch_by_tasks(engine: Engine,
     assert contents(engine, T) == [(1, "changed", 1), (3, "three", 3), (4, "four", 4)]
 
 
-def test_without_a_key_each_change_takes_one_equal_row(engine: Engine) -> None:
+def test_each_change_without_a_key_affects_one_equal_row(engine: Engine) -> None:
     made(engine, T, (1, None, 1), (1, None, 1), (2, "two", 2))
     changes = batch(
         (1, "D", row(1, None, 1), None),
@@ -186,26 +186,26 @@ def test_without_a_key_each_change_takes_one_equal_row(engine: Engine) -> None:
         (3, "I", None, row(3, "three", 3)),
         (4, "D", row(8, "not there", 1), None),
     )
-    found = applied(engine, changes, key=None)[1]
-    assert found[-2:] == [(3, "three", 3), (3, "three", 3)]
-    assert found.count((1, None, 1)) == 1
+    rows = applied(engine, changes, key=None)[1]
+    assert rows[-2:] == [(3, "three", 3), (3, "three", 3)]
+    assert rows.count((1, None, 1)) == 1
 
 
-def test_without_a_key_a_row_that_is_not_there_is_skipped_with_its_update(engine: Engine) -> None:
+def test_update_without_a_key_of_a_missing_row_is_skipped(engine: Engine) -> None:
     made(engine, T, (1, "one", 1))
     changes = batch((1, "U", row(2, "two", 2), row(3, "three", 3)), (2, "D", row(5, "x", 1), None), (3, "I", None, row(5, "x", 1)))
     assert applied(engine, changes, key=None)[1] == [(1, "one", 1), (5, "x", 1)]
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_numbers_that_are_equal_name_one_row_whatever_their_scale(engine: Engine, way: dict[str, Any]) -> None:
+def test_equal_numbers_are_one_key_whatever_their_scale(engine: Engine, way: dict[str, Any]) -> None:
     numbers = relation(21001, "n", k=registry.NUMERIC, v=TEXT)
     made(engine, numbers, ("1.50", "a"), ("100", "b"))
     changes = batch((1, "U", None, {"k": "1.5", "v": "changed"}), (2, "D", {"k": "100.00", "v": None}, None), table=numbers)
     assert applied(engine, changes, table=numbers, **way)[1] == [("1.5", "changed")]
 
 
-def test_without_a_key_new_rows_are_stored_as_they_were_sent(engine: Engine) -> None:
+def test_new_rows_of_a_table_without_a_key_are_stored_as_sent(engine: Engine) -> None:
     numbers = relation(21002, "m", n=registry.NUMERIC, f=registry.FLOAT8)
     made(engine, numbers, ("1.0", 0.0), ("2.0", 0.0))
     changes = batch(
@@ -215,8 +215,8 @@ def test_without_a_key_new_rows_are_stored_as_they_were_sent(engine: Engine) -> 
         (3, "D", {"n": "3.00", "f": -0.0}, None),
         table=numbers,
     )
-    found = applied(engine, changes, key=None, table=numbers)[1]
-    assert sorted(map(repr, found)) == ["('1.000', -0.0)", "('2.0', 0.0)", "('2.00', -0.0)"]
+    rows = applied(engine, changes, key=None, table=numbers)[1]
+    assert sorted(map(repr, rows)) == ["('1.000', -0.0)", "('2.0', 0.0)", "('2.00', -0.0)"]
 
 
 def stream(rng: random.Random, stored: list[int], length: int, kinds: str) -> tuple[list[tuple[Any, ...]], dict[int, Row]]:
@@ -227,7 +227,7 @@ def stream(rng: random.Random, stored: list[int], length: int, kinds: str) -> tu
     rows: dict[int, Row] = {key: row(key, f"v{key}", key) for key in stored}
     changes: list[tuple[Any, ...]] = []
     for number in range(length):
-        lsn, free = number // 3, [k for k in range(12) if k not in rows]
+        lsn, free = number // 3, [key for key in range(12) if key not in rows]
         kind = rng.choice(kinds)
         if kind == "I" and free:
             key = rng.choice(free)
@@ -240,11 +240,11 @@ def stream(rng: random.Random, stored: list[int], length: int, kinds: str) -> tu
         elif rows and (kind == "U" or free):
             key = rng.choice(list(rows))
             to = rng.choice(free) if kind == "M" and free else key
-            before = rows.pop(key)
+            old_row = rows.pop(key)
             unsent = "M" in kinds and rng.random() < 0.4
-            rows[to] = row(to, before["v"] if unsent else f"u{number}", number)
-            sent = {**rows[to], "v": None if unsent else rows[to]["v"]}
-            changes.append((lsn, "U", row(key, None, None) if to != key else None, sent, ["v"] if unsent else None))
+            rows[to] = row(to, old_row["v"] if unsent else f"u{number}", number)
+            new_row = {**rows[to], "v": None if unsent else rows[to]["v"]}
+            changes.append((lsn, "U", row(key, None, None) if to != key else None, new_row, ["v"] if unsent else None))
     return changes, rows
 
 
@@ -270,7 +270,7 @@ def test_all_strategies_give_the_same_table_and_the_same_change_feed(engine: Eng
             assert contents(transaction, T) == expected
             feeds.append(feed_of(engine, transaction))
             transaction.rollback()
-        assert all(each == feeds[0] for each in feeds)
+        assert all(feed == feeds[0] for feed in feeds)
         applied(engine, batch(*changes))
 
 
@@ -284,6 +284,6 @@ def _by_model(current: dict[int, tuple[Any, Any]], changes: list[tuple[Any, ...]
         elif op == "I":
             rows[key] = (new["v"], new["w"])
         else:
-            before = rows.pop(key)
-            rows[new["id"]] = (before[0] if unchanged[0] else new["v"], new["w"])
-    return sorted(((k, *v) for k, v in rows.items()), key=repr)
+            old_row = rows.pop(key)
+            rows[new["id"]] = (old_row[0] if unchanged[0] else new["v"], new["w"])
+    return sorted(((key, *v) for key, v in rows.items()), key=repr)

@@ -1,4 +1,4 @@
-"""The kernel that nets a batch column by column, split among any number of partitions, does what applying change by change does."""
+"""Netting a batch column by column, in any number of partitions, has the effect of applying its changes one by one."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def frame(changes: list[tuple[str, int, int]]) -> pa.Table:
 def finder(stored: list[int]) -> net.Find:
     """Finds keys among stored rows that lie in one file, row n under the n-th key."""
 
-    def find(wanted: pa.Table) -> pa.Table:
-        at = [(place, stored.index(key)) for place, key in enumerate(wanted["k0"].to_pylist()) if key in stored]
+    def find(wanted_keys: pa.Table) -> pa.Table:
+        at = [(index, stored.index(key)) for index, key in enumerate(wanted_keys["k0"].to_pylist()) if key in stored]
         return pa.table({
-            "i": pa.array([place for place, _ in at], pa.int64()), "old": pa.array([{"id": stored[row], "v": "stored"} for _, row in at], ROW),
+            "i": pa.array([index for index, _ in at], pa.int64()), "old": pa.array([{"id": stored[row], "v": "stored"} for _, row in at], ROW),
             "file": pa.array(["f"] * len(at), pa.string()), "row": pa.array([row for _, row in at], pa.int64()),
         })  # fmt: skip
 
@@ -53,35 +53,35 @@ def finder(stored: list[int]) -> net.Find:
 @given(stored=st.sets(st.integers(0, 4)), changes=CHANGES, count=st.integers(1, 4))
 @settings(max_examples=300, deadline=None)
 def test_partitions_together_change_what_the_whole_batch_changes(stored: set[int], changes: list[tuple[str, int, int]], count: int) -> None:
-    held, batch = sorted(stored), frame(changes)
+    stored_keys, batch = sorted(stored), frame(changes)
     steps = KeyedBatch.of(T, KEY, batch)
-    wanted = replay(keys([listed(pa.array(held, pa.int64()))], len(held)), steps.steps())
+    replayed = replay(keys([listed(pa.array(stored_keys, pa.int64()))], len(stored_keys)), steps.steps())
     split = net.split_moves(T, KEY, batch)
     at = net.partitions(T, KEY, split, count)
-    parts = [net.net(T, KEY, in_order(split.filter(pa.array(at == number))), finder(held)) for number in np.unique(at)]
+    parts = [net.net(T, KEY, in_order(split.filter(pa.array(at == number))), finder(stored_keys)) for number in np.unique(at)]
     if any(part is None for part in parts):
         assert any(op == "M" for op, _, _ in changes)
         return
     netted = [part for part in parts if part is not None]
     conflicts = [part.conflict for part in netted if part.conflict is not None]
-    assert bool(conflicts) == (wanted.conflict is not None)
+    assert bool(conflicts) == (replayed.conflict is not None)
     assume(not conflicts)
-    alive = {row.key: row.versions[-1] for row in [*wanted.stored, *wanted.inserted] if not row.deleted}
+    alive = {row.key: row.versions[-1] for row in [*replayed.stored, *replayed.inserted] if not row.deleted}
     changed = pa.concat_tables([part.changed for part in netted]).to_pylist()
     assert {row["new"]["id"]: row["new"]["v"] for row in changed if row["new"]} == {key: f"v{change}" for key, change in alive.items()}
-    assert sorted(row["row"] for row in changed if row["old"]) == sorted(row.stored for row in wanted.stored)  # type: ignore[type-var]
+    assert sorted(row["row"] for row in changed if row["old"]) == sorted(row.stored for row in replayed.stored)  # type: ignore[type-var]
     assert all(row["old"]["id"] == row["new"]["id"] for row in changed if row["old"] and row["new"])
-    assert sum(len(part.skipped) for part in netted) == wanted.missing
+    assert sum(len(part.skipped) for part in netted) == replayed.missing
 
 
-def test_a_move_whose_row_is_not_there_is_for_the_driver() -> None:
+def test_move_of_a_missing_row_is_applied_by_the_driver() -> None:
     split = net.split_moves(T, KEY, frame([("M", 1, 2)]))
     assert split["op"].to_pylist() == ["d", "i"]
     assert net.net(T, KEY, split, finder([])) is None
     assert net.net(T, KEY, split, finder([1])) is not None
 
 
-def test_a_moved_row_that_lacks_values_is_for_the_driver() -> None:
+def test_moved_row_with_unsent_values_is_applied_by_the_driver() -> None:
     batch = frame([("M", 1, 2)])
     batch = batch.set_column(6, "unchanged", pa.array([["v"]], pa.list_(pa.string())))
     assert net.net(T, KEY, net.split_moves(T, KEY, batch), finder([1])) is None

@@ -1,4 +1,4 @@
-"""Duplicate keys of local writes, with PostgreSQL's words."""
+"""Duplicate keys of local writes are rejected with PostgreSQL's message."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def refused(engine: Engine, *values: tuple[object, ...], attnums: tuple[int, ...
     return refusal.detail
 
 
-def test_a_key_of_the_table_or_of_the_rows_themselves_is_refused(engine: Engine) -> None:
+def test_key_that_exists_in_the_table_or_twice_in_the_rows_is_rejected(engine: Engine) -> None:
     made(engine, T, (1, "x", "p  "), (5, None, "q"))
     assert refused(engine, (2, "x", "r"), (3, "y", "s")) is None
     assert refused(engine, (2, "x", "r"), (1, "y", "s")) == "Key (a)=(1) already exists."
@@ -42,13 +42,13 @@ def test_a_key_of_the_table_or_of_the_rows_themselves_is_refused(engine: Engine)
 def test_keys_of_rows_that_the_statement_replaces_are_free(engine: Engine) -> None:
     made(engine, T, (1, "x", "p"), (2, "y", "q"))
     reader = engine.begin(DATABASE)
-    place = reader.positions(T).where("a = 1").select(FILE, ROW).toArrow().rename_columns(["file", "row"])
+    positions = reader.positions(T).where("a = 1").select(FILE, ROW).toArrow().rename_columns(["file", "row"])
     reader.rollback()
-    assert refused(engine, (1, "new", "p"), replaced=place) is None
-    assert refused(engine, (2, "new", "p"), replaced=place) == "Key (a)=(2) already exists."
+    assert refused(engine, (1, "new", "p"), replaced=positions) is None
+    assert refused(engine, (2, "new", "p"), replaced=positions) == "Key (a)=(2) already exists."
 
 
 @pytest.mark.parametrize("count", [0, 1])
-def test_no_rows_are_no_duplicates(engine: Engine, count: int) -> None:
+def test_empty_or_single_row_has_no_duplicates(engine: Engine, count: int) -> None:
     made(engine, T)
     assert refused(engine, *[(1, "x", "y")] * count) is None
