@@ -1,4 +1,4 @@
-"""A filter decides on the rows of a struct column as a WHERE of PostgreSQL does; NULL keeps a row out."""
+"""A filter passes the rows of a struct column that a WHERE of PostgreSQL passes. NULL does not pass."""
 
 from __future__ import annotations
 

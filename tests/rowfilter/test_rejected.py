@@ -1,4 +1,4 @@
-"""What PostgreSQL refuses in a row filter is refused with its error, DETAIL and all; what it accepts is bound or refused with a reason."""
+"""A row filter that PostgreSQL rejects is rejected with the same error and DETAIL. One that it accepts is bound or rejected with a reason."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ TABLE = table_of(COLUMNS, "r")
 
 
 @pytest.mark.parametrize(("written", "sqlstate", "message", "detail"), REJECTED)
-def test_a_filter_is_rejected_as_postgresql_rejects_it(written: str, sqlstate: str, message: str, detail: str | None) -> None:
+def test_filter_is_rejected_as_postgresql_rejects_it(written: str, sqlstate: str, message: str, detail: str | None) -> None:
     with pytest.raises(PostgresError) as caught:
         bind_filter(parse_expression(written), TABLE)
     assert (caught.value.sqlstate, caught.value.message, caught.value.detail) == (sqlstate, message, detail)
 
 
 @pytest.mark.parametrize(("written", "printed"), ACCEPTED)
-def test_an_accepted_filter_is_bound_or_refused_with_a_reason(written: str, printed: str) -> None:
+def test_accepted_filter_is_bound_or_rejected_with_a_reason(written: str, printed: str) -> None:
     try:
         bound = bind_filter(parse_expression(written), TABLE)
     except PostgresError as error:
@@ -34,7 +34,7 @@ def test_an_accepted_filter_is_bound_or_refused_with_a_reason(written: str, prin
     assert load(bound.dump()) == bound
 
 
-def test_the_columns_of_a_filter_are_known() -> None:
+def test_columns_of_a_filter_are_returned() -> None:
     assert bind_filter(parse_expression("a > 5 AND b = 'x' OR c IS NULL"), TABLE).columns == {1, 2, 3}
     assert bind_filter(parse_expression("true"), TABLE).columns == set()
 
@@ -54,13 +54,13 @@ def test_errors_point_to_the_offending_word() -> None:
     ("written", "at"),
     [("a IN (SELECT 1)", "a IN"), ("(a + 5) NOT IN (SELECT 1)", "a + 5"), ("EXISTS (SELECT 1)", "EXISTS"), ("a = (SELECT 1)", "(SELECT")],
 )
-def test_the_error_of_a_subquery_pointed_to_in_and_not_to_what_stands_before_it(written: str, at: str) -> None:
+def test_error_of_a_subquery_points_to_the_expression_before_in(written: str, at: str) -> None:
     with pytest.raises(PostgresError, match="invalid publication WHERE expression") as caught:
         bind_filter(parse_expression(written), TABLE)
     assert caught.value.position == len("SELECT ") + written.index(at) + 1
 
 
-def test_a_collation_that_does_not_order_by_bytes_was_compared_by_bytes() -> None:
+def test_collation_that_does_not_order_by_bytes_is_rejected() -> None:
     with pytest.raises(PostgresError) as caught:
         bind_filter(parse_expression("""b < 'x' COLLATE "fa-IR-x-icu" """), TABLE)
     assert caught.value.sqlstate == "42704"  # as in pg_collation, where it is not
