@@ -1,4 +1,4 @@
-"""read and write: strict pairs for every message."""
+"""read and write are strict inverses for every message."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_messages_of_a_streamed_transaction_carry_its_xid(message: m.Message) ->
 
 @given(plain, st.data())
 @settings(max_examples=300)
-def test_a_truncated_message_is_a_protocol_violation(message: m.Message, data: st.DataObject) -> None:
+def test_truncated_message_is_a_protocol_violation(message: m.Message, data: st.DataObject) -> None:
     content = write(message)
     cut = data.draw(st.integers(0, len(content) - 1))
     with pytest.raises(PostgresError) as caught:
@@ -87,8 +87,8 @@ def test_bytes_after_a_message_are_a_protocol_violation(message: m.Message) -> N
 
 @given(st.binary(max_size=60), st.booleans())
 @settings(max_examples=500)
-def test_arbitrary_bytes_never_give_another_exception(content: bytes, streamed: bool) -> None:
-    for reader in (lambda c: read(c, streamed=streamed), read_frame, read_reply):
+def test_arbitrary_bytes_raise_no_other_exception(content: bytes, streamed: bool) -> None:
+    for reader in (lambda data: read(data, streamed=streamed), read_frame, read_reply):
         assert sqlstate_of(reader, content) in (None, "08P01", "22021")
 
 
