@@ -1,4 +1,4 @@
-"""What tests of the files of tables share."""
+"""Fixtures that the tests of table files share."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ def _looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def _leases_are_given_back() -> Iterator[None]:
     """No engine that a test made goes on renewing its lease: those requests were counted as a later test's."""
-    taken, take = [], Lease.take
+    leases, take = [], Lease.take
 
     def noted(lease: Lease) -> bool:
-        taken.append(lease)
+        leases.append(lease)
         return take(lease)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Lease, "take", noted)
         yield
-    for lease in taken:
+    for lease in leases:
         with contextlib.suppress(PostgresError, OSError):  # the test may have taken its store away
             lease.release()
         data_location.guard(lease._location, lambda: None)  # one file system serves the engines of all tests

@@ -20,17 +20,17 @@ INT8, TEXT, INT4 = registry.INT8, registry.TEXT, registry.INT4
 
 def relation(oid: int, name: str, **columns: int | tuple[int, int]) -> Relation:
     """A table with these columns: type oid, or (type oid, typmod)."""
-    made = []
+    described = []
     for number, (column, kind) in enumerate(columns.items(), 1):
         type_oid, typmod = kind if isinstance(kind, tuple) else (kind, -1)
-        made.append(Column(number, column, type_oid, typmod))
-    return Relation(oid, DATABASE, 2200, "public", name, "r", tuple(made))
+        described.append(Column(number, column, type_oid, typmod))
+    return Relation(oid, DATABASE, 2200, "public", name, "r", tuple(described))
 
 
 def rows(table: Relation, *values: tuple[Any, ...]) -> pa.Table:
     """Rows of a relation."""
     schema = arrow_row(table)
-    return pa.table([pa.array([row[i] for row in values], field.type) for i, field in enumerate(schema)], schema=schema)
+    return pa.table([pa.array([row[index] for row in values], field.type) for index, field in enumerate(schema)], schema=schema)
 
 
 def made(engine: Engine, table: Relation, *values: tuple[Any, ...]) -> Relation:
@@ -55,20 +55,20 @@ def contents(reader: Engine | Transaction, table: Relation) -> list[tuple[Any, .
 
 
 def _sorted(table: pa.Table) -> list[tuple[Any, ...]]:
-    return sorted(zip(*[c.to_pylist() for c in table.columns], strict=True), key=repr)
+    return sorted(zip(*[column.to_pylist() for column in table.columns], strict=True), key=repr)
 
 
 def change(transaction: Transaction, table: Relation, condition: str, **values: str) -> int:
     """UPDATE … SET values WHERE condition (Spark's SQL); a DELETE without values."""
     from pyspark.sql import functions as F
 
-    found = transaction.positions(table).where(condition)
-    names = [c.name for c in table.columns]
-    old = F.struct(*[F.col(quoted(n)).alias(n) for n in names])
-    new = F.struct(*[F.expr(values[n]).alias(n) if n in values else F.col(quoted(n)).alias(n) for n in names])
+    changed_rows = transaction.positions(table).where(condition)
+    names = [column.name for column in table.columns]
+    old = F.struct(*[F.col(quoted(name)).alias(name) for name in names])
+    new = F.struct(*[F.expr(values[name]).alias(name) if name in values else F.col(quoted(name)).alias(name) for name in names])
     chosen = new if values else F.lit(None).cast(_struct(table))
     return transaction.rewrite(
-        table, found.select(old.alias("old"), chosen.alias("new"), F.col(FILE).alias("file"), F.col(ROW).alias("row"))
+        table, changed_rows.select(old.alias("old"), chosen.alias("new"), F.col(FILE).alias("file"), F.col(ROW).alias("row"))
     )
 
 

@@ -1,4 +1,4 @@
-"""Columns that are added, dropped, renamed and retyped, and taken back."""
+"""Columns can be added, dropped, renamed and given another type, and a rollback restores the old columns."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ T = relation(24000, "t", a=INT8, b=TEXT)
 
 def with_columns(table: Relation, *columns: tuple[int, str, int]) -> Relation:
     """The relation with these columns (attnum, name, type)."""
-    return replace(table, all_columns=tuple(Column(*each) for each in columns))
+    return replace(table, all_columns=tuple(Column(*column) for column in columns))
 
 
-def test_a_dropped_column_does_not_come_back_under_its_name(engine: Engine) -> None:
+def test_dropped_column_does_not_return_with_its_name(engine: Engine) -> None:
     made(engine, T, (1, "old"))
     dropped = with_columns(T, (1, "a", INT8))
     renamed = with_columns(T, (1, "a2", INT8), (3, "b", INT4), (4, "a", TEXT))
@@ -34,27 +34,27 @@ def test_a_dropped_column_does_not_come_back_under_its_name(engine: Engine) -> N
     writer.append(renamed, rows(renamed, (2, 7, "new")))
     change(writer, renamed, "a2 = 1", b="5")
     assert contents(engine, T) == [(1, "old")]
-    before = engine.log.end
+    lsn_before = engine.log.end
     writer.commit()
     assert contents(engine, renamed) == [(1, 5, None), (2, 7, "new")]
     plain = engine.spark.read.format("delta").load(str(engine.path((DATABASE, T.oid))))
     assert plain.columns == ["a2", "b", "a"]
-    entry = engine.log.entries(before, DATABASE, 1)[0]
-    found = feed.changes(engine, renamed, entry.writes).orderBy("seq").select("op", "new").toArrow().to_pylist()
-    assert [(c["op"], c["new"]) for c in found] == [("I", {"a2": 2, "b": 7, "a": "new"}), ("U", {"a2": 1, "b": 5, "a": None})]
+    entry = engine.log.entries(lsn_before, DATABASE, 1)[0]
+    changes = feed.changes(engine, renamed, entry.writes).orderBy("seq").select("op", "new").toArrow().to_pylist()
+    assert [(row["op"], row["new"]) for row in changes] == [("I", {"a2": 2, "b": 7, "a": "new"}), ("U", {"a2": 1, "b": 5, "a": None})]
     first = engine.log.entries(0, DATABASE, 1)[0]
-    found = feed.changes(engine, T, first.writes).select("new").toArrow().to_pylist()
-    assert found == [{"new": {"a": 1, "b": "old"}}]
+    changes = feed.changes(engine, T, first.writes).select("new").toArrow().to_pylist()
+    assert changes == [{"new": {"a": 1, "b": "old"}}]
 
 
-def test_altered_columns_are_taken_back(engine: Engine) -> None:
+def test_altered_columns_are_restored_by_a_rollback(engine: Engine) -> None:
     made(engine, T, (1, "x"))
     wider = with_columns(T, (1, "a", INT8), (2, "b", TEXT), (3, "c", INT4))
     renamed = with_columns(T, (1, "z", INT8))
     for altered in (wider, renamed):
         writer = engine.begin(DATABASE)
         writer.alter_table(T, altered)
-        twos = [F.col("id").cast(f.dataType).alias(f.name) for f in writer.frame(altered).schema]
+        twos = [F.col("id").cast(field.dataType).alias(field.name) for field in writer.frame(altered).schema]
         writer.append(altered, engine.spark.range(2, 3).select(*twos))
         assert len(contents(writer, altered)) == 2
         writer.rollback()
@@ -65,7 +65,7 @@ def test_altered_columns_are_taken_back(engine: Engine) -> None:
     assert contents(engine, T) == [(1, "x"), (2, "y")]
 
 
-def test_a_column_gets_another_type(engine: Engine) -> None:
+def test_column_can_get_another_type(engine: Engine) -> None:
     made(engine, T, (1, "10"), (2, "20"))
     retyped = with_columns(T, (1, "a", INT8), (2, "b", INT4))
     writer = engine.begin(DATABASE)
@@ -85,17 +85,17 @@ def test_rows_that_get_a_default_are_not_in_the_log(engine: Engine) -> None:
     wider = with_columns(T, (1, "a", INT8), (2, "b", TEXT), (3, "c", INT4))
     writer = engine.begin(DATABASE)
     writer.alter_table(T, wider)
-    found = writer.positions(wider)
+    changed_rows = writer.positions(wider)
     old, new = F.struct("a", "b", "c"), F.struct("a", "b", F.lit(5).alias("c"))
     places = F.col(FILE).alias("file"), F.col(ROW).alias("row")
-    assert writer.replace_rows(wider, found.select(old.alias("old"), new.alias("new"), *places)) == 1
-    before = engine.log.end
+    assert writer.replace_rows(wider, changed_rows.select(old.alias("old"), new.alias("new"), *places)) == 1
+    lsn_before = engine.log.end
     writer.commit()
     assert contents(engine, wider) == [(1, "x", 5)]
-    assert engine.log.entries(before, DATABASE, 1)[0].writes == ()
+    assert engine.log.entries(lsn_before, DATABASE, 1)[0].writes == ()
 
 
-def test_an_added_column_needs_no_column_mapping_until_a_column_has_gone(engine: Engine) -> None:
+def test_added_column_needs_no_column_mapping_until_a_column_is_dropped(engine: Engine) -> None:
     made(engine, T, (1, "x"))
     wider = with_columns(T, (1, "a", INT8), (2, "b", TEXT), (3, "c", INT4))
     named = with_columns(wider, (1, "a", INT8), (2, "b", TEXT), (3, "c", INT4), (4, "d e", INT4))
@@ -127,7 +127,7 @@ def test_an_added_column_needs_no_column_mapping_until_a_column_has_gone(engine:
     assert contents(engine, again) == [(1, 5, None), (2, 6, None)]
 
 
-def test_what_needs_column_mapping_is_refused_where_that_is_off(engine: Engine) -> None:
+def test_alteration_that_needs_column_mapping_is_rejected_while_it_is_off(engine: Engine) -> None:
     made(engine, T, (1, "x"))
     wider = with_columns(T, (1, "a", INT8), (2, "b", TEXT), (3, "c", INT4))
     engine.column_mapping = False
@@ -148,7 +148,7 @@ def test_what_needs_column_mapping_is_refused_where_that_is_off(engine: Engine) 
     assert "columnMapping" not in engine.visible[DATABASE, T.oid].state.protocol["readerFeatures"]
 
 
-def test_a_column_that_is_added_to_a_table_without_columns(engine: Engine) -> None:
+def test_column_can_be_added_to_a_table_without_columns(engine: Engine) -> None:
     bare = relation(24001, "bare")
     made(engine, bare)
     wider = with_columns(bare, (1, "a", INT8))

@@ -1,4 +1,4 @@
-"""Tables WITH (array_storage = array): lists in the files, and PostgreSQL's arrays in all that the node reads of them."""
+"""Tables WITH (array_storage = array) have lists in their files, and the node reads PostgreSQL's arrays from them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def written(engine: Engine, table: Relation, *values: tuple[Any, ...]) -> None:
         raise
 
 
-def test_readers_find_lists_and_the_node_arrays(engine: Engine, way: str) -> None:
+def test_readers_find_lists_and_the_node_reads_arrays(engine: Engine, way: str) -> None:
     made(engine, ARRAYS)
     written(engine, ARRAYS, FIRST, NULLS)
 
@@ -57,22 +57,22 @@ def test_readers_find_lists_and_the_node_arrays(engine: Engine, way: str) -> Non
     assert files["s"].dataType.simpleString() == "array<timestamp>"
 
 
-def test_changes_of_arrays_are_streamed_as_they_were(engine: Engine, way: str) -> None:
+def test_changes_of_arrays_are_streamed_unchanged(engine: Engine, way: str) -> None:
     made(engine, ARRAYS)
-    before = engine.log.end
+    lsn_before = engine.log.end
     written(engine, ARRAYS, FIRST, NULLS)
     transaction = engine.begin(DATABASE)
     change(transaction, ARRAYS, "id = 1", n="'{4}'")
     change(transaction, ARRAYS, "id = 2")
     transaction.commit()
 
-    writes = [each for entry in engine.log.entries(before, DATABASE, 10) for each in entry.writes]
-    seen = feed.changes(engine, ARRAYS, writes).orderBy("commit_lsn", "seq", "position").toArrow().to_pylist()
-    pieces = [row for each in writes for piece in feed.pieces(engine, ARRAYS, each) for row in piece.to_pylist()]
+    writes = [write for entry in engine.log.entries(lsn_before, DATABASE, 10) for write in entry.writes]
+    changed = feed.changes(engine, ARRAYS, writes).orderBy("commit_lsn", "seq", "position").toArrow().to_pylist()
+    pieces = [row for write in writes for piece in feed.pieces(engine, ARRAYS, write) for row in piece.to_pylist()]
 
     later = (1, "{4}", *FIRST[2:])
     expected = [("I", None, FIRST), ("I", None, NULLS), ("U", FIRST, later), ("D", NULLS, None)]
-    assert [(row["op"], _values(row["old"]), _values(row["new"])) for row in seen] == expected
+    assert [(row["op"], _values(row["old"]), _values(row["new"])) for row in changed] == expected
     assert [(row["op"], _values(row["old"]), _values(row["new"])) for row in pieces] == expected
     assert lists(engine, ARRAYS) == {1: {"n": [4], "t": LISTS[1]["t"]}}
     change_feed = engine.spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 1)
@@ -80,7 +80,7 @@ def test_changes_of_arrays_are_streamed_as_they_were(engine: Engine, way: str) -
     assert olds["n"].to_pylist() == [[1, None, 3]]
 
 
-def test_an_array_that_is_no_list_is_refused_and_nothing_is_written(engine: Engine, way: str) -> None:
+def test_array_that_is_not_a_list_is_rejected_and_nothing_is_written(engine: Engine, way: str) -> None:
     made(engine, ARRAYS, FIRST)
 
     with pytest.raises(Exception, match="Delta arrays") as refused:
@@ -96,11 +96,11 @@ def test_rows_are_found_by_a_key_that_is_a_list(engine: Engine, monkeypatch: pyt
     made(engine, ARRAYS, FIRST, NULLS, (3, "{7}", "{x}", "{2.00}", None))
     reader = engine.begin(DATABASE)
     key = lookup.key_of(ARRAYS, [2, 3, 4, 5])
-    wanted = pa.table({f"k{i}": each for i, each in enumerate(key.arrays(_structs(ARRAYS, FIRST, NULLS)))})
+    wanted = pa.table({f"k{index}": each for index, each in enumerate(key.arrays(_structs(ARRAYS, FIRST, NULLS)))})
 
-    found = lookup.find(reader, ARRAYS, key, wanted)
+    matches = lookup.find(reader, ARRAYS, key, wanted)
 
-    assert sorted(_values(row) for row in found["old"].to_pylist()) == [FIRST, NULLS]
+    assert sorted(_values(row) for row in matches["old"].to_pylist()) == [FIRST, NULLS]
     monkeypatch.setattr(held_file, "AFTER", 1)
     by_id = lookup.key_of(ARRAYS, [1])
     ones = pa.table({"k0": by_id.arrays(_structs(ARRAYS, FIRST))[0]})
@@ -109,27 +109,27 @@ def test_rows_are_found_by_a_key_that_is_a_list(engine: Engine, monkeypatch: pyt
     reader.rollback()
 
 
-def test_small_files_of_several_writers_are_put_together(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_files_of_several_writers_are_compacted(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction, "MOST", 4)
     made(engine, ARRAYS, FIRST)
-    for each in range(2, 4):
-        written(engine, ARRAYS, (each, *NULLS[1:]))
+    for number in range(2, 4):
+        written(engine, ARRAYS, (number, *NULLS[1:]))
     foreign = engine.spark.createDataFrame(
         [(9, [5], ["z"], None, None)], "id bigint, n array<int>, t array<string>, p array<decimal(8,2)>, s array<timestamp>"
     )
     foreign.write.format("delta").mode("append").save(str(engine.path((DATABASE, ARRAYS.oid))))
     engine.foreign.look()
-    for each in range(4, 8):
-        written(engine, ARRAYS, (each, *NULLS[1:]))
+    for number in range(4, 8):
+        written(engine, ARRAYS, (number, *NULLS[1:]))
 
     engine.compactor.run_due()
-    shown = [FIRST, *[(each, *NULLS[1:]) for each in range(2, 8)], (9, "{5}", "{z}", None, None)]
+    shown = [FIRST, *[(number, *NULLS[1:]) for number in range(2, 8)], (9, "{5}", "{z}", None, None)]
     assert contents(engine, ARRAYS) == shown
     assert lists(engine, ARRAYS) == {1: LISTS[1], **dict.fromkeys(range(2, 8), LISTS[2]), 9: {"n": [5], "t": ["z"]}}
     assert len(engine.visible[DATABASE, ARRAYS.oid].state.files) < 8
 
 
-def test_each_column_stays_what_it_was_made_as(engine: Engine) -> None:
+def test_each_column_keeps_the_storage_of_its_creation(engine: Engine) -> None:
     texts = made(engine, replace(ARRAYS, oid=27001, options=()), FIRST)
     wider = replace(texts, options=("array_storage=array",), all_columns=(*texts.columns, Column(6, "more", INTS, -1)))
     writer = engine.begin(DATABASE)

@@ -1,4 +1,4 @@
-"""The changes of many small statements of a transaction: one change file, one write of the log, in the statements' order."""
+"""The changes of many small statements of a transaction are one change file and one write of the log, in the statements' order."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ B = relation(21001, "b", id=INT8, v=TEXT)
 
 
 def committed(engine: Engine, writer: Transaction) -> LogEntry:
-    before = engine.log.end
+    lsn_before = engine.log.end
     writer.commit()
-    [entry] = engine.log.entries(before, DATABASE, 10)
+    [entry] = engine.log.entries(lsn_before, DATABASE, 10)
     return entry
 
 
 def changes(engine: Engine, entry: LogEntry, table=A) -> list[tuple[str, object, object]]:
     """(op, old v, new v) of the changes of a table as a stream has them."""
-    found = feed.small(engine, table, [write for write in entry.writes if write.relation == table.oid])
-    assert found is not None
-    listed = found.sort_by([("seq", "ascending"), ("position", "ascending")]).to_pylist()
-    return [(each["op"], each["old"] and each["old"]["v"], each["new"] and each["new"]["v"]) for each in listed]
+    changes_frame = feed.small(engine, table, [write for write in entry.writes if write.relation == table.oid])
+    assert changes_frame is not None
+    listed = changes_frame.sort_by([("seq", "ascending"), ("position", "ascending")]).to_pylist()
+    return [(row["op"], row["old"] and row["old"]["v"], row["new"] and row["new"]["v"]) for row in listed]
 
 
-def test_statements_that_follow_each_other_are_one_write_in_their_order(engine: Engine) -> None:
+def test_consecutive_statements_are_one_write_in_their_order(engine: Engine) -> None:
     made(engine, A, (1, "a"), (2, "b"))
     writer = engine.begin(DATABASE)
     writer.append(A, rows(A, (3, "c")))
@@ -47,7 +47,7 @@ def test_statements_that_follow_each_other_are_one_write_in_their_order(engine: 
     assert sum("cdc" in action for action in actions) == 1
 
 
-def test_the_many_small_files_of_a_transaction_are_one_when_it_commits(engine: Engine) -> None:
+def test_small_files_of_a_transaction_are_one_file_after_its_commit(engine: Engine) -> None:
     made(engine, A, (0, "old"))
     writer = engine.begin(DATABASE)
     change(writer, A, "id = 0", v="'new'")
@@ -62,10 +62,10 @@ def test_the_many_small_files_of_a_transaction_are_one_when_it_commits(engine: E
     assert len(contents(engine, A)) == MOST
     named = engine.visible[DATABASE, A.oid].state.files
     base = {action["add"]["path"] for action in delta_log.read_version(path, 1) if "add" in action}
-    assert {each.name for each in path.glob("part-*.parquet")} == {*named, *base}
+    assert {file.name for file in path.glob("part-*.parquet")} == {*named, *base}
 
 
-def test_what_a_savepoint_takes_back_is_no_change(engine: Engine) -> None:
+def test_changes_rolled_back_to_a_savepoint_are_not_recorded(engine: Engine) -> None:
     made(engine, A, (1, "a"), (2, "b"))
     writer = engine.begin(DATABASE)
     change(writer, A, "id = 1", v="'kept'")
@@ -82,7 +82,7 @@ def test_what_a_savepoint_takes_back_is_no_change(engine: Engine) -> None:
     assert contents(engine, A) == [(1, "kept"), (2, "b"), (4, "dd")]
 
 
-def test_changes_of_another_table_in_between_keep_their_place(engine: Engine) -> None:
+def test_changes_of_another_table_in_between_keep_their_position(engine: Engine) -> None:
     made(engine, A, (1, "a"))
     made(engine, B, (1, "b"))
     writer = engine.begin(DATABASE)
@@ -104,26 +104,26 @@ def between(engine: Engine, *, defines: bool) -> list[int]:
     made(engine, B)
     writer = engine.begin(DATABASE)
     change(writer, A, "id = 1", v="'a1'")
-    other = engine.begin(DATABASE)
-    other.append(B, rows(B, (1, "b")))
+    other_writer = engine.begin(DATABASE)
+    other_writer.append(B, rows(B, (1, "b")))
     if defines:
-        namespace.create(other.cursor, engine.catalog.next_oid(), DATABASE, "other", 10)
-    other.commit()
+        namespace.create(other_writer.cursor, engine.catalog.next_oid(), DATABASE, "other", 10)
+    other_writer.commit()
     change(writer, A, "id = 1", v="'a2'")
     entry = committed(engine, writer)
     assert changes(engine, entry) == [("U", "a", "a1"), ("U", "a1", "a2")]
     return [write.changes for write in entry.writes]
 
 
-def test_rows_that_another_commits_meanwhile_do_not_part_the_statements(engine: Engine) -> None:
+def test_rows_that_another_transaction_commits_do_not_separate_the_statements(engine: Engine) -> None:
     assert between(engine, defines=False) == [2]
 
 
-def test_a_statement_behind_a_definition_that_another_has_committed_is_a_write_of_its_own(engine: Engine) -> None:
+def test_statement_after_a_definition_committed_by_another_transaction_is_a_separate_write(engine: Engine) -> None:
     assert between(engine, defines=True) == [1, 1]
 
 
-def test_a_prepared_transaction_has_its_changes_in_one_file_too(engine: Engine) -> None:
+def test_changes_of_a_prepared_transaction_are_in_one_file(engine: Engine) -> None:
     made(engine, A, (1, "a"))
     writer = engine.begin(DATABASE)
     writer.append(A, rows(A, (2, "b")))

@@ -1,4 +1,4 @@
-"""Cleaning: what a reader needs stays, the rest goes."""
+"""Cleaning keeps the files that a reader needs and removes the rest."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ A = relation(20000, "a", id=INT8, v=TEXT)
 
 def files(engine: Engine) -> int:
     """Data files, change files and deletion vectors of the table."""
-    found = [each.name for each in data_location.below(engine.path((DATABASE, A.oid)))]
+    found = [file.name for file in data_location.below(engine.path((DATABASE, A.oid)))]
     return sum(name.endswith((".parquet", ".bin")) and not name.startswith("_delta_log/") for name in found)
 
 
@@ -37,33 +37,33 @@ def commit(engine: Engine, condition: str, **values: str) -> Lsn:
     return end
 
 
-def test_what_a_slot_needs_stays_and_goes_when_it_needs_it_no_more(engine: Engine) -> None:
-    made(engine, A, *[(n, "x") for n in range(20)])
+def test_files_that_a_slot_needs_are_kept_until_it_advances(engine: Engine) -> None:
+    made(engine, A, *[(number, "x") for number in range(20)])
     start = engine.log.end
-    for n in range(4):
-        last = commit(engine, f"id = {n}", v=f"'v{n}'")
-    before = files(engine)
+    for key in range(4):
+        last = commit(engine, f"id = {key}", v=f"'v{key}'")
+    files_before = files(engine)
     cleaner = Cleaner(engine)
     cleaner.clean(start, 0)
-    assert files(engine) == before
+    assert files(engine) == files_before
     entries = engine.log.entries(start, DATABASE, 10)
     changed = feed.changes(engine, A, [write for entry in entries for write in entry.writes])
     assert sorted(row[0] for row in changed.select("new.v").collect()) == ["v0", "v1", "v2", "v3"]
     commit(engine, "id = 9", v="'last'")
     cleaner.clean(last, 3600)
-    assert files(engine) >= before
+    assert files(engine) >= files_before
     cleaner.clean(last, 0)
-    assert files(engine) < before
+    assert files(engine) < files_before
     assert [row[1] for row in contents(engine, A)].count("x") == 15
     [rest] = engine.log.entries(start, DATABASE, 10)
     assert feed.changes(engine, A, rest.writes).count() == 1
 
 
-def test_a_table_is_whole_after_cleaning_and_further_writes(engine: Engine) -> None:
-    made(engine, A, *[(n, "x") for n in range(5)])
+def test_table_is_complete_after_cleaning_and_further_writes(engine: Engine) -> None:
+    made(engine, A, *[(number, "x") for number in range(5)])
     cleaner = Cleaner(engine)
-    for n in range(3):
-        commit(engine, f"id <= {n}", v=f"'v{n}'")
+    for highest in range(3):
+        commit(engine, f"id <= {highest}", v=f"'v{highest}'")
         cleaner.clean(engine.log.end, 0)
     commit(engine, "id = 4")
     writer = engine.begin(DATABASE)
@@ -74,12 +74,12 @@ def test_a_table_is_whole_after_cleaning_and_further_writes(engine: Engine) -> N
     assert engine.table((DATABASE, A.oid)).state().rows == 4
 
 
-def test_files_of_a_killed_process_stayed_for_ever(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_orphaned_files_of_a_killed_process_are_removed(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     made(engine, A, (1, "x"), (2, "y"))
     path = engine.path((DATABASE, A.oid))
     orphan = path / "part-00000-killed-c000.snappy.parquet"
-    with data_location.written(orphan) as place:
-        place.write_bytes(b"PAR1")
+    with data_location.written(orphan) as draft:
+        draft.write_bytes(b"PAR1")
     below = data_location.below
     aged = lambda folder: (replace(each, modified=0.0) if each.name == orphan.name else each for each in below(folder))  # noqa: E731
     monkeypatch.setattr(data_location, "below", aged)
@@ -95,25 +95,23 @@ def test_files_of_a_killed_process_stayed_for_ever(engine: Engine, monkeypatch: 
 KEY = (DATABASE, A.oid)
 
 
-def test_files_of_a_killed_process_that_were_young_at_the_first_look_stayed_for_ever(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_orphaned_files_are_removed_after_they_reach_the_retention_age(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     made(engine, A, (1, "x"))
-    left = [engine.path(KEY) / f"part-0000{number}-killed-c000.snappy.parquet" for number in range(2)]
-    for orphan in left:
-        with data_location.written(orphan) as place:
-            place.write_bytes(b"PAR1")
+    orphans = [engine.path(KEY) / f"part-0000{number}-killed-c000.snappy.parquet" for number in range(2)]
+    for orphan in orphans:
+        with data_location.written(orphan) as draft:
+            draft.write_bytes(b"PAR1")
     below, now = data_location.below, time.time()
-    ages = dict(zip([each.name for each in left], (300, 200), strict=True))
+    ages = dict(zip([each.name for each in orphans], (300, 200), strict=True))
     aged = lambda folder: (replace(each, modified=now - ages.get(each.name, 0)) for each in below(folder))  # noqa: E731
     monkeypatch.setattr(data_location, "below", aged)
     cleaner = Cleaner(engine)
     cleaner.clean(engine.log.end, 250)
-    assert [data_location.has_file(orphan) for orphan in left] == [False, True]
+    assert [data_location.has_file(orphan) for orphan in orphans] == [False, True]
     cleaner.clean(engine.log.end, 250)
-    assert data_location.has_file(left[1])
+    assert data_location.has_file(orphans[1])
     cleaner.clean(engine.log.end, 150)  # as if the time had passed
-    assert not data_location.has_file(left[1])
+    assert not data_location.has_file(orphans[1])
     assert contents(engine, A) == [(1, "x")]
 
 
@@ -148,18 +146,18 @@ def by_path(engine: Engine) -> list[int]:
 
 
 @pytest.mark.slow
-def test_a_commit_every_few_seconds_made_hundreds_of_thousands_of_files(engine: Engine) -> None:
+def test_number_of_versions_and_files_is_bounded_with_a_commit_every_few_seconds(engine: Engine) -> None:
     made(engine, A, (0, "x"))
     cleaner = Cleaner(engine, kept_versions=20)
     add(engine, range(1, 41))
-    one = checkpointed(engine)
+    checkpoint_version = checkpointed(engine)
     add(engine, range(41, 60))
     behind = engine.log.end
     add(engine, range(60, 80))
     two = checkpointed(engine)
     add(engine, range(80, 105))
     cleaner.clean(behind, 3600)  # a slot needs what came since
-    assert versions(engine)[0] == one
+    assert versions(engine)[0] == checkpoint_version
     assert ids(engine) == list(range(105))
     writes = [write for entry in engine.log.entries(behind, DATABASE, 200) for write in entry.writes]
     assert sorted(row[0] for row in feed.changes(engine, A, writes).select("new.id").collect()) == list(range(60, 105))
@@ -169,7 +167,7 @@ def test_a_commit_every_few_seconds_made_hundreds_of_thousands_of_files(engine: 
     assert reader.frame(A).count() == 105
     commit(engine, "id = 7", v="'seven'")
     cleaner.clean(engine.log.end, 3600)
-    assert versions(engine)[0] == one, "the reader may still need them"
+    assert versions(engine)[0] == checkpoint_version, "the reader may still need them"
     assert ids(reader) == list(range(105))
     reader.rollback()
     cleaner.clean(engine.log.end, 3600)
@@ -178,9 +176,9 @@ def test_a_commit_every_few_seconds_made_hundreds_of_thousands_of_files(engine: 
     assert versions(engine) == list(range(first, last + 1))
     assert len(data_location.names(engine.path(KEY) / "_delta_log")) <= 4 * (last - first + 1) + 8
 
-    def check(one: Engine, count: int) -> None:
-        assert ids(one) == list(range(count))
-        assert by_path(one) == list(range(count))
+    def check(checkpoint_version: Engine, count: int) -> None:
+        assert ids(checkpoint_version) == list(range(count))
+        assert by_path(checkpoint_version) == list(range(count))
 
     check(engine, 105)
     add(engine, range(105, 110))
@@ -205,7 +203,7 @@ def test_a_commit_every_few_seconds_made_hundreds_of_thousands_of_files(engine: 
 
 
 @pytest.mark.slow
-def test_what_a_killed_checkpoint_had_left_in_a_log_stayed_for_ever(tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_checkpoint_in_a_log_are_removed(tmp_path: Path) -> None:
     log = tmp_path / "_delta_log"
     log.mkdir()
     number = "00000000000000000007"
@@ -214,21 +212,21 @@ def test_what_a_killed_checkpoint_had_left_in_a_log_stayed_for_ever(tmp_path: Pa
     for name in (*old, *young):
         (log / name).touch()
     forget_versions(tmp_path, 8)
-    assert sorted(each.name for each in log.iterdir()) == sorted(young)
+    assert sorted(file.name for file in log.iterdir()) == sorted(young)
 
 
 @pytest.mark.slow
-def test_what_trimmed_versions_had_removed_goes_when_it_is_old_enough(engine: Engine) -> None:
+def test_files_removed_by_trimmed_versions_are_deleted_after_the_retention(engine: Engine) -> None:
     made(engine, A, (0, "x"))
     add(engine, range(1, 100))  # each 32 of their files are put together
-    one = checkpointed(engine)
+    checkpoint_version = checkpointed(engine)
     add(engine, range(100, 130))
     commit(engine, "id = 1", v="'v'")
-    before = files(engine)
+    files_before = files(engine)
     Cleaner(engine, kept_versions=10).clean(engine.log.end, 3600)
-    assert versions(engine)[0] == one
-    assert files(engine) == before, "a reader outside of the node may still read them"
+    assert versions(engine)[0] == checkpoint_version
+    assert files(engine) == files_before, "a reader outside of the node may still read them"
     Cleaner(engine, kept_versions=10).clean(engine.log.end, 0)
-    assert files(engine) < before - 64
+    assert files(engine) < files_before - 64
     assert data_location.names_if_any(engine.path(KEY) / "_headgate" / "removed") == []
     assert ids(engine) == by_path(engine) == list(range(130))

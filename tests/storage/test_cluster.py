@@ -1,4 +1,4 @@
-"""What a node sets by the executors that it has."""
+"""A node configures Spark by the number of its executors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 from headgate.storage.spark.application import cluster
 
 
-def test_rows_are_exchanged_in_as_many_partitions_as_executors_have_work_for(spark: SparkSession) -> None:
+def test_shuffle_has_as_many_partitions_as_the_executors_can_use(spark: SparkSession) -> None:
     session = spark.newSession()
     cluster.spread(session)
     exchanged = session.range(100).selectExpr("id % 7 AS k").groupBy("k").count()

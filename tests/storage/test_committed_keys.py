@@ -1,4 +1,4 @@
-"""Which keys of the catalog a running transaction cannot have seen."""
+"""CommittedKeys says which keys of the catalog a running transaction cannot have seen."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def key(name: str) -> CatalogKey:
     return CatalogKey(DATABASE, "pg_namespace_nspname_index", (name,))
 
 
-def test_a_key_is_new_to_who_sees_an_earlier_state() -> None:
+def test_key_is_new_to_a_transaction_with_an_earlier_snapshot() -> None:
     keys = CommittedKeys()
     keys.note({key("n"): Hold.ALONE}, 3, oldest=2)
     assert keys.since(key("n"), 2)
@@ -22,7 +22,7 @@ def test_a_key_is_new_to_who_sees_an_earlier_state() -> None:
     assert not keys.since(key("other"), 0)
 
 
-def test_a_key_that_is_committed_again_is_as_new_as_its_last_commit() -> None:
+def test_key_committed_again_is_as_new_as_its_last_commit() -> None:
     keys = CommittedKeys()
     keys.note({key("n"): Hold.ALONE}, 3, oldest=2)
     keys.note({key("m"): Hold.ALONE}, 4, oldest=2)
@@ -31,7 +31,7 @@ def test_a_key_that_is_committed_again_is_as_new_as_its_last_commit() -> None:
     assert [each for each, _ in keys._made] == [key("n")]
 
 
-def test_the_engine_forgets_what_all_running_transactions_see(engine: Engine) -> None:
+def test_keys_that_all_running_transactions_see_are_dropped(engine: Engine) -> None:
     def give(name: str) -> None:
         transaction = engine.begin(DATABASE)
         transaction.claim_catalog(key(name))
@@ -49,7 +49,7 @@ def test_the_engine_forgets_what_all_running_transactions_see(engine: Engine) ->
     assert [each for each, _ in engine.committed_keys._made] == [key("r")]
 
 
-def test_a_use_is_new_to_who_drops_the_object_and_not_to_other_users() -> None:
+def test_use_is_new_to_a_transaction_that_drops_the_object_and_not_to_other_users() -> None:
     keys = CommittedKeys()
     keys.note({key("n"): Hold.USE}, 3, oldest=2)
     assert [keys.since(key("n"), 2, hold) for hold in Hold] == [False, False, True]
@@ -59,7 +59,7 @@ def test_a_use_is_new_to_who_drops_the_object_and_not_to_other_users() -> None:
     assert [keys.since(key("n"), 4, hold) for hold in Hold] == [True, True, True]
 
 
-def test_thousands_of_uses_of_one_object_are_kept_as_one() -> None:
+def test_thousands_of_uses_of_one_object_are_one_entry() -> None:
     keys = CommittedKeys()
     for number in range(1, 5001):
         keys.note({key("n"): Hold.USE}, number, oldest=0)

@@ -1,4 +1,4 @@
-"""Small files are put together without anyone noticing: same rows, same change feed, and no commit waits for it."""
+"""Compaction merges small files. Rows and the change feed stay the same, and no commit waits for it."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_many_small_commits_leave_few_files_the_same_rows_and_every_change(engin
     engine.compactor.run_due()
 
     assert files(engine, A) < compaction.MOST
-    expected = [(n, "changed" if n == 3 else "new") for n in range(compaction.MOST + 8) if n != 4]
+    expected = [(number, "changed" if number == 3 else "new") for number in range(compaction.MOST + 8) if number != 4]
     assert contents(engine, A) == sorted(expected, key=repr)
     entries = engine.log.entries(begin, DATABASE, 1000)
     writes = [write for entry in entries for write in entry.writes]
@@ -101,10 +101,10 @@ def test_rows_changed_after_a_compaction_are_found_in_the_new_file(engine: Engin
     assert change(writer, table, "id < 30") == 30
     writer.commit()
 
-    assert contents(engine, table) == [(n, "new") for n in range(30, compaction.MOST + 1)]
+    assert contents(engine, table) == [(number, "new") for number in range(30, compaction.MOST + 1)]
 
 
-def test_a_writer_that_removes_a_file_meanwhile_loses_nothing_and_leaves_no_file(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_removal_of_a_file_loses_no_row_and_leaves_no_file(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     table = grown(engine, 20102, compaction.MOST + 8)
     turns = iter(range(1))
 
@@ -118,14 +118,16 @@ def test_a_writer_that_removes_a_file_meanwhile_loses_nothing_and_leaves_no_file
     before_the_lock(monkeypatch, change_once)
     engine.compactor.run_due()
 
-    assert contents(engine, table) == sorted([(n, "faster" if n == 7 else "new") for n in range(compaction.MOST + 8) if n != 8], key=repr)
+    assert contents(engine, table) == sorted(
+        [(number, "faster" if number == 7 else "new") for number in range(compaction.MOST + 8) if number != 8], key=repr
+    )
     assert files(engine, table) == 1
     assert unnamed_files(engine, table) == []
 
 
 def test_rows_deleted_while_a_file_is_rewritten_are_deleted_in_the_new_file(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction, "SMALL_ROWS", 100)
-    table = made(engine, relation(20109, "sparse", id=INT8, v=TEXT), *[(n, "new") for n in range(200)])
+    table = made(engine, relation(20109, "sparse", id=INT8, v=TEXT), *[(number, "new") for number in range(200)])
     delete(engine, table, "id % 3 = 0")
     begin = engine.log.end
     turns = iter(["id IN (1, 5, 50) OR id > 190", "id = 2"])
@@ -137,19 +139,21 @@ def test_rows_deleted_while_a_file_is_rewritten_are_deleted_in_the_new_file(engi
     engine.compactor.run_due()
 
     [file] = engine.visible[DATABASE, table.oid].state.files.values()
-    left = [n for n in range(200) if n % 3 and n not in (1, 5, 50) and n <= 190]
-    assert file_action.records(file) == len([n for n in range(200) if n % 3])
-    assert contents(engine, table) == sorted([(n, "new") for n in left], key=repr)
+    remaining = [number for number in range(200) if number % 3 and number not in (1, 5, 50) and number <= 190]
+    assert file_action.records(file) == len([number for number in range(200) if number % 3])
+    assert contents(engine, table) == sorted([(number, "new") for number in remaining], key=repr)
     delete(engine, table, "id = 100")
     changes = feed.small(engine, table, [write for entry in engine.log.entries(begin, DATABASE, 100) for write in entry.writes])
     assert changes is not None
-    assert sorted(row["id"] for row in changes["old"].to_pylist()) == sorted([1, 5, 50, 100, *(n for n in range(191, 200) if n % 3)])
+    assert sorted(row["id"] for row in changes["old"].to_pylist()) == sorted(
+        [1, 5, 50, 100, *(number for number in range(191, 200) if number % 3)]
+    )
     assert unnamed_files(engine, table) == []
 
 
-def test_a_file_that_is_emptied_while_it_is_rewritten_is_gone(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_that_is_emptied_while_it_is_rewritten_is_removed(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction, "SMALL_ROWS", 100)
-    table = made(engine, relation(20110, "emptied", id=INT8, v=TEXT), *[(n, "new") for n in range(200)])
+    table = made(engine, relation(20110, "emptied", id=INT8, v=TEXT), *[(number, "new") for number in range(200)])
     delete(engine, table, "id >= 100")
     turns = iter(["id < 100"])
     before_the_lock(monkeypatch, lambda: [delete(engine, table, condition) for condition in turns] and None)
@@ -161,18 +165,18 @@ def test_a_file_that_is_emptied_while_it_is_rewritten_is_gone(engine: Engine, mo
 
 
 @pytest.mark.parametrize(("deleted", "is_rewritten"), [(40, False), (41, True)])
-def test_a_file_is_rewritten_when_more_than_a_fifth_of_its_rows_is_deleted(
+def test_file_is_rewritten_if_more_than_a_fifth_of_its_rows_is_deleted(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, deleted: int, is_rewritten: bool
 ) -> None:
     monkeypatch.setattr(compaction, "SMALL_ROWS", 100)
-    table = made(engine, relation(20111 + deleted, f"fifth{deleted}", id=INT8, v=TEXT), *[(n, "new") for n in range(200)])
+    table = made(engine, relation(20111 + deleted, f"fifth{deleted}", id=INT8, v=TEXT), *[(number, "new") for number in range(200)])
     delete(engine, table, f"id < {deleted}")
 
     engine.compactor.run_due()
 
     [file] = engine.visible[DATABASE, table.oid].state.files.values()
     assert file_action.records(file) == (200 - deleted if is_rewritten else 200)
-    assert contents(engine, table) == sorted([(n, "new") for n in range(deleted, 200)], key=repr)
+    assert contents(engine, table) == sorted([(number, "new") for number in range(deleted, 200)], key=repr)
 
 
 def test_writers_that_are_always_faster_wait_once(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,11 +193,11 @@ def test_writers_that_are_always_faster_wait_once(engine: Engine, monkeypatch: p
     before_the_lock(monkeypatch, delete_one)
     engine.compactor.run_due()
 
-    assert contents(engine, table) == sorted([(n, "new") for n in range(compaction.ATTEMPTS, compaction.MOST + 8)], key=repr)
+    assert contents(engine, table) == sorted([(number, "new") for number in range(compaction.ATTEMPTS, compaction.MOST + 8)], key=repr)
     assert files(engine, table) == 1
 
 
-def test_a_transaction_that_reads_as_of_its_begin_is_waited_for(engine: Engine) -> None:
+def test_compaction_waits_for_a_transaction_that_reads_as_of_its_begin(engine: Engine) -> None:
     table = grown(engine, 20104)
     reader = engine.begin(DATABASE)
     with engine.isolation.noted(reader):
@@ -210,7 +214,7 @@ def test_a_transaction_that_reads_as_of_its_begin_is_waited_for(engine: Engine) 
     assert (1, "changed") in contents(engine, table)
 
 
-def test_a_long_transaction_is_not_waited_for(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compaction_does_not_wait_for_a_long_transaction(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     table = grown(engine, 20105)
     monkeypatch.setattr(compaction, "LONG_SECONDS", 0.0)
     reader = engine.begin(DATABASE)
@@ -224,7 +228,7 @@ def test_a_long_transaction_is_not_waited_for(engine: Engine, monkeypatch: pytes
     reader.rollback()
 
 
-def test_a_table_whose_lock_is_held_is_looked_at_again(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_table_whose_lock_is_held_is_compacted_later(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     table = grown(engine, 20106)
     monkeypatch.setattr(compaction, "LOCK_SECONDS", 0.05)
     writer = engine.begin(DATABASE)
@@ -238,21 +242,21 @@ def test_a_table_whose_lock_is_held_is_looked_at_again(engine: Engine, monkeypat
     assert files(engine, table) == 1
 
 
-def test_a_compaction_that_fails_is_an_obstacle_until_it_succeeds_by_itself(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_compaction_is_an_obstacle_until_it_succeeds(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     table = grown(engine, 20108)
     monkeypatch.setattr(compaction, "RETRY_SECONDS", 0.0)
     failpoint.arm("compaction before=error")
-    seen = []
+    obstacles = []
     for _ in range(3):
         engine.compactor.run_due()
-        seen.append([(work, subject) for work, subject, _ in engine.obstacles.all()])
+        obstacles.append([(work, subject) for work, subject, _ in engine.obstacles.all()])
     failpoint.arm("")
 
-    assert seen == [[("compacting", (DATABASE, table.oid))]] * 2 + [[]]
+    assert obstacles == [[("compacting", (DATABASE, table.oid))]] * 2 + [[]]
     assert files(engine, table) == 1
 
 
-def test_a_dropped_table_is_left_alone(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dropped_table_is_not_compacted(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     table = grown(engine, 20107)
 
     def drop() -> None:

@@ -1,4 +1,4 @@
-"""Tables without deletion vectors: what any reader of Parquet files and of Delta's first protocol finds is what the node shows."""
+"""In tables without deletion vectors, any reader of Parquet files and of Delta's first protocol finds the rows that the node shows."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def plainly(engine: Engine, table: Relation) -> list[tuple[Any, ...]]:
     assert newest is not None
     files = delta_log.files_at(path, newest)
     assert not any(add.get("deletionVector") for add in files.values())
-    found = [tuple(row.values()) for name in files for row in pq.read_table(data_location.local(path / unquote(name))).to_pylist()]
-    return sorted(found, key=repr)
+    plain_rows = [tuple(row.values()) for name in files for row in pq.read_table(data_location.local(path / unquote(name))).to_pylist()]
+    return sorted(plain_rows, key=repr)
 
 
 def protocol(engine: Engine, table: Relation) -> tuple[int, list[str]]:
@@ -43,21 +43,21 @@ def test_rows_are_changed_without_deletion_vectors(engine: Engine, monkeypatch: 
     monkeypatch.setattr(write, "SMALL_ROWS", small)
     monkeypatch.setattr(copy_on_write, "FILE_BYTES", 8 << 10)
     monkeypatch.setattr(parquet, "ROW_GROUP_ROWS", 200)
-    made(engine, PLAIN, *[(i, "x") for i in range(1500)])
+    made(engine, PLAIN, *[(number, "x") for number in range(1500)])
     assert protocol(engine, PLAIN) == (1, [])
-    before = engine.log.end
+    lsn_before = engine.log.end
     writer = engine.begin(DATABASE)
     assert change(writer, PLAIN, "id % 5 = 0", v="'y'") == 300
     assert change(writer, PLAIN, "id % 7 = 3") == 214
-    expected = sorted([(i, "y" if i % 5 == 0 else "x") for i in range(1500) if i % 7 != 3], key=repr)
+    expected = sorted([(number, "y" if number % 5 == 0 else "x") for number in range(1500) if number % 7 != 3], key=repr)
     assert contents(writer, PLAIN) == expected
     assert len(contents(engine, PLAIN)) == 1500
     writer.commit()
     assert contents(engine, PLAIN) == plainly(engine, PLAIN) == expected
-    [entry] = engine.log.entries(before, DATABASE, 1)
-    assert sum(each.bytes for each in entry.writes) < 200_000
-    seen = feed.changes(engine, PLAIN, entry.writes).groupBy("op").count().toArrow().to_pylist()
-    assert {each["op"]: each["count"] for each in seen} == {"U": 300, "D": 214}
+    [entry] = engine.log.entries(lsn_before, DATABASE, 1)
+    assert sum(logged_write.bytes for logged_write in entry.writes) < 200_000
+    counts = feed.changes(engine, PLAIN, entry.writes).groupBy("op").count().toArrow().to_pylist()
+    assert {row["op"]: row["count"] for row in counts} == {"U": 300, "D": 214}
     writer = engine.begin(DATABASE)
     change(writer, PLAIN, "id >= 0")
     assert writer.state(PLAIN).files == {}
@@ -65,9 +65,9 @@ def test_rows_are_changed_without_deletion_vectors(engine: Engine, monkeypatch: 
     assert contents(engine, PLAIN) == expected
 
 
-def test_inserted_changed_and_truncated_in_one_transaction(engine: Engine) -> None:
+def test_rows_inserted_changed_and_truncated_in_one_transaction_are_written(engine: Engine) -> None:
     made(engine, PLAIN, (1, "a"), (2, "b"))
-    before = engine.log.end
+    lsn_before = engine.log.end
     writer = engine.begin(DATABASE)
     writer.append(PLAIN, rows(PLAIN, (3, "c"), (4, "d")))
     change(writer, PLAIN, "id = 3", v="'C'")
@@ -80,24 +80,24 @@ def test_inserted_changed_and_truncated_in_one_transaction(engine: Engine) -> No
     writer.append(PLAIN, rows(PLAIN, (5, "e")))
     writer.commit()
     assert contents(engine, PLAIN) == plainly(engine, PLAIN) == [(5, "e")]
-    [entry] = engine.log.entries(before, DATABASE, 1)
-    rows_written = [each for each in entry.writes if each.kind == "write"]
-    told = feed.changes(engine, PLAIN, rows_written).orderBy("seq", "position").toArrow().to_pylist()
-    ids = [(each["op"], (each["new"] or each["old"])["id"]) for each in told]
+    [entry] = engine.log.entries(lsn_before, DATABASE, 1)
+    rows_written = [logged_write for logged_write in entry.writes if logged_write.kind == "write"]
+    changes = feed.changes(engine, PLAIN, rows_written).orderBy("seq", "position").toArrow().to_pylist()
+    ids = [(row["op"], (row["new"] or row["old"])["id"]) for row in changes]
     assert ids == [("I", 3), ("I", 4), ("U", 3), ("D", 1), ("I", 5)]
 
 
-def test_who_reads_as_of_his_begin_changes_rows_that_nobody_has_touched(engine: Engine) -> None:
+def test_repeatable_read_transaction_can_change_rows_that_no_other_has_changed(engine: Engine) -> None:
     made(engine, PLAIN, (1, "a"), (2, "b"))
-    other = engine.begin(DATABASE)
-    other.append(PLAIN, rows(PLAIN, (3, "c")))
-    other.commit()
+    other_writer = engine.begin(DATABASE)
+    other_writer.append(PLAIN, rows(PLAIN, (3, "c")))
+    other_writer.commit()
     late = engine.begin(DATABASE)
     late.isolate(None, serializable=False)
     assert len(contents(late, PLAIN)) == 3
-    other = engine.begin(DATABASE)
-    change(other, PLAIN, "id = 3", v="'other'")
-    other.commit()
+    other_writer = engine.begin(DATABASE)
+    change(other_writer, PLAIN, "id = 3", v="'other'")
+    other_writer.commit()
     change(late, PLAIN, "id = 1", v="'late'")
     assert contents(late, PLAIN) == [(1, "late"), (2, "b"), (3, "c")]
     with pytest.raises(PostgresError, match="could not serialize access due to concurrent update"):
@@ -106,16 +106,16 @@ def test_who_reads_as_of_his_begin_changes_rows_that_nobody_has_touched(engine: 
     assert contents(engine, PLAIN) == plainly(engine, PLAIN) == [(1, "a"), (2, "b"), (3, "other")]
 
 
-def test_a_table_loses_its_vectors_and_gets_them_back(engine: Engine) -> None:
-    made(engine, VECTORS, *[(i, "x") for i in range(10)])
+def test_deletion_vectors_can_be_removed_from_a_table_and_added_again(engine: Engine) -> None:
+    made(engine, VECTORS, *[(number, "x") for number in range(10)])
     writer = engine.begin(DATABASE)
     change(writer, VECTORS, "id < 3", v="'y'")
     writer.commit()
-    shown = contents(engine, VECTORS)
+    rows_before = contents(engine, VECTORS)
     assert protocol(engine, VECTORS) == (3, ["deletionVectors"])
     writer = engine.begin(DATABASE)
     writer.alter_settings(PLAIN)
-    assert contents(writer, PLAIN) == shown
+    assert contents(writer, PLAIN) == rows_before
     writer.rollback()
     assert protocol(engine, VECTORS) == (3, ["deletionVectors"])
     writer = engine.begin(DATABASE)
@@ -123,35 +123,35 @@ def test_a_table_loses_its_vectors_and_gets_them_back(engine: Engine) -> None:
     change(writer, PLAIN, "id = 9")
     writer.commit()
     assert protocol(engine, PLAIN) == (1, [])
-    assert contents(engine, PLAIN) == plainly(engine, PLAIN) == shown[:-1]
+    assert contents(engine, PLAIN) == plainly(engine, PLAIN) == rows_before[:-1]
     writer = engine.begin(DATABASE)
     writer.alter_settings(VECTORS)
     change(writer, VECTORS, "id = 8")
     writer.commit()
     assert protocol(engine, VECTORS) == (3, ["deletionVectors"])
-    assert contents(engine, VECTORS) == shown[:-2]
+    assert contents(engine, VECTORS) == rows_before[:-2]
     plain = engine.spark.read.format("delta").load(str(engine.path((DATABASE, PLAIN.oid))))
     assert plain.count() == 8
 
 
-def test_lost_vectors_are_undone_with_their_protocol(engine: Engine) -> None:
+def test_removal_of_deletion_vectors_is_undone_with_its_protocol(engine: Engine) -> None:
     made(engine, VECTORS, (1, "x"), (2, "y"))
     writer = engine.begin(DATABASE)
     change(writer, VECTORS, "id = 1")
     writer.commit()
     table = engine.table((DATABASE, VECTORS.oid))
-    before = table.state()
+    state_before = table.state()
     writer = engine.begin(DATABASE)
     writer.alter_settings(PLAIN)
     writer.commit()
-    undone = table.undo(table.state(), before, "undone")
+    undone = table.undo(table.state(), state_before, "undone")
     assert undone.has_vectors
-    assert table.state().protocol == before.protocol
+    assert table.state().protocol == state_before.protocol
     assert table.frame(undone).count() == 1
 
 
 @pytest.mark.slow
-def test_a_column_that_needs_more_of_readers_is_told_in_the_protocol(engine: Engine) -> None:
+def test_protocol_states_the_features_that_a_column_needs(engine: Engine) -> None:
     made(engine, PLAIN, (1, "x"))
     narrow = replace(PLAIN, all_columns=(Column(1, "id", INT8), Column(3, "w", INT4)))
     writer = engine.begin(DATABASE)
@@ -172,7 +172,7 @@ def test_a_column_that_needs_more_of_readers_is_told_in_the_protocol(engine: Eng
     assert sorted(map(tuple, plain.collect())) == [(1, 7), (2, 8)]
 
 
-def test_small_files_are_put_together_without_vectors(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_files_are_compacted_without_deletion_vectors(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction, "MOST", 4)
     made(engine, PLAIN, (0, "x"))
     for number in range(1, 8):
@@ -182,10 +182,10 @@ def test_small_files_are_put_together_without_vectors(engine: Engine, monkeypatc
         writer.commit()
     engine.compactor.run_due()
     assert len(engine.table((DATABASE, PLAIN.oid)).state().files) < 8
-    assert contents(engine, PLAIN) == plainly(engine, PLAIN) == [*[(i, "y") for i in range(7)], (7, "x")]
+    assert contents(engine, PLAIN) == plainly(engine, PLAIN) == [*[(number, "y") for number in range(7)], (7, "x")]
 
 
-def test_deletion_vectors_off_is_the_nodes_word_for_new_tables(engine: Engine) -> None:
+def test_deletion_vectors_off_is_the_default_of_new_tables_of_the_node(engine: Engine) -> None:
     engine.deletion_vectors = False
     made(engine, VECTORS, (1, "x"))
     assert protocol(engine, VECTORS) == (1, [])

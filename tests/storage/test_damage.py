@@ -1,4 +1,4 @@
-"""Damage on the disk is an error that names the file, never other rows."""
+"""Damage on the disk is an error that names the file. It never yields wrong rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def damage(path: Path, at: int) -> None:
     path.write_bytes(content)
 
 
-def test_a_bit_of_a_deletion_vector_was_not_missed(tmp_path: Path) -> None:
+def test_flipped_bit_of_a_deletion_vector_is_detected(tmp_path: Path) -> None:
     described = deletion_vector.write(tmp_path, {"a": np.array([1, 5, 70_000], np.int64)})["a"]
     path = deletion_vector.file_of(tmp_path, described)
     assert path is not None
@@ -36,8 +36,8 @@ def test_a_bit_of_a_deletion_vector_was_not_missed(tmp_path: Path) -> None:
         damage(path, at)
 
 
-def test_a_bit_of_a_data_file_gave_another_value(tmp_path: Path) -> None:
-    rows = pa.table({"id": pa.array(range(1000), pa.int64()), "v": [f"value {n}" for n in range(1000)]})
+def test_flipped_bit_of_a_data_file_is_detected(tmp_path: Path) -> None:
+    rows = pa.table({"id": pa.array(range(1000), pa.int64()), "v": [f"value {number}" for number in range(1000)]})
     path = tmp_path / parquet.write(tmp_path, rows, {})["add"]["path"]
     with parquet.opened(path) as file:
         assert file.read().equals(rows)
@@ -50,19 +50,19 @@ def test_a_bit_of_a_data_file_gave_another_value(tmp_path: Path) -> None:
 
 
 @pytest.mark.on_disk
-def test_a_bit_of_a_data_file_made_a_key_another(engine: Engine) -> None:
+def test_flipped_bit_of_a_data_file_is_detected_by_a_key_lookup(engine: Engine) -> None:
     stored = relation(20000, "a", id=INT8, v=TEXT)
     ids = np.random.default_rng(18).integers(0, 1 << 62, 1000)
-    made(engine, stored, *[(int(n), f"value {n}") for n in ids])
+    made(engine, stored, *[(int(key_value), f"value {key_value}") for key_value in ids])
     [path] = engine.path((DATABASE, stored.oid)).glob("*.parquet")
-    key, wanted = lookup.key_of(stored, [1]), pa.table({"k0": pa.array([int(ids[7]), int(ids[500])], pa.int64())})
+    key, wanted_keys = lookup.key_of(stored, [1]), pa.table({"k0": pa.array([int(ids[7]), int(ids[500])], pa.int64())})
     column = pq.read_metadata(path).row_group(0).column(0)
-    first = min(each for each in (column.dictionary_page_offset, column.data_page_offset) if each is not None)
+    first = min(offset for offset in (column.dictionary_page_offset, column.data_page_offset) if offset is not None)
 
     def found() -> list[int]:
         reader = engine.begin(DATABASE)
         try:
-            return sorted(lookup.find(reader, stored, key, wanted)["row"].to_pylist())
+            return sorted(lookup.find(reader, stored, key, wanted_keys)["row"].to_pylist())
         finally:
             reader.rollback()
 
@@ -76,7 +76,7 @@ def test_a_bit_of_a_data_file_made_a_key_another(engine: Engine) -> None:
 
 
 @pytest.mark.on_disk
-def test_a_file_that_spark_found_damaged_was_an_internal_error_without_its_name(engine: Engine) -> None:
+def test_damaged_file_that_spark_reads_is_reported_with_its_name(engine: Engine) -> None:
     stored = relation(20001, "b", id=INT8, v=TEXT)
     made(engine, stored)
     writer = engine.begin(DATABASE)

@@ -1,4 +1,4 @@
-"""Files of tables in an object store: what is written once, what must not be there yet, the local copies, the lease."""
+"""Files of tables in an object store are written once and conditionally. Local copies, leases and credentials work the same in every store."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Da
     return data_location.base(bare(request.getfixturevalue(request.param).settings()), Path("unused"))
 
 
-def test_a_file_that_is_there_is_not_written_again(place: DataPath) -> None:
+def test_existing_file_is_not_written_again(place: DataPath) -> None:
     data_location.write_new(place / "a" / "1.json", "one")
     with pytest.raises(FileExistsError):
         data_location.write_new(place / "a" / "1.json", "two")
@@ -62,7 +62,7 @@ def test_a_file_that_is_there_is_not_written_again(place: DataPath) -> None:
     assert data_location.read_text(place / "a" / "1.json") == "one"
 
 
-def test_listings_and_looks_see_what_is_there(place: DataPath) -> None:
+def test_listings_and_lookups_see_existing_files(place: DataPath) -> None:
     assert not data_location.has_any(place / "a")
     with pytest.raises(FileNotFoundError):
         data_location.names(place / "a")
@@ -81,18 +81,18 @@ def test_listings_and_looks_see_what_is_there(place: DataPath) -> None:
 @pytest.fixture
 def requests(on_s3: DataPath, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The requests below the test's prefix that the store is sent from now on; a lease that another test holds is renewed meanwhile."""
-    sent: list[str] = []
+    requests: list[str] = []
     send = type(on_s3.fs)._call_s3
     prefix = on_s3.path.partition("/")[2]
 
     async def counted(store: Any, method: str, *arguments: Any, **named: Any) -> Any:
         if prefix in repr((arguments, named)):
-            sent.append(method)
+            requests.append(method)
         return await send(store, method, *arguments, **named)
 
     monkeypatch.setattr(type(on_s3.fs), "_call_s3", counted)
     monkeypatch.setattr(type(on_s3.fs), "call_s3", sync_wrapper(counted))
-    return sent
+    return requests
 
 
 def marks(place: DataPath) -> list[str]:
@@ -105,7 +105,7 @@ def fill(place: DataPath, *names: str) -> None:
         place.fs.pipe_file(f"{place.path}/{name}", b"" if name in marks(place) else b"x")
 
 
-def test_a_folder_in_which_nothing_is_is_one_request_whatever_lies_beside_it(on_s3: DataPath, requests: list[str]) -> None:
+def test_listing_an_empty_folder_is_one_request(on_s3: DataPath, requests: list[str]) -> None:
     fill(on_s3, *(f"t/{number}" for number in range(5)))
     requests.clear()
     assert data_location.names_if_any(on_s3 / "t" / "_headgate") == []
@@ -113,7 +113,9 @@ def test_a_folder_in_which_nothing_is_is_one_request_whatever_lies_beside_it(on_
     assert requests == ["list_objects_v2"] * 2, "what lies beside was listed as well"
 
 
-def test_many_files_are_listed_and_removed_by_thousands(on_s3: DataPath, requests: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_files_are_listed_and_removed_in_batches_of_a_thousand(
+    on_s3: DataPath, requests: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     names = [f"t/{number:04}" for number in range(1005)]
     data_location.together(on_s3, lambda name: fill(on_s3, name), names)
     file_cache.put(on_s3.fs, (on_s3 / names[0]).path, b"x")
@@ -125,10 +127,10 @@ def test_many_files_are_listed_and_removed_by_thousands(on_s3: DataPath, request
     assert not data_location.is_near(on_s3 / names[0])
     assert data_location.remove_tree(on_s3 / "t")
     assert not data_location.has_any(on_s3 / "t")
-    assert data_location.remove_tree(on_s3 / "t"), "nothing is left"
+    assert data_location.remove_tree(on_s3 / "t"), "removing an empty folder succeeds"
 
 
-def test_what_the_store_does_not_remove_is_told(on_s3: DataPath, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_that_the_store_does_not_remove_is_reported(on_s3: DataPath, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(on_s3, "t/a", "t/b", "t/_delta_log/0.json")
     send = type(on_s3.fs).call_s3
     refused = {"Errors": [{"Key": "t/a", "Code": "InternalError", "Message": "We encountered an internal error"}]}
@@ -140,8 +142,8 @@ def test_what_the_store_does_not_remove_is_told(on_s3: DataPath, monkeypatch: py
     assert not data_location.remove_tree(on_s3 / "t", last="_delta_log")
 
 
-def test_of_a_table_that_is_removed_the_log_goes_last(place: DataPath, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A start that finds data without a log does not know that nobody has committed it, and keeps it for ever."""
+def test_log_of_a_removed_table_is_removed_last(place: DataPath, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A start cannot tell whether data without a log is committed, so it keeps such data."""
     fill(place, "t/_change_data/c", "t/_delta_log/0.json", "t/part-0.parquet", *marks(place))
     removed: list[list[str]] = []
     send = data_location._remove_keys
@@ -153,14 +155,14 @@ def test_of_a_table_that_is_removed_the_log_goes_last(place: DataPath, monkeypat
     for name in ("_change_data", "_delta_log"):
         (folder / name).mkdir(parents=True)
         (folder / name / "file").touch()
-    gone: list[str] = []
+    removed_folders: list[str] = []
     rmtree = shutil.rmtree
-    monkeypatch.setattr(shutil, "rmtree", lambda path, **named: (gone.append(path.name), rmtree(path, **named)))
+    monkeypatch.setattr(shutil, "rmtree", lambda path, **named: (removed_folders.append(path.name), rmtree(path, **named)))
     assert data_location.remove_tree(folder, last="_delta_log")
-    assert gone == ["_change_data", "t"]
+    assert removed_folders == ["_change_data", "t"]
 
 
-def test_a_folder_that_is_moved_is_whole_at_one_place_at_every_moment(place: DataPath, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_moved_folder_is_complete_in_one_location_at_every_moment(place: DataPath, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(place, "t/_delta_log/0.json", "t/part-0.parquet", "t/part-1.parquet", *marks(place))
 
     def fail(*_: Any) -> bool:
@@ -176,7 +178,7 @@ def test_a_folder_that_is_moved_is_whole_at_one_place_at_every_moment(place: Dat
     assert sorted(data_location.names(place / "unknown")) == ["t", "t.1"]
 
 
-def test_a_file_that_was_not_written_to_its_end_is_not_there(place: DataPath) -> None:
+def test_file_that_was_not_written_completely_does_not_exist(place: DataPath) -> None:
     def fail() -> None:
         with data_location.written(place / "x.bin") as draft:
             draft.write_bytes(b"half")
@@ -187,7 +189,7 @@ def test_a_file_that_was_not_written_to_its_end_is_not_there(place: DataPath) ->
     assert not data_location.has_file(place / "x.bin")
 
 
-def test_a_file_is_asked_for_once_and_old_copies_go(place: DataPath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_is_requested_once_and_old_copies_are_evicted(place: DataPath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = file_cache.FileCache(tmp_path / "copies", limit=2 * file_cache.BLOCK)
 
     def keep(*names: str) -> None:
@@ -196,10 +198,10 @@ def test_a_file_is_asked_for_once_and_old_copies_go(place: DataPath, tmp_path: P
             cache.keep(name, tmp_path / name)
 
     keep("a", "b", "c")
-    assert cache.find("a") is not None, "what was asked for a moment ago stays, whatever the limit"
+    assert cache.find("a") is not None, "a recently requested copy stays, whatever the limit"
     monkeypatch.setattr(file_cache, "KEPT_SECONDS", 0.0)
     keep("d")
-    assert [name for name in "abcd" if cache.find(name) is not None] == ["a", "d"], "what was asked for last stays"
+    assert [name for name in "abcd" if cache.find(name) is not None] == ["a", "d"], "the copy requested last stays"
     assert len(list((tmp_path / "copies").iterdir())) == 2
     data_location.write_new(place / "f", "content")
     data_location.remove(place / "f")
@@ -207,7 +209,7 @@ def test_a_file_is_asked_for_once_and_old_copies_go(place: DataPath, tmp_path: P
         data_location.local(place / "f")
 
 
-def test_a_store_that_does_not_answer_is_an_error_that_names_the_place(object_store: ObjectStore) -> None:
+def test_store_that_does_not_answer_is_an_error_that_names_the_location(object_store: ObjectStore) -> None:
     settings = bare(object_store.settings()) | {"data_location_endpoint": "http://127.0.0.1:9"}
     with pytest.raises(PostgresError) as error:
         data_location.names(data_location.base(settings, Path("unused")))
@@ -215,7 +217,7 @@ def test_a_store_that_does_not_answer_is_an_error_that_names_the_place(object_st
     assert SECRET not in str(error.value)
 
 
-def test_what_a_write_that_was_not_answered_had_left_stayed_for_ever(place: DataPath, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_of_an_unanswered_write_is_removed_later(place: DataPath, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data_location, "ANSWER_SECONDS", 0.0)
     put, file = place.fs.put_file, place / "part-00000-x.parquet"  # type: ignore[union-attr]
 
@@ -232,7 +234,7 @@ def test_what_a_write_that_was_not_answered_had_left_stayed_for_ever(place: Data
     assert not data_location.has_file(file)
 
 
-def test_files_of_a_rollback_that_could_not_be_removed_stayed_for_ever(place: DataPath, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_of_a_rollback_that_could_not_be_removed_are_removed_later(place: DataPath, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data_location, "ANSWER_SECONDS", 0.0)
     files = [place / f"part-00000-{number}.parquet" for number in range(3)]
     for file in files:
@@ -253,37 +255,37 @@ def test_files_of_a_rollback_that_could_not_be_removed_stayed_for_ever(place: Da
 # ---- the lease ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_lease_is_one_nodes_and_given_back_at_its_end(place: DataPath) -> None:
+def test_lease_belongs_to_one_node_and_is_released_at_its_end(place: DataPath) -> None:
     lost: list[str] = []
-    one = Lease(place, "1", lost.append)
-    assert one.take() is False
-    one.check()
-    one.release()
-    other = Lease(place, "1", lost.append)
-    assert other.take() is False
-    other.release()
+    first_lease = Lease(place, "1", lost.append)
+    assert first_lease.take() is False
+    first_lease.check()
+    first_lease.release()
+    second_lease = Lease(place, "1", lost.append)
+    assert second_lease.take() is False
+    second_lease.release()
     assert lost == []
 
 
 @pytest.mark.slow
-def test_a_lease_that_is_renewed_is_refused_and_one_that_was_left_is_taken(place: DataPath, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_renewed_lease_is_rejected_to_others_and_an_abandoned_one_can_be_acquired(place: DataPath, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease.Holder, "is_gone", property(lambda held: held.released))  # as on another machine
     lost: list[str] = []
-    one = Lease(place, "1", lost.append)
-    one.take()
+    first_lease = Lease(place, "1", lost.append)
+    first_lease.take()
     with pytest.raises(PostgresError) as error:
         Lease(place, "2", lost.append).take()
     assert error.value.sqlstate == "55006"
-    one._stopping.set()  # as one that is stopped: it renews no more
-    other = Lease(place, "2", lost.append)
-    assert other.take() is True
+    first_lease._stopping.set()  # as one that is stopped: it renews no more
+    second_lease = Lease(place, "2", lost.append)
+    assert second_lease.take() is True
     with pytest.raises(PostgresError, match="does not hold the lease"):
-        one.check()
-    other.check()
-    other.release()
+        first_lease.check()
+    second_lease.check()
+    second_lease.release()
 
 
-def test_a_holder_whose_renewal_was_written_and_not_answered_keeps_its_lease(place: DataPath, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_holder_keeps_its_lease_after_an_unanswered_renewal(place: DataPath, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease, "RENEW_SECONDS", 0.1)
     put, unanswered, lost = type(stores.of(place)).put_if, threading.Event(), list[str]()
 
@@ -294,21 +296,21 @@ def test_a_holder_whose_renewal_was_written_and_not_answered_keeps_its_lease(pla
             raise OSError(errno.ETIMEDOUT, "no answer")
         return tag
 
-    one = Lease(place, "1", lost.append)
-    one.take()
+    held_lease = Lease(place, "1", lost.append)
+    held_lease.take()
     monkeypatch.setattr(type(stores.of(place)), "put_if", cut_off_once)
     assert unanswered.wait(30)
-    unrenewed = one._until
-    until(lambda: one._until > unrenewed or lost, "the lease is not renewed again")
+    unrenewed = held_lease._until
+    until(lambda: held_lease._until > unrenewed or lost, "the lease is not renewed after the unanswered renewal")
     assert lost == []
-    one.check()
-    one.release()
-    found = one._read()
-    assert found is not None
-    assert found[1].released
+    held_lease.check()
+    held_lease.release()
+    holder = held_lease._read()
+    assert holder is not None
+    assert holder[1].released
 
 
-def test_a_store_that_takes_no_notice_of_conditions_is_refused(place: DataPath, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_store_that_does_not_enforce_conditional_writes_is_rejected(place: DataPath, monkeypatch: pytest.MonkeyPatch) -> None:
     store = stores.of(place)
     put = type(store).put_if
 
@@ -323,7 +325,7 @@ def test_a_store_that_takes_no_notice_of_conditions_is_refused(place: DataPath, 
     assert error.value.sqlstate == "0A000"
 
 
-def test_what_has_been_changed_since_is_not_written_over(place: DataPath) -> None:
+def test_object_changed_since_it_was_read_is_not_overwritten(place: DataPath) -> None:
     store, path = stores.of(place), place / "x"
     with pytest.raises(FileNotFoundError):
         store.tag(path)
@@ -340,10 +342,12 @@ def test_what_has_been_changed_since_is_not_written_over(place: DataPath) -> Non
 # ---- credentials -------------------------------------------------------------------------------------------------------
 
 
-def test_credentials_come_from_where_the_setting_says(object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    found = s3.credentials({"data_location_credentials": f"file:{object_store.credentials}"})
-    assert found == s3.Credentials(KEY, SECRET)
-    assert SECRET not in repr(found)
+def test_credentials_are_read_from_the_configured_source(
+    object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    credentials = s3.credentials({"data_location_credentials": f"file:{object_store.credentials}"})
+    assert credentials == s3.Credentials(KEY, SECRET)
+    assert SECRET not in repr(credentials)
     monkeypatch.setenv("LAKE_KEY", "k")
     monkeypatch.setenv("LAKE_SECRET", "s")
     assert s3.credentials({"data_location_credentials": "env:LAKE_KEY,LAKE_SECRET"}) == s3.Credentials("k", "s")
@@ -360,18 +364,18 @@ def test_credentials_come_from_where_the_setting_says(object_store: ObjectStore,
 JSON_KEY = json.dumps({"type": "service_account", "client_email": "node@tests", "private_key": SECRET})
 
 
-def test_the_key_of_a_service_account_comes_from_where_the_setting_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_service_account_key_is_read_from_the_configured_source(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     store, file = google.GoogleStorage(), tmp_path / "key.json"
     file.write_text(JSON_KEY)
     file.chmod(0o600)
     monkeypatch.setenv("LAKE_KEY", JSON_KEY)
-    given = {"data_location_credentials": f"file:{file}"}
-    assert google._key(given) == google._key({"data_location_credentials": "env:LAKE_KEY"}) == JSON_KEY
+    settings = {"data_location_credentials": f"file:{file}"}
+    assert google._key(settings) == google._key({"data_location_credentials": "env:LAKE_KEY"}) == JSON_KEY
     assert google._key({}) is None
     named = "spark.hadoop.fs.gs.auth.service.account.json.keyfile"
-    assert store.spark_settings(given, tmp_path)[named] == str(file)
-    written = Path(store.spark_settings({"data_location_credentials": "env:LAKE_KEY"}, tmp_path)[named])
-    assert (written.read_text(), written.stat().st_mode & 0o777, written.parent) == (JSON_KEY, 0o600, tmp_path)
+    assert store.spark_settings(settings, tmp_path)[named] == str(file)
+    key_file = Path(store.spark_settings({"data_location_credentials": "env:LAKE_KEY"}, tmp_path)[named])
+    assert (key_file.read_text(), key_file.stat().st_mode & 0o777, key_file.parent) == (JSON_KEY, 0o600, tmp_path)
     assert named not in store.spark_settings({}, tmp_path)
 
 
@@ -379,7 +383,7 @@ def test_the_key_of_a_service_account_comes_from_where_the_setting_says(monkeypa
     "content", ["", SECRET, f'{{"private_key": "{SECRET}"', f'["{SECRET}"]', f'{{"private_key": "{SECRET}"}}', "\udcff"]
 )
 @pytest.mark.parametrize("kind", ["file", "env"])
-def test_of_a_key_that_is_none_nothing_is_shown(content: str, kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_error_about_an_invalid_key_shows_nothing_of_it(content: str, kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     file = tmp_path / "key.json"
     file.write_bytes(content.encode(errors="surrogateescape"))
     file.chmod(0o600)
@@ -390,7 +394,7 @@ def test_of_a_key_that_is_none_nothing_is_shown(content: str, kind: str, monkeyp
     assert SECRET not in f"{error.value} {error.value.detail} {error.value.hint}"
 
 
-def test_a_key_that_others_can_read_or_that_no_client_can_use_is_refused(tmp_path: Path) -> None:
+def test_key_that_others_can_read_or_that_no_client_can_use_is_rejected(tmp_path: Path) -> None:
     file = tmp_path / "key.json"
     file.write_text(JSON_KEY)
     settings = {"data_location": f"gs://{BUCKET}/x", "data_location_credentials": f"file:{file}"}
@@ -422,12 +426,16 @@ def in_file(tmp_path: Path, **fields: str) -> dict[str, str]:
 
 def for_java(settings: dict[str, str], tmp_path: Path) -> dict[str, str]:
     """What Java is told of credentials, without the account at the end of each name."""
-    found = azure.AzureStorage().spark_settings(settings, tmp_path)
+    settings_of_spark = azure.AzureStorage().spark_settings(settings, tmp_path)
     account = f".{PLACE.partition('@')[2]}"
-    return {name.removeprefix("spark.hadoop.fs.azure.").removesuffix(account): found[name] for name in found if name.endswith(account)}
+    return {
+        name.removeprefix("spark.hadoop.fs.azure.").removesuffix(account): settings_of_spark[name]
+        for name in settings_of_spark
+        if name.endswith(account)
+    }
 
 
-def test_both_clients_get_the_credentials_of_azure_that_the_setting_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_both_clients_use_the_configured_azure_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name, value in {"KEY": ACCOUNT_KEY, "TENANT": "ten-ant", "CLIENT": "client", "SECRET": SECRET}.items():
         monkeypatch.setenv(f"LAKE_{name}", value)
     key = azure.Credentials(account_key=ACCOUNT_KEY)
@@ -444,16 +452,14 @@ def test_both_clients_get_the_credentials_of_azure_that_the_setting_names(monkey
     }
     assert for_java(in_file(tmp_path, sas_token=f"?{TOKEN}"), tmp_path) == {"account.auth.type": "SAS", "sas.fixed.token": TOKEN}
     for settings in (azure_settings("env:LAKE_KEY"), service, in_file(tmp_path, sas_token=TOKEN)):
-        found = azure.AzureStorage().spark_settings(settings, tmp_path)
-        shown = {name: value for name, value in found.items() if not re.search(found["spark.redaction.regex"], name)}
-        assert not any(secret in shown.values() for secret in (ACCOUNT_KEY, TOKEN, SECRET)), "Spark would show it"
+        spark_settings = azure.AzureStorage().spark_settings(settings, tmp_path)
+        visible = {name: value for name, value in spark_settings.items() if not re.search(spark_settings["spark.redaction.regex"], name)}
+        assert not any(secret in visible.values() for secret in (ACCOUNT_KEY, TOKEN, SECRET)), "Spark would show it"
     assert SECRET not in repr(azure.credentials(service))
     assert ACCOUNT_KEY not in repr(key)
 
 
-def test_without_credentials_both_clients_take_the_workloads_or_the_machines_identity(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_both_clients_use_the_managed_identity_without_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("AZURE_CLIENT_ID", "AZURE_TENANT_ID", "AZURE_FEDERATED_TOKEN_FILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", ACCOUNT_KEY)  # which Java would not see
@@ -481,32 +487,32 @@ def test_without_credentials_both_clients_take_the_workloads_or_the_machines_ide
                {"account_key": ACCOUNT_KEY, "sas_token": TOKEN}, {"tenant_id": "t", "client_secret": SECRET}, {"password": SECRET},
                {**SERVICE, "tenant_id": f"a/{SECRET}"}, {**SERVICE, "client_id": "ü"}, {**SERVICE, "client_secret": f"{SECRET}\n x"}],
 )  # fmt: skip
-def test_of_credentials_of_azure_that_are_none_nothing_is_shown(fields: dict[str, str], tmp_path: Path) -> None:
+def test_error_about_invalid_azure_credentials_shows_nothing_of_them(fields: dict[str, str], tmp_path: Path) -> None:
     with pytest.raises(PostgresError) as error:
         azure.credentials(in_file(tmp_path, **fields))
     assert error.value.sqlstate == "F0000"
-    shown = f"{error.value} {error.value.detail} {error.value.hint}"
-    assert SECRET not in shown
-    assert ACCOUNT_KEY not in shown
+    text = f"{error.value} {error.value.detail} {error.value.hint}"
+    assert SECRET not in text
+    assert ACCOUNT_KEY not in text
 
 
-def test_an_endpoint_of_azures_is_an_emulators_address_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_azure_endpoint_must_be_an_emulator_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAKE_KEY", ACCOUNT_KEY)
     settings = azure_settings("env:LAKE_KEY")
-    for given in ("http://host", "ftp://host:1", "host:1", "http://u:p@host:1", "http://host:1/account", "http://host:1?x"):
+    for endpoint in ("http://host", "ftp://host:1", "host:1", "http://u:p@host:1", "http://host:1/account", "http://host:1?x"):
         with pytest.raises(PostgresError) as error:
-            data_location.base(settings | {"data_location_endpoint": given}, tmp_path)
+            data_location.base(settings | {"data_location_endpoint": endpoint}, tmp_path)
         assert error.value.sqlstate == "22023"
-    found = azure.AzureStorage().spark_settings(settings | {"data_location_endpoint": "http://host:1/"}, tmp_path)
-    assert found["spark.hadoop.fs.azure.abfs.endpoint"] == "host:1"
-    assert found["spark.hadoop.fs.azure.always.use.https"] == "false"
+    spark_settings = azure.AzureStorage().spark_settings(settings | {"data_location_endpoint": "http://host:1/"}, tmp_path)
+    assert spark_settings["spark.hadoop.fs.azure.abfs.endpoint"] == "host:1"
+    assert spark_settings["spark.hadoop.fs.azure.always.use.https"] == "false"
     assert "spark.hadoop.fs.abfss.impl" not in azure.AzureStorage().spark_settings(
         settings | {"data_location_endpoint": "https://host:1"}, tmp_path
     )
 
 
 @pytest.mark.slow
-def test_a_signature_of_the_container_is_enough_and_one_that_is_refused_is_not_shown(azure_storage: AzureStorage, tmp_path: Path) -> None:
+def test_container_signature_is_sufficient_and_a_rejected_one_is_not_shown(azure_storage: AzureStorage, tmp_path: Path) -> None:
     endpoint = {"data_location_endpoint": azure_storage.endpoint}
     place = data_location.base(in_file(tmp_path, sas_token=azure_storage.token()) | endpoint, tmp_path) / str(uuid.uuid4())
     data_location.write_new(place / "a", "one")
@@ -522,7 +528,7 @@ def test_a_signature_of_the_container_is_enough_and_one_that_is_refused_is_not_s
 
 
 @pytest.mark.parametrize("kind", ["account_key", "sas_token"])
-def test_a_storage_that_does_not_answer_shows_no_credentials(kind: str, tmp_path: Path) -> None:
+def test_storage_that_does_not_answer_shows_no_credentials(kind: str, tmp_path: Path) -> None:
     settings = in_file(tmp_path, **{kind: {"account_key": ACCOUNT_KEY, "sas_token": TOKEN}[kind]})
     with pytest.raises(PostgresError) as error:
         data_location.names(data_location.base(settings | {"data_location_endpoint": "http://127.0.0.1:9"}, tmp_path))
@@ -531,10 +537,10 @@ def test_a_storage_that_does_not_answer_shows_no_credentials(kind: str, tmp_path
     assert ACCOUNT_KEY not in f"{error.value} {error.value.detail}"
 
 
-def test_only_folders_and_stores_that_are_known_are_locations() -> None:
-    for given in ("abfs://lake@account.dfs.core.windows.net/x", "hdfs://name/x", "s3a://", "s3://bucket/x", "gcs://bucket/x"):
+def test_only_folders_and_known_stores_are_locations() -> None:
+    for location in ("abfs://lake@account.dfs.core.windows.net/x", "hdfs://name/x", "s3a://", "s3://bucket/x", "gcs://bucket/x"):
         with pytest.raises(PostgresError) as error:
-            stores.named({"data_location": given})
+            stores.named({"data_location": location})
         assert error.value.sqlstate == "22023"
     assert stores.named({"data_location": f"s3a://{BUCKET}/{uuid.uuid4()}"})
     assert stores.named({"data_location": f"gs://{BUCKET}/a/b.c=1/"})
@@ -546,7 +552,7 @@ def test_only_folders_and_stores_that_are_known_are_locations() -> None:
     "place", ["", "b", "bucket", "bucket/", "/x", "bucket//x", "bucket/../x", "bucket/.", "B/x", "u:p@bucket/x", "bucket/x?y", "bucket/x#y",
               "bucket/%2e", "bucket/a b", "bucket/a\nb", "bucket/*", "bucket/ü", "bucket/x\n", "bucket/x'y"],
 )  # fmt: skip
-def test_a_prefix_that_a_client_would_read_as_something_else_is_refused(place: str) -> None:
+def test_prefix_that_a_client_would_read_differently_is_rejected(place: str) -> None:
     with pytest.raises(PostgresError, match="invalid value"):
         stores.named({"data_location": f"gs://{place}"})
     with pytest.raises(PostgresError, match="invalid value"):
@@ -558,12 +564,12 @@ def test_a_prefix_that_a_client_would_read_as_something_else_is_refused(place: s
               "lake@account.dfs.core.windows.net.example/x", "la--ke@account.dfs.core.windows.net/x", "lake:p@account.dfs.core.windows.net/x",
               "lake@account.dfs.core.windows.net:80/x", "lake@account.dfs.core.windows.net/x.", "lake@account.dfs.core.windows.net/x+y"],
 )  # fmt: skip
-def test_a_container_and_an_account_are_named_as_azure_has_them(place: str) -> None:
+def test_invalid_azure_container_or_account_is_rejected(place: str) -> None:
     with pytest.raises(PostgresError, match="invalid value"):
         stores.named({"data_location": f"abfss://{place}"})
 
 
-def test_a_path_of_an_object_store_has_one_name_for_all_that_read_it(place: DataPath) -> None:
+def test_path_of_an_object_store_has_one_name_for_all_readers(place: DataPath) -> None:
     path = place / "t" / "a b%20+#ü.parquet"
     with data_location.written(path, kept=False) as draft:
         draft.write_bytes(b"12345")

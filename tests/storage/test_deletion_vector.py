@@ -1,4 +1,4 @@
-"""Deletion vectors: what is written can be read, and malformed ones are refused."""
+"""Deletion vectors can be read back, and malformed ones are rejected."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headgate.storage.delta import deletion_vector
 
 
 @given(st.lists(st.one_of(st.integers(0, 200_000), st.integers(2**32 - 5, 2**32 + 5)), unique=True).map(sorted))
-def test_what_is_written_is_read_back(rows: list[int]) -> None:
+def test_written_rows_are_read_back(rows: list[int]) -> None:
     assert deletion_vector.deserialise(deletion_vector.serialise(np.array(rows, np.int64))).tolist() == rows
 
 
@@ -28,6 +28,6 @@ def test_malformed_vectors_are_an_error_with_a_sqlstate(data: bytes) -> None:
     assert raised.value.sqlstate == "XX001"
 
 
-@given(st.binary(max_size=40).filter(lambda b: len(b) % 4 == 0))
+@given(st.binary(max_size=40).filter(lambda data: len(data) % 4 == 0))
 def test_z85_is_reversible(data: bytes) -> None:
     assert deletion_vector.unz85(deletion_vector.z85(data)) == data

@@ -1,4 +1,4 @@
-"""Delta's checkpoints are written beside the commits, are whole before they count, and a torn one is no loss."""
+"""Delta's checkpoints are written in the background, are complete before they are announced, and a torn one is recovered from."""
 
 from __future__ import annotations
 
@@ -26,37 +26,37 @@ _CHECKPOINT = re.compile(r"\d{20}\.checkpoint\..*parquet")
 
 
 @pytest.mark.slow
-def test_a_commit_waited_for_a_checkpoint_of_deltas_log(engine: Engine) -> None:
+def test_checkpoint_of_the_delta_log_is_written_without_delaying_a_commit(engine: Engine) -> None:
     made(engine, A, (0, "x"))
     checkpoints = DeltaCheckpoints(engine, every=10)
     add(engine, range(1, 14))
-    assert written(engine) == [], "a commit replayed the log"
+    assert written(engine) == [], "a commit wrote a checkpoint"
     checkpoints.write_due()
     [first] = written(engine)
     assert first >= 10
     add(engine, range(14, 20))
     checkpoints.write_due()
-    assert written(engine) == [first], "too soon"
+    assert written(engine) == [first], "a second checkpoint is written too soon"
     add(engine, range(20, 35))
     checkpoints.write_due()
     assert len(written(engine)) == 2
     assert ids(engine) == by_path(engine) == list(range(35))
     DeltaCheckpoints(again(engine), every=10).write_due()
-    assert len(written(engine)) == 2, "another process has forgotten when the last was written"
+    assert len(written(engine)) == 2, "another process writes the checkpoint again"
 
 
 @pytest.mark.on_disk
-def test_a_checkpoint_is_on_the_disk_before_it_is_announced(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoint_is_fsynced_before_it_is_announced(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     made(engine, A, (0, "x"))
     announced = engine.path(KEY) / "_delta_log" / "_last_checkpoint"
-    seen: list[tuple[str, bool]] = []
-    monkeypatch.setattr(fsync, "_sync", lambda path: seen.append((Path(path).name, announced.exists())))
+    synced: list[tuple[str, bool]] = []
+    monkeypatch.setattr(fsync, "_sync", lambda path: synced.append((Path(path).name, announced.exists())))
     DeltaCheckpoints(engine, every=1).write_due()
     assert announced.exists()
     [version] = written(engine)
-    assert (f"{version:020d}.checkpoint.parquet", False) in seen
-    assert ("_delta_log", False) in seen
-    assert all(not already for _, already in seen)
+    assert (f"{version:020d}.checkpoint.parquet", False) in synced
+    assert ("_delta_log", False) in synced
+    assert all(not already for _, already in synced)
 
 
 @pytest.mark.on_disk
@@ -68,7 +68,7 @@ def test_a_checkpoint_is_on_the_disk_before_it_is_announced(engine: Engine, monk
         pytest.param(None, id="a page of zeros"),
     ],
 )
-def test_a_torn_checkpoint_is_set_aside_at_the_start(engine: Engine, torn: bytes | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torn_checkpoint_is_set_aside_at_startup(engine: Engine, torn: bytes | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delta_checkpoint, "EVERY", 1)
     made(engine, A, (0, "x"))
     add(engine, range(1, 4))
@@ -88,7 +88,7 @@ def test_a_torn_checkpoint_is_set_aside_at_the_start(engine: Engine, torn: bytes
     assert by_path(started) == list(range(6))
 
 
-def test_a_checkpoint_that_fails_is_told_and_nothing_else_fails(
+def test_failing_checkpoint_is_logged_and_fails_nothing_else(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     made(engine, A, (0, "x"))

@@ -1,4 +1,4 @@
-"""Spark's driver listens on a port of the machine; who comes there without the secret has nothing deserialized."""
+"""Spark's driver deserializes nothing that arrives on its port without the secret."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ RPC_REQUEST, RPC_FAILURE = 3, 5
 
 
 @pytest.mark.one_java  # on a cluster the secret is the cluster's, for its owner to set (docs/cluster.md)
-def test_any_local_user_could_have_the_driver_deserialize_what_he_sent(spark: SparkSession) -> None:
+def test_driver_deserializes_nothing_from_an_unauthenticated_connection(spark: SparkSession) -> None:
     body = b"\xac\xed\x00\x05 this is taken for a serialized object"
-    place = (spark.conf.get("spark.driver.host"), int(str(spark.conf.get("spark.driver.port"))))
-    with socket.create_connection(place, timeout=10) as stranger:
+    address = (spark.conf.get("spark.driver.host"), int(str(spark.conf.get("spark.driver.port"))))
+    with socket.create_connection(address, timeout=10) as stranger:
         stranger.sendall(struct.pack(">qBqi", 8 + 1 + 8 + 4 + len(body), RPC_REQUEST, 7, len(body)) + body)
         stranger.settimeout(10)
         answer = stranger.recv(1 << 16)

@@ -1,4 +1,4 @@
-"""What Spark, Java and the operating system raise, as PostgreSQL's errors."""
+"""Errors of Spark, Java and the operating system become PostgreSQL's errors."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from headgate.expression.spark.value import arrow_function
 from headgate.storage.spark.failure import frames, from_spark, used_up
 
 
-def test_an_exception_of_java_is_named_by_its_cause_and_not_by_the_call(spark) -> None:
+def test_java_exception_is_reported_by_its_cause(spark) -> None:
     with pytest.raises(Py4JJavaError) as raised:
         spark._jvm.java.util.ArrayList().get(3)
     assert from_spark(raised.value).message == "java.lang.IndexOutOfBoundsException: Index 3 out of bounds for length 0"
     nested = spark._jvm.java.lang.RuntimeException("outer", spark._jvm.java.io.IOException("inner"))
     text = f"An error occurred while calling o1.x.\n: {nested.toString()}\n\tat a.b\nCaused by: {nested.getCause().toString()}\n\tat c.d\n"
-    found = from_spark(RuntimeError(text))
-    assert (found.message, found.detail) == ("java.io.IOException: inner", "java.lang.RuntimeException: outer")
+    converted = from_spark(RuntimeError(text))
+    assert (converted.message, converted.detail) == ("java.io.IOException: inner", "java.lang.RuntimeException: outer")
 
 
 @pytest.mark.parametrize(
@@ -35,14 +35,14 @@ def test_an_exception_of_java_is_named_by_its_cause_and_not_by_the_call(spark) -
         (lambda jvm: jvm.java.lang.Integer.parseInt("secret"), "java.lang.NumberFormatException"),
     ],
 )
-def test_where_java_was_is_shown_without_what_it_said(spark, raising, kind) -> None:
+def test_java_stack_is_shown_without_the_exceptions_message(spark, raising, kind) -> None:
     with pytest.raises((Py4JJavaError, PySparkException)) as raised:
         raising(spark._jvm)
     error = from_spark(raised.value)
     error.__cause__ = raised.value
-    shown = frames(error)
-    assert shown.startswith(f"{kind}\n\tat ")
-    assert "secret" not in shown
+    stack = frames(error)
+    assert stack.startswith(f"{kind}\n\tat ")
+    assert "secret" not in stack
     assert frames(ValueError("no Java")) == ""
 
 
@@ -65,12 +65,12 @@ def test_where_java_was_is_shown_without_what_it_said(spark, raising, kind) -> N
         (RuntimeError("can't start new thread"), "53000", "could not start thread: can't start new thread"),
     ],
 )
-def test_a_full_disk_full_memory_and_too_many_files_have_postgresqls_sqlstates(error, sqlstate, message) -> None:
-    found = from_spark(error)
-    assert (found.sqlstate, found.message) == (sqlstate, message)
+def test_full_disk_full_memory_and_too_many_files_have_postgresqls_sqlstates(error, sqlstate, message) -> None:
+    converted = from_spark(error)
+    assert (converted.sqlstate, converted.message) == (sqlstate, message)
 
 
-def test_an_error_that_was_its_own_cause_was_looked_into_for_ever() -> None:
+def test_error_that_is_its_own_cause_is_reported() -> None:
     error = PostgresError("XX000", "unrecognized pgoutput option: nope")
     with pytest.raises(PostgresError):
         raise error.within('slot "s"') from error
@@ -88,16 +88,21 @@ def unreadable(values: pa.Array) -> pa.Array:
     return pa.array([b"\xff"] * len(values), pa.binary()).cast(pa.string())
 
 
-def test_an_error_of_a_python_worker_keeps_its_sqlstate_detail_and_hint(spark) -> None:
+def test_error_of_a_python_worker_keeps_its_sqlstate_detail_and_hint(spark) -> None:
     with pytest.raises(PySparkException) as raised:
         spark.range(0, 2, 1, 1).select(arrow_function(refused, StringType())(F.col("id"))).toArrow()
-    found = from_spark(raised.value)
-    assert (found.sqlstate, found.message, found.detail, found.hint) == ("22P02", "not 2 values", "There is one.", "Look again.")
+    converted = from_spark(raised.value)
+    assert (converted.sqlstate, converted.message, converted.detail, converted.hint) == (
+        "22P02",
+        "not 2 values",
+        "There is one.",
+        "Look again.",
+    )
 
 
-def test_a_fault_in_a_python_worker_is_named_by_what_was_raised_and_where(spark) -> None:
+def test_bug_in_a_python_worker_is_reported_with_exception_and_location(spark) -> None:
     with pytest.raises(PySparkException) as raised:
         spark.range(0, 1, 1, 1).select(arrow_function(unreadable, StringType())(F.col("id"))).toArrow()
-    found = from_spark(raised.value)
-    assert (found.sqlstate, found.message) == ("XX000", "pyarrow.lib.ArrowInvalid: Invalid UTF8 payload")
+    converted = from_spark(raised.value)
+    assert (converted.sqlstate, converted.message) == ("XX000", "pyarrow.lib.ArrowInvalid: Invalid UTF8 payload")
     assert re.search(r'^  File ".*test_failure.py", line \d+, in unreadable$', frames(raised.value), re.MULTILINE)

@@ -1,4 +1,4 @@
-"""Versions of other Delta writers beside the node's own: adopted, never taken back, never mistaken."""
+"""Versions that other Delta writers commit next to the node's own are adopted, and are never undone or taken for the node's."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def changes(engine: Engine, after: Lsn) -> list[tuple[str, int]]:
     return [(write.kind, write.changes) for entry in engine.log.entries(after, DATABASE, 100) for write in entry.writes]
 
 
-def test_a_look_adopts_and_a_second_one_does_not(engine: Engine) -> None:
+def test_foreign_version_is_adopted_once(engine: Engine) -> None:
     made(engine, A, (1, "x"))
     start = engine.log.end
     foreign_append(engine, (2, "y"), (3, "z"))
@@ -38,21 +38,21 @@ def test_a_look_adopts_and_a_second_one_does_not(engine: Engine) -> None:
         assert changes(engine, start) == [("write", 2)]
 
 
-def test_recovery_keeps_what_others_wrote_and_forgets_what_the_node_did_not_commit(engine: Engine) -> None:
+def test_recovery_keeps_foreign_versions_and_drops_uncommitted_own_ones(engine: Engine) -> None:
     made(engine, A, (1, "x"))
     start = engine.log.end
     lost = engine.begin(DATABASE)
     lost.append(A, rows(A, (9, "lost")))
     foreign_append(engine, (2, "y"))
     started = again(engine)
-    said = started.recover()
-    assert [line.split()[0] for line in said] == ["adopted"]
+    messages = started.recover()
+    assert [line.split()[0] for line in messages] == ["adopted"]
     assert contents(started, A) == [(1, "x"), (2, "y")]
     assert changes(started, start) == [("write", 1)]
     assert again(started).recover() == []
 
 
-def test_a_writer_adopts_first_what_came_before_it(engine: Engine) -> None:
+def test_foreign_version_is_adopted_before_the_nodes_next_write(engine: Engine) -> None:
     made(engine, A, (1, "x"))
     start = engine.log.end
     foreign_append(engine, (2, "y"))
@@ -63,7 +63,7 @@ def test_a_writer_adopts_first_what_came_before_it(engine: Engine) -> None:
     assert contents(engine, A) == [(1, "x"), (2, "y"), (3, "own"), (4, "own")]
 
 
-def test_a_version_that_came_while_a_transaction_wrote_is_adopted_before_it(engine: Engine) -> None:
+def test_foreign_version_committed_during_a_transaction_is_adopted_before_it(engine: Engine) -> None:
     made(engine, A, (1, "x"))
     start = engine.log.end
     writer = engine.begin(DATABASE)
@@ -76,28 +76,28 @@ def test_a_version_that_came_while_a_transaction_wrote_is_adopted_before_it(engi
 
 
 @pytest.mark.parametrize("imported", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_a_transaction_whose_rows_another_writer_has_deleted_fails_and_leaves_nothing(engine: Engine, *, imported: bool) -> None:
+def test_transaction_whose_rows_another_writer_has_deleted_fails_and_leaves_nothing(engine: Engine, *, imported: bool) -> None:
     if imported:  # Delta's package gives its conflicts classes of their own from then on, in the whole process
         importlib.import_module("delta.tables")
-    other = relation(20001, "b", id=INT8, v=TEXT)
+    other_table = relation(20001, "b", id=INT8, v=TEXT)
     made(engine, A, (1, "x"), (2, "y"))
-    made(engine, other)
+    made(engine, other_table)
     writer = engine.begin(DATABASE)
-    writer.append(other, rows(other, (3, "own")))
+    writer.append(other_table, rows(other_table, (3, "own")))
     change(writer, A, "id = 2", v="'own'")
     engine.spark.newSession().sql(f"DELETE FROM delta.`{engine.path((DATABASE, A.oid))}` WHERE id = 2")
     with pytest.raises(PostgresError, match="could not serialize access"):
         writer.commit()
-    seen = engine.spark.newSession().read.format("delta").load(str(engine.path((DATABASE, A.oid)))).collect()
-    assert [tuple(row) for row in seen] == [(1, "x")]
-    assert contents(engine, other) == []
+    delta_rows = engine.spark.newSession().read.format("delta").load(str(engine.path((DATABASE, A.oid)))).collect()
+    assert [tuple(row) for row in delta_rows] == [(1, "x")]
+    assert contents(engine, other_table) == []
     next_one = engine.begin(DATABASE)
-    next_one.lock(other, wait=False)
+    next_one.lock(other_table, wait=False)
     next_one.rollback()
 
 
-def test_what_a_store_took_after_its_transaction_had_failed_was_adopted_as_another_writers(engine: Engine) -> None:
-    """A version whose request nobody answered, and which is there when the next one is written."""
+def test_late_version_of_a_failed_transaction_is_not_adopted(engine: Engine) -> None:
+    """The store writes a version late, after its request has failed."""
     made(engine, A, (1, "x"))
     start, path = engine.log.end, engine.path((DATABASE, A.oid))
     writer = engine.begin(DATABASE)
@@ -111,11 +111,11 @@ def test_what_a_store_took_after_its_transaction_had_failed_was_adopted_as_anoth
     writer.commit()
     assert contents(engine, A) == [(1, "x"), (2, "own")]
     assert changes(engine, start) == [("write", 1)]
-    seen = engine.spark.newSession().read.format("delta").load(str(path)).collect()
-    assert sorted(tuple(row) for row in seen) == [(1, "x"), (2, "own")]
+    delta_rows = engine.spark.newSession().read.format("delta").load(str(path)).collect()
+    assert sorted(tuple(row) for row in delta_rows) == [(1, "x"), (2, "own")]
 
 
-def test_a_rollback_leaves_what_another_writer_has_committed(engine: Engine) -> None:
+def test_rollback_keeps_the_versions_of_other_writers(engine: Engine) -> None:
     made(engine, A, (1, "x"))
     writer = engine.begin(DATABASE)
     writer.append(A, rows(A, (3, "own")))

@@ -1,6 +1,6 @@
-"""A full disk: the statement fails with 53100, nothing of it is there, and all goes on once there is space.
+"""With a full disk a statement fails with 53100 and leaves nothing behind. Work continues after space is free again.
 
-The disks are real ones of a few megabytes (tmpfs); where none may be mounted, what `/dev/full` makes of it is all that is tested.
+The disks are real ones of a few megabytes (tmpfs). If none can be mounted, only writes to `/dev/full` are tested.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def raised_by(work: object) -> BaseException:
     return raised.value
 
 
-def test_each_part_says_in_its_own_words_that_the_disk_is_full(spark: SparkSession) -> None:
+def test_every_component_reports_a_full_disk(spark: SparkSession) -> None:
     def python() -> None:
         with open("/dev/full", "w") as file:  # noqa: PTH123
             file.write("x")
@@ -80,11 +80,11 @@ def test_each_part_says_in_its_own_words_that_the_disk_is_full(spark: SparkSessi
         spark.range(1).mapInArrow(write, "id bigint").collect()  # type: ignore[arg-type]
 
     for work in (python, java, arrow, in_a_task):
-        for found in (disk_full(raised_by(work)), from_spark(raised_by(work))):
-            assert found is not None, work
-            assert (found.sqlstate, found.hint) == ("53100", "Check free disk space."), work
-            assert found.message.startswith("could not write to "), work
-            assert found.message.endswith("No space left on device"), work
+        for error in (disk_full(raised_by(work)), from_spark(raised_by(work))):
+            assert error is not None, work
+            assert (error.sqlstate, error.hint) == ("53100", "Check free disk space."), work
+            assert error.message.startswith("could not write to "), work
+            assert error.message.endswith("No space left on device"), work
     named = disk_full(duckdb.IOException('IO Error: Could not write file "/a b/c": No space left on device'))
     assert named is not None
     assert named.message == 'could not write to file "/a b/c": No space left on device'
@@ -92,27 +92,27 @@ def test_each_part_says_in_its_own_words_that_the_disk_is_full(spark: SparkSessi
     assert disk_full(ValueError("no space left")) is None
 
 
-def test_numbers_that_a_full_disk_could_not_reserve_were_given_out_twice(catalog_file: Path, disk: Disk, tmp_path: Path) -> None:
+def test_oids_are_not_assigned_twice_after_a_full_disk(catalog_file: Path, disk: Disk, tmp_path: Path) -> None:
     shutil.copy(catalog_file, disk.folder / "catalog.duckdb")
     catalog = Catalog.open(disk.folder / "catalog.duckdb")
-    given = [catalog.next_oid()]
+    oids = [catalog.next_oid()]
     disk.fill()
 
     def until_it_is_full() -> None:
         while True:
-            given.append(catalog.next_oid())
+            oids.append(catalog.next_oid())
 
     assert disk_full(raised_by(until_it_is_full)) is not None
     assert disk_full(raised_by(catalog.next_oid)) is not None
-    before = given[-1]
+    last_oid = oids[-1]
     for name in ("catalog.duckdb", "catalog.duckdb.wal"):  # as a crash leaves it
         shutil.copy(disk.folder / name, tmp_path)
     disk.free()
-    given += [catalog.next_oid() for _ in range(3)]
-    assert given == sorted(set(given))
+    oids += [catalog.next_oid() for _ in range(3)]
+    assert oids == sorted(set(oids))
     catalog.close()
     crashed = Catalog.open(tmp_path / "catalog.duckdb")
-    assert crashed.next_oid() > before
+    assert crashed.next_oid() > last_oid
     crashed.close()
 
 
@@ -141,54 +141,54 @@ def numbers(engine: Engine) -> tuple[list[int], list[int]]:
 def orphans(engine: Engine, table: Relation) -> list[Path]:
     """Files of a table that no version names."""
     path = engine.path((DATABASE, table.oid))
-    named = {file for n in range((newest_version(path) or 0) + 1) for file in file_action.files_of(path, read_version(path, n))}
+    named = {file for version in range((newest_version(path) or 0) + 1) for file in file_action.files_of(path, read_version(path, version))}
     return [file for file in [*path.glob("*.parquet"), *path.glob("*.bin"), *path.glob("_change_data/*")] if file not in named]
 
 
 @pytest.mark.parametrize("spark_writes", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_at_any_step_of_a_commit_a_full_disk_was_a_conflict_or_kept_locks(small: Engine, disk: Disk, spark_writes: bool) -> None:
+def test_full_disk_at_any_step_of_a_commit_is_an_error_without_leftover_locks(small: Engine, disk: Disk, spark_writes: bool) -> None:
     made(small, A, (0, "x"))
     made(small, B, (0, "x"))
     assert committed(small, 1, spark=spark_writes)
-    kept, last, failed = [0, 1], 1, 0
+    committed_numbers, last, failed = [0, 1], 1, 0
     for number in range(2, 14, 2):
         small.reserve.fill()
         disk.fill(but=(number - 2) * 4096)
         went_well = committed(small, number, spark=spark_writes)
-        assert numbers(small) == (sorted([*kept, number] if went_well else kept), [number if went_well else last])
+        assert numbers(small) == (sorted([*committed_numbers, number] if went_well else committed_numbers), [number if went_well else last])
         disk.free()
         failed += not went_well
-        for each in [number] if went_well else [number, 1000 + number]:
-            assert (went_well and each == number) or committed(small, each, spark=spark_writes)
-            kept, last = [*kept, each], each
-        assert numbers(small) == (sorted(kept), [last])
-    assert failed > 3, "the disk was never full"
+        for number_to_add in [number] if went_well else [number, 1000 + number]:
+            assert (went_well and number_to_add == number) or committed(small, number_to_add, spark=spark_writes)
+            committed_numbers, last = [*committed_numbers, number_to_add], number_to_add
+        assert numbers(small) == (sorted(committed_numbers), [last])
+    assert failed > 3, "too few commits met a full disk"
     assert not [file for table in (A, B) for file in orphans(small, table)]
     started = again(small)
     assert started.recover() == []
-    assert numbers(started) == (sorted(kept), [last])
+    assert numbers(started) == (sorted(committed_numbers), [last])
 
 
 @pytest.mark.slow
-def test_what_a_failed_job_had_written_filled_the_disk_until_the_next_start(small: Engine, disk: Disk) -> None:
+def test_files_of_a_failed_job_are_removed_by_cleaning(small: Engine, disk: Disk) -> None:
     made(small, A, (0, "x"))
     cleaner = Cleaner(small)
     cleaner.clean(small.log.end, 0)
-    before = disk.room
+    room_before = disk.room
     writer = small.begin(DATABASE)
     with pytest.raises(Exception) as raised:  # noqa: PT011 (Py4J's)
         writer.append(A, small.spark.range(1, 3_000_000).selectExpr("id", "sha2(string(id), 512) AS v"))
     assert from_spark(raised.value).sqlstate == "53100"
     writer.rollback()
-    left = orphans(small, A)
-    assert left
+    orphaned_files = orphans(small, A)
+    assert orphaned_files
     moment = time.time() - 60
-    for file in left:
+    for file in orphaned_files:
         os.utime(file, (moment, moment))
     running = small.begin(DATABASE)
     cleaner.clean(small.log.end, 0)
-    assert not [file for file in left if file.exists()]
-    until(lambda: disk.room > before - (1 << 20), "a task that was told to end still holds its file open")
+    assert not [file for file in orphaned_files if file.exists()]
+    until(lambda: disk.room > room_before - (1 << 20), "a cancelled task still holds its file open")
     running.append(A, rows(A, (1, "y")))
     small.table((DATABASE, A.oid)).has_failed = True  # what others have staged stays
     cleaner.clean(small.log.end, 0)

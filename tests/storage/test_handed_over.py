@@ -1,4 +1,4 @@
-"""What Java is given in a file of properties, it reads as it was."""
+"""Java reads a value from a properties file unchanged."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from headgate.storage.spark.application.spark_session import _escaped
 
 
 @given(st.text())
-def test_a_value_comes_through_a_file_of_properties_as_it_is(text: str) -> None:
-    written = _escaped(text)
-    assert written.isascii()
-    assert all(each.isalnum() or each == "\\" for each in written)
-    read = written.encode("ascii").decode("unicode_escape")
+def test_value_is_read_from_a_properties_file_unchanged(text: str) -> None:
+    escaped = _escaped(text)
+    assert escaped.isascii()
+    assert all(character.isalnum() or character == "\\" for character in escaped)
+    read = escaped.encode("ascii").decode("unicode_escape")
     assert read.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass") == text

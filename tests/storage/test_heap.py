@@ -1,4 +1,4 @@
-"""When Java's heap is short: of what statements hold, not of what stays when they have ended."""
+"""The heap is short if running statements hold it, and not because of memory that stays after they have ended."""
 
 from __future__ import annotations
 
@@ -30,57 +30,57 @@ def fill(spark: SparkSession, share: float) -> list[Any]:
     """
     heap = Heap(spark)
     assert heap._old is not None
-    held: list[Any] = []
+    lists: list[Any] = []
     while (missing := share - heap._unmanaged()) > 0:
         pieces = int(missing * heap._old.usage().most / PIECE) + 1
-        held += [spark.sparkContext._gateway.jvm.java.util.ArrayList(PIECE // 4) for _ in range(pieces)]
-    return held
+        lists += [spark.sparkContext._gateway.jvm.java.util.ArrayList(PIECE // 4) for _ in range(pieces)]
+    return lists
 
 
-def release(spark: SparkSession, held: list[Any]) -> None:
+def release(spark: SparkSession, lists: list[Any]) -> None:
     """Java lets the room go now; of a reference that Python drops it hears up to a second later."""
-    for each in held:
-        each.trimToSize()
+    for array_list in lists:
+        array_list.trimToSize()
     spark.sparkContext._gateway.jvm.System.gc()
 
 
 @pytest.mark.slow
-def test_what_stays_when_statements_have_ended_made_every_statement_fail(spark: SparkSession) -> None:
+def test_memory_that_stays_after_statements_end_does_not_make_the_heap_short(spark: SparkSession) -> None:
     heap = Heap(spark)
     assert not heap.is_short()
-    held = fill(spark, 0.52)
+    lists = fill(spark, 0.52)
     try:
         until(heap.is_short, "it looks when it may collect again: it has looked just now where garbage filled half of the heap")
-        assert heap.is_short(), "short until it is not, without a pause"
+        assert heap.is_short(), "the heap stays short without a pause"
         heap.keep()
         assert not heap.is_short()
-        held += fill(spark, heap._kept + OWN + 0.05)
-        until(heap.is_short, "it looks again when Java has worked for a while")
+        lists += fill(spark, heap._kept + OWN + 0.05)
+        until(heap.is_short, "the heap is not short after more lists")
     finally:
-        release(spark, held)
-    until(lambda: not heap.is_short(), "it stays short")
+        release(spark, lists)
+    until(lambda: not heap.is_short(), "the heap stays short")
     assert heap._kept < 0.3
 
 
-def test_a_heap_in_use_with_room_was_collected_ten_times_a_second(spark: SparkSession) -> None:
+def test_heap_with_room_is_not_collected_repeatedly(spark: SparkSession) -> None:
     heap = Heap(spark)
-    held = fill(spark, 0.5)
+    lists = fill(spark, 0.5)
     try:
         heap.keep()
         collections = spark.sparkContext._gateway.jvm.java.lang.management.ManagementFactory.getGarbageCollectorMXBeans()
-        before = sum(each.getCollectionCount() for each in collections)
+        collections_before = sum(collection.getCollectionCount() for collection in collections)
         for _ in range(20):
             assert not heap.is_short()
-        assert sum(each.getCollectionCount() for each in collections) - before <= 2
+        assert sum(collection.getCollectionCount() for collection in collections) - collections_before <= 2
     finally:
-        release(spark, held)
+        release(spark, lists)
 
 
 @pytest.mark.slow
-def test_what_spark_had_given_back_since_a_collection_was_taken_for_memory_of_nobodys(spark: SparkSession) -> None:
+def test_memory_that_spark_has_released_since_a_collection_is_not_counted_as_foreign(spark: SparkSession) -> None:
     jvm: Any = spark.sparkContext._gateway.jvm
     manager, heap = jvm.org.apache.spark.SparkEnv.get().memoryManager(), Heap(spark)
-    held = fill(spark, 0.52)
+    lists = fill(spark, 0.52)
     accounted = int(0.3 * heap._old.usage().most)  # as if that were pages of a sort
     mode = jvm.org.apache.spark.memory.MemoryMode.ON_HEAP
     assert manager.acquireStorageMemory(jvm.org.apache.spark.storage.TestBlockId("pages"), accounted, mode)
@@ -89,13 +89,13 @@ def test_what_spark_had_given_back_since_a_collection_was_taken_for_memory_of_no
         assert not heap.is_short(), "the rest is no more than what may be alive"
         jvm.System.gc()
     finally:
-        for each in held:
-            each.trimToSize()
+        for array_list in lists:
+            array_list.trimToSize()
         manager.releaseStorageMemory(accounted, mode)
     assert not heap.is_short()
 
 
-def test_java_kept_the_plans_of_batches_until_python_had_much_to_collect_itself(spark: SparkSession) -> None:
+def test_java_references_of_batches_are_released_while_python_collects_nothing(spark: SparkSession) -> None:
     heap, named = Heap(spark), ThreadSafeFinalizer.finalizers
     heap.let_go()
     in_use = len(named)
@@ -103,24 +103,24 @@ def test_java_kept_the_plans_of_batches_until_python_had_much_to_collect_itself(
     try:
         for _ in range(NAMED):
             assert spark.range(1).where("id > 0").columns == ["id"]
-        held = len(named)
-        assert held > in_use + NAMED, "each is a cycle, which only the collector lets go"
+        count_before = len(named)
+        assert count_before > in_use + NAMED, "each is a cycle, which only the collector lets go"
         # the first look may have taken long, and the second waits ten times as long
-        until(lambda: heap.let_go() or len(named) < held - NAMED // 2)
+        until(lambda: heap.let_go() or len(named) < count_before - NAMED // 2)
     finally:
         gc.enable()
 
 
-def test_python_is_told_to_collect_for_a_bounded_share_of_the_time(spark: SparkSession) -> None:
+def test_python_is_told_to_collect_for_a_limited_share_of_the_time(spark: SparkSession) -> None:
     heap, ended = Heap(spark), list[float]()
-    held = [spark.range(1) for _ in range(NAMED + 1)]
+    frames = [spark.range(1) for _ in range(NAMED + 1)]
     gc.callbacks.append(lambda phase, info: ended.append(time.monotonic()) if phase == "stop" and info["generation"] == 2 else None)
     gc.disable()
     try:
         began = time.monotonic()
         heap.let_go()
         took = ended[0] - began
-        held += [spark.range(1) for _ in range(NAMED + 1)]
+        frames += [spark.range(1) for _ in range(NAMED + 1)]
         until(lambda: heap.let_go() or len(ended) == 2)
         assert ended[1] - ended[0] > (PAUSE - 1) * took
     finally:
@@ -128,14 +128,14 @@ def test_python_is_told_to_collect_for_a_bounded_share_of_the_time(spark: SparkS
         gc.enable()
 
 
-def test_the_next_statement_was_blamed_for_what_the_tasks_of_a_cancelled_one_held(spark: SparkSession, tmp_path: Path) -> None:
-    """A task whose worker is busy ends when the worker does, behind the statement."""
-    gate, place = tmp_path / "gate", str(tmp_path / "gate")
+def test_leftover_tasks_of_a_cancelled_statement_are_not_attributed_to_the_next_one(spark: SparkSession, tmp_path: Path) -> None:
+    """A task ends with its worker, which can be after the statement."""
+    gate, gate_path = tmp_path / "gate", str(tmp_path / "gate")
     os.mkfifo(gate)
 
     def waits(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         for batch in batches:
-            with open(place) as opened:  # noqa: PTH123 - runs in a worker, until the test opens the other end
+            with open(gate_path) as opened:  # noqa: PTH123 - runs in a worker, until the test opens the other end
                 opened.read()
             yield batch
 
@@ -151,11 +151,11 @@ def test_the_next_statement_was_blamed_for_what_the_tasks_of_a_cancelled_one_hel
     statement = threading.Thread(target=compute)
     statement.start()
     running = lambda: spark.sparkContext.statusTracker().getJobIdsForGroup("endless")  # noqa: E731
-    until(lambda: bool(running()), "it does not begin")
+    until(lambda: bool(running()), "the job does not start")
     with gate.open("w"):  # the task has come to its wait
-        until(lambda: not heap.has_leftovers(), "a task of a statement that runs is taken for one")
+        until(lambda: not heap.has_leftovers(), "a task of a running statement counts as a leftover")
         spark.sparkContext.cancelJobGroup("endless")
         assert ended.wait(20)
-        until(heap.has_leftovers, "its task is not told")
+        until(heap.has_leftovers, "the task of the cancelled statement is not a leftover")
     statement.join()
-    until(lambda: not heap.has_leftovers(), "its task does not end")
+    until(lambda: not heap.has_leftovers(), "the task of the cancelled statement does not end")

@@ -1,4 +1,4 @@
-"""COMMIT leaves all or nothing, whatever fails or ends between its steps; and no reader of the files sees what is not committed."""
+"""COMMIT is atomic, whatever fails or ends between its steps. No reader of the files sees uncommitted rows."""
 
 from __future__ import annotations
 
@@ -67,22 +67,22 @@ def by_another_reader(engine: Engine, table: Any) -> list[tuple[Any, ...]]:
 
 def files(engine: Engine, table: Any) -> set[str]:
     """Data, change and vector files below a table's folder."""
-    found = [each.name for each in data_location.below(engine.path((DATABASE, table.oid)))]
+    found = [file.name for file in data_location.below(engine.path((DATABASE, table.oid)))]
     return {name for name in found if name.endswith((".parquet", ".bin")) and not name.startswith("_delta_log/")}
 
 
-def test_readers_of_the_files_saw_what_was_not_committed(engine: Engine) -> None:
+def test_readers_of_the_files_see_only_committed_rows(engine: Engine) -> None:
     transaction = two_tables(engine)
-    before = versions(engine)
+    versions_before = versions(engine)
     assert contents(transaction, A) == AFTER
     assert by_another_reader(engine, A) == BEFORE
-    assert versions(engine) == before
+    assert versions(engine) == versions_before
     transaction.commit()
     assert by_another_reader(engine, A) == AFTER
-    assert versions(engine) == [version + 1 for version in before if version is not None]
+    assert versions(engine) == [version + 1 for version in versions_before if version is not None]
 
 
-def test_an_intent_was_carried_out_again_at_the_next_start(engine: Engine) -> None:
+def test_finished_intent_is_not_carried_out_again_at_startup(engine: Engine) -> None:
     made(engine, A, *BEFORE)
     transaction = engine.begin(DATABASE)
     _ = transaction.cursor  # a session looks at the catalog before it writes: its view of it is older than the intent
@@ -95,9 +95,9 @@ def test_an_intent_was_carried_out_again_at_the_next_start(engine: Engine) -> No
     assert engine.catalog.cursor().execute("SELECT count(*) FROM hg.intent").fetchone() == (0,)
 
 
-def test_a_rollback_removes_the_files_that_it_made_and_no_other(engine: Engine) -> None:
+def test_rollback_removes_only_the_files_that_it_made(engine: Engine) -> None:
     made(engine, A, *BEFORE)
-    there = files(engine, A)
+    files_before = files(engine, A)
     transaction = engine.begin(DATABASE)
     change(transaction, A, "id = 1", v="'changed'")
     transaction.savepoint("s")
@@ -106,7 +106,7 @@ def test_a_rollback_removes_the_files_that_it_made_and_no_other(engine: Engine) 
     transaction.rollback_to("s")
     assert contents(transaction, A) == [(1, "changed"), (2, "y")]
     transaction.rollback()
-    assert files(engine, A) == there
+    assert files(engine, A) == files_before
     assert contents(engine, A) == BEFORE
 
 
@@ -124,7 +124,7 @@ STEPS: list[tuple[str, Callable[[pytest.MonkeyPatch], None], bool]] = [
     # the failpoints kill a whole node at each of them
     [pytest.param(*step, id=name, marks=[pytest.mark.slow] if "one table" not in name else []) for name, *step in STEPS],
 )
-def test_a_node_that_is_killed_while_it_commits_has_all_or_nothing_at_its_next_start(
+def test_commit_of_a_killed_node_is_complete_or_absent_after_the_next_start(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, kill: Callable[[pytest.MonkeyPatch], None], *, committed: bool
 ) -> None:
     transaction = two_tables(engine)
@@ -137,8 +137,8 @@ def test_a_node_that_is_killed_while_it_commits_has_all_or_nothing_at_its_next_s
         transaction._catalog.rollback()
     monkeypatch.undo()
     started = again(engine)
-    said = started.recover()
-    assert [line.split()[0] for line in said] == (["completed"] if committed else [])
+    messages = started.recover()
+    assert [line.split()[0] for line in messages] == (["completed"] if committed else [])
     for table in (A, B):
         assert contents(started, table) == (AFTER if committed else BEFORE)
         assert by_another_reader(started, table) == (AFTER if committed else BEFORE)
@@ -151,8 +151,8 @@ def test_a_node_that_is_killed_while_it_commits_has_all_or_nothing_at_its_next_s
     assert (9, "afterwards") in contents(started, B)
 
 
-def test_the_state_of_a_copied_table_was_lost_where_a_start_completed_the_copy(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rows were there, the table was copied again, and again: duplicate key, for ever."""
+def test_state_of_a_copied_table_is_kept_if_a_start_completes_the_copy(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows and the state FINISHEDCOPY are in one commit."""
     made(engine, A)
     state = SubscriptionRel(16500, A.oid, SyncState.FINISHEDCOPY, Lsn(7))
     engine.catalog.change(
@@ -176,7 +176,7 @@ def test_the_state_of_a_copied_table_was_lost_where_a_start_completed_the_copy(e
     assert subscription.table(started.catalog.cursor(), 16500, A.oid) == state
 
 
-def test_an_error_behind_the_commit_file_made_a_batch_apply_twice(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_is_applied_once_if_an_error_follows_the_commit_file(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     transaction = two_tables(engine)
     failing(monkeypatch, DeltaTable, "commit_version", MemoryError("heap"), behind=True)
     transaction.commit()
@@ -186,9 +186,7 @@ def test_an_error_behind_the_commit_file_made_a_batch_apply_twice(engine: Engine
 
 
 @pytest.mark.parametrize("at", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_a_commit_that_fails_at_a_table_leaves_nothing_visible_and_no_lock(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch, at: int
-) -> None:
+def test_failed_commit_leaves_nothing_visible_and_no_lock(engine: Engine, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
     transaction = two_tables(engine)
     failing(monkeypatch, DeltaTable, "commit_version", OSError(28, "No space left on device"), at=at)
     with pytest.raises(OSError, match="No space"):
@@ -206,7 +204,7 @@ def test_a_commit_that_fails_at_a_table_leaves_nothing_visible_and_no_lock(
     assert again(engine).recover() == []
 
 
-def test_what_cannot_be_undone_keeps_its_table_locked_until_it_is(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_table_stays_locked_until_its_failed_commit_is_undone(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     transaction = two_tables(engine)
     failing(monkeypatch, Intents, "finish", OSError(28, "No space left on device"))
     failing(monkeypatch, Intents, "_take_back", OSError(28, "No space left on device"))
@@ -223,7 +221,7 @@ def test_what_cannot_be_undone_keeps_its_table_locked_until_it_is(engine: Engine
     assert by_another_reader(engine, A) == BEFORE
 
 
-def test_each_statement_of_a_transaction_is_published_and_the_change_feed_has_all_of_it(engine: Engine) -> None:
+def test_each_statement_of_a_transaction_is_published_and_the_change_feed_has_all_of_them(engine: Engine) -> None:
     made(engine, A, *BEFORE)
     start = engine.log.end
     transaction = engine.begin(DATABASE)
@@ -240,9 +238,15 @@ def test_each_statement_of_a_transaction_is_published_and_the_change_feed_has_al
         ("truncate", 0),
         ("write", 1),
     ]
-    seen = feed.changes(engine, A, entry.writes).orderBy("seq", "position").toArrow()
-    assert list(zip(seen["seq"].to_pylist(), seen["op"].to_pylist(), strict=True)) == [(0, "I"), (0, "I"), (0, "D"), (0, "U"), (4, "I")]
-    assert [each and each["v"] for each in seen["new"].to_pylist()] == ["new", "gone", None, "newer", "last"]
+    changes_table = feed.changes(engine, A, entry.writes).orderBy("seq", "position").toArrow()
+    assert list(zip(changes_table["seq"].to_pylist(), changes_table["op"].to_pylist(), strict=True)) == [
+        (0, "I"),
+        (0, "I"),
+        (0, "D"),
+        (0, "U"),
+        (4, "I"),
+    ]
+    assert [new_row and new_row["v"] for new_row in changes_table["new"].to_pylist()] == ["new", "gone", None, "newer", "last"]
     version = newest_version(engine.path((DATABASE, A.oid)))
     reader = engine.spark.newSession().read.format("delta").option("readChangeFeed", "true")
     read = reader.option("startingVersion", version).option("endingVersion", version).load(str(engine.path((DATABASE, A.oid)))).collect()

@@ -1,4 +1,4 @@
-"""What is done to a small table costs no job of Spark but its own: Delta has no need to replay the table's log."""
+"""Work on a small table runs no Spark job of its own, and Delta does not replay the table's log."""
 
 from __future__ import annotations
 
@@ -24,23 +24,21 @@ T = relation(25000, "t", id=INT8, v=TEXT)
 def jobs(spark: SparkSession) -> Callable[[], list[str]]:
     """What Spark's jobs were for since the last call."""
     context = spark._jsparkSession.sparkContext()
-    seen: set[int] = set()
+    known_jobs: set[int] = set()
 
     def new() -> list[str]:
         context.listenerBus().waitUntilEmpty()
         listed = context.statusStore().jobsList(None)
-        found = [listed.apply(place) for place in range(listed.size())]
-        fresh = [job for job in found if job.jobId() not in seen]
-        seen.update(job.jobId() for job in found)
+        job_list = [listed.apply(index) for index in range(listed.size())]
+        fresh = [job for job in job_list if job.jobId() not in known_jobs]
+        known_jobs.update(job.jobId() for job in job_list)
         return [str(job.description()) for job in fresh]
 
     new()
     return new
 
 
-def test_the_log_of_a_small_table_was_replayed_for_its_first_rows_and_after_each_change(
-    engine: Engine, jobs: Callable[[], list[str]]
-) -> None:
+def test_log_of_a_small_table_is_not_replayed(engine: Engine, jobs: Callable[[], list[str]]) -> None:
     made(engine, T, (1, "x"))
     for number in (2, 3):
         writer = engine.begin(DATABASE)
@@ -57,21 +55,21 @@ def test_the_log_of_a_small_table_was_replayed_for_its_first_rows_and_after_each
     assert not [job for job in done if "Compute snapshot" in job]
 
 
-def test_delta_takes_the_checksum_of_an_empty_table_for_its_own(spark: SparkSession, engine: Engine) -> None:
+def test_delta_accepts_the_checksum_of_an_empty_table(spark: SparkSession, engine: Engine) -> None:
     made(engine, T)
     row = stored(T, as_lists=False)
-    own, other = engine.path((DATABASE, T.oid)), engine.data_dir / "made_by_delta"
-    spark.createDataFrame([], row).write.format("delta").option("delta.enableDeletionVectors", "true").save(str(other))
-    ours, theirs = (json.loads((path / "_delta_log" / f"{0:020d}.crc").read_text()) for path in (own, other))
-    written = {name: value for name, value in ours.items() if name not in ("metadata", "protocol")}
-    assert written == {name: theirs[name] for name in written}
+    own, delta_path = engine.path((DATABASE, T.oid)), engine.data_dir / "made_by_delta"
+    spark.createDataFrame([], row).write.format("delta").option("delta.enableDeletionVectors", "true").save(str(delta_path))
+    ours, theirs = (json.loads((path / "_delta_log" / f"{0:020d}.crc").read_text()) for path in (own, delta_path))
+    checksum = {name: value for name, value in ours.items() if name not in ("metadata", "protocol")}
+    assert checksum == {name: theirs[name] for name in checksum}
     first, *_ = (
         json.loads(line)["metaData"] for line in (own / "_delta_log" / f"{0:020d}.json").read_text().splitlines() if "metaData" in line
     )
     assert ours["metadata"] == first
 
 
-def test_a_small_table_and_a_large_one_are_read_alike(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_and_large_tables_are_read_alike(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     made(engine, T, (1, "x"), (2, "y"), (3, "z"))
     writer = engine.begin(DATABASE)
     writer.append(T, rows(T, (4, "more")))
@@ -96,6 +94,6 @@ def test_a_small_table_and_a_large_one_are_read_alike(engine: Engine, monkeypatc
     assert [tuple(row.values()) for row in small[0]] == [(1, "x", None), (2, "changed", None), (4, "more", None), (5, "late", 7)]
 
 
-def test_no_row_is_lost_of_those_that_look_whether_their_task_was_cancelled(spark: SparkSession) -> None:
+def test_cancellation_checks_lose_no_row(spark: SparkSession) -> None:
     for each in (True, False):
         assert spark.range(0, 20_000, 1, 3).where(job_group.noticing(each=each)).count() == 20_000

@@ -1,4 +1,4 @@
-"""Who waits for whom: the rows of `lock`'s table, each with threads that wait."""
+"""Locks and claims wait as the table in `lock` says. Each test starts threads that wait."""
 
 from __future__ import annotations
 
@@ -36,32 +36,32 @@ def begun(locks: TableLocks, owner: int, ask: Callable[[], object]) -> Future[ob
     return future
 
 
-def test_the_lock_waits_for_its_holder(locks: TableLocks) -> None:
+def test_lock_waits_for_its_holder(locks: TableLocks) -> None:
     locks.acquire(TABLE, 1)
     second = begun(locks, 2, lambda: locks.acquire(TABLE, 2))
     locks.release(1)
     second.result(10)
 
 
-def test_the_lock_waits_for_those_with_a_claim(locks: TableLocks) -> None:
+def test_lock_waits_for_claims_of_other_transactions(locks: TableLocks) -> None:
     assert locks.claim(TABLE, 1, keys(1))
     second = begun(locks, 2, lambda: locks.acquire(TABLE, 2))
     locks.release(1)
     second.result(10)
 
 
-def test_who_has_a_claim_itself_gets_the_lock_beside_other_claims(locks: TableLocks) -> None:
+def test_transaction_with_a_claim_gets_the_lock_despite_other_claims(locks: TableLocks) -> None:
     assert locks.claim(TABLE, 1, keys(1))
     assert locks.claim(TABLE, 2, keys(2))
     locks.acquire(TABLE, 2)
 
 
-def test_who_adds_no_key_gets_the_lock_beside_claims(locks: TableLocks) -> None:
+def test_lock_beside_claims_is_acquired_by_a_transaction_that_adds_no_key(locks: TableLocks) -> None:
     assert locks.claim(TABLE, 1, keys(1))
     locks.acquire(TABLE, 2, beside_claims=True)
 
 
-def test_a_claim_waits_for_those_that_have_claimed_one_of_its_keys(locks: TableLocks) -> None:
+def test_claim_waits_for_transactions_that_have_claimed_one_of_its_keys(locks: TableLocks) -> None:
     assert locks.claim(TABLE, 1, keys(1, 2))
     assert locks.claim(TABLE, 2, keys(3))
     third = begun(locks, 3, lambda: locks.claim(TABLE, 3, keys(2, 4)))
@@ -69,42 +69,42 @@ def test_a_claim_waits_for_those_that_have_claimed_one_of_its_keys(locks: TableL
     assert third.result(10)
 
 
-def test_a_table_without_keys_is_claimed_by_all(locks: TableLocks) -> None:
+def test_table_without_keys_can_be_claimed_by_several_transactions(locks: TableLocks) -> None:
     assert locks.claim(TABLE, 1, {})
     assert locks.claim(TABLE, 2, {})
 
 
-def test_there_is_no_claim_where_somebody_holds_the_lock(locks: TableLocks) -> None:
+def test_claim_fails_while_the_lock_is_held(locks: TableLocks) -> None:
     locks.acquire(TABLE, 1)
     assert not locks.claim(TABLE, 2, keys(1))
     assert not locks.claim(TABLE, 1, keys(1))
 
 
-def test_there_is_no_claim_where_somebody_waits_for_the_lock(locks: TableLocks) -> None:
+def test_claim_fails_while_another_transaction_waits_for_the_lock(locks: TableLocks) -> None:
     assert locks.claim(TABLE, 1, keys(1))
     waiting = begun(locks, 2, lambda: locks.acquire(TABLE, 2))
     assert not locks.claim(TABLE, 3, keys(3))
-    assert locks.claim(TABLE, 1, keys(4)), "who is waited for goes on"
+    assert locks.claim(TABLE, 1, keys(4)), "the transaction that is waited for can claim more keys"
     locks.release(1)
     waiting.result(10)
 
 
-def test_there_is_no_second_claim_of_a_key(locks: TableLocks) -> None:
+def test_key_cannot_be_claimed_twice(locks: TableLocks) -> None:
     assert locks.claim(TABLE, 1, keys(1))
     assert not locks.claim(TABLE, 1, keys(1, 2))
 
 
-def test_a_wait_ends_after_lock_timeout(locks: TableLocks) -> None:
+def test_wait_ends_after_lock_timeout(locks: TableLocks) -> None:
     assert locks.claim(TABLE, 1, keys(1))
     with pytest.raises(PostgresError, match="canceling statement due to lock timeout"):
         locks.acquire(TABLE, 2, lock_timeout=0)
 
 
-def test_a_circle_of_a_lock_and_a_claim_is_a_deadlock(locks: TableLocks) -> None:
-    other = (5, 16400)
+def test_cycle_of_a_lock_and_a_claim_is_a_deadlock(locks: TableLocks) -> None:
+    other_table = (5, 16400)
     assert locks.claim(TABLE, 1, keys(1))
-    locks.acquire(other, 2)
-    waiting = begun(locks, 1, lambda: locks.acquire(other, 1))
+    locks.acquire(other_table, 2)
+    waiting = begun(locks, 1, lambda: locks.acquire(other_table, 1))
     with pytest.raises(PostgresError, match="deadlock detected") as raised:
         locks.claim(TABLE, 2, keys(1))
     assert raised.value.detail == (
@@ -119,7 +119,7 @@ def name(value: str) -> CatalogKey:
     return CatalogKey(5, "pg_namespace_nspname_index", (value,))
 
 
-def test_a_key_of_a_catalog_waits_for_who_has_it(locks: TableLocks) -> None:
+def test_catalog_key_waits_for_its_holder(locks: TableLocks) -> None:
     locks.claim_catalog(name("n"), 1)
     locks.claim_catalog(name("n"), 1)
     locks.claim_catalog(name("m"), 2)
@@ -131,7 +131,7 @@ def test_a_key_of_a_catalog_waits_for_who_has_it(locks: TableLocks) -> None:
     third.result(10)
 
 
-def test_a_circle_of_a_lock_and_a_key_of_a_catalog_is_a_deadlock(locks: TableLocks) -> None:
+def test_cycle_of_a_lock_and_a_catalog_key_is_a_deadlock(locks: TableLocks) -> None:
     locks.claim_catalog(name("n"), 1)
     locks.acquire(TABLE, 2)
     waiting = begun(locks, 1, lambda: locks.acquire(TABLE, 1))
@@ -145,16 +145,16 @@ def test_a_circle_of_a_lock_and_a_key_of_a_catalog_is_a_deadlock(locks: TableLoc
     waiting.result(10)
 
 
-def test_those_who_use_an_object_do_not_wait_for_each_other(locks: TableLocks) -> None:
+def test_users_of_an_object_do_not_wait_for_each_other(locks: TableLocks) -> None:
     locks.claim_catalog(name("n"), 1, hold=Hold.USE)
     locks.claim_catalog(name("n"), 2, hold=Hold.USE)
     locks.claim_catalog(name("n"), 3, hold=Hold.CHANGE)
-    other = begun(locks, 4, lambda: locks.claim_catalog(name("n"), 4, hold=Hold.CHANGE))
+    other_change = begun(locks, 4, lambda: locks.claim_catalog(name("n"), 4, hold=Hold.CHANGE))
     locks.release(3)
-    other.result(10)
+    other_change.result(10)
 
 
-def test_who_drops_an_object_waits_for_all_who_use_it(locks: TableLocks) -> None:
+def test_drop_waits_for_all_users_of_the_object(locks: TableLocks) -> None:
     locks.claim_catalog(name("n"), 1, hold=Hold.USE)
     locks.claim_catalog(name("n"), 2, hold=Hold.USE)
     dropping = begun(locks, 3, lambda: locks.claim_catalog(name("n"), 3))
@@ -167,16 +167,16 @@ def test_who_drops_an_object_waits_for_all_who_use_it(locks: TableLocks) -> None
     using.result(10)
 
 
-def test_who_uses_an_object_keeps_what_more_it_has_of_it(locks: TableLocks) -> None:
+def test_using_an_object_keeps_a_stronger_hold(locks: TableLocks) -> None:
     locks.claim_catalog(name("n"), 1)
     locks.claim_catalog(name("n"), 1, hold=Hold.USE)
-    other = begun(locks, 2, lambda: locks.claim_catalog(name("n"), 2, hold=Hold.USE))
+    other_use = begun(locks, 2, lambda: locks.claim_catalog(name("n"), 2, hold=Hold.USE))
     locks.release(1)
-    other.result(10)
+    other_use.result(10)
     assert locks._holders == {name("n"): {2: Hold.USE}}
 
 
-def test_two_users_who_both_want_to_drop_are_a_deadlock(locks: TableLocks) -> None:
+def test_two_users_who_both_drop_the_object_are_a_deadlock(locks: TableLocks) -> None:
     locks.claim_catalog(name("n"), 1, hold=Hold.USE)
     locks.claim_catalog(name("n"), 2, hold=Hold.USE)
     first = begun(locks, 1, lambda: locks.claim_catalog(name("n"), 1))
@@ -187,8 +187,8 @@ def test_two_users_who_both_want_to_drop_are_a_deadlock(locks: TableLocks) -> No
     first.result(10)
 
 
-def test_who_wants_a_table_and_its_row_has_neither_before_both(locks: TableLocks) -> None:
-    """Otherwise one who uses the table and then writes to it would wait for who waits for him."""
+def test_table_and_its_catalog_row_are_acquired_together(locks: TableLocks) -> None:
+    """Otherwise a user of the table that then writes to it would be in a deadlock with the waiting transaction."""
     locks.claim_catalog(name("t"), 1, hold=Hold.USE)
     dropping = begun(locks, 2, lambda: locks.acquire(TABLE, 2, row=(name("t"), Hold.ALONE)))
     locks.acquire(TABLE, 1)
@@ -197,8 +197,8 @@ def test_who_wants_a_table_and_its_row_has_neither_before_both(locks: TableLocks
     assert locks._holders == {name("t"): {2: Hold.ALONE}}
 
 
-def test_who_wants_several_tables_has_none_before_all(locks: TableLocks) -> None:
-    """Otherwise one who writes to the second and then to the first would wait for who waits for him."""
+def test_several_tables_are_acquired_together(locks: TableLocks) -> None:
+    """Otherwise a transaction that writes to the second and then to the first would be in a deadlock with it."""
     first, second = TABLE, (5, 16400)
     locks.acquire(second, 1)
     altering = begun(locks, 2, lambda: locks.acquire_all([first, second], 2, {name("r"): Hold.ALONE}))

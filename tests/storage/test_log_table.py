@@ -1,4 +1,4 @@
-"""The transaction log as a Delta table beside the tables: any reader takes versions that belong together."""
+"""The transaction log is a Delta table next to the tables, in which any reader finds versions that belong together."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ B = relation(20901, "b", id=INT8, v=TEXT)
 
 def versions(engine: Engine, at: Lsn | None = None) -> dict[str, int | None]:
     """What a reader finds: by path the version as of a position."""
-    found = engine.spark.read.format("delta").load(str(inventory.log_table(engine.base))).toArrow().to_pylist()
+    log_rows = engine.spark.read.format("delta").load(str(inventory.log_table(engine.base))).toArrow().to_pylist()
     read: dict[str, int | None] = {}
-    for row in sorted(found, key=lambda row: row["position"]):
+    for row in sorted(log_rows, key=lambda row: row["position"]):
         if at is None or row["position"] <= int(at):
             read[row["path"]] = row["version"]
     return read
@@ -48,7 +48,7 @@ def commit(engine: Engine, *tables: Any) -> Lsn:
     return end
 
 
-def test_a_reader_finds_the_versions_of_all_tables_that_belong_together(engine: Engine) -> None:
+def test_reader_finds_the_versions_of_all_tables_that_belong_together(engine: Engine) -> None:
     log = LogTable(engine)
     made(engine, A)
     made(engine, B)
@@ -66,37 +66,35 @@ def test_a_reader_finds_the_versions_of_all_tables_that_belong_together(engine: 
     assert versions(engine) == {path(A): 2, path(B): None}
 
 
-def test_the_table_goes_on_where_it_was_and_repeats_nothing_after_a_start(engine: Engine) -> None:
+def test_log_table_continues_after_a_start_and_repeats_no_row(engine: Engine) -> None:
     made(engine, A)
     LogTable(engine).catch_up()
     commit(engine, A)
     again = LogTable(engine)
     again.catch_up()
-    found = engine.spark.read.format("delta").load(str(inventory.log_table(engine.base))).toArrow()
-    assert sorted(found["version"].to_pylist()) == [0, 1]
+    log_rows = engine.spark.read.format("delta").load(str(inventory.log_table(engine.base))).toArrow()
+    assert sorted(log_rows["version"].to_pylist()) == [0, 1]
     newest = delta_log.newest_version(inventory.log_table(engine.base))
     again.catch_up()
     assert delta_log.newest_version(inventory.log_table(engine.base)) == newest
 
 
-def test_a_table_that_is_torn_or_ahead_of_the_log_is_made_again(engine: Engine) -> None:
+def test_torn_or_too_new_log_table_is_created_again(engine: Engine) -> None:
     made(engine, A)
     LogTable(engine).catch_up()
-    place = inventory.log_table(engine.base)
-    newest = delta_log.newest_version(place)
-    data_location.local(place / "_delta_log" / f"{newest:020d}.json").write_text('{"commitInfo"')
+    location = inventory.log_table(engine.base)
+    newest = delta_log.newest_version(location)
+    data_location.local(location / "_delta_log" / f"{newest:020d}.json").write_text('{"commitInfo"')
     LogTable(engine).catch_up()
-    engine.delta.forget(place)
+    engine.delta.forget(location)
     assert versions(engine) == {path(A): 0}
 
 
-def test_what_a_killed_process_or_a_failed_attempt_had_written_stayed_beside_the_table(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place, log = inventory.log_table(engine.base), LogTable(engine)
+def test_files_of_a_killed_process_or_a_failed_attempt_are_removed(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    location, log = inventory.log_table(engine.base), LogTable(engine)
 
     def unnamed() -> list[str]:
-        return [each.name for each in cleaning.unnamed_files(place, cleaning.named_files(place, -1))]
+        return [unnamed_file.name for unnamed_file in cleaning.unnamed_files(location, cleaning.named_files(location, -1))]
 
     def fail(error: BaseException) -> None:
         with monkeypatch.context() as patch:
@@ -117,7 +115,7 @@ def test_what_a_killed_process_or_a_failed_attempt_had_written_stayed_beside_the
 
 
 @pytest.mark.parametrize("missing", [errno.EMFILE, errno.ENOSPC])
-def test_a_node_without_descriptors_said_that_the_thread_had_failed(
+def test_write_without_descriptors_or_disk_space_is_retried_and_the_thread_keeps_running(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, missing: int
 ) -> None:
     log, write = LogTable(engine), parquet.write
@@ -132,23 +130,23 @@ def test_a_node_without_descriptors_said_that_the_thread_had_failed(
     log.start()
     try:
         made(engine, A)
-        until(lambda: "it is tried again" in caplog.text, "nothing is said")
+        until(lambda: "it is tried again" in caplog.text, "the retry is not logged")
         assert log.health().running
         free.set()
-        until(lambda: log.written == engine.log.end, "it is not tried again")
+        until(lambda: log.written == engine.log.end, "the write is not retried")
     finally:
         log.stop()
     assert "Traceback" not in caplog.text
     assert versions(engine) == {path(A): 0}
 
 
-def test_a_table_that_could_not_be_opened_for_want_of_descriptors_was_made_again(
+def test_log_table_is_not_created_again_after_a_lack_of_descriptors(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     made(engine, A)
     LogTable(engine).catch_up()
-    place = inventory.log_table(engine.base)
-    before = delta_log.newest_version(place)
+    location = inventory.log_table(engine.base)
+    version_before = delta_log.newest_version(location)
 
     def refused(*_: Any) -> Any:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -159,5 +157,5 @@ def test_a_table_that_could_not_be_opened_for_want_of_descriptors_was_made_again
             LogTable(engine).catch_up()
     made(engine, B)
     LogTable(engine).catch_up()
-    assert delta_log.newest_version(place) == before + 1
+    assert delta_log.newest_version(location) == version_before + 1
     assert "made again" not in caplog.text

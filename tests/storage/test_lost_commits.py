@@ -1,4 +1,4 @@
-"""A catalog that is older than the tables is told of; what a crash leaves is not taken for one."""
+"""A catalog that is older than the tables is reported. Leftovers of a crash are not taken for lost commits."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def restored(engine: Engine, tmp_path: Path) -> Restored:
     return Restored(engine, tmp_path)
 
 
-def test_a_catalog_without_its_log_took_committed_rows_back_at_the_next_start(engine: Engine, restored: Restored) -> None:
+def test_start_with_a_catalog_that_lacks_commits_fails_and_keeps_the_rows(engine: Engine, restored: Restored) -> None:
     made(engine, A, (1, "x"))
     restored.keep()
     writer = engine.begin(DATABASE)
@@ -57,7 +57,7 @@ def test_a_catalog_without_its_log_took_committed_rows_back_at_the_next_start(en
     assert contents(engine, A) == [(1, "x"), (2, "committed")]
 
 
-def test_a_table_that_is_newer_than_the_catalog_is_told_of(engine: Engine, restored: Restored) -> None:
+def test_table_that_is_newer_than_the_catalog_is_reported(engine: Engine, restored: Restored) -> None:
     engine.recover()  # the location bears the node's mark from its first start on
     restored.keep()
     made(engine, A, (1, "x"))
@@ -66,7 +66,7 @@ def test_a_table_that_is_newer_than_the_catalog_is_told_of(engine: Engine, resto
     assert "knows no such table; there is version 1" in refused.value.detail
 
 
-def test_who_gives_up_what_was_lost_starts_with_the_older_catalog(engine: Engine, restored: Restored) -> None:
+def test_ignore_lost_commits_starts_with_the_older_catalog(engine: Engine, restored: Restored) -> None:
     made(engine, A, (1, "x"))
     restored.keep()
     writer = engine.begin(DATABASE)
@@ -78,7 +78,7 @@ def test_who_gives_up_what_was_lost_starts_with_the_older_catalog(engine: Engine
     assert again(started).recover() == []
 
 
-def test_what_was_being_taken_back_at_a_crash_is_not_taken_for_lost(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commit_that_was_being_undone_at_a_crash_is_not_reported_as_lost(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     transaction = two_tables(engine)
     failing(monkeypatch, Intents, "finish", OSError(28, "No space left on device"))
     failing(monkeypatch, ForeignWriters, "take_back", Killed())
@@ -109,8 +109,8 @@ MARKS: list[tuple[str, list[tuple[int, str | None]], Collection[int], list[tuple
 ]
 
 
-@pytest.mark.parametrize(("marks", "intended", "lost"), [pytest.param(*each, id=name) for name, *each in MARKS])
-def test_versions_above_the_log_are_lost_commits_where_nothing_else_explains_them(
+@pytest.mark.parametrize(("marks", "intended", "lost"), [pytest.param(*mark, id=name) for name, *mark in MARKS])
+def test_versions_above_the_log_are_lost_commits_if_nothing_else_explains_them(
     marks: list[tuple[int, str | None]], intended: Collection[int], lost: list[tuple[int, int]]
 ) -> None:
     assert of_versions(marks, intended) == lost

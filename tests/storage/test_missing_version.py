@@ -1,4 +1,4 @@
-"""The newest version of a table is gone when the node starts: an error that names it, never older contents, never its number again."""
+"""If a table's newest version is missing at startup, an error names it. Older contents are not shown and its number is not used again."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def hidden(engine: Engine, version: int) -> list[tuple[DataPath, bytes]]:
     """Removes a version's commit file and its checksums by hand; what they were."""
     log = engine.path((DATABASE, A.oid)) / "_delta_log"
     named = [name for name in data_location.names(log) if name.lstrip(".").startswith(f"{version:020d}.")]
-    found = [(log / name, (log / name).read_bytes()) for name in named]
-    data_location.remove_all(file for file, _ in found)
-    return found
+    contents_of_files = [(log / name, (log / name).read_bytes()) for name in named]
+    data_location.remove_all(file for file, _ in contents_of_files)
+    return contents_of_files
 
 
-def test_older_contents_were_served_and_the_number_was_used_again(engine: Engine) -> None:
+def test_table_with_a_missing_newest_version_is_an_error_and_its_number_is_not_reused(engine: Engine) -> None:
     made(engine, A, (1, "x"))
     made(engine, B, (1, "x"))
     writer = engine.begin(DATABASE)
@@ -67,7 +67,7 @@ def test_older_contents_were_served_and_the_number_was_used_again(engine: Engine
     assert contents(started, A) == [(1, "newer"), (2, "y")]
 
 
-def test_a_table_that_lacks_its_newest_version_can_be_dropped(engine: Engine) -> None:
+def test_table_that_lacks_its_newest_version_can_be_dropped(engine: Engine) -> None:
     made(engine, A, (1, "x"))
     hidden(engine, newest_version(engine.path((DATABASE, A.oid))) or 0)
     engine.table((DATABASE, A.oid)).forget()
@@ -80,7 +80,7 @@ def test_a_table_that_lacks_its_newest_version_can_be_dropped(engine: Engine) ->
     assert not data_location.has_any(engine.path((DATABASE, A.oid)))
 
 
-def test_a_version_that_is_missing_below_the_newest_was_an_error_of_java(engine: Engine) -> None:
+def test_missing_version_below_the_newest_is_named(engine: Engine) -> None:
     made(engine, A, (1, "x"))
     hidden(engine, newest_version(engine.path((DATABASE, A.oid))) or 0)
     writer = engine.begin(DATABASE)

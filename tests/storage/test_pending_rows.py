@@ -1,4 +1,4 @@
-"""Rows that are added without the table's lock: when they are written, and what is then looked at again."""
+"""Rows can be added without the table's lock. They are written at commit, and their keys are checked again if others have added rows."""
 
 from __future__ import annotations
 
@@ -27,34 +27,34 @@ def taken(_: pa.Table) -> None:
     raise PostgresError("23505", "duplicate key value")
 
 
-def test_nothing_is_written_before_the_commit_and_then_one_version_for_all_that_were_added_in_a_row(engine: Engine) -> None:
+def test_rows_are_written_at_commit_in_one_version(engine: Engine) -> None:
     made(engine, A, (1, "x"))
     start, version = engine.log.end, engine.visible[DATABASE, A.oid].state.version
-    one = engine.begin(DATABASE)
-    later(one, (2, "y"))
-    later(one, (3, "z"))
-    assert contents(one, A) == [(1, "x"), (2, "y"), (3, "z")]
+    writer = engine.begin(DATABASE)
+    later(writer, (2, "y"))
+    later(writer, (3, "z"))
+    assert contents(writer, A) == [(1, "x"), (2, "y"), (3, "z")]
     assert contents(engine, A) == [(1, "x")]
     assert engine.table((DATABASE, A.oid)).state().version == version
-    one.commit()
+    writer.commit()
     assert changes(engine, start) == [("write", 2)]
     assert contents(engine, A) == [(1, "x"), (2, "y"), (3, "z")]
 
 
-def test_writes_stand_in_the_log_in_the_order_of_the_statements(engine: Engine) -> None:
+def test_writes_are_in_the_log_in_the_order_of_the_statements(engine: Engine) -> None:
     made(engine, A)
     made(engine, B)
     start = engine.log.end
-    one = engine.begin(DATABASE)
-    later(one, (1, "x"))
-    later(one, (2, "y"), table=B)
-    later(one, (3, "z"))
-    one.commit()
-    written = [write.relation for entry in engine.log.entries(start, DATABASE, 10) for write in entry.writes]
-    assert written == [A.oid, B.oid, A.oid]
+    writer = engine.begin(DATABASE)
+    later(writer, (1, "x"))
+    later(writer, (2, "y"), table=B)
+    later(writer, (3, "z"))
+    writer.commit()
+    relations = [write.relation for entry in engine.log.entries(start, DATABASE, 10) for write in entry.writes]
+    assert relations == [A.oid, B.oid, A.oid]
 
 
-def test_two_that_commit_at_the_same_time_are_no_deadlock(engine: Engine) -> None:
+def test_two_concurrent_commits_are_no_deadlock(engine: Engine) -> None:
     made(engine, A)
     made(engine, B)
     first, one, two = (engine.begin(DATABASE) for _ in range(3))
@@ -65,82 +65,82 @@ def test_two_that_commit_at_the_same_time_are_no_deadlock(engine: Engine) -> Non
     later(first, (3, "z"))
     first.lock(A)
     with ThreadPoolExecutor(2) as pool:
-        ends = [pool.submit(each.commit) for each in (one, two)]
+        ends = [pool.submit(writer.commit) for writer in (one, two)]
         while not {one.xid, two.xid} <= engine.locks._waiting.keys():
-            assert not any(each.done() for each in ends)
+            assert not any(end.done() for end in ends)
         first.commit()
-        assert all(each.result(60) for each in ends)
+        assert all(end.result(60) for end in ends)
     assert contents(engine, A) == [(1, "x"), (2, "y"), (3, "z")]
     assert contents(engine, B) == [(1, "x"), (2, "y")]
 
 
-def test_rows_are_several_writes_where_something_was_logged_between_their_statements(engine: Engine) -> None:
+def test_rows_are_several_writes_if_an_entry_was_logged_between_their_statements(engine: Engine) -> None:
     made(engine, A)
-    start, one = engine.log.end, engine.begin(DATABASE)
-    later(one, (1, "x"))
-    later(one, (2, "y"))
+    start, writer = engine.log.end, engine.begin(DATABASE)
+    later(writer, (1, "x"))
+    later(writer, (2, "y"))
     middle = engine.emit(DATABASE, "prefix", b"between")
-    later(one, (3, "z"))
-    one.commit()
+    later(writer, (3, "z"))
+    writer.commit()
     [_, entry] = engine.log.entries(start, DATABASE, 10)
     assert [(write.changes, write.seen <= middle) for write in entry.writes] == [(2, True), (1, False)]
 
 
-def test_a_change_writes_what_was_added_before_it(engine: Engine) -> None:
+def test_update_writes_the_rows_that_were_added_before_it(engine: Engine) -> None:
     made(engine, A)
-    one = engine.begin(DATABASE)
-    later(one, (1, "x"), (2, "y"))
-    assert change(one, A, "id = 1", v="'new'") == 1
-    one.commit()
+    writer = engine.begin(DATABASE)
+    later(writer, (1, "x"), (2, "y"))
+    assert change(writer, A, "id = 1", v="'new'") == 1
+    writer.commit()
     assert contents(engine, A) == [(1, "new"), (2, "y")]
 
 
-def test_many_rows_are_written_at_once(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_rows_are_written_immediately(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pending_rows, "SMALL_ROWS", 2)
     made(engine, A)
-    one, two = engine.begin(DATABASE), engine.begin(DATABASE)
-    later(one, (1, "x"), (2, "y"))
-    later(one, (3, "z"))
-    assert not two.claim(A, {1: {9}}), "the first has taken the lock"
-    one.commit()
-    two.rollback()
+    first_writer, second_writer = engine.begin(DATABASE), engine.begin(DATABASE)
+    later(first_writer, (1, "x"), (2, "y"))
+    later(first_writer, (3, "z"))
+    assert not second_writer.claim(A, {1: {9}}), "the first has taken the lock"
+    first_writer.commit()
+    second_writer.rollback()
     assert contents(engine, A) == [(1, "x"), (2, "y"), (3, "z")]
 
 
-def test_a_rollback_forgets_them(engine: Engine) -> None:
+def test_rollback_drops_pending_rows(engine: Engine) -> None:
     made(engine, A, (1, "x"))
-    end, one = engine.log.end, engine.begin(DATABASE)
-    later(one, (2, "y"))
-    one.rollback()
+    end, writer = engine.log.end, engine.begin(DATABASE)
+    later(writer, (2, "y"))
+    writer.rollback()
     assert contents(engine, A) == [(1, "x")]
     assert engine.log.end == end
 
 
-def test_keys_are_looked_up_again_where_somebody_who_did_not_ask_has_added_rows(engine: Engine) -> None:
+def test_keys_are_looked_up_again_if_others_have_added_rows(engine: Engine) -> None:
     made(engine, A, (1, "x"))
-    one, two = engine.begin(DATABASE), engine.begin(DATABASE)
-    later(one, (2, "y"), check=taken)
-    later(two, (3, "z"))
+    first_writer, second_writer = engine.begin(DATABASE), engine.begin(DATABASE)
+    later(first_writer, (2, "y"), check=taken)
+    later(second_writer, (3, "z"))
     foreign_append(engine, (2, "foreign"))
-    two.commit()
+    second_writer.commit()
     with pytest.raises(PostgresError, match="duplicate key value"):
-        one.commit()
+        first_writer.commit()
     assert contents(engine, A) == [(1, "x"), (2, "foreign"), (3, "z")]
 
 
-def test_keys_are_not_looked_up_again_where_nothing_has_changed(engine: Engine) -> None:
+def test_keys_are_not_looked_up_again_if_nothing_has_changed(engine: Engine) -> None:
     made(engine, A)
-    one = engine.begin(DATABASE)
-    later(one, (2, "y"), check=taken)
-    one.commit()
+    writer = engine.begin(DATABASE)
+    later(writer, (2, "y"), check=taken)
+    writer.commit()
     assert contents(engine, A) == [(2, "y")]
 
 
-def test_a_prepared_transaction_has_them(engine: Engine) -> None:
+def test_prepared_transaction_contains_its_pending_rows(engine: Engine) -> None:
     made(engine, A)
-    one = engine.begin(DATABASE)
-    later(one, (1, "x"))
-    engine.prepared.prepare(one, "later", "postgres")
+    writer = engine.begin(DATABASE)
+    later(writer, (1, "x"))
+    engine.prepared.prepare(writer, "later", "postgres")
     assert contents(engine, A) == []
     engine.prepared.commit(engine.prepared.take("later", DATABASE, None))
     assert contents(engine, A) == [(1, "x")]

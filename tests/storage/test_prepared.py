@@ -1,4 +1,4 @@
-"""Prepared transactions in storage: invisible, kept over a restart, committed or taken back."""
+"""A prepared transaction is invisible and survives a restart, until it is committed or rolled back."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def prepared(engine: Engine, gid: str) -> None:
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["running", "restarted"])
-def test_what_is_prepared_is_seen_from_its_commit_on(engine: Engine, restarted: bool) -> None:
+def test_prepared_changes_are_visible_after_their_commit(engine: Engine, restarted: bool) -> None:
     made(engine, A, (1, "x"))
-    before = engine.log.end
+    lsn_before = engine.log.end
     prepared(engine, "g")
     if restarted:
         engine = again(engine)
@@ -39,7 +39,7 @@ def test_what_is_prepared_is_seen_from_its_commit_on(engine: Engine, restarted: 
         engine.locks.acquire((DATABASE, A.oid), 999_999, lock_timeout=0)
     engine.prepared.commit(engine.prepared.take("g", DATABASE, None))
     assert contents(engine, A) == [(1, "changed"), (2, "y")]
-    entries = engine.log.entries(before, DATABASE, 10)
+    entries = engine.log.entries(lsn_before, DATABASE, 10)
     assert [entry.kind for entry in entries] == [EntryKind.PREPARE, EntryKind.COMMIT_PREPARED]
     assert entries[1].writes == entries[0].writes != ()
     assert engine.prepared.all() == []
@@ -47,7 +47,7 @@ def test_what_is_prepared_is_seen_from_its_commit_on(engine: Engine, restarted: 
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["running", "restarted"])
-def test_what_is_rolled_back_is_taken_back(engine: Engine, restarted: bool) -> None:
+def test_rollback_prepared_discards_the_changes(engine: Engine, restarted: bool) -> None:
     made(engine, A, (1, "x"))
     prepared(engine, "g")
     if restarted:
@@ -60,9 +60,7 @@ def test_what_is_rolled_back_is_taken_back(engine: Engine, restarted: bool) -> N
     assert contents(engine, A) == [(1, "x"), (3, "z")]
 
 
-def test_one_that_was_rolled_back_stayed_prepared_where_its_files_could_not_be_removed(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rolled_back_transaction_is_finished_even_if_its_files_cannot_be_removed(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(_: object) -> None:
         raise OSError(errno.EIO, "no answer")
 
@@ -76,17 +74,17 @@ def test_one_that_was_rolled_back_stayed_prepared_where_its_files_could_not_be_r
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["running", "restarted"])
-def test_what_a_serializable_one_has_read_no_other_changes_before_its_end(engine: Engine, restarted: bool) -> None:
-    def skew(written: Relation, read: Relation) -> Transaction:
+def test_rows_read_by_a_serializable_prepared_transaction_cannot_be_changed_before_its_end(engine: Engine, restarted: bool) -> None:
+    def skew(written_table: Relation, read: Relation) -> Transaction:
         transaction = engine.begin(DATABASE)
         transaction.isolate(None, serializable=True)
         transaction.state(read)
-        transaction.append(written, rows(written, (3,)))
+        transaction.append(written_table, rows(written_table, (3,)))
         return transaction
 
-    first, second, third = (relation(20001 + place, name, id=INT8) for place, name in enumerate("bcd"))
-    for each in (first, second, third):
-        made(engine, each, (1,))
+    first, second, third = (relation(20001 + index, name, id=INT8) for index, name in enumerate("bcd"))
+    for table in (first, second, third):
+        made(engine, table, (1,))
     engine.prepared.prepare(skew(first, second), "g", "postgres")
     if restarted:
         engine = again(engine)
@@ -103,19 +101,19 @@ def test_what_a_serializable_one_has_read_no_other_changes_before_its_end(engine
     assert contents(engine, second) == [(1,), (3,)]
 
 
-def test_a_name_is_given_once_and_taken_by_its_owner(engine: Engine) -> None:
+def test_identifier_is_unique_and_only_its_owner_can_finish_it(engine: Engine) -> None:
     made(engine, A, (1, "x"))
     prepared(engine, "g")
-    other = engine.begin(DATABASE)
+    other_transaction = engine.begin(DATABASE)
     with pytest.raises(PostgresError, match='transaction identifier "g" is already in use'):
-        engine.prepared.prepare(other, "g", "postgres")
+        engine.prepared.prepare(other_transaction, "g", "postgres")
     with pytest.raises(PostgresError, match="permission denied to finish prepared transaction"):
         engine.prepared.take("g", DATABASE, "somebody")
     with pytest.raises(PostgresError, match="belongs to another database"):
         engine.prepared.take("g", DATABASE + 1, None)
 
 
-def test_the_log_keeps_a_prepare_until_its_end_is_forgotten(engine: Engine) -> None:
+def test_log_keeps_a_prepare_until_its_end_is_trimmed(engine: Engine) -> None:
     made(engine, A, (1, "x"))
     prepared(engine, "g")
     made(engine, relation(20001, "b", id=INT8), (1,))

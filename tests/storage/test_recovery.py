@@ -1,4 +1,4 @@
-"""After a crash at any moment the tables hold what the log says, and nothing else is left in the directory."""
+"""After a crash at any moment the tables hold what the log says, and the directory contains nothing else."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def again(engine: Engine) -> Engine:
     return Engine(engine.settings, engine.catalog, engine.data_dir, session=engine.spark)
 
 
-def test_writes_that_were_not_committed_are_not_there_and_half_made_tables_removed(engine: Engine) -> None:
+def test_recovery_removes_uncommitted_writes_and_incomplete_tables(engine: Engine) -> None:
     made(engine, A, (1, "x"))
     lost = engine.begin(DATABASE)
     lost.append(A, rows(A, (2, "lost")))
@@ -57,11 +57,11 @@ def _written_until_killed(directory: Path, settings: dict[str, str], acknowledge
     command = [sys.executable, "-m", "tests.storage.crash", str(directory), json.dumps(settings)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
     assert process.stdout is not None
-    last, seen = 0, 0
+    last, acknowledgements = 0, 0
     for line in process.stdout:
         if line.strip().isdigit():
-            last, seen = int(line), seen + 1
-            if seen == acknowledged:
+            last, acknowledgements = int(line), acknowledgements + 1
+            if acknowledgements == acknowledged:
                 threading.Timer(delay, os.killpg, (process.pid, signal.SIGKILL)).start()
         elif line.startswith("ready"):
             last = int(line.split()[1])
@@ -71,7 +71,7 @@ def _written_until_killed(directory: Path, settings: dict[str, str], acknowledge
 
 
 @pytest.mark.slow
-def test_a_node_killed_while_it_writes_comes_back_with_what_it_acknowledged(
+def test_node_killed_while_it_writes_has_every_acknowledged_commit(
     spark: SparkSession, tmp_path: Path, engine_settings: dict[str, str]
 ) -> None:
     Catalog.create(tmp_path / "catalog.duckdb").close()
@@ -84,7 +84,7 @@ def test_a_node_killed_while_it_writes_comes_back_with_what_it_acknowledged(
     engine.recover()
     ((_, last),) = contents(engine, B)
     assert last in (acknowledged, acknowledged + 1)
-    assert contents(engine, A) == sorted(((n, "x") for n in range(1, last + 1)), key=repr)
+    assert contents(engine, A) == sorted(((number, "x") for number in range(1, last + 1)), key=repr)
     made_tables = {int(name) for name in data_location.names(engine.base / str(DATABASE))}
-    assert made_tables == {A.oid, B.oid, *(30000 + n for n in range(3, last + 1, 3))}
+    assert made_tables == {A.oid, B.oid, *(30000 + number for number in range(3, last + 1, 3))}
     catalog.close()

@@ -1,4 +1,4 @@
-"""A result is the same whether it is collected or goes through files."""
+"""A result is the same whether it is collected or passed through files."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ QUERY = """SELECT id, CAST(id AS STRING) AS t, timestamp_micros(1577846800000000
 
 
 @pytest.mark.parametrize("repeat", [1, 40], ids=["short", "long"])
-def test_a_result_that_goes_through_files_is_the_one_that_is_collected(spark, tmp_path, monkeypatch, repeat):
-    """Files were once written with a compression and with timestamps that the driver read differently."""
+def test_result_passed_through_files_equals_the_collected_one(spark, tmp_path, monkeypatch, repeat):
+    """Compression and timestamps of the files must be those that the driver reads."""
     frame = spark.sql(QUERY.replace("5000", str(5000 * repeat)))
     monkeypatch.setattr(result_spool, "is_small", lambda _frame: True)
     collected = pa.Table.from_batches(result_spool.batches(frame, tmp_path))
@@ -25,10 +25,10 @@ def test_a_result_that_goes_through_files_is_the_one_that_is_collected(spark, tm
     assert through_files.column_names == collected.column_names
     for name in collected.column_names:
         assert through_files[name].cast(collected[name].type).equals(collected[name]), name
-    assert not list(tmp_path.iterdir()), "the files are gone"
+    assert not list(tmp_path.iterdir()), "the files are not removed"
 
 
-def test_what_a_killed_node_left_in_pgsql_tmp_stayed_for_ever(tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_node_in_pgsql_tmp_are_removed(tmp_path: Path) -> None:
     elsewhere, directory = tmp_path / "other disk", tmp_path / "pgsql_tmp"
     (elsewhere / "result-1").mkdir(parents=True)
     (elsewhere / "result-1" / "part-00000.parquet").write_text("x")

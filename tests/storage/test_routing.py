@@ -1,4 +1,4 @@
-"""Rows find their leaf as PostgreSQL's do: random trees and rows, sent to both."""
+"""Rows are routed to the leaf to which PostgreSQL routes them. Random trees and rows are sent to both."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ COLUMNS = (Column(1, "a", r.INT4), Column(2, "b", r.TEXT, collation=100), Column
 
 def table(oid: int, parent: int = 0, bound: str | None = None, key: tuple[str, str] | None = None) -> Relation:
     """A relation of the tree; `key`: strategy and columns."""
-    found = None if key is None else PartitionKey(key[0], tuple("abn".index(name) + 1 for name in key[1]), "")
-    return Relation(oid, 1, 1, "s", f"t{oid}", "r" if key is None else "p", COLUMNS, parent=parent, bound=bound, partition_key=found)
+    partition_key = None if key is None else PartitionKey(key[0], tuple("abn".index(name) + 1 for name in key[1]), "")
+    return Relation(
+        oid, 1, 1, "s", f"t{oid}", "r" if key is None else "p", COLUMNS, parent=parent, bound=bound, partition_key=partition_key
+    )
 
 
 def route(tree: list[Relation], rows: list[tuple[Any, ...]]) -> list[str | None]:
@@ -30,7 +32,7 @@ def route(tree: list[Relation], rows: list[tuple[Any, ...]]) -> list[str | None]
         "n": pa.array([row[2] for row in rows], pa.string()),
     }
     places, _ = router.route(columns, len(rows))
-    return [None if place < 0 else router.leaves[place].name for place in places.tolist()]
+    return [None if leaf_index < 0 else router.leaves[leaf_index].name for leaf_index in places.tolist()]
 
 
 TREE = [
@@ -50,16 +52,16 @@ TREE = [
 WORDS = {"l": "LIST", "r": "RANGE", "h": "HASH"}
 
 
-def create(each: Relation) -> str:
+def create(table_to_create: Relation) -> str:
     by = ""
-    if each.partition_key is not None:
-        by = f" PARTITION BY {WORDS[each.partition_key.strategy]} ({', '.join('abn'[n - 1] for n in each.partition_key.attnums)})"
-    if each.parent:
-        return f"CREATE TABLE t{each.oid} PARTITION OF t{each.parent} {each.bound}{by}"
-    return f'CREATE TABLE t{each.oid} (a int, b text COLLATE "C", n numeric){by}'
+    if table_to_create.partition_key is not None:
+        by = f" PARTITION BY {WORDS[table_to_create.partition_key.strategy]} ({', '.join('abn'[attnum - 1] for attnum in table_to_create.partition_key.attnums)})"
+    if table_to_create.parent:
+        return f"CREATE TABLE t{table_to_create.oid} PARTITION OF t{table_to_create.parent} {table_to_create.bound}{by}"
+    return f'CREATE TABLE t{table_to_create.oid} (a int, b text COLLATE "C", n numeric){by}'
 
 
-def test_rows_go_to_the_leaf_to_which_postgresql_puts_them(postgres: Any) -> None:
+def test_rows_are_routed_to_postgresqls_leaf(postgres: Any) -> None:
     choose = random.Random(7)
     numbers = ["-1.50", "-1.5", "0", "0.0", "3.25", "NaN", "12345678901234567890.5", None]
     rows = [
@@ -67,15 +69,15 @@ def test_rows_go_to_the_leaf_to_which_postgresql_puts_them(postgres: Any) -> Non
         for _ in range(300)
     ]
     with psycopg.connect(postgres.conninfo(postgres.new_database()), autocommit=True) as native:
-        for each in TREE:
-            native.execute(create(each))
+        for node in TREE:
+            native.execute(create(node))
         expected = [
             native.execute("INSERT INTO t1 VALUES (%s, %s, %s) RETURNING tableoid::regclass::text", row).fetchone()[0] for row in rows
         ]  # type: ignore[index]
     assert route(TREE, rows) == expected
 
 
-def test_a_row_that_no_partition_takes_has_no_leaf_and_names_the_table_that_refused_it() -> None:
+def test_row_without_a_partition_has_no_leaf_and_the_error_names_the_table() -> None:
     router = Router(build(TREE[0], TREE[1:]))
     columns = {"a": pa.array([7, 6], pa.int32()), "b": pa.array(["x", "y"]), "n": pa.array(["1", "2"])}
     places, homeless = router.route(columns, 2)
@@ -85,7 +87,7 @@ def test_a_row_that_no_partition_takes_has_no_leaf_and_names_the_table_that_refu
     assert error.detail == "Partition key of the failing row contains (a) = (6)."
 
 
-def test_a_bound_reads_back_as_it_was_printed() -> None:
+def test_partition_bound_reads_back_as_it_was_printed() -> None:
     for text, types in {
         "FOR VALUES IN (1, '-2', NULL)": (r.INT4,),
         "FOR VALUES IN ('it''s', 'a\\b')": (r.TEXT,),

@@ -1,4 +1,4 @@
-"""A small table is read by the driver, a larger one by Spark: the same rows at the same places, whatever has been done to the table."""
+"""The driver reads a small table and Spark a larger one, with the same rows at the same positions after any changes."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ T = relation(25000, "t", a=INT8, b=TEXT)
 KEY = (DATABASE, T.oid)
 
 
-def test_deleted_changed_added_and_renamed_are_the_same_to_both_readers(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    made(engine, T, *[(i, f"v{i}") for i in range(40)])
+def test_deleted_changed_added_and_renamed_data_is_the_same_for_both_readers(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    made(engine, T, *[(number, f"v{number}") for number in range(40)])
     renamed = replace(T, all_columns=(Column(1, "z a", INT8), Column(2, "b", TEXT), Column(3, "c", INT4)))
     writer = engine.begin(DATABASE)
     change(writer, T, "a % 3 = 0")
@@ -41,24 +41,24 @@ def test_deleted_changed_added_and_renamed_are_the_same_to_both_readers(engine: 
     assert by_driver.num_rows == 27
 
 
-def test_rows_of_a_small_table_come_in_the_order_in_which_they_were_written(engine: Engine) -> None:
-    made(engine, T, *[(i, "x" * (100 - i)) for i in (5, 3, 9)])
+def test_rows_of_a_small_table_are_returned_in_the_order_of_their_insertion(engine: Engine) -> None:
+    made(engine, T, *[(number, "x" * (100 - number)) for number in (5, 3, 9)])
     writer = engine.begin(DATABASE)
     writer.append(T, rows(T, (1, "one")))
-    writer.append(T, rows(T, *[(i, "y" * 500) for i in (8, 2)]))
+    writer.append(T, rows(T, *[(number, "y" * 500) for number in (8, 2)]))
     assert [row[0] for row in writer.frame(T).select("a").collect()] == [5, 3, 9, 1, 8, 2]
     writer.rollback()
 
 
-def test_a_column_is_not_computed_for_rows_that_nobody_asks_for(engine: Engine) -> None:
-    """The optimizer of Spark computes the columns of a local relation for all rows: 1/0 in the second failed LIMIT 1."""
+def test_column_is_not_computed_for_rows_that_are_not_requested(engine: Engine) -> None:
+    """Spark's optimizer would compute the columns of a local relation for all rows, so that 1/0 in the second would fail LIMIT 1."""
     made(engine, T, (1, "x"), (0, "y"))
     reader = engine.begin(DATABASE)
     assert [row[0] for row in reader.frame(T).select(F.expr("10 div a")).limit(1).collect()] == [10]
     reader.rollback()
 
 
-def test_a_damaged_file_of_a_small_table_is_named(engine: Engine) -> None:
+def test_damaged_file_of_a_small_table_is_named(engine: Engine) -> None:
     made(engine, T, (1, "x" * 50))
     [file] = engine.path(KEY).glob("part-*.parquet")
     near = data_location.local(file)  # of an object store the copy, which may be damaged too
@@ -70,7 +70,7 @@ def test_a_damaged_file_of_a_small_table_is_named(engine: Engine) -> None:
     assert refused.value.sqlstate == "XX001"
 
 
-def test_rows_behind_an_empty_piece_of_a_small_table_were_lost(spark: SparkSession) -> None:
+def test_rows_after_an_empty_piece_of_a_small_table_are_returned(spark: SparkSession) -> None:
     pieces = [pa.table({"a": pa.array(values, pa.int64())}) for values in ([1], [], [2, 3], [])]
     whole = pa.concat_tables(pieces)
     for frame in (local_frame(spark, whole), in_one_piece(spark, whole, StructType([StructField("a", LongType())]))):

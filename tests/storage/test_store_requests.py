@@ -1,4 +1,4 @@
-"""What is asked of an object store: as many requests as docs/object-storage.md counts, and no more where a table has grown."""
+"""Requests to an object store are as many as docs/object-storage.md counts, and their number does not grow with a table."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ def remote(spark: Any, catalog_file: Path, tmp_path: Path, object_store: ObjectS
 @pytest.fixture
 def requests(remote: Engine, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], list[str]]:
     """What is asked of the store while something is done."""
-    client, sent = type(remote.base.fs), []
+    client, request_log = type(remote.base.fs), []
     send = client._call_s3
 
     async def counted(store: Any, method: str, *arguments: Any, **named: Any) -> Any:
-        sent.append(method)
+        request_log.append(method)
         return await send(store, method, *arguments, **named)
 
     monkeypatch.setattr(client, "_call_s3", counted)
     monkeypatch.setattr(client, "call_s3", sync_wrapper(counted))
 
     def during(work: Callable[[], Any]) -> list[str]:
-        sent.clear()
+        request_log.clear()
         work()
-        return list(sent)
+        return list(request_log)
 
     return during
 
@@ -67,17 +67,19 @@ def update(engine: Engine, number: int) -> None:
     writer.commit()
 
 
-def test_a_commit_asks_for_what_it_writes_and_once_whether_another_was_there(
+def test_commit_requests_what_it_writes_and_checks_once_for_another_version(
     remote: Engine, requests: Callable[[Callable[[], Any]], list[str]]
 ) -> None:
     assert requests(lambda: insert(remote, 2)) == [GET, PUT, PUT]
-    assert requests(lambda: update(remote, 1)) == [GET, PUT, PUT, PUT], "it had a file removed that was never written"
+    assert requests(lambda: update(remote, 1)) == [GET, PUT, PUT, PUT], "a file that was never written is removed"
     for number in range(3, 12):
         insert(remote, number)
     assert requests(lambda: insert(remote, 12)) == [GET, PUT, PUT]
 
 
-def test_cleaning_asks_no_more_where_a_table_has_grown(remote: Engine, requests: Callable[[Callable[[], Any]], list[str]]) -> None:
+def test_cleaning_sends_no_more_requests_after_a_table_has_grown(
+    remote: Engine, requests: Callable[[Callable[[], Any]], list[str]]
+) -> None:
     cleaner = Cleaner(remote)
     cleaner.clean(remote.log.end, 3600)
     quiet = requests(lambda: cleaner.clean(remote.log.end, 3600))
@@ -90,7 +92,7 @@ def test_cleaning_asks_no_more_where_a_table_has_grown(remote: Engine, requests:
     assert set(old) == {LIST, DELETE}, "the versions are in the cache"
 
 
-def test_a_start_asks_for_the_versions_of_no_table(remote: Engine, requests: Callable[[Callable[[], Any]], list[str]]) -> None:
+def test_start_requests_the_versions_of_no_table(remote: Engine, requests: Callable[[Callable[[], Any]], list[str]]) -> None:
     made(remote, relation(27001, "b", id=INT8), (1,))
     for number in range(2, 12):
         insert(remote, number)
@@ -98,5 +100,5 @@ def test_a_start_asks_for_the_versions_of_no_table(remote: Engine, requests: Cal
     remote.stop()  # or it looks for the lease that is taken from it, beside the other
     file_cache.open_cache(remote.base.fs, remote.data_dir / "other", 1 << 28)  # as after a start
     started: list[Engine] = []
-    asked = requests(lambda: started.append(again(remote))) + requests(started[0].recover)
-    assert asked.count(GET) <= 3, "the owner's mark and the lease"
+    start_requests = requests(lambda: started.append(again(remote))) + requests(started[0].recover)
+    assert start_requests.count(GET) <= 3, "the owner's mark and the lease"

@@ -1,4 +1,4 @@
-"""What a restart reads back of transactions, whichever version wrote it."""
+"""A restart reads transactions that any earlier version has written."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ s3FisTcbkcsm05KXZdwFNs1L9fLN8vyCLmmeh0yPhA5feCMw1UZWZ6CvGNW8aRiILQu9EpvMDYS7LRa/
 """An intent as it was stored when its class was headgate.storage.intent.Intent."""
 
 
-def test_an_intent_was_lost_when_its_class_had_moved_since() -> None:
+def test_intent_of_an_earlier_version_is_read() -> None:
     read = intents.read_body(base64.b64decode(WRITTEN_BEFORE))
     assert isinstance(read, intents.Intent)
     assert (read.xid, read.kind, read.keys, read.tables) == (712, EntryKind.COMMIT, [(5, 16384)], {16384: (3, [{"add": {}}])})

@@ -1,4 +1,4 @@
-"""The watch of the tables' files names the table that cannot be read, until it can be read again."""
+"""The watch of the table files names a table that cannot be read, until it can be read again."""
 
 from __future__ import annotations
 
@@ -48,23 +48,23 @@ def found(engine: Engine) -> list[tuple[object, str]]:
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("used", [True, False])
-def test_a_table_that_cannot_be_read_is_named_until_it_can(engine: Engine, damage: str, used: bool) -> None:
+def test_unreadable_table_is_named_until_it_is_readable(engine: Engine, damage: str, used: bool) -> None:
     engine.recover()
     table = made(engine, relation(20200, "a", id=INT8, v=TEXT), (1, "x"), (2, "y"))
     key = (DATABASE, table.oid)
     if not used:
         engine._see_all()
-    hurt, said = DAMAGES[damage]
+    hurt, expected_text = DAMAGES[damage]
     assert found(engine) == []
     undo = hurt(Path(str(engine.path(key))))
     [(subject, text)] = found(engine)
     assert subject == ("data location" if damage == "location is missing" else key)
-    assert said in text
+    assert expected_text in text
     undo()
     assert found(engine) == []
 
 
-def test_a_file_that_a_statement_found_damaged_is_read_again_until_it_is_well(engine: Engine) -> None:
+def test_file_that_a_statement_found_damaged_is_read_again_until_it_is_intact(engine: Engine) -> None:
     engine.recover()
     table = made(engine, relation(20201, "b", id=INT8, v=TEXT), *((number, f"value {number}") for number in range(1000)))
     path = _file(Path(str(engine.path((DATABASE, table.oid)))))
@@ -77,7 +77,7 @@ def test_a_file_that_a_statement_found_damaged_is_read_again_until_it_is_well(en
     assert found(engine) == []
 
 
-def test_a_table_that_was_dropped_is_forgotten(engine: Engine) -> None:
+def test_dropped_table_is_removed_from_the_watch(engine: Engine) -> None:
     engine.recover()
     table = made(engine, relation(20202, "c", id=INT8, v=TEXT), (1, "x"))
     moved(_file(Path(str(engine.path((DATABASE, table.oid))))))

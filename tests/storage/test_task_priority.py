@@ -25,7 +25,7 @@ def _threads(spark: SparkSession, begin: str) -> list[int]:
     return [os.getpriority(os.PRIO_PROCESS, int(task.name)) for task in named]
 
 
-def test_the_threads_of_tasks_are_lowered_and_those_that_schedule_them_are_not(spark: SparkSession) -> None:
+def test_task_threads_are_lowered_and_schedulers_are_not(spark: SparkSession) -> None:
     watch, own = TaskPriority(spark), os.getpriority(os.PRIO_PROCESS, 0)
     assert spark.range(1000, numPartitions=4).selectExpr("max(id)").collect() == [(999,)]
 
@@ -36,11 +36,11 @@ def test_the_threads_of_tasks_are_lowered_and_those_that_schedule_them_are_not(s
     assert set(schedulers) == {own}
 
 
-def test_the_python_workers_of_tasks_are_lowered(spark: SparkSession) -> None:
+def test_python_workers_of_tasks_are_lowered(spark: SparkSession) -> None:
     def priority(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             yield pa.record_batch({"nice": [os.getpriority(os.PRIO_PROCESS, 0)]})
 
-    found = spark.range(1, numPartitions=1).mapInArrow(priority, "nice bigint").collect()
+    task_rows = spark.range(1, numPartitions=1).mapInArrow(priority, "nice bigint").collect()
 
-    assert found[0].nice >= os.getpriority(os.PRIO_PROCESS, 0) + NICE
+    assert task_rows[0].nice >= os.getpriority(os.PRIO_PROCESS, 0) + NICE

@@ -1,4 +1,4 @@
-"""The watch of Spark's tasks tells when a stage finds no place for its tasks."""
+"""The watch of Spark's tasks reports a stage that finds no slot for its tasks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headgate.storage.engine import Engine
 
 @pytest.mark.slow
 @pytest.mark.one_java
-def test_a_stage_that_finds_no_place_for_its_tasks_is_told_until_it_has_one(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stage_without_a_slot_for_its_tasks_is_reported_until_it_has_one(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(task_watch, "PATIENCE_SECONDS", 0.5)
     monkeypatch.setattr(task_watch, "LOOK_SECONDS", 0.1)
     context = engine.spark.sparkContext
@@ -32,8 +32,8 @@ def test_a_stage_that_finds_no_place_for_its_tasks_is_told_until_it_has_one(engi
     until(lambda: watch.tasks.running == places, "the tasks do not run")
     assert (watch.tasks.places, watch.tasks.waiting_seconds) == (places, 0.0)
     short = run(1, 0.0)
-    until(lambda: watch.tasks.waiting_seconds > 0.5, "the stage that waits is not told")
+    until(lambda: watch.tasks.waiting_seconds > 0.5, "the waiting stage is not reported")
     for job in (long, short):
         job.join()
-    until(lambda: (watch.tasks.running, watch.tasks.waiting_seconds) == (0, 0.0), "it is told although the stage has run")
+    until(lambda: (watch.tasks.running, watch.tasks.waiting_seconds) == (0, 0.0), "the stage is still reported after it has run")
     watch.stop()

@@ -1,4 +1,4 @@
-"""Transactions over several tables: visible at once or not at all."""
+"""A transaction over several tables becomes visible at once or not at all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ A = relation(20000, "a", id=INT8, v=TEXT)
 B = relation(20001, "b", id=INT4)
 
 
-def test_writes_are_seen_by_their_own_transaction_and_by_others_after_commit(engine: Engine) -> None:
+def test_writes_are_visible_to_their_own_transaction_and_to_others_after_commit(engine: Engine) -> None:
     made(engine, A, (1, "x"))
     writer = engine.begin(DATABASE)
     assert writer.append(A, rows(A, (2, "y"))) == 1
@@ -27,18 +27,21 @@ def test_writes_are_seen_by_their_own_transaction_and_by_others_after_commit(eng
     assert contents(engine, A) == [(1, "x"), (2, "y")]
 
 
-def test_two_tables_become_visible_with_one_entry(engine: Engine) -> None:
+def test_two_tables_become_visible_with_one_log_entry(engine: Engine) -> None:
     made(engine, A)
     made(engine, B)
     writer = engine.begin(DATABASE)
     writer.append(A, rows(A, (1, "x"), (2, "y")))
     writer.append(B, rows(B, (7,)))
-    before = engine.log.end
+    lsn_before = engine.log.end
     end = writer.commit()
-    entry = engine.log.entries(before, DATABASE, 10)[0]
+    entry = engine.log.entries(lsn_before, DATABASE, 10)[0]
     assert entry.end_lsn == end == engine.log.end
-    assert [(w.seq, w.relation, w.changes) for w in entry.writes] == [(0, A.oid, 2), (1, B.oid, 1)]
-    assert before < entry.writes[0].lsn < entry.writes[0].lsn + 8 * 2 <= entry.writes[1].lsn < entry.commit_lsn < entry.end_lsn
+    assert [(logged_write.seq, logged_write.relation, logged_write.changes) for logged_write in entry.writes] == [
+        (0, A.oid, 2),
+        (1, B.oid, 1),
+    ]
+    assert lsn_before < entry.writes[0].lsn < entry.writes[0].lsn + 8 * 2 <= entry.writes[1].lsn < entry.commit_lsn < entry.end_lsn
 
 
 def test_rollback_undoes_inserts_updates_and_truncates(engine: Engine) -> None:
@@ -61,7 +64,7 @@ def test_rollback_undoes_inserts_updates_and_truncates(engine: Engine) -> None:
     assert contents(engine, A) == [(1, "x"), (2, "y"), (4, "after")]
 
 
-def test_a_table_of_a_rolled_back_transaction_leaves_no_directory(engine: Engine) -> None:
+def test_table_of_a_rolled_back_transaction_leaves_no_directory(engine: Engine) -> None:
     writer = engine.begin(DATABASE)
     writer.create_table(A)
     writer.append(A, rows(A, (1, "x")))
@@ -70,7 +73,7 @@ def test_a_table_of_a_rolled_back_transaction_leaves_no_directory(engine: Engine
     assert not data_location.has_any(engine.path((DATABASE, A.oid)))
 
 
-def test_a_dropped_table_goes_when_nobody_can_read_it(engine: Engine) -> None:
+def test_dropped_table_is_removed_after_its_last_reader(engine: Engine) -> None:
     made(engine, A, (1, "x"))
     reader = engine.begin(DATABASE)
     reader.statement()
@@ -86,7 +89,7 @@ def test_a_dropped_table_goes_when_nobody_can_read_it(engine: Engine) -> None:
     assert raised.value.sqlstate == "42P01"
 
 
-def test_rollback_to_a_savepoint_keeps_what_was_before_it(engine: Engine) -> None:
+def test_rollback_to_a_savepoint_keeps_earlier_changes(engine: Engine) -> None:
     made(engine, A, (1, "x"))
     writer = engine.begin(DATABASE)
     writer.append(A, rows(A, (2, "kept")))
@@ -102,14 +105,14 @@ def test_rollback_to_a_savepoint_keeps_what_was_before_it(engine: Engine) -> Non
     with pytest.raises(PostgresError) as raised:
         writer.rollback_to("s")
     assert (raised.value.sqlstate, raised.value.message) == ("3B001", 'savepoint "s" does not exist')
-    before = engine.log.end
+    lsn_before = engine.log.end
     writer.commit()
     assert contents(engine, A) == [(1, "x"), (2, "kept"), (5, "last")]
-    assert [w.changes for w in engine.log.entries(before, DATABASE, 1)[0].writes] == [1, 1]
+    assert [logged_write.changes for logged_write in engine.log.entries(lsn_before, DATABASE, 1)[0].writes] == [1, 1]
     assert not data_location.has_any(engine.path((DATABASE, B.oid)))
 
 
-def test_rollback_to_a_savepoint_takes_back_catalog_rows(engine: Engine) -> None:
+def test_rollback_to_a_savepoint_undoes_catalog_rows(engine: Engine) -> None:
     writer = engine.begin(DATABASE)
     writer.cursor.execute("INSERT INTO hg.counter VALUES ('kept', 1)")
     writer.savepoint("s")
@@ -117,8 +120,8 @@ def test_rollback_to_a_savepoint_takes_back_catalog_rows(engine: Engine) -> None
     writer.rollback_to("s")
     writer.cursor.execute("INSERT INTO hg.counter VALUES ('after', 3)")
     writer.commit()
-    found = engine.catalog.cursor().execute("SELECT name FROM hg.counter WHERE name IN ('kept', 'gone', 'after') ORDER BY 1").fetchall()
-    assert found == [("after",), ("kept",)]
+    names = engine.catalog.cursor().execute("SELECT name FROM hg.counter WHERE name IN ('kept', 'gone', 'after') ORDER BY 1").fetchall()
+    assert names == [("after",), ("kept",)]
 
 
 def test_a_statement_sees_all_tables_as_of_one_lsn(engine: Engine) -> None:
@@ -149,7 +152,7 @@ def test_a_table_can_be_read_as_of_an_earlier_lsn(engine: Engine) -> None:
     assert engine.frame_at(A, Lsn(1)).toArrow().num_rows == 0
 
 
-def test_a_transaction_that_wrote_nothing_has_no_entry(engine: Engine) -> None:
+def test_transaction_without_writes_has_no_log_entry(engine: Engine) -> None:
     made(engine, A)
     end = engine.log.end
     reader = engine.begin(DATABASE)
@@ -161,19 +164,19 @@ def test_a_transaction_that_wrote_nothing_has_no_entry(engine: Engine) -> None:
 def test_two_writers_that_wait_for_each_other_are_a_deadlock(engine: Engine) -> None:
     made(engine, A)
     made(engine, B)
-    one, two = engine.begin(DATABASE), engine.begin(DATABASE)
-    one.append(A, rows(A, (1, "one")))
-    two.append(B, rows(B, (2,)))
-    waits = threading.Thread(target=lambda: one.append(B, rows(B, (1,))))
+    first_writer, second_writer = engine.begin(DATABASE), engine.begin(DATABASE)
+    first_writer.append(A, rows(A, (1, "one")))
+    second_writer.append(B, rows(B, (2,)))
+    waits = threading.Thread(target=lambda: first_writer.append(B, rows(B, (1,))))
     waits.start()
-    while one.xid not in engine.locks._waiting:
+    while first_writer.xid not in engine.locks._waiting:
         threading.Event().wait(0.01)
     with pytest.raises(PostgresError) as raised:
-        two.append(A, rows(A, (2, "two")))
+        second_writer.append(A, rows(A, (2, "two")))
     assert (raised.value.sqlstate, raised.value.message) == ("40P01", "deadlock detected")
-    two.rollback()
+    second_writer.rollback()
     waits.join(60)
-    one.commit()
+    first_writer.commit()
     assert contents(engine, A) == [(1, "one")]
     assert contents(engine, B) == [(1,)]
     counted = engine.statistics.of(DATABASE)
@@ -207,7 +210,7 @@ def test_a_relation_without_columns_has_rows(engine: Engine) -> None:
     reader.rollback()
 
 
-def test_names_that_parquet_refuses_are_kept(engine: Engine) -> None:
+def test_column_names_that_parquet_rejects_are_kept(engine: Engine) -> None:
     odd = relation(20003, "odd", **{"a b": INT8, "x;y{z}(w)=,": TEXT, 'tick`ed "q"': INT4, "ä.b": INT4})
     made(engine, odd, (1, "one", 2, 3))
     writer = engine.begin(DATABASE)
@@ -220,7 +223,7 @@ def test_names_that_parquet_refuses_are_kept(engine: Engine) -> None:
     assert plain.count() == 2
 
 
-def test_columns_that_differ_in_case_only_are_refused(engine: Engine) -> None:
+def test_columns_that_differ_only_in_case_are_rejected(engine: Engine) -> None:
     writer = engine.begin(DATABASE)
     with pytest.raises(PostgresError) as raised:
         writer.create_table(relation(20004, "c", a=INT8, A=INT8))
@@ -228,10 +231,10 @@ def test_columns_that_differ_in_case_only_are_refused(engine: Engine) -> None:
     writer.rollback()
 
 
-def test_history_is_recorded_at_its_place_in_the_transaction(engine: Engine) -> None:
+def test_history_is_recorded_at_its_position_in_the_transaction(engine: Engine) -> None:
     from headgate.catalog import namespace
 
-    before = engine.log.end
+    lsn_before = engine.log.end
     writer = engine.begin(DATABASE)
     namespace.create(writer.cursor, engine.catalog.next_oid(), DATABASE, "early", 10)
     writer.catalog_changed()
@@ -240,9 +243,9 @@ def test_history_is_recorded_at_its_place_in_the_transaction(engine: Engine) -> 
     namespace.create(writer.cursor, engine.catalog.next_oid(), DATABASE, "late", 10)
     writer.catalog_changed()
     writer.commit()
-    lsn = engine.log.entries(before, DATABASE, 1)[0].commit_lsn
+    lsn = engine.log.entries(lsn_before, DATABASE, 1)[0].commit_lsn
     cursor = engine.catalog.cursor()
-    assert "early" not in history.at(cursor, DATABASE, before, 9).schemas.values()
+    assert "early" not in history.at(cursor, DATABASE, lsn_before, 9).schemas.values()
     assert {"early"} == {"early", "late"} & set(history.at(cursor, DATABASE, lsn, 0).schemas.values())
     assert {"early", "late"} <= set(history.at(cursor, DATABASE, lsn, 1).schemas.values())
 
@@ -261,14 +264,14 @@ def test_waiting_for_the_log_ends_with_the_next_commit(engine: Engine) -> None:
     assert woken == [True]
 
 
-def test_entries_of_other_databases_and_earlier_ones_are_left_out_and_may_be_trimmed(engine: Engine) -> None:
+def test_entries_of_other_databases_and_earlier_ones_are_skipped_and_can_be_trimmed(engine: Engine) -> None:
     made(engine, A)
     for number in range(3):
         writer = engine.begin(DATABASE)
         writer.append(A, rows(A, (number, "x")))
         writer.commit()
     entries = engine.log.entries(Lsn(0), DATABASE, 100)
-    assert [len(e.writes) for e in entries] == [0, 1, 1, 1]
+    assert [len(entry.writes) for entry in entries] == [0, 1, 1, 1]
     assert engine.log.entries(entries[1].end_lsn, DATABASE, 1) == [entries[2]]
     assert engine.log.entries(Lsn(0), DATABASE + 1, 100) == []
     engine.log.trim(entries[2].end_lsn)

@@ -1,4 +1,4 @@
-"""Small writes and reads (by the driver) and large ones (by Spark) give the same table, the same change feed and the same statistics."""
+"""Small writes and reads by the driver and large ones by Spark give the same table, change feed and statistics."""
 
 from __future__ import annotations
 
@@ -57,40 +57,45 @@ def test_all_types_are_written_and_changed_alike(engine: Engine, way: str) -> No
     changed = feed.changes(engine, ALL, writer._open.writes).select("op", "old", "new").toArrow().to_pylist()
     state = writer.state(ALL)
     stats = [json.loads(add["stats"]) for add in state.files.values()]
-    lows, highs = [s["minValues"].get("i8", 0) for s in stats], [s["maxValues"].get("i8", 0) for s in stats]
-    bounds = (min(lows), max(highs), sum(s["nullCount"]["un"] for s in stats))
-    found = {"table": table, "feed": sorted(map(repr, changed)), "bounds": bounds, "rows": state.rows}
+    lows, highs = [stat["minValues"].get("i8", 0) for stat in stats], [stat["maxValues"].get("i8", 0) for stat in stats]
+    bounds = (min(lows), max(highs), sum(stat["nullCount"]["un"] for stat in stats))
+    result = {"table": table, "feed": sorted(map(repr, changed)), "bounds": bounds, "rows": state.rows}
     writer.commit()
     assert engine.spark.read.format("delta").load(str(engine.path((DATABASE, ALL.oid)))).count() == 3
-    assert SEEN.setdefault("all", found) == found
+    assert SEEN.setdefault("all", result) == result
 
 
-def test_the_order_of_changes_is_that_of_the_statement(engine: Engine, way: str) -> None:
+def test_changes_are_in_the_order_of_the_statement(engine: Engine, way: str) -> None:
     table = relation(23001, "o", id=r.INT8, v=r.TEXT)
     made(engine, table)
     writer = engine.begin(DATABASE)
-    numbers = [(i * 7919 % 1000, "x") for i in range(1000)]
-    given = rows(table, *numbers)
-    writer.append(table, given if way == "driver" else local_frame(engine.spark, given))
+    numbers = [(number * 7919 % 1000, "x") for number in range(1000)]
+    rows_to_append = rows(table, *numbers)
+    writer.append(table, rows_to_append if way == "driver" else local_frame(engine.spark, rows_to_append))
     inserted = feed.changes(engine, table, writer._open.writes[-1:]).orderBy("seq", "position").toArrow().to_pylist()
-    assert [c["new"]["id"] for c in inserted] == [n for n, _ in numbers]
+    assert [change_row["new"]["id"] for change_row in inserted] == [number for number, _ in numbers]
     change(writer, table, "id % 2 = 0", v="concat('y', id)")
     writer._make_whole()
     changed = feed.changes(engine, table, writer._open.writes[-1:]).orderBy("seq", "position").toArrow().to_pylist()
     updated = changed[-500:]  # the changes of small statements are in one file
     assert len(updated) == 500
-    assert all(c["op"] == "U" and c["old"]["id"] == c["new"]["id"] and c["new"]["v"] == f"y{c['old']['id']}" for c in updated)
+    assert all(
+        change_row["op"] == "U"
+        and change_row["old"]["id"] == change_row["new"]["id"]
+        and change_row["new"]["v"] == f"y{change_row['old']['id']}"
+        for change_row in updated
+    )
     writer.rollback()
 
 
-def test_rows_can_be_deleted_from_one_file_many_times_over_by_either_writer(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_of_one_file_can_be_deleted_repeatedly_by_either_writer(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     table = relation(23002, "d", id=r.INT8)
-    made(engine, table, *[(i,) for i in range(5000)])
+    made(engine, table, *[(number,) for number in range(5000)])
     writer = engine.begin(DATABASE)
-    for place, small in enumerate((10_000, -1, 10_000, -1)):
+    for remainder, small in enumerate((10_000, -1, 10_000, -1)):
         monkeypatch.setattr(write, "SMALL_ROWS", small)
-        change(writer, table, f"id % 5 = {place}")
-        assert writer.frame(table).count() == 5000 - 1000 * (place + 1)
+        change(writer, table, f"id % 5 = {remainder}")
+        assert writer.frame(table).count() == 5000 - 1000 * (remainder + 1)
     state = writer.state(table)
     deleted = sum(len(deletion_vector.read(engine.path((DATABASE, table.oid)), add.get("deletionVector"))) for add in state.files.values())
     assert deleted == 4000
@@ -110,7 +115,7 @@ def test_readers_that_skip_by_statistics_find_nan_and_negative_zero(spark: Spark
 
 
 @pytest.mark.parametrize("writer", ["driver", "Spark"])
-def test_a_data_file_has_row_groups_of_bounded_size_and_a_page_index(spark: SparkSession, tmp_path: Path, writer: str) -> None:
+def test_data_file_has_row_groups_of_limited_size_and_a_page_index(spark: SparkSession, tmp_path: Path, writer: str) -> None:
     count = 2 * parquet.ROW_GROUP_ROWS + 1
     if writer == "driver":
         parquet.write(tmp_path, pa.table({"id": np.arange(count), "v": ["x"] * count}), {})
@@ -118,16 +123,20 @@ def test_a_data_file_has_row_groups_of_bounded_size_and_a_page_index(spark: Spar
         spark.range(0, count, 1, 1).selectExpr("id", "'x' AS v").write.mode("append").parquet(str(tmp_path))
     [path] = tmp_path.glob("*.parquet")
     with pq.ParquetFile(path) as file:
-        groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
+        groups = [file.metadata.row_group(index) for index in range(file.metadata.num_row_groups)]
         assert [group.num_rows for group in groups] == [parquet.ROW_GROUP_ROWS, parquet.ROW_GROUP_ROWS, 1]
-        assert all(group.column(i).has_column_index and group.column(i).has_offset_index for group in groups for i in range(2))
+        assert all(
+            group.column(column_index).has_column_index and group.column(column_index).has_offset_index
+            for group in groups
+            for column_index in range(2)
+        )
 
 
 @pytest.mark.parametrize(
     ("values", "is_sorted"),
     [([1, 2, 2, 3], True), ([1], True), ([2, 1], False), ([1, None], False), ([1.0, 2.0], False), ([[1], [2]], False), (["a", "b"], True)],
 )
-def test_a_file_whose_first_column_ascends_says_so(tmp_path: Path, values: list[object], is_sorted: bool) -> None:
+def test_file_whose_first_column_ascends_is_marked_as_sorted(tmp_path: Path, values: list[object], is_sorted: bool) -> None:
     added = parquet.write(tmp_path, pa.table({"k": values, "v": values[::-1]}), {})["add"]
     with pq.ParquetFile(tmp_path / added["path"]) as file:
         sorting = file.metadata.row_group(0).sorting_columns
@@ -135,7 +144,7 @@ def test_a_file_whose_first_column_ascends_says_so(tmp_path: Path, values: list[
 
 
 @given(st.data())
-def test_the_statistics_of_a_file_are_those_of_its_rows_however_they_are_cut(data: st.DataObject) -> None:
+def test_statistics_of_a_file_do_not_depend_on_how_it_is_divided(data: st.DataObject) -> None:
     texts = st.one_of(st.none(), st.text(max_size=40))
     moments = st.one_of(st.none(), st.datetimes())
     floats = st.one_of(st.none(), st.floats(width=32))
