@@ -1,4 +1,4 @@
-"""What the system tests share: databases in a chain of servers, subscriptions between them, and waiting for a condition."""
+"""Provide what the system tests share: databases in a chain of servers, subscriptions between them, and waiting for a condition."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ class Database:
         """Polls until the query prints what is expected."""
         seconds *= patience()
         until = time.monotonic() + seconds
-        seen = ""
-        while seen != expected:
+        last_result = ""
+        while last_result != expected:
             assert time.monotonic() < until, (
-                f"waited {seconds:.0f} s for {expected!r} from {query!r}, last {seen!r}\n{self.server.log()[-4000:]}"
+                f"waited {seconds:.0f} s for {expected!r} from {query!r}, last {last_result!r}\n{self.server.log()[-4000:]}"
             )
             try:
-                seen = self.sql(query)
+                last_result = self.sql(query)
             except Exception as error:  # noqa: BLE001 - the server may be starting
-                seen = f"error: {error}"
+                last_result = f"error: {error}"
 
 
 def subscribe(subscriber: Database, publisher: Database, name: str, publication: str, options: str = "") -> None:

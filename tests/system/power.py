@@ -1,13 +1,13 @@
-"""What a disk holds after the power has failed: what a process wrote is recorded, and put together again without what was not synchronized.
+"""Reconstruct what a disk holds after a power failure: record a process's writes, and replay them without those that were not fsynced.
 
-`Recording` runs a command under strace, which writes down each system call that changes files; `replay` gives the state of the disk behind
+`Recording` runs a command under strace, which writes down each system call that changes files. `replay` gives the state of the disk after
 each of them. `Disk.crashed` is one of the many states in which a machine may find it after a power failure at that moment:
 
     a file's bytes          up to its last fsync; of the writes since, all, none or some, one of them torn at a sector
-    the names of a folder   up to the last fsync of the folder; of what came since the first so many, in order
+    the names of a folder   up to the last fsync of the folder; of the later ones, the first few, in order
 
-So a file that was synchronized in a folder that was not may be gone: stricter than ext4, which POSIX allows. A rename from one folder to
-another is taken as done.
+So an fsynced file may be missing if its folder was not fsynced. This is stricter than ext4, and POSIX allows it. A rename from one folder to
+another is assumed to be complete.
 """
 
 from __future__ import annotations
@@ -59,20 +59,20 @@ class File:
         self.size = size
 
     def sync(self) -> None:
-        for each in self.pending:
-            _apply(self.synced, *each)
+        for pending_write in self.pending:
+            _apply(self.synced, *pending_write)
         self.pending.clear()
 
     def crashed(self, random: Random) -> bytes:
         """Its bytes after a power failure."""
-        found, all_of_them = bytearray(self.synced), random.choice((True, False, None))
+        content, all_of_them = bytearray(self.synced), random.choice((True, False, None))
         for offset, data in self.pending:
             whole = random.choice((True, False, None)) if all_of_them is None else all_of_them
             if whole:
-                _apply(found, offset, data)
+                _apply(content, offset, data)
             elif whole is None and data is not None:
-                _apply(found, offset, data[: random.randrange(len(data) // SECTOR + 1) * SECTOR])
-        return bytes(found)
+                _apply(content, offset, data[: random.randrange(len(data) // SECTOR + 1) * SECTOR])
+        return bytes(content)
 
 
 @dataclass(eq=False)
@@ -96,23 +96,23 @@ class Folder:
 
     def crashed(self, random: Random) -> dict[str, Node]:
         """Its names after a power failure."""
-        found = dict(self.synced)
+        entries = dict(self.synced)
         for names in self.pending[: random.randint(0, len(self.pending))]:
             for name, node in names:
-                _name(found, name, node)
-        return found
+                _name(entries, name, node)
+        return entries
 
 
 Node = File | Folder
 
 
-def _apply(held: bytearray, offset: int, data: bytes | None) -> None:
+def _apply(content: bytearray, offset: int, data: bytes | None) -> None:
     if data is None:
-        del held[offset:]
-        held.extend(bytes(offset - len(held)))
+        del content[offset:]
+        content.extend(bytes(offset - len(content)))
         return
-    held.extend(bytes(max(0, offset - len(held))))
-    held[offset : offset + len(data)] = data
+    content.extend(bytes(max(0, offset - len(content))))
+    content[offset : offset + len(data)] = data
 
 
 def _name(entries: dict[str, Node], name: str, node: Node | None) -> None:
@@ -132,12 +132,12 @@ class Disk:
 
     def _read(self, path: Path) -> Folder:
         folder = Folder()
-        for each in path.iterdir():
-            if each.is_dir():
-                folder.entries[each.name] = self._read(each)
-            elif each.is_file():
-                data = each.read_bytes()
-                folder.entries[each.name] = File(bytearray(data), [], len(data))
+        for entry in path.iterdir():
+            if entry.is_dir():
+                folder.entries[entry.name] = self._read(entry)
+            elif entry.is_file():
+                data = entry.read_bytes()
+                folder.entries[entry.name] = File(bytearray(data), [], len(data))
         folder.sync()
         return folder
 
@@ -155,9 +155,9 @@ class Disk:
 
     def parent(self, parts: Sequence[str]) -> Folder:
         """The folder in which the last name stands."""
-        found = self.find(parts[:-1])
-        assert isinstance(found, Folder), f"no folder for {'/'.join(parts)}"
-        return found
+        folder = self.find(parts[:-1])
+        assert isinstance(folder, Folder), f"no folder for {'/'.join(parts)}"
+        return folder
 
     def crashed(self, random: Random, target: Path) -> None:
         """Writes what a power failure leaves into an empty folder."""
@@ -263,15 +263,15 @@ class _Replay:
     # ---- names ------------------------------------------------------------------------------------------
     def _paths(self, process: int, arguments: str) -> list[list[str] | None]:
         """The paths of a call, below the disk's folder or None."""
-        found: list[list[str] | None] = []
+        paths: list[list[str] | None] = []
         for at, text in _PATH.findall(arguments):
             path = bytes.fromhex(text.replace("\\x", "")).decode()
             if at.isdigit() and not path.startswith("/"):
                 opened = self._files.get((process, int(at)))
-                found.append(None if opened is None else [*opened.parts, path])
+                paths.append(None if opened is None else [*opened.parts, path])
             else:
-                found.append(self.disk.parts(os.path.join(self._cwd, path)))  # noqa: PTH118
-        return found
+                paths.append(self.disk.parts(os.path.join(self._cwd, path)))  # noqa: PTH118
+        return paths
 
     def _openat(self, process: int, arguments: str, result: int, thread: int) -> bool:
         self._files.pop((process, result), None)
@@ -352,7 +352,7 @@ class _Replay:
         opened = self._opened(process, arguments)
         if opened is None or not isinstance(opened.node, File):
             return False
-        data = b"".join(bytes.fromhex(each.replace("\\x", "")) for each in _STRING.findall(arguments))[:count]
+        data = b"".join(bytes.fromhex(text.replace("\\x", "")) for text in _STRING.findall(arguments))[:count]
         assert len(data) == count
         at = offset if offset is not None else opened.node.size if opened.append else opened.offset
         opened.node.write(at, data)
@@ -413,19 +413,19 @@ def replay(disk: Disk, trace: Path, cwd: Path) -> Iterator[int]:
     """Does the recorded calls to a disk that is as it was before; after each that has changed it, its end in the recording."""
     replaying = _Replay(disk, cwd)
     begun: dict[int, tuple[str, str]] = {}
-    place = 0
+    position = 0
     with trace.open("rb") as lines:
         for raw in lines:
-            place += len(raw)
+            position += len(raw)
             line = raw.decode("ascii", "replace").rstrip("\n")
-            found = _LINE.match(line)
-            if found is None:
+            match = _LINE.match(line)
+            if match is None:
                 continue
-            thread, name, rest = int(found[1]), found[2] or found[4], found[3] if found[2] else found[5]
-            if found[2] and rest.endswith("<unfinished ...>"):
+            thread, name, rest = int(match[1]), match[2] or match[4], match[3] if match[2] else match[5]
+            if match[2] and rest.endswith("<unfinished ...>"):
                 begun[thread] = name, rest.removesuffix("<unfinished ...>").rstrip()
                 continue
-            if not found[2]:
+            if not match[2]:
                 before = begun.pop(thread, None)
                 assert before is not None
                 assert before[0] == name
@@ -434,4 +434,4 @@ def replay(disk: Disk, trace: Path, cwd: Path) -> Iterator[int]:
             if result is None or result[2] == "?" or int(result[2]) < 0:
                 continue
             if replaying.call(thread, name, result[1], int(result[2])):
-                yield place
+                yield position

@@ -1,4 +1,4 @@
-"""A TCP proxy that misbehaves on demand: it cuts connections, stalls them, or lets bytes through slowly."""
+"""A TCP proxy that cuts connections, stalls them, or limits their rate on demand."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Proxy:
 
     def cut(self) -> None:
         """Ends all connections at once."""
-        for each in list(self._open):
+        for connection in list(self._open):
             with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
+                connection.shutdown(socket.SHUT_RDWR)
 
     def __enter__(self) -> Self:
         return self
@@ -70,9 +70,9 @@ class Proxy:
 
     def _end(self, *ends: socket.socket) -> None:
         """Both ends of a connection."""
-        for each in ends:
+        for end in ends:
             with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-            self._open.discard(each)
+                end.shutdown(socket.SHUT_RDWR)
+            self._open.discard(end)
             with contextlib.suppress(OSError):
-                each.close()
+                end.close()

@@ -1,6 +1,6 @@
-"""One reader of a Delta table, in an environment of its own: ``reader.py READER PATH VERSION`` prints the rows as JSON, or why it refuses.
+"""Read a Delta table with one reader in its own environment: ``reader.py READER PATH VERSION`` prints the rows as JSON, or the error.
 
-Run by `test_readers`; knows nothing of headgate; what reads is imported where it is used. VERSION may be ``newest``.
+`test_readers` runs this program. It knows nothing of headgate, and imports each reader only if it is used. VERSION may be ``newest``.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def duckdb(path: str, version: int | None) -> pa.Table:
 def plain(value: Any) -> Any:
     """A value as JSON has it, the same from every reader."""
     if isinstance(value, list):
-        return [plain(each) for each in value]
+        return [plain(element) for element in value]
     if isinstance(value, datetime.datetime):
         return (value.astimezone(datetime.UTC) if value.tzinfo else value).isoformat()
     if isinstance(value, datetime.date | decimal.Decimal):
@@ -75,13 +75,13 @@ def plain(value: Any) -> Any:
     return base64.b64encode(value).decode() if isinstance(value, bytes | memoryview) else value
 
 
-def rows_of(found: pa.Table) -> list[dict[str, Any]]:
+def rows_of(table: pa.Table) -> list[dict[str, Any]]:
     """The rows; moments as numbers where there is an infinite one, which Python has not."""
     try:
-        return found.to_pylist()
+        return table.to_pylist()
     except (OverflowError, ValueError):
-        numbers = [field.with_type(_number(field.type)) for field in found.schema]
-        return found.cast(pa.schema(numbers)).to_pylist()
+        numbers = [field.with_type(_number(field.type)) for field in table.schema]
+        return table.cast(pa.schema(numbers)).to_pylist()
 
 
 def _number(kind: pa.DataType) -> pa.DataType:
@@ -91,8 +91,8 @@ def _number(kind: pa.DataType) -> pa.DataType:
 if __name__ == "__main__":
     reader, path, version = sys.argv[1:]
     try:
-        found = globals()[reader](path, None if version == "newest" else int(version))
+        result = globals()[reader](path, None if version == "newest" else int(version))
     except Exception as error:  # noqa: BLE001 (what it says is what is compared)
         print(json.dumps({"refused": type(error).__name__}))
     else:
-        print(json.dumps({"rows": [{name: plain(value) for name, value in row.items()} for row in rows_of(found)]}))
+        print(json.dumps({"rows": [{name: plain(value) for name, value in row.items()} for row in rows_of(result)]}))

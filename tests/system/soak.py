@@ -204,7 +204,7 @@ class Soak:
                 said = one.sql(DIGEST.format(n, where)), other.sql(DIGEST.format(n, where if other is self.node else "true"))
                 if said[0] != said[1]:
                     found.append(f"t{n}: {one.name} of {type(one.server).__name__} has {said[0]}, its subscriber {said[1]}")
-        held = {int(each) for each in self.node.rows("SELECT number FROM own")}
+        held = {int(row) for row in self.node.rows("SELECT number FROM own")}
         if lost := self.given - held:
             found.append(f"{len(lost)} acknowledged rows are missing, {min(lost)} is the first")
         if there := self.refused & held:
@@ -238,8 +238,8 @@ class Soak:
         """Ends all; the exit code of `headgate check`."""
         self.ended = True
         self.writing.set()
-        for each in self._threads:
-            each.join(60)
+        for thread in self._threads:
+            thread.join(60)
         for proxy in self.proxies:
             proxy.__exit__()
         for server in reversed(self.servers):

@@ -1,4 +1,4 @@
-"""The proxy of the benchmark that has each request wait: once a request, however it is sent, and no connection for another."""
+"""The benchmark's proxy delays each request once, however it is sent, and no connection waits for another."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class Echo(BaseHTTPRequestHandler):
 def delay() -> Iterator[Delay]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Echo) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        made = Delay(server.server_port)
-        yield made
-        made.end()
+        delay_proxy = Delay(server.server_port)
+        yield delay_proxy
+        delay_proxy.end()
         server.shutdown()
 
 
@@ -49,24 +49,24 @@ def put(connection: http.client.HTTPConnection, body: bytes) -> float:
     return time.perf_counter() - began
 
 
-def test_each_request_of_a_kept_connection_waits_once(delay: Delay) -> None:
+def test_each_request_of_a_persistent_connection_is_delayed_once(delay: Delay) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", delay.port)
     delay.milliseconds = 0
     put(connection, b"the process is up")
-    before = delay.requests
+    requests_before = delay.requests
 
     delay.milliseconds = MILLISECONDS
-    taken = [put(connection, body) for body in (b"", b"small", BODY)]
+    durations = [put(connection, body) for body in (b"", b"small", BODY)]
 
-    assert all(seconds >= MILLISECONDS / 1000 for seconds in taken)
-    assert sum(taken) < 6 * MILLISECONDS / 1000
-    assert delay.requests - before == 3
+    assert all(seconds >= MILLISECONDS / 1000 for seconds in durations)
+    assert sum(durations) < 6 * MILLISECONDS / 1000
+    assert delay.requests - requests_before == 3
     connection.close()
 
 
-def test_a_body_that_waits_for_100_is_part_of_its_request(delay: Delay) -> None:
+def test_body_that_waits_for_100_continue_is_part_of_its_request(delay: Delay) -> None:
     delay.milliseconds = 0
-    before = delay.requests
+    requests_before = delay.requests
     with socket.create_connection(("127.0.0.1", delay.port)) as client:
         client.sendall(b"PUT /file HTTP/1.1\r\nHost: store\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n")
         assert client.recv(1000).startswith(b"HTTP/1.1 100 ")
@@ -74,10 +74,10 @@ def test_a_body_that_waits_for_100_is_part_of_its_request(delay: Delay) -> None:
         with client.makefile("rb") as answer:
             assert answer.readline().startswith(b"HTTP/1.1 200 ")
 
-    assert delay.requests - before == 1
+    assert delay.requests - requests_before == 1
 
 
-def test_connections_wait_beside_each_other(delay: Delay) -> None:
+def test_connections_are_delayed_concurrently(delay: Delay) -> None:
     delay.milliseconds, connections = MILLISECONDS, 40
     began = time.perf_counter()
     with ThreadPoolExecutor(connections) as pool:

@@ -1,4 +1,4 @@
-"""docs/readers.md: the cells for Spark and the copy that follows a table's change feed, as they stand there, by plain PySpark."""
+"""The cells of docs/readers.md that copy a table and follow its change feed work with plain PySpark as printed."""
 
 from __future__ import annotations
 
@@ -109,24 +109,24 @@ def selected(reader: Reader, columns: str = "id, region, amount::text, tags") ->
         return [dict(zip(names, row, strict=True)) for row in cursor]
 
 
-def test_a_copy_that_follows_the_change_feed_is_the_table(reader: Reader) -> None:
+def test_copy_that_follows_the_change_feed_equals_the_table(reader: Reader) -> None:
     assert reader.run(reader.program()) == selected(reader)
     stopped = threading.Event()
 
     def write() -> None:
         with psycopg.connect(reader.conninfo, autocommit=True, prepare_threshold=None) as session:
-            for n in range(1, 100):
-                session.execute(TRANSACTION.format(n=n).encode())
+            for number in range(1, 100):
+                session.execute(TRANSACTION.format(n=number).encode())
                 if stopped.wait(0.2):
                     return
 
     writer = threading.Thread(target=write)
     writer.start()
     batches = reader.folder / "orders-checkpoint" / "offsets"
-    before = len(list(batches.glob("[0-9]*")))
+    batches_before = len(list(batches.glob("[0-9]*")))
     killed = reader.start(reader.program())
     try:
-        until(lambda: len(list(batches.glob("[0-9]*"))) > before or killed.poll() is not None, "no batch", 600)
+        until(lambda: len(list(batches.glob("[0-9]*"))) > batches_before or killed.poll() is not None, "no batch", 600)
     finally:  # the writer needs the table, which goes with the test
         killed.kill()
         killed.communicate()
@@ -139,7 +139,7 @@ def test_a_copy_that_follows_the_change_feed_is_the_table(reader: Reader) -> Non
 
 
 @pytest.mark.parametrize("environment", [OWN], indirect=True)
-def test_a_stream_goes_on_after_changes_of_the_schema_as_the_page_says(reader: Reader) -> None:
+def test_stream_continues_after_schema_changes_as_the_page_says(reader: Reader) -> None:
     assert reader.run(reader.program()) == selected(reader)
     with psycopg.connect(reader.conninfo, autocommit=True) as session:
         session.execute("ALTER TABLE orders ADD COLUMN more int")
@@ -153,7 +153,11 @@ def test_a_stream_goes_on_after_changes_of_the_schema_as_the_page_says(reader: R
         assert "DELTA_STREAMING_METADATA_EVOLUTION" in reader.run(reader.program())
         assert "DELTA_STREAMING_CANNOT_CONTINUE_PROCESSING_POST_SCHEMA_EVOLUTION" in reader.run(reader.program())
         [in_copy] = [block.text for block in blocks(PAGE, "Schema changes end a stream") if block.language == "sql"]
-        statements = [f'spark.sql("""{each}""")' for each in in_copy.strip().replace("/srv/copy", str(reader.folder)).split(";") if each]
+        statements = [
+            f'spark.sql("""{statement}""")'
+            for statement in in_copy.strip().replace("/srv/copy", str(reader.folder)).split(";")
+            if statement
+        ]
         renamed = reader.program(option='.option("allowSourceColumnRename", "always")')
         renamed = renamed.replace("query = changes", "\n".join([*statements, "query = changes"]))
         assert reader.run(renamed) == selected(reader, wider.replace("region", "area"))

@@ -1,10 +1,10 @@
-"""A fault at each durable step of a node, before it and behind it, twice in a row: an error, a full disk, a wait, a kill.
+"""A fault at a durable step of a node leaves all or nothing of a transaction. Faults strike before or after the step, twice in a row.
 
-Whatever was being done is said again until it is so, as clients and apply workers do it. Afterwards all is there once, two tables that one
-transaction changes agree at every moment, nobody holds a lock, the node serves, and a restart changes nothing. A start costs more than most
-of the cases: so that a restart changes nothing is looked at for SCENES of them at once, each in its database.
+The faults are an error, a full disk, a wait and a kill. The work is repeated until it succeeds, as clients and apply workers do. Afterwards
+every change is there once, two tables of one transaction agree at every moment, no lock is held, the node serves, and a restart changes
+nothing. A start takes longer than most cases, so one restart checks SCENES of them, each in its own database.
 
-One runs with the suite, all with `make test-all`.
+One case runs with the suite, all with `make test-all`.
 """
 
 from __future__ import annotations
@@ -74,10 +74,10 @@ class Scene:
             session.execute("SET lock_timeout = '20s'")
             rows: Rows = []
             for sql in statements:
-                found = session.execute(sql.encode())
-                while found.nextset():
+                result = session.execute(sql.encode())
+                while result.nextset():
                     pass
-                rows += found.fetchall() if found.description else []
+                rows += result.fetchall() if result.description else []
             return rows
 
     def insist(self, sql: str, done: str, says: Callable[[str], Any] | None = None) -> None:
@@ -132,8 +132,8 @@ class Scene:
         self.ask("ALTER SUBSCRIPTION s ENABLE")
         for table in self.publisher.psql(self.source, "SELECT tablename FROM pg_publication_tables").split():
             self.publisher.psql(self.source, f"INSERT INTO {table} VALUES ({LATER}, 'later')")
-            found = f"SELECT count(*) FROM {table} WHERE id = {LATER}"
-            until(lambda found=found: self.ask(found) == [(1,)], f"nothing comes for {table} any more", PATIENCE)
+            query = f"SELECT count(*) FROM {table} WHERE id = {LATER}"
+            until(lambda query=query: self.ask(query) == [(1,)], f"nothing comes for {table} any more", PATIENCE)
 
     def leave(self) -> None:
         """Drops the subscription, with its slot."""
@@ -179,9 +179,9 @@ class Restart:
 
 @pytest.fixture(scope="module")
 def restart() -> Iterator[Restart]:
-    made = Restart()
-    yield made
-    made.changes_nothing()
+    restart_check = Restart()
+    yield restart_check
+    restart_check.changes_nothing()
 
 
 def commit(scene: Scene) -> None:
@@ -213,28 +213,28 @@ def alteration(scene: Scene) -> None:
 def prepare(scene: Scene) -> None:
     """PREPARE TRANSACTION, COMMIT PREPARED, ROLLBACK PREPARED."""
     rows = "INSERT INTO a VALUES ({0}, 'p'); INSERT INTO b VALUES ({0}, 'p')"
-    there = f"SELECT count(*) = 1 FROM pg_prepared_xacts WHERE gid = '{{0}}' AND database = '{scene.lake}'"
-    gone = there.replace("= 1 ", "= 0 ")
+    is_prepared = f"SELECT count(*) = 1 FROM pg_prepared_xacts WHERE gid = '{{0}}' AND database = '{scene.lake}'"
+    is_finished = is_prepared.replace("= 1 ", "= 0 ")
     for number, end in ((31, "COMMIT PREPARED"), (32, "ROLLBACK PREPARED")):
         gid = f"{scene.lake}_{number}"
-        scene.insist(f"BEGIN; {rows.format(number)}; PREPARE TRANSACTION '{gid}'", there.format(gid))
-        scene.insist(f"{end} '{gid}'", gone.format(gid))
+        scene.insist(f"BEGIN; {rows.format(number)}; PREPARE TRANSACTION '{gid}'", is_prepared.format(gid))
+        scene.insist(f"{end} '{gid}'", is_finished.format(gid))
     assert scene.ask("SELECT id FROM a WHERE id > 30") == [(31,)]
 
 
 def slot(scene: Scene) -> None:
     """A slot that is made, read and dropped: it gives what was written once."""
     name = f"{scene.lake}_slot"
-    there = f"SELECT count(*) = 1 FROM pg_replication_slots WHERE slot_name = '{name}'"
+    slot_exists = f"SELECT count(*) = 1 FROM pg_replication_slots WHERE slot_name = '{name}'"
     scene.insist("CREATE PUBLICATION p FOR TABLE a", "SELECT count(*) = 1 FROM pg_publication")
-    scene.insist(f"SELECT pg_create_logical_replication_slot('{name}', 'pgoutput')", there)
+    scene.insist(f"SELECT pg_create_logical_replication_slot('{name}', 'pgoutput')", slot_exists)
     commit(scene)
     options = "NULL, NULL, 'proto_version', '1', 'publication_names', 'p'"
-    found = scene.ask(f"SELECT count(*) FROM pg_logical_slot_peek_binary_changes('{name}', {options})")
-    assert found == [(5,)]  # Begin, Relation, Insert, Delete, Commit
+    peeked = scene.ask(f"SELECT count(*) FROM pg_logical_slot_peek_binary_changes('{name}', {options})")
+    assert peeked == [(5,)]  # Begin, Relation, Insert, Delete, Commit
     read = f"SELECT count(*) = 0 FROM pg_logical_slot_peek_binary_changes('{name}', {options})"
     scene.insist(f"SELECT count(*) FROM pg_logical_slot_get_binary_changes('{name}', {options})", read)
-    scene.insist(f"SELECT pg_drop_replication_slot('{name}')", there.replace("= 1 ", "= 0 "))
+    scene.insist(f"SELECT pg_drop_replication_slot('{name}')", slot_exists.replace("= 1 ", "= 0 "))
 
 
 def compaction(scene: Scene) -> None:
@@ -258,12 +258,12 @@ def cleaning(scene: Scene) -> None:
 def many_versions(scene: Scene) -> None:
     """So many commits that a table's Delta log is put together."""
     scene.agrees = False
-    left = [*range(100, 110 + EVERY)]
-    while left:
+    remaining = [*range(100, 110 + EVERY)]
+    while remaining:
         with contextlib.suppress(psycopg.Error), psycopg.connect(scene.node.conninfo(scene.lake), autocommit=True) as session:
-            while left:
-                session.execute("INSERT INTO a VALUES (%s, 'version') ON CONFLICT DO NOTHING", (left[0],))
-                left.pop(0)
+            while remaining:
+                session.execute("INSERT INTO a VALUES (%s, 'version') ON CONFLICT DO NOTHING", (remaining[0],))
+                remaining.pop(0)
         until(lambda: scene.holds("SELECT true"), "the node does not come back", PATIENCE)
     for _ in range(4):
         with contextlib.suppress(psycopg.Error):
@@ -275,12 +275,12 @@ def many_versions(scene: Scene) -> None:
 def counter(scene: Scene) -> None:
     """A sequence never gives a number twice."""
     scene.insist("CREATE SEQUENCE q", "SELECT count(*) = 1 FROM pg_class WHERE relname = 'q'")
-    given: list[int] = []
+    numbers: list[int] = []
     for _ in range(4):
         with contextlib.suppress(psycopg.Error):
-            given += [row[0] for row in scene.ask("SELECT nextval('q') FROM generate_series(1, 40)")]
+            numbers += [row[0] for row in scene.ask("SELECT nextval('q') FROM generate_series(1, 40)")]
         until(lambda: scene.holds("SELECT true"), "the node does not come back", PATIENCE)
-    assert len(given) == len(set(given)) >= 80
+    assert len(numbers) == len(set(numbers)) >= 80
 
 
 def subscription(scene: Scene) -> None:
@@ -341,8 +341,8 @@ def resynchronization(scene: Scene) -> None:
     )
     scene.arm(faults)
     for table, function in (("a", "resync"), ("b", "reconcile")):
-        asked = f"SELECT count(*) > 0 FROM pg_stat_subscription_rel WHERE relname = '{table}' AND resync IS NOT NULL AND {ours}"
-        scene.insist(f"SELECT headgate.{function}('s', '{table}')", asked)
+        is_requested = f"SELECT count(*) > 0 FROM pg_stat_subscription_rel WHERE relname = '{table}' AND resync IS NOT NULL AND {ours}"
+        scene.insist(f"SELECT headgate.{function}('s', '{table}')", is_requested)
         publisher.psql(scene.source, f"INSERT INTO {table} VALUES (8000, 'later')")
     until(lambda: scene.holds(settled), f"the tables are not settled\n{scene.node.log()[-3000:]}", PATIENCE)
     until(lambda: scene.holds("SELECT (SELECT count(*) FROM a) + (SELECT count(*) FROM b) = 4002"), "changes do not arrive", PATIENCE)
@@ -438,19 +438,19 @@ FEW = {("version", "behind", "error", "commit")}
 
 def faults() -> Iterator[Any]:
     """Each step, place, action and work."""
-    for each in Step:
+    for step in Step:
         for place in PLACES:
             for action in FaultAction:
-                if action in FAILING and place == "behind" and each in COMMITS:
+                if action in FAILING and place == "behind" and step in COMMITS:
                     continue
-                for work in WORK[each]:
-                    named = (str(each), place, str(action), work.__name__)
+                for work in WORK[step]:
+                    named = (str(step), place, str(action), work.__name__)
                     marks = [] if named in FEW else [pytest.mark.slow, pytest.mark.timeout(900)]
-                    yield pytest.param(f"{each} {place}", action, work, id=" ".join(named), marks=marks)
+                    yield pytest.param(f"{step} {place}", action, work, id=" ".join(named), marks=marks)
 
 
 @pytest.mark.parametrize(("where", "action", "work"), [*faults()])
-def test_a_fault_at_a_durable_step_leaves_all_or_nothing(
+def test_fault_at_a_durable_step_leaves_all_or_nothing(
     spare_node: Callable[..., Server], postgres: Server, restart: Restart, where: str, action: FaultAction, work: Callable[[Scene], None]
 ) -> None:
     node = spare_node(**SETTINGS.get(work, {}))
@@ -461,7 +461,7 @@ def test_a_fault_at_a_durable_step_leaves_all_or_nothing(
         scene.arm(f"{where}={action}" + (", version behind=error" if where.startswith(Step.TAKEN_BACK) else ""))
         work(scene)
         # the table of the log is written in the background, half a second behind the commit
-        until(lambda: scene.has_struck(where), "the work does not pass there", 10)
+        until(lambda: scene.has_struck(where), "the work does not reach the failpoint", 10)
         scene.check()
         restart.await_for(scene, f"{where}={action} of {work.__name__}")
     except BaseException:

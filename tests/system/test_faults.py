@@ -1,7 +1,7 @@
-"""Faults under a workload: afterwards nothing is missing, nothing is there twice, and nobody had to help.
+"""After faults under a workload no row is missing or duplicated, without manual intervention.
 
-One runs with the suite: the node's Java virtual machine and then the node itself are killed. The others (a line that is cut, stalled and
-slow, a publisher that is killed, full disks, a crash while tables are copied) run with `make test-all`.
+One test runs with the suite: it kills the node's Java virtual machine and then the node. The others (a connection that is cut, stalled or
+slow, a killed publisher, full disks, a crash during copies) run with `make test-all`.
 """
 
 from __future__ import annotations
@@ -86,15 +86,15 @@ class Replica:
         for name, query in CONTENTS.items():
             expected = sorted(self.publisher.psql(self.database, query).split("\n"))
             assert sorted(self.sql(query).split("\n")) == expected, name
-        left = "SELECT count(*) FROM pg_replication_slots WHERE slot_name LIKE '%_sync_%'"
-        until(lambda: self.publisher.psql(self.database, left) == "0", "a synchronization slot is left")
+        sync_slots = "SELECT count(*) FROM pg_replication_slots WHERE slot_name LIKE '%_sync_%'"
+        until(lambda: self.publisher.psql(self.database, sync_slots) == "0", "a synchronization slot is left")
         check(self.node, self.lake)
 
     def kill_jvm(self) -> None:
         """Kills the node's Java virtual machine, and waits until the node is there again with another one."""
         old = self.jvm()
         os.kill(old, signal.SIGKILL)
-        until(lambda: self.jvm() != old and self.sql("SELECT 1") == "1", "the node does not come back")
+        until(lambda: self.jvm() != old and self.sql("SELECT 1") == "1", "the node does not start again")
 
     def crash_publisher(self) -> None:
         """Kills the postmaster, and starts it again as soon as its backends have ended."""
@@ -122,126 +122,126 @@ class Replica:
 
 @pytest.fixture
 def replica(cluster, own_node) -> Iterator[Callable[..., Replica]]:
-    made: list[Replica] = []
+    replicas: list[Replica] = []
 
     def make(**conf: str) -> Replica:
-        made.append(Replica(cluster(), own_node(**IMPATIENT, **conf)))
-        return made[-1]
+        replicas.append(Replica(cluster(), own_node(**IMPATIENT, **conf)))
+        return replicas[-1]
 
     yield make
-    for each in made:
-        each.close()
+    for replica_to_close in replicas:
+        replica_to_close.close()
 
 
 @pytest.mark.slow
-def test_a_killed_java_virtual_machine_and_a_killed_node_come_back_and_lose_nothing(postgres, spare_node) -> None:
-    with closing(Replica(postgres, spare_node(**IMPATIENT))) as one:
-        _kill_both(one)
+def test_node_recovers_from_a_killed_java_virtual_machine_and_a_kill_without_loss(postgres, spare_node) -> None:
+    with closing(Replica(postgres, spare_node(**IMPATIENT))) as replica:
+        _kill_both(replica)
 
 
-def _kill_both(one: Replica) -> None:
-    logged = len(one.node.log())
-    one.subscribe()
-    until(lambda: one.sql(READY) == "t", "tables are not ready")
-    one.write()
-    until(lambda: one.sql("SELECT count(*) FROM wide") != "0", "nothing arrives")
-    os.kill(one.jvm(), signal.SIGKILL)
-    until(lambda: "all server processes terminated; reinitializing" in one.node.log()[logged:], "the node does not notice")
-    until(lambda: one.sql("SELECT 1") == "1", "the node does not come back")
-    rows = one.sql("SELECT count(*) FROM wide")
-    until(lambda: one.sql("SELECT count(*) FROM wide") != rows, "nothing arrives at the node that came back")
-    left = one.node.data / "pgsql_tmp" / "result-of-a-killed-node"
+def _kill_both(replica: Replica) -> None:
+    logged = len(replica.node.log())
+    replica.subscribe()
+    until(lambda: replica.sql(READY) == "t", "tables are not ready")
+    replica.write()
+    until(lambda: replica.sql("SELECT count(*) FROM wide") != "0", "nothing arrives")
+    os.kill(replica.jvm(), signal.SIGKILL)
+    until(lambda: "all server processes terminated; reinitializing" in replica.node.log()[logged:], "the node does not notice")
+    until(lambda: replica.sql("SELECT 1") == "1", "the node does not start again")
+    rows = replica.sql("SELECT count(*) FROM wide")
+    until(lambda: replica.sql("SELECT count(*) FROM wide") != rows, "nothing arrives at the node that came back")
+    left = replica.node.data / "pgsql_tmp" / "result-of-a-killed-node"
     left.mkdir()
-    one.node.kill()
-    one.node.start()
+    replica.node.kill()
+    replica.node.start()
     assert not left.exists()
-    one.check()
-    one.sql("DROP SUBSCRIPTION s")
+    replica.check()
+    replica.sql("DROP SUBSCRIPTION s")
 
 
 @pytest.mark.slow
-def test_a_connection_that_is_cut_and_stalled_is_made_again(replica) -> None:
-    one = replica()
-    one.subscribe()
-    one.proxy.cut()
-    until(lambda: one.sql(READY) == "t", "tables are not ready")
-    one.write()
+def test_cut_or_stalled_connection_is_opened_again(replica) -> None:
+    source = replica()
+    source.subscribe()
+    source.proxy.cut()
+    until(lambda: source.sql(READY) == "t", "tables are not ready")
+    source.write()
     for _ in range(3):
         time.sleep(0.7)
-        one.proxy.cut()
+        source.proxy.cut()
     streaming = "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming' AND application_name = 's'"
-    until(lambda: one.publisher.psql(one.database, streaming) == "1", "it does not stream again")
-    one.proxy.stalled = True
-    until(lambda: "terminating logical replication worker due to timeout" in one.node.log(), "the silence is not noticed")
-    one.proxy.stalled = False
-    one.check()
+    until(lambda: source.publisher.psql(source.database, streaming) == "1", "the subscription does not stream again")
+    source.proxy.stalled = True
+    until(lambda: "terminating logical replication worker due to timeout" in source.node.log(), "the stalled connection does not time out")
+    source.proxy.stalled = False
+    source.check()
 
 
 @pytest.mark.slow
-def test_a_killed_node_goes_on_with_its_copies(replica) -> None:
-    one = replica()
-    one.write()
-    one.subscribe()
+def test_killed_node_continues_its_copies(replica) -> None:
+    source = replica()
+    source.write()
+    source.subscribe()
     for pause in (0.2, 1.0, 2.5):
         time.sleep(pause)
-        one.node.kill()
-        one.node.start()
-    one.check()
+        source.node.kill()
+        source.node.start()
+    source.check()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", ["virtual machine", "publisher", "line", "node"])
-def test_whatever_ends_while_tables_are_copied_and_handed_over_they_get_complete(replica, what: str) -> None:
-    one = replica()
-    one.proxy.rate = 400_000
-    one.write()
-    one.subscribe()
+def test_copies_and_table_handovers_complete_after_any_interruption(replica, what: str) -> None:
+    source = replica()
+    source.proxy.rate = 400_000
+    source.write()
+    source.subscribe()
     for pause in (0.3, 1.0, 2.0, 4.0):
         time.sleep(pause)
         match what:
             case "virtual machine":
-                one.kill_jvm()
+                source.kill_jvm()
             case "publisher":
-                one.crash_publisher()
+                source.crash_publisher()
             case "line":
-                one.proxy.cut()
+                source.proxy.cut()
             case "node":
-                one.node.kill()
-                one.node.start()
-    one.proxy.rate = None
-    one.check()
+                source.node.kill()
+                source.node.start()
+    source.proxy.rate = None
+    source.check()
 
 
 @pytest.mark.slow
-def test_a_virtual_machine_that_answers_no_more_is_replaced_by_another(replica) -> None:
-    one = replica()
-    old = one.jvm()
+def test_java_virtual_machine_that_does_not_respond_is_replaced(replica) -> None:
+    source = replica()
+    old = source.jvm()
     os.kill(old, signal.SIGSTOP)
-    until(lambda: not Path(f"/proc/{old}").exists(), "it is still there", 150)
-    until(lambda: one.jvm() != old and one.sql("SELECT 1") == "1", "the node does not come back")
+    until(lambda: not Path(f"/proc/{old}").exists(), "the old virtual machine is still running", 150)
+    until(lambda: source.jvm() != old and source.sql("SELECT 1") == "1", "the node does not start again")
 
 
 @pytest.mark.slow
-def test_a_killed_publisher_is_found_again(replica) -> None:
-    one = replica()
-    one.subscribe()
-    until(lambda: one.sql(READY) == "t", "tables are not ready")
-    one.write()
+def test_killed_publisher_is_reconnected_to(replica) -> None:
+    source = replica()
+    source.subscribe()
+    until(lambda: source.sql(READY) == "t", "tables are not ready")
+    source.write()
     for _ in range(3):
         time.sleep(2)
-        one.crash_publisher()
-    one.check()
+        source.crash_publisher()
+    source.check()
 
 
 @pytest.mark.slow
-def test_a_slow_line_delivers_everything(replica) -> None:
-    one = replica()
-    one.proxy.rate = 300_000
-    one.write()
-    one.subscribe()
+def test_slow_connection_delivers_everything(replica) -> None:
+    source = replica()
+    source.proxy.rate = 300_000
+    source.write()
+    source.subscribe()
     time.sleep(10)
-    one.proxy.rate = None
-    one.check()
+    source.proxy.rate = None
+    source.check()
 
 
 @pytest.fixture
@@ -261,23 +261,23 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[Path], Path]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", ["segments", "tables"])
-def test_a_full_disk_stops_replication_until_there_is_room(replica, small_disk, tmp_path: Path, what: str) -> None:
+def test_full_disk_stops_replication_until_there_is_room(replica, small_disk, tmp_path: Path, what: str) -> None:
     folder = small_disk(tmp_path / "small")
-    one = replica(**({"data_location": f"'{folder}'"} if what == "tables" else {}))
+    source = replica(**({"data_location": f"'{folder}'"} if what == "tables" else {}))
     if what == "segments":
-        (one.node.data / "pg_replication").mkdir(exist_ok=True)
-        subprocess.run(["mount", "--bind", str(folder), str(one.node.data / "pg_replication")], check=True)
-    one.subscribe()
-    until(lambda: one.sql(READY) == "t", "tables are not ready")
+        (source.node.data / "pg_replication").mkdir(exist_ok=True)
+        subprocess.run(["mount", "--bind", str(folder), str(source.node.data / "pg_replication")], check=True)
+    source.subscribe()
+    until(lambda: source.sql(READY) == "t", "tables are not ready")
     filler = folder / "filler"
     filler.write_bytes(b"x" * (4 << 20))
-    one.publisher.psql(
-        one.database, "INSERT INTO toasted SELECT i, (SELECT string_agg(md5(random()::text), '') FROM generate_series(1, 60) WHERE i > 0), 'n'"
+    source.publisher.psql(
+        source.database, "INSERT INTO toasted SELECT i, (SELECT string_agg(md5(random()::text), '') FROM generate_series(1, 60) WHERE i > 0), 'n'"
         " FROM generate_series(10001, 16000) i"
     )  # fmt: skip
-    until(lambda: "No space left on device" in one.node.log(), "the disk does not get full")
+    until(lambda: "No space left on device" in source.node.log(), "the full disk is not reported")
     filler.unlink()
     subprocess.run(["mount", "-o", "remount,size=300m", str(folder)], check=True)
-    one.check()
+    source.check()
     if what == "segments":
-        subprocess.run(["umount", "-l", str(one.node.data / "pg_replication")], check=True)
+        subprocess.run(["umount", "-l", str(source.node.data / "pg_replication")], check=True)

@@ -1,4 +1,4 @@
-"""Another Spark job writes straight into a node's table: the node takes its versions over and publishes them."""
+"""A node adopts and publishes the versions that another Spark job writes into its table."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class Table:
 
     def published(self) -> list[str]:
         """What the slot gives since the last time, without what stands around the rows."""
-        found = slots.messages(self.node, self.database, self.slot)
-        return [one for one in found if not one.startswith(("Relation", "Begin", "Commit"))]
+        messages = slots.messages(self.node, self.database, self.slot)
+        return [message for message in messages if not message.startswith(("Relation", "Begin", "Commit"))]
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def table(node: Server, spark: SparkSession) -> Table:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_what_another_job_commits_is_published_as_transactions_of_its_own(table: Table) -> None:
+def test_versions_of_another_job_are_published_as_separate_transactions(table: Table) -> None:
     table.append((3, "z"))
     table.seen("1:x 2:y 3:z")
     assert table.published() == ["Insert t (3, z)"]
@@ -68,21 +68,21 @@ def test_what_another_job_commits_is_published_as_transactions_of_its_own(table:
 
 
 @pytest.mark.slow
-def test_operations_that_change_no_row_publish_nothing_and_own_writes_go_on(table: Table) -> None:
-    before, version = table.node.psql(table.database, ROWS), table.version()
+def test_operations_that_change_no_row_publish_nothing_and_own_writes_continue(table: Table) -> None:
+    rows_before, version = table.node.psql(table.database, ROWS), table.version()
     table.append((7, "seven"))
     table.delta().delete("a = 7")
     table.delta().optimize().executeCompaction()
     table.delta().restoreToVersion(version)
     table.node.psql(table.database, "INSERT INTO t VALUES (5, 'own')")
-    table.seen(f"{before} 5:own")
+    table.seen(f"{rows_before} 5:own")
     assert table.published() == ["Insert t (7, seven)", "Delete t (7, null)", "Insert t (5, own)"]
 
 
-def test_a_row_deleted_from_a_file_without_statistics_took_the_others_of_the_file_with_it(node: Server, spark: SparkSession) -> None:
+def test_deleting_a_row_of_a_file_without_statistics_keeps_the_other_rows(node: Server, spark: SparkSession) -> None:
     table = Table(node, spark)
     table.spark.conf.set("spark.databricks.delta.stats.collect", "false")
-    rows = table.spark.createDataFrame([(n, "z") for n in range(3, 7)], "a int, b string").coalesce(1)
+    rows = table.spark.createDataFrame([(number, "z") for number in range(3, 7)], "a int, b string").coalesce(1)
     rows.write.format("delta").mode("append").save(table.path)
     table.seen("1:x 2:y 3:z 4:z 5:z 6:z")
     node.psql(table.database, "DELETE FROM t WHERE a = 4; UPDATE t SET b = 'new' WHERE a = 5")
@@ -93,30 +93,30 @@ def test_a_row_deleted_from_a_file_without_statistics_took_the_others_of_the_fil
 
 
 @pytest.mark.slow
-def test_other_columns_stop_the_table_until_they_are_taken_back(table: Table) -> None:
-    before = table.node.psql(table.database, ROWS)
+def test_columns_added_by_another_writer_stop_the_table_until_they_are_removed(table: Table) -> None:
+    rows_before = table.node.psql(table.database, ROWS)
     rows = table.spark.createDataFrame([(8, "w", 5)], "a int, b string, c int")
     rows.write.format("delta").mode("append").option("mergeSchema", "true").save(table.path)
     with pytest.raises(SqlError, match='was altered by another writer: column "c" was added'):
         table.node.psql(table.database, "INSERT INTO t VALUES (9, 'no')")
-    assert table.node.psql(table.database, ROWS) == before
+    assert table.node.psql(table.database, ROWS) == rows_before
     table.delta().restoreToVersion(table.version() - 1)
     table.node.psql(table.database, "INSERT INTO t VALUES (9, 'yes')")
-    table.seen(f"{before} 9:yes")
+    table.seen(f"{rows_before} 9:yes")
     assert table.published() == ["Insert t (9, yes)"]
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_another_job_writes_arrays_and_the_node_publishes_what_postgresql_would(table: Table) -> None:
+def test_arrays_written_by_another_job_are_published_as_by_postgresql(table: Table) -> None:
     table.node.psql(table.database, "CREATE TABLE a (id int PRIMARY KEY, n int[], t text[]) WITH (array_storage = array)")
     table.node.psql(table.database, "ALTER PUBLICATION p ADD TABLE a; INSERT INTO a VALUES (1, '{1,NULL}', '{\"a b\"}')")
     table.published()
     path = table.node.psql(table.database, "SELECT path FROM headgate.snapshot() WHERE name = 'a'")
-    made = DeltaTable.forPath(table.spark, path)
+    delta_table = DeltaTable.forPath(table.spark, path)
     rows = table.spark.createDataFrame([(2, [5, 6], [None, "x,y"])], "id int, n array<int>, t array<string>")
     rows.write.format("delta").mode("append").save(path)
-    made.update("id = 1", {"n": "array_append(n, 9)"})
+    delta_table.update("id = 1", {"n": "array_append(n, 9)"})
     Database(table.node, table.database).wait(
         "SELECT string_agg(id || n::text || t::text, ' ' ORDER BY id) FROM a", '1{1,NULL,9}{"a b"} 2{5,6}{NULL,"x,y"}'
     )

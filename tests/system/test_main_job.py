@@ -1,4 +1,4 @@
-"""The main job: one filtered table PostgreSQL → node → node → PostgreSQL, also across restarts and crashes of the nodes."""
+"""The main job replicates one filtered table PostgreSQL → node → node → PostgreSQL, also across restarts and crashes of the nodes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def lake(node, publication: str | None = None) -> Database:
     return database
 
 
-def test_the_rows_that_match_the_filters_flow_from_postgresql_through_two_nodes_to_postgresql(source, node, own_node, postgres):
+def test_rows_that_match_the_filters_are_replicated_through_two_nodes(source, node, own_node, postgres):
     first = lake(node, "CREATE PUBLICATION large FOR TABLE orders WHERE (amount >= 50)")
     second = lake(own_node(), "CREATE PUBLICATION everything FOR TABLE orders")
     last = Database.new(postgres)
@@ -68,7 +68,7 @@ def test_the_rows_that_match_the_filters_flow_from_postgresql_through_two_nodes_
     assert last.rows(f"SELECT {COLUMNS} FROM orders") == large
 
 
-def test_the_table_is_an_ordinary_delta_table_that_another_engine_reads(source, node, surroundings):
+def test_table_is_an_ordinary_delta_table_for_another_engine(source, node, surroundings):
     first = lake(node)
     subscribe(first, source, "a", "eu")
     folder = surroundings.path(first.sql("SELECT path FROM headgate.snapshot() WHERE name = 'orders'"))
@@ -79,7 +79,7 @@ def test_the_table_is_an_ordinary_delta_table_that_another_engine_reads(source, 
 
 
 @pytest.mark.slow
-def test_what_was_confirmed_survives_a_restart_of_the_node_and_the_stream_goes_on(source, spare_node):
+def test_confirmed_changes_survive_a_restart_and_the_stream_continues(source, spare_node):
     node = spare_node()
     first = lake(node)
     subscribe(first, source, "a", "eu")
@@ -95,8 +95,8 @@ def test_what_was_confirmed_survives_a_restart_of_the_node_and_the_stream_goes_o
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("times", [8])
-def test_a_node_that_is_killed_again_and_again_ends_with_the_right_contents(source, spare_node, postgres, times):
-    """SIGKILL at moments that the workload does not choose; the subscriber behind the node sees nothing lost and nothing twice."""
+def test_repeatedly_killed_node_ends_with_the_right_contents(source, spare_node, postgres, times):
+    """SIGKILL at random moments: the node's subscriber loses no change and gets none twice."""
     node = spare_node()
     first = lake(node, "CREATE PUBLICATION everything FOR TABLE orders")
     last = Database.new(postgres)
@@ -134,7 +134,7 @@ def test_a_node_that_is_killed_again_and_again_ends_with_the_right_contents(sour
 
 
 @pytest.mark.slow
-def test_a_postgresql_subscriber_of_a_node_goes_on_after_either_side_restarts(spare_node, cluster):
+def test_postgresql_subscriber_of_a_node_continues_after_either_side_restarts(spare_node, cluster):
     node, server = spare_node(), cluster()
     first, last = lake(node, "CREATE PUBLICATION large FOR TABLE orders WHERE (amount >= 50)"), Database.new(server)
     last.sql(TABLE.format(more=""))
@@ -151,19 +151,19 @@ def test_a_postgresql_subscriber_of_a_node_goes_on_after_either_side_restarts(sp
     assert last.rows("SELECT id, amount FROM orders") == ["2|70.00", "3|51.00"]
 
 
-def test_a_transaction_over_two_tables_becomes_visible_at_once(postgres, node):
+def test_transaction_over_two_tables_becomes_visible_at_once(postgres, node):
     source, target = Database.new(postgres), Database.new(node)
     for database in (source, target):
         database.sql("CREATE TABLE debit (id int PRIMARY KEY, n int); CREATE TABLE credit (id int PRIMARY KEY, n int)")
     source.sql("CREATE PUBLICATION p FOR TABLE debit, credit")
     subscribe(target, source, "s", "p")
-    seen = []
+    counts = []
     done = threading.Event()
 
     def watch() -> None:
         with psycopg.connect(target.conninfo, autocommit=True) as session:
             while not done.is_set():
-                seen.append(session.execute("SELECT (SELECT count(*) FROM debit), (SELECT count(*) FROM credit)").fetchone())
+                counts.append(session.execute("SELECT (SELECT count(*) FROM debit), (SELECT count(*) FROM credit)").fetchone())
 
     watcher = threading.Thread(target=watch)
     watcher.start()
@@ -174,11 +174,11 @@ def test_a_transaction_over_two_tables_becomes_visible_at_once(postgres, node):
     finally:
         done.set()
         watcher.join()
-    assert {left - right for left, right in seen} == {0}, "no reader saw one table without the other"
+    assert {debited - credited for debited, credited in counts} == {0}, "no reader saw one table without the other"
     assert target.rows("SELECT id FROM credit") == source.rows("SELECT id FROM credit")
 
 
-def test_several_filters_of_one_table_are_ored_and_null_is_no_match(node, postgres):
+def test_filters_of_several_publications_are_ored_and_null_does_not_match(node, postgres):
     source, target = Database.new(node), Database.new(postgres)
     for database in (source, target):
         database.sql("CREATE TABLE t (a int PRIMARY KEY, b int)")
@@ -196,7 +196,7 @@ def test_several_filters_of_one_table_are_ored_and_null_is_no_match(node, postgr
 
 
 @pytest.mark.slow
-def test_a_large_transaction_goes_through_in_one_piece(postgres, node):
+def test_large_transaction_is_replicated_completely(postgres, node):
     source, target = Database.new(postgres), Database.new(node)
     for database in (source, target):
         database.sql("CREATE TABLE big (id int PRIMARY KEY, filler text)")
@@ -207,8 +207,8 @@ def test_a_large_transaction_goes_through_in_one_piece(postgres, node):
     assert target.sql("SELECT count(*), count(DISTINCT id), min(length(filler)) FROM big") == "200000|200000|200"
 
 
-def test_the_changes_of_a_large_update_lie_between_their_begin_and_commit(node, postgres):
-    """An update is two rows of a change file; its LSNs once ran past the commit and into the next transaction."""
+def test_changes_of_a_large_update_have_lsns_between_begin_and_commit(node, postgres):
+    """An update is two rows of a change file, but its LSNs must not reach into the next transaction."""
     source, target = Database.new(node), Database.new(postgres)
     for database in (source, target):
         database.sql("CREATE TABLE t (a int PRIMARY KEY, b int)")

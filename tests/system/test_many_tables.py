@@ -1,4 +1,4 @@
-"""What a node takes does not grow with the number of its tables: Java's heap after a collection, threads, open files."""
+"""A node's Java heap, threads and open files do not grow with the number of its tables."""
 
 from __future__ import annotations
 
@@ -25,37 +25,37 @@ def use(node: Server, database: str, numbers: range) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_tables_that_are_made_and_used_leave_nothing_in_memory(spare_node, tmp_path: Path) -> None:
+def test_tables_that_are_created_and_used_leave_nothing_in_memory(spare_node, tmp_path: Path) -> None:
     node = spare_node()
     database = node.new_database()
     (tmp_path / "tables.sql").write_text(tables.definitions(100))
-    said = node.script(database, tmp_path / "tables.sql", "-q", "-v", "ON_ERROR_STOP=1")
-    assert "ERROR" not in said
+    output = node.script(database, tmp_path / "tables.sql", "-q", "-v", "ON_ERROR_STOP=1")
+    assert "ERROR" not in output
     use(node, database, range(10))
-    before = tables.size(node.pid)
+    size_before = tables.size(node.pid)
     use(node, database, range(10, 40))
-    after = tables.size(node.pid)
-    assert not grown(before, after), f"{before}, then {after}"
+    size_after = tables.size(node.pid)
+    assert not grown(size_before, size_after), f"{size_before}, then {size_after}"
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_tables_that_are_subscribed_to_leave_nothing_in_memory(spare_node, postgres: Server) -> None:
+def test_subscribed_tables_leave_nothing_in_memory(spare_node, postgres: Server) -> None:
     node = spare_node()
     source, target = postgres.new_database(), node.new_database()
     postgres.psql(source, tables.definitions(200))
-    fill = ";".join(f"INSERT INTO t_{n} SELECT g, 'text' FROM generate_series(1, 100) g" for n in range(200))
+    fill = ";".join(f"INSERT INTO t_{number} SELECT g, 'text' FROM generate_series(1, 100) g" for number in range(200))
     postgres.psql(source, f"{fill}; CREATE PUBLICATION few FOR TABLE t_0, t_1, t_2; CREATE PUBLICATION p FOR ALL TABLES")
     options = f"CONNECTION '{postgres.conninfo(source)}'"
     node.psql(target, f"CREATE SUBSCRIPTION {target} {options} PUBLICATION few WITH (create_tables = true)")
     ready = "SELECT count(*) FROM pg_subscription_rel WHERE srsubstate = 'r'"
     until(lambda: node.psql(target, ready) == "3", "the first tables are not ready", seconds=60)
-    before = tables.size(node.pid)
+    size_before = tables.size(node.pid)
     node.psql(target, f"ALTER SUBSCRIPTION {target} SET PUBLICATION p", timeout=280)
     until(lambda: node.psql(target, ready) == "200", "tables are not ready", seconds=280)
-    postgres.psql(source, ";".join(f"UPDATE t_{n} SET a = 'changed' WHERE id = 7" for n in range(200)))
-    changed = "; ".join(f"SELECT a FROM t_{n} WHERE id = 7" for n in range(0, 200, 20))
-    until(lambda: set(node.psql(target, changed).split()) == {"changed"}, "the changes have not come", seconds=120)
-    after = tables.size(node.pid)
+    postgres.psql(source, ";".join(f"UPDATE t_{number} SET a = 'changed' WHERE id = 7" for number in range(200)))
+    changed = "; ".join(f"SELECT a FROM t_{number} WHERE id = 7" for number in range(0, 200, 20))
+    until(lambda: set(node.psql(target, changed).split()) == {"changed"}, "the changes have not arrived", seconds=120)
+    size_after = tables.size(node.pid)
     node.psql(target, f"DROP SUBSCRIPTION {target}")
-    assert not grown(before, after), f"{before}, then {after}"
+    assert not grown(size_before, size_after), f"{size_before}, then {size_after}"

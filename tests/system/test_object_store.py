@@ -1,4 +1,4 @@
-"""A node whose tables lie in an object store: everything that touches a table's files, in one course, and what a crash leaves."""
+"""A node whose tables are in an object store does everything with table files, and recovers after crashes."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from headgate.storage.delta import file_action
 
 def command_lines() -> str:
     """What ps shows of all processes."""
-    found = []
-    for each in Path("/proc").glob("[0-9]*/cmdline"):
+    lines = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            found.append(each.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+            lines.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
         except OSError:
             continue  # it has ended
-    return "\n".join(found)
+    return "\n".join(lines)
 
 
 def subscribed(own_node: Callable[..., Server], store: ObjectStore, postgres: Server) -> tuple[NodeServer, str]:
@@ -51,19 +51,19 @@ def subscribed(own_node: Callable[..., Server], store: ObjectStore, postgres: Se
     return node, source
 
 
-def test_a_node_keeps_its_tables_in_an_object_store(own_node: Callable[..., Server], object_store: ObjectStore, postgres: Server) -> None:
+def test_node_keeps_its_tables_in_an_object_store(own_node: Callable[..., Server], object_store: ObjectStore, postgres: Server) -> None:
     node, _ = subscribed(own_node, object_store, postgres)
     assert list((node.data / "base").iterdir()) == []
     assert any(name.endswith(".parquet") for name in object_store.files.find(BUCKET))
     assert node.psql("postgres", "SELECT count(*), min(v), max(v) FROM t") == "2999|x|z"
-    shown = node.psql("postgres", "SHOW ALL; SELECT * FROM pg_settings")
-    assert all(SECRET not in text for text in (shown, node.log(), command_lines()))
+    settings = node.psql("postgres", "SHOW ALL; SELECT * FROM pg_settings")
+    assert all(SECRET not in text for text in (settings, node.log(), command_lines()))
     node.psql("postgres", "DROP SUBSCRIPTION s3")
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_killed_node_finds_its_tables_in_the_object_store_and_follows_on(
+def test_killed_node_finds_its_tables_in_the_object_store_and_continues(
     own_node: Callable[..., Server], object_store: ObjectStore, postgres: Server
 ) -> None:
     node, source = subscribed(own_node, object_store, postgres)
@@ -72,7 +72,7 @@ def test_a_killed_node_finds_its_tables_in_the_object_store_and_follows_on(
     assert node.psql("postgres", "SELECT count(*), min(v), max(v) FROM t") == "2999|x|z"
     node.psql("postgres", "INSERT INTO t VALUES (8, 'again')")
     postgres.psql(source, "INSERT INTO p VALUES (1000, 'after')")
-    until(lambda: node.psql("postgres", "SELECT v FROM p WHERE id = 1000") == "after", "no change comes after the crash", 60)
+    until(lambda: node.psql("postgres", "SELECT v FROM p WHERE id = 1000") == "after", "no change arrives after the crash", 60)
     node.psql("postgres", "DROP SUBSCRIPTION s3")
     node.headgate("check", "--online", "-U", "postgres")
 
@@ -95,17 +95,17 @@ def start_again(node: NodeServer) -> None:
 
 def twin(node: NodeServer, own_node: Callable[..., Server]) -> NodeServer:
     """A node with a copy of another's data directory, as on a machine that takes its place."""
-    other = own_node(start=False, **{name: value for name, value in node.conf.items() if name.startswith("data_")})
-    assert isinstance(other, NodeServer)
-    shutil.rmtree(other.data)
-    shutil.copytree(node.data, other.data, ignore=shutil.ignore_patterns("headgate.pid", "pgsql_tmp", "pg_cache", "*.sock"))
-    other._write_files()
-    return other
+    second_node = own_node(start=False, **{name: value for name, value in node.conf.items() if name.startswith("data_")})
+    assert isinstance(second_node, NodeServer)
+    shutil.rmtree(second_node.data)
+    shutil.copytree(node.data, second_node.data, ignore=shutil.ignore_patterns("headgate.pid", "pgsql_tmp", "pg_cache", "*.sock"))
+    second_node._write_files()
+    return second_node
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_node_that_was_paused_over_a_take_over_writes_nothing_when_it_wakes(
+def test_paused_node_writes_nothing_after_another_has_acquired_its_lease(
     own_node: Callable[..., Server], object_store: ObjectStore
 ) -> None:
     paused = own_node(**object_store.settings())
@@ -126,20 +126,24 @@ def test_a_node_that_was_paused_over_a_take_over_writes_nothing_when_it_wakes(
 
     committing = threading.Thread(target=commit)
     committing.start()
-    until(lambda: 'failpoint "version before"' in paused.log(), "nothing is committed")
+    until(lambda: 'failpoint "version before"' in paused.log(), "the commit does not reach the failpoint")
     pid = paused.pid
     os.kill(pid, signal.SIGSTOP)
     try:
         successor = twin(paused, own_node)
         successor.headgate("start", "-t", "240", "-l", str(successor.logfile))
-        seen = "SELECT count(*), count(*) FILTER (WHERE v = 'under way') FROM t"
-        assert successor.psql("postgres", seen) == "3000|10", successor.log()
+        counts = "SELECT count(*), count(*) FILTER (WHERE v = 'under way') FROM t"
+        assert successor.psql("postgres", counts) == "3000|10", successor.log()
         successor.psql("postgres", "UPDATE t SET v = 'successor' WHERE id = 1; INSERT INTO t VALUES (5000, 'successor')")
         location = paused.conf["data_location"].strip("'").removeprefix("s3a://")
-        before = {name for name in object_store.files.find(location) if "_delta_log" in name and "_headgate" not in name}
+        log_files = {name for name in object_store.files.find(location) if "_delta_log" in name and "_headgate" not in name}
     finally:
         os.kill(pid, signal.SIGCONT)
-    until(lambda: "has lost the lease" in paused.log() or not Path(f"/proc/{pid}").exists(), "it goes on", 60)
+    until(
+        lambda: "has lost the lease" in paused.log() or not Path(f"/proc/{pid}").exists(),
+        "the paused node does not notice the lost lease",
+        60,
+    )
     committing.join(60)
     assert not committing.is_alive()
     until(
@@ -147,9 +151,9 @@ def test_a_node_that_was_paused_over_a_take_over_writes_nothing_when_it_wakes(
         "it lives",
         60,
     )
-    assert {name for name in object_store.files.find(location) if "_delta_log" in name and "_headgate" not in name} == before
+    assert {name for name in object_store.files.find(location) if "_delta_log" in name and "_headgate" not in name} == log_files
     (paused.data / "headgate.pid").unlink()  # as a crash has left it
-    assert successor.psql("postgres", seen) == "3001|9"
+    assert successor.psql("postgres", counts) == "3001|9"
     successor.headgate("check", "--online", "-U", "postgres")
 
 
@@ -158,7 +162,7 @@ KILLS = [f"{step} {place}=kill" for step in (Step.STAGED, Step.INTENT, Step.VERS
 
 def unnamed(store: ObjectStore, location: str) -> list[str]:
     """Data, change and vector files below a location that no version of their table names."""
-    left = []
+    orphans = []
     logs = {name.rpartition("/")[0] for name in store.files.find(location) if name.endswith(".json")}
     for log in (name for name in logs if name.endswith("/_delta_log")):
         table = log.removesuffix("/_delta_log")
@@ -166,13 +170,13 @@ def unnamed(store: ObjectStore, location: str) -> list[str]:
         actions = [json.loads(line) for text in versions for line in text.splitlines()]
         files = [action[kind] for action in actions for kind in ("add", "remove", "cdc") if kind in action]
         named = {f"{table}/{name}" for name in file_action.names_of(Path(table), files)}
-        left += [name for name in store.files.find(table) if "_delta_log" not in name and name not in named]
-    return left
+        orphans += [name for name in store.files.find(table) if "_delta_log" not in name and name not in named]
+    return orphans
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_a_kill_at_any_step_of_a_commit_loses_nothing_and_leaves_nothing(
+def test_kill_at_any_step_of_a_commit_loses_nothing_and_leaves_no_orphaned_files(
     own_node: Callable[..., Server], object_store: ObjectStore
 ) -> None:
     node = own_node(file_retention="0", **object_store.settings())
@@ -185,12 +189,12 @@ def test_a_kill_at_any_step_of_a_commit_loses_nothing_and_leaves_nothing(
         with pytest.raises(SqlError):
             node.psql("postgres", write)
         start_again(node)
-        seen = f"SELECT (SELECT count(*) FROM a WHERE n = {number}), (SELECT count(*) FROM b WHERE n = {number}), (SELECT count(*) FROM a WHERE id = {10000 + number})"
-        found = node.psql("postgres", seen)
-        assert found in ("0|0|0", "5|5|1"), f"{fault}: a transaction is there in part"
-        if found == "0|0|0":
+        counts = f"SELECT (SELECT count(*) FROM a WHERE n = {number}), (SELECT count(*) FROM b WHERE n = {number}), (SELECT count(*) FROM a WHERE id = {10000 + number})"
+        result = node.psql("postgres", counts)
+        assert result in ("0|0|0", "5|5|1"), f"{fault}: a transaction is there in part"
+        if result == "0|0|0":
             node.psql("postgres", write)
-        assert node.psql("postgres", seen) == "5|5|1", fault
+        assert node.psql("postgres", counts) == "5|5|1", fault
     assert node.psql("postgres", "SELECT (SELECT count(*) FROM a), (SELECT count(*) FROM b)") == f"{2000 + len(KILLS)}|2000"
     location = node.conf["data_location"].strip("'").removeprefix("s3a://")
 
@@ -243,10 +247,10 @@ WORK: dict[str, tuple[str, tuple[Step, ...], str, str]] = {
 def strays(node: NodeServer, store: ObjectStore) -> list[str]:
     """What lies below a node's location and belongs to no table: folders that the catalog does not know, files that no version names."""
     location = node.conf["data_location"].strip("'").removeprefix("s3a://")
-    known = {path.rpartition(f"{location}/")[2] for path in node.psql("postgres", "SELECT path FROM headgate.snapshot()").split()}
+    known_folders = {path.rpartition(f"{location}/")[2] for path in node.psql("postgres", "SELECT path FROM headgate.snapshot()").split()}
     names = [name.removeprefix(f"{location}/") for name in store.files.find(location)]
     folders = {"/".join(name.split("/")[:2]) for name in names} - {"headgate.owner", "headgate.lease", "_headgate/log"}
-    return sorted(folders - known) + unnamed(store, location)
+    return sorted(folders - known_folders) + unnamed(store, location)
 
 
 def settled(node: NodeServer, store: ObjectStore) -> None:
@@ -263,7 +267,7 @@ def settled(node: NodeServer, store: ObjectStore) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("work", WORK)
-def test_a_kill_where_files_are_written_or_removed_leaves_none_that_nobody_knows(
+def test_kill_while_files_are_written_or_removed_leaves_no_orphaned_files(
     own_node: Callable[..., Server], object_store: ObjectStore, work: str
 ) -> None:
     node = own_node(file_retention="0", **object_store.settings())
@@ -290,7 +294,7 @@ def test_a_kill_where_files_are_written_or_removed_leaves_none_that_nobody_knows
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_a_kill_in_a_copy_and_in_a_batch_by_tasks_leaves_no_file_that_nobody_knows(
+def test_kill_during_a_copy_or_a_batch_by_tasks_leaves_no_orphaned_files(
     own_node: Callable[..., Server], object_store: ObjectStore, postgres: Server
 ) -> None:
     node = own_node(file_retention="0", small_batch_rows="0", **object_store.settings())
@@ -328,7 +332,7 @@ def is_alive(node: NodeServer) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_backup_brings_the_tables_down_and_one_beside_them_starts_where_the_disk_was_lost(
+def test_backup_downloads_the_tables_and_one_beside_them_restores_a_lost_disk(
     own_node: Callable[..., Server], object_store: ObjectStore, tmp_path: Path
 ) -> None:
     node = own_node(**object_store.settings())
@@ -350,13 +354,13 @@ def test_a_backup_brings_the_tables_down_and_one_beside_them_starts_where_the_di
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         object_store.files.get_file(name, str(file))
         file.chmod(0o600)
-    seen = "SELECT count(*), count(*) FILTER (WHERE v = 'y'), count(*) FILTER (WHERE v = 'lost') FROM t"
+    counts = "SELECT count(*), count(*) FILTER (WHERE v = 'y'), count(*) FILTER (WHERE v = 'lost') FROM t"
     node.headgate("start", "-t", "240", "-l", str(node.logfile), "-o", "-c ignore_lost_commits=on")
-    assert node.psql("postgres", seen) == "2999|10|0"
+    assert node.psql("postgres", counts) == "2999|10|0"
     node.psql("postgres", "INSERT INTO t VALUES (5001, 'after')")
     node.headgate("check", "--online", "-U", "postgres")
     node.stop()
     shutil.rmtree(node.data)
     shutil.copytree(down, node.data)
     node.headgate("start", "-t", "240", "-l", str(node.logfile), "-o", f"-c port={node.port}")
-    assert node.psql("postgres", seen) == "2999|10|0"
+    assert node.psql("postgres", counts) == "2999|10|0"

@@ -1,11 +1,11 @@
-"""A power failure at any moment: a node that starts on what the disk holds then has every acknowledged commit, whole, and nothing else.
+"""After a power failure at any moment, a node has every acknowledged commit completely, and nothing else.
 
-A node's writes are recorded while one client says WORK, one statement after the other. Then moments are drawn; for each the disk is put
-together as a power failure may leave it (`power`), a node is started there, and what it shows is what was shown behind the last statement
-that had been answered, or behind the one after it, which may have been committed unanswered.
+A node's writes are recorded while one client runs WORK, one statement after the other. Then moments are drawn. For each the disk is
+reconstructed as a power failure may leave it (`power`), and a node is started there. It must show what was shown after the last answered
+statement, or after the next one, which may have been committed without an answer.
 
-One moment of the first FEW statements runs with the suite, 320 of all with `make test-all`. A start of Java takes longer than all else: most
-nodes start in the process of the tests, on its Spark session, one of WHOLE as a process of its own.
+One moment of the first FEW statements runs with the suite, 320 of all with `make test-all`. A start of Java takes the most time, so most
+nodes start in the process of the tests, on its Spark session, and one of WHOLE as a separate process.
 """
 
 from __future__ import annotations
@@ -74,8 +74,10 @@ SERVES = "CREATE TABLE serves (id int); INSERT INTO serves VALUES (1); DROP TABL
 def picture(conninfo: str) -> list[list[Any]]:
     """What a node shows: its catalog's names, and the rows of each table."""
     with psycopg.connect(conninfo, autocommit=True) as session:
-        shown = [[row[0] for row in session.execute(sql.encode())] for sql in CATALOG]
-        return shown + [[row[0] for row in session.execute(f"SELECT t::text FROM {name} t ORDER BY id".encode())] for name in shown[0]]
+        catalog_names = [[row[0] for row in session.execute(sql.encode())] for sql in CATALOG]
+        return catalog_names + [
+            [row[0] for row in session.execute(f"SELECT t::text FROM {name} t ORDER BY id".encode())] for name in catalog_names[0]
+        ]
 
 
 class Recorded:
@@ -104,7 +106,7 @@ class Recorded:
     def states(self, random: Random, count: int) -> Iterator[tuple[int, Path]]:
         """What the disk may hold at so many moments: how many statements had been answered, and the folder."""
         trace, cwd = self.recording.trace, Path.cwd()
-        places = [place for place in replay(self.disk(), trace, cwd) if place >= self.began]
+        places = [position for position in replay(self.disk(), trace, cwd) if position >= self.began]
         chosen = sorted(random.choices(range(len(places)), k=count))
         disk, number = self.disk(), -1
         for place in replay(disk, trace, cwd):
@@ -153,7 +155,7 @@ def recorded(count: int, strace: None) -> Iterator[Recorded]:
 @pytest.mark.on_disk
 @pytest.mark.one_java  # what executors write is not recorded
 @pytest.mark.parametrize(("seed", "count"), [(1, 1), pytest.param(2, 320, marks=[pytest.mark.slow, pytest.mark.timeout(6 * 3600)])])
-def test_after_a_power_failure_every_answered_commit_is_there_and_nothing_else(
+def test_node_has_exactly_the_acknowledged_commits_after_a_power_failure(
     request: pytest.FixtureRequest, recorded: Recorded, seed: int, count: int
 ) -> None:
     wrong = []
@@ -162,15 +164,15 @@ def test_after_a_power_failure_every_answered_commit_is_there_and_nothing_else(
         expected = recorded.shown[answered : answered + 2]
         try:
             with _as_process(recorded.node, state) if number % WHOLE == WHOLE - 1 else _here(request, state, number) as conninfo:
-                found = picture(conninfo)
-                if found not in expected:
-                    wrong.append(f"{behind}: {_difference(found, expected[0])}")
+                actual = picture(conninfo)
+                if actual not in expected:
+                    wrong.append(f"{behind}: {_difference(actual, expected[0])}")
                 with psycopg.connect(conninfo, autocommit=True) as session:
                     session.execute(SERVES.encode())
         except (AssertionError, PostgresError, psycopg.Error) as error:
             wrong.append(f"{behind}: {error}")
-            if (kept := os.environ.get("HEADGATE_KEEP_STATES")) is not None:
-                shutil.copytree(state, Path(kept) / str(number))
+            if (kept_states := os.environ.get("HEADGATE_KEEP_STATES")) is not None:
+                shutil.copytree(state, Path(kept_states) / str(number))
     assert wrong == []
 
 
@@ -194,8 +196,8 @@ def _here(request: pytest.FixtureRequest, state: Path, number: int) -> Iterator[
     """A node that starts on a state in this process; in a folder of its own, as DuckDB knows a file by its path."""
     folder, port = state.with_name(f"state {number}"), free_port()
     shutil.copytree(state, folder)
-    given = {"port": str(port), "listen_addresses": "127.0.0.1", "unix_socket_directories": "", "warm_up": "off"}
-    node = Node(folder, Settings(folder, given).load(), spark=request.getfixturevalue("spark"))
+    settings = {"port": str(port), "listen_addresses": "127.0.0.1", "unix_socket_directories": "", "warm_up": "off"}
+    node = Node(folder, Settings(folder, settings).load(), spark=request.getfixturevalue("spark"))
     try:
         node.start()
         try:
@@ -212,9 +214,9 @@ def _gone(folder: Path) -> bool:
     return not folder.exists()
 
 
-def _difference(found: list[list[Any]], wanted: list[list[Any]]) -> str:
+def _difference(actual: list[list[Any]], expected: list[list[Any]]) -> str:
     return (
-        "; ".join(f"{one[:5]} instead of {other[:5]}" for one, other in zip(found, wanted, strict=False) if one != other)
+        "; ".join(f"{one[:5]} instead of {other[:5]}" for one, other in zip(actual, expected, strict=False) if one != other)
         or "more or fewer tables"
     )
 
@@ -243,7 +245,7 @@ class Fate(Random):
         pytest.param((None, True, None), b"synceD and more" + bytes(5) + b"t" * 512, id="the second torn"),
     ],
 )
-def test_of_a_file_what_was_synchronized_stays(fates: tuple[bool | None, ...], expected: bytes) -> None:
+def test_fsynced_bytes_of_a_file_stay(fates: tuple[bool | None, ...], expected: bytes) -> None:
     file = File()
     file.write(0, b"synced")
     file.sync()
@@ -252,17 +254,17 @@ def test_of_a_file_what_was_synchronized_stays(fates: tuple[bool | None, ...], e
     assert file.crashed(Fate(*fates)) == expected
 
 
-def test_of_a_folder_a_name_that_was_not_synchronized_may_be_lost_and_a_rename_is_one_step() -> None:
+def test_name_in_a_folder_that_was_not_fsynced_may_be_lost_and_a_rename_is_atomic() -> None:
     folder, file = Folder(), File()
     folder.put((".draft", file))
     folder.sync()
     folder.put((".draft", None), ("name", file))
     folder.put(("other", file))
-    seen = {frozenset(folder.crashed(Random(seed))) for seed in range(50)}
-    assert seen == {frozenset({".draft"}), frozenset({"name"}), frozenset({"name", "other"})}
+    states = {frozenset(folder.crashed(Random(seed))) for seed in range(50)}
+    assert states == {frozenset({".draft"}), frozenset({"name"}), frozenset({"name", "other"})}
 
 
-def test_a_command_is_recorded_and_replayed(tmp_path: Path, strace: None) -> None:
+def test_command_is_recorded_and_replayed(tmp_path: Path, strace: None) -> None:
     root = tmp_path / "root"
     root.mkdir()
     (root / "old").write_text("old")
@@ -279,7 +281,7 @@ def test_a_command_is_recorded_and_replayed(tmp_path: Path, strace: None) -> Non
     recording._process.wait(60)
     assert (tmp_path / "log").read_text() == ""
     assert len(list(replay(disk, recording.trace, root))) > 8
-    assert sorted(disk.top.entries) == sorted(each.name for each in root.iterdir()) == ["d", "h"]
+    assert sorted(disk.top.entries) == sorted(path.name for path in root.iterdir()) == ["d", "h"]
     for path in ("d/f", "h"):
         file = disk.find(path.split("/"))
         assert isinstance(file, File)

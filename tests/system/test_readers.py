@@ -1,4 +1,4 @@
-"""What docs/readers.md says of other readers: each reads a node's tables as SELECT does, or refuses as it is said there."""
+"""Each reader in docs/readers.md reads a node's tables as SELECT does, or rejects them as the page says."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ def read(python: Path, reader: str, path: str, version: int | str) -> list[dict[
     words = [python, Path(__file__).with_name("reader.py"), reader, path, str(version)]
     done = subprocess.run(words, capture_output=True, text=True, env=environment, timeout=120)
     assert done.returncode == 0, done.stderr[-1000:]
-    said = json.loads(done.stdout.splitlines()[-1])
-    return sorted(said["rows"], key=lambda row: row.get("id") or 0) if "rows" in said else str(said["refused"])
+    answer = json.loads(done.stdout.splitlines()[-1])
+    return sorted(answer["rows"], key=lambda row: row.get("id") or 0) if "rows" in answer else str(answer["refused"])
 
 
 def selected(connection: psycopg.Connection[Any], table: str) -> list[dict[str, Any]]:
@@ -99,7 +99,7 @@ OTHER_FORMS = ("timestamp", "date", "bytea", "boolean", "double", "real", "[]")
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_real_database_is_read_at_one_lsn_by_every_reader(own_node: Callable[..., Server], postgres: Server, python: Path) -> None:
+def test_real_database_is_read_at_one_lsn_by_every_reader(own_node: Callable[..., Server], postgres: Server, python: Path) -> None:
     node = own_node(array_storage="array")
     publisher, lake = Database.new(postgres), Database.new(node)
     postgres.psql(publisher.name, REAL)
@@ -113,23 +113,23 @@ def test_a_real_database_is_read_at_one_lsn_by_every_reader(own_node: Callable[.
         publisher.sql("UPDATE public.customers SET tags = '{late}'; DELETE FROM sales.order_lines")
         arrived(publisher, "s")
         for schema, name, path, version, columns, types in tables:
-            listed = sql.SQL(", ").join(sql.SQL("{}::text").format(sql.Identifier(each)) for each in columns)
-            shown = session.execute(sql.SQL("SELECT {} FROM ONLY {}").format(listed, sql.Identifier(schema, name))).fetchall()
-            for each in ("query_builder", "duckdb", "polars"):
-                found = read(python, each, path, version)
-                if each == "polars" and any(set(" ,;{}()=") & set(column) for column in columns):
-                    assert found == "DeltaProtocolError"  # it knows no column mapping
+            listed = sql.SQL(", ").join(sql.SQL("{}::text").format(sql.Identifier(column_name)) for column_name in columns)
+            selected_rows = session.execute(sql.SQL("SELECT {} FROM ONLY {}").format(listed, sql.Identifier(schema, name))).fetchall()
+            for engine in ("query_builder", "duckdb", "polars"):
+                result = read(python, engine, path, version)
+                if engine == "polars" and any(set(" ,;{}()=") & set(column) for column in columns):
+                    assert result == "DeltaProtocolError"  # it knows no column mapping
                     continue
-                assert not isinstance(found, str), (each, schema, name, found)
+                assert not isinstance(result, str), (engine, schema, name, result)
                 for place, (column, kind) in enumerate(zip(columns, types, strict=True)):
-                    values = Counter(None if row[column] is None else str(row[column]) for row in found)
-                    wanted = Counter(row[place] for row in shown)
+                    values = Counter(None if row[column] is None else str(row[column]) for row in result)
+                    expected = Counter(row[place] for row in selected_rows)
                     same = (
-                        values[None] == wanted[None]
+                        values[None] == expected[None]
                         if kind == "character" or any(word in kind for word in OTHER_FORMS)
-                        else values == wanted
+                        else values == expected
                     )
-                    assert same, (each, schema, name, column)
+                    assert same, (engine, schema, name, column)
         session.rollback()
     lake.unsubscribe()
 
@@ -151,9 +151,9 @@ def test_every_reader_sees_what_select_sees(node: Server, spark: SparkSession, p
         _compare(python, named, expected, newest=False)
         reader.rollback()
     folder = {table: path for table, (path, _) in named.items()}
-    before = {table: _versions(path) for table, path in folder.items()}
+    versions_before = {table: _versions(path) for table, path in folder.items()}
     _register(spark, database, folder)
-    assert {table: _versions(path) for table, path in folder.items()} == before
+    assert {table: _versions(path) for table, path in folder.items()} == versions_before
 
 
 @pytest.mark.slow
@@ -178,11 +178,11 @@ def test_delta_rs_reads_the_change_feed_of_a_table_without_column_mapping(node: 
 def _compare(python: Path, named: dict[str, tuple[str, int]], expected: dict[str, Any], *, newest: bool) -> None:
     for reader, refused in REFUSED.items():
         for table, (path, version) in named.items():
-            found = read(python, reader, path, "newest" if newest else version)
+            result = read(python, reader, path, "newest" if newest else version)
             if table in refused:
-                assert found == "DeltaProtocolError", (reader, table)
+                assert result == "DeltaProtocolError", (reader, table)
             else:
-                assert found == expected[table], (reader, table)
+                assert result == expected[table], (reader, table)
 
 
 def _compare_spark(spark: SparkSession, named: dict[str, tuple[str, int]], expected: dict[str, Any]) -> None:
@@ -198,11 +198,11 @@ def _versions(path: str) -> int:
 
 def _register(spark: SparkSession, database: str, folder: dict[str, str]) -> None:
     """What `headgate tables --sql` prints makes the tables known by name, and writes nothing into them."""
-    made: Callable[[str], Any] = spark.sql
+    run_sql: Callable[[str], Any] = spark.sql
     try:
         for statement in registration.statements([(database, "public", table, path) for table, path in folder.items()]):
-            made(statement.rstrip(";"))
+            run_sql(statement.rstrip(";"))
         for table, path in folder.items():
             assert spark.table(f"{database}_public.{table}").count() == spark.read.format("delta").load(path).count()
     finally:
-        made(f"DROP SCHEMA IF EXISTS {database}_public CASCADE")
+        run_sql(f"DROP SCHEMA IF EXISTS {database}_public CASCADE")

@@ -1,6 +1,6 @@
-"""A node whose tasks run on a Spark cluster, whose tables lie in an object store: executors see neither its disk nor its Python.
+"""A node runs its tasks on a Spark cluster, with tables in an object store. Executors see neither its disk nor its Python.
 
-The suite has one course of it, with tables on the disk and one executor, whose master and worker are in the Java of the tests' session.
+One test runs with the suite, with tables on the disk and one executor, whose master and worker are in the Java of the tests' session.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ ARRIVED = TOTALS
 @pytest.fixture(scope="module")
 def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
     """A master and two workers of one core each."""
-    found = SparkCluster(tmp_path_factory.mktemp("cluster"))
-    yield found
-    found.end()
+    cluster = SparkCluster(tmp_path_factory.mktemp("cluster"))
+    yield cluster
+    cluster.end()
 
 
 def on(cluster: SparkCluster, store: ObjectStore) -> dict[str, str]:
@@ -79,8 +79,8 @@ def filtered_onward(node: NodeServer, postgres: Server) -> str:
 
 def spark_of(node: NodeServer) -> dict[str, int]:
     """What the status says of tasks."""
-    found: dict[str, int] = json.loads(node.headgate("status", "--json").stdout)["spark"]
-    return found
+    counts: dict[str, int] = json.loads(node.headgate("status", "--json").stdout)["spark"]
+    return counts
 
 
 def same(node: NodeServer, postgres: Server, source: str, seconds: float = 180) -> None:
@@ -90,7 +90,7 @@ def same(node: NodeServer, postgres: Server, source: str, seconds: float = 180) 
     assert node.psql("postgres", TOTALS) == postgres.psql(source, TOTALS)
 
 
-def test_an_executor_copies_merges_and_judges(
+def test_executor_copies_merges_and_filters(
     spare_node: Callable[..., Server], spark: SparkSession, tmp_path: Path, postgres: Server
 ) -> None:
     cluster = ClusterInJava(spark, tmp_path / "worker")
@@ -104,37 +104,39 @@ def test_an_executor_copies_merges_and_judges(
     try:
         node = spare_node(**settings, small_batch_rows="0")
         assert isinstance(node, NodeServer)
-        here = node.new_database()
-        node.psql(here, "CREATE TABLE big (id int PRIMARY KEY, v text, n numeric(12,2))")
-        node.psql(here, f"CREATE SUBSCRIPTION executed CONNECTION '{postgres.conninfo(source)}' PUBLICATION pub")
-        until(lambda: node.psql(here, "SELECT srsubstate FROM pg_subscription_rel") == "r", "the table is not copied", 240)
+        database = node.new_database()
+        node.psql(database, "CREATE TABLE big (id int PRIMARY KEY, v text, n numeric(12,2))")
+        node.psql(database, f"CREATE SUBSCRIPTION executed CONNECTION '{postgres.conninfo(source)}' PUBLICATION pub")
+        until(lambda: node.psql(database, "SELECT srsubstate FROM pg_subscription_rel") == "r", "the table is not copied", 240)
         copied = cluster.finished_tasks()
-        node.psql(here, "ALTER TABLE big REPLICA IDENTITY FULL; CREATE PUBLICATION out FOR TABLE big WHERE (n > 17000)")
-        slot = slots.make(node, here, "judged")
+        node.psql(database, "ALTER TABLE big REPLICA IDENTITY FULL; CREATE PUBLICATION out FOR TABLE big WHERE (n > 17000)")
+        slot = slots.make(node, database, "judged")
 
         changes = "BEGIN; UPDATE big SET v = 'x' WHERE id % 1000 = 0; DELETE FROM big WHERE id % 1000 = 1;"
         mark = postgres.psql(source, f"{changes} INSERT INTO big VALUES (0, gen_random_uuid(), 20000) RETURNING v; COMMIT")
-        until(lambda: node.psql(here, "SELECT v FROM big WHERE id = 0") == mark, "the changes do not come", 240)
+        until(lambda: node.psql(database, "SELECT v FROM big WHERE id = 0") == mark, "the changes do not come", 240)
 
-        assert node.psql(here, TOTALS) == postgres.psql(source, TOTALS)
+        assert node.psql(database, TOTALS) == postgres.psql(source, TOTALS)
         merged = cluster.finished_tasks()
-        sent = [each.split()[0] for each in slots.messages(node, here, slot, "out")]
-        assert sent.count("Update") == 1
-        assert sent.count("Delete") == 0
-        assert sent.count("Insert") == 1
+        messages = [message.split()[0] for message in slots.messages(node, database, slot, "out")]
+        assert messages.count("Update") == 1
+        assert messages.count("Delete") == 0
+        assert messages.count("Insert") == 1
         assert 1 < copied < merged < cluster.finished_tasks()
         assert spark_of(node)["executors"] == 1
         assert spark_of(node)["spark_batches"] >= 1
         assert spark_of(node)["driver_batches"] == 0
         assert list(cluster.folder.glob("app-*/*/node/headgate/__init__.py"))
-        node.psql(here, f"SELECT pg_drop_replication_slot('{slot}')")
+        node.psql(database, f"SELECT pg_drop_replication_slot('{slot}')")
 
-        many = "SELECT count(*) FROM big a, big b, big c WHERE a.n + b.n + c.n < 0"
+        query = "SELECT count(*) FROM big a, big b, big c WHERE a.n + b.n + c.n < 0"
         with pytest.raises(SqlError, match="canceling statement due to statement timeout"):
-            node.psql(here, f"SET statement_timeout = '3s'; {many}", timeout=60)
+            node.psql(database, f"SET statement_timeout = '3s'; {query}", timeout=60)
         # the one executor has one core: it computes nothing of that any more
-        assert node.psql(here, "SELECT count(*), sum(n) FROM big", timeout=60) == postgres.psql(source, "SELECT count(*), sum(n) FROM big")
-        node.psql(here, "DROP SUBSCRIPTION executed")
+        assert node.psql(database, "SELECT count(*), sum(n) FROM big", timeout=60) == postgres.psql(
+            source, "SELECT count(*), sum(n) FROM big"
+        )
+        node.psql(database, "DROP SUBSCRIPTION executed")
         node.stop()
     finally:
         cluster.end()
@@ -142,7 +144,7 @@ def test_an_executor_copies_merges_and_judges(
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_a_node_that_is_stopped_while_an_executor_merges_applies_the_batch_once(
+def test_node_stopped_while_an_executor_merges_applies_the_batch_once(
     spare_node: Callable[..., Server], spark: SparkSession, tmp_path: Path, postgres: Server
 ) -> None:
     cluster = ClusterInJava(spark, tmp_path / "worker")
@@ -155,10 +157,10 @@ def test_a_node_that_is_stopped_while_an_executor_merges_applies_the_batch_once(
     settings = {"spark_master": f"'{cluster.master}'", "spark.driver.host": "'127.0.0.1'", "spark.executor.memory": "'512m'"}
     try:
         node = spare_node(**settings, small_batch_rows="0")
-        here = node.new_database()
-        node.psql(here, "CREATE TABLE big (id int PRIMARY KEY, v text, n numeric(12,2))")
-        node.psql(here, f"CREATE SUBSCRIPTION stopped CONNECTION '{postgres.conninfo(source)}' PUBLICATION pub")
-        until(lambda: node.psql(here, "SELECT srsubstate FROM pg_subscription_rel") == "r", "the table is not copied", 240)
+        database = node.new_database()
+        node.psql(database, "CREATE TABLE big (id int PRIMARY KEY, v text, n numeric(12,2))")
+        node.psql(database, f"CREATE SUBSCRIPTION stopped CONNECTION '{postgres.conninfo(source)}' PUBLICATION pub")
+        until(lambda: node.psql(database, "SELECT srsubstate FROM pg_subscription_rel") == "r", "the table is not copied", 240)
         for _ in range(2):
             begun = cluster.finished_tasks()
             postgres.psql(source, "UPDATE big SET n = n + 1, v = v || 'x' WHERE id % 2 = 0")
@@ -166,9 +168,9 @@ def test_a_node_that_is_stopped_while_an_executor_merges_applies_the_batch_once(
             node.stop()
             node.start()
         mark = postgres.psql(source, "UPDATE big SET v = gen_random_uuid() WHERE id = 1 RETURNING v")
-        until(lambda: node.psql(here, "SELECT v FROM big WHERE id = 1") == mark, "the changes do not come", 240)
-        assert node.psql(here, TOTALS) == postgres.psql(source, TOTALS)
-        node.psql(here, "DROP SUBSCRIPTION stopped")
+        until(lambda: node.psql(database, "SELECT v FROM big WHERE id = 1") == mark, "the changes do not come", 240)
+        assert node.psql(database, TOTALS) == postgres.psql(source, TOTALS)
+        node.psql(database, "DROP SUBSCRIPTION stopped")
         node.stop()
     finally:
         cluster.end()
@@ -200,17 +202,17 @@ def senders(node: Server) -> set[str]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_statement_that_waited_for_executors_kept_others_from_being_cancelled(
+def test_statement_that_waits_for_executors_does_not_block_the_cancellation_of_others(
     spare_node: Callable[..., Server], no_executors: dict[str, str]
 ) -> None:
     node = spare_node(**no_executors)
-    here = node.new_database()
-    small(node, here)
-    small(node, here, "other")
-    node.psql(here, "ALTER TABLE small REPLICA IDENTITY FULL; CREATE PUBLICATION out FOR TABLE small WHERE (length(v) > 2)")
-    slot = slots.make(node, here, "judged")
-    node.psql(here, "UPDATE small SET v = 'changed' WHERE id = 5")
-    active = f"SELECT pid FROM pg_stat_activity WHERE datname = '{here}' AND state = 'active' AND query LIKE '%{{}}%' AND pid <> pg_backend_pid()"
+    database = node.new_database()
+    small(node, database)
+    small(node, database, "other")
+    node.psql(database, "ALTER TABLE small REPLICA IDENTITY FULL; CREATE PUBLICATION out FOR TABLE small WHERE (length(v) > 2)")
+    slot = slots.make(node, database, "judged")
+    node.psql(database, "UPDATE small SET v = 'changed' WHERE id = 5")
+    active = f"SELECT pid FROM pg_stat_activity WHERE datname = '{database}' AND state = 'active' AND query LIKE '%{{}}%' AND pid <> pg_backend_pid()"
     statements = {
         "FROM small": "SELECT count(*), max(v) FROM small",
         "SET v": "UPDATE small SET v = v || 'x'",
@@ -219,21 +221,21 @@ def test_a_statement_that_waited_for_executors_kept_others_from_being_cancelled(
         "slot_get": f"SELECT * FROM pg_logical_slot_get_binary_changes('{slot}', NULL, NULL, 'proto_version', '1', 'publication_names', 'out')",
     }
     with ThreadPoolExecutor(2) as beside:
-        first = beside.submit(node.psql, here, "SELECT count(*), max(v) FROM other", timeout=600)
-        holder = until(lambda: node.psql(here, active.format("other")))
+        first = beside.submit(node.psql, database, "SELECT count(*), max(v) FROM other", timeout=600)
+        holder = until(lambda: node.psql(database, active.format("other")))
         for word, statement in statements.items():
             with pytest.raises(SqlError, match="canceling statement due to statement timeout"):
-                node.psql(here, f"SET statement_timeout = '1s'; {statement}", timeout=60)
-            told = beside.submit(node.psql, here, statement, timeout=60)
-            pid = until(partial(node.psql, here, active.format(word)))
-            assert node.psql(here, f"SELECT pg_cancel_backend({pid})") == "t"
+                node.psql(database, f"SET statement_timeout = '1s'; {statement}", timeout=60)
+            answer = beside.submit(node.psql, database, statement, timeout=60)
+            pid = until(partial(node.psql, database, active.format(word)))
+            assert node.psql(database, f"SELECT pg_cancel_backend({pid})") == "t"
             with pytest.raises(SqlError, match="canceling statement due to user request"):
-                told.result()
-        assert node.psql(here, "SELECT v FROM small WHERE id = 5") == "changed"
-        node.psql(here, f"SELECT pg_cancel_backend({holder})")
+                answer.result()
+        assert node.psql(database, "SELECT v FROM small WHERE id = 5") == "changed"
+        node.psql(database, f"SELECT pg_cancel_backend({holder})")
         with pytest.raises(SqlError, match="canceling statement due to user request"):
             first.result()
-    node.psql(here, f"SELECT pg_drop_replication_slot('{slot}')")
+    node.psql(database, f"SELECT pg_drop_replication_slot('{slot}')")
 
 
 COMMANDS = (
@@ -254,32 +256,36 @@ COMMANDS = (
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_command_that_waited_for_executors_to_look_at_all_rows_could_not_be_cancelled(
+def test_command_that_waits_for_executors_to_check_all_rows_can_be_cancelled(
     spare_node: Callable[..., Server], no_executors: dict[str, str]
 ) -> None:
     node = spare_node(**no_executors)
-    here = node.new_database()
-    node.psql(here, "CREATE DOMAIN word AS text; CREATE TYPE mood AS ENUM ('sad', 'ok')")
-    node.psql(here, "CREATE TABLE split (id int PRIMARY KEY, v text) PARTITION BY RANGE (id); CREATE TABLE rest PARTITION OF split DEFAULT")
-    small(node, here)
-    small(node, here, "other")
+    database = node.new_database()
+    node.psql(database, "CREATE DOMAIN word AS text; CREATE TYPE mood AS ENUM ('sad', 'ok')")
+    node.psql(
+        database, "CREATE TABLE split (id int PRIMARY KEY, v text) PARTITION BY RANGE (id); CREATE TABLE rest PARTITION OF split DEFAULT"
+    )
+    small(node, database)
+    small(node, database, "other")
     lines = "".join(f"{number}\tsad\n" for number in range(3000))
-    node.psql(here, f"CREATE TABLE words (id int PRIMARY KEY, m mood, w word);\nCOPY words (id, m) FROM STDIN;\n{lines}\\.\n")
-    node.psql(here, f"COPY rest FROM STDIN;\n{lines}\\.\n")
+    node.psql(database, f"CREATE TABLE words (id int PRIMARY KEY, m mood, w word);\nCOPY words (id, m) FROM STDIN;\n{lines}\\.\n")
+    node.psql(database, f"COPY rest FROM STDIN;\n{lines}\\.\n")
     for command in COMMANDS:
         with pytest.raises(SqlError, match="canceling statement due to statement timeout"):
-            node.psql(here, f"SET statement_timeout = '1s'; {command}", timeout=60)
+            node.psql(database, f"SET statement_timeout = '1s'; {command}", timeout=60)
     locked = "SELECT count(*) FROM pg_locks WHERE locktype = 'relation' AND pid <> pg_backend_pid()"
-    assert node.psql(here, locked) == "0"
+    assert node.psql(database, locked) == "0"
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_checkpoint_waited_for_executors(spare_node: Callable[..., Server], no_executors: dict[str, str]) -> None:
+def test_checkpoint_does_not_wait_for_executors(spare_node: Callable[..., Server], no_executors: dict[str, str]) -> None:
     node = spare_node(**no_executors)
-    here = node.new_database()
-    node.psql(here, "CREATE TABLE often (id int);" + "INSERT INTO often VALUES (1);" * 120)  # as many as a Delta log has a checkpoint for
-    node.psql(here, "CHECKPOINT", timeout=60)
+    database = node.new_database()
+    node.psql(
+        database, "CREATE TABLE often (id int);" + "INSERT INTO often VALUES (1);" * 120
+    )  # as many as a Delta log has a checkpoint for
+    node.psql(database, "CHECKPOINT", timeout=60)
 
 
 def wait_for_executors(pages: SparkPages, *whose: str) -> bool:
@@ -289,7 +295,7 @@ def wait_for_executors(pages: SparkPages, *whose: str) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_worker_that_waited_for_executors_could_not_be_ended_nor_could_its_node(
+def test_worker_that_waits_for_executors_can_be_terminated_and_its_node_stopped(
     spare_node: Callable[..., NodeServer], no_executors: dict[str, str], postgres: Server
 ) -> None:
     source, target = postgres.new_database(), postgres.new_database()
@@ -301,69 +307,73 @@ def test_a_worker_that_waited_for_executors_could_not_be_ended_nor_could_its_nod
         " CREATE PUBLICATION batches FOR TABLE small; CREATE PUBLICATION copies FOR TABLE big",
     )
     node = spare_node(**no_executors, **spark_pages.SETTINGS)
-    here, name = node.new_database(), target
-    node.psql(here, "CREATE TABLE small (id int PRIMARY KEY, v text); CREATE TABLE big (id int PRIMARY KEY, v text)")
-    node.psql(here, f"CREATE SUBSCRIPTION b_{name} CONNECTION '{postgres.conninfo(source)}' PUBLICATION batches")
-    until(lambda: node.psql(here, "SELECT srsubstate FROM pg_subscription_rel") == "r", "the table is not copied", 60)
-    node.psql(here, f"CREATE SUBSCRIPTION c_{name} CONNECTION '{postgres.conninfo(source)}' PUBLICATION copies")
-    sent = "CREATE TABLE sent (id int PRIMARY KEY, v text)"
-    node.psql(here, f"{sent}; ALTER TABLE sent REPLICA IDENTITY FULL; CREATE PUBLICATION judged FOR TABLE sent WHERE (length(v) > 2)")
-    postgres.psql(target, sent)
-    postgres.psql(target, f"CREATE SUBSCRIPTION j_{name} CONNECTION '{node.conninfo(here)}' PUBLICATION judged WITH (copy_data = false)")
+    database, name = node.new_database(), target
+    node.psql(database, "CREATE TABLE small (id int PRIMARY KEY, v text); CREATE TABLE big (id int PRIMARY KEY, v text)")
+    node.psql(database, f"CREATE SUBSCRIPTION b_{name} CONNECTION '{postgres.conninfo(source)}' PUBLICATION batches")
+    until(lambda: node.psql(database, "SELECT srsubstate FROM pg_subscription_rel") == "r", "the table is not copied", 60)
+    node.psql(database, f"CREATE SUBSCRIPTION c_{name} CONNECTION '{postgres.conninfo(source)}' PUBLICATION copies")
+    definition = "CREATE TABLE sent (id int PRIMARY KEY, v text)"
+    node.psql(
+        database, f"{definition}; ALTER TABLE sent REPLICA IDENTITY FULL; CREATE PUBLICATION judged FOR TABLE sent WHERE (length(v) > 2)"
+    )
+    postgres.psql(target, definition)
+    postgres.psql(
+        target, f"CREATE SUBSCRIPTION j_{name} CONNECTION '{node.conninfo(database)}' PUBLICATION judged WITH (copy_data = false)"
+    )
     streams = "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'"
-    until(lambda: node.psql(here, streams) == "1", "no walsender", 60)
+    until(lambda: node.psql(database, streams) == "1", "no walsender", 60)
     # a batch, a copy and a filter that nobody computes
     changed = postgres.psql(source, "UPDATE small SET v = 'changed' WHERE id = 5; SELECT pg_current_wal_lsn()")
-    came = f"SELECT received_lsn >= '{changed}' FROM pg_stat_subscription WHERE subname = 'b_{name}'"
-    until(lambda: node.psql(here, came) == "t", "the change has not come", 60)
-    node.psql(here, "INSERT INTO sent VALUES (1, 'passes')")
+    received = f"SELECT received_lsn >= '{changed}' FROM pg_stat_subscription WHERE subname = 'b_{name}'"
+    until(lambda: node.psql(database, received) == "t", "the change has not come", 60)
+    node.psql(database, "INSERT INTO sent VALUES (1, 'passes')")
     until(partial(wait_for_executors, SparkPages(node), "worker", "worker", "walsender"), "nobody has begun to wait", 60)
 
-    before = senders(node)
-    node.psql(here, "SELECT pg_terminate_backend(pid) FROM pg_stat_replication")
-    until(lambda: senders(node).isdisjoint(before), "the walsender does not end")
-    node.psql(here, f"ALTER SUBSCRIPTION b_{name} DISABLE")
-    node.psql(here, f"SELECT pg_terminate_backend(pid) FROM pg_stat_subscription WHERE subname = 'b_{name}'")
+    senders_before = senders(node)
+    node.psql(database, "SELECT pg_terminate_backend(pid) FROM pg_stat_replication")
+    until(lambda: senders(node).isdisjoint(senders_before), "the walsender does not end")
+    node.psql(database, f"ALTER SUBSCRIPTION b_{name} DISABLE")
+    node.psql(database, f"SELECT pg_terminate_backend(pid) FROM pg_stat_subscription WHERE subname = 'b_{name}'")
     until(lambda: workers(node, f"b_{name}") == "0", "the worker that merges does not end")
-    node.psql(here, f"DROP SUBSCRIPTION c_{name}", timeout=60)
+    node.psql(database, f"DROP SUBSCRIPTION c_{name}", timeout=60)
     assert workers(node, f"c_{name}") == "0"
 
-    node.psql(here, f"ALTER SUBSCRIPTION b_{name} ENABLE")
-    node.psql(here, f"CREATE SUBSCRIPTION c_{name} CONNECTION '{postgres.conninfo(source)}' PUBLICATION copies")
+    node.psql(database, f"ALTER SUBSCRIPTION b_{name} ENABLE")
+    node.psql(database, f"CREATE SUBSCRIPTION c_{name} CONNECTION '{postgres.conninfo(source)}' PUBLICATION copies")
     until(partial(wait_for_executors, SparkPages(node), "worker", "worker"), "the workers have not begun", 60)
     node.stop("smart")
     assert "some sessions did not end in time" not in node.log()
     node.start()
-    assert node.psql(here, "SELECT v FROM small WHERE id = 5") == "v5"
-    node.psql(here, f"DROP SUBSCRIPTION c_{name}", timeout=60)
-    node.psql(here, f"DROP SUBSCRIPTION b_{name}", timeout=60)
+    assert node.psql(database, "SELECT v FROM small WHERE id = 5") == "v5"
+    node.psql(database, f"DROP SUBSCRIPTION c_{name}", timeout=60)
+    node.psql(database, f"DROP SUBSCRIPTION b_{name}", timeout=60)
     postgres.psql(target, f"DROP SUBSCRIPTION j_{name}")
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_worker_whose_table_waited_for_executors_to_follow_its_publisher_could_not_be_ended(
+def test_worker_whose_table_waits_for_executors_to_follow_its_publisher_can_be_terminated(
     spare_node: Callable[..., NodeServer], no_executors: dict[str, str], postgres: Server
 ) -> None:
     source = postgres.new_database()
     small(postgres, source)
     postgres.psql(source, "CREATE PUBLICATION p FOR TABLE small")
     node = spare_node(**no_executors, **spark_pages.SETTINGS)
-    here, name = node.new_database(), f"f_{source}"
-    node.psql(here, "CREATE TABLE small (id int PRIMARY KEY, v text)")
+    database, name = node.new_database(), f"f_{source}"
+    node.psql(database, "CREATE TABLE small (id int PRIMARY KEY, v text)")
     node.psql(
-        here, f"CREATE SUBSCRIPTION {name} CONNECTION '{postgres.conninfo(source)}' PUBLICATION p WITH (schema_evolution = add_columns)"
+        database, f"CREATE SUBSCRIPTION {name} CONNECTION '{postgres.conninfo(source)}' PUBLICATION p WITH (schema_evolution = add_columns)"
     )
-    until(lambda: node.psql(here, "SELECT srsubstate FROM pg_subscription_rel") == "r", "the table is not copied", 60)
+    until(lambda: node.psql(database, "SELECT srsubstate FROM pg_subscription_rel") == "r", "the table is not copied", 60)
     postgres.psql(source, "ALTER TABLE small ADD COLUMN w text DEFAULT 'wide'; INSERT INTO small VALUES (-1)")
     until(partial(wait_for_executors, SparkPages(node), "worker"), "the table does not begin to follow", 60)
-    node.psql(here, f"DROP SUBSCRIPTION {name}", timeout=60)
+    node.psql(database, f"DROP SUBSCRIPTION {name}", timeout=60)
     assert workers(node, name) == "0"
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_node_has_its_work_done_by_a_cluster(
+def test_node_runs_its_tasks_on_a_cluster(
     own_node: Callable[..., Server], spark_cluster: SparkCluster, object_store: ObjectStore, postgres: Server
 ) -> None:
     source = published(postgres)
@@ -397,7 +407,7 @@ def test_a_node_has_its_work_done_by_a_cluster(
     node.psql("postgres", "DROP SUBSCRIPTION work")
 
 
-def test_a_node_says_that_its_master_does_not_answer(own_node: Callable[..., Server]) -> None:
+def test_node_reports_a_master_that_does_not_answer(own_node: Callable[..., Server]) -> None:
     node = own_node(start=False, spark_master=f"'spark://127.0.0.1:{free_port()}'")
     assert isinstance(node, NodeServer)
 
@@ -416,7 +426,7 @@ def kill_at_work(cluster: SparkCluster, times: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_executors_that_are_killed_lose_nothing(
+def test_killed_executors_lose_nothing(
     own_node: Callable[..., Server], spark_cluster: SparkCluster, object_store: ObjectStore, postgres: Server
 ) -> None:
     source = published(postgres)
@@ -452,7 +462,7 @@ def test_executors_that_are_killed_lose_nothing(
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_a_cluster_that_was_lost_and_is_back_is_worked_on_again(
+def test_node_uses_a_lost_cluster_again_after_it_is_back(
     own_node: Callable[..., Server], tmp_path: Path, object_store: ObjectStore, postgres: Server
 ) -> None:
     cluster = SparkCluster(tmp_path / "cluster")

@@ -1,7 +1,7 @@
-"""A node whose tables lie in Google's or in Azure's storage: what Spark and Python write there, a second node, the key that is nowhere seen.
+"""A node keeps its tables in Google's or Azure's storage: Spark and Python write there, a second node is rejected, and no key is shown.
 
-Google's server takes minutes to build (`google_storage`), Azure's is started where it is installed (`azure_storage`), so all of it is slow;
-the data path's tests run there with ``--on gs``, ``--on azure``.
+Google's server takes minutes to build (`google_storage`). Azure's is started if it is installed (`azure_storage`). So all tests are slow.
+The tests of the data path run there with ``--on gs`` and ``--on azure``.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 @pytest.fixture(params=["google_storage", "azure_storage"])
 def store(request: pytest.FixtureRequest) -> GoogleStorage | AzureStorage:
-    found: GoogleStorage | AzureStorage = request.getfixturevalue(request.param)
-    return found
+    storage: GoogleStorage | AzureStorage = request.getfixturevalue(request.param)
+    return storage
 
 
-def test_a_node_keeps_its_tables_in_a_store(own_node: Callable[..., Server], store: GoogleStorage | AzureStorage, postgres: Server) -> None:
+def test_node_keeps_its_tables_in_a_store(own_node: Callable[..., Server], store: GoogleStorage | AzureStorage, postgres: Server) -> None:
     node = own_node(**store.settings())
     assert isinstance(node, NodeServer)
     source = postgres.new_database()
@@ -44,18 +44,18 @@ def test_a_node_keeps_its_tables_in_a_store(own_node: Callable[..., Server], sto
 
     node.kill()
     node.start()
-    seen = "SELECT count(*), min(v), max(v) FROM t"
-    assert node.psql("postgres", seen) == "2999|x|z"
+    query = "SELECT count(*), min(v), max(v) FROM t"
+    assert node.psql("postgres", query) == "2999|x|z"
     postgres.psql(source, "UPDATE p SET v = 'streamed' WHERE id <= 10; DELETE FROM p WHERE id = 11")
     streamed = "SELECT count(*) FILTER (WHERE v = 'streamed'), count(*) FROM p"
-    until(lambda: node.psql("postgres", streamed) == "10|499", "no change comes", 60)
+    until(lambda: node.psql("postgres", streamed) == "10|499", "no change arrives", 60)
     node.psql("postgres", ";".join(f"INSERT INTO t VALUES ({number}, 'more')" for number in range(4000, 4110)))
     until(lambda: any("checkpoint.parquet" in name for name in names(node, store)), "Delta writes no checkpoint", 60)
     node.psql("postgres", "CHECKPOINT")
     node.headgate("check", "--online", "-U", "postgres")
 
-    shown = node.psql("postgres", "SHOW ALL; SELECT * FROM pg_settings")
-    assert all(store.secret not in text for text in (shown, node.log(), command_lines()))
+    settings = node.psql("postgres", "SHOW ALL; SELECT * FROM pg_settings")
+    assert all(store.secret not in text for text in (settings, node.log(), command_lines()))
     node.psql("postgres", "DROP SUBSCRIPTION far; DROP TABLE t")
     node.restart()
     assert node.psql("postgres", "SELECT count(*) FROM p") == "499"
@@ -66,7 +66,7 @@ def names(node: NodeServer, store: GoogleStorage | AzureStorage) -> list[str]:
     return list(store.files.find(node.conf["data_location"].strip("'").partition("://")[2]))
 
 
-def test_a_store_that_takes_no_notice_of_conditions_is_refused_at_the_start(
+def test_store_that_does_not_enforce_conditional_writes_is_rejected_at_startup(
     own_node: Callable[..., Server], tmp_path: Path, google_storage: GoogleStorage
 ) -> None:
     careless = GoogleStorage(tmp_path, "-careless")

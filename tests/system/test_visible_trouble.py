@@ -1,10 +1,10 @@
-"""For each fault, `headgate status --json` is not healthy within 30 seconds and says why, and is healthy again when the cause has gone.
+"""For each fault, `headgate status --json` reports the cause within 30 seconds, and is healthy again after the cause is removed.
 
-A fault is a generator: up to its `yield` it causes the fault, behind it the cause goes away. Its decorator says what status must tell. All
-share one PostgreSQL that publishes and one node; each has a database of its own on both, with a subscription `s` of table `t` that streams
-through a proxy. A few run with the suite, on its servers, and look at the problems of their own database alone.
+A fault is a generator. It causes the fault before its `yield` and removes the cause after it. Its decorator says what status must report. All
+faults share one PostgreSQL that publishes and one node. Each has its own database on both, with a subscription `s` of table `t` that streams
+through a proxy. A few run with the suite, on its servers, and check only the problems of their own database.
 
-With ``HEADGATE_FAULTS=file`` what status said, and when, is appended to the file as rows of the table in docs/monitoring.md.
+With ``HEADGATE_FAULTS=file``, the problems and their times are appended to the file as rows of the table in docs/monitoring.md.
 """
 
 from __future__ import annotations
@@ -57,10 +57,12 @@ TABLE = "CREATE TABLE {} (id int PRIMARY KEY, v text)"
 def told(node: Server) -> list[str]:
     """What `headgate status --json` says is wrong."""
     done = subprocess.run([*HEADGATE, "status", "-D", str(node.data), "--json"], capture_output=True, text=True, timeout=60)
-    found = json.loads(done.stdout)
-    said = [f"{one['subject']}: {one['message']}" for one in found.get("problems", [])] or ([] if found["running"] else ["no node runs"])
-    assert found["healthy"] == (not said)
-    return said
+    report = json.loads(done.stdout)
+    problems = [f"{problem['subject']}: {problem['message']}" for problem in report.get("problems", [])] or (
+        [] if report["running"] else ["no node runs"]
+    )
+    assert report["healthy"] == (not problems)
+    return problems
 
 
 class Scene:
@@ -127,8 +129,8 @@ class Scene:
 
     def problems(self) -> list[str]:
         """What status says is wrong, of this database or of all."""
-        said = told(self.node)
-        return said if self.whole else [text for text in said if f'"{self.here}"' in text]
+        problems = told(self.node)
+        return problems if self.whole else [text for text in problems if f'"{self.here}"' in text]
 
     def close(self) -> None:
         """Ends all of it."""
@@ -136,11 +138,11 @@ class Scene:
         self.proxy.stalled, self.proxy.rate = False, None
         with contextlib.suppress(psycopg.Error):
             self.subscriber.sql("ALTER SUBSCRIPTION s DISABLE; ALTER SUBSCRIPTION s SET (slot_name = NONE); DROP SUBSCRIPTION s")
-        for other in self.subscriber.sql(
+        for subscription in self.subscriber.sql(
             "SELECT subname FROM pg_subscription WHERE subdbid = (SELECT oid FROM pg_database WHERE datname = current_database())"
         ).split():
             self.subscriber.sql(
-                f"ALTER SUBSCRIPTION {other} DISABLE; ALTER SUBSCRIPTION {other} SET (slot_name = NONE); DROP SUBSCRIPTION {other}"
+                f"ALTER SUBSCRIPTION {subscription} DISABLE; ALTER SUBSCRIPTION {subscription} SET (slot_name = NONE); DROP SUBSCRIPTION {subscription}"
             )
         self.subscriber.close()
         self.publisher.close()
@@ -263,13 +265,13 @@ def access_rules_reject_the_node(scene: Scene) -> Generator[None]:
 def _access(scene: Scene, line: str) -> Iterator[None]:
     """A line before the others of the publisher's pg_hba.conf."""
     path = scene.postgres.data / "pg_hba.conf"
-    before = path.read_text()
-    path.write_text(f"{line}\n{before}")
+    rules_before = path.read_text()
+    path.write_text(f"{line}\n{rules_before}")
     scene.publisher.sql("SELECT pg_reload_conf()")
     try:
         yield
     finally:
-        path.write_text(before)
+        path.write_text(rules_before)
         scene.publisher.sql("SELECT pg_reload_conf()")
 
 
@@ -396,19 +398,19 @@ def slot_is_used_by_another(scene: Scene) -> Generator[None]:
 
 @fault("requires wal_level >= logical")
 def publisher_has_no_logical_log(scene: Scene) -> Generator[None]:
-    other = PostgresServer(Path(tempfile.mkdtemp("", "headgate-test-")), wal_level="replica")
-    other.create()
-    other.start()
-    scene.stack.callback(shutil.rmtree, other.folder, ignore_errors=True)
-    scene.stack.callback(lambda: other.stop("immediate"))
+    replica_server = PostgresServer(Path(tempfile.mkdtemp("", "headgate-test-")), wal_level="replica")
+    replica_server.create()
+    replica_server.start()
+    scene.stack.callback(shutil.rmtree, replica_server.folder, ignore_errors=True)
+    scene.stack.callback(lambda: replica_server.stop("immediate"))
     options = "connect = false, slot_name = 'other'"
     scene.subscriber.sql(
-        f"CREATE SUBSCRIPTION other CONNECTION '{other.conninfo()}' PUBLICATION p WITH ({options}); ALTER SUBSCRIPTION other ENABLE"
+        f"CREATE SUBSCRIPTION other CONNECTION '{replica_server.conninfo()}' PUBLICATION p WITH ({options}); ALTER SUBSCRIPTION other ENABLE"
     )
     yield
-    other.psql("postgres", "ALTER SYSTEM SET wal_level = logical")
-    other.restart()
-    other.psql(
+    replica_server.psql("postgres", "ALTER SYSTEM SET wal_level = logical")
+    replica_server.restart()
+    replica_server.psql(
         "postgres", f"{TABLE.format('t')}; CREATE PUBLICATION p FOR TABLE t; SELECT pg_create_logical_replication_slot('other', 'pgoutput')"
     )
     scene.subscriber.sql("ALTER SUBSCRIPTION other REFRESH PUBLICATION WITH (copy_data = false)")
@@ -416,14 +418,14 @@ def publisher_has_no_logical_log(scene: Scene) -> Generator[None]:
 
 @fault("all replication slots are in use")
 def slots_of_the_publisher_are_used_up(scene: Scene) -> Generator[None]:
-    made = []
+    slot_names = []
     with contextlib.suppress(psycopg.Error):
         for number in range(60):
             scene.publisher.sql(f"SELECT pg_create_logical_replication_slot('full_{number}', 'pgoutput')")
-            made.append(f"full_{number}")
+            slot_names.append(f"full_{number}")
     scene.add_table()
     yield
-    for name in made:
+    for name in slot_names:
         scene.publisher.sql(f"SELECT pg_drop_replication_slot('{name}')")
 
 
@@ -446,8 +448,8 @@ def _connections(conninfo: str) -> Iterator[int]:
                 opened.append(psycopg.connect(conninfo, autocommit=True))
         yield len(opened)
     finally:
-        for each in opened:
-            each.close()
+        for connection in opened:
+            connection.close()
 
 
 # ---- rows and tables ---------------------------------------------------------------------------------------------------
@@ -618,13 +620,13 @@ def walsenders_are_used_up(scene: Scene) -> Generator[None]:
 
 @fault("out of replication slots: .* of 10 in use")
 def slots_are_used_up(scene: Scene) -> Generator[None]:
-    made = []
+    slot_names = []
     with contextlib.suppress(psycopg.Error):
         for number in range(60):
             scene.subscriber.sql(f"SELECT pg_create_logical_replication_slot('full_{number}', 'pgoutput')")
-            made.append(f"full_{number}")
+            slot_names.append(f"full_{number}")
     yield
-    for name in made:
+    for name in slot_names:
         scene.subscriber.sql(f"SELECT pg_drop_replication_slot('{name}')")
 
 
@@ -683,7 +685,7 @@ def data_file_is_cut_off(scene: Scene) -> Generator[None]:
 @fault('table "public.t" of database ".*": it cannot be read: file ".*" is damaged')
 def data_file_is_damaged(scene: Scene) -> Generator[None]:
     scene.subscriber.sql("INSERT INTO t SELECT i, md5(i::text) FROM generate_series(1000000, 1030000) i")
-    path = max(scene.folder().glob("part-*.parquet"), key=lambda each: each.stat().st_size)
+    path = max(scene.folder().glob("part-*.parquet"), key=lambda path: path.stat().st_size)
     content = path.read_bytes()
     path.write_bytes(content[:5000] + bytes([content[5000] ^ 1]) + content[5001:])
     with contextlib.suppress(psycopg.Error):
@@ -722,13 +724,13 @@ def another_writer_alters_a_table(scene: Scene) -> Generator[None]:
     log = scene.folder() / "_delta_log"
     newest = max(int(path.stem) for path in log.glob("*.json"))
     actions = [json.loads(line) for path in sorted(log.glob("*.json")) for line in path.read_text().splitlines()]
-    before = [action for action in actions if "metaData" in action][-1]
-    schema = json.loads(before["metaData"]["schemaString"])
+    metadata_before = [action for action in actions if "metaData" in action][-1]
+    schema = json.loads(metadata_before["metaData"]["schemaString"])
     schema["fields"].append({"name": "other", "type": "integer", "nullable": True, "metadata": {}})
-    after = {"metaData": {**before["metaData"], "schemaString": json.dumps(schema)}}
-    (log / f"{newest + 1:020}.json").write_text(json.dumps(after) + "\n")
+    metadata_after = {"metaData": {**metadata_before["metaData"], "schemaString": json.dumps(schema)}}
+    (log / f"{newest + 1:020}.json").write_text(json.dumps(metadata_after) + "\n")
     yield
-    (log / f"{newest + 2:020}.json").write_text(json.dumps(before) + "\n")
+    (log / f"{newest + 2:020}.json").write_text(json.dumps(metadata_before) + "\n")
 
 
 # ---- the node ----------------------------------------------------------------------------------------------------------
@@ -770,9 +772,9 @@ def _read(path: Path) -> str:
 @fault('background thread "metrics": it rests after')
 def port_of_the_metrics_is_taken(scene: Scene) -> Generator[None]:
     assert isinstance(scene.node, NodeServer)
-    with socket.create_server(("127.0.0.1", 0)) as taken:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
         scene.subscriber.close()
-        scene.node.renewed(**{**NODE, "metrics_port": str(taken.getsockname()[1])})
+        scene.node.renewed(**{**NODE, "metrics_port": str(listener.getsockname()[1])})
         yield
 
 
@@ -799,22 +801,22 @@ def _hurt(scene: Scene, each: Fault) -> None:
     course = each.run(scene)
     next(course)
     caused = time.monotonic()
-    seen: list[str] = []
+    problems_seen: list[str] = []
 
     def is_told() -> str | None:
-        seen[:] = scene.problems()
-        return next((text for text in seen if re.search(each.says, text, re.DOTALL)), None)
+        problems_seen[:] = scene.problems()
+        return next((text for text in problems_seen if re.search(each.says, text, re.DOTALL)), None)
 
     try:
         said = until(is_told, f"status does not say {each.says!r}", SECONDS)
         told = time.monotonic()
     except AssertionError:
-        raise AssertionError(f"status does not say {each.says!r}: {seen}") from None
+        raise AssertionError(f"status does not say {each.says!r}: {problems_seen}") from None
     finally:
         next(course, None)
     gone = time.monotonic()
     try:
-        until(lambda: not scene.problems(), "it is not healthy again", LONGEST)
+        until(lambda: not scene.problems(), "the node does not become healthy again", LONGEST)
     except AssertionError:
         raise AssertionError(f"it is not healthy again: {scene.problems()}") from None
     over = time.monotonic()
@@ -828,14 +830,14 @@ def _hurt(scene: Scene, each: Fault) -> None:
 @pytest.mark.on_disk
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("each", FAULTS, ids=lambda each: each.run.__name__)
-def test_status_tells_of_the_fault_until_it_has_gone(servers: tuple[Server, Server], each: Fault) -> None:
+def test_status_reports_the_fault_until_it_is_fixed(servers: tuple[Server, Server], each: Fault) -> None:
     with contextlib.closing(Scene(*servers, whole=True)) as scene:
         _hurt(scene, each)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_status_tells_of_an_object_store_that_is_away_until_it_is_back(own_node: Callable[..., Server], object_store: ObjectStore) -> None:
+def test_status_reports_an_unreachable_object_store_until_it_is_back(own_node: Callable[..., Server], object_store: ObjectStore) -> None:
     with Proxy(object_store.port) as line:
         place = {name: value.replace(f":{object_store.port}", f":{line.port}") for name, value in object_store.settings().items()}
         node = own_node(**place)
@@ -843,14 +845,14 @@ def test_status_tells_of_an_object_store_that_is_away_until_it_is_back(own_node:
         until(lambda: not told(node), "the node is not healthy", 60)
         line.target = free_port()
         line.cut()
-        until(lambda: any("data location" in text for text in told(node)), "status does not tell of it", SECONDS)
+        until(lambda: any("data location" in text for text in told(node)), "status does not report the object store", SECONDS)
         line.target = object_store.port
-        until(lambda: not told(node), "it is not healthy again", LONGEST)
+        until(lambda: not told(node), "the node does not become healthy again", LONGEST)
         assert node.psql("postgres", "SELECT count(*) FROM t") == "1"
 
 
 @pytest.mark.on_disk
 @pytest.mark.parametrize("each", [each for each in FAULTS if each.quick], ids=lambda each: each.run.__name__)
-def test_status_tells_of_a_fault_of_one_subscription(postgres: Server, node: Server, each: Fault) -> None:
+def test_status_reports_the_fault_of_one_subscription(postgres: Server, node: Server, each: Fault) -> None:
     with contextlib.closing(Scene(postgres, node, whole=False)) as scene:
         _hurt(scene, each)

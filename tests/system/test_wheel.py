@@ -1,4 +1,4 @@
-"""The wheel alone, in an empty environment with Java and PostgreSQL: `pip install`, then `headgate demo`, which fetches the jars first."""
+"""A wheel in an empty environment with Java and PostgreSQL is enough for `headgate demo`, which downloads the jars first."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_a_wheel_is_all_that_a_demonstration_needs(tmp_path: Path) -> None:
+def test_wheel_is_all_that_a_demonstration_needs(tmp_path: Path) -> None:
     def do(*words: str | Path, seconds: float = 900) -> str:
         environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "HEADGATE_JARS", "VIRTUAL_ENV")}
         environment |= {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
@@ -28,6 +28,6 @@ def test_a_wheel_is_all_that_a_demonstration_needs(tmp_path: Path) -> None:
     do(sys.executable, "-m", "venv", tmp_path / "empty")
     programs = tmp_path / "empty" / "bin"
     do(programs / "pip", "--disable-pip-version-check", "install", "--quiet", wheel)
-    said = do(programs / "headgate", "demo", "--rows", "20000", "--seconds", "5", seconds=600)
-    assert said.startswith("fetching the Delta jars ... ok")
+    output = do(programs / "headgate", "demo", "--rows", "20000", "--seconds", "5", seconds=600)
+    assert output.startswith("fetching the Delta jars ... ok")
     assert (tmp_path / "empty" / "share" / "headgate" / "headgate.service").is_file()
