@@ -129,7 +129,7 @@ def _file(item: pytest.Item) -> str:
 def _fixtures(item: pytest.Item) -> set[str]:
     """The fixtures of a test, also those that another one asks for by its parameter."""
     parameters = item.callspec.params.values() if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ()
-    return {*getattr(item, "fixturenames", ()), *(each for each in parameters if isinstance(each, str))}
+    return {*getattr(item, "fixturenames", ()), *(parameter for parameter in parameters if isinstance(parameter, str))}
 
 
 def _unwanted(config: pytest.Config, item: pytest.Item) -> bool:

@@ -65,7 +65,7 @@ class SparkCluster:
             "127.0.0.1",
         )
         self.workers.append(self._start(f"worker{number}", "worker.Worker", *options, self.master))
-        alive = sum(each.poll() is None for each in self.workers)
+        alive = sum(worker.poll() is None for worker in self.workers)
         until(lambda: (self._said() or {}).get("aliveworkers", 0) >= alive, f"no worker:\n{self.log(f'worker{number}')}", 60)
 
     def _start(self, name: str, role: str, *options: str) -> subprocess.Popen[bytes]:

@@ -52,7 +52,7 @@ class Drawn:
             sides = [self.terms(tables, depth + 1) for _ in range(self.random.randint(2, 3))]
             if self.random.random() < 0.4:
                 common = self.term(tables, 2)
-                sides = [f"{common} AND {each}" for each in sides]
+                sides = [f"{common} AND {side}" for side in sides]
             return f"({word.join(sides)})"
         one, other = self.random.sample(tables, 2) if len(tables) > 1 else (tables[0], tables[0])
         forms = SINGLE if len(tables) == 1 else EQUALITIES if kind < 0.5 else SINGLE if kind < 0.8 else SEVERAL

@@ -299,10 +299,10 @@ def shown(column: pa.Array, bound: Expression | None) -> list[str | None]:
     wanted = storage.arrow_type(kind.oid, kind.typmod)
     values = text.write_text(column if column.type == wanted else column.cast(wanted), kind.oid, kind.typmod).to_pylist()
     if kind.oid == registry.BOOL:
-        return [None if each is None else {"t": "true", "f": "false"}[each] for each in values]
+        return [None if value is None else {"t": "true", "f": "false"}[value] for value in values]
     if kind.oid in (registry.INET, registry.CIDR):
-        return [None if each is None else network.shown(each) for each in values]
-    return [each.rstrip(" ") if each is not None and kind.oid == registry.BPCHAR else each for each in values]
+        return [None if value is None else network.shown(value) for value in values]
+    return [value.rstrip(" ") if value is not None and kind.oid == registry.BPCHAR else value for value in values]
 
 
 def _reports(session: SparkSession, database: str, rounds: Sequence[tuple[int, int]], depth: int, threads: int) -> Iterator[Report]:

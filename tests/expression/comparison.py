@@ -266,7 +266,7 @@ def interpreted(spark: SparkSession) -> Iterator[None]:
 def nested(expression: Expression) -> bool:
     """Whether an operand of an operand's owner may raise before that is called."""
     calls = [each for each in node.walk(expression) if each is not expression]
-    return any(isinstance(each, node.FuncExpr | node.OpExpr | node.CoerceViaIO | node.ArrayCoerce | node.ArrayExpr) for each in calls)
+    return any(isinstance(call, node.FuncExpr | node.OpExpr | node.CoerceViaIO | node.ArrayCoerce | node.ArrayExpr) for call in calls)
 
 
 def raised(text: str | None) -> bool:

@@ -80,7 +80,7 @@ def found(expression: str, columns: tuple[tuple[str, str], ...], rows: list[tupl
 @pytest.mark.parametrize("condition", COLUMNWISE)
 def test_a_usual_filter_is_evaluated_without_spark(judge: psycopg.Connection, condition: str) -> None:
     (answers,) = expected(judge, COLUMNS, ROW, [condition])
-    assert found(condition, COLUMNS, ROW) == [each == "true" for each in answers]
+    assert found(condition, COLUMNS, ROW) == [answer == "true" for answer in answers]
 
 
 @pytest.mark.parametrize("condition", ["10 / b > 1", "a + 2147483647 > 0", "f = 'NaN'", "b <> 0 AND 10 / b > 2"])
@@ -105,5 +105,5 @@ def test_generated_conditions_have_postgresqls_answer_or_are_left_to_spark(judge
                 continue
             outcomes["evaluated"] += 1
             assert not any(map(raised, answers)), plain(condition)
-            assert given == [each == "true" for each in answers], plain(condition)
+            assert given == [answer == "true" for answer in answers], plain(condition)
     assert outcomes["evaluated"] > rounds * ROUND / 20

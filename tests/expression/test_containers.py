@@ -51,7 +51,7 @@ def test_they_mean_what_postgresql_means(in_columns: bool, spark: SparkSession, 
     quiet = [each for each in written if not raised[each.expression]]
     failing = [each for each in written if raised[each.expression]]
     verdicts = comparison.run(([over_columns(each.expression) for each in quiet] if in_columns else quiet) + failing)
-    assert [str(each) for each in verdicts if each.outcome not in ("agree", "rejected")] == []
+    assert [str(verdict) for verdict in verdicts if verdict.outcome not in ("agree", "rejected")] == []
 
 
 UNPLANNED = object()

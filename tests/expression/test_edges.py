@@ -131,7 +131,7 @@ def test_infinity_in_a_list_is_looked_up_in_the_driver(
 ) -> None:
     rows: list[tuple[str | None, ...]] = [(value,) for value in values]
     (answers,) = expected(judge, (column,), rows, [condition])
-    assert found(condition, (column,), rows) == [each == "true" for each in answers]
+    assert found(condition, (column,), rows) == [answer == "true" for answer in answers]
 
 
 @pytest.mark.parametrize(

@@ -234,7 +234,7 @@ def _differences(oracle: psycopg.Connection, cases: tuple[Case, ...], random: Ra
     tried: list[tuple[str, str, Callable[[], Any]]] = []
     for form, kinds, result, function in cases:
         for _ in range(rounds):
-            values = [KINDS[each].pick(random) for each in kinds]
+            values = [KINDS[kind].pick(random) for kind in kinds]
             sql = form.format(
                 *("'" + value.replace("'", "''") + f"'::{KINDS[each].sql}" for value, each in zip(values, kinds, strict=True))
             )

@@ -97,4 +97,4 @@ EXPRESSIONS = (
 @pytest.mark.slow
 def test_what_decides_nothing_is_computed_all_the_same(spark: SparkSession, oracle: psycopg.Connection) -> None:
     verdicts = Comparison(spark, oracle).run([Probe(each, COLUMNS, ROWS) for each in EXPRESSIONS])
-    assert not [str(each) for each in verdicts if each.outcome != "agree"]
+    assert not [str(verdict) for verdict in verdicts if verdict.outcome != "agree"]

@@ -28,19 +28,22 @@ def test_a_trigger_function_knows_new_old_and_its_fields() -> None:
 def test_each_block_declares_its_own_variables() -> None:
     made = body("DECLARE x int := 1; BEGIN DECLARE x text; y numeric(10, 2) NOT NULL = 3; BEGIN x := 'a'; END; END")
     [inner] = made.body
-    assert [(each.name, each.type) for each in made.declarations] == [("x", "int")]
+    assert [(declaration.name, declaration.type) for declaration in made.declarations] == [("x", "int")]
     assert isinstance(inner, Block)
-    assert [(each.name, each.type, each.not_null) for each in inner.declarations] == [("x", "text", False), ("y", "numeric(10, 2)", True)]
+    assert [(declaration.name, declaration.type, declaration.not_null) for declaration in inner.declarations] == [
+        ("x", "text", False),
+        ("y", "numeric(10, 2)", True),
+    ]
 
 
 def test_types_that_only_the_catalog_knows_are_kept() -> None:
     made = body("DECLARE e mood; p pair; r record; t things%ROWTYPE; BEGIN p.a := 1; r.b := 2; END")
-    assert [each.type for each in made.declarations] == ["mood", "pair", "", "things%ROWTYPE"]
+    assert [declaration.type for declaration in made.declarations] == ["mood", "pair", "", "things%ROWTYPE"]
 
 
 def test_an_alias_names_a_parameter() -> None:
     made = body("DECLARE x ALIAS FOR $1; BEGIN RETURN x; END", "text", Argument("IN", ""))
-    assert [(each.name, each.alias) for each in made.declarations] == [("x", "$1")]
+    assert [(declaration.name, declaration.alias) for declaration in made.declarations] == [("x", "$1")]
 
 
 def test_an_assignment_to_an_element_keeps_its_target() -> None:

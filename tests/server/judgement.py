@@ -88,14 +88,20 @@ def judge(
 ) -> Verdict:
     """What came of the permutation `given`; `reads`: the SELECTs of READ COMMITTED transactions."""
     none = frozenset[Step]()
-    refused = [each for each in transactions if each & (node.failed() | postgres.failed()) and each & node.failed(any_error=True)]
+    refused = [
+        transaction
+        for transaction in transactions
+        if transaction & (node.failed() | postgres.failed()) and transaction & node.failed(any_error=True)
+    ]
     by_both = none.union(*(each for each in refused if each & node.failed() and each & postgres.failed()))
     if node.without(by_both) == postgres.without(by_both):
         return Verdict.EQUAL
     lost = none.union(*refused)
     tried: set[tuple[Arrangement, bool]] = set()
     for outside, gone in itertools.product(dict.fromkeys((none, reads)), dict.fromkeys((none, lost))):
-        apart = [each - outside for each in transactions if each - outside] + [frozenset({step}) for step in sorted(outside)]
+        apart = [transaction - outside for transaction in transactions if transaction - outside] + [
+            frozenset({step}) for step in sorted(outside)
+        ]
         for verdict, order in _orders(node, given, apart):
             arrangement = Arrangement(tuple(step for step in order if step not in gone), outside - gone)
             if (arrangement, bool(gone)) not in tried and node.without(gone) == rerun(arrangement).without(gone):
@@ -117,8 +123,8 @@ def _serial(node: Outcome, transactions: Transactions) -> Iterator[tuple[Step, .
     """The transactions one after the other: who was over before another began stays before it."""
     place = {event: at for at, event in enumerate(node.events)}
     sent = lambda step: place.get((step, True), len(place))  # noqa: E731
-    begun = [min(map(sent, each)) for each in transactions]
-    over = [max(place.get((step, False), len(place)) for step in each) for each in transactions]
+    begun = [min(map(sent, transaction)) for transaction in transactions]
+    over = [max(place.get((step, False), len(place)) for step in transaction) for transaction in transactions]
 
     def behind(chosen: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
         left = [each for each in range(len(transactions)) if each not in chosen]

@@ -12,12 +12,12 @@ from tests.server.play import Play, Step
 
 def said(*statements: str) -> list[Step]:
     """What one session says."""
-    return [("a", each) for each in statements]
+    return [("a", statement) for statement in statements]
 
 
 def asked(*statements: str) -> list[Step]:
     """What the other says."""
-    return [("b", each) for each in statements]
+    return [("b", statement) for statement in statements]
 
 
 PLAYS: dict[str, list[Step]] = {

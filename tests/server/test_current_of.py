@@ -87,7 +87,11 @@ def test_what_others_have_done_with_the_row(plays: tuple[Play, Play], kind: str,
         made(play, kind, on_node=on_node)
         for name, statements in OTHERS.items():
             play.run(
-                [*opened("t", "SELECT * FROM t WHERE b IN ('r2', 'r3')", level=level), *[("b", each) for each in statements], *used("t")]
+                [
+                    *opened("t", "SELECT * FROM t WHERE b IN ('r2', 'r3')", level=level),
+                    *[("b", statement) for statement in statements],
+                    *used("t"),
+                ]
             )
             play.run([("a", "ROLLBACK"), ("a", f"DELETE FROM t; {ROWS}"), ("a", f"SELECT '{name}'")])
     on_node, on_postgres = (told(play) for play in plays)

@@ -70,7 +70,7 @@ def test_every_encoding_has_the_characters_and_the_errors_that_postgresql_has(po
 def test_a_column_is_converted_as_its_values_are(name: str) -> None:
     encoding, values = Encoding(name), ["", "a", None, "é" if name == "LATIN1" else "日本語", "", "x"]
     raw = columns.encoded(pa.array(values), encoding)
-    assert raw.to_pylist() == [None if each is None else encoding.encode(each) for each in values]
+    assert raw.to_pylist() == [None if value is None else encoding.encode(value) for value in values]
     assert columns.decoded(raw.cast(pa.binary()), encoding).to_pylist() == values
     with pytest.raises(PostgresError, match="0x00"):
         columns.decoded(pa.array([raw[3].as_py(), b"a\0"]), encoding)

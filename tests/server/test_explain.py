@@ -20,7 +20,7 @@ def link(node: Server) -> Any:
 
 def steps(node: dict[str, Any]) -> list[dict[str, Any]]:
     """A step and all below it."""
-    return [node, *(each for inner in node.get("Plans", []) for each in steps(inner))]
+    return [node, *(step for inner in node.get("Plans", []) for step in steps(inner))]
 
 
 def test_analyze_counts_the_rows_of_each_step_in_json(link: psycopg.Connection) -> None:

@@ -119,7 +119,9 @@ def test_line_that_cannot_be_read_is_named(tmp_path: Path, line: str, problem: s
     path.write_text(f"local all all trust\n{line}\n")
     read = HbaFile.read(path)
     assert not read.usable
-    assert [(each.message, each.context) for each in read.complaints] == [(problem, f'line 2 of configuration file "{path}"')]
+    assert [(complaint.message, complaint.context) for complaint in read.complaints] == [
+        (problem, f'line 2 of configuration file "{path}"')
+    ]
 
 
 def test_verifier_matches_its_password_alone() -> None:

@@ -177,10 +177,10 @@ def targets(messages: list[bytes], folder: Path) -> dict[str, tuple[Callable[[by
         if at is not None:
             read_copy_binary(data, 2, at=at)
 
-    texts = [bytes([place]) + each for place, values in enumerate(VALUES.values()) for each in values]
+    texts = [bytes([place]) + value for place, values in enumerate(VALUES.values()) for value in values]
     binaries = [
-        bytes([place]) + binary.write_binary(forms.read_text(pa.array([each.decode()]), oid), oid)[0].as_py()
-        for place, (oid, values) in enumerate(VALUES.items()) for each in values if oid not in (r.CHAR, r.BIT, r.TIME, r.MACADDR8, r.UUID)
+        bytes([place]) + binary.write_binary(forms.read_text(pa.array([value.decode()]), oid), oid)[0].as_py()
+        for place, (oid, values) in enumerate(VALUES.items()) for value in values if oid not in (r.CHAR, r.BIT, r.TIME, r.MACADDR8, r.UUID)
     ]  # fmt: skip
     start = (
         struct.pack("!i", 3 << 16)

@@ -254,7 +254,7 @@ def test_kinds_of_connections(tmp_path: Path, line: str, plain: bool, encrypted:
 
 
 def test_the_machines_own_addresses_and_networks(tmp_path: Path) -> None:
-    found = [each for each in interfaces() if each.version == 4]
+    found = [interface for interface in interfaces() if interface.version == 4]
     assert "127.0.0.1" in [str(each.ip) for each in found]
     for each in found:
         assert fits(tmp_path, "host all all samehost trust", from_address(str(each.ip)))

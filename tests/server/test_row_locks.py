@@ -23,7 +23,7 @@ TABLES: list[Step] = [
 
 def said(*statements: str) -> list[Step]:
     """What one session says."""
-    return [("a", each) for each in statements]
+    return [("a", statement) for statement in statements]
 
 
 def beside(lock: str, *asked: str) -> list[Step]:

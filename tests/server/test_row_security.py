@@ -89,7 +89,7 @@ def differences(
     for link in links:
         link.execute(f"SET headgate.small_write_rows = {1 if many else 10000}".encode())
     left_out = tuple(DIFFERENT) if TABLES[table][0] == "parted" else ()
-    chosen = [each for each in statements if not each.startswith(left_out)]
+    chosen = [statement for statement in statements if not statement.startswith(left_out)]
     with ThreadPoolExecutor(2) as pool:
         expected, found = pool.map(lambda link: cells(link, table, policies, chosen), links)
     return {cell: (expected[cell], found[cell]) for cell in expected if expected[cell] != found[cell]}

@@ -149,7 +149,7 @@ def test_work_that_fails_is_logged_and_begins_again(caplog: pytest.LogCaptureFix
         thread.start()
         until(lambda: len(runs) == 3, "the work does not begin again", seconds=10)
     assert (thread.health().running, thread.health().failures, thread.health().error) == (True, 2, None)
-    said = [each for each in caplog.records if 'background thread "patient" failed' in each.getMessage()]
+    said = [record for record in caplog.records if 'background thread "patient" failed' in record.getMessage()]
     assert [each.exc_info is not None for each in said] == [True, True]
     done.set()
     thread.stop()

@@ -19,12 +19,12 @@ OBJECTS: list[Step] = [
 
 def said(*statements: str) -> list[Step]:
     """What one session says."""
-    return [("a", each) for each in statements]
+    return [("a", statement) for statement in statements]
 
 
 def alone(*statements: str, begin: str = "BEGIN READ ONLY") -> list[Step]:
     """Each statement in a transaction of its own, which is rolled back."""
-    return [step for each in statements for step in said(begin, each, "ROLLBACK")]
+    return [step for statement in statements for step in said(begin, statement, "ROLLBACK")]
 
 
 PLAYS: dict[str, list[Step]] = {

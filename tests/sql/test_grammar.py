@@ -32,7 +32,7 @@ def test_each_session_took_a_key_of_the_process_with_it_until_none_was_left() ->
         assert grammar.deparse(tree) == "SELECT a FROM t WHERE b = 7"
         assert grammar.normalize("SELECT 7") == "SELECT $1"
         assert grammar.fingerprint("SELECT 7") == grammar.fingerprint("SELECT 8")
-        assert [each.start for each in grammar.scan("a b").tokens] == [0, 2]
+        assert [token.start for token in grammar.scan("a b").tokens] == [0, 2]
 
     threads = [threading.Thread(target=session) for _ in range(40)]
     for each in threads:

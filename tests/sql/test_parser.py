@@ -20,7 +20,7 @@ def error(text: str) -> PostgresError:
 
 def test_a_query_string_is_cut_into_statements() -> None:
     statements = parse("SELECT 'é'; SELECT 2 ;; -- end\n")
-    assert [(each.kind, each.source) for each in statements] == [("SelectStmt", "SELECT 'é'"), ("SelectStmt", "SELECT 2")]
+    assert [(statement.kind, statement.source) for statement in statements] == [("SelectStmt", "SELECT 'é'"), ("SelectStmt", "SELECT 2")]
     assert parse(" -- nothing\n") == []
 
 

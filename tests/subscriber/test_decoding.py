@@ -99,12 +99,12 @@ def segment(stream: list[m.Message]) -> Segment:
     return segment_of([piece], outline.transactions(), outline.others, frozenset(outline.relations.tolist()))
 
 
-def by_driver(whole: Segment, wanted: TableChanges) -> pa.Table:
+def by_driver(whole: Segment, table_changes: TableChanges) -> pa.Table:
     batch = decode.decode(*whole.read())
     commit_lsn = np.concatenate([[0], batch.transactions.commit_lsn])
-    remotes = [table_mapping.remote for table_mapping in wanted.mappings]
-    chosen = [wanted.chosen(changes, commit_lsn) for changes in batch.changes if changes.relation in remotes]
-    frames = [wanted.frame(changes, commit_lsn, SESSION, ApplyPlace(), completed=False) for changes in chosen]
+    remotes = [table_mapping.remote for table_mapping in table_changes.mappings]
+    chosen = [table_changes.chosen(changes, commit_lsn) for changes in batch.changes if changes.relation in remotes]
+    frames = [table_changes.frame(changes, commit_lsn, SESSION, ApplyPlace(), completed=False) for changes in chosen]
     return pa.concat_tables([FORM.empty_table(), *frames]).sort_by("seq")
 
 
@@ -129,11 +129,11 @@ def test_tasks_and_driver_decode_the_same_rows_wherever_a_segment_is_cut(
     transactions: list[list[tuple[str, bool, int, str | None, int]]], described_again: int, applied_from: int, restarted: int, size: int
 ) -> None:
     whole = segment(messages(transactions, described_again))
-    wanted = TableChanges((mapping(ONE), mapping(TURNED)), 1000 + applied_from, restarted)
-    expected, decoded = by_driver(whole, wanted), by_tasks(whole, wanted, size)
+    table_changes = TableChanges((mapping(ONE), mapping(TURNED)), 1000 + applied_from, restarted)
+    expected, decoded = by_driver(whole, table_changes), by_tasks(whole, table_changes, size)
     assert decoded.equals(expected)
     with TemporaryDirectory() as folder:
-        assert by_tasks(in_file(whole, Path(folder)), wanted, size).equals(expected)
+        assert by_tasks(in_file(whole, Path(folder)), table_changes, size).equals(expected)
 
 
 def test_changes_before_a_truncate_are_dropped() -> None:

@@ -58,9 +58,9 @@ def test_status_shows_the_work_of_a_subscription_and_what_to_do_about_its_error(
 
     node.psql(publishing, "INSERT INTO t SELECT i, 'streamed' FROM generate_series(31, 40) i")
     until(lambda: report()["applied_rows"] == 10, "ten rows are not counted")
-    found = report()
-    assert (found["state"], found["tables"], found["tables_synced"], found["copied_rows"]) == ("streaming", 1, 1, 30)
-    assert found["last_error"] is None
+    reported = report()
+    assert (reported["state"], reported["tables"], reported["tables_synced"], reported["copied_rows"]) == ("streaming", 1, 1, 30)
+    assert reported["last_error"] is None
 
     node.psql(subscribing, "INSERT INTO t VALUES (50, 'in the way')")
     node.psql(publishing, "INSERT INTO t VALUES (50, 'comes late')")

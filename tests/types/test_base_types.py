@@ -27,9 +27,9 @@ ALIKE = {"char": '"char"', "bpchar": "varchar", "bit": "varbit", "unknown": "tex
 def read(described: BaseType, texts: list[str]) -> pa.Array:
     """Those of the texts that the type takes, in stored form."""
     taken = []
-    for each in texts:
+    for text in texts:
         try:
-            taken.append(described.read(pa.array([each]), -1, PLAIN))
+            taken.append(described.read(pa.array([text]), -1, PLAIN))
         except PostgresError:
             continue
     return pa.concat_arrays(taken)
@@ -97,7 +97,7 @@ def test_the_stored_form_and_the_key_order_alike_and_equal_values_have_one_text(
     held: list[Any] = (
         ordered.view(INTEGERS[ordered.type.bit_width]).to_pylist() if pa.types.is_temporal(ordered.type) else ordered.to_pylist()
     )
-    keys = [described.key(each) for each in texts]
+    keys = [described.key(text) for text in texts]
     for one, other in itertools.combinations(range(len(texts)), 2):
         if held[one] == held[one] and held[other] == held[other]:  # NaN has its own place
             assert (held[one] < held[other], held[one] == held[other]) == (keys[one] < keys[other], keys[one] == keys[other])

@@ -106,7 +106,7 @@ OIDS = [registry.INT4, registry.NUMERIC, registry.TEXT, registry.DATE, registry.
 @given(st.sampled_from(OIDS), st.lists(st.binary(max_size=40), min_size=1, max_size=4), st.sampled_from([-1, typmod.numeric(9, 2)]))
 def test_malformed_bytes_are_an_error_with_a_sqlstate(oid: int, values: list[bytes], modifier: int) -> None:
     data = np.frombuffer(b"".join(values), np.uint8)
-    lengths = np.array([len(each) for each in values], np.int32)
+    lengths = np.array([len(value) for value in values], np.int32)
     starts = np.cumsum(lengths, dtype=np.int64) - lengths
     with contextlib.suppress(PostgresError):  # anything else that is raised fails the test
         assert len(binary.read_binary(data, starts, lengths, oid, modifier if oid == registry.NUMERIC else -1)) == len(values)

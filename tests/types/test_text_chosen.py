@@ -167,4 +167,4 @@ def test_bounds_without_zone_belong_to_the_zone_of_the_session_and_are_printed_i
         return
     values = ["[2024-03-10 02:30:00,2024-11-03 01:30:00]", "(,2020-07-04 10:11:12+02)", "[1883-11-18 12:00:00,infinity]"]
     shaped = {"tstzmultirange": "{{{}}}", "tstzrange[]": '{{"{}"}}'}.get(type_name, "{}")
-    check(type_name, [shaped.format(each) for each in values], "America/New_York")
+    check(type_name, [shaped.format(value) for value in values], "America/New_York")

@@ -61,7 +61,7 @@ def story(server: Server) -> list[str]:
             session.execute("SELECT pg_reload_conf()")
             session.execute(f"SELECT pg_drop_replication_slot('{idle}'), pg_drop_replication_slot('{database}_fresh')".encode())
     found = re.search(rf'invalidating obsolete replication slot "{idle}"\n.*DETAIL: (.*)\n.*HINT: (.*)\n', server.log())
-    told.append(found and [re.sub(r"time of \d+s", "time of 2s", each.strip()) for each in found.groups()])
+    told.append(found and [re.sub(r"time of \d+s", "time of 2s", group.strip()) for group in found.groups()])
     return [str(each).replace(database, "d") for each in told]
 
 

@@ -121,7 +121,7 @@ def notifications(connection: Any) -> Any:
     while len(connection.notifies) < 2:
         assert select.select([connection], [], [], 60)[0]
         connection.poll()
-    return [[each.channel, each.payload] for each in connection.notifies]
+    return [[notify.channel, notify.payload] for notify in connection.notifies]
 
 
 def cursors(connection: Any) -> Any:
