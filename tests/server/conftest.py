@@ -1,4 +1,4 @@
-"""What the tests of sessions share."""
+"""Fixtures that the tests of sessions share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.server.play import Play
 @pytest.fixture
 def plays(node: Server, postgres: Server) -> Iterator[tuple[Play, Play]]:
     """A play on the node and the same on PostgreSQL, each with a database of its own."""
-    made = Play(node), Play(postgres)
-    yield made
-    for each in made:
-        each.close()
+    both_plays = Play(node), Play(postgres)
+    yield both_plays
+    for play in both_plays:
+        play.close()

@@ -55,7 +55,7 @@ class Outcome:
     @property
     def order(self) -> tuple[Step, ...]:
         """The steps as they were answered."""
-        return tuple(step for step, sent in self.events if not sent)
+        return tuple(step for step, is_sent in self.events if not is_sent)
 
     def without(self, steps: frozenset[Step]) -> Outcome:
         """The same where nobody asks for these steps."""
@@ -93,20 +93,20 @@ def judge(
         for transaction in transactions
         if transaction & (node.failed() | postgres.failed()) and transaction & node.failed(any_error=True)
     ]
-    by_both = none.union(*(each for each in refused if each & node.failed() and each & postgres.failed()))
+    by_both = none.union(*(steps for steps in refused if steps & node.failed() and steps & postgres.failed()))
     if node.without(by_both) == postgres.without(by_both):
         return Verdict.EQUAL
     lost = none.union(*refused)
     tried: set[tuple[Arrangement, bool]] = set()
-    for outside, gone in itertools.product(dict.fromkeys((none, reads)), dict.fromkeys((none, lost))):
+    for outside, dropped in itertools.product(dict.fromkeys((none, reads)), dict.fromkeys((none, lost))):
         apart = [transaction - outside for transaction in transactions if transaction - outside] + [
             frozenset({step}) for step in sorted(outside)
         ]
         for verdict, order in _orders(node, given, apart):
-            arrangement = Arrangement(tuple(step for step in order if step not in gone), outside - gone)
-            if (arrangement, bool(gone)) not in tried and node.without(gone) == rerun(arrangement).without(gone):
-                return Verdict.UNLOCKED if outside else Verdict.REFUSED if gone else verdict
-            tried.add((arrangement, bool(gone)))
+            arrangement = Arrangement(tuple(step for step in order if step not in dropped), outside - dropped)
+            if (arrangement, bool(dropped)) not in tried and node.without(dropped) == rerun(arrangement).without(dropped):
+                return Verdict.UNLOCKED if outside else Verdict.REFUSED if dropped else verdict
+            tried.add((arrangement, bool(dropped)))
     return Verdict.FAILURE
 
 
@@ -114,7 +114,7 @@ def _orders(node: Outcome, given: tuple[Step, ...], transactions: Transactions) 
     """The orders in which PostgreSQL is asked again."""
     yield Verdict.WAITED, given
     yield Verdict.WAITED, node.order
-    yield Verdict.WAITED, tuple(step for step, sent in node.events if sent)
+    yield Verdict.WAITED, tuple(step for step, is_sent in node.events if is_sent)
     for order in _serial(node, transactions):
         yield Verdict.SERIAL, order
 

@@ -62,8 +62,8 @@ class Spec:
 
     def __post_init__(self) -> None:
         changing = re.compile(r"CREATE|ALTER|DROP")
-        said = [sql for steps in self.sessions.values() for sql in steps]
-        object.__setattr__(self, "definitions", any(changing.match(sql) for sql in said))
+        statements = [sql for steps in self.sessions.values() for sql in steps]
+        object.__setattr__(self, "definitions", any(changing.match(sql) for sql in statements))
 
     @property
     def allowed(self) -> frozenset[Verdict]:
@@ -78,30 +78,33 @@ class Spec:
 
     def steps(self) -> dict[str, list[Step]]:
         """The steps of each session."""
-        return {name: [Step(name, at) for at, sql in enumerate(said) if sql != "BEGIN"] for name, said in self.sessions.items()}
+        return {
+            name: [Step(name, number) for number, sql in enumerate(statements) if sql != "BEGIN"]
+            for name, statements in self.sessions.items()
+        }
 
     def transactions(self) -> list[frozenset[Step]]:
         """The steps of each transaction; what ends a prepared one is of it, whoever says it."""
-        made: list[list[Step]] = []
+        transactions: list[list[Step]] = []
         prepared: dict[str, list[Step]] = {}
         ends: list[tuple[str, Step]] = []
-        for name, said in self.sessions.items():
+        for name, statements in self.sessions.items():
             inside = False
             for step in self.steps()[name]:
-                sql = said[step.number]
+                sql = statements[step.number]
                 if end := re.fullmatch(r"(?:COMMIT|ROLLBACK) PREPARED (.*)", sql):
                     ends.append((end[1], step))
                     continue
                 begins = len(self.text(step)) > 1
                 if begins or not inside:
-                    made.append([])
-                made[-1].append(step)
+                    transactions.append([])
+                transactions[-1].append(step)
                 inside = (inside or begins) and not re.fullmatch(r"COMMIT|ROLLBACK|PREPARE TRANSACTION .*", sql)
                 if end := re.fullmatch(r"PREPARE TRANSACTION (.*)", sql):
-                    prepared[end[1]] = made[-1]
+                    prepared[end[1]] = transactions[-1]
         for gid, step in ends:
             prepared[gid].append(step)
-        return [frozenset(each) for each in made]
+        return [frozenset(steps) for steps in transactions]
 
     def reads(self) -> frozenset[Step]:
         """The SELECTs that take no lock on a node."""
@@ -115,7 +118,7 @@ class Spec:
     def permutations(self, seed: str) -> list[tuple[Step, ...]]:
         """Some of the orders of all steps; the same for the same seed."""
         steps = self.steps()
-        letters = [name for name, each in steps.items() for _ in each]
+        letters = [name for name, session_steps in steps.items() for _ in session_steps]
         drawn: dict[tuple[str, ...], None] = {}
         chance = random.Random(seed)
         for _ in range(60 * self.take):
@@ -124,11 +127,11 @@ class Spec:
                 drawn.setdefault(tuple(letters))
             if len(drawn) == self.take:
                 break
-        return [tuple(_in_turn(steps, each)) for each in drawn]
+        return [tuple(_in_turn(steps, letters_drawn)) for letters_drawn in drawn]
 
 
 def _in_turn(steps: dict[str, list[Step]], names: Sequence[str]) -> Iterator[Step]:
-    left = {name: iter(each) for name, each in steps.items()}
+    left = {name: iter(session_steps) for name, session_steps in steps.items()}
     for name in names:
         yield next(left[name])
 
@@ -166,8 +169,8 @@ class Stage:
             played.hear_out(arrangement.order[-1])
         for step in played.asked.values():
             played.answers[step] = "stuck"
-        left = self.play.rest()
-        contents = [left, *(_comparable(self.play.say("watcher", query)) for query in (*self.spec.asked, *CATALOG))]
+        leftovers = self.play.rest()
+        contents = [leftovers, *(_comparable(self.play.say("watcher", query)) for query in (*self.spec.asked, *CATALOG))]
         return Outcome(played.answers, contents, played.events)
 
 
@@ -198,11 +201,11 @@ class _Played:
     def _go_on(self, step: Step, *, said: bool) -> None:
         while said or self._hear(step):
             said = False
-            for each in list(self._deferred):
-                if self._name(each) not in self.asked and each.session not in {
-                    one.session for one in self._deferred[: self._deferred.index(each)]
+            for deferred in list(self._deferred):
+                if self._name(deferred) not in self.asked and deferred.session not in {
+                    earlier.session for earlier in self._deferred[: self._deferred.index(deferred)]
                 }:
-                    self._say(each)
+                    self._say(deferred)
                     said = True
 
     def _name(self, step: Step) -> str:
@@ -232,8 +235,8 @@ class _Played:
             self.answers[step] = _comparable(answer)
             if step in self.outside and isinstance(answer, tuple):
                 self._failed.add(step.session)
-            place = self.events.index((step, True)) + 1 if step == new and answer[:1] != ("40P01",) else len(self.events)
-            self.events.insert(place, (step, False))
+            position = self.events.index((step, True)) + 1 if step == new and answer[:1] != ("40P01",) else len(self.events)
+            self.events.insert(position, (step, False))
         return bool(heard)
 
 
@@ -242,8 +245,8 @@ def _comparable(answer: Any) -> Any:
     if not isinstance(answer, tuple):
         return answer
     code, message = answer[:2]
-    taken = code in {"42P06", "42P07", "42710"} or (code == "23505" and 'constraint "pg_' in message)
-    return ("name taken",) if taken else (code,)
+    is_taken = code in {"42P06", "42P07", "42710"} or (code == "23505" and 'constraint "pg_' in message)
+    return ("name taken",) if is_taken else (code,)
 
 
 @dataclass
@@ -281,11 +284,11 @@ def _report(spec: Spec, seed: str, verdict: Verdict, order: Sequence[Step], node
     if verdict is not Verdict.EQUAL:
         for where, outcome in (("node", node), ("PostgreSQL", postgres)):
             lines.append(f"  {where}")
-            for step, sent in outcome.events:
-                told = "" if sent else f" -> {outcome.answers[step]}"
+            for step, is_sent in outcome.events:
+                told = "" if is_sent else f" -> {outcome.answers[step]}"
                 lines.append(
                     f"    {step.session}{step.number} {'; '.join(spec.text(step))}{told}"
-                    if sent
+                    if is_sent
                     else f"    {step.session}{step.number}{told}"
                 )
             stuck = [step for step, answer in outcome.answers.items() if answer == "stuck"]

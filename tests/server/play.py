@@ -98,8 +98,8 @@ class Play:
         while self._answers:
             done, _ = wait_for(self._answers.values(), 0.02, "FIRST_COMPLETED")
             if done:
-                answered = [name for name, answer in self._answers.items() if answer in done]
-                return [(name, self._answers.pop(name).result()) for name in answered]
+                answered_names = [name for name, answer in self._answers.items() if answer in done]
+                return [(name, self._answers.pop(name).result()) for name in answered_names]
             now = time.monotonic()
             steady = {name: steady.get(name, now) for name in self._answers if self._waits(name)}
             if len(steady) == len(self._answers) and all(now - since >= least for since in steady.values()):
@@ -125,10 +125,10 @@ class Play:
         for session in self._sessions.values():
             if session.info.transaction_status != TransactionStatus.IDLE:
                 session.execute("ROLLBACK")
-        left = self.say("watcher", "SELECT gid FROM pg_prepared_xacts WHERE database = current_database() ORDER BY 1")
-        for (gid,) in left:
+        prepared = self.say("watcher", "SELECT gid FROM pg_prepared_xacts WHERE database = current_database() ORDER BY 1")
+        for (gid,) in prepared:
             self.say("watcher", f"ROLLBACK PREPARED '{gid}'")
-        return [gid for (gid,) in left]
+        return [gid for (gid,) in prepared]
 
     def close(self) -> None:
         for session in self._sessions.values():

@@ -197,7 +197,7 @@ _COMMANDS = {SELECT: "SELECT", INSERT: "INSERT", UPDATE: "UPDATE", DELETE: "DELE
 def ruled(rule: Rule) -> tuple[str, str]:
     """Return the statements of `RULED` to which a rule applies."""
     action = _ACTIONS.get(rule.rows, "WHEN MATCHED THEN UPDATE SET v = 99")
-    reading, blind = (each.format(action=action) for each in RULED[rule.statement])
+    reading, blind = (template.format(action=action) for template in RULED[rule.statement])
     return reading, blind
 
 

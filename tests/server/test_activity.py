@@ -1,11 +1,11 @@
-"""Process ids of sessions, which are the node's own numbers."""
+"""Process ids of sessions are numbers of the node."""
 
 from __future__ import annotations
 
 from headgate.server.monitoring.activity import Activity
 
 
-def test_a_process_id_stays_within_the_32_bits_in_which_it_is_sent_and_is_nobody_elses() -> None:
+def test_process_id_fits_into_32_bits_and_is_unique() -> None:
     activity = Activity(first_pid=2**31 - 3)
     waiting = activity.enter("client backend")
     pids = []

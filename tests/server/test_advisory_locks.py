@@ -1,4 +1,4 @@
-"""Advisory locks: two sessions that take, share, wait for and give them back, on a node and on a PostgreSQL alike."""
+"""Advisory locks are acquired, shared, waited for and released by two sessions on a node as on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -97,52 +97,55 @@ PLAYS: dict[str, list[Step]] = {
 
 
 @pytest.mark.parametrize("name", PLAYS)
-def test_advisory_locks_are_postgresqls(plays: tuple[Play, Play], name: str) -> None:
+def test_advisory_locks_behave_as_in_postgresql(plays: tuple[Play, Play], name: str) -> None:
     on_node, on_postgres = (play.run(PLAYS[name]) for play in plays)
     assert on_node == on_postgres
 
 
-def test_what_a_lost_session_held_is_free_and_its_wait_was_seen(node: Server) -> None:
+def test_advisory_lock_of_a_lost_session_is_released_and_its_wait_is_shown(node: Server) -> None:
     conninfo = node.conninfo(node.new_database())
     with (
         psycopg.connect(conninfo, autocommit=True) as holder,
-        psycopg.connect(conninfo, autocommit=True) as other,
+        psycopg.connect(conninfo, autocommit=True) as waiter,
         ThreadPoolExecutor(1) as pool,
     ):
         holder.execute("SELECT pg_advisory_lock(1)")
-        waiting = pool.submit(other.execute, "SELECT pg_advisory_lock(%s)", (1,))
-        seen = "SELECT wait_event FROM pg_stat_activity WHERE pid = %s"
-        until(lambda: holder.execute(seen, (other.info.backend_pid,)).fetchone() == ("advisory",), "nobody waits for the lock")
+        waiting = pool.submit(waiter.execute, "SELECT pg_advisory_lock(%s)", (1,))
+        query = "SELECT wait_event FROM pg_stat_activity WHERE pid = %s"
+        until(
+            lambda: holder.execute(query, (waiter.info.backend_pid,)).fetchone() == ("advisory",),
+            "the session does not wait for the advisory lock",
+        )
         holder.close()
         waiting.result(30)
-        assert other.execute("SELECT pg_advisory_unlock(1)").fetchone() == (True,)
+        assert waiter.execute("SELECT pg_advisory_unlock(1)").fetchone() == (True,)
 
 
-def test_a_circle_of_an_advisory_lock_and_a_table_is_a_deadlock(node: Server) -> None:
+def test_cycle_of_an_advisory_lock_and_a_table_lock_is_a_deadlock(node: Server) -> None:
     conninfo = node.conninfo(node.new_database())
     with (
-        psycopg.connect(conninfo, autocommit=True) as one,
-        psycopg.connect(conninfo, autocommit=True) as other,
+        psycopg.connect(conninfo, autocommit=True) as first,
+        psycopg.connect(conninfo, autocommit=True) as second,
         ThreadPoolExecutor(1) as pool,
     ):
-        one.execute("CREATE TABLE t (a int)")
-        one.execute("SELECT pg_advisory_lock(1)")
-        other.execute("BEGIN; LOCK TABLE t")
-        waiting = pool.submit(one.execute, "BEGIN; LOCK TABLE t")
-        until(lambda: waiting.running() and waits(one, conninfo), "nobody waits for the table")
+        first.execute("CREATE TABLE t (a int)")
+        first.execute("SELECT pg_advisory_lock(1)")
+        second.execute("BEGIN; LOCK TABLE t")
+        waiting = pool.submit(first.execute, "BEGIN; LOCK TABLE t")
+        until(lambda: waiting.running() and waits(first, conninfo), "the session does not wait for the table lock")
         with pytest.raises(psycopg.errors.DeadlockDetected):
-            other.execute("SELECT pg_advisory_lock(1)")
+            second.execute("SELECT pg_advisory_lock(1)")
         waiting.result(30)
 
 
 def waits(session: psycopg.Connection[object], conninfo: str) -> bool:
     """Whether a session waits for a lock."""
     with psycopg.connect(conninfo, autocommit=True) as looking:
-        found = looking.execute("SELECT wait_event_type FROM pg_stat_activity WHERE pid = %s", (session.info.backend_pid,)).fetchone()
-    return found == ("Lock",)
+        row = looking.execute("SELECT wait_event_type FROM pg_stat_activity WHERE pid = %s", (session.info.backend_pid,)).fetchone()
+    return row == ("Lock",)
 
 
-def test_a_transaction_that_has_taken_some_is_not_prepared(node: Server) -> None:
+def test_transaction_with_advisory_locks_cannot_be_prepared(node: Server) -> None:
     with psycopg.connect(node.conninfo(node.new_database()), autocommit=True) as session:
         session.execute("BEGIN; SELECT pg_advisory_xact_lock(1), pg_advisory_lock(2)")
         with pytest.raises(psycopg.errors.FeatureNotSupported):
@@ -150,7 +153,7 @@ def test_a_transaction_that_has_taken_some_is_not_prepared(node: Server) -> None
         assert session.execute("SELECT pg_advisory_unlock(1), pg_advisory_unlock(2)").fetchone() == (False, True)
 
 
-def test_locks_beyond_the_limit_are_refused(node: Server) -> None:
+def test_advisory_locks_beyond_the_limit_are_rejected(node: Server) -> None:
     with psycopg.connect(node.conninfo(node.new_database()), autocommit=True) as session:
         with pytest.raises(psycopg.errors.OutOfMemory):
             session.execute("SELECT pg_advisory_lock(g) FROM generate_series(1, 100000) g")

@@ -1,6 +1,6 @@
-"""Any name and any text: what PostgreSQL takes, prints and refuses, a node takes, prints and refuses alike.
+"""A node accepts, prints and rejects any name and any text as PostgreSQL does.
 
-Left out is what a Delta table has no place for (docs/compatibility.md), which has tests of its own.
+Names that a Delta table cannot have (docs/compatibility.md) have separate tests.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ class Answers:
             if statement.startswith("COPY"):
                 with cursor.copy(statement) as copy:
                     return b"".join(copy).decode()
-            found = cursor.execute(statement)
-            rows = found.fetchall() if found.description else [found.statusmessage]
+            cursor_result = cursor.execute(statement)
+            rows = cursor_result.fetchall() if cursor_result.description else [cursor_result.statusmessage]
         except psycopg.Error as error:
             diagnosed = error.diag
             if diagnosed.sqlstate is None:
@@ -124,7 +124,7 @@ def pair(postgres: Server, node: Server):
 
 @settings(max_examples=1, phases=[Phase.generate])
 @given(schema=NAMES, table=NAMES, column=NAMES, text=TEXTS)
-def test_any_name_and_any_text(pair, schema, table, column, text) -> None:
+def test_any_name_and_any_text_behave_as_in_postgresql(pair, schema, table, column, text) -> None:
     check(*pair, schema, table, column, text)
 
 
@@ -132,12 +132,12 @@ def test_any_name_and_any_text(pair, schema, table, column, text) -> None:
 @pytest.mark.timeout(3600)  # a quarter of an hour: at five minutes the limit of all tests cut a statement in two
 @settings(max_examples=150, phases=[Phase.generate])
 @given(schema=NAMES, table=NAMES, column=NAMES, text=TEXTS)
-def test_any_name_and_any_text_at_length(pair, schema, table, column, text) -> None:
+def test_any_name_and_any_text_behave_as_in_postgresql_in_many_examples(pair, schema, table, column, text) -> None:
     check(*pair, schema, table, column, text)
 
 
 @pytest.mark.parametrize("name", sorted(_RESERVED | _READERS_OWN))
-def test_a_column_that_delta_has_no_place_for_is_refused_where_it_is_made(node: Server, name: str) -> None:
+def test_column_name_reserved_by_delta_is_rejected_at_its_creation(node: Server, name: str) -> None:
     session = Session(node.conninfo(node.new_database()))
     for statement in (f"CREATE TABLE t (a int, {name} int)", f"CREATE TABLE u (a int); ALTER TABLE u ADD COLUMN {name} int"):
         with pytest.raises(psycopg.errors.FeatureNotSupported, match="is reserved by Delta Lake"):

@@ -1,4 +1,4 @@
-"""What the log says of connections and statements, in PostgreSQL's words; each test runs on a PostgreSQL and on a node."""
+"""The log records connections and statements in PostgreSQL's words. Most tests run on a PostgreSQL and on a node."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from headgate.settings import Settings
 
 def lines(log: Log, pattern: str) -> list[str]:
     """The messages that begin so, and their DETAIL; times are T."""
-    found = [entry for entry in log.entries() if re.match(pattern, entry.message)]
-    return [re.sub(r"\d+\.\d{3} ms", "T ms", entry.message) + (f" | {entry.detail}" if entry.detail else "") for entry in found]
+    matching = [entry for entry in log.entries() if re.match(pattern, entry.message)]
+    return [re.sub(r"\d+\.\d{3} ms", "T ms", entry.message) + (f" | {entry.detail}" if entry.detail else "") for entry in matching]
 
 
 def ended(session: psycopg.Connection, log: Log, mark: str) -> None:
     """Waits until the log has what the session has said before."""
     with pytest.raises(psycopg.errors.UndefinedTable):
         session.execute(f"SELECT * FROM {mark}")
-    until(lambda: log.said(mark), "the log does not come")
+    until(lambda: log.said(mark), "the line is not logged")
 
 
 STATEMENTS = {
@@ -47,7 +47,7 @@ SCRIPT = [
 
 
 @pytest.mark.parametrize("level", ["none", "ddl", "mod", "all"])
-def test_statements(server: Server, level: str) -> None:
+def test_statements_are_logged_by_log_statement(server: Server, level: str) -> None:
     log = Log(server)
     expected = [text for text in STATEMENTS.get(level, SCRIPT) if text in SCRIPT]
     with psycopg.connect(server.conninfo(), autocommit=True) as session, psycopg.ClientCursor(session) as cursor:
@@ -56,10 +56,10 @@ def test_statements(server: Server, level: str) -> None:
             cursor.execute(text)
         cursor.execute("SET log_statement = none")
         ended(session, log, f"audit_{level}_{server.port}")
-    found = lines(log, "statement: ")
+    logged = lines(log, "statement: ")
     last = ["statement: SET log_statement = none"] if level == "all" else []
     assert (
-        found
+        logged
         == [
             f"statement: {text}" + (" | prepare: PREPARE p AS INSERT INTO audit VALUES (2)" if text == "EXECUTE p" else "")
             for text in expected
@@ -68,7 +68,7 @@ def test_statements(server: Server, level: str) -> None:
     )
 
 
-def test_the_extended_protocol(server: Server) -> None:
+def test_statements_and_parameters_of_the_extended_protocol_are_logged(server: Server) -> None:
     log = Log(server)
     with psycopg.connect(server.conninfo(), autocommit=True) as session:
         session.execute("SET log_statement = 'all'")
@@ -94,7 +94,7 @@ def test_the_extended_protocol(server: Server) -> None:
     ]
 
 
-def test_durations(server: Server) -> None:
+def test_durations_are_logged_by_their_settings(server: Server) -> None:
     log = Log(server)
     with psycopg.connect(server.conninfo(), autocommit=True) as session, psycopg.ClientCursor(session) as cursor:
         cursor.execute("SET log_min_duration_statement = 50")
@@ -116,7 +116,7 @@ def test_durations(server: Server) -> None:
     ]
 
 
-def test_replication_commands(server: Server) -> None:
+def test_replication_commands_are_logged(server: Server) -> None:
     log = Log(server)
     with psycopg.connect(server.conninfo(replication="database"), autocommit=True) as session, psycopg.ClientCursor(session) as cursor:
         cursor.execute("SET log_replication_commands = on")
@@ -125,7 +125,7 @@ def test_replication_commands(server: Server) -> None:
         ended_by = f"audit_replication_{server.port}"
         with pytest.raises(psycopg.errors.UndefinedTable):
             cursor.execute(f"SELECT * FROM {ended_by}")
-        until(lambda: log.said(ended_by), "the log does not come")
+        until(lambda: log.said(ended_by), "the line is not logged")
     assert lines(log, "received replication") == ["received replication command: IDENTIFY_SYSTEM"]
 
 
@@ -136,13 +136,13 @@ def audited(server: Server) -> Iterator[Server]:
     for name in ("log_connections", "log_disconnections"):
         server.psql("postgres", f"ALTER SYSTEM SET {name} = on")
     server.psql("postgres", "SELECT pg_reload_conf()")
-    until(lambda: server.psql("postgres", "SHOW log_connections") == "on", "it is not set")
+    until(lambda: server.psql("postgres", "SHOW log_connections") == "on", "the setting does not take effect")
     server.psql(
         "postgres",
         "CREATE ROLE audited LOGIN PASSWORD 'geheim'; CREATE ROLE unset LOGIN; CREATE ROLE late LOGIN PASSWORD 'x' VALID UNTIL '2020-01-01'; CREATE ROLE closed PASSWORD 'geheim'",
     )
     rules = server.data / "pg_hba.conf"
-    before = rules.read_text()
+    rules_before = rules.read_text()
     methods = [
         f"host all {user} 127.0.0.1/32 {method}"
         for user, method in [("unset", "md5"), ("closed", "password"), ("audited,late,nobody", "scram-sha-256")]
@@ -153,7 +153,7 @@ def audited(server: Server) -> Iterator[Server]:
     server.psql("postgres", "SELECT pg_reload_conf()")
     until(lambda: server.psql("postgres", "SELECT count(*) FROM pg_hba_file_rules") == "6", "the rules are not read")
     yield server
-    rules.write_text(before)
+    rules.write_text(rules_before)
     server.psql("postgres", "DROP ROLE audited, unset, late, closed; ALTER SYSTEM RESET ALL")
     server.psql("postgres", "SELECT pg_reload_conf()")
 
@@ -162,14 +162,16 @@ def of_user(log: Log, user: str) -> list[Entry]:
     return [entry for entry in log.entries() if user in entry.message]
 
 
-def test_a_connection_from_its_beginning_to_its_end(audited: Server) -> None:
+def test_connection_is_logged_from_its_beginning_to_its_end(audited: Server) -> None:
     log = Log(audited)
     psycopg.connect(audited.conninfo(user="audited", password="geheim", application_name="app")).close()
-    until(lambda: len(of_user(log, "audited")) == 3, "it does not end")
-    found = [entry.message for entry in of_user(log, "audited")]
-    assert found[0] == f'connection authenticated: identity="audited" method=scram-sha-256 ({audited.data}/pg_hba.conf:3)'
-    assert found[1] == "connection authorized: user=audited database=postgres application_name=app"
-    assert re.fullmatch(r"disconnection: session time: 0:00:0\d\.\d{3} user=audited database=postgres host=127\.0\.0\.1 port=\d+", found[2])
+    until(lambda: len(of_user(log, "audited")) == 3, "the end of the connection is not logged")
+    messages = [entry.message for entry in of_user(log, "audited")]
+    assert messages[0] == f'connection authenticated: identity="audited" method=scram-sha-256 ({audited.data}/pg_hba.conf:3)'
+    assert messages[1] == "connection authorized: user=audited database=postgres application_name=app"
+    assert re.fullmatch(
+        r"disconnection: session time: 0:00:0\d\.\d{3} user=audited database=postgres host=127\.0\.0\.1 port=\d+", messages[2]
+    )
     assert any(re.fullmatch(r"connection received: host=127\.0\.0\.1 port=\d+", entry.message) for entry in log.entries())
 
 
@@ -183,13 +185,13 @@ FAILED = [
 
 
 @pytest.mark.parametrize(("user", "password", "reason"), FAILED)
-def test_the_reason_is_in_the_log_alone(audited: Server, user: str, password: str, reason: str) -> None:
+def test_reason_of_a_failed_authentication_is_only_in_the_log(audited: Server, user: str, password: str, reason: str) -> None:
     log = Log(audited)
     with pytest.raises(psycopg.OperationalError) as refused:
         psycopg.connect(audited.conninfo(user=user, password=password))
     assert str(refused.value).endswith(f'FATAL:  password authentication failed for user "{user}"')
     text = f'password authentication failed for user "{user}"'
-    until(lambda: log.said(text) and log.said(text)[0].detail.endswith('"'), "it is not said")
+    until(lambda: log.said(text) and log.said(text)[0].detail.endswith('"'), "the rejection is not logged")
     line, rule = {"unset": (1, "host all unset 127.0.0.1/32 md5"), "closed": (2, "host all closed 127.0.0.1/32 password")}.get(
         user, (3, "host all audited,late,nobody 127.0.0.1/32 scram-sha-256")
     )
@@ -198,22 +200,22 @@ def test_the_reason_is_in_the_log_alone(audited: Server, user: str, password: st
     assert not log.said("falsch")
 
 
-def test_who_is_refused_by_the_rules(audited: Server) -> None:
+def test_rejection_by_access_rules_is_logged(audited: Server) -> None:
     log = Log(audited)
     for user, text in (("barred", "pg_hba.conf rejects connection for host"), ("eve", "no pg_hba.conf entry for host")):
         with pytest.raises(psycopg.OperationalError, match=f'{text} "127.0.0.1", user "{user}", database "postgres", no encryption'):
             psycopg.connect(audited.conninfo(user=user))
-        until(lambda found=text: log.said(found), "it is not said")
+        until(lambda expected=text: log.said(expected), "the rejection is not logged")
     with pytest.raises(psycopg.OperationalError, match='role "closed" is not permitted to log in'):
         psycopg.connect(audited.conninfo(user="closed", password="geheim"))
-    until(lambda: log.said('role "closed" is not permitted to log in'), "it is not said")
+    until(lambda: log.said('role "closed" is not permitted to log in'), "the rejection is not logged")
     assert [entry.message for entry in of_user(log, "closed")][-2:] == [
         "connection authorized: user=closed database=postgres",
         'role "closed" is not permitted to log in',
     ]
 
 
-def test_passwords_of_statements(node: Server) -> None:
+def test_passwords_in_statements_are_not_logged(node: Server) -> None:
     log = Log(node)
     statement = "ALTER ROLE postgres PASSWORD $$geheim$$, nonsense; SELECT * FROM audit_secret"
     with pytest.raises(SqlError):
@@ -225,10 +227,10 @@ def test_passwords_of_statements(node: Server) -> None:
         session.execute("DROP ROLE audit_secret")
         with pytest.raises(psycopg.errors.SyntaxError):
             session.execute("CREATE ROLE audit_secret PASSWORD 'geheim")
-    until(lambda: log.said("unterminated quoted string"), "the log does not come")
-    said = [entry.message + "".join(entry.fields.values()) for entry in log.entries()]
-    assert not [text for text in said if "gehei" in text or "x68" in text]
-    assert any("CREATE ROLE audit_secret PASSWORD <hidden>" in text for text in said)
+    until(lambda: log.said("unterminated quoted string"), "the line is not logged")
+    logged = [entry.message + "".join(entry.fields.values()) for entry in log.entries()]
+    assert not [text for text in logged if "gehei" in text or "x68" in text]
+    assert any("CREATE ROLE audit_secret PASSWORD <hidden>" in text for text in logged)
 
 
 # ---- the prefix, sockets, settings ----------------------------------------------------------------------
@@ -241,14 +243,14 @@ def prefixed(node: Server) -> Iterator[NodeServer]:
     assert isinstance(node, NodeServer)
     node.psql("postgres", f"ALTER SYSTEM SET log_line_prefix = '{PREFIX}'; ALTER SYSTEM SET log_hostname = on")
     node.headgate("reload")
-    until(lambda: node.psql("postgres", "SHOW log_hostname") == "on", "it is not set")
+    until(lambda: node.psql("postgres", "SHOW log_hostname") == "on", "the setting does not take effect")
     yield node
     node.psql("postgres", "ALTER SYSTEM RESET ALL")
     node.headgate("reload")
-    until(lambda: node.psql("postgres", "SHOW log_hostname") == "off", "it is not set back")
+    until(lambda: node.psql("postgres", "SHOW log_hostname") == "off", "the setting is not reset")
 
 
-def test_the_prefix_of_lines(prefixed: NodeServer) -> None:
+def test_log_line_prefix_expands_every_escape(prefixed: NodeServer) -> None:
     node = prefixed
     with psycopg.connect(node.conninfo(application_name="app"), autocommit=True) as session:
         pid = session.info.backend_pid
@@ -257,7 +259,7 @@ def test_the_prefix_of_lines(prefixed: NodeServer) -> None:
             session.execute("SELECT * FROM audit_prefix")
     assert port is not None
     assert port[1] == "localhost"
-    until(lambda: "audit_prefix" in node.log(), "the log does not come")
+    until(lambda: "audit_prefix" in node.log(), "the line is not logged")
     [line] = [text for text in node.log().split("\n") if text.endswith('ERROR:  relation "audit_prefix" does not exist at character 15')]
     fields = line.split(";")
     assert fields[:6] == ["app", "postgres", "postgres", f"localhost({port[0]})", "localhost", str(pid)]
@@ -281,16 +283,16 @@ def test_the_prefix_of_lines(prefixed: NodeServer) -> None:
     ]
     node.headgate("reload")
     ending = ";LOG:  received SIGHUP, reloading configuration files"
-    [other] = until(lambda: [text for text in node.log().split("\n") if text.endswith(ending)], "the reload is not logged")[-1:]
-    assert other.startswith(";;;;;")
-    assert ";postmaster;" in other
+    [reload_line] = until(lambda: [text for text in node.log().split("\n") if text.endswith(ending)], "the reload is not logged")[-1:]
+    assert reload_line.startswith(";;;;;")
+    assert ";postmaster;" in reload_line
 
 
-def test_who_may_use_the_socket(tmp_path: Path) -> None:
+def test_socket_has_the_configured_permissions_and_group(tmp_path: Path) -> None:
     file = SocketFile(tmp_path, 5432, 0o700, str(tmp_path.stat().st_gid))
     with file.bind(tmp_path, 1):
-        found = file.path.stat()
-        assert (stat.S_IMODE(found.st_mode), found.st_gid) == (0o700, tmp_path.stat().st_gid)
+        status = file.path.stat()
+        assert (stat.S_IMODE(status.st_mode), status.st_gid) == (0o700, tmp_path.stat().st_gid)
     file.remove()
     with pytest.raises(PostgresError, match='group "nosuchgroup" does not exist'):
         SocketFile(tmp_path, 5432, 0o700, "nosuchgroup").bind(tmp_path, 1)
@@ -301,21 +303,21 @@ def test_who_may_use_the_socket(tmp_path: Path) -> None:
     ("name", "value"),
     [("log_lock_waits", "on"), ("log_destination", "csvlog"), ("log_destination", "stderr, syslog")],
 )
-def test_settings_that_would_do_nothing_are_refused(name: str, value: str) -> None:
+def test_settings_without_effect_are_rejected(name: str, value: str) -> None:
     with pytest.raises(PostgresError) as refused:
         Settings.of({name: value})
     assert refused.value.sqlstate == "0A000"
 
 
-def test_names_of_clients_forged_lines_of_the_log(node: Server) -> None:
+def test_client_names_cannot_forge_log_lines(node: Server) -> None:
     forged = "2026-01-01 00:00:00.000 UTC [1] LOG:  forged"
     node.psql("postgres", "ALTER SYSTEM SET log_line_prefix = '%m [%p] %u %d '; SELECT pg_reload_conf()")
-    until(lambda: node.psql("postgres", "SHOW log_line_prefix") != "%m [%p] ", "it is not set")
+    until(lambda: node.psql("postgres", "SHOW log_line_prefix") != "%m [%p] ", "the setting does not take effect")
     try:
         with pytest.raises(psycopg.OperationalError):
             psycopg.connect(host="127.0.0.1", port=node.port, user=f"x\n{forged}", dbname=f"y\n{forged}")
-        until(lambda: "LOG:  forged" in node.log(), "the log does not come")
+        until(lambda: "LOG:  forged" in node.log(), "the line is not logged")
         assert f"\n{forged}" not in node.log()
     finally:
         node.psql("postgres", "ALTER SYSTEM RESET ALL; SELECT pg_reload_conf()")
-        until(lambda: node.psql("postgres", "SHOW log_line_prefix") == "%m [%p] ", "it is not set back")
+        until(lambda: node.psql("postgres", "SHOW log_line_prefix") == "%m [%p] ", "the setting is not reset")

@@ -1,4 +1,4 @@
-"""Sessions that write to one table at the same time: what each gets and what is there afterwards, on a node and on a PostgreSQL alike."""
+"""Concurrent writers of one table get PostgreSQL's results and leave PostgreSQL's rows."""
 
 from __future__ import annotations
 
@@ -202,21 +202,21 @@ PLAYS: dict[str, list[Step]] = {
 
 
 @pytest.mark.parametrize("name", PLAYS)
-def test_writers_of_one_table(plays: tuple[Play, Play], name: str) -> None:
+def test_writers_of_one_table_behave_as_in_postgresql(plays: tuple[Play, Play], name: str) -> None:
     steps = [("a", TABLE), *PLAYS[name], ("a", CONTENTS)]
     on_node, on_postgres = (play.run(steps) for play in plays)
     assert on_node == on_postgres
 
 
-def test_two_that_wait_for_each_others_keys_are_a_deadlock(plays: tuple[Play, Play]) -> None:
+def test_two_writers_that_wait_for_each_others_keys_are_a_deadlock(plays: tuple[Play, Play]) -> None:
     begun = [("a", TABLE), ("a", "BEGIN"), ("b", "BEGIN"), ("a", "INSERT INTO t VALUES (10, 10)"), ("b", "INSERT INTO t VALUES (11, 11)")]
     crossed = [("a+", "INSERT INTO t VALUES (11, 12)"), ("b+", "INSERT INTO t VALUES (10, 13)"), ("a", ""), ("b", "")]
     for play in plays:
-        said = play.run([*begun, *crossed])
-        assert sorted(str(answer) for _, _, answer in said[-2:]) == ["('40P01', 'deadlock detected', '')", "INSERT 0 1"]
+        results = play.run([*begun, *crossed])
+        assert sorted(str(answer) for _, _, answer in results[-2:]) == ["('40P01', 'deadlock detected', '')", "INSERT 0 1"]
 
 
-def test_rows_of_one_transaction_are_published_in_the_order_of_its_statements(node: Server, postgres: Server) -> None:
+def test_rows_of_a_transaction_are_published_in_the_order_of_its_statements(node: Server, postgres: Server) -> None:
     def published(server: Server) -> list[tuple[Any, ...]]:
         with psycopg.connect(server.conninfo(server.new_database()), autocommit=True) as session:
             slot = f"order_{session.info.backend_pid}"

@@ -1,4 +1,4 @@
-"""SET CONSTRAINTS and deferred constraints, foreign keys and unique keys, on a node and on a PostgreSQL alike."""
+"""SET CONSTRAINTS and deferred constraints, foreign keys and unique keys behave on a node as on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ UNIQUE: list[Step] = [
 ]
 
 
-def block(*said: str, end: str = "COMMIT") -> list[Step]:
+def block(*statements: str, end: str = "COMMIT") -> list[Step]:
     """A transaction block of one session."""
-    return [("a", each) for each in ("BEGIN", *said, end)]
+    return [("a", statement) for statement in ("BEGIN", *statements, end)]
 
 
 PLAYS: dict[str, list[Step]] = {
@@ -186,14 +186,14 @@ LONG = {"a unique key of many rows waits too"}
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LONG or place % 2 else []) for place, name in enumerate(PLAYS)]
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LONG or number % 2 else []) for number, name in enumerate(PLAYS)]
 )
 def test_constraints_are_checked_when_postgresql_checks_them(plays: tuple[Play, Play], name: str) -> None:
     on_node, on_postgres = (play.run(PLAYS[name]) for play in plays)
     assert on_node == on_postgres
 
 
-def test_no_statement_of_the_session_stands_before_one_of_the_commands() -> None:
-    """What `utility` claims never reaches `execute`: SET CONSTRAINTS was there twice, and the one that did nothing was run."""
+def test_utility_commands_do_not_shadow_session_commands() -> None:
+    """A statement that `utility` handles never reaches `execute`."""
     shadowed = set(utility.HANDLERS) & (set(execute.ACTIONS) | set(execute.BY_OBJECT))
     assert shadowed == set()

@@ -1,4 +1,4 @@
-"""pg_stat_progress_copy while a COPY runs, the same on a node and on a PostgreSQL."""
+"""pg_stat_progress_copy shows a running COPY on a node as on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def processed(watching: psycopg.Connection[Any]) -> int:
     return int(row[0])
 
 
-def test_copy_from_shows_rows_bytes_and_what_where_leaves_out(two: Any) -> None:
+def test_copy_from_shows_processed_and_excluded_rows_and_bytes(two: Any) -> None:
     copying, watching = two
     with copying.cursor().copy("COPY t FROM STDIN WHERE n % 2 = 0") as copy:
         copy.write(ROWS)
-        until(lambda: processed(watching) > len(ROWS) - 70_000, "the rows have arrived")
-        until(lambda: bool(progress(watching, copying)[0][5]), "rows are counted")
+        until(lambda: processed(watching) > len(ROWS) - 70_000, "the bytes are not counted")
+        until(lambda: bool(progress(watching, copying)[0][5]), "the rows are not counted")
         assert progress(watching, copying) == [(True, "t", "COPY FROM", "PIPE", 0, True, True)]
         assert processed(watching) <= len(ROWS)
     assert progress(watching, copying) == []
@@ -46,7 +46,7 @@ def test_copy_from_shows_rows_bytes_and_what_where_leaves_out(two: Any) -> None:
 
 
 @pytest.mark.parametrize(("what", "relation"), [("t", "t"), ("(SELECT * FROM t)", "-")])
-def test_copy_to_shows_rows_and_the_table_but_none_for_a_query(two: Any, what: str, relation: str) -> None:
+def test_copy_to_shows_rows_and_the_table_but_no_relation_for_a_query(two: Any, what: str, relation: str) -> None:
     copying, watching = two
     with copying.cursor().copy("COPY t FROM STDIN") as copy:
         copy.write(ROWS)
@@ -59,7 +59,7 @@ def test_copy_to_shows_rows_and_the_table_but_none_for_a_query(two: Any, what: s
     assert 0 < rest < len(ROWS)
 
 
-def test_a_copy_that_fails_leaves_no_progress_behind(two: Any) -> None:
+def test_failed_copy_leaves_no_progress_row(two: Any) -> None:
     copying, watching = two
     with pytest.raises(psycopg.errors.BadCopyFileFormat), copying.cursor().copy("COPY t FROM STDIN") as copy:
         copy.write(b"1\n")

@@ -1,4 +1,4 @@
-"""UPDATE and DELETE … WHERE CURRENT OF a cursor: on a node and on a PostgreSQL alike, whoever changes the row and wherever it goes meanwhile."""
+"""UPDATE and DELETE … WHERE CURRENT OF a cursor change PostgreSQL's row, whatever other sessions have done to it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCRIPT = Path(__file__).parent / "statements" / "current_of.sql"
 
 
 @pytest.mark.slow  # half a minute of two cores; what others do meanwhile stays in the suite
-def test_the_current_row_is_what_it_is_in_postgresql(postgres: Server, node: Server) -> None:
+def test_current_row_is_that_of_postgresql(postgres: Server, node: Server) -> None:
     printed = [server.script(server.new_database(), SCRIPT).splitlines() for server in (node, postgres)]
     assert printed[0] == printed[1]
 
@@ -82,7 +82,7 @@ SEEN = [
 
 
 @pytest.mark.parametrize(("kind", "level"), SEEN)
-def test_what_others_have_done_with_the_row(plays: tuple[Play, Play], kind: str, level: str) -> None:
+def test_current_row_changed_by_others_gives_postgresqls_result(plays: tuple[Play, Play], kind: str, level: str) -> None:
     for play, on_node in zip(plays, (True, False), strict=True):
         made(play, kind, on_node=on_node)
         for name, statements in OTHERS.items():
@@ -99,7 +99,7 @@ def test_what_others_have_done_with_the_row(plays: tuple[Play, Play], kind: str,
 
 
 @pytest.mark.parametrize("kind", [pytest.param(kind, marks=() if kind == "a key" else pytest.mark.slow) for kind in TABLES])
-def test_another_is_about_to_change_the_row(plays: tuple[Play, Play], kind: str) -> None:
+def test_current_row_that_another_session_is_changing_is_waited_for(plays: tuple[Play, Play], kind: str) -> None:
     for play, on_node in zip(plays, (True, False), strict=True):
         made(play, kind, on_node=on_node)
         for end in ("COMMIT", "ROLLBACK"):
@@ -112,7 +112,7 @@ def test_another_is_about_to_change_the_row(plays: tuple[Play, Play], kind: str)
     assert plays[0].said == plays[1].said
 
 
-def test_for_update_keeps_others_from_the_row(plays: tuple[Play, Play]) -> None:
+def test_for_update_keeps_other_sessions_from_the_row(plays: tuple[Play, Play]) -> None:
     for play in plays:
         made(play, "a key", on_node=False)
         play.run(opened("t", "SELECT b, a FROM t ORDER BY a FOR UPDATE", moved=2))
@@ -126,39 +126,39 @@ def most_rows(table: Path) -> int:
 
 
 @pytest.mark.parametrize("kind", ["no key", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("a key", "no key, without vectors"))])
-def test_files_are_put_together_while_the_cursor_is_open(node: Server, kind: str) -> None:
-    """50 commits of others, of which each changes another row, and the compactions behind them."""
+def test_compaction_keeps_the_current_row_of_an_open_cursor(node: Server, kind: str) -> None:
+    """Other sessions change each other row in a commit, and compactions follow."""
     database = node.new_database()
-    with psycopg.connect(node.conninfo(database)) as session, psycopg.connect(node.conninfo(database), autocommit=True) as other:
+    with psycopg.connect(node.conninfo(database)) as session, psycopg.connect(node.conninfo(database), autocommit=True) as writer:
         options = " WITH (deletion_vectors = off)" if "without" in kind else ""
-        other.execute(f"CREATE TABLE t ({TABLES[kind]}){options}".encode())
-        for a in range(1, 41):  # files of one row, some of which are put together while the cursor is open
-            other.execute("INSERT INTO t VALUES (%s, 'r')", [a])
+        writer.execute(f"CREATE TABLE t ({TABLES[kind]}){options}".encode())
+        for key in range(1, 41):  # files of one row, some of which are put together while the cursor is open
+            writer.execute("INSERT INTO t VALUES (%s, 'r')", [key])
         session.execute("DECLARE c CURSOR FOR SELECT * FROM t WHERE a IN (7, 8, 9)")
         session.execute("MOVE 2 c")
-        for a in range(1, 41):
-            if a != 8:
-                other.execute("UPDATE t SET b = b || '+' WHERE a = %s", [a])
-        [path] = other.execute("SELECT path FROM headgate.snapshot() WHERE name = 't'").fetchone() or ()
-        until(lambda: most_rows(Path(path)) > 8, "the files are not put together")
+        for key in range(1, 41):
+            if key != 8:
+                writer.execute("UPDATE t SET b = b || '+' WHERE a = %s", [key])
+        [path] = writer.execute("SELECT path FROM headgate.snapshot() WHERE name = 't'").fetchone() or ()
+        until(lambda: most_rows(Path(path)) > 8, "the files are not compacted")
         assert session.execute("UPDATE t SET b = 'found' WHERE CURRENT OF c RETURNING *").fetchall() == [(8, "found")]
         session.execute("MOVE c")
         assert session.execute("DELETE FROM t WHERE CURRENT OF c RETURNING *").fetchall() == [(9, "r+")]
         session.commit()
-        rows = dict(other.execute("SELECT a, b FROM t").fetchall())
-    assert rows == {a: "found" if a == 8 else "r+" for a in range(1, 41) if a != 9}
+        rows = dict(writer.execute("SELECT a, b FROM t").fetchall())
+    assert rows == {key: "found" if key == 8 else "r+" for key in range(1, 41) if key != 9}
 
 
-def test_rows_that_cannot_be_told_apart_are_refused_and_never_taken_for_each_other(node: Server) -> None:
-    said = r"cannot tell the current row of the cursor from other rows of table \"t\""
+def test_rows_that_cannot_be_distinguished_are_rejected(node: Server) -> None:
+    message = r"cannot tell the current row of the cursor from other rows of table \"t\""
     with psycopg.connect(node.conninfo(node.new_database()), autocommit=True) as session:
         session.execute("CREATE TABLE t (a int, b text); INSERT INTO t VALUES (1, 'x'), (2, 'x'), (3, 'y')")
 
-        def refused(query: str, *before: str) -> None:
+        def refused(query: str, *statements: str) -> None:
             session.execute(f"BEGIN; DECLARE c CURSOR FOR {query}; MOVE c".encode())
-            for each in before:
-                session.execute(each.encode())
-            with pytest.raises(psycopg.errors.FeatureNotSupported, match=said):
+            for statement in statements:
+                session.execute(statement.encode())
+            with pytest.raises(psycopg.errors.FeatureNotSupported, match=message):
                 session.execute("DELETE FROM t WHERE CURRENT OF c")
             session.execute("ROLLBACK")
 
@@ -172,7 +172,7 @@ def test_rows_that_cannot_be_told_apart_are_refused_and_never_taken_for_each_oth
             session.execute("SAVEPOINT written; DELETE FROM t WHERE a = 3; DECLARE c CURSOR FOR SELECT * FROM t WHERE a = 4; MOVE c")
             session.execute("DECLARE d CURSOR FOR SELECT * FROM t WHERE a = 4; MOVE 2 d; UPDATE t SET b = 'z' WHERE CURRENT OF c")
             session.execute("MOVE c; DELETE FROM t WHERE CURRENT OF c")
-            with pytest.raises(psycopg.errors.FeatureNotSupported, match=said):
+            with pytest.raises(psycopg.errors.FeatureNotSupported, match=message):
                 session.execute(change.encode())
             session.execute("ROLLBACK")
         session.execute("INSERT INTO t SELECT 7, 'many' FROM generate_series(1, 2000)")
@@ -181,13 +181,13 @@ def test_rows_that_cannot_be_told_apart_are_refused_and_never_taken_for_each_oth
         assert session.execute("DELETE FROM t WHERE CURRENT OF c RETURNING *").fetchall() == [(3, "y")]
 
 
-def test_the_columns_are_other_ones(node: Server) -> None:
+def test_cursor_is_rejected_after_the_columns_have_changed(node: Server) -> None:
     database = node.new_database()
-    with psycopg.connect(node.conninfo(database)) as session, psycopg.connect(node.conninfo(database), autocommit=True) as other:
-        other.execute("CREATE TABLE t (a int PRIMARY KEY, b text); INSERT INTO t VALUES (1, 'x')")
+    with psycopg.connect(node.conninfo(database)) as session, psycopg.connect(node.conninfo(database), autocommit=True) as writer:
+        writer.execute("CREATE TABLE t (a int PRIMARY KEY, b text); INSERT INTO t VALUES (1, 'x')")
         session.execute("DECLARE c CURSOR FOR SELECT * FROM t")
         session.execute("MOVE c")
-        other.execute("ALTER TABLE t ADD COLUMN n int DEFAULT 5")
+        writer.execute("ALTER TABLE t ADD COLUMN n int DEFAULT 5")
         with pytest.raises(psycopg.errors.FeatureNotSupported, match="have changed since the cursor was declared"):
             session.execute("UPDATE t SET b = 'y' WHERE CURRENT OF c")
 
@@ -217,7 +217,7 @@ RIGHTS: list[Step] = [
 ]  # fmt: skip
 
 
-def test_rights_and_row_security_are_asked(plays: tuple[Play, Play]) -> None:
+def test_privileges_and_row_security_are_checked(plays: tuple[Play, Play]) -> None:
     on_node, on_postgres = (play.run(RIGHTS) for play in plays)
     assert on_node == on_postgres
 
@@ -265,8 +265,8 @@ def drawn(draw: random.Random, kind: str) -> list[Step]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", TABLES)
-def test_random_changes_around_a_cursor_find_the_row_that_postgresql_finds(plays: tuple[Play, Play], kind: str) -> None:
-    """Where rows cannot be told apart a node refuses, and the transaction ends there on both."""
+def test_random_changes_around_a_cursor_find_postgresqls_row(plays: tuple[Play, Play], kind: str) -> None:
+    """If rows cannot be distinguished, a node raises an error, and the transaction ends there on both servers."""
     on_node, on_postgres = plays
     for play in plays:
         made(play, kind, on_node=play is on_node)
@@ -281,8 +281,8 @@ def test_random_changes_around_a_cursor_find_the_row_that_postgresql_finds(plays
             theirs = on_postgres.say(who, sql)
             said.append(((who, sql), mine, theirs))
             alike = [
-                sorted(map(str, each)) if isinstance(each, list) else each[0] if isinstance(each, tuple) else each
-                for each in (mine, theirs)
+                sorted(map(str, answer)) if isinstance(answer, list) else answer[0] if isinstance(answer, tuple) else answer
+                for answer in (mine, theirs)
             ]
             assert alike[0] == alike[1], said
             used += "CURRENT OF" in sql and bool(mine)
@@ -296,7 +296,7 @@ HOSTILE = [
 ]  # fmt: skip
 
 
-def test_hostile_names_of_cursors(plays: tuple[Play, Play]) -> None:
+def test_cursors_may_have_hostile_names(plays: tuple[Play, Play]) -> None:
     for play in plays:
         play.run([("a", "CREATE TABLE t (a int PRIMARY KEY, b text); INSERT INTO t VALUES (1, 'x'); BEGIN")])
         for name in HOSTILE:
@@ -307,14 +307,14 @@ def test_hostile_names_of_cursors(plays: tuple[Play, Play]) -> None:
     assert plays[0].said == plays[1].said
 
 
-def test_what_is_changed_through_a_cursor_reaches_a_subscriber(node: Server, postgres: Server) -> None:
+def test_changes_through_a_cursor_are_replicated(node: Server, postgres: Server) -> None:
     source, target = node.new_database(), postgres.new_database()
     with (
         psycopg.connect(node.conninfo(source)) as session,
         psycopg.connect(postgres.conninfo(target), autocommit=True) as subscriber,
     ):
-        for each in (session, subscriber):
-            each.execute("CREATE TABLE t (a int PRIMARY KEY, b text)")
+        for database in (session, subscriber):
+            database.execute("CREATE TABLE t (a int PRIMARY KEY, b text)")
         session.execute("INSERT INTO t SELECT g, 'r' || g FROM generate_series(1, 5) g; CREATE PUBLICATION p FOR TABLE t WHERE (a < 100)")
         session.commit()
         subscriber.execute(f"CREATE SUBSCRIPTION s_current_of CONNECTION '{node.conninfo(source)}' PUBLICATION p".encode())
@@ -325,7 +325,7 @@ def test_what_is_changed_through_a_cursor_reaches_a_subscriber(node: Server, pos
                 session.execute(f"{change} WHERE CURRENT OF c".encode())
             session.execute("UPDATE t SET b = 'never' WHERE CURRENT OF c")
             session.commit()
-            wanted: list[tuple[Any, ...]] = [(1, "one"), (5, "r5"), (20, "r2")]
-            until(lambda: subscriber.execute("SELECT * FROM t ORDER BY a").fetchall() == wanted, "the changes do not come")
+            expected: list[tuple[Any, ...]] = [(1, "one"), (5, "r5"), (20, "r2")]
+            until(lambda: subscriber.execute("SELECT * FROM t ORDER BY a").fetchall() == expected, "the changes do not arrive")
         finally:
             subscriber.execute("DROP SUBSCRIPTION s_current_of")

@@ -1,4 +1,4 @@
-"""Cursors and portals: what a node gives, where it stands then, and when it ends is as in PostgreSQL."""
+"""Cursors and portals of a node return rows, move and end as in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tests.conftest import Server
 SCRIPT = Path(__file__).parent / "statements" / "cursors.sql"
 
 
-def test_every_fetch_and_move_gives_what_it_gives_in_postgresql(postgres: Server, node: Server) -> None:
+def test_every_fetch_and_move_returns_what_postgresql_returns(postgres: Server, node: Server) -> None:
     printed = [server.script(server.new_database(), SCRIPT).splitlines() for server in (node, postgres)]
     assert printed[0] == printed[1]
 
 
-def test_a_cursor_without_scroll_keeps_few_rows_so_that_it_can_go_back_and_no_more(node: Server) -> None:
+def test_cursor_without_scroll_can_go_back_only_a_few_rows(node: Server) -> None:
     with psycopg.connect(node.conninfo(node.new_database())) as session:
         session.execute("DECLARE wide CURSOR FOR SELECT g, repeat('x', 2000) FROM generate_series(1, 30000) g")
         assert session.execute("FETCH 2 FROM wide; FETCH PRIOR FROM wide").nextset()
@@ -29,7 +29,7 @@ def test_a_cursor_without_scroll_keeps_few_rows_so_that_it_can_go_back_and_no_mo
 
 
 @pytest.mark.slow
-def test_a_large_cursor_with_hold_or_scroll_was_held_in_the_memory_of_the_node(node: Server) -> None:
+def test_large_cursor_with_hold_or_scroll_is_limited_by_temp_file_limit(node: Server) -> None:
     rows = "SELECT g, repeat('x', 2000) FROM generate_series(1, 30000) g"
     with psycopg.connect(node.conninfo(node.new_database())) as session:
         session.execute("SET LOCAL temp_file_limit = '20MB'")
@@ -48,8 +48,8 @@ def test_a_large_cursor_with_hold_or_scroll_was_held_in_the_memory_of_the_node(n
         assert session.execute("FETCH ABSOLUTE 15000 FROM kept").fetchone() == (15000, "x" * 2000)
 
 
-def test_a_drivers_cursor_describes_scrolls_and_outlives_an_error_behind_a_savepoint(server: Server) -> None:
-    """Describe of a cursor that DECLARE has made ended in `zip() argument 2 is shorter than argument 1`."""
+def test_cursor_of_a_driver_is_described_scrolls_and_survives_an_error_after_a_savepoint(server: Server) -> None:
+    """psycopg describes the portal of a cursor that DECLARE has made."""
     with psycopg.connect(server.conninfo(server.new_database())) as session:
         with session.cursor("forth", scrollable=True) as cursor:
             cursor.execute("SELECT g FROM generate_series(1, 20) g ORDER BY g")
@@ -74,25 +74,25 @@ def test_a_drivers_cursor_describes_scrolls_and_outlives_an_error_behind_a_savep
 
 def run(link: psycopg.Connection, *messages: tuple[str, Any]) -> list[Any]:
     """What each of the functions of libpq gives: rows, or SQLSTATE and message."""
-    found: list[Any] = []
+    results: list[Any] = []
     for name, arguments in messages:
         answer = getattr(link.pgconn, name)(*arguments)
         if answer.error_message:
-            found.append(tuple((answer.error_field(field) or b"").decode() for field in (67, 77)))
+            results.append(tuple((answer.error_field(field) or b"").decode() for field in (67, 77)))
         else:
             rows = [[answer.get_value(row, column) for column in range(answer.nfields)] for row in range(answer.ntuples)]
-            found.append(rows or answer.command_status)
-    return found
+            results.append(rows or answer.command_status)
+    return results
 
 
 CHANGES = ("ADD COLUMN c int", "DROP COLUMN b", "RENAME COLUMN b TO z", "ALTER COLUMN b TYPE varchar(5)", "ALTER COLUMN b TYPE text")
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_prepared_statement_whose_columns_have_changed_is_refused_until_it_is_prepared_again(
+def test_prepared_statement_whose_columns_have_changed_is_rejected_until_it_is_prepared_again(
     postgres: Server, node: Server, change: str
 ) -> None:
-    found = []
+    answers_of_servers = []
     for server in (node, postgres):
         with psycopg.connect(server.conninfo(server.new_database()), autocommit=True) as link:
             link.execute("CREATE TABLE t (a int PRIMARY KEY, b text); INSERT INTO t VALUES (1, 'one')")
@@ -109,12 +109,12 @@ def test_a_prepared_statement_whose_columns_have_changed_is_refused_until_it_is_
                 ("exec_", (b"EXECUTE spoken",)),
                 ("exec_", (b"SELECT count(*) FROM t",)),
             )
-            found.append(answers)
-    assert found[0] == found[1]
+            answers_of_servers.append(answers)
+    assert answers_of_servers[0] == answers_of_servers[1]
 
 
-def test_fetch_and_move_run_a_portal_that_bind_has_made(server: Server) -> None:
-    """asyncpg moves in a cursor before it takes the first row."""
+def test_fetch_and_move_run_a_portal_of_bind(server: Server) -> None:
+    """asyncpg moves in a cursor before it fetches the first row."""
     database = server.new_database()
     with socket.create_connection(("127.0.0.1", server.port)) as client:
         client.sendall(_packet(b"", struct.pack("!i", 196608) + f"user\0postgres\0database\0{database}\0\0".encode()))
@@ -143,14 +143,14 @@ def _query(text: str) -> bytes:
 
 def _answers(client: socket.socket) -> list[bytes]:
     """The command tags, first columns of rows and SQLSTATEs up to ReadyForQuery."""
-    found, stream = [], client.makefile("rb")
+    answers, stream = [], client.makefile("rb")
     while (head := stream.read(5))[:1] != b"Z":
         body = stream.read(struct.unpack("!i", head[1:])[0] - 4)
         if head[:1] == b"C":
-            found.append(b"C:" + body[:-1])
+            answers.append(b"C:" + body[:-1])
         elif head[:1] == b"D":
-            found.append(b"D:" + body[6:])
+            answers.append(b"D:" + body[6:])
         elif head[:1] == b"E":
-            found.append(b"E:" + next(field[1:] for field in body.split(b"\0") if field[:1] == b"C"))
+            answers.append(b"E:" + next(field[1:] for field in body.split(b"\0") if field[:1] == b"C"))
     stream.read(1)
-    return found
+    return answers

@@ -1,4 +1,4 @@
-"""Objects that go while another session makes something that names them: what the second is told, on a node and on a PostgreSQL alike."""
+"""If a session drops an object while another creates a dependent of it, the second session waits and gets PostgreSQL's error."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ TWICE: dict[str, tuple[str, str]] = {
     "POLICY n ON one": (f"{TABLES}; CREATE POLICY n ON one USING (b > 0)", ""),
 }
 for _what, (_before, _after) in TWICE.items():
-    _end = tuple(each for each in (f"DROP {_what.split(' ')[0]} IF EXISTS {_what.split(' ', 1)[1]}", _after) if each)
+    _end = tuple(statement for statement in (f"DROP {_what.split(' ')[0]} IF EXISTS {_what.split(' ', 1)[1]}", _after) if statement)
     PAIRS[f"{_what}, dropped twice"] = Pair(f"DROP {_what}", f"DROP {_what}", _before, _end)
     PAIRS[f"{_what}, dropped twice if it is there"] = Pair(
         f"DROP {_what}", f"DROP {_what.split(' ')[0]} IF EXISTS {_what.split(' ', 1)[1]}", _before, _end
@@ -119,7 +119,7 @@ for _what, (_before, _after) in TWICE.items():
 
 def played(play: Play, pair: Pair, end: str) -> list[tuple[str, str, Any]]:
     steps: list[Step] = [("a", pair.before), ("a", "BEGIN"), ("a", pair.first), ("b+", pair.second), ("a", end), ("b", "")]
-    return [(who, sql, _shown(answer)) for who, sql, answer in play.run([*steps, *(("a", each) for each in pair.after)])]
+    return [(who, sql, _shown(answer)) for who, sql, answer in play.run([*steps, *(("a", statement) for statement in pair.after)])]
 
 
 def _shown(answer: Any) -> Any:
@@ -134,8 +134,8 @@ def _shown(answer: Any) -> Any:
 
 
 @pytest.mark.parametrize("end", ["COMMIT", pytest.param("ROLLBACK", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] if place % 8 else []) for place, name in enumerate(PAIRS)])
-def test_the_second_waits_for_the_first_and_sees_what_it_did(plays: tuple[Play, Play], name: str, end: str) -> None:
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] if number % 8 else []) for number, name in enumerate(PAIRS)])
+def test_second_session_waits_for_the_first_and_sees_its_change(plays: tuple[Play, Play], name: str, end: str) -> None:
     on_node, on_postgres = (played(play, PAIRS[name], end) for play in plays)
     assert on_node == on_postgres
     assert [play.waited for play in plays] == [[True], [True]]
@@ -170,26 +170,28 @@ STRONGER: dict[str, tuple[Pair, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] if place % 4 else []) for place, name in enumerate(STRONGER)])
-def test_the_second_waits_where_postgresql_leaves_an_object_without_what_it_names(node: Server, name: str) -> None:
-    pair, told = STRONGER[name]
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if number % 4 else []) for number, name in enumerate(STRONGER)]
+)
+def test_second_session_waits_where_postgresql_leaves_a_dangling_reference(node: Server, name: str) -> None:
+    pair, sqlstate = STRONGER[name]
     play = Play(node)
-    said = played(play, pair, "COMMIT")
+    results = played(play, pair, "COMMIT")
     play.close()
     assert play.waited == [True]
-    assert said[4][2][0] == told
+    assert results[4][2][0] == sqlstate
 
 
-def test_a_membership_goes_with_a_role_that_was_dropped_beside_it(node: Server) -> None:
+def test_membership_is_dropped_with_a_role_dropped_concurrently(node: Server) -> None:
     play = Play(node)
     pair = Pair(
         "GRANT dependents_two TO dependents_one", "DROP ROLE dependents_one", ROLE,
         ("SELECT count(*) FROM pg_auth_members m WHERE NOT EXISTS (SELECT 1 FROM pg_authid WHERE oid = m.member)", "DROP ROLE dependents_two"),
     )  # fmt: skip
-    said = played(play, pair, "COMMIT")
+    results = played(play, pair, "COMMIT")
     play.close()
     assert play.waited == [True]
-    assert [answer for _, _, answer in said[4:]] == ["DROP ROLE", [(0,)], "DROP ROLE"]
+    assert [answer for _, _, answer in results[4:]] == ["DROP ROLE", [(0,)], "DROP ROLE"]
 
 
 BESIDE = {
@@ -207,11 +209,11 @@ BESIDE = {
 
 
 @pytest.mark.parametrize("level", [pytest.param("READ COMMITTED", marks=pytest.mark.slow), "REPEATABLE READ"])
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] if place % 3 else []) for place, name in enumerate(BESIDE)])
-def test_those_who_use_an_object_do_not_disturb_each_other(plays: tuple[Play, Play], name: str, level: str) -> None:
-    before, first, second = BESIDE[name]
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] if number % 3 else []) for number, name in enumerate(BESIDE)])
+def test_concurrent_users_of_an_object_do_not_wait_for_each_other(plays: tuple[Play, Play], name: str, level: str) -> None:
+    preparation, first, second = BESIDE[name]
     steps: list[Step] = [
-        ("a", before), ("a", "SET lock_timeout = '5s'"), ("b", "SET lock_timeout = '5s'"),
+        ("a", preparation), ("a", "SET lock_timeout = '5s'"), ("b", "SET lock_timeout = '5s'"),
         ("a", f"BEGIN ISOLATION LEVEL {level}"), ("b", f"BEGIN ISOLATION LEVEL {level}"), ("a", "SELECT 1"), ("b", "SELECT 1"),
         ("a", first), ("b", second), ("a", "COMMIT"), ("b", "COMMIT"),
     ]  # fmt: skip
@@ -288,21 +290,21 @@ PLAYS: dict[str, list[Step]] = {
 
 
 @pytest.mark.parametrize("name", PLAYS)
-def test_objects_side_by_side(plays: tuple[Play, Play], name: str) -> None:
+def test_concurrent_changes_of_objects_behave_as_in_postgresql(plays: tuple[Play, Play], name: str) -> None:
     on_node, on_postgres = (play.run(PLAYS[name]) for play in plays)
     assert on_node == on_postgres
 
 
 @pytest.mark.slow
-def test_a_prepared_transaction_uses_its_objects_over_a_restart(spare_node: Callable[..., Server]) -> None:
-    """DROP SCHEMA and COMMIT PREPARED both succeeded, and left a table without a schema."""
+def test_prepared_transaction_uses_its_objects_across_a_restart(spare_node: Callable[..., Server]) -> None:
+    """If both DROP SCHEMA and COMMIT PREPARED succeeded, a table would be without a schema."""
     server = spare_node()
     play = Play(server)
     play.run([("a", SCHEMA), ("a", "BEGIN"), ("a", "CREATE TABLE s.t (a int)"), ("a", "PREPARE TRANSACTION 'dependents'")])
     server.kill()
     server.start()
     again = Play(server, play.database)
-    said = again.run(
+    results = again.run(
         [
             ("a", "CREATE TABLE s.u (a int)"),
             ("b+", "DROP SCHEMA s"),
@@ -312,15 +314,15 @@ def test_a_prepared_transaction_uses_its_objects_over_a_restart(spare_node: Call
         ]
     )
     assert again.waited == [True]
-    assert said[0][2] == "CREATE TABLE"
-    assert said[-2][2][0] == "2BP01"
-    assert said[-1][2] == []
+    assert results[0][2] == "CREATE TABLE"
+    assert results[-2][2][0] == "2BP01"
+    assert results[-1][2] == []
     again.close()
     play.close()
 
 
-def test_default_privileges_of_two_sessions_have_oids_of_their_own(node: Server) -> None:
-    """Both took the greatest oid there was and one more."""
+def test_default_privileges_of_two_sessions_have_different_oids(node: Server) -> None:
+    """Both sessions insert into pg_default_acl before either commits."""
     play = Play(node)
     play.run(
         [
@@ -349,8 +351,8 @@ STATEMENTS = (
 
 
 @pytest.mark.slow
-def test_whatever_sessions_do_side_by_side_nothing_names_what_is_not_there(node: Server, postgres: Server) -> None:
-    """The references are those between PostgreSQL's catalogs, as pg_get_catalog_foreign_keys has them."""
+def test_concurrent_sessions_leave_no_dangling_references_in_the_catalogs(node: Server, postgres: Server) -> None:
+    """The references between the catalogs are those of PostgreSQL's pg_get_catalog_foreign_keys."""
     database = node.new_database()
     with psycopg.connect(postgres.conninfo("postgres")) as session:
         sql = (
@@ -360,7 +362,7 @@ def test_whatever_sessions_do_side_by_side_nothing_names_what_is_not_there(node:
         references = session.execute(sql).fetchall()
 
     def play(seed: int) -> set[tuple[str, str]]:
-        chance, told = random.Random(seed), set()
+        chance, errors = random.Random(seed), set()
         with psycopg.connect(node.conninfo(database), autocommit=True) as session:
             session.execute("SET lock_timeout = '2s'")
             for _ in range(120):
@@ -368,18 +370,20 @@ def test_whatever_sessions_do_side_by_side_nothing_names_what_is_not_there(node:
                 try:
                     session.execute(statement.format(*chance.choices("xy", k=3)).encode())
                 except psycopg.Error as error:
-                    told.add((error.sqlstate or str(error), "" if error.sqlstate and error.sqlstate[:2] not in ("XX", "58") else statement))
-        return told
+                    errors.add(
+                        (error.sqlstate or str(error), "" if error.sqlstate and error.sqlstate[:2] not in ("XX", "58") else statement)
+                    )
+        return errors
 
     with ThreadPoolExecutor(4) as pool:
-        told = set().union(*pool.map(play, range(4)))
-    assert not {each for each in told if each[1]}
+        all_errors = set().union(*pool.map(play, range(4)))
+    assert not {error for error in all_errors if error[1]}
     with psycopg.connect(node.conninfo(database), autocommit=True) as session:
         for table, columns, target, keys, optional in references:
             meets = " AND ".join(f"p.{key} = f.{column}" for column, key in zip(columns, keys, strict=True))
-            given = " AND ".join(f"f.{column} <> 0" for column in columns) if optional else "true"
+            is_given = " AND ".join(f"f.{column} <> 0" for column in columns) if optional else "true"
             lost = session.execute(
-                f"SELECT f.* FROM {table} f WHERE {given} AND NOT EXISTS (SELECT 1 FROM {target} p WHERE {meets})".encode()
+                f"SELECT f.* FROM {table} f WHERE {is_given} AND NOT EXISTS (SELECT 1 FROM {target} p WHERE {meets})".encode()
             )
             assert lost.fetchall() == [], f"{table} {columns}"
         views = session.execute("SELECT c.oid::regclass::text FROM pg_class c WHERE relkind = 'v' AND oid > 16383").fetchall()

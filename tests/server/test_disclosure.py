@@ -1,4 +1,4 @@
-"""What is not to be read is not told by errors either: neither in a DETAIL nor by whether a hidden row makes a statement fail."""
+"""Errors disclose no data that the role may not read, neither in a DETAIL nor by whether a hidden row makes a statement fail."""
 
 from __future__ import annotations
 
@@ -79,27 +79,27 @@ def session(scene: Scene, user: str, **more: str) -> psycopg.Connection:
     return psycopg.connect(server.conninfo(database), user=user, autocommit=True, **more)  # type: ignore[arg-type]
 
 
-def test_an_error_shows_what_may_be_read_or_was_given(scene: Scene) -> None:
-    found = {}
+def test_error_shows_only_values_that_may_be_read_or_were_given(scene: Scene) -> None:
+    details = {}
     for role, statement in TOLD:
         with session(scene, role) as connection, pytest.raises(psycopg.errors.IntegrityError) as error:
             connection.execute(statement)  # type: ignore[call-overload]
-        found[role, statement] = error.value.diag.message_detail
-    assert found == TOLD
+        details[role, statement] = error.value.diag.message_detail
+    assert details == TOLD
 
 
-def test_a_hidden_row_makes_nothing_fail(scene: Scene) -> None:
-    """Spark computed beforehand what stands twice in a condition, for the rows too that a policy hides: a division told of them."""
+def test_hidden_row_makes_no_statement_fail(scene: Scene) -> None:
+    """Spark must not compute a repeated term of a condition for rows that a policy hides: a division would disclose them."""
     with session(scene, "tells_reader") as connection:
         for condition in SEEN:
             for name in ("hidden", "barrier"):
-                found = connection.execute(f"SELECT a FROM {name} WHERE {condition} ORDER BY 1").fetchall()  # type: ignore[call-overload]
-                assert found == [(1,), (3,)], condition
+                rows = connection.execute(f"SELECT a FROM {name} WHERE {condition} ORDER BY 1").fetchall()  # type: ignore[call-overload]
+                assert rows == [(1,), (3,)], condition
         assert connection.execute("SELECT a FROM hidden WHERE a = 2 AND 1 / n > 0").fetchall() == []
 
 
-def test_a_policy_that_needs_python_was_looked_at_behind_what_a_query_asks(scene: Scene) -> None:
-    """Spark's optimizer looks first at what needs no Python: a division told of rows that the policy hides."""
+def test_policy_that_needs_python_is_evaluated_before_the_conditions_of_the_query(scene: Scene) -> None:
+    """Spark's optimizer would evaluate terms without Python first: a division would disclose rows that the policy hides."""
     with session(scene, "tells_reader") as connection:
         for source in ("veiled", "veil"):
             for query in (
@@ -111,9 +111,9 @@ def test_a_policy_that_needs_python_was_looked_at_behind_what_a_query_asks(scene
         assert connection.execute("UPDATE veiled SET v = '1' WHERE 1 / n > -1").rowcount == 2
 
 
-def test_a_session_begins_as_a_role_that_it_may_have(scene: Scene) -> None:
-    for setting, said in (("session_authorization", "set session authorization"), ("role", "set role")):
-        with pytest.raises(psycopg.OperationalError, match=f'permission denied to {said} "tells_owner"'):
+def test_session_can_start_only_as_a_role_that_it_may_set(scene: Scene) -> None:
+    for setting, action in (("session_authorization", "set session authorization"), ("role", "set role")):
+        with pytest.raises(psycopg.OperationalError, match=f'permission denied to {action} "tells_owner"'):
             session(scene, "tells_reader", options=f"-c {setting}=tells_owner")
     with session(scene, "postgres", options="-c role=tells_reader") as connection:
         for given_back in ("SELECT 1", "RESET ROLE", "RESET ALL", "DISCARD ALL"):
@@ -123,16 +123,16 @@ def test_a_session_begins_as_a_role_that_it_may_have(scene: Scene) -> None:
         assert connection.execute("SELECT current_user").fetchone() == ("postgres",)
 
 
-def test_who_may_call_a_function_is_told_by_its_acl(scene: Scene) -> None:
-    asked = "SELECT has_function_privilege('tells_reader', {}, 'EXECUTE')"
+def test_function_privileges_follow_the_acl(scene: Scene) -> None:
+    query = "SELECT has_function_privilege('tells_reader', {}, 'EXECUTE')"
     with session(scene, "tells_reader") as connection:
         for function, expected in (("'pg_read_file(text)'", False), ("'lower(text)'", True), ("3293", False), ("99999999", None)):
-            assert connection.execute(asked.format(function)).fetchone() == (expected,), function  # type: ignore[call-overload]
+            assert connection.execute(query.format(function)).fetchone() == (expected,), function  # type: ignore[call-overload]
         with pytest.raises(psycopg.errors.UndefinedFunction, match=r'function "nope\(int\)" does not exist'):
-            connection.execute(asked.format("'nope(int)'"))  # type: ignore[call-overload]
+            connection.execute(query.format("'nope(int)'"))  # type: ignore[call-overload]
 
 
-def test_a_view_names_a_type_for_who_may_not_use_its_schema(scene: Scene) -> None:
+def test_view_can_use_a_type_whose_schema_the_role_may_not_use(scene: Scene) -> None:
     with session(scene, "tells_reader") as connection:
         assert connection.execute("SELECT * FROM of_kind").fetchall() == [("a",)]
         assert answered(connection, "SELECT 'a'::shut.kind") == "42501"
@@ -147,10 +147,10 @@ def answered(connection: psycopg.Connection, statement: str) -> str:
     return "00000"
 
 
-def test_what_is_too_long_or_too_deep_is_refused_in_words(scene: Scene) -> None:
-    """Python reads no integer of thousands of digits, and a worker of its goes no thousand calls deep: that was XX000, with a traceback."""
+def test_excessively_long_or_deep_input_is_rejected_with_a_sqlstate(scene: Scene) -> None:
+    """Python rejects integers of thousands of digits and recursion a thousand calls deep."""
     with session(scene, "tells_reader") as connection:
-        for asked in ("SELECT {} > 0", "SELECT 1 LIMIT {}", "SET work_mem = {}", "SELECT date '{}-01-01'", "SELECT interval '{} days'"):
-            assert answered(connection, asked.format("9" * 5000)) in ("00000", "22003", "22007", "22008", "22023"), asked
+        for statement in ("SELECT {} > 0", "SELECT 1 LIMIT {}", "SET work_mem = {}", "SELECT date '{}-01-01'", "SELECT interval '{} days'"):
+            assert answered(connection, statement.format("9" * 5000)) in ("00000", "22003", "22007", "22008", "22023"), statement
         assert answered(connection, "SELECT 'a' ~ repeat('(', 10000)") in ("2201B", "54001")
         assert answered(connection, "SELECT repeat('a', 30000) LIKE repeat('%a', 3000) || 'b'") in ("00000", "54001")

@@ -1,4 +1,4 @@
-"""DROP, CREATE and ALTER DATABASE while slots, subscriptions and sessions use it: on a node and on a PostgreSQL alike."""
+"""DROP, CREATE and ALTER DATABASE behave on a node as on PostgreSQL while slots, subscriptions and sessions use the database."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Script:
 SLOTS = "SELECT active FROM pg_replication_slots WHERE slot_name = 'SLOT'"
 
 
-def test_a_database_with_a_slot_was_dropped_and_then_an_error_was_reported(node: Server, postgres: Server) -> None:
+def test_database_with_a_slot_is_dropped_as_in_postgresql(node: Server, postgres: Server) -> None:
     def run(server: Server) -> Said:
         with Script(server) as script:
             with script.connect() as inside:
@@ -71,7 +71,7 @@ def test_a_database_with_a_slot_was_dropped_and_then_an_error_was_reported(node:
     assert run(node) == run(postgres)
 
 
-def test_a_slot_in_use_keeps_its_database(node: Server, postgres: Server) -> None:
+def test_database_with_an_active_slot_cannot_be_dropped(node: Server, postgres: Server) -> None:
     def run(server: Server) -> Said:
         with Script(server) as script:
             with script.connect() as inside:
@@ -94,7 +94,7 @@ def test_a_slot_in_use_keeps_its_database(node: Server, postgres: Server) -> Non
     assert run(node) == run(postgres)
 
 
-def test_a_subscription_keeps_its_database(node: Server, postgres: Server) -> None:
+def test_database_with_a_subscription_cannot_be_dropped(node: Server, postgres: Server) -> None:
     def run(server: Server) -> Said:
         with Script(server) as script:
             with script.connect() as inside:
@@ -111,7 +111,7 @@ def test_a_subscription_keeps_its_database(node: Server, postgres: Server) -> No
 
 
 @pytest.mark.slow
-def test_sessions_and_prepared_transactions_are_counted(node: Server, postgres: Server) -> None:
+def test_sessions_and_prepared_transactions_that_use_the_database_are_counted(node: Server, postgres: Server) -> None:
     def run(server: Server) -> Said:
         with Script(server) as script:
             with script.connect() as inside, script.connect():
@@ -136,21 +136,21 @@ def test_sessions_and_prepared_transactions_are_counted(node: Server, postgres: 
     assert ours == native
 
 
-def test_the_files_of_a_dropped_database_stayed_for_ever(node: Server) -> None:
-    with Script(node) as script, Script(node) as other, other.connect() as elsewhere:
+def test_files_of_a_dropped_database_are_removed(node: Server) -> None:
+    with Script(node) as script, Script(node) as other_script, other_script.connect() as elsewhere:
         # a slot of another database may be behind: it has nothing to do with these files
-        elsewhere.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (other.slot,))
+        elsewhere.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (other_script.slot,))
         with script.connect() as inside:
             inside.execute("CREATE TABLE t (a int PRIMARY KEY)")
             inside.execute("INSERT INTO t VALUES (1)")
             inside.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (script.slot,))
             inside.execute("INSERT INTO t VALUES (2)")
-        found = script.admin.execute("SELECT oid FROM pg_database WHERE datname = %s", (script.database,)).fetchone()
-        assert found is not None
-        folder = node.data / "base" / str(found[0])
+        oid_row = script.admin.execute("SELECT oid FROM pg_database WHERE datname = %s", (script.database,)).fetchone()
+        assert oid_row is not None
+        folder = node.data / "base" / str(oid_row[0])
         assert list(folder.iterdir())
         script.ask("DROP DATABASE DB")
         assert script.said == [("DROP DATABASE DB", "DROP DATABASE")]
         # another session's transaction may still read what was there before; what it held goes at a checkpoint
         until(lambda: script.admin.execute("CHECKPOINT") and not list(folder.glob("*")), "the files of the database are still there")
-        elsewhere.execute("SELECT pg_drop_replication_slot(%s)", (other.slot,))
+        elsewhere.execute("SELECT pg_drop_replication_slot(%s)", (other_script.slot,))

@@ -1,4 +1,4 @@
-"""client_encoding: a node converts what PostgreSQL converts, to the same bytes and with the same errors, wherever text goes to or comes from a client."""
+"""A node converts text to and from client_encoding as PostgreSQL does, with the same bytes and the same errors."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ INSERT INTO t VALUES (1, 'grün', '{é,x,NULL}', '{"ä": "ß"}'), (2, '€', NUL
 """
 
 
-def or_message(convert: Any, given: Any) -> Any:
+def or_message(convert: Any, text: Any) -> Any:
     """What comes out, or the error's words."""
     try:
-        return convert(given)
+        return convert(text)
     except PostgresError as error:
         return error.message
 
 
-def test_every_encoding_has_the_characters_and_the_errors_that_postgresql_has(postgres: Server) -> None:
+def test_every_encoding_has_postgresqls_characters_and_errors(postgres: Server) -> None:
     drawn = random.Random(23)
     with psycopg.connect(postgres.conninfo(postgres.new_database())) as session:
         session.execute(CONVERSIONS)  # type: ignore[arg-type]
@@ -67,7 +67,7 @@ def test_every_encoding_has_the_characters_and_the_errors_that_postgresql_has(po
 
 
 @pytest.mark.parametrize("name", ["LATIN1", "SJIS", "GB18030"])
-def test_a_column_is_converted_as_its_values_are(name: str) -> None:
+def test_column_is_converted_as_its_values_are(name: str) -> None:
     encoding, values = Encoding(name), ["", "a", None, "é" if name == "LATIN1" else "日本語", "", "x"]
     raw = columns.encoded(pa.array(values), encoding)
     assert raw.to_pylist() == [None if value is None else encoding.encode(value) for value in values]
@@ -76,19 +76,19 @@ def test_a_column_is_converted_as_its_values_are(name: str) -> None:
         columns.decoded(pa.array([raw[3].as_py(), b"a\0"]), encoding)
 
 
-def test_text_of_a_stream_is_still_text_in_another_encoding() -> None:
-    shown = columns.as_strings(columns.encoded(pa.array(["é", None, "x"]), Encoding("LATIN1")))
-    assert pa.types.is_large_string(shown.type)
-    assert shown.cast(pa.large_binary()).to_pylist() == [b"\xe9", None, b"x"]
+def test_text_of_a_stream_is_text_after_conversion() -> None:
+    strings = columns.as_strings(columns.encoded(pa.array(["é", None, "x"]), Encoding("LATIN1")))
+    assert pa.types.is_large_string(strings.type)
+    assert strings.cast(pa.large_binary()).to_pylist() == [b"\xe9", None, b"x"]
 
 
 def result(link: psycopg.Connection, sql: bytes, *values: bytes, binary: bool = False) -> Any:
     """Names and rows, or SQLSTATE and message, as they come; values go and come in text or in binary."""
-    found = link.pgconn.exec_params(sql, list(values), param_formats=[int(binary)] * len(values), result_format=int(binary))
-    if found.error_message:
-        return tuple((found.error_field(field) or b"").decode("ascii") for field in (67, 77))
-    return [found.fname(place) for place in range(found.nfields)], [
-        tuple(found.get_value(row, place) for place in range(found.nfields)) for row in range(found.ntuples)
+    result_of_libpq = link.pgconn.exec_params(sql, list(values), param_formats=[int(binary)] * len(values), result_format=int(binary))
+    if result_of_libpq.error_message:
+        return tuple((result_of_libpq.error_field(field) or b"").decode("ascii") for field in (67, 77))
+    return [result_of_libpq.fname(index) for index in range(result_of_libpq.nfields)], [
+        tuple(result_of_libpq.get_value(row, index) for index in range(result_of_libpq.nfields)) for row in range(result_of_libpq.ntuples)
     ]
 
 
@@ -100,8 +100,8 @@ def test_statements_parameters_results_and_errors_are_in_the_clients_encoding(se
         assert link.pgconn.parameter_status(b"client_encoding") == b"LATIN1"
         names, [row] = result(link, 'SELECT "größe", l, j FROM t WHERE a = 1'.encode("latin-1"), binary=binary)
         assert names == [b"gr\xf6\xdfe", b"l", b"j"]
-        shown = [re.sub(rb"[\x00-\x1f ]", b"", each or b"") for each in row]
-        assert [b"gr\xfcn" in shown[0], b"\xe9" in shown[1], b'{"\xe4":"\xdf"}' in shown[2]] == [True, True, True]
+        stripped = [re.sub(rb"[\x00-\x1f ]", b"", column_value or b"") for column_value in row]
+        assert [b"gr\xfcn" in stripped[0], b"\xe9" in stripped[1], b'{"\xe4":"\xdf"}' in stripped[2]] == [True, True, True]
         assert result(link, b"SELECT $1::text, octet_length($1::text)::text", b"\xe9", binary=binary)[1] == [(b"\xe9", b"2")]
         assert result(link, b"SELECT '\xe9' AS \xe8") == ([b"\xe8"], [(b"\xe9",)])
         assert result(link, 'SELECT "größe" FROM t WHERE a = 2'.encode("latin-1"), binary=binary) == (
@@ -130,13 +130,13 @@ def test_statements_parameters_results_and_errors_are_in_the_clients_encoding(se
             link.execute("SET client_encoding = 'MULE_INTERNAL'")
 
 
-def test_copy_is_in_the_clients_encoding_unless_it_says_otherwise(server: Server) -> None:
+def test_copy_is_in_the_clients_encoding_unless_it_has_an_encoding_option(server: Server) -> None:
     database = server.new_database()
     server.psql(database, TABLE)
 
     def out(link: psycopg.Connection, more: str) -> list[bytes]:
         with link.cursor().copy(f"COPY (SELECT * FROM t WHERE a IN (1, 4) ORDER BY a) TO STDOUT {more}") as copy:  # type: ignore[arg-type]
-            return [bytes(each) for each in copy]
+            return [bytes(chunk) for chunk in copy]
 
     with psycopg.connect(server.conninfo(database), autocommit=True, client_encoding="LATIN1") as link:
         assert out(link, "") == [b'1\tgr\xfcn\t{\xe9,x,NULL}\t{"\xe4": "\xdf"}\n', b"4\t\\N\t\\N\t\\N\n"]
@@ -162,17 +162,19 @@ def test_copy_is_in_the_clients_encoding_unless_it_says_otherwise(server: Server
 
 
 @pytest.mark.parametrize("binary", ["false", pytest.param("true", marks=pytest.mark.slow)])
-def test_a_subscriber_whose_database_is_latin1_gets_names_and_values_in_latin1(node: NodeServer, postgres: Server, binary: str) -> None:
-    here, there = node.new_database(), f"latin1_{binary}"
-    postgres.psql("postgres", f"CREATE DATABASE {there} ENCODING 'LATIN1' TEMPLATE template0")
+def test_subscriber_with_a_latin1_database_gets_names_and_values_in_latin1(node: NodeServer, postgres: Server, binary: str) -> None:
+    source, target = node.new_database(), f"latin1_{binary}"
+    postgres.psql("postgres", f"CREATE DATABASE {target} ENCODING 'LATIN1' TEMPLATE template0")
     schema = 'CREATE TABLE "größe" (a int PRIMARY KEY, "näme" text, l text[], j jsonb)'
-    node.psql(here, f"""{schema}; INSERT INTO "größe" VALUES (1, 'grün', '{{é}}', '"ä"'); CREATE PUBLICATION p FOR TABLE "größe" """)
-    postgres.psql(there, f"{schema}; CREATE SUBSCRIPTION {there} CONNECTION '{node.conninfo(here)}' PUBLICATION p WITH (binary = {binary})")
+    node.psql(source, f"""{schema}; INSERT INTO "größe" VALUES (1, 'grün', '{{é}}', '"ä"'); CREATE PUBLICATION p FOR TABLE "größe" """)
+    postgres.psql(
+        target, f"{schema}; CREATE SUBSCRIPTION {target} CONNECTION '{node.conninfo(source)}' PUBLICATION p WITH (binary = {binary})"
+    )
     query = """SELECT string_agg(a || "näme" || l::text || j::text, ' ' ORDER BY a) FROM "größe" """
-    until(lambda: postgres.psql(there, query) == '1grün{é}"ä"', "the copy")
-    node.psql(here, """INSERT INTO "größe" VALUES (2, 'süß', '{ö}', '"ü"'); UPDATE "größe" SET "näme" = 'weiß' WHERE a = 1""")
-    until(lambda: postgres.psql(there, query) == '1weiß{é}"ä" 2süß{ö}"ü"', "the changes")
-    node.psql(here, """INSERT INTO "größe" VALUES (3, '€', '{}', '1')""")
+    until(lambda: postgres.psql(target, query) == '1grün{é}"ä"', "the copy is not complete")
+    node.psql(source, """INSERT INTO "größe" VALUES (2, 'süß', '{ö}', '"ü"'); UPDATE "größe" SET "näme" = 'weiß' WHERE a = 1""")
+    until(lambda: postgres.psql(target, query) == '1weiß{é}"ä" 2süß{ö}"ü"', "the changes do not arrive")
+    node.psql(source, """INSERT INTO "größe" VALUES (3, '€', '{}', '1')""")
     no_equivalent = 'character with byte sequence 0xe2 0x82 0xac in encoding "UTF8" has no equivalent in encoding "LATIN1"'
-    until(lambda: no_equivalent in postgres.log(), "the error")
-    postgres.psql(there, f"DROP SUBSCRIPTION {there}")
+    until(lambda: no_equivalent in postgres.log(), "the error is not logged")
+    postgres.psql(target, f"DROP SUBSCRIPTION {target}")

@@ -1,4 +1,4 @@
-"""EXPLAIN with what Spark has measured, in the form that programs read."""
+"""EXPLAIN shows Spark's measurements in PostgreSQL's formats."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def steps(node: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def test_analyze_counts_the_rows_of_each_step_in_json(link: psycopg.Connection) -> None:
-    [(found,)] = link.execute("EXPLAIN (ANALYZE, FORMAT JSON) SELECT b, count(*) FROM t WHERE a <= 20000 GROUP BY b").fetchall()
-    [explained] = found  # a driver reads json
+    [(plan_document,)] = link.execute("EXPLAIN (ANALYZE, FORMAT JSON) SELECT b, count(*) FROM t WHERE a <= 20000 GROUP BY b").fetchall()
+    [explained] = plan_document  # a driver reads json
     rows = {step["Node Type"].strip(): step.get("Actual Rows") for step in steps(explained["Plan"])}
     assert rows["Scan parquet"] == 20000  # of 30,000: Spark skips pages by their statistics
     assert rows["Filter"] == 20000
@@ -33,7 +33,7 @@ def test_analyze_counts_the_rows_of_each_step_in_json(link: psycopg.Connection) 
     assert explained["Planning Time"] > 0
 
 
-def test_analyze_as_text_ends_with_the_times_unless_they_are_not_wanted(link: psycopg.Connection) -> None:
+def test_analyze_as_text_ends_with_the_times_unless_summary_is_off(link: psycopg.Connection) -> None:
     lines = [line for (line,) in link.execute("EXPLAIN ANALYZE SELECT count(*) FROM t")]
     assert any("FileScan parquet" in line or "actual rows=1 loops=1" in line for line in lines)
     assert [line.split(":")[0] for line in lines[-2:]] == ["Planning Time", "Execution Time"]
@@ -42,7 +42,7 @@ def test_analyze_as_text_ends_with_the_times_unless_they_are_not_wanted(link: ps
     ]
 
 
-def test_analyze_raises_what_the_query_raises_and_plain_explain_does_not_run_it(link: psycopg.Connection) -> None:
+def test_analyze_raises_the_errors_of_the_query_and_plain_explain_does_not_run_it(link: psycopg.Connection) -> None:
     with pytest.raises(psycopg.errors.DivisionByZero):
         link.execute("EXPLAIN ANALYZE SELECT 1 / (a - 5) FROM t")
     assert link.execute("EXPLAIN SELECT 1 / (a - 5) FROM t").fetchall()
@@ -59,21 +59,19 @@ ODD = [
 
 
 @pytest.mark.parametrize("statements", ODD)
-def test_what_ended_in_an_error_of_pythons_or_in_another_message_is_as_in_postgresql(
-    postgres: Server, node: Server, statements: str
-) -> None:
-    found = []
+def test_odd_statements_return_postgresqls_rows_or_error(postgres: Server, node: Server, statements: str) -> None:
+    outcomes = []
     for server in (node, postgres):
         with psycopg.connect(server.conninfo(server.new_database()), autocommit=True) as session:
             answer: Any = None
             try:
-                for each in statements.split("; "):
-                    cursor = session.execute(each)  # type: ignore[arg-type]
+                for statement in statements.split("; "):
+                    cursor = session.execute(statement)  # type: ignore[arg-type]
                     answer = cursor.fetchall() if cursor.description else cursor.statusmessage
             except psycopg.Error as error:
                 answer = error.sqlstate, error.diag.message_primary
-            found.append(answer)
-    assert found[0] == found[1]
+            outcomes.append(answer)
+    assert outcomes[0] == outcomes[1]
 
 
 @pytest.mark.parametrize(
@@ -94,21 +92,19 @@ def test_what_ended_in_an_error_of_pythons_or_in_another_message_is_as_in_postgr
         "SELECT * FROM t x WHERE b LIKE 'x%' AND b NOT IN (SELECT b FROM t)",
     ],
 )
-def test_rows_of_a_join_found_each_other_by_pairs_where_a_text_or_a_sum_stood_beside_the_equality(
-    link: psycopg.Connection, query: str
-) -> None:
+def test_join_condition_with_an_equality_is_a_hash_or_merge_join(link: psycopg.Connection, query: str) -> None:
     plan = "\n".join(line for (line,) in link.execute(f"EXPLAIN {query}"))
     assert "NestedLoop" not in plan
     assert "CartesianProduct" not in plan
     assert "HashJoin" in plan or "SortMergeJoin" in plan
 
 
-def test_a_range_of_the_key_reached_no_file_where_a_text_stood_beside_it(link: psycopg.Connection) -> None:
+def test_range_of_the_key_is_pushed_to_the_files_beside_a_text_condition(link: psycopg.Connection) -> None:
     plan = "\n".join(line for (line,) in link.execute("EXPLAIN SELECT count(*) FROM t WHERE b LIKE 'x%' AND a > 29000"))
     assert "GreaterThan(a,29000)" in plan
 
 
-def test_what_stands_beside_a_term_that_may_raise_is_looked_at_below_the_join(link: psycopg.Connection) -> None:
+def test_conditions_beside_a_term_that_may_raise_are_evaluated_below_the_join(link: psycopg.Connection) -> None:
     plan = "\n".join(line for (line,) in link.execute("EXPLAIN SELECT * FROM t x, t y WHERE x.a + y.a = 4 AND x.a < 100 AND y.a < 100"))
     above, *below = plan.split("NestedLoopJoin")
     assert "< 100" not in above
@@ -116,7 +112,7 @@ def test_what_stands_beside_a_term_that_may_raise_is_looked_at_below_the_join(li
 
 
 @pytest.mark.parametrize("source", ["t x, t y WHERE x.a = y.a AND", "t x JOIN t y ON x.a = y.a WHERE", "t x JOIN t y USING (a) WHERE"])
-def test_a_range_of_one_column_of_an_equality_reaches_the_files_of_the_other(link: psycopg.Connection, source: str) -> None:
+def test_range_of_one_column_of_an_equality_is_pushed_to_the_files_of_the_other(link: psycopg.Connection, source: str) -> None:
     column = "a" if "USING" in source else "x.a"
     plan = "\n".join(line for (line,) in link.execute(f"EXPLAIN SELECT x.b, y.b FROM {source} {column} > 29000"))
     assert plan.count("GreaterThan(a,29000)") == 2

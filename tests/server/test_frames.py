@@ -1,4 +1,4 @@
-"""Frames, without a server: rows in bulk against the obvious loop, message bodies, pg_hba.conf, SCRAM, start-up options."""
+"""Frames, message bodies, pg_hba.conf, SCRAM verifiers and start-up options are read and written correctly without a server."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def by_loop(columns: list[list[str | None]], rows: int) -> bytes:
 
 
 @given(st.integers(0, 5).flatmap(lambda width: st.lists(st.tuples(*[VALUES] * width), max_size=30).map(lambda rows: (width, rows))))
-def test_rows_in_bulk_are_the_rows_one_by_one(table: tuple[int, list[tuple[str | None, ...]]]) -> None:
+def test_rows_in_bulk_equal_the_rows_one_by_one(table: tuple[int, list[tuple[str | None, ...]]]) -> None:
     width, rows = table
-    columns = [[row[place] for row in rows] for place in range(width)]
+    columns = [[row[index] for row in rows] for index in range(width)]
     arrays = [pa.array(column, pa.string()) for column in columns]
     assert b"".join(data_row.data_rows(arrays, len(rows))) == by_loop(columns, len(rows))
 
@@ -52,7 +52,7 @@ def test_copy_data_is_one_frame_for_each_line(lines: list[bytes]) -> None:
 
 
 @given(st.binary(max_size=40))
-def test_malformed_body_is_a_protocol_violation_and_nothing_else(body: bytes) -> None:
+def test_malformed_body_is_a_protocol_violation(body: bytes) -> None:
     for read in ("int16", "int32", "int64", "byte", "string", "end"):
         reader = message.FrontendReader(body)
         try:
@@ -100,9 +100,9 @@ def hba(tmp_path: Path) -> HbaFile:
         (ConnectionRequest("::1", "eve", "other", False), None),
     ],
 )
-def test_first_line_that_fits_decides(hba: HbaFile, asked: ConnectionRequest, method: str | None) -> None:
-    found = hba.match(asked)
-    assert (found.method if found else None) == method
+def test_first_matching_line_decides(hba: HbaFile, asked: ConnectionRequest, method: str | None) -> None:
+    rule = hba.match(asked)
+    assert (rule.method if rule else None) == method
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_line_that_cannot_be_read_is_named(tmp_path: Path, line: str, problem: s
     ]
 
 
-def test_verifier_matches_its_password_alone() -> None:
+def test_verifier_matches_only_its_password() -> None:
     stored = password.stored("sécret", "x")
     assert stored.startswith("SCRAM-SHA-256$4096:")
     assert password.matches("sécret", stored, "x")
@@ -136,5 +136,5 @@ def test_verifier_matches_its_password_alone() -> None:
     ("text", "words"),
     [(" -c a=b  -c c=d", ["-c", "a=b", "-c", "c=d"]), (r"-c\ x y\\z", ["-c x", r"y\z"]), ("", []), ("  ", [])],
 )
-def test_options_are_parted_at_white_space(text: str, words: list[str]) -> None:
+def test_options_are_split_at_white_space(text: str, words: list[str]) -> None:
     assert _split_options(text) == words

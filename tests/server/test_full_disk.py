@@ -1,4 +1,4 @@
-"""A node on a full disk: what writes fails with 53100, all else goes on, and once there is space everything succeeds."""
+"""Writes of a node on a full disk fail with 53100. Everything else works, and writes succeed after space is free."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def place() -> Iterator[Path]:
 @pytest.fixture
 def disk(place: Path) -> Iterator[Disk]:
     """The disk on which the node's data directory lies."""
-    made = Disk(place / "data", 200)
-    yield made
-    made.end()
+    data_disk = Disk(place / "data", 200)
+    yield data_disk
+    data_disk.end()
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ WORK = (
 
 
 @pytest.mark.slow
-def test_a_full_disk_was_reported_as_a_conflict_or_stopped_the_node(node: NodeServer, disk: Disk, postgres: Server) -> None:
+def test_full_disk_is_reported_as_53100_and_the_node_continues(node: NodeServer, disk: Disk, postgres: Server) -> None:
     source = postgres.new_database()
     postgres.psql(source, "CREATE TABLE r (id int PRIMARY KEY, v text); INSERT INTO r VALUES (1, 'x'); CREATE PUBLICATION p FOR TABLE r")
     with psycopg.connect(node.conninfo(), autocommit=True) as session:
@@ -90,7 +90,7 @@ def test_a_full_disk_was_reported_as_a_conflict_or_stopped_the_node(node: NodeSe
             # not sorted: Spark sorts through files
             return [sorted(session.execute(f"SELECT * FROM {name}".encode()).fetchall()) for name in "abr"]
 
-        before = seen()
+        rows_before = seen()
         disk.fill()
         try:
             for statements in WORK:
@@ -99,9 +99,9 @@ def test_a_full_disk_was_reported_as_a_conflict_or_stopped_the_node(node: NodeSe
                 assert failed[0] == "53100", (statements, failed)
                 assert failed[1].endswith("No space left on device"), (statements, failed)
                 assert failed[2] == "Check free disk space.", (statements, failed)
-                assert seen() == before, statements
+                assert seen() == rows_before, statements
             postgres.psql(source, "INSERT INTO r VALUES (2, 'y')")
-            until(lambda: "No space left on device" in node.log(), "the apply worker says nothing", 60)
+            until(lambda: "No space left on device" in node.log(), "the apply worker does not report the full disk", 60)
         finally:
             disk.free()
         for statements in WORK:
@@ -111,21 +111,21 @@ def test_a_full_disk_was_reported_as_a_conflict_or_stopped_the_node(node: NodeSe
         session.execute("ALTER SUBSCRIPTION sub DISABLE")
         session.execute("ALTER SUBSCRIPTION sub SET (slot_name = NONE)")
         session.execute("DROP SUBSCRIPTION sub")
-        after = seen()
+        rows_after = seen()
     postgres.drop_slot(source, "sub")
     disk.fill()
     node.stop()
     node.start()  # with what is kept for that
     disk.free()
     with psycopg.connect(node.conninfo(), autocommit=True) as session:
-        assert [sorted(session.execute(f"SELECT * FROM {name}".encode()).fetchall()) for name in "abr"] == after
+        assert [sorted(session.execute(f"SELECT * FROM {name}".encode()).fetchall()) for name in "abr"] == rows_after
         session.execute("INSERT INTO a VALUES (5, 'z')")
     assert "Traceback" not in node.log()
     assert "unforeseen" not in node.log()
 
 
 @pytest.mark.slow
-def test_a_checkpoint_of_the_catalog_that_failed_made_it_unusable_for_ever(own_node: Callable[..., Server]) -> None:
+def test_failed_checkpoint_of_the_catalog_does_not_make_it_unusable(own_node: Callable[..., Server]) -> None:
     node = own_node()
     pid = node.pid
     with psycopg.connect(node.conninfo(), autocommit=True) as session:

@@ -1,7 +1,7 @@
-"""What a client sends and what files say, spoiled at random: packets, messages, SQL, COPY, literals, access rules, replication commands.
+"""Damaged packets, messages, SQL, COPY data, literals, access rules and replication commands are read or rejected.
 
 The packets and messages are those of psql and psycopg with a real PostgreSQL, recorded when the test begins, and of asyncpg and the JDBC
-driver, recorded before (`conversations`).
+driver, recorded earlier (`conversations`).
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def text_of(data: bytes) -> str:
 def targets(messages: list[bytes], folder: Path) -> dict[str, tuple[Callable[[bytes], object], list[bytes]]]:
     """What reads what a client or a file says, and what is spoiled for it."""
     scripts = [path.read_bytes() for path in sorted(SCRIPTS.rglob("*.sql"))]
-    statements = [each.strip() for script in scripts for each in script.split(b";\n") if 10 < len(each) < 1500]
+    statements = [statement.strip() for script in scripts for statement in script.split(b";\n") if 10 < len(statement) < 1500]
     statements += [frame[HEAD:-1] for frame in messages if frame[:1] == b"Q"]
     file = folder / "file"
 
@@ -155,9 +155,9 @@ def targets(messages: list[bytes], folder: Path) -> dict[str, tuple[Callable[[by
         return read
 
     def command(data: bytes) -> None:
-        found = grammar.parse(text_of(data), Notices())
-        if isinstance(found, grammar.StartReplication):
-            options.read(found.options)
+        parsed = grammar.parse(text_of(data), Notices())
+        if isinstance(parsed, grammar.StartReplication):
+            options.read(parsed.options)
         split_identifiers(text_of(data))
 
     def typed(data: bytes) -> None:
@@ -179,8 +179,8 @@ def targets(messages: list[bytes], folder: Path) -> dict[str, tuple[Callable[[by
 
     texts = [bytes([place]) + value for place, values in enumerate(VALUES.values()) for value in values]
     binaries = [
-        bytes([place]) + binary.write_binary(forms.read_text(pa.array([value.decode()]), oid), oid)[0].as_py()
-        for place, (oid, values) in enumerate(VALUES.items()) for value in values if oid not in (r.CHAR, r.BIT, r.TIME, r.MACADDR8, r.UUID)
+        bytes([number]) + binary.write_binary(forms.read_text(pa.array([value.decode()]), oid), oid)[0].as_py()
+        for number, (oid, values) in enumerate(VALUES.items()) for value in values if oid not in (r.CHAR, r.BIT, r.TIME, r.MACADDR8, r.UUID)
     ]  # fmt: skip
     start = (
         struct.pack("!i", 3 << 16)
@@ -218,7 +218,7 @@ REFUSED = (ConnectionBroken, RecursionError)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_said_to_a_node_is_read_or_refused(messages: list[bytes], tmp_path: Path, name: str) -> None:
+def test_damaged_input_is_read_or_rejected(messages: list[bytes], tmp_path: Path, name: str) -> None:
     read, seeds = targets(messages, tmp_path)[name]
     assert not run(read, seeds, 300, refused=REFUSED).wrong
 
@@ -226,11 +226,11 @@ def test_what_is_said_to_a_node_is_read_or_refused(messages: list[bytes], tmp_pa
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_said_to_a_node_is_read_or_refused_at_length(messages: list[bytes], tmp_path: Path, name: str) -> None:
+def test_damaged_input_is_read_or_rejected_in_many_examples(messages: list[bytes], tmp_path: Path, name: str) -> None:
     read, seeds = targets(messages, tmp_path)[name]
-    found = run(read, seeds, 14_000, seed=7, refused=REFUSED)
-    print(f"{name}: {found.inputs} inputs, {found.refused} refused, slowest {found.slowest:.3f} s")
-    assert not found.wrong
+    result = run(read, seeds, 14_000, seed=7, refused=REFUSED)
+    print(f"{name}: {result.inputs} inputs, {result.refused} refused, slowest {result.slowest:.3f} s")
+    assert not result.wrong
     assert left_behind(read, seeds, 500, refused=REFUSED) < LEFT
 
 
@@ -285,8 +285,8 @@ class Live:
 
     def unharmed(self) -> None:
         """Nothing happened that nobody foresaw, and nobody is left."""
-        said = [entry.message for entry in self.log.entries() if re.search(r"unforeseen|Traceback|ended with", entry.message)]
-        assert not said, said[:5]
+        messages = [entry.message for entry in self.log.entries() if re.search(r"unforeseen|Traceback|ended with", entry.message)]
+        assert not messages, messages[:5]
         until(lambda: self.owner.sql(f"SELECT count(*) FROM pg_stat_activity WHERE usename = '{self.role}'") == "0")
         assert self.owner.sql("TABLE t") == "1|x"
 
@@ -298,18 +298,18 @@ class Live:
 
 @pytest.fixture
 def live(node: Server) -> Iterator[Live]:
-    made = Live(node)
-    yield made
-    made.close()
+    session = Live(node)
+    yield session
+    session.close()
 
 
 def conversations(messages: list[bytes]) -> list[bytes]:
     """Runs of messages, but for what makes tables: each is a conversation of its own."""
-    kept = [frame for frame in messages if b"CREATE" not in frame and frame[:1] != b"X"]
-    return [b"".join(kept[at : at + size]) for size in (1, 4, 9) for at in range(0, len(kept), size)]
+    frames = [frame for frame in messages if b"CREATE" not in frame and frame[:1] != b"X"]
+    return [b"".join(frames[at : at + size]) for size in (1, 4, 9) for at in range(0, len(frames), size)]
 
 
-def test_a_node_goes_on_whatever_a_client_says(live: Live, messages: list[bytes]) -> None:
+def test_node_continues_after_damaged_messages_of_a_client(live: Live, messages: list[bytes]) -> None:
     chance, seeds = random.Random(3), conversations(messages)
     for _ in range(60):
         live.say(mutated(chance, seeds))
@@ -318,7 +318,7 @@ def test_a_node_goes_on_whatever_a_client_says(live: Live, messages: list[bytes]
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_a_node_goes_on_whatever_clients_say(live: Live, messages: list[bytes]) -> None:
+def test_node_continues_after_many_damaged_messages_of_clients(live: Live, messages: list[bytes]) -> None:
     chance, seeds = random.Random(7), conversations(messages)
     for _ in range(10_000):
         live.say(mutated(chance, seeds))

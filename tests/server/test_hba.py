@@ -1,4 +1,4 @@
-"""pg_hba.conf beside PostgreSQL: the same lines read, refused in the same words, and fitting the same connections."""
+"""pg_hba.conf and pg_ident.conf are read as PostgreSQL reads them, with the same errors and the same matching connections."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ INCLUDED = {"users": 'ann, "bob"\n# nobody\ncarol @more', "more": "dora", "neste
 def access(server: Server, text: str, **included: str) -> Iterator[Path]:
     """The server's rules replaced, and files beside them; not read again."""
     path = server.data / "pg_hba.conf"
-    before = path.read_text()
+    rules_before = path.read_text()
     for name, words in included.items():
         (server.data / name).write_text(words)
         (server.data / name).chmod(0o644)
@@ -92,7 +92,7 @@ def access(server: Server, text: str, **included: str) -> Iterator[Path]:
     try:
         yield path
     finally:
-        path.write_text(before)
+        path.write_text(rules_before)
         for name in included:
             (server.data / name).unlink()
 
@@ -104,10 +104,10 @@ def shown(server: Server) -> list[tuple[object, ...]]:
 
 def test_each_line_is_read_as_postgresql_reads_it(node: Server, postgres: Server) -> None:
     with access(node, FILE, **INCLUDED) as ours, access(postgres, FILE, **INCLUDED) as theirs:
-        found, expected = shown(node), shown(postgres)
+        actual, expected = shown(node), shown(postgres)
     path = [(str(ours.parent), "DIR"), (str(theirs.parent), "DIR")]
-    for mine, other in zip(found, expected, strict=True):
-        assert [told(value, path) for value in mine] == [told(value, path) for value in other]
+    for mine, native in zip(actual, expected, strict=True):
+        assert [told(value, path) for value in mine] == [told(value, path) for value in native]
 
 
 def told(value: object, paths: list[tuple[str, str]]) -> object:
@@ -133,30 +133,30 @@ m @nosuch ann
 
 
 def test_each_map_is_read_as_postgresql_reads_it(node: Server, postgres: Server) -> None:
-    found, names = [], []
+    mappings, names = [], []
     for server in (node, postgres):
         path = server.data / "pg_ident.conf"
-        before = path.read_text()
+        maps_before = path.read_text()
         (server.data / "users").write_text("ann")
         path.write_text(MAPS)
         with psycopg.connect(server.conninfo()) as session:
-            found.append(session.execute("SELECT * FROM pg_ident_file_mappings").fetchall())
+            mappings.append(session.execute("SELECT * FROM pg_ident_file_mappings").fetchall())
         names.append((str(server.data), "DIR"))
-        path.write_text(before)
+        path.write_text(maps_before)
         (server.data / "users").unlink()
-    for mine, other in zip(*found, strict=True):
-        assert [told(value, names) for value in mine] == [told(value, names) for value in other]
+    for mine, native in zip(*mappings, strict=True):
+        assert [told(value, names) for value in mine] == [told(value, names) for value in native]
 
 
-def test_maps_that_cannot_be_used_are_told_and_leave_the_old_ones(server: Server) -> None:
+def test_invalid_maps_are_logged_and_the_old_ones_stay_in_force(server: Server) -> None:
     log = Log(server)
     path = server.data / "pg_ident.conf"
-    before = path.read_text()
+    maps_before = path.read_text()
     path.write_text("m ann\n")
     server.psql("postgres", "SELECT pg_reload_conf()")
-    until(lambda: log.said("pg_ident.conf was not reloaded"), "it is not noticed", 5)
+    until(lambda: log.said("pg_ident.conf was not reloaded"), "the invalid file is not reported", 5)
     assert log.said(f'missing entry in file "{path}" at end of line 1')
-    path.write_text(before)
+    path.write_text(maps_before)
 
 
 @pytest.mark.parametrize(
@@ -172,15 +172,15 @@ def test_maps_that_cannot_be_used_are_told_and_leave_the_old_ones(server: Server
         ("m", "\\1", "no group", False),
     ],
 )
-def test_who_may_be_whom(tmp_path: Path, name: str, user: str, system: str, right: bool) -> None:
+def test_user_name_map_decides_which_role_a_system_user_may_be(tmp_path: Path, name: str, user: str, system: str, right: bool) -> None:
     path = tmp_path / "pg_ident.conf"
     path.write_text('m ann ann\nm /^(.*)@example\\.com$ \\1\nm "/ else$" guest\nm "/^no group" \\1\n')
-    found = IdentMap.read(path)
-    assert not found.complaints
-    assert found.allows(name, user, system) == right
+    ident_map = IdentMap.read(path)
+    assert not ident_map.complaints
+    assert ident_map.allows(name, user, system) == right
 
 
-def test_who_may_see_the_rules(server: Server) -> None:
+def test_only_superusers_can_read_the_rules(server: Server) -> None:
     server.psql("postgres", "CREATE ROLE hba_reader LOGIN")
     try:
         with psycopg.connect(server.conninfo(user="hba_reader")) as session, pytest.raises(psycopg.errors.InsufficientPrivilege) as refused:
@@ -191,11 +191,11 @@ def test_who_may_see_the_rules(server: Server) -> None:
 
 
 @pytest.mark.parametrize("line", ["host @nosuch all 127.0.0.1/32 trust", "host all all all nosuch", "hostssl all all all"])
-def test_a_bad_file_leaves_the_rules_that_were_in_force(server: Server, line: str) -> None:
+def test_invalid_file_leaves_the_rules_in_force(server: Server, line: str) -> None:
     log = Log(server)
     with access(server, f"{line}\nhost all all all reject\n") as path:
         server.psql("postgres", "SELECT pg_reload_conf()")
-        until(lambda: log.said("pg_hba.conf was not reloaded"), f"it is not noticed {log.entries()}", 5)
+        until(lambda: log.said("pg_hba.conf was not reloaded"), f"the invalid file is not reported: {log.entries()}", 5)
         assert server.psql("postgres", "SELECT 1") == "1"
     [complaint] = [entry for entry in log.entries() if "nosuch" in entry.message or "end-of-line" in entry.message]
     name = str(path.parent)
@@ -210,11 +210,11 @@ def test_a_bad_file_leaves_the_rules_that_were_in_force(server: Server, line: st
     assert (complaint.message, complaint.context) == expected[line]
 
 
-def test_an_empty_file_lets_nobody_in_and_is_not_used(server: Server) -> None:
+def test_empty_file_is_not_used(server: Server) -> None:
     log = Log(server)
     with access(server, "# nothing\n") as path:
         server.psql("postgres", "SELECT pg_reload_conf()")
-        until(lambda: log.said("pg_hba.conf was not reloaded"), "it is not noticed", 5)
+        until(lambda: log.said("pg_hba.conf was not reloaded"), "the invalid file is not reported", 5)
         assert log.said(f'configuration file "{path}" contains no entries')
 
 
@@ -248,30 +248,32 @@ def from_address(address: str, *, tls: bool = False) -> ConnectionRequest:
         ("host all all ::ffff:10.1.2.3/128 trust", False, False),
     ],
 )
-def test_kinds_of_connections(tmp_path: Path, line: str, plain: bool, encrypted: bool) -> None:
+def test_line_matches_its_kind_of_connection(tmp_path: Path, line: str, plain: bool, encrypted: bool) -> None:
     assert fits(tmp_path, line, from_address("10.1.2.3")) == plain
     assert fits(tmp_path, line, from_address("10.1.2.3", tls=True)) == encrypted
 
 
-def test_the_machines_own_addresses_and_networks(tmp_path: Path) -> None:
-    found = [interface for interface in interfaces() if interface.version == 4]
-    assert "127.0.0.1" in [str(each.ip) for each in found]
-    for each in found:
-        assert fits(tmp_path, "host all all samehost trust", from_address(str(each.ip)))
-        neighbour = str(each.ip + 1 if each.ip + 1 in each.network else each.ip)
+def test_samehost_and_samenet_match_the_machines_own_addresses_and_networks(tmp_path: Path) -> None:
+    own_interfaces = [interface for interface in interfaces() if interface.version == 4]
+    assert "127.0.0.1" in [str(interface.ip) for interface in own_interfaces]
+    for own_interface in own_interfaces:
+        assert fits(tmp_path, "host all all samehost trust", from_address(str(own_interface.ip)))
+        neighbour = str(own_interface.ip + 1 if own_interface.ip + 1 in own_interface.network else own_interface.ip)
         assert fits(tmp_path, "host all all samenet trust", from_address(neighbour))
-        assert neighbour in [str(one.ip) for one in found] or not fits(tmp_path, "host all all samehost trust", from_address(neighbour))
+        assert neighbour in [str(interface.ip) for interface in own_interfaces] or not fits(
+            tmp_path, "host all all samehost trust", from_address(neighbour)
+        )
     assert not fits(tmp_path, "host all all samenet trust", from_address("198.51.100.1"))
 
 
-def test_a_host_name_must_lead_back_to_the_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_host_name_must_resolve_back_to_the_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = {"10.1.2.3": "db.example.com", "10.6.6.6": "db.example.com"}
     places = {"db.example.com": "10.1.2.3"}
 
-    def getnameinfo(place: tuple[str, int], flags: int) -> tuple[str, str]:
-        if place[0] not in names:
+    def getnameinfo(address: tuple[str, int], flags: int) -> tuple[str, str]:
+        if address[0] not in names:
             raise OSError(-2, "Name or service not known")
-        return names[place[0]], "0"
+        return names[address[0]], "0"
 
     monkeypatch.setattr(socket, "getnameinfo", getnameinfo)
     lookup = socket.getaddrinfo

@@ -1,4 +1,4 @@
-"""Interrupts: a cancel stops what runs, also when it comes before the engine has begun, and never what follows."""
+"""A cancel stops the running statement, also if it arrives before the engine has begun, and never a later one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headgate.server.session.interrupts import Interrupts
 WAIT_SECONDS = 20
 
 
-def test_stop_that_came_before_the_query_began_is_repeated() -> None:
+def test_stop_is_repeated_if_the_query_had_not_begun() -> None:
     interrupts, begun, stopped = Interrupts(), threading.Event(), threading.Event()
     with interrupts.statement(0), interrupts.cancelling(lambda: stopped.set() if begun.is_set() else None):
         interrupts.cancel()
@@ -23,7 +23,7 @@ def test_stop_that_came_before_the_query_began_is_repeated() -> None:
             interrupts.check()
 
 
-def test_work_is_not_begun_after_the_cancel() -> None:
+def test_work_does_not_begin_after_the_cancel() -> None:
     interrupts = Interrupts()
     with interrupts.statement(0):
         interrupts.cancel()
@@ -42,7 +42,7 @@ def test_stop_ends_with_its_statement() -> None:
     assert len(calls) == count
 
 
-def test_the_statement_that_followed_was_ended_in_place_of_the_one_that_took_the_memory() -> None:
+def test_out_of_memory_ends_the_statement_that_took_the_memory() -> None:
     interrupts, stopped = Interrupts(), threading.Event()
     with interrupts.statement(0), interrupts.cancelling(lambda: None, in_java=True):
         first = interrupts.computing

@@ -1,4 +1,4 @@
-"""What sessions see of each other, and by which definitions they write: on a node and on a PostgreSQL alike (Hermitage's cases among them)."""
+"""Concurrent sessions of a node see each other's changes and definitions as in PostgreSQL (Hermitage's cases among them)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def refused(*statements: str) -> list[Step]:
         *BEGIN,
         ("b", "INSERT INTO t VALUES (3, NULL); DELETE FROM t WHERE a = 0"),
         ("b", "INSERT INTO k VALUES (-3); INSERT INTO n VALUES (2); DELETE FROM n WHERE a = 1; INSERT INTO y VALUES (2)"),
-        *[each for sql in statements for each in (("a", "SAVEPOINT s"), ("a", sql), ("a", "ROLLBACK TO s"))],
+        *[step for sql in statements for step in (("a", "SAVEPOINT s"), ("a", sql), ("a", "ROLLBACK TO s"))],
         ("a", "COMMIT"),
     ]
 
@@ -401,9 +401,9 @@ PLAYS: dict[str, list[Step]] = {
         ("a", "CREATE TYPE e AS ENUM ('one', 'two'); CREATE DOMAIN d AS int CHECK (VALUE > 0)"),
         *BEGIN,
         *[
-            each
+            step
             for sql in ("DROP TYPE e", "ALTER TYPE e RENAME TO f", "DROP DOMAIN d", "ALTER DOMAIN d DROP CONSTRAINT d_check")
-            for each in (("a", "SAVEPOINT s"), ("a", sql), ("a", "ROLLBACK TO s"), ("a", "SELECT 'one'::e, 1::d"))
+            for step in (("a", "SAVEPOINT s"), ("a", sql), ("a", "ROLLBACK TO s"), ("a", "SELECT 'one'::e, 1::d"))
         ],
         ("a", "SELECT 0::d"),
         ("a", "ROLLBACK"),
@@ -411,16 +411,16 @@ PLAYS: dict[str, list[Step]] = {
 }
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] if place % 4 else []) for place, name in enumerate(PLAYS)])
-def test_sessions_side_by_side(plays: tuple[Play, Play], name: str) -> None:
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] if number % 4 else []) for number, name in enumerate(PLAYS)])
+def test_concurrent_sessions_behave_as_in_postgresql(plays: tuple[Play, Play], name: str) -> None:
     steps = [("a", TABLE), *PLAYS[name], ("a", CONTENTS)]
     on_node, on_postgres = (_without_the_kind_of_change(play.run(steps)) for play in plays)
     assert on_node == on_postgres
 
 
-def _without_the_kind_of_change(said: list[tuple[str, str, Any]]) -> list[tuple[str, str, Any]]:
+def _without_the_kind_of_change(results: list[tuple[str, str, Any]]) -> list[tuple[str, str, Any]]:
     """A node does not tell whether the other has updated the row or deleted it."""
-    return [(who, sql, answer[:1] if isinstance(answer, tuple) and answer[0] == "40001" else answer) for who, sql, answer in said]
+    return [(who, sql, answer[:1] if isinstance(answer, tuple) and answer[0] == "40001" else answer) for who, sql, answer in results]
 
 
 SKEWS: dict[str, tuple[str, str]] = {
@@ -438,23 +438,23 @@ SKEWS: dict[str, tuple[str, str]] = {
 @pytest.fixture
 def play(server: Server) -> Iterator[Play]:
     """Sessions of one server."""
-    made = Play(server)
-    yield made
-    made.close()
+    sessions = Play(server)
+    yield sessions
+    sessions.close()
 
 
 @pytest.mark.parametrize("name", SKEWS)
-def test_of_two_serializable_transactions_that_would_not_be_so_one_fails(play: Play, name: str) -> None:
+def test_one_of_two_serializable_transactions_with_write_skew_fails(play: Play, name: str) -> None:
     first, second = SKEWS[name]
     begin = "BEGIN ISOLATION LEVEL SERIALIZABLE"
     steps = [("a", TABLE), ("a", begin), ("b", begin), ("a", CONTENTS), ("b", CONTENTS), ("a", first), ("b+", second), ("a", "COMMIT")]
-    said = play.run([*steps, ("b", ""), ("b", "COMMIT")])
-    assert said[-3][2] == "COMMIT"
-    assert "40001" in (said[-2][2][0], said[-1][2][0])
+    results = play.run([*steps, ("b", ""), ("b", "COMMIT")])
+    assert results[-3][2] == "COMMIT"
+    assert "40001" in (results[-2][2][0], results[-1][2][0])
 
 
-def test_an_alteration_between_two_statements_of_a_transaction_lost_what_was_written_behind_it(node: Server) -> None:
-    """PostgreSQL lets the alteration wait for the reader; a node goes on, and the next statement writes by the new definition."""
+def test_statements_after_a_concurrent_alteration_write_by_the_new_definition(node: Server) -> None:
+    """In PostgreSQL the alteration waits for the reader. On a node it does not, and the next statement writes by the new definition."""
     play = Play(node)
     for alteration, column in (("ALTER b TYPE text", "b"), ("RENAME c TO cc", "cc")):
         play.run(
@@ -463,31 +463,31 @@ def test_an_alteration_between_two_statements_of_a_transaction_lost_what_was_wri
                 ("a", "INSERT INTO t VALUES (5, 5, 'x')"), ("a", f"UPDATE t SET {column} = '7' WHERE a = 1"), ("a", "COMMIT"),
             ]
         )  # fmt: skip
-        shown = play.run([("b", f"SELECT a, {column} FROM t WHERE a IN (1, 5) ORDER BY a")])[-1][2]
-        assert shown == ([(1, "7"), (5, "5")] if column == "b" else [(1, "7"), (5, "x")])
+        rows = play.run([("b", f"SELECT a, {column} FROM t WHERE a IN (1, 5) ORDER BY a")])[-1][2]
+        assert rows == ([(1, "7"), (5, "5")] if column == "b" else [(1, "7"), (5, "x")])
     play.close()
 
 
 @pytest.mark.slow
-def test_a_transaction_that_has_made_many_tables_sees_what_others_commit(server: Server) -> None:
-    """Its own changes of the catalog are replayed only now and then, and where a statement fails without it."""
+def test_transaction_that_has_created_many_tables_sees_what_others_commit(server: Server) -> None:
+    """Its own catalog changes are replayed only occasionally, and if a statement fails without that."""
     database = server.new_database()
     columns = ", ".join(f"c{number} text NOT NULL DEFAULT 'x'" for number in range(15))
     server.psql(database, "CREATE TABLE changed (a int)")
     with (
         psycopg.connect(server.conninfo(database), autocommit=True) as maker,
-        psycopg.connect(server.conninfo(database), autocommit=True) as other,
+        psycopg.connect(server.conninfo(database), autocommit=True) as other_session,
     ):
         maker.execute("BEGIN")
         for number in range(25):
             maker.execute(f"CREATE TABLE t{number} (id int PRIMARY KEY, {columns})".encode())
-        other.execute("CREATE TABLE first (a int)")
+        other_session.execute("CREATE TABLE first (a int)")
         assert maker.execute("SELECT count(*) FROM first").fetchall() == [(0,)]
-        other.execute("CREATE TABLE later (a int); INSERT INTO later VALUES (1)")
+        other_session.execute("CREATE TABLE later (a int); INSERT INTO later VALUES (1)")
         assert maker.execute("SELECT a FROM later").fetchall() == [(1,)]
-        other.execute("ALTER TABLE changed ADD COLUMN b int DEFAULT 5; INSERT INTO changed VALUES (1, 2)")
+        other_session.execute("ALTER TABLE changed ADD COLUMN b int DEFAULT 5; INSERT INTO changed VALUES (1, 2)")
         assert maker.execute("SELECT * FROM changed").fetchall() == [(1, 2)]
-        other.execute("CREATE TABLE duplicate (a int)")
+        other_session.execute("CREATE TABLE duplicate (a int)")
         with pytest.raises(psycopg.errors.DuplicateTable):
             maker.execute("CREATE TABLE duplicate (a int)")
         maker.execute("ROLLBACK")

@@ -1,4 +1,4 @@
-"""Each line of the table by which outcomes are judged (`judgement`), and how permutations are drawn; no server is needed."""
+"""Outcomes are classified by the table of `judgement`, and permutations are drawn deterministically. No server is needed."""
 
 from __future__ import annotations
 
@@ -97,12 +97,12 @@ TABLE: dict[str, tuple[Outcome, Outcome, Callable[[Arrangement], Outcome], Verdi
 
 
 @pytest.mark.parametrize("name", TABLE)
-def test_the_table(name: str) -> None:
+def test_outcome_has_the_verdict_of_the_table(name: str) -> None:
     on_node, on_postgres, rerun, expected = TABLE[name]
     assert judge(on_node, on_postgres, GIVEN, TRANSACTIONS, rerun, A_READS) is expected
 
 
-def test_without_reads_that_take_no_locks_an_unrepeatable_read_is_a_failure() -> None:
+def test_unrepeatable_read_is_a_failure_unless_reads_take_no_locks() -> None:
     on_node, on_postgres, rerun, _ = TABLE["SELECTs that are not repeated, as if each were alone"]
     assert judge(on_node, on_postgres, GIVEN, TRANSACTIONS, rerun) is Verdict.FAILURE
 
@@ -114,7 +114,7 @@ SPEC = Spec(
 )  # fmt: skip
 
 
-def test_transactions_are_those_of_the_steps() -> None:
+def test_steps_are_grouped_into_transactions() -> None:
     prepared = {Step("b", 1), Step("b", 2), Step("c", 0)}
     assert SPEC.transactions() == [{Step("a", 1), Step("a", 2)}, {Step("a", 3)}, prepared]
     assert SPEC.text(Step("a", 1)) == ("BEGIN ISOLATION LEVEL SERIALIZABLE", "SELECT 1")
@@ -122,7 +122,7 @@ def test_transactions_are_those_of_the_steps() -> None:
     assert not SPEC.reads()
 
 
-def test_permutations_are_drawn_once_keep_each_session_in_order_and_are_the_same_again() -> None:
+def test_permutations_are_distinct_keep_the_order_of_sessions_and_are_reproducible() -> None:
     drawn = SPEC.permutations("seed")
     assert len(drawn) == len(set(drawn)) == 40
     assert drawn == SPEC.permutations("seed")

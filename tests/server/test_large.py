@@ -1,4 +1,4 @@
-"""Statements that want too much: refused before it is made, ended within moments when they are told to, and no other session waits."""
+"""Statements that need too many resources are rejected early, or end soon after a cancel. No other session waits for them."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ class Running:
             self.state = error.sqlstate
 
 
-@pytest.mark.parametrize("which", [pytest.param(each, marks=[pytest.mark.slow] if each == "regexp_replace" else []) for each in REFUSED])
-def test_what_is_too_large_is_refused_before_it_is_made(node: Server, database: str, which: str) -> None:
+@pytest.mark.parametrize("which", [pytest.param(kind, marks=[pytest.mark.slow] if kind == "regexp_replace" else []) for kind in REFUSED])
+def test_too_large_result_is_rejected_before_it_is_computed(node: Server, database: str, which: str) -> None:
     statement, state, message = REFUSED[which]
     with connected(node, database) as session:
         began = time.monotonic()
@@ -90,27 +90,27 @@ def test_what_is_too_large_is_refused_before_it_is_made(node: Server, database: 
 @pytest.mark.parametrize("how", ["cancel", pytest.param("terminate", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "which",
-    [pytest.param(each, marks=[] if each == "a group" else pytest.mark.slow) for each in ENDLESS],
+    [pytest.param(kind, marks=[] if kind == "a group" else pytest.mark.slow) for kind in ENDLESS],
 )
-def test_a_statement_without_an_end_is_ended_within_moments_and_nobody_waits(node: Server, database: str, which: str, how: str) -> None:
-    with connected(node, database) as other, connected(node, database) as session:
+def test_endless_statement_ends_soon_after_a_cancel_and_blocks_no_other_session(node: Server, database: str, which: str, how: str) -> None:
+    with connected(node, database) as watcher, connected(node, database) as session:
         pid = session.info.backend_pid
-        other.execute("SELECT count(*) FROM t")
+        watcher.execute("SELECT count(*) FROM t")
         running = Running(session, ENDLESS[which])
         active = f"SELECT state = 'active' AND now() - query_start > interval '1 s' FROM pg_stat_activity WHERE pid = {pid}"
-        until(lambda: not running.thread.is_alive() or other.execute(active).fetchone() == (True,), "it does not run")  # type: ignore[arg-type]
-        asked = time.monotonic()
-        other.execute("SELECT 1")
-        assert time.monotonic() - asked < MOMENTS / 2
-        told = time.monotonic()
-        other.execute(f"SELECT pg_{how}_backend({pid})")  # type: ignore[arg-type]
+        until(lambda: not running.thread.is_alive() or watcher.execute(active).fetchone() == (True,), "the statement does not run")  # type: ignore[arg-type]
+        query_start = time.monotonic()
+        watcher.execute("SELECT 1")
+        assert time.monotonic() - query_start < MOMENTS / 2
+        cancel_time = time.monotonic()
+        watcher.execute(f"SELECT pg_{how}_backend({pid})")  # type: ignore[arg-type]
         running.thread.join(6 * MOMENTS)
-        assert time.monotonic() - told < MOMENTS
+        assert time.monotonic() - cancel_time < MOMENTS
         assert running.state == ("57014" if how == "cancel" else "57P01")
-        assert other.execute("SELECT count(*) FROM t").fetchone() == (1,)
-        told = time.monotonic()  # its tasks have ended: they kept all others waiting for as long as half a minute
-        assert other.execute("SELECT count(*) FROM t WHERE b ~ 'x'").fetchone() == (1,)
-        assert time.monotonic() - told < MOMENTS
+        assert watcher.execute("SELECT count(*) FROM t").fetchone() == (1,)
+        cancel_time = time.monotonic()  # its tasks have ended: they kept all others waiting for as long as half a minute
+        assert watcher.execute("SELECT count(*) FROM t WHERE b ~ 'x'").fetchone() == (1,)
+        assert time.monotonic() - cancel_time < MOMENTS
         if how == "cancel":
             assert session.execute("SELECT count(*) FROM t WHERE b ~ 'x'").fetchone() == (1,)
 
@@ -124,25 +124,25 @@ def test_a_statement_without_an_end_is_ended_within_moments_and_nobody_waits(nod
         "DELETE FROM big x USING big y WHERE x.a + y.a = -1",
     ],
 )
-def test_pairs_of_rows_were_looked_at_for_minutes_behind_a_cancel(node: Server, database: str, statement: str) -> None:
-    with connected(node, database) as other, connected(node, database) as session:
-        other.execute("CREATE TABLE IF NOT EXISTS big (a int, b text)")
-        other.execute("INSERT INTO big SELECT g, 'x' FROM generate_series(1, 400000) g")
+def test_join_without_equality_ends_soon_after_a_cancel(node: Server, database: str, statement: str) -> None:
+    with connected(node, database) as watcher, connected(node, database) as session:
+        watcher.execute("CREATE TABLE IF NOT EXISTS big (a int, b text)")
+        watcher.execute("INSERT INTO big SELECT g, 'x' FROM generate_series(1, 400000) g")
         pid = session.info.backend_pid
         running = Running(session, statement)
         active = f"SELECT state = 'active' AND now() - query_start > interval '4 s' FROM pg_stat_activity WHERE pid = {pid}"
-        until(lambda: not running.thread.is_alive() or other.execute(active).fetchone() == (True,), "it does not run")  # type: ignore[arg-type]
-        other.execute(f"SELECT pg_cancel_backend({pid})")  # type: ignore[arg-type]
+        until(lambda: not running.thread.is_alive() or watcher.execute(active).fetchone() == (True,), "the statement does not run")  # type: ignore[arg-type]
+        watcher.execute(f"SELECT pg_cancel_backend({pid})")  # type: ignore[arg-type]
         running.thread.join(6 * MOMENTS)
         assert running.state == "57014"
-        told = time.monotonic()
-        assert other.execute("SELECT count(*) FROM t WHERE b ~ 'x'").fetchone() == (1,)
-        assert time.monotonic() - told < MOMENTS
+        query_start = time.monotonic()
+        assert watcher.execute("SELECT count(*) FROM t WHERE b ~ 'x'").fetchone() == (1,)
+        assert time.monotonic() - query_start < MOMENTS
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["({0}, 'x{0}')", "(a = {0} AND b = 'x{0}')"])
-def test_a_list_of_thousands_of_pairs_is_answered(node: Server, database: str, form: str) -> None:
+def test_list_of_thousands_of_pairs_is_evaluated(node: Server, database: str, form: str) -> None:
     pairs = [form.format(number) for number in range(4000)]
     condition = f"(a, b) IN ({', '.join(pairs)})" if form.startswith("({0}") else " OR ".join(pairs)
 
@@ -153,27 +153,27 @@ def test_a_list_of_thousands_of_pairs_is_answered(node: Server, database: str, f
 @pytest.mark.slow
 @pytest.mark.timeout(1200)  # beside other runs it takes five minutes until the memory is full
 @pytest.mark.parametrize("aggregate", ["jsonb_object_agg(g, g)", "array_agg(ARRAY[g])"])
-def test_a_group_that_fills_the_memory_fails_alone(node: Server, database: str, aggregate: str) -> None:
-    with connected(node, database) as other, connected(node, database) as session:
+def test_group_that_fills_the_memory_fails_alone(node: Server, database: str, aggregate: str) -> None:
+    with connected(node, database) as watcher, connected(node, database) as session:
         running = Running(session, f"SELECT {aggregate} FROM generate_series(1, 1000000000) g")
         while running.thread.is_alive():
-            asked = time.monotonic()
-            other.execute("SELECT 1")
-            assert time.monotonic() - asked < MOMENTS
+            query_start = time.monotonic()
+            watcher.execute("SELECT 1")
+            assert time.monotonic() - query_start < MOMENTS
         assert running.state == "53200"
-        assert other.execute("SELECT count(*) FROM t").fetchone() == (1,)
+        assert watcher.execute("SELECT count(*) FROM t").fetchone() == (1,)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("aggregate", ["array_agg(g)", "array_agg(g::text)", "jsonb_agg(g)", "string_agg(g::text, ',')"])
-def test_a_million_values_are_one_value(node: Server, database: str, aggregate: str) -> None:
+def test_million_values_can_be_aggregated(node: Server, database: str, aggregate: str) -> None:
     with connected(node, database) as session:
-        shown = session.execute(f"SELECT ({aggregate})::text FROM generate_series(1, 1000000) g").fetchone()  # type: ignore[arg-type]
-    assert shown is not None
-    assert sum(map(int, shown[0].strip("{}[]").split(","))) == 500000500000
+        row = session.execute(f"SELECT ({aggregate})::text FROM generate_series(1, 1000000) g").fetchone()  # type: ignore[arg-type]
+    assert row is not None
+    assert sum(map(int, row[0].strip("{}[]").split(","))) == 500000500000
 
 
-def test_temporary_files_beyond_the_limit_of_a_role_end_its_statement(node: Server, database: str) -> None:
+def test_temp_file_limit_of_a_role_ends_its_statement(node: Server, database: str) -> None:
     role = f"spiller_{database}"
     node.psql(database, f"CREATE ROLE {role} LOGIN; ALTER ROLE {role} SET temp_file_limit = '1MB'; GRANT SELECT ON t TO {role}")
     with psycopg.connect(node.conninfo(database, user=role), autocommit=True) as session:
@@ -192,8 +192,8 @@ ROWS = {
 }
 
 
-@pytest.mark.parametrize("which", [pytest.param(each, marks=pytest.mark.slow if each == "continued lines" else []) for each in ROWS])
-def test_a_row_of_copy_that_did_not_end_took_all_memory(node: Server, database: str, which: str) -> None:
+@pytest.mark.parametrize("which", [pytest.param(kind, marks=pytest.mark.slow if kind == "continued lines" else []) for kind in ROWS])
+def test_endless_row_of_copy_is_rejected(node: Server, database: str, which: str) -> None:
     options, first = ROWS[which]
     node.psql(database, f"CREATE TABLE IF NOT EXISTS copied_{which[:3]} (a text)")
     rest = {"continued lines": first, "csv": b"\n" * (1 << 20)}.get(which, b"x" * (1 << 20))
@@ -213,7 +213,7 @@ def copied(session: psycopg.Connection[Any], statement: str, pieces: Iterable[by
             copy.write(piece)
 
 
-def test_a_statement_beyond_the_limit_of_its_session_is_skipped_and_the_session_goes_on(node: Server, database: str) -> None:
+def test_statement_larger_than_max_statement_size_is_skipped_and_the_session_continues(node: Server, database: str) -> None:
     with connected(node, database) as session:
         assert session.execute("SHOW max_statement_size").fetchone() == ("64MB",)
         for limit, parameters in ((64 << 20, ()), (64 << 20, (1,)), (1280 << 10, ())):
@@ -224,14 +224,14 @@ def test_a_statement_beyond_the_limit_of_its_session_is_skipped_and_the_session_
             assert session.execute(b"SELECT count(*) FROM t" + b" " * (limit - 40)).fetchone() == (1,)
 
 
-def test_parameters_of_a_statement_do_not_count_as_its_size(node: Server, database: str) -> None:
+def test_parameters_do_not_count_as_statement_size(node: Server, database: str) -> None:
     with connected(node, database) as session:
         session.execute("SET max_statement_size = '64kB'")
-        found = session.pgconn.exec_params(b"SELECT length($1)", [b"x" * 3_000_000])
-        assert (found.error_message, found.get_value(0, 0)) == (b"", b"3000000")
+        result = session.pgconn.exec_params(b"SELECT length($1)", [b"x" * 3_000_000])
+        assert (result.error_message, result.get_value(0, 0)) == (b"", b"3000000")
 
 
-def test_a_role_cannot_raise_the_limit_that_a_superuser_has_set(node: Server, database: str) -> None:
+def test_role_cannot_raise_the_limit_that_a_superuser_has_set(node: Server, database: str) -> None:
     role = f"sender_{database}"
     node.psql(database, f"CREATE ROLE {role} LOGIN; ALTER ROLE {role} SET max_statement_size = '1MB'")
     try:
@@ -252,33 +252,33 @@ PARTS = {
 
 
 @pytest.mark.parametrize("which", PARTS)
-def test_a_statement_of_many_parts_is_cancelled_in_each_phase(node: Server, database: str, which: str) -> None:
-    with connected(node, database) as other, connected(node, database) as session:
+def test_statement_of_many_parts_can_be_cancelled_in_each_phase(node: Server, database: str, which: str) -> None:
+    with connected(node, database) as watcher, connected(node, database) as session:
         running = Running(session, PARTS[which])
         active = (
             f"SELECT state = 'active' AND now() - query_start > interval '1 s' FROM pg_stat_activity WHERE pid = {session.info.backend_pid}"
         )
-        until(lambda: not running.thread.is_alive() or other.execute(active).fetchone() == (True,), "it does not run")  # type: ignore[arg-type]
-        told = time.monotonic()
+        until(lambda: not running.thread.is_alive() or watcher.execute(active).fetchone() == (True,), "the statement does not run")  # type: ignore[arg-type]
+        cancel_time = time.monotonic()
         session.cancel()
         running.thread.join(6 * MOMENTS)
-        assert (running.state, time.monotonic() - told < MOMENTS) == ("57014", True)
+        assert (running.state, time.monotonic() - cancel_time < MOMENTS) == ("57014", True)
 
 
-def test_a_statement_ends_when_its_client_has_gone(node: Server, database: str) -> None:
-    with connected(node, database) as other:
+def test_statement_ends_after_its_client_has_disconnected(node: Server, database: str) -> None:
+    with connected(node, database) as watcher:
         for statement in ("SELECT pg_sleep(1000)", PARTS["the walk of a tree"], "SELECT count(*) FROM generate_series(1, 1000000000000)"):
             session = connected(node, database)
             pid = session.info.backend_pid
             session.pgconn.send_query(statement.encode())
             session.pgconn.flush()
             active = f"SELECT state = 'active' FROM pg_stat_activity WHERE pid = {pid}"
-            until(lambda: other.execute(active).fetchone() == (True,), "it does not run")  # type: ignore[arg-type]  # noqa: B023
+            until(lambda: watcher.execute(active).fetchone() == (True,), "the statement does not run")  # type: ignore[arg-type]  # noqa: B023
             session.close()
-            until(lambda: other.execute(active).fetchone() is None, "it runs on", MOMENTS)  # type: ignore[arg-type]  # noqa: B023
+            until(lambda: watcher.execute(active).fetchone() is None, "the statement is still running", MOMENTS)  # type: ignore[arg-type]  # noqa: B023
 
 
-def test_the_message_of_an_error_is_cut_although_it_quotes_all_of_a_value(node: Server, database: str) -> None:
+def test_error_message_that_quotes_a_large_value_is_truncated(node: Server, database: str) -> None:
     with connected(node, database) as session:
         for statement in (f"SELECT '{'x' * 300_000}'::int", f"SELECT 1 /* {'x' * 300_000}"):
             with pytest.raises(psycopg.Error) as caught:
@@ -287,7 +287,7 @@ def test_the_message_of_an_error_is_cut_although_it_quotes_all_of_a_value(node: 
 
 
 @pytest.mark.parametrize("link", ["::int", "+1"])
-def test_a_deeply_nested_statement_of_anybody_ended_the_node(node: Server, database: str, link: str) -> None:
+def test_deeply_nested_statement_is_rejected(node: Server, database: str, link: str) -> None:
     with connected(node, database) as session:
         with pytest.raises(psycopg.errors.StatementTooComplex):
             session.execute("SELECT 1" + link * 100_000)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Where a node listens: addresses and directories as they are written, and no socket taken from a living server."""
+"""A node listens on the configured addresses and directories, and does not take a socket from a running server."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def unserved(connection: Connection) -> None:
 @pytest.fixture
 def listeners(tmp_path: Path) -> Iterator[Callable[[Path], Listener]]:
     """Makes listeners of a Unix socket in a directory; they are closed in the end."""
-    made: list[Listener] = []
+    opened: list[Listener] = []
 
     def make(directory: Path) -> Listener:
-        made.append(Listener([], PORT, [str(directory)], tmp_path, unserved))
-        return made[-1]
+        opened.append(Listener([], PORT, [str(directory)], tmp_path, unserved))
+        return opened[-1]
 
     yield make
-    for one in made:
-        one.close()
+    for listener in opened:
+        listener.close()
 
 
 PLACES = [
@@ -47,18 +47,18 @@ PLACES = [
 
 
 @pytest.mark.parametrize(("text", "found"), PLACES)
-def test_places_are_kept_as_they_are_written(text: str, found: list[str]) -> None:
+def test_places_are_parsed_as_written(text: str, found: list[str]) -> None:
     assert check.split_places("unix_socket_directories", text) == found
 
 
 @pytest.mark.parametrize("text", [",", "/a,", ",/a", '"/a', '"/a"b', "/a,,/b"])
-def test_a_list_of_places_with_a_part_missing_is_refused(text: str) -> None:
+def test_list_of_places_with_a_missing_part_is_rejected(text: str) -> None:
     with pytest.raises(PostgresError, match='invalid list syntax in parameter "unix_socket_directories"') as refused:
         check.split_places("unix_socket_directories", text)
     assert refused.value.sqlstate == "22023"
 
 
-def test_a_directory_with_capitals_was_looked_for_in_small_letters(tmp_path: Path, listeners: Callable[[Path], Listener]) -> None:
+def test_case_of_a_socket_directory_is_kept(tmp_path: Path, listeners: Callable[[Path], Listener]) -> None:
     directory = tmp_path / "Capital Letters"
     directory.mkdir()
     settings_text = str(directory)
@@ -71,7 +71,7 @@ def test_a_directory_with_capitals_was_looked_for_in_small_letters(tmp_path: Pat
     assert list(directory.iterdir()) == []
 
 
-def test_the_socket_of_a_living_server_was_taken_away(tmp_path: Path, listeners: Callable[[Path], Listener]) -> None:
+def test_socket_of_a_running_server_is_not_taken(tmp_path: Path, listeners: Callable[[Path], Listener]) -> None:
     listeners(tmp_path).open()
     second = listeners(tmp_path)
     with pytest.raises(PostgresError, match=r'lock file ".*/.s.PGSQL.5432.lock" already exists') as refused:
@@ -82,7 +82,7 @@ def test_the_socket_of_a_living_server_was_taken_away(tmp_path: Path, listeners:
         client.connect(str(tmp_path / ".s.PGSQL.5432"))
 
 
-def test_a_socket_that_a_dead_server_left_is_taken_over(tmp_path: Path, listeners: Callable[[Path], Listener]) -> None:
+def test_socket_of_a_dead_server_is_replaced(tmp_path: Path, listeners: Callable[[Path], Listener]) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as dead:
         dead.bind(str(tmp_path / ".s.PGSQL.5432"))
     (tmp_path / ".s.PGSQL.5432.lock").write_text("1\n")
@@ -91,7 +91,7 @@ def test_a_socket_that_a_dead_server_left_is_taken_over(tmp_path: Path, listener
         client.connect(str(tmp_path / ".s.PGSQL.5432"))
 
 
-def test_a_directory_that_is_not_there_is_named_with_the_cause(tmp_path: Path, listeners: Callable[[Path], Listener]) -> None:
+def test_missing_directory_is_named_with_the_cause(tmp_path: Path, listeners: Callable[[Path], Listener]) -> None:
     with pytest.raises(PostgresError) as refused:
         listeners(tmp_path / "gone").open()
     assert (refused.value.sqlstate, refused.value.message) == (
@@ -101,9 +101,7 @@ def test_a_directory_that_is_not_there_is_named_with_the_cause(tmp_path: Path, l
     assert refused.value.hint == "Create the directory, or change unix_socket_directories."
 
 
-def test_a_node_and_a_postgresql_keep_off_each_others_sockets(
-    cluster: Callable[..., Server], listeners: Callable[[Path], Listener]
-) -> None:
+def test_node_and_postgresql_do_not_take_each_others_sockets(cluster: Callable[..., Server], listeners: Callable[[Path], Listener]) -> None:
     server = cluster(listen_addresses="''")
     second = Listener([], server.port, [str(server.folder)], server.folder, unserved)
     with pytest.raises(PostgresError, match="already exists") as refused:

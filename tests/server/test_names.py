@@ -1,4 +1,4 @@
-"""A name is given once: what of two sessions the second is told that gives the same name, on a node and on a PostgreSQL alike."""
+"""If two sessions create an object of the same name, the second waits for the first and gets PostgreSQL's answer."""
 
 from __future__ import annotations
 
@@ -117,8 +117,8 @@ PAIRS: dict[str, Pair] = {
 
 
 @pytest.mark.parametrize("end", ["COMMIT", pytest.param("ROLLBACK", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] if place % 8 else []) for place, name in enumerate(PAIRS)])
-def test_the_second_to_give_a_name_waits_for_the_first(plays: tuple[Play, Play], name: str, end: str) -> None:
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] if number % 8 else []) for number, name in enumerate(PAIRS)])
+def test_second_session_to_use_a_name_waits_for_the_first(plays: tuple[Play, Play], name: str, end: str) -> None:
     pair = PAIRS[name]
     steps: list[Step] = [
         ("a", pair.before), ("a", "BEGIN"), ("a", pair.first), ("b+", pair.second), ("a", end), ("b", ""), ("a", pair.after)
@@ -128,10 +128,10 @@ def test_the_second_to_give_a_name_waits_for_the_first(plays: tuple[Play, Play],
     assert [play.waited for play in plays] == [[True], [True]]
 
 
-def _without_oids(said: list[tuple[str, str, Any]]) -> list[tuple[str, str, Any]]:
+def _without_oids(results: list[tuple[str, str, Any]]) -> list[tuple[str, str, Any]]:
     """The DETAIL of a violated key has the oids of what was just made."""
     return [(who, sql, (*answer[:2], re.sub(r"\d{5,}", "oid", answer[2] or "")) if isinstance(answer, tuple) else answer)
-            for who, sql, answer in said]  # fmt: skip
+            for who, sql, answer in results]  # fmt: skip
 
 
 TYPES = (
@@ -289,8 +289,8 @@ PLAYS: dict[str, list[Step]] = {
 }
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] if place % 3 else []) for place, name in enumerate(PLAYS)])
-def test_names_side_by_side(plays: tuple[Play, Play], name: str) -> None:
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] if number % 3 else []) for number, name in enumerate(PLAYS)])
+def test_concurrent_uses_of_names_behave_as_in_postgresql(plays: tuple[Play, Play], name: str) -> None:
     on_node, on_postgres = (_without_oids(play.run(PLAYS[name])) for play in plays)
     assert on_node == on_postgres
 
@@ -303,27 +303,27 @@ def test_names_side_by_side(plays: tuple[Play, Play], name: str) -> None:
         (f"{SUBSCRIPTION.format('n')}; ALTER SUBSCRIPTION n SET (slot_name = NONE)", *["DROP SUBSCRIPTION n"] * 2, "42704"),
     ],
 )
-def test_who_waited_for_another_to_change_an_object_looks_it_up_again(
+def test_session_that_waited_for_a_change_of_an_object_looks_it_up_again(
     node: Server, before: str, first: str, second: str, told: str
 ) -> None:
-    """PostgreSQL finds the renamed one, and says XX000 ``tuple concurrently updated`` of subscriptions."""
+    """PostgreSQL finds the renamed object, and raises XX000 ``tuple concurrently updated`` for subscriptions."""
     play = Play(node)
-    said = play.run([("a", before), ("a", "BEGIN"), ("a", first), ("b+", second), ("a", "COMMIT"), ("b", "")])
+    results = play.run([("a", before), ("a", "BEGIN"), ("a", first), ("b+", second), ("a", "COMMIT"), ("b", "")])
     assert play.waited == [True]
-    assert said[-1][2][0] == told
+    assert results[-1][2][0] == told
     play.close()
 
 
 @pytest.mark.slow
-def test_a_prepared_transaction_keeps_its_names_over_a_restart(spare_node: Callable[..., Server]) -> None:
-    """Both COMMIT PREPARED and the table that somebody else made of the same name were committed."""
+def test_prepared_transaction_keeps_its_names_across_a_restart(spare_node: Callable[..., Server]) -> None:
+    """Otherwise COMMIT PREPARED and another table of the same name could both be committed."""
     server = spare_node()
     play = Play(server)
     play.run([("a", "BEGIN"), ("a", "CREATE TABLE n (a int)"), ("a", "CREATE SCHEMA s"), ("a", "PREPARE TRANSACTION 'names'")])
     server.kill()
     server.start()
     again = Play(server, play.database)
-    said = again.run(
+    results = again.run(
         [
             ("b", "SET lock_timeout = '100ms'"),
             ("b", "CREATE SCHEMA s"),
@@ -334,10 +334,10 @@ def test_a_prepared_transaction_keeps_its_names_over_a_restart(spare_node: Calla
             ("a", "SELECT relkind::text FROM pg_class WHERE relname = 'n'"),
         ]
     )
-    assert said[1][2][0] == "55P03"
+    assert results[1][2][0] == "55P03"
     assert again.waited == [True]
-    assert said[-2][2][:2] == ("23505", 'duplicate key value violates unique constraint "pg_type_typname_nsp_index"')
-    assert said[-1][2] == [("r",)]
+    assert results[-2][2][:2] == ("23505", 'duplicate key value violates unique constraint "pg_type_typname_nsp_index"')
+    assert results[-1][2] == [("r",)]
     again.close()
     play.close()
 
@@ -352,11 +352,11 @@ STATEMENTS = (
 )  # fmt: skip
 
 
-def test_whatever_sessions_do_side_by_side_no_key_is_there_twice(node: Server) -> None:
+def test_concurrent_sessions_leave_no_duplicate_key_in_the_catalogs(node: Server) -> None:
     database = node.new_database()
 
     def play(seed: int) -> set[str]:
-        chance, told = random.Random(seed), set()
+        chance, errors = random.Random(seed), set()
         with psycopg.connect(node.conninfo(database), autocommit=True) as session:
             session.execute("SET lock_timeout = '2s'")
             for _ in range(60):
@@ -364,14 +364,14 @@ def test_whatever_sessions_do_side_by_side_no_key_is_there_twice(node: Server) -
                 try:
                     session.execute(sql.encode())
                 except psycopg.Error as error:
-                    told.add(error.sqlstate or str(error))
-        return told
+                    errors.add(error.sqlstate or str(error))
+        return errors
 
     with ThreadPoolExecutor(4) as pool:
-        told = set().union(*pool.map(play, range(4)))
-    assert not {each for each in told if each.startswith(("XX", "58")) or len(each) != 5}
+        all_errors = set().union(*pool.map(play, range(4)))
+    assert not {error for error in all_errors if error.startswith(("XX", "58")) or len(error) != 5}
     with psycopg.connect(node.conninfo(database)) as session:
-        for index in (index for each in unique.indexes().values() for index in each):
+        for index in (index for table_indexes in unique.indexes().values() for index in table_indexes):
             columns = ", ".join(index.columns)
             twice = session.execute(f"SELECT {columns} FROM {index.catalog} GROUP BY {columns} HAVING count(*) > 1".encode()).fetchall()
             assert twice == [], index.name

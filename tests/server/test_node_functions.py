@@ -1,4 +1,4 @@
-"""ALTER SYSTEM, and the functions that act on the node or the session."""
+"""ALTER SYSTEM and the functions that act on the node or the session behave as in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from tests.conftest import SqlError
 
 
-def test_alter_system_writes_a_setting_that_a_reload_brings_into_force(node) -> None:
+def test_alter_system_takes_effect_with_a_reload(node) -> None:
     node.psql("postgres", "ALTER SYSTEM SET wal_receiver_timeout = '7s'")
     assert node.psql("postgres", "SHOW wal_receiver_timeout") == "1min"
     assert node.psql("postgres", "SELECT pg_reload_conf(); SHOW wal_receiver_timeout") == "t\n7s"
@@ -25,8 +25,8 @@ def test_alter_system_writes_a_setting_that_a_reload_brings_into_force(node) -> 
             node.psql("postgres", wrong)
 
 
-def test_functions_that_act_are_called_in_a_select_without_tables(node) -> None:
-    said = node.psql(
+def test_functions_with_side_effects_can_be_called_in_a_select_without_tables(node) -> None:
+    output = node.psql(
         "postgres",
         """SELECT pg_replication_origin_create('mine'); SELECT pg_replication_origin_session_setup('mine');
         SELECT pg_replication_origin_session_is_setup(); SELECT pg_replication_origin_session_progress(false) IS NULL;
@@ -34,12 +34,12 @@ def test_functions_that_act_are_called_in_a_select_without_tables(node) -> None:
         SELECT * FROM pg_stat_get_subscription_stats(1); SELECT count(*) FROM pg_stat_get_subscription(NULL);
         SELECT pg_replication_origin_drop('mine')""",
     )
-    assert said.split("\n")[1:] == ["", "t", "t", "", "f", "1|0|0|", "0"]
+    assert output.split("\n")[1:] == ["", "t", "t", "", "f", "1|0|0|", "0"]
     with pytest.raises(SqlError, match="invalid subscription OID 0"):
         node.psql("postgres", "SELECT pg_stat_reset_subscription_stats(0)")
 
 
-def test_a_subscription_has_statistics_for_as_long_as_it_exists(node) -> None:
+def test_subscription_has_statistics_while_it_exists(node) -> None:
     database = node.new_database()
     node.psql(
         database,
@@ -57,7 +57,7 @@ def test_a_subscription_has_statistics_for_as_long_as_it_exists(node) -> None:
         node.psql(database, "SELECT pg_stat_have_stats('Wal', 0, 0)")
 
 
-def test_a_role_may_neither_raise_itself_nor_call_what_is_not_publics_nor_reach_the_servers_files(node) -> None:
+def test_role_cannot_raise_its_attributes_call_restricted_functions_or_access_server_files(node) -> None:
     node.psql("postgres", "CREATE ROLE climber LOGIN CREATEROLE; CREATE TABLE reachable (a text); GRANT ALL ON reachable TO climber")
     for statement, message in (
         ("ALTER ROLE climber SUPERUSER", "must be superuser to alter superuser roles or change superuser attribute"),
@@ -75,26 +75,26 @@ def test_a_role_may_neither_raise_itself_nor_call_what_is_not_publics_nor_reach_
     assert node.psql("postgres", "SELECT rolsuper, rolreplication, rolbypassrls FROM pg_roles WHERE rolname = 'climber'") == "f|f|f"
 
 
-def test_monitoring_sees_each_database_with_its_transactions(node) -> None:
+def test_pg_stat_database_shows_each_database_with_its_transactions(node) -> None:
     node.psql("postgres", "CREATE DATABASE monitored")
-    seen = (
+    query = (
         "SELECT numbackends, xact_commit, xact_rollback, deadlocks, stats_reset <= now() FROM pg_stat_database WHERE datname = 'monitored'"
     )
-    assert node.psql("postgres", seen) == "0|0|0|0|t"
+    assert node.psql("postgres", query) == "0|0|0|0|t"
     node.psql("monitored", "CREATE TABLE t (a int); BEGIN; INSERT INTO t VALUES (1); ROLLBACK; INSERT INTO t VALUES (2)")
-    assert node.psql("postgres", seen.replace("numbackends, xact_commit", "xact_commit >= 2")) == "t|1|0|t"
+    assert node.psql("postgres", query.replace("numbackends, xact_commit", "xact_commit >= 2")) == "t|1|0|t"
     assert node.psql("monitored", "SELECT numbackends FROM pg_stat_database WHERE datname = current_database()") == "1"
 
 
-def test_currval_and_lastval_did_not_know_of_the_numbers_that_an_insert_takes(node) -> None:
+def test_currval_and_lastval_include_the_numbers_of_an_insert(node) -> None:
     node.psql("postgres", "CREATE DATABASE numbered")
-    said = node.psql(
+    output = node.psql(
         "numbered",
         """CREATE TABLE t (id serial, b int); CREATE TABLE u (id int GENERATED ALWAYS AS IDENTITY, b int);
         INSERT INTO t (b) VALUES (1), (2); SELECT lastval(), currval('t_id_seq'); INSERT INTO u (b) VALUES (1);
         SELECT lastval(), currval('u_id_seq'), currval('t_id_seq'); DROP TABLE t; SELECT lastval()""",
     )
-    assert said == "2|2\n1|1|2\n1"
+    assert output == "2|2\n1|1|2\n1"
     with pytest.raises(SqlError, match="lastval is not yet defined in this session"):
         node.psql("numbered", "SELECT lastval()")
     with pytest.raises(SqlError, match="permission denied for sequence s_id_seq"):
@@ -116,6 +116,6 @@ def test_currval_and_lastval_did_not_know_of_the_numbers_that_an_insert_takes(no
         ("CREATE TABLESPACE s LOCATION '/x'", "CREATE TABLESPACE is not supported\nDETAIL:  A node keeps all its tables in one place"),
     ],
 )
-def test_a_refusal_has_a_true_reason(node, statement: str, refusal: str) -> None:
+def test_unsupported_function_is_rejected_with_its_reason(node, statement: str, refusal: str) -> None:
     with pytest.raises(SqlError, match=refusal):
         node.psql("postgres", statement)

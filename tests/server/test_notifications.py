@@ -1,4 +1,4 @@
-"""LISTEN and NOTIFY: told at the commit, once, to the sessions of the same database that listen."""
+"""NOTIFY is delivered once, at the commit, to the sessions of the same database that listen."""
 
 from __future__ import annotations
 
@@ -16,27 +16,30 @@ SCRIPT = Path(__file__).parent / "statements" / "notifications.sql"
 @pytest.fixture
 def links(server: Server) -> Iterator[list[psycopg.Connection]]:
     """Two sessions of one database and one of another."""
-    here, there = server.new_database(), server.new_database()
-    made = [psycopg.connect(server.conninfo(name), autocommit=True) for name in (here, here, there)]
-    yield made
-    for each in made:
-        each.close()
+    first, second = server.new_database(), server.new_database()
+    sessions = [psycopg.connect(server.conninfo(name), autocommit=True) for name in (first, first, second)]
+    yield sessions
+    for session in sessions:
+        session.close()
 
 
 def heard(link: psycopg.Connection, count: int) -> list[tuple[str, str]]:
     """What the session is told while it waits."""
-    return [(one.channel, one.payload) for one in link.notifies(timeout=20 if count else 0.2, stop_after=count or None)]
+    return [
+        (notification.channel, notification.payload)
+        for notification in link.notifies(timeout=20 if count else 0.2, stop_after=count or None)
+    ]
 
 
-def test_a_session_prints_what_it_prints_in_postgresql(postgres: Server, node: Server) -> None:
+def test_session_prints_what_it_prints_in_postgresql(postgres: Server, node: Server) -> None:
     printed = [re.sub(r"PID \d+", "PID", server.script(server.new_database(), SCRIPT)) for server in (node, postgres)]
     assert printed[0].splitlines() == printed[1].splitlines()
 
 
-def test_an_idle_session_is_told_at_the_commit_and_another_database_is_not(links: list[psycopg.Connection]) -> None:
+def test_idle_session_is_notified_at_the_commit_and_another_database_is_not(links: list[psycopg.Connection]) -> None:
     listens, tells, elsewhere = links
-    for each in (listens, elsewhere):
-        each.execute("LISTEN news")
+    for listener in (listens, elsewhere):
+        listener.execute("LISTEN news")
     with tells.transaction():
         tells.execute("NOTIFY news, 'first'; NOTIFY news, 'first'; NOTIFY other, 'nobody'")
         tells.execute("SELECT pg_notify('news', 'größer')")
@@ -49,7 +52,7 @@ def test_an_idle_session_is_told_at_the_commit_and_another_database_is_not(links
     assert heard(elsewhere, 0) == []
 
 
-def test_a_session_in_a_transaction_is_told_behind_it(links: list[psycopg.Connection]) -> None:
+def test_session_in_a_transaction_is_notified_after_its_end(links: list[psycopg.Connection]) -> None:
     listens, tells, _ = links
     listens.execute("LISTEN news")
     with listens.transaction():
@@ -62,7 +65,7 @@ def test_a_session_in_a_transaction_is_told_behind_it(links: list[psycopg.Connec
     assert heard(listens, 0) == []
 
 
-def test_notifications_are_in_the_encoding_of_who_listens(links: list[psycopg.Connection]) -> None:
+def test_notifications_are_in_the_encoding_of_the_listener(links: list[psycopg.Connection]) -> None:
     listens, tells, _ = links
     listens.execute("SET client_encoding = 'LATIN1'; LISTEN news")
     tells.execute("NOTIFY news, 'grün'")
@@ -77,25 +80,25 @@ def tell(session: psycopg.Connection, statements: str, times: int, *, at_once: b
             session.commit()
 
 
-def test_notifications_for_a_session_that_does_not_read_took_memory_without_end(node: Server) -> None:
+def test_notifications_for_a_session_that_does_not_read_are_limited(node: Server) -> None:
     database = node.new_database()
     with psycopg.connect(node.conninfo(database), autocommit=True) as listens, psycopg.connect(node.conninfo(database)) as tells:
         listens.execute("LISTEN news")
         listens.execute("BEGIN")  # whatever comes, it is not told before the end
-        many = ";".join(f"NOTIFY news, '{number}{'x' * 7000}'" for number in range(500))
+        notifications = ";".join(f"NOTIFY news, '{number}{'x' * 7000}'" for number in range(500))
         refused = pytest.raises(psycopg.errors.ProgramLimitExceeded, match="too many notifications in the NOTIFY queue")
         with refused:
-            tell(tells, many, 30, at_once=False)
+            tell(tells, notifications, 30, at_once=False)
         tells.rollback()
         with refused:
-            tell(tells, many, 30, at_once=True)
+            tell(tells, notifications, 30, at_once=True)
         tells.rollback()
         [usage] = tells.execute("SELECT pg_notification_queue_usage() > 0.9").fetchone() or ()
         listens.execute("COMMIT")
         assert len(list(listens.notifies(timeout=5, stop_after=500))) >= 500
         assert usage is True
-    with psycopg.connect(node.conninfo(database), autocommit=True) as after:
+    with psycopg.connect(node.conninfo(database), autocommit=True) as later_session:
         until(
-            lambda: after.execute("SELECT pg_notification_queue_usage()").fetchone() == (0,),
+            lambda: later_session.execute("SELECT pg_notification_queue_usage()").fetchone() == (0,),
             "what waited for a session that has gone stays",
         )

@@ -1,4 +1,4 @@
-"""Rows of a small table without ORDER BY: in the order in which they were written, as PostgreSQL's heap gives them."""
+"""Without ORDER BY, rows of a small table are returned in the order of their insertion, as from PostgreSQL's heap."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ SCRIPT = Path(__file__).parent / "statements" / "order.sql"
 
 
 @pytest.mark.slow
-def test_the_largest_file_of_a_small_table_came_first(postgres: Server, node: Server) -> None:
+def test_rows_of_a_small_table_are_in_postgresqls_order(postgres: Server, node: Server) -> None:
     printed = [server.script(server.new_database(), SCRIPT, "-A").splitlines() for server in (node, postgres)]
     assert printed[0] == printed[1]
 
 
 @pytest.mark.slow
-def test_a_restarted_node_still_knows_the_order(spare_node: Callable[..., Server]) -> None:
+def test_restarted_node_keeps_the_order_of_rows(spare_node: Callable[..., Server]) -> None:
     node = spare_node()
     database = node.new_database()
     node.psql(database, "CREATE TABLE t (a int, b text)")

@@ -1,4 +1,4 @@
-"""Passwords: what is kept of them beside PostgreSQL, and who gets in with what."""
+"""Passwords are stored as in PostgreSQL, and each authentication method accepts the right ones."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def kept(server: Server) -> Iterator[Callable[[str], str]]:
         cursor.execute("DROP ROLE kept")
 
 
-def test_a_password_is_prepared_as_postgresql_does_it(kept: Callable[[str], str]) -> None:
+def test_password_is_prepared_as_in_postgresql(kept: Callable[[str], str]) -> None:
     wrong = []
     for text in PASSWORDS:
-        found = Verifier.parse(kept(text))
-        assert found is not None
-        if Verifier.of_password(text, found.salt) != found:
+        verifier = Verifier.parse(kept(text))
+        assert verifier is not None
+        if Verifier.of_password(text, verifier.salt) != verifier:
             wrong.append(text)
     assert not wrong
 
@@ -63,16 +63,16 @@ HASHES = [
 
 
 @pytest.mark.parametrize("text", HASHES)
-def test_what_is_no_password_is_kept_as_it_is(kept: Callable[[str], str], text: str) -> None:
-    found = kept(text)
-    assert (found == text) == (password.kind(text) is not PasswordKind.PLAIN)
-    assert found == text or found.startswith("SCRAM-SHA-256$4096:")
+def test_stored_hash_is_kept_and_anything_else_is_hashed(kept: Callable[[str], str], text: str) -> None:
+    stored = kept(text)
+    assert (stored == text) == (password.kind(text) is not PasswordKind.PLAIN)
+    assert stored == text or stored.startswith("SCRAM-SHA-256$4096:")
 
 
-def test_md5_is_kept_where_it_is_asked_for_and_lost_with_the_name(server: Server) -> None:
+def test_md5_is_stored_with_password_encryption_md5_and_lost_at_a_rename(server: Server) -> None:
     with psycopg.connect(server.conninfo(), autocommit=True) as session:
-        said: list[str | None] = []
-        session.add_notice_handler(lambda notice: said.append(notice.message_primary))
+        notices: list[str | None] = []
+        session.add_notice_handler(lambda notice: notices.append(notice.message_primary))
         session.execute("SET password_encryption = 'md5'")
         session.execute("CREATE ROLE old PASSWORD 'geheim'")
         query = "SELECT rolpassword FROM pg_authid WHERE rolname IN ('old', 'new')"
@@ -82,7 +82,7 @@ def test_md5_is_kept_where_it_is_asked_for_and_lost_with_the_name(server: Server
         session.execute(f"ALTER ROLE new PASSWORD '{password.md5('', 'new')}'")
         assert session.execute(query).fetchone() == (None,)
         session.execute("DROP ROLE new")
-    assert said == ["MD5 password cleared because of role rename", "empty string is not a valid password, clearing password"]
+    assert notices == ["MD5 password cleared because of role rename", "empty string is not a valid password, clearing password"]
 
 
 @pytest.fixture
@@ -95,18 +95,18 @@ def asking(server: Server) -> Iterator[Server]:
     for name in ("m_md5", "m_scram", "m_password"):
         server.psql("postgres", f"CREATE DATABASE {name}")
     rules = server.data / "pg_hba.conf"
-    before = rules.read_text()
-    rules.write_text("host m_md5 all all md5\nhost m_scram all all scram-sha-256\nhost m_password all all password\n" + before)
+    rules_before = rules.read_text()
+    rules.write_text("host m_md5 all all md5\nhost m_scram all all scram-sha-256\nhost m_password all all password\n" + rules_before)
     server.psql("postgres", "SELECT pg_reload_conf()")
     until(lambda: int(server.psql("postgres", "SELECT count(*) FROM pg_hba_file_rules WHERE database[1] LIKE 'm_%'")) == 3, "not read")
     yield server
-    rules.write_text(before)
+    rules.write_text(rules_before)
     for name in ("m_md5", "m_scram", "m_password"):
         server.psql("postgres", f"DROP DATABASE {name}")
     server.psql("postgres", "DROP ROLE md, sc, no; SELECT pg_reload_conf()")
 
 
-def test_who_gets_in_by_which_method(asking: Server) -> None:
+def test_authentication_method_accepts_the_passwords_that_it_can_check(asking: Server) -> None:
     def let_in(user: str, database: str, text: str) -> bool:
         try:
             psycopg.connect(asking.conninfo(database, user, password=text)).close()
@@ -114,12 +114,12 @@ def test_who_gets_in_by_which_method(asking: Server) -> None:
             return f'password authentication failed for user "{user}"' not in str(error)
         return True
 
-    found = {
+    admitted = {
         (user, method): let_in(user, f"m_{method}", text)
         for user, text in (("md", "geheim"), ("sc", "gIX"))
         for method in ("md5", "scram", "password")
     }
-    assert found == {
+    assert admitted == {
         ("md", "md5"): True, ("md", "scram"): False, ("md", "password"): True, ("sc", "md5"): True, ("sc", "scram"): True, ("sc", "password"): True,
     }  # fmt: skip
     for method in ("md5", "scram", "password"):
@@ -134,44 +134,44 @@ def asked_salt(server: Server, user: str) -> bytes:
         plain.sendall(struct.pack("!i", len(body) + 4) + body)
         assert b"SCRAM-SHA-256" in plain.recv(1000)
         first = b"n,,n=,r=abc"
-        said = b"SCRAM-SHA-256\0" + struct.pack("!i", len(first)) + first
-        plain.sendall(b"p" + struct.pack("!i", len(said) + 4) + said)
+        request = b"SCRAM-SHA-256\0" + struct.pack("!i", len(first)) + first
+        plain.sendall(b"p" + struct.pack("!i", len(request) + 4) + request)
         return plain.recv(1000).split(b",s=")[1].split(b",")[0]
 
 
 @pytest.mark.slow  # a restart; what it needs is in the catalog
-def test_the_salt_of_a_role_that_is_not_there_was_another_after_a_restart(spare_node: Callable[..., Server]) -> None:
+def test_salt_of_an_unknown_role_is_the_same_after_a_restart(spare_node: Callable[..., Server]) -> None:
     node = spare_node()
     (node.data / "pg_hba.conf").write_text("host m_scram all all scram-sha-256\nhost all all all trust\n")
     node.psql("postgres", "SELECT pg_reload_conf()")
     until(lambda: node.psql("postgres", "SELECT count(*) FROM pg_hba_file_rules") == "2", "not read")
-    before = [asked_salt(node, user) for user in ("nobody", "noone")]
-    assert before[0] != before[1]
+    salts_before = [asked_salt(node, user) for user in ("nobody", "noone")]
+    assert salts_before[0] != salts_before[1]
     node.restart()
-    assert [asked_salt(node, user) for user in ("nobody", "noone")] == before
+    assert [asked_salt(node, user) for user in ("nobody", "noone")] == salts_before
 
 
-def test_what_salts_are_made_of_is_kept(catalog_file: Path, tmp_path: Path) -> None:
+def test_secret_for_the_salts_of_unknown_roles_is_persisted(catalog_file: Path, tmp_path: Path) -> None:
     shutil.copy(catalog_file, tmp_path / "catalog.duckdb")
-    found = []
+    nonces = []
     for _ in range(2):
         catalog = Catalog.open(tmp_path / "catalog.duckdb")
-        found.append(catalog.mock_authentication_nonce())
+        nonces.append(catalog.mock_authentication_nonce())
         catalog.close()
-    assert found[0] == found[1]
-    assert len(found[0]) == 32
+    assert nonces[0] == nonces[1]
+    assert len(nonces[0]) == 32
 
 
 # ---- without a server -----------------------------------------------------------------------------------
 @given(st.text(min_size=1).filter(lambda text: "\0" not in text))
-def test_a_password_is_its_own(text: str) -> None:
-    kept = str(Verifier.of_password(text, b"salt", 1))
-    assert password.matches(text, kept, "x")
-    assert not password.matches(text + "x", kept, "x")
+def test_password_matches_its_own_verifier(text: str) -> None:
+    verifier = str(Verifier.of_password(text, b"salt", 1))
+    assert password.matches(text, verifier, "x")
+    assert not password.matches(text + "x", verifier, "x")
     assert password.matches(text, password.md5(text, "x"), "x")
 
 
-def test_bytes_that_are_no_text_are_taken_as_they_are() -> None:
+def test_bytes_that_are_not_valid_text_are_used_unchanged() -> None:
     raw = b"geheim\xff\xe9".decode("utf-8", "surrogateescape")
     assert password.prepared(raw) == b"geheim\xff\xe9"
     assert not scram.md5_answer_matches(raw, password.md5("x", "y"), b"salt")

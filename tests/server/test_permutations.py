@@ -1,4 +1,4 @@
-"""Sessions whose steps come in every order: what a node makes of it is what PostgreSQL does, or stronger in a way that is documented."""
+"""Sessions whose steps come in any order give PostgreSQL's result on a node, or a stronger one that is documented."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ def ensemble(plays: tuple[Play, Play], name: str) -> Ensemble:
 
 
 @pytest.mark.parametrize("name", SLICE)
-def test_one_order_of_the_steps(plays: tuple[Play, Play], name: str) -> None:
+def test_one_order_of_the_steps_agrees_with_postgresql(plays: tuple[Play, Play], name: str) -> None:
     _, reports = ensemble(plays, name).play(name, 1)
     assert not reports, "\n".join(reports)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SPECS)
-def test_the_steps_in_many_orders(plays: tuple[Play, Play], name: str) -> None:
+def test_many_orders_of_the_steps_agree_with_postgresql(plays: tuple[Play, Play], name: str) -> None:
     _, reports = ensemble(plays, name).play(name)
     assert not reports, "\n".join(reports)
 
 
-def test_there_are_enough_orders() -> None:
+def test_specs_have_at_least_600_orders() -> None:
     assert sum(len(spec.permutations(name)) for name, spec in SPECS.items()) >= 600

@@ -1,4 +1,4 @@
-"""What a session reaches: PostgreSQL's functions, and none of DuckDB's or Spark's, in which files, settings and classes of Java lie open."""
+"""A session can call PostgreSQL's functions, and none of DuckDB's or Spark's, which could access files, settings and Java classes."""
 
 from __future__ import annotations
 
@@ -33,32 +33,32 @@ def state(session: psycopg.Connection[Any], statement: str) -> str | None:
 
 def beyond(postgres: Server, node: Server, names: list[str]) -> list[str]:
     """The calls that PostgreSQL does not know and the node does anything else with than say so."""
-    found = []
+    reachable = []
     with (
-        psycopg.connect(postgres.conninfo(), autocommit=True) as one,
-        psycopg.connect(node.conninfo(node.new_database()), autocommit=True) as other,
+        psycopg.connect(postgres.conninfo(), autocommit=True) as native,
+        psycopg.connect(node.conninfo(node.new_database()), autocommit=True) as ours,
     ):
-        for session in (one, other):
+        for session in (native, ours):
             session.execute("CREATE TABLE IF NOT EXISTS t (a text)")
-        known = "SELECT proname::text FROM pg_proc UNION SELECT word FROM pg_get_keywords() WHERE catcode IN ('R', 'T')"
-        theirs = {name for (name,) in one.execute(known)}
+        known_names = "SELECT proname::text FROM pg_proc UNION SELECT word FROM pg_get_keywords() WHERE catcode IN ('R', 'T')"
+        theirs = {name for (name,) in native.execute(known_names)}
         for name in sorted(set(names) - theirs):
             quoted = '"' + name.replace('"', '""') + '"'
             for form in FORMS:
                 statement = form.format(quoted)
-                if state(one, statement) == "42883" and (told := state(other, statement)) != "42883":
-                    found.append(f"{statement}: {told}")
-        one.execute("DROP TABLE t")
-    return found
+                if state(native, statement) == "42883" and (sqlstate := state(ours, statement)) != "42883":
+                    reachable.append(f"{statement}: {sqlstate}")
+        native.execute("DROP TABLE t")
+    return reachable
 
 
-def test_dangerous_functions_are_not_there(postgres: Server, node: Server) -> None:
+def test_dangerous_functions_do_not_exist(postgres: Server, node: Server) -> None:
     assert beyond(postgres, node, DANGEROUS) == []
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_no_function_of_duckdb_or_spark_is_there(postgres: Server, node: Server, spark) -> None:
+def test_functions_of_duckdb_and_spark_do_not_exist(postgres: Server, node: Server, spark) -> None:
     with duckdb.connect() as connection:
         ducks = [name for (name,) in connection.execute("SELECT DISTINCT function_name FROM duckdb_functions()").fetchall()]
     sparks = [row[0] for row in spark.sql("SHOW FUNCTIONS").collect()]
@@ -88,7 +88,7 @@ def test_no_function_of_duckdb_or_spark_is_there(postgres: Server, node: Server,
         "SELECT relname FROM pg_class UNION ALL SELECT content FROM read_text('/etc/passwd')",
     ],
 )  # fmt: skip
-def test_nothing_else_of_duckdb_or_spark_is_there_either(node: Server, statement: str) -> None:
+def test_other_features_of_duckdb_and_spark_do_not_exist(node: Server, statement: str) -> None:
     with psycopg.connect(node.conninfo(), autocommit=True) as session, pytest.raises(psycopg.Error) as caught:
         session.execute(statement, prepare=False)  # type: ignore[arg-type]
     assert caught.value.sqlstate in {"42601", "42P01", "42883", "3F000", "0A000"}, caught.value
@@ -97,6 +97,6 @@ def test_nothing_else_of_duckdb_or_spark_is_there_either(node: Server, statement
 @pytest.mark.parametrize(
     "call", ["has_table_privilege('t')", "has_column_privilege('t', 'a')", "pg_has_role('r')", "row_security_active('t', 'u')"]
 )
-def test_calls_of_rights_with_other_arguments_are_no_functions(node: Server, call: str) -> None:
+def test_privilege_functions_with_wrong_arguments_do_not_exist(node: Server, call: str) -> None:
     with psycopg.connect(node.conninfo(), autocommit=True) as session, pytest.raises(psycopg.errors.UndefinedFunction):
         session.execute(f"SELECT {call}")  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What a slot needs outlives a restart of the node."""
+"""A slot keeps what it needs across a restart of the node."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.publisher import slots
 
 
 @pytest.mark.slow
-def test_a_slot_that_was_behind_got_58p01_for_ever_after_drop_table_and_a_restart(spare_node: Callable[..., Server]) -> None:
+def test_slot_that_lags_can_be_read_after_drop_table_and_a_restart(spare_node: Callable[..., Server]) -> None:
     node = spare_node(file_retention="0")
     database = node.new_database()
     node.psql(database, "CREATE TABLE t (a int PRIMARY KEY, b text); CREATE PUBLICATION p FOR TABLE t")
@@ -23,13 +23,13 @@ def test_a_slot_that_was_behind_got_58p01_for_ever_after_drop_table_and_a_restar
     for mode in ("fast", "immediate"):
         node.restart(mode)
         node.psql(database, "CHECKPOINT")
-    changes = [said for said in slots.messages(node, database, slot) if said.startswith(("Insert", "Update", "Delete"))]
+    changes = [message for message in slots.messages(node, database, slot) if message.startswith(("Insert", "Update", "Delete"))]
     assert changes == ["Insert t (1, x)", "Insert t (2, x)", "Insert t (3, x)", "Update t (2, y)", "Delete t (3, null)"]
     node.psql(database, f"SELECT pg_drop_replication_slot('{slot}')")
 
 
 @pytest.mark.slow
-def test_a_node_was_never_warmed_up_and_java_started_without_its_classes(spare_node: Callable[..., Server]) -> None:
+def test_node_is_warmed_up_with_the_class_data_archive(spare_node: Callable[..., Server]) -> None:
     node = spare_node(warm_up="on", log_min_messages="debug1")
     until(lambda: "the warm-up took" in node.log(), "the warm-up does not end", seconds=60)
     [children] = [path.read_text().split() for path in Path(f"/proc/{node.pid}/task/{node.pid}").glob("children")]

@@ -1,7 +1,7 @@
-"""Statements by roles, on a PostgreSQL and on a node: every cell is answered alike, refusals by SQLSTATE and rows as they are.
+"""Each statement of each role has PostgreSQL's result on a node: the same SQLSTATE or the same rows.
 
-The statements, the roles and what they work on are data (`tests.server.rights`). The whole matrix is slow, since who may do something does
-it; every run has each twentieth statement of each group.
+The statements, the roles and their objects are data (`tests.server.rights`). The whole matrix is slow, since permitted statements are run.
+Every run has each twentieth statement of each group.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ Cells = dict[tuple[str, str], Any]
 @pytest.fixture(scope="module")
 def both(postgres: Server, node: Server) -> Iterator[Both]:
     """Both servers with the roles and the database that the matrix is about."""
-    (first, one), (second, other) = found = tuple((server, server.new_database()) for server in (postgres, node))
-    for server, database in found:
+    (first, one), (second, other) = scenes = tuple((server, server.new_database()) for server in (postgres, node))
+    for server, database in scenes:
         make(server, database)
     yield (first, one), (second, other)
-    for server, database in found:
+    for server, database in scenes:
         drop(server, database)
 
 
@@ -83,19 +83,19 @@ def answer(connection: psycopg.Connection[Any], sql: str) -> Any:
 
 def cells(server: Server, database: str, statements: list[str], roles: tuple[str, ...] = tuple(ROLES)) -> Cells:
     """Each statement by each role, in a transaction that is rolled back."""
-    found: Cells = {}
+    answers: Cells = {}
     for role in roles:
         with session(server, database, role) as connection:
             for sql in statements:
                 connection.execute("BEGIN")
-                found[sql, role] = answer(connection, sql.format(role=role, database=database))
+                answers[sql, role] = answer(connection, sql.format(role=role, database=database))
                 connection.execute("ROLLBACK")
-    return found
+    return answers
 
 
 def after_revoke(server: Server, database: str, statements: list[str], isolation: str, roles: tuple[str, ...] = tuple(ROLES)) -> Cells:
     """Each statement by each role in a transaction that has its snapshot from before a superuser revoked the role's rights."""
-    found: Cells = {}
+    answers: Cells = {}
     for role in roles:
         revoke, give_back = (text.format(role=role, database=database) for text in REVOKED[role])
         with session(server, database, role) as connection:
@@ -105,50 +105,52 @@ def after_revoke(server: Server, database: str, statements: list[str], isolation
             try:
                 for sql in statements:
                     connection.execute("SAVEPOINT s")
-                    found[sql, role] = answer(connection, sql.format(role=role, database=database))
+                    answers[sql, role] = answer(connection, sql.format(role=role, database=database))
                     connection.execute("ROLLBACK TO s")
                 connection.execute("ROLLBACK")
             finally:
                 server.psql(database, give_back)
-    return found
+    return answers
 
 
 def alone(server: Server, database: str) -> Cells:
     """Each statement that runs in no transaction by the roles that may run it."""
-    found: Cells = {}
+    answers: Cells = {}
     for role in ROLES:
         with session(server, database, role) as connection:
             for sql, roles in ALONE.items():
                 if role in roles:
-                    found[sql, role] = answer(connection, sql.format(role=role, database=database))
-    return found
+                    answers[sql, role] = answer(connection, sql.format(role=role, database=database))
+    return answers
 
 
 def sequences(server: Server, database: str, roles: tuple[str, ...] = tuple(ROLES)) -> Cells:
     """Each sequence by each role; DISCARD ALL makes the session a new one for the next."""
-    found: Cells = {}
+    answers: Cells = {}
     for role in roles:
         with session(server, database, role) as connection:
-            for name, said in SEQUENCES.items():
-                found[name, role] = [(sql, answer(connection, sql.format(role=role, database=database))) for sql in said]
+            for name, statements in SEQUENCES.items():
+                answers[name, role] = [(sql, answer(connection, sql.format(role=role, database=database))) for sql in statements]
                 connection.execute("ROLLBACK")
                 connection.execute("DISCARD ALL")
-    return found
+    return answers
 
 
 def replication(server: Server, database: str) -> Cells:
     """Each walsender command by each role: whether it is refused, and how; why there is no walsender at all."""
-    found: Cells = {}
+    answers: Cells = {}
     for role in ROLES:
         for kind in (database, "true"):
             try:
                 with session(server, database, role, replication="database" if kind == database else "true") as connection:
                     for sql in REPLICATION:
-                        said = answer(connection, sql.format(role=role))
-                        found[f"{sql} ({'database' if kind == database else 'physical'})", role] = said if isinstance(said, str) else "done"
+                        refusal = answer(connection, sql.format(role=role))
+                        answers[f"{sql} ({'database' if kind == database else 'physical'})", role] = (
+                            refusal if isinstance(refusal, str) else "done"
+                        )
             except psycopg.OperationalError as error:
-                found["a walsender" if kind == database else "a physical walsender", role] = str(error).rsplit("FATAL:")[-1].strip()
-    return found
+                answers["a walsender" if kind == database else "a physical walsender", role] = str(error).rsplit("FATAL:")[-1].strip()
+    return answers
 
 
 def without_conflicts(both: Both, ask: Any, *arguments: Any) -> dict[tuple[str, str], tuple[Any, Any]]:
@@ -156,35 +158,35 @@ def without_conflicts(both: Both, ask: Any, *arguments: Any) -> dict[tuple[str, 
 
     Under REPEATABLE READ a node does not change an object of the catalog that another session has changed since the snapshot.
     """
-    found = differences(both, ask, *arguments)
-    return {cell: said for cell, said in found.items() if said[1] != "40001" or arguments[1] == "READ COMMITTED"}
+    differing = differences(both, ask, *arguments)
+    return {cell: answers for cell, answers in differing.items() if answers[1] != "40001" or arguments[1] == "READ COMMITTED"}
 
 
 def differences(both: Both, ask: Any, *arguments: Any) -> dict[tuple[str, str], tuple[Any, Any]]:
     """The cells in which the node's answer is another than PostgreSQL's, but for those that are meant to."""
     with ThreadPoolExecutor(2) as pool:
-        expected, found = pool.map(lambda each: ask(*each, *arguments), both)
-    assert expected.keys() == found.keys()
-    other = {cell: (expected[cell], found[cell]) for cell in expected if expected[cell] != found[cell]}
-    return {(sql, role): said for (sql, role), said in other.items() if not _meant(sql, role, said[1])}
+        expected, actual = pool.map(lambda scene: ask(*scene, *arguments), both)
+    assert expected.keys() == actual.keys()
+    differing = {cell: (expected[cell], actual[cell]) for cell in expected if expected[cell] != actual[cell]}
+    return {(sql, role): answers for (sql, role), answers in differing.items() if not _meant(sql, role, answers[1])}
 
 
-def _meant(sql: str, role: str, said: Any) -> bool:
+def _meant(sql: str, role: str, node_answer: Any) -> bool:
     listed = DIFFERENT.get((sql, role)) or DIFFERENT.get((sql, "")) or DIFFERENT_AFTER_REVOKE.get((sql, role))
-    return listed is not None and listed[0] == said
+    return listed is not None and listed[0] == node_answer
 
 
-def test_who_may_what(both: Both) -> None:
+def test_statements_of_roles_are_permitted_as_in_postgresql(both: Both) -> None:
     assert differences(both, cells, [sql for group in STATEMENTS.values() for sql in group[::20]]) == {}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("group", STATEMENTS)
-def test_who_may_what_at_length(both: Both, group: str) -> None:
+def test_statements_of_roles_are_permitted_as_in_postgresql_in_the_whole_matrix(both: Both, group: str) -> None:
     assert differences(both, cells, STATEMENTS[group]) == {}
 
 
-def test_revoked_rights_are_gone_in_open_transactions(both: Both) -> None:
+def test_revoked_privileges_are_lost_in_open_transactions(both: Both) -> None:
     statements = [sql for group in STATEMENTS.values() for sql in group[7::40]]
     roles = ("rights_super", "rights_owner", "rights_reader", "rights_writer")
     assert without_conflicts(both, after_revoke, statements, "REPEATABLE READ", roles) == {}
@@ -194,22 +196,22 @@ def test_revoked_rights_are_gone_in_open_transactions(both: Both) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("isolation", ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"])
 @pytest.mark.parametrize("group", STATEMENTS)
-def test_revoked_rights_are_gone_in_open_transactions_at_length(both: Both, group: str, isolation: str) -> None:
+def test_revoked_privileges_are_lost_in_open_transactions_in_the_whole_matrix(both: Both, group: str, isolation: str) -> None:
     assert without_conflicts(both, after_revoke, STATEMENTS[group], isolation) == {}
 
 
-def test_who_may_what_outside_of_transactions(both: Both) -> None:
+def test_statements_outside_transactions_are_permitted_as_in_postgresql(both: Both) -> None:
     assert differences(both, alone) == {}
 
 
-def test_what_roles_may_follows_who_acts(both: Both) -> None:
+def test_privileges_follow_the_current_role(both: Both) -> None:
     assert differences(both, sequences, ("rights_super", "rights_heir")) == {}
 
 
 @pytest.mark.slow
-def test_what_roles_may_follows_who_acts_at_length(both: Both) -> None:
+def test_privileges_follow_the_current_role_in_the_whole_matrix(both: Both) -> None:
     assert differences(both, sequences) == {}
 
 
-def test_who_may_replicate(both: Both) -> None:
+def test_replication_is_permitted_as_in_postgresql(both: Both) -> None:
     assert differences(both, replication) == {}

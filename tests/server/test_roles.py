@@ -1,4 +1,4 @@
-"""Who may make whom what: CREATEROLE is no way to become a superuser, by whatever statement. On a node and on a PostgreSQL alike."""
+"""CREATEROLE is no way to become a superuser, by any statement. Roles behave on a node as on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ ALLOWED = (
 
 def make(server: Server) -> None:
     """Makes the roles."""
-    for made in MADE:
-        server.psql("postgres", f"CREATE ROLE {made}")
+    for role in MADE:
+        server.psql("postgres", f"CREATE ROLE {role}")
 
 
 def drop(server: Server) -> None:
     """Drops them; none of them is left for the tests behind."""
-    for made in MADE:
-        server.psql("postgres", f"DROP ROLE IF EXISTS {made.split()[0]}")
+    for role in MADE:
+        server.psql("postgres", f"DROP ROLE IF EXISTS {role.split()[0]}")
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def refusal(server: Server, user: str, sql: str) -> str | None:
     return None
 
 
-def test_createrole_became_superuser(roles: Server) -> None:
+def test_createrole_cannot_become_superuser(roles: Server) -> None:
     assert {sql: refusal(roles, "riser", sql) for sql in TOO_FAR} == TOO_FAR
     assert roles.psql("postgres", "SELECT rolsuper FROM pg_roles WHERE rolname = 'riser'") == "f"
     assert roles.psql("postgres", "SELECT pg_has_role('riser', 'boss', 'MEMBER')") == "f"
@@ -87,7 +87,7 @@ def test_createrole_became_superuser(roles: Server) -> None:
         refusal(roles, "riser", "GRANT pg_database_owner TO riser")
 
 
-def test_the_admin_option_gives_memberships_of_its_role_alone(roles: Server) -> None:
+def test_admin_option_grants_memberships_of_its_role_only(roles: Server) -> None:
     assert refusal(roles, "admin", "GRANT team TO plain") is None
     assert refusal(roles, "admin", "REVOKE team FROM plain") is None
     assert refusal(roles, "admin", "GRANT plain TO admin") == 'must have admin option on role "plain"'
@@ -122,8 +122,8 @@ STATES = {
 
 
 @pytest.mark.parametrize("name", STATES)
-def test_who_acts_follows_from_the_settings(both: tuple[Server, Server], name: str) -> None:
-    said = []
+def test_current_role_follows_from_the_settings(both: tuple[Server, Server], name: str) -> None:
+    answers_of_servers = []
     for server in both:
         answers: list[object] = []
         with psycopg.connect(server.conninfo(), autocommit=True) as session:
@@ -135,11 +135,11 @@ def test_who_acts_follows_from_the_settings(both: tuple[Server, Server], name: s
                     answers.append(cursor.fetchall() if cursor.description else "done")
                 except psycopg.Error as error:
                     answers.append(error.sqlstate)
-        said.append(answers)
-    assert said[1] == said[0]
+        answers_of_servers.append(answers)
+    assert answers_of_servers[1] == answers_of_servers[0]
 
 
-def test_a_name_that_another_role_bears_by_now_gives_a_session_no_rights(roles: Server) -> None:
+def test_reused_name_of_a_renamed_role_gives_a_session_no_privileges(roles: Server) -> None:
     with psycopg.connect(roles.conninfo(user="admin"), autocommit=True) as session:
         session.execute("SELECT 1")
         roles.psql("postgres", "ALTER ROLE admin RENAME TO other; CREATE ROLE admin SUPERUSER")
@@ -153,7 +153,7 @@ def test_a_name_that_another_role_bears_by_now_gives_a_session_no_rights(roles: 
             roles.psql("postgres", "DROP ROLE admin; ALTER ROLE other RENAME TO admin")
 
 
-def test_a_superuser_that_is_one_no_more_is_none_in_its_open_sessions(roles: Server) -> None:
+def test_role_loses_superuser_privileges_in_its_open_sessions(roles: Server) -> None:
     roles.psql("postgres", "ALTER ROLE admin SUPERUSER")
     with psycopg.connect(roles.conninfo(user="admin"), autocommit=True) as session:
         session.execute("SELECT rolpassword FROM pg_authid")
@@ -163,7 +163,7 @@ def test_a_superuser_that_is_one_no_more_is_none_in_its_open_sessions(roles: Ser
                 session.execute(sql.encode())
 
 
-def test_a_role_given_at_the_start_is_checked(roles: Server) -> None:
+def test_role_in_the_start_up_options_is_checked(roles: Server) -> None:
     with pytest.raises(psycopg.OperationalError, match='permission denied to set role "boss"'):
         psycopg.connect(roles.conninfo(user="riser", options="'-c role=boss'"))
     with psycopg.connect(roles.conninfo(user="admin", options="'-c role=team'")) as session:
@@ -186,8 +186,8 @@ ASKED = (
 )
 
 
-def test_privilege_functions_said_true_of_what_they_could_not_decide(both: tuple[Server, Server]) -> None:
-    said = []
+def test_privilege_functions_answer_as_in_postgresql(both: tuple[Server, Server]) -> None:
+    answers_of_servers = []
     for server in both:
         answers = []
         server.psql("postgres", "GRANT team TO admin")
@@ -203,23 +203,23 @@ def test_privilege_functions_said_true_of_what_they_could_not_decide(both: tuple
                 except psycopg.Error as error:
                     answers.append([(str(error.sqlstate),)])
         server.psql(database, "DROP TABLE shown")
-        said.append(answers)
-    assert said[1] == said[0]
-    assert said[1][0] == [(False, True)]
+        answers_of_servers.append(answers)
+    assert answers_of_servers[1] == answers_of_servers[0]
+    assert answers_of_servers[1][0] == [(False, True)]
 
 
-def test_members_of_a_role_and_of_pg_signal_backend_could_not_end_its_sessions(roles: Server) -> None:
-    for made in ("worker LOGIN", "colleague LOGIN IN ROLE worker", "ender LOGIN IN ROLE pg_signal_backend", "stranger LOGIN"):
-        roles.psql("postgres", f"CREATE ROLE {made}")
+def test_members_of_a_role_and_of_pg_signal_backend_can_terminate_its_sessions(roles: Server) -> None:
+    for role in ("worker LOGIN", "colleague LOGIN IN ROLE worker", "ender LOGIN IN ROLE pg_signal_backend", "stranger LOGIN"):
+        roles.psql("postgres", f"CREATE ROLE {role}")
     try:
-        said = {}
+        refusals = {}
         for target in ("worker", "postgres"):
             with psycopg.connect(roles.conninfo(user=target), autocommit=True) as session:
-                for who in ("stranger", "ender", "colleague", "worker"):
-                    said[target, who] = refusal(roles, who, f"SELECT pg_terminate_backend({session.info.backend_pid})")
+                for member_name in ("stranger", "ender", "colleague", "worker"):
+                    refusals[target, member_name] = refusal(roles, member_name, f"SELECT pg_terminate_backend({session.info.backend_pid})")
         member = "must be a member of the role whose process is being terminated or member of pg_signal_backend"
         superuser = "must be a superuser to terminate superuser process"
-        expected = {("worker", who): None for who in ("ender", "colleague", "worker")} | {("worker", "stranger"): member}
-        assert said == expected | {("postgres", who): superuser for who in ("stranger", "ender", "colleague", "worker")}
+        expected = {("worker", member_name): None for member_name in ("ender", "colleague", "worker")} | {("worker", "stranger"): member}
+        assert refusals == expected | {("postgres", member_name): superuser for member_name in ("stranger", "ender", "colleague", "worker")}
     finally:
         roles.psql("postgres", "DROP ROLE worker, colleague, ender, stranger")

@@ -1,4 +1,4 @@
-"""FOR UPDATE and its like, and how every wait for a lock ends: on a node and on a PostgreSQL alike, where a node's locks are no coarser."""
+"""FOR UPDATE and its variants, and the end of every wait for a lock, behave on a node as on PostgreSQL, if the node's locks are no coarser."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def said(*statements: str) -> list[Step]:
     return [("a", statement) for statement in statements]
 
 
-def beside(lock: str, *asked: str) -> list[Step]:
+def beside(lock: str, *statements: str) -> list[Step]:
     """What a second session is answered while the first has done something in a transaction."""
-    return [("a", "BEGIN"), ("a", lock), *[("b", each) for each in asked], ("a", "COMMIT")]
+    return [("a", "BEGIN"), ("a", lock), *[("b", statement) for statement in statements], ("a", "COMMIT")]
 
 
 PLAYS: dict[str, list[Step]] = {
@@ -149,7 +149,7 @@ ENDS = {
 
 @pytest.mark.parametrize("waited", WAITS)
 @pytest.mark.parametrize("end", ENDS)
-def test_a_wait_is_seen_and_ends_when_it_is_told_to(node: Server, postgres: Server, waited: str, end: str) -> None:
+def test_wait_for_a_lock_is_shown_and_can_be_ended(node: Server, postgres: Server, waited: str, end: str) -> None:
     for server in (node, postgres):
         assert _ended(server.conninfo(server.new_database()), *WAITS[waited], end) == ENDS[end]
 
@@ -167,8 +167,8 @@ def _ended(conninfo: str, has: str, wants: str, end: str) -> tuple[str | None, s
         first.commit()
         first.execute(has.encode())
         waiting, pid = pool.submit(second.execute, wants.encode()), second.info.backend_pid
-        seen = "SELECT wait_event_type, state FROM pg_stat_activity WHERE pid = %s"
-        until(lambda: watcher.execute(seen, (pid,)).fetchone() == ("Lock", "active"), "the wait is not seen")
+        query = "SELECT wait_event_type, state FROM pg_stat_activity WHERE pid = %s"
+        until(lambda: watcher.execute(query, (pid,)).fetchone() == ("Lock", "active"), "the wait is not seen")
         watcher.execute(sql.SQL("SELECT {}({})").format(sql.SQL(end), pid))
         error = waiting.exception(10)
         assert isinstance(error, psycopg.Error)
@@ -177,29 +177,29 @@ def _ended(conninfo: str, has: str, wants: str, end: str) -> tuple[str | None, s
         return error.sqlstate, error.diag.message_primary
 
 
-def test_a_wait_stood_in_no_row_of_pg_locks(node: Server) -> None:
-    """So that whoever asked whether somebody waits was told that nobody does."""
+def test_wait_for_a_lock_is_shown_in_pg_locks(node: Server) -> None:
+    """Monitoring finds waiting sessions in pg_locks."""
     conninfo = node.conninfo(node.new_database())
-    shown = "SELECT locktype, mode, granted FROM pg_locks WHERE pid = %s AND relation = 't'::regclass"
+    query = "SELECT locktype, mode, granted FROM pg_locks WHERE pid = %s AND relation = 't'::regclass"
     with (
-        psycopg.connect(conninfo, autocommit=True) as one,
-        psycopg.connect(conninfo, autocommit=True) as other,
+        psycopg.connect(conninfo, autocommit=True) as holder,
+        psycopg.connect(conninfo, autocommit=True) as waiter,
         ThreadPoolExecutor(1) as pool,
     ):
-        one.execute("CREATE TABLE t (a int PRIMARY KEY, b int)")
-        one.execute("INSERT INTO t VALUES (1, 1)")
-        one.execute("BEGIN; UPDATE t SET b = 2")
-        assert ("relation", "ExclusiveLock", True) in one.execute(shown, (one.info.backend_pid,)).fetchall()
-        waiting = pool.submit(other.execute, "UPDATE t SET b = 3")
+        holder.execute("CREATE TABLE t (a int PRIMARY KEY, b int)")
+        holder.execute("INSERT INTO t VALUES (1, 1)")
+        holder.execute("BEGIN; UPDATE t SET b = 2")
+        assert ("relation", "ExclusiveLock", True) in holder.execute(query, (holder.info.backend_pid,)).fetchall()
+        waiting = pool.submit(waiter.execute, "UPDATE t SET b = 3")
         until(
-            lambda: ("relation", "ExclusiveLock", False) in one.execute(shown, (other.info.backend_pid,)).fetchall(),
+            lambda: ("relation", "ExclusiveLock", False) in holder.execute(query, (waiter.info.backend_pid,)).fetchall(),
             "nobody is seen to wait",
         )
-        assert one.execute("SELECT pg_blocking_pids(%s)", (other.info.backend_pid,)).fetchone() == ([one.info.backend_pid],)
-        one.execute("COMMIT")
+        assert holder.execute("SELECT pg_blocking_pids(%s)", (waiter.info.backend_pid,)).fetchone() == ([holder.info.backend_pid],)
+        holder.execute("COMMIT")
         waiting.result(30)
-        assert one.execute("SELECT count(*) FROM pg_locks WHERE NOT granted").fetchone() == (0,)
-        assert one.execute(shown, (other.info.backend_pid,)).fetchall() == []
-        one.execute("BEGIN; UPDATE t SET b = 4; PREPARE TRANSACTION 'shown'")
-        assert one.execute("SELECT pid FROM pg_locks WHERE relation = 't'::regclass AND mode = 'ExclusiveLock'").fetchall() == [(None,)]
-        one.execute("COMMIT PREPARED 'shown'")
+        assert holder.execute("SELECT count(*) FROM pg_locks WHERE NOT granted").fetchone() == (0,)
+        assert holder.execute(query, (waiter.info.backend_pid,)).fetchall() == []
+        holder.execute("BEGIN; UPDATE t SET b = 4; PREPARE TRANSACTION 'shown'")
+        assert holder.execute("SELECT pid FROM pg_locks WHERE relation = 't'::regclass AND mode = 'ExclusiveLock'").fetchall() == [(None,)]
+        holder.execute("COMMIT PREPARED 'shown'")

@@ -24,13 +24,13 @@ ROLES = ("guarded", "elsewhere")
 @pytest.fixture(scope="module")
 def links(postgres: Server, node: Server) -> Iterator[list[psycopg.Connection[Any]]]:
     """Return a superuser's connection to a PostgreSQL and to a node, in databases that have the tables."""
-    made, servers = [], [(server, server.new_database()) for server in (postgres, node)]
+    sessions, servers = [], [(server, server.new_database()) for server in (postgres, node)]
     for server, database in servers:
         server.psql("postgres", ";".join(f"CREATE ROLE {role}" for role in ROLES))
         server.psql(database, FIXTURE)
-        made.append(psycopg.connect(server.conninfo(database), autocommit=True, prepare_threshold=None))
-    yield made
-    for link, (server, database) in zip(made, servers, strict=True):
+        sessions.append(psycopg.connect(server.conninfo(database), autocommit=True, prepare_threshold=None))
+    yield sessions
+    for link, (server, database) in zip(sessions, servers, strict=True):
         link.close()
         server.psql(database, f"DROP OWNED BY {', '.join(ROLES)} CASCADE; DROP ROLE {', '.join(ROLES)}")
 
@@ -38,17 +38,17 @@ def links(postgres: Server, node: Server) -> Iterator[list[psycopg.Connection[An
 def cells(link: psycopg.Connection[Any], table: str, policies: str, statements: list[str]) -> Cells:
     """Return the outcome of each statement for one table and one set of policies, which are gone afterwards."""
     named, guarded, *closed = TABLES[table]
-    for each in (guarded, *closed):
-        link.execute(f"ALTER TABLE {each} ENABLE ROW LEVEL SECURITY".encode())
-    for each in POLICIES[policies]:
-        link.execute(f"CREATE POLICY {each.format(t=guarded)}".encode())
+    for statement in (guarded, *closed):
+        link.execute(f"ALTER TABLE {statement} ENABLE ROW LEVEL SECURITY".encode())
+    for statement in POLICIES[policies]:
+        link.execute(f"CREATE POLICY {statement.format(t=guarded)}".encode())
     try:
         return {(table, policies, sql): outcome(link, sql.format(t=named)) for sql in statements}
     finally:
-        for each in POLICIES[policies]:
-            link.execute(f"DROP POLICY {each.split()[0]} ON {guarded}".encode())
-        for each in (guarded, *closed):
-            link.execute(f"ALTER TABLE {each} DISABLE ROW LEVEL SECURITY".encode())
+        for statement in POLICIES[policies]:
+            link.execute(f"DROP POLICY {statement.split()[0]} ON {guarded}".encode())
+        for statement in (guarded, *closed):
+            link.execute(f"ALTER TABLE {statement} DISABLE ROW LEVEL SECURITY".encode())
 
 
 def outcome(link: psycopg.Connection[Any], sql: str) -> Any:
@@ -64,9 +64,9 @@ def outcome(link: psycopg.Connection[Any], sql: str) -> Any:
 
 def answer(link: psycopg.Connection[Any], sql: str) -> Any:
     """Return the rows or the command tag of the last statement."""
-    *before, last = sql.split("; ")
-    for each in before:
-        link.execute(each.encode())
+    *preparations, last = sql.split("; ")
+    for preparation in preparations:
+        link.execute(preparation.encode())
     if last.startswith("COPY"):
         with link.cursor().copy(last.encode()) as copy:
             return sorted(bytes(line) for line in copy) if "TO STDOUT" in last else copy.write("9\tother\t9\n")
@@ -91,17 +91,17 @@ def differences(
     left_out = tuple(DIFFERENT) if TABLES[table][0] == "parted" else ()
     chosen = [statement for statement in statements if not statement.startswith(left_out)]
     with ThreadPoolExecutor(2) as pool:
-        expected, found = pool.map(lambda link: cells(link, table, policies, chosen), links)
-    return {cell: (expected[cell], found[cell]) for cell in expected if expected[cell] != found[cell]}
+        expected, actual = pool.map(lambda link: cells(link, table, policies, chosen), links)
+    return {cell: (expected[cell], actual[cell]) for cell in expected if expected[cell] != actual[cell]}
 
 
 def under(link: psycopg.Connection[Any], sql: str, policy: str = "SELECT") -> Any:
     """Return the outcome of a statement on the table `single` once CREATE POLICY has run."""
     link.execute(f"BEGIN; {policy}; SET LOCAL ROLE guarded".encode())
     try:
-        said = answer(link, sql)
+        result = answer(link, sql)
         link.execute("RESET ROLE")
-        return said, link.execute("SELECT * FROM single ORDER BY id").fetchall()
+        return result, link.execute("SELECT * FROM single ORDER BY id").fetchall()
     except psycopg.Error as error:
         return error.sqlstate, error.diag.message_primary
     finally:
@@ -111,9 +111,9 @@ def under(link: psycopg.Connection[Any], sql: str, policy: str = "SELECT") -> An
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.statement.name}-{rule.rows.name}-{rule.command}")
 def test_policy_applies_to_the_rows_of_its_rule_as_in_postgresql(links: list[psycopg.Connection[Any]], rule: Rule) -> None:
     reading, blind = ruled(rule)
-    expected, found = (under(link, reading, broken(rule)) for link in links)
-    assert found == expected
-    assert found != under(links[1], reading)
+    expected, actual = (under(link, reading, broken(rule)) for link in links)
+    assert actual == expected
+    assert actual != under(links[1], reading)
     if rule.reading and blind:
         assert under(links[0], blind, broken(rule)) == under(links[1], blind, broken(rule)) == under(links[1], blind)
 
@@ -122,41 +122,43 @@ PLACES = [(table, policies) for table in TABLES for policies in POLICIES]
 """The tables, each with each set of policies."""
 
 
-def test_statements_under_policies_end_as_in_postgresql(links: list[psycopg.Connection[Any]]) -> None:
+def test_statements_under_policies_agree_with_postgresql(links: list[psycopg.Connection[Any]]) -> None:
     for first, (table, policies) in enumerate(PLACES[::9]):
         assert differences(links, table, policies, STATEMENTS[first::30], many=bool(first % 2)) == {}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("table", "policies"), PLACES)
-def test_statements_under_policies_end_as_in_postgresql_at_length(links: list[psycopg.Connection[Any]], table: str, policies: str) -> None:
+def test_statements_under_policies_agree_with_postgresql_in_the_whole_matrix(
+    links: list[psycopg.Connection[Any]], table: str, policies: str
+) -> None:
     first = PLACES.index((table, policies))
     assert differences(links, table, policies, STATEMENTS[first % 3 :: 3], many=bool(first % 2)) == {}
 
 
 def test_cascade_changes_rows_that_row_security_hides(links: list[psycopg.Connection[Any]]) -> None:
     for statement in ("DELETE FROM plain WHERE id = 1", "UPDATE plain SET id = 10 WHERE id = 1"):
-        expected, found = (outcome(link, statement) for link in links)
-        assert found == expected
+        expected, actual = (outcome(link, statement) for link in links)
+        assert actual == expected
         assert expected[1][3] in ([], [(10, "other")])
 
 
-def test_table_without_columns_takes_the_rows_that_policies_allow(links: list[psycopg.Connection[Any]]) -> None:
+def test_table_without_columns_accepts_the_rows_that_policies_allow(links: list[psycopg.Connection[Any]]) -> None:
     policy = "CREATE TABLE empty (); GRANT ALL ON empty TO guarded; ALTER TABLE empty ENABLE ROW LEVEL SECURITY; CREATE POLICY p ON empty"
     for statement in ("INSERT INTO empty DEFAULT VALUES", "INSERT INTO empty SELECT FROM generate_series(1, 20000)"):
         for clause in ("USING (true)", "USING (current_user = 'elsewhere')"):
-            expected, found = (under(link, statement, f"{policy} {clause}") for link in links)
-            assert found == expected
+            expected, actual = (under(link, statement, f"{policy} {clause}") for link in links)
+            assert actual == expected
 
 
 def test_leaf_that_the_role_may_not_read_is_updated_by_a_conflict_in_its_root(links: list[psycopg.Connection[Any]]) -> None:
     for link in links:
         link.execute("REVOKE ALL ON leaf FROM guarded")
-    expected, found = (
+    expected, actual = (
         outcome(link, "INSERT INTO parted VALUES (1, 'me', 9) ON CONFLICT (id) DO UPDATE SET v = excluded.v + parted.v RETURNING v")
         for link in links
     )
     for link in links:
         link.execute("GRANT ALL ON leaf TO guarded")
-    assert found == expected
+    assert actual == expected
     assert expected[0] == [(14,)]

@@ -1,4 +1,4 @@
-"""Sessions of a running node, as psql and psycopg see them: authentication, transactions, prepared statements, cursors, cancelling."""
+"""Sessions of a running node behave as psql and psycopg expect: authentication, transactions, prepared statements, cursors, cancelling."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ ENDLESS = "SELECT count(*) FROM pg_proc a, pg_proc b, pg_proc c WHERE a.proname 
 
 @pytest.fixture
 def connect(node: Any) -> Iterator[Callable[..., psycopg.Connection[Any]]]:
-    made: list[psycopg.Connection[Any]] = []
+    connections: list[psycopg.Connection[Any]] = []
 
     def open_one(**more: Any) -> psycopg.Connection[Any]:
         autocommit = more.pop("autocommit", True)
-        made.append(psycopg.connect(node.conninfo(more.pop("dbname", "postgres"), **more), autocommit=autocommit))
-        return made[-1]
+        connections.append(psycopg.connect(node.conninfo(more.pop("dbname", "postgres"), **more), autocommit=autocommit))
+        return connections[-1]
 
     yield open_one
-    for connection in made:
+    for connection in connections:
         connection.close()
 
 
@@ -57,7 +57,7 @@ def test_settings_are_undone_with_their_transaction(connect: Callable[..., psyco
     assert value(connection, "SELECT application_name FROM pg_stat_activity WHERE pid = pg_backend_pid()") == "x"
 
 
-def test_savepoint_heals_a_failed_transaction(connect: Callable[..., psycopg.Connection[Any]]) -> None:
+def test_rollback_to_a_savepoint_restores_a_failed_transaction(connect: Callable[..., psycopg.Connection[Any]]) -> None:
     connection = connect(autocommit=False)
     connection.execute("SAVEPOINT s")
     with pytest.raises(psycopg.errors.UndefinedTable):
@@ -83,7 +83,7 @@ def test_prepared_statements_of_sql_and_of_the_protocol_share_their_names(connec
         connection.execute("EXECUTE add (1, 2)")
 
 
-def test_prepared_statements_with_parameters_could_not_be_listed(connect: Callable[..., psycopg.Connection[Any]]) -> None:
+def test_prepared_statements_with_parameters_are_listed(connect: Callable[..., psycopg.Connection[Any]]) -> None:
     session = connect()
     session.execute("SELECT %s::int2, %s::text", [1, "x"], prepare=True)
     listed = "SELECT count(*) FROM pg_prepared_statements WHERE cardinality(parameter_types) = 2"
@@ -95,9 +95,10 @@ def test_prepared_statements_with_parameters_could_not_be_listed(connect: Callab
 
 
 @pytest.mark.parametrize(
-    "alteration", ["ALTER b TYPE text", *(pytest.param(each, marks=pytest.mark.slow) for each in ("ADD c int", "RENAME b TO d"))]
+    "alteration",
+    ["ALTER b TYPE text", *(pytest.param(alteration, marks=pytest.mark.slow) for alteration in ("ADD c int", "RENAME b TO d"))],
 )
-def test_a_prepared_statement_gave_rows_of_other_columns_than_it_had_told(server: Server, alteration: str) -> None:
+def test_prepared_statement_whose_columns_have_changed_is_rejected(server: Server, alteration: str) -> None:
     database = server.new_database()
     with psycopg.connect(server.conninfo(database), autocommit=True) as session:
         session.execute("CREATE TABLE t (a int PRIMARY KEY, b int)")
@@ -112,7 +113,7 @@ def test_a_prepared_statement_gave_rows_of_other_columns_than_it_had_told(server
         assert write() == "UPDATE 0"
 
 
-def test_cursor_goes_forward_and_a_scrollable_one_back(connect: Callable[..., psycopg.Connection[Any]]) -> None:
+def test_cursor_moves_forward_and_a_scrollable_one_backward(connect: Callable[..., psycopg.Connection[Any]]) -> None:
     connection = connect()
     with pytest.raises(psycopg.errors.NoActiveSqlTransaction):
         connection.execute("DECLARE c CURSOR FOR SELECT 1")
@@ -131,39 +132,39 @@ def test_cursor_goes_forward_and_a_scrollable_one_back(connect: Callable[..., ps
 
 
 @pytest.mark.parametrize("statement", ["SELECT pg_sleep(60)", ENDLESS], ids=["function", "catalog"])
-def test_cancel_and_timeout_stop_a_statement_and_not_the_session(connect: Callable[..., psycopg.Connection[Any]], statement: str) -> None:
+def test_cancel_and_timeout_stop_the_statement_and_not_the_session(connect: Callable[..., psycopg.Connection[Any]], statement: str) -> None:
     connection = connect()
     connection.execute("SET statement_timeout = '200ms'")
     with pytest.raises(psycopg.errors.QueryCanceled, match="statement timeout"):
         connection.execute(statement)
     connection.execute("RESET statement_timeout")
-    other = connect()
-    seen = threading.Event()
+    administrator = connect()
+    cancelled = threading.Event()
 
     def cancel() -> None:
-        while not seen.is_set():
-            other.execute("SELECT pg_cancel_backend(%s::int)", [connection.info.backend_pid])
-            seen.wait(0.1)
+        while not cancelled.is_set():
+            administrator.execute("SELECT pg_cancel_backend(%s::int)", [connection.info.backend_pid])
+            cancelled.wait(0.1)
 
     canceller = threading.Thread(target=cancel)
     canceller.start()
     with pytest.raises(psycopg.errors.QueryCanceled, match="user request"):
         connection.execute(statement)
-    seen.set()
+    cancelled.set()
     canceller.join()
     assert value(connection, "SELECT 1") == 1
 
 
 @pytest.mark.parametrize("milliseconds", [1, 10, 30, 60])
-def test_timeout_during_the_translation_of_a_query_was_lost(connect: Callable[..., psycopg.Connection[Any]], milliseconds: int) -> None:
-    connection, other = connect(), connect()
+def test_timeout_during_the_translation_of_a_query_takes_effect(connect: Callable[..., psycopg.Connection[Any]], milliseconds: int) -> None:
+    connection, watcher = connect(), connect()
     connection.execute(f"SET statement_timeout = {milliseconds}")
     with pytest.raises(psycopg.errors.QueryCanceled, match="statement timeout"):
         connection.execute(ENDLESS)
-    assert value(other, "SELECT state FROM pg_stat_activity WHERE pid = %s::int", connection.info.backend_pid) == "idle"
+    assert value(watcher, "SELECT state FROM pg_stat_activity WHERE pid = %s::int", connection.info.backend_pid) == "idle"
 
 
-def test_a_timeout_set_in_a_simple_query_was_none_for_the_rest_of_it(connect: Callable[..., psycopg.Connection[Any]]) -> None:
+def test_timeout_set_in_a_simple_query_applies_to_the_rest_of_it(connect: Callable[..., psycopg.Connection[Any]]) -> None:
     connection = connect()
     with pytest.raises(psycopg.errors.QueryCanceled, match="statement timeout"):
         connection.execute("SET statement_timeout = '200ms'; SELECT pg_sleep(60)")
@@ -171,25 +172,25 @@ def test_a_timeout_set_in_a_simple_query_was_none_for_the_rest_of_it(connect: Ca
     connection.execute("SELECT pg_sleep(0.8); SELECT pg_sleep(0.8); SELECT pg_sleep(0.8)")
 
 
-def test_terminated_backend_says_why_and_goes(connect: Callable[..., psycopg.Connection[Any]]) -> None:
-    victim, other = connect(), connect()
+def test_terminated_backend_reports_the_reason_and_exits(connect: Callable[..., psycopg.Connection[Any]]) -> None:
+    victim, terminator = connect(), connect()
     pid = victim.info.backend_pid
-    assert value(other, "SELECT pg_terminate_backend(%s::int, 5000)", pid) is True
+    assert value(terminator, "SELECT pg_terminate_backend(%s::int, 5000)", pid) is True
     with pytest.raises(psycopg.OperationalError):
         victim.execute("SELECT 1")
-    assert value(other, "SELECT count(*) FROM pg_stat_activity WHERE pid = %s::int", pid) == 0
+    assert value(terminator, "SELECT count(*) FROM pg_stat_activity WHERE pid = %s::int", pid) == 0
 
 
-def test_connection_limit_is_postgresqls(spare_node: Any) -> None:
+def test_connection_limit_is_enforced_as_in_postgresql(spare_node: Any) -> None:
     server = spare_node(max_connections="3")
-    held = [psycopg.connect(server.conninfo()) for _ in range(3)]
+    connections = [psycopg.connect(server.conninfo()) for _ in range(3)]
     with pytest.raises(psycopg.OperationalError, match="sorry, too many clients already"):
         psycopg.connect(server.conninfo())
-    for connection in held:
+    for connection in connections:
         connection.close()
 
 
-def test_passwords_are_asked_for_and_checked(spare_node: Any) -> None:
+def test_passwords_are_requested_and_checked(spare_node: Any) -> None:
     server = spare_node()
     server.psql("postgres", "CREATE ROLE alice LOGIN PASSWORD 'wonder'; CREATE ROLE asked LOGIN")
     lines = ["host all postgres all trust", "host all alice,asked all scram-sha-256", "host x all all trust", ""]
@@ -208,7 +209,7 @@ def test_passwords_are_asked_for_and_checked(spare_node: Any) -> None:
     server.psql("postgres", "DROP ROLE alice, asked")
 
 
-def test_on_conflict_do_update_asked_for_rights_on_the_leaf(server: Server) -> None:
+def test_on_conflict_do_update_checks_privileges_on_the_root(server: Server) -> None:
     database = server.new_database()
     role = f"upserter_{database}"
     upsert = f"SET ROLE {role}; INSERT INTO r VALUES (1, {{}}) ON CONFLICT (a) {{}}"

@@ -1,4 +1,4 @@
-"""A node acts on a signal at once, whichever of its threads the kernel gives it to."""
+"""A node handles a signal immediately, in whichever thread the kernel delivers it."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ print("handled")
 """
 
 
-def test_a_signal_that_another_thread_got_waited_for_an_hour() -> None:
+def test_signal_delivered_to_another_thread_is_handled_immediately() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=20, env={**os.environ})
     assert done.stdout == "handled\n", done.stderr

@@ -1,4 +1,4 @@
-"""pg_stat_statements: which statements are counted together, what of them is seen by whom, and how many are kept."""
+"""pg_stat_statements combines statements that differ only in constants, hides those of others, and keeps a limited number."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ OF_DATABASE: LiteralString = """SELECT query, calls, rows FROM pg_stat_statement
 
 @pytest.fixture
 def session(node: NodeServer) -> Any:
-    with psycopg.connect(node.conninfo(node.new_database()), autocommit=True) as made:
-        yield made
+    with psycopg.connect(node.conninfo(node.new_database()), autocommit=True) as connection:
+        yield connection
 
 
 def counted(session: psycopg.Connection[Any], pattern: str) -> list[tuple[Any, ...]]:
@@ -29,7 +29,7 @@ def entries(statistics: StatementStatistics) -> dict[str, tuple[StatementKey, St
     return {counts.text: (key, counts) for key, counts in statistics.rows()}
 
 
-def test_statements_that_differ_in_constants_alone_are_one(session: psycopg.Connection[Any]) -> None:
+def test_statements_that_differ_only_in_constants_are_one_entry(session: psycopg.Connection[Any]) -> None:
     session.execute("CREATE TABLE counted (id int PRIMARY KEY, t text)")
     session.execute("INSERT INTO counted VALUES (1, 'a'), (2, 'b')")
     session.execute("INSERT INTO counted VALUES (3, 'c'), (4, 'd'); SELECT t FROM counted WHERE id = 1; SELECT t FROM counted WHERE id > 2")
@@ -49,39 +49,39 @@ def test_utility_statements_keep_their_constants_as_in_postgresql_15(session: ps
     assert counted(session, "FETCH%") == [("FETCH 10 FROM c", 1, 10), ("FETCH 20 FROM c", 1, 20)]
 
 
-def test_what_failed_is_not_counted(session: psycopg.Connection[Any]) -> None:
+def test_failed_statement_is_not_counted(session: psycopg.Connection[Any]) -> None:
     with pytest.raises(psycopg.errors.DivisionByZero):
         session.execute("SELECT 1 / 0 AS failing")
     assert counted(session, "%failing%") == []
 
 
-def test_others_statements_are_not_shown_and_passwords_to_nobody(session: psycopg.Connection[Any]) -> None:
+def test_statements_of_others_and_passwords_are_not_shown(session: psycopg.Connection[Any]) -> None:
     session.execute("CREATE ROLE statement_reader PASSWORD 'hush'")
     session.execute("ALTER SYSTEM SET \"app.secret_key\" = 'hush'")
     session.execute('ALTER SYSTEM RESET "app.secret_key"')
     session.execute("SELECT 'mine' AS statement_of_mine")
     session.execute("SET ROLE statement_reader")
     session.execute("SELECT 'his' AS statement_of_his")
-    shown = session.execute("SELECT query, queryid FROM pg_stat_statements").fetchall()
-    assert {query for query, _ in shown} >= {"<insufficient privilege>", "SELECT $1 AS statement_of_his"}
-    assert not any("mine" in query or "hush" in query for query, _ in shown)
-    assert {number is None for query, number in shown if query == "<insufficient privilege>"} == {True}
+    entries_shown = session.execute("SELECT query, queryid FROM pg_stat_statements").fetchall()
+    assert {query for query, _ in entries_shown} >= {"<insufficient privilege>", "SELECT $1 AS statement_of_his"}
+    assert not any("mine" in query or "hush" in query for query, _ in entries_shown)
+    assert {number is None for query, number in entries_shown if query == "<insufficient privilege>"} == {True}
     session.execute("RESET ROLE")
     assert session.execute("SELECT count(*) FROM pg_stat_statements WHERE query LIKE '%hush%'").fetchone() == (0,)
     session.execute("DROP ROLE statement_reader")
 
 
-def test_the_least_used_make_room() -> None:
+def test_least_used_statements_are_evicted() -> None:
     statistics = StatementStatistics(100)
     for number in range(1000):
         statistics.ran(10, 5, f"SELECT a{number} FROM t", "SelectStmt", 1.0, "SELECT 1")
         statistics.ran(10, 5, "SELECT often FROM t", "SelectStmt", 2.0, "SELECT 1")
-    kept = entries(statistics)
-    assert len(kept) <= 100
-    assert kept["SELECT often FROM t"][1].calls == 1000
+    remaining = entries(statistics)
+    assert len(remaining) <= 100
+    assert remaining["SELECT often FROM t"][1].calls == 1000
 
 
-def test_times_are_least_greatest_mean_and_deviation() -> None:
+def test_times_have_minimum_maximum_mean_and_deviation() -> None:
     statistics = StatementStatistics(100)
     for took in (1.0, 2.0, 6.0):
         statistics.ran(10, 5, "SELECT 1", "SelectStmt", took, "SELECT 1")
@@ -90,7 +90,7 @@ def test_times_are_least_greatest_mean_and_deviation() -> None:
     assert counts.deviation == pytest.approx(14.0)
 
 
-def test_a_portal_that_goes_on_is_no_call_of_its_own() -> None:
+def test_continued_portal_is_not_a_separate_call() -> None:
     statistics = StatementStatistics(100)
     for calls in (1, 0, 0):
         statistics.ran(10, 5, "SELECT a FROM t", "SelectStmt", 2.0, "SELECT 10", calls=calls)
@@ -98,7 +98,7 @@ def test_a_portal_that_goes_on_is_no_call_of_its_own() -> None:
     assert (counts.calls, counts.rows, counts.total) == (1, 30, 6.0)
 
 
-def test_nothing_is_counted_of_a_huge_text_of_prepare_or_where_none_are_kept() -> None:
+def test_huge_texts_and_execute_are_not_counted_nor_anything_with_a_limit_of_zero() -> None:
     statistics, none = StatementStatistics(100), StatementStatistics(0)
     statistics.ran(10, 5, f"SELECT '{'x' * SMALL}'", "SelectStmt", 1.0, "SELECT 1")
     statistics.ran(10, 5, "EXECUTE p", "ExecuteStmt", 1.0, "SELECT 1")
@@ -106,7 +106,7 @@ def test_nothing_is_counted_of_a_huge_text_of_prepare_or_where_none_are_kept() -
     assert [*statistics.rows(), *none.rows()] == []
 
 
-def test_what_was_counted_is_forgotten_of_a_statement_and_of_a_database(session: psycopg.Connection[Any]) -> None:
+def test_statistics_can_be_reset_for_a_statement_and_for_a_database(session: psycopg.Connection[Any]) -> None:
     session.execute("SELECT 1 AS forgotten")
     session.execute("SELECT 1 + 1 AS kept")
     session.execute("SELECT pg_stat_statements_reset(userid, dbid, queryid) FROM pg_stat_statements WHERE query LIKE '%AS forgotten'")
@@ -115,7 +115,7 @@ def test_what_was_counted_is_forgotten_of_a_statement_and_of_a_database(session:
     assert counted(session, "SELECT $1 %") == []
 
 
-def test_who_is_no_superuser_forgets_nothing_and_null_is_no_statement(session: psycopg.Connection[Any]) -> None:
+def test_only_superusers_can_reset_and_null_is_no_statement(session: psycopg.Connection[Any]) -> None:
     session.execute("CREATE ROLE forgetful; SELECT 2 AS lasting")
     session.execute("SELECT pg_stat_statements_reset(0, 0, NULL)")
     session.execute("SET ROLE forgetful")

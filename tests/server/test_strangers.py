@@ -1,4 +1,4 @@
-"""Who has not said who he is costs little and keeps nobody out for long."""
+"""Unauthenticated clients use few resources and do not block others for long."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ def silent(server: Server) -> socket.socket:
     return socket.create_connection(("127.0.0.1", server.port), timeout=10)
 
 
-def test_silent_connections_ended_the_listener_for_good(spare_node: Callable[..., Server]) -> None:
+def test_listener_accepts_connections_after_many_silent_ones(spare_node: Callable[..., Server]) -> None:
     node = spare_node(**PLACES)
     assert isinstance(node, NodeServer)
-    before = descriptors(node.pid)
-    with ExitStack() as held:
+    descriptors_before = descriptors(node.pid)
+    with ExitStack() as stack:
         for _ in range(SILENT):
-            held.enter_context(silent(node))
-        until(lambda: descriptors(node.pid) >= before + SILENT, "they are not accepted")
+            stack.enter_context(silent(node))
+        until(lambda: descriptors(node.pid) >= descriptors_before + SILENT, "the silent connections are not accepted")
         for _ in range(340):
             with silent(node) as refused:
                 answer = refused.recv(1000)
                 assert answer.startswith(b"E"), answer
                 assert b"C53300\0Msorry, too many clients already" in answer
-        assert descriptors(node.pid) <= before + 3 * SILENT + 20
-    until(lambda: node.psql("postgres", "SELECT 1") == "1", "nobody is served any more")
+        assert descriptors(node.pid) <= descriptors_before + 3 * SILENT + 20
+    until(lambda: node.psql("postgres", "SELECT 1") == "1", "the node accepts no connection")
 
 
 @pytest.fixture
@@ -51,38 +51,38 @@ def ordinary(spare_node: Callable[..., Server]) -> Iterator[Server]:
     node.psql("postgres", "DROP ROLE ordinary")
 
 
-def test_the_last_places_are_kept_for_superusers(ordinary: Server) -> None:
-    with ExitStack() as held:
+def test_last_connections_are_reserved_for_superusers(ordinary: Server) -> None:
+    with ExitStack() as stack:
         for _ in range(3):
-            held.enter_context(psycopg.connect(ordinary.conninfo(user="ordinary")))
+            stack.enter_context(psycopg.connect(ordinary.conninfo(user="ordinary")))
         with pytest.raises(
             psycopg.OperationalError, match="remaining connection slots are reserved for non-replication superuser connections"
         ):
             psycopg.connect(ordinary.conninfo(user="ordinary"))
         for _ in range(3):
-            held.enter_context(psycopg.connect(ordinary.conninfo()))
+            stack.enter_context(psycopg.connect(ordinary.conninfo()))
         with pytest.raises(psycopg.OperationalError, match="sorry, too many clients already"):
             psycopg.connect(ordinary.conninfo())
 
 
-def test_pools_that_refuse_clients_subscribers_and_slots_are_starved(spare_node: Callable[..., Server]) -> None:
+def test_pools_that_reject_clients_subscribers_and_slots_are_reported_as_starved(spare_node: Callable[..., Server]) -> None:
     node = spare_node(**PLACES, max_replication_slots="1")
     assert isinstance(node, NodeServer)
     subscriber = f"{node.conninfo()} replication=database".encode()
-    made = "SELECT pg_create_logical_replication_slot('{}', 'pgoutput')"
-    with ExitStack() as held:
+    create_slot = "SELECT pg_create_logical_replication_slot('{}', 'pgoutput')"
+    with ExitStack() as stack:
         for _ in range(6):
-            held.enter_context(psycopg.connect(node.conninfo()))
+            stack.enter_context(psycopg.connect(node.conninfo()))
         for _ in range(4):  # beside the clients, as in PostgreSQL
             walsender = pq.PGconn.connect(subscriber)
-            held.callback(walsender.finish)
+            stack.callback(walsender.finish)
             assert walsender.status == pq.ConnStatus.OK
         assert b"exceeds max_wal_senders" in pq.PGconn.connect(subscriber).error_message
         with pytest.raises(psycopg.OperationalError, match="sorry, too many clients already"):
             psycopg.connect(node.conninfo())
-    until(lambda: node.psql("postgres", made.format("one")), "no slot is created")
+    until(lambda: node.psql("postgres", create_slot.format("one")), "no slot is created")
     with pytest.raises(SqlError, match="all replication slots are in use"):
-        node.psql("postgres", made.format("two"))
+        node.psql("postgres", create_slot.format("two"))
     node.psql("postgres", "SELECT pg_drop_replication_slot('one')")
     pools = json.loads(node.headgate("status", "--json").stdout)["pools"]
     starved = {pool["setting"]: pool["to_do"] for pool in pools if pool["starved"]}
@@ -91,7 +91,7 @@ def test_pools_that_refuse_clients_subscribers_and_slots_are_starved(spare_node:
 
 
 @pytest.mark.parametrize("kind", ["p", "Q", "P", "d"])
-def test_a_gigabyte_was_taken_from_a_stranger(kind: str) -> None:
+def test_large_message_of_an_unauthenticated_client_is_rejected(kind: str) -> None:
     ours, theirs = socket.socketpair()
     connection = Connection(ours)
     with ours, theirs:
@@ -101,13 +101,13 @@ def test_a_gigabyte_was_taken_from_a_stranger(kind: str) -> None:
     connection.close()
 
 
-def test_who_is_known_may_send_it() -> None:
+def test_authenticated_client_may_send_a_large_message() -> None:
     ours, theirs = socket.socketpair()
     connection = Connection(ours)
     connection.authenticated = True
     with ours, theirs:
         theirs.sendall(b"Q" + struct.pack("!i", 20_004) + b"x" * 20_000)
-        found = connection.poll(5)
+        received = connection.poll(5)
     connection.close()
-    assert found is not None
-    assert len(found.body) == 20_000
+    assert received is not None
+    assert len(received.body) == 20_000

@@ -1,4 +1,4 @@
-"""DateStyle and IntervalStyle through sessions: what a node reads, prints and stores under them is what PostgreSQL does."""
+"""A node reads, prints and stores values under DateStyle and IntervalStyle as PostgreSQL does."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_statements_print_the_same_as_in_postgresql(
     assert printed(node, date_style, interval_style, zone) == printed(postgres, date_style, interval_style, zone)
 
 
-def test_the_styles_of_the_start_up_packet_and_of_the_server_are_followed_and_reset_goes_back_to_them(node: Server) -> None:
+def test_styles_of_the_start_up_packet_and_of_the_server_apply_and_reset_restores_them(node: Server) -> None:
     query = "SELECT date '03/02/2011', (date '2011-02-03')::text, interval '1 day'"
     words = [PG_BIN / "psql", "-X", "-q", "-At", "-d", node.conninfo(), "-c", f"SET datestyle = german; RESET datestyle; {query}"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, env={**os.environ, "PGDATESTYLE": "SQL, DMY"}, check=True)
@@ -40,28 +40,28 @@ def test_the_styles_of_the_start_up_packet_and_of_the_server_are_followed_and_re
     try:
         with psycopg.connect(node.conninfo(options="-cdatestyle=mdy")) as connection:
             assert connection.info.parameter_status("DateStyle") == "German, MDY"
-            shown = connection.execute(
+            row = connection.execute(
                 "SELECT (date '02/03/2011')::text, (interval '1 day')::text, to_json(date '2011-02-03')::text"
             ).fetchone()
-            assert shown == ("03.02.2011", "P1D", '"2011-02-03"')
+            assert row == ("03.02.2011", "P1D", '"2011-02-03"')
     finally:
         node.psql("postgres", "ALTER SYSTEM RESET datestyle; ALTER SYSTEM RESET intervalstyle; SELECT pg_reload_conf()")
 
 
-def test_a_binary_result_is_the_same_in_every_style(node: Server) -> None:
+def test_binary_result_is_the_same_in_every_style(node: Server) -> None:
     query = "SELECT timestamptz '2024-02-03 10:11:12+00', date '2024-02-03', interval '-1 day +2 hours', array[timestamptz '2024-02-03+00']"
-    found = []
+    results = []
     for style in ("ISO, MDY", "SQL, DMY", "German"):
         with psycopg.connect(node.conninfo(node.new_database())) as connection:
             connection.execute("SELECT set_config('TimeZone', 'Asia/Kolkata', false), set_config('IntervalStyle', 'sql_standard', false)")
             connection.execute(f"SET datestyle = '{style}'")
             cursor = connection.cursor(binary=True)
             cursor.execute(query)
-            found.append([cursor.pgresult.get_value(0, place) for place in range(4)])  # type: ignore[union-attr]
-    assert found[0] == found[1] == found[2]
+            results.append([cursor.pgresult.get_value(0, index) for index in range(4)])  # type: ignore[union-attr]
+    assert results[0] == results[1] == results[2]
 
 
-def test_a_stream_is_printed_in_the_style_of_its_own_connection(server: Server) -> None:
+def test_stream_is_printed_in_the_style_of_its_own_connection(server: Server) -> None:
     database = server.new_database()
     slot = f"{database}_styles"
     server.psql(

@@ -1,4 +1,4 @@
-"""What goes on when descriptors or threads run out, and when a background thread fails: on real nodes and with real threads."""
+"""A node continues after it has run out of descriptors or threads, and after a background thread has failed."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def descriptors(pid: int) -> int:
 @contextmanager
 def few_descriptors(pid: int, spare: int) -> Iterator[None]:
     """Inside, the process may open only so many descriptors more than it has."""
-    before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-    resource.prlimit(pid, resource.RLIMIT_NOFILE, (descriptors(pid) + spare, before[1]))
+    limits_before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (descriptors(pid) + spare, limits_before[1]))
     try:
         yield
     finally:
-        resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, limits_before)
 
 
 def status(node: Server) -> tuple[int, dict[str, Any]]:
@@ -49,27 +49,27 @@ def status(node: Server) -> tuple[int, dict[str, Any]]:
 
 def exhaust(node: Server) -> list[psycopg.Connection[Any]]:
     """Connects until the node can take no more."""
-    made: list[psycopg.Connection[Any]] = []
+    sessions: list[psycopg.Connection[Any]] = []
     try:
-        made.extend(psycopg.connect(node.conninfo(connect_timeout="2")) for _ in range(4 * SPARE))
+        sessions.extend(psycopg.connect(node.conninfo(connect_timeout="2")) for _ in range(4 * SPARE))
     except psycopg.OperationalError:
-        return made
+        return sessions
     raise AssertionError("the node has descriptors for all")
 
 
-def test_a_node_without_descriptors_never_accepted_again_and_was_said_to_run(own_node: Callable[..., Server]) -> None:
+def test_node_without_descriptors_accepts_connections_again_when_some_are_free(own_node: Callable[..., Server]) -> None:
     node = own_node()
     with psycopg.connect(node.conninfo(), autocommit=True) as session:
         session.execute("SELECT 1")  # what the first statement of a node reads of its program takes descriptors
         with few_descriptors(node.pid, SPARE):
-            held = exhaust(node)
-            code, found = status(node)
-            assert (code, found["running"], found["accepting"]) == (3, False, False)
+            sessions = exhaust(node)
+            code, report = status(node)
+            assert (code, report["running"], report["accepting"]) == (3, False, False)
             assert session.execute("SELECT 1").fetchone() == (1,)
             with few_descriptors(node.pid, 0):  # the node ended when it was asked for its status
                 os.kill(node.pid, signal.SIGUSR1)
-                until(lambda: "could not write the node's status" in node.log(), "the node is not asked")
-            for connection in held:
+                until(lambda: "could not write the node's status" in node.log(), "the status request is not logged")
+            for connection in sessions:
                 connection.close()
             until(lambda: status(node)[0] == 0, "the node does not accept connections although descriptors are free")
             assert status(node)[1]["running"] is True
@@ -82,9 +82,7 @@ def test_a_node_without_descriptors_never_accepted_again_and_was_said_to_run(own
 
 
 @pytest.mark.slow
-def test_the_launcher_was_gone_for_good_when_it_could_not_start_a_worker(
-    own_node: Callable[..., Server], cluster: Callable[..., Server]
-) -> None:
+def test_launcher_continues_after_it_could_not_start_a_worker(own_node: Callable[..., Server], cluster: Callable[..., Server]) -> None:
     publisher, node = cluster(), own_node()
     publisher.psql("postgres", "CREATE TABLE t (a int PRIMARY KEY); INSERT INTO t VALUES (1); CREATE PUBLICATION p FOR TABLE t")
     with psycopg.connect(node.conninfo(), autocommit=True) as session:
@@ -92,49 +90,49 @@ def test_the_launcher_was_gone_for_good_when_it_could_not_start_a_worker(
         session.execute(f"CREATE SUBSCRIPTION s CONNECTION '{publisher.conninfo()}' PUBLICATION p WITH (enabled = false)".encode())
         with few_descriptors(node.pid, 0):
             session.execute("ALTER SUBSCRIPTION s ENABLE")
-            until(lambda: "could not fork worker process: Too many open files" in node.log(), "the launcher did not try")
-        until(lambda: session.execute("TABLE t").fetchall() == [(1,)], "the subscription does not go on", seconds=60)
+            until(lambda: "could not fork worker process: Too many open files" in node.log(), "the launcher did not try to start a worker")
+        until(lambda: session.execute("TABLE t").fetchall() == [(1,)], "the subscription does not continue", seconds=60)
 
 
 @pytest.mark.slow
-def test_each_failed_start_of_a_worker_kept_a_descriptor(own_node: Callable[..., Server]) -> None:
+def test_failed_start_of_a_worker_leaks_no_descriptor(own_node: Callable[..., Server]) -> None:
     node = own_node(wal_retrieve_retry_interval="50ms")
-    gone = "host=127.0.0.1 port=1 dbname=postgres"
+    unreachable = "host=127.0.0.1 port=1 dbname=postgres"
 
     def failures() -> int:
         return node.log().count("could not connect to the publisher")
 
-    node.psql("postgres", f"CREATE SUBSCRIPTION s CONNECTION '{gone}' PUBLICATION p WITH (connect = false, slot_name = 's')")
+    node.psql("postgres", f"CREATE SUBSCRIPTION s CONNECTION '{unreachable}' PUBLICATION p WITH (connect = false, slot_name = 's')")
     node.psql("postgres", "ALTER SUBSCRIPTION s ENABLE")
     until(lambda: failures() > 5, "the worker is not started again")
-    before, then = descriptors(node.pid), failures()
-    until(lambda: failures() > then + 40, "the worker is not started again", seconds=60)
-    assert descriptors(node.pid) <= before + 5
+    descriptors_before, failures_before = descriptors(node.pid), failures()
+    until(lambda: failures() > failures_before + 40, "the worker is not started again", seconds=60)
+    assert descriptors(node.pid) <= descriptors_before + 5
     node.psql("postgres", "ALTER SUBSCRIPTION s DISABLE; ALTER SUBSCRIPTION s SET (slot_name = NONE); DROP SUBSCRIPTION s")
 
 
 @pytest.mark.slow
-def test_a_node_whose_directory_was_replaced_wrote_into_the_tables_of_the_next(own_node: Callable[..., Server]) -> None:
+def test_node_whose_directory_was_replaced_shuts_down(own_node: Callable[..., Server]) -> None:
     node = own_node()
     pid = node.pid
     node.data.rename(node.data.with_name("away"))
-    until(lambda: not exists(pid), "the node lives on", seconds=30)
+    until(lambda: not exists(pid), "the node is still running", seconds=30)
     assert "performing immediate shutdown because data directory lock file is invalid" in node.log()
 
 
-def test_a_node_without_descriptors_took_java_for_dead_and_began_anew() -> None:
+def test_node_without_descriptors_does_not_take_java_for_dead() -> None:
     with socket.create_server(("127.0.0.1", 0)) as java:
         address = Address("127.0.0.1", java.getsockname()[1], auth_token="")
-        before = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (3, before[1]))
+        limits_before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits_before[1]))
         try:
             assert reinitialize.answers(address)
         finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits_before)
     assert not reinitialize.answers(address)
 
 
-def test_work_that_fails_is_logged_and_begins_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_failed_work_is_logged_and_restarted(caplog: pytest.LogCaptureFixture) -> None:
     runs: list[int] = []
     done = threading.Event()
 
@@ -147,16 +145,16 @@ def test_work_that_fails_is_logged_and_begins_again(caplog: pytest.LogCaptureFix
     thread = Supervised("patient", work, patience=10)
     with caplog.at_level(logging.ERROR):
         thread.start()
-        until(lambda: len(runs) == 3, "the work does not begin again", seconds=10)
+        until(lambda: len(runs) == 3, "the work is not restarted", seconds=10)
     assert (thread.health().running, thread.health().failures, thread.health().error) == (True, 2, None)
-    said = [record for record in caplog.records if 'background thread "patient" failed' in record.getMessage()]
-    assert [each.exc_info is not None for each in said] == [True, True]
+    records = [record for record in caplog.records if 'background thread "patient" failed' in record.getMessage()]
+    assert [record.exc_info is not None for record in records] == [True, True]
     done.set()
     thread.stop()
     assert not thread.health().running
 
 
-def test_work_that_rests_does_not_begin_again_once_it_is_stopped() -> None:
+def test_waiting_work_is_not_restarted_after_a_stop() -> None:
     runs: list[int] = []
 
     def work() -> None:
@@ -165,7 +163,7 @@ def test_work_that_rests_does_not_begin_again_once_it_is_stopped() -> None:
 
     thread = Supervised("hopeless", work, patience=10)
     thread.start()
-    until(lambda: thread.health().error is not None, "the error is not told", seconds=10)
+    until(lambda: thread.health().error is not None, "the error is not reported", seconds=10)
     thread.stop()
     count = len(runs)
     assert not thread.health().running
@@ -185,10 +183,10 @@ class Counting(Periodic):
             raise ValueError("the second look")
 
 
-def test_a_periodic_thread_looks_until_it_is_stopped_also_after_a_look_that_failed() -> None:
+def test_periodic_thread_continues_after_a_failure_until_it_is_stopped() -> None:
     thread = Counting()
     thread.start()
-    until(lambda: thread.looks >= 4, "it does not look any more", seconds=10)
+    until(lambda: thread.looks >= 4, "the thread does not continue", seconds=10)
     assert (thread.health().running, thread.health().failures) == (True, 1)
     thread.stop()
     looks = thread.looks

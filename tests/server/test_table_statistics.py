@@ -1,4 +1,4 @@
-"""pg_stat_all_tables: rows that transactions have inserted, updated and deleted, and how many there are."""
+"""pg_stat_all_tables counts the rows that transactions have inserted, updated and deleted, and the rows of the table."""
 
 from __future__ import annotations
 
@@ -16,16 +16,21 @@ MERGE INTO t USING (VALUES (60), (9999)) v (k) ON a = k WHEN MATCHED THEN DELETE
 COUNTS = "SELECT relname, n_tup_ins, n_tup_upd, n_tup_del, n_live_tup FROM pg_stat_user_tables ORDER BY relname"
 
 
-def test_rows_are_counted_by_what_was_done_to_them(server: Server) -> None:
+def test_rows_are_counted_by_operation(server: Server) -> None:
     database = server.new_database()
     server.psql(database, CHANGES)
     expected = "t|1015|102|60|955\nuntouched|0|0|0|0"
-    until(lambda: server.psql(database, COUNTS) == expected, "the counts")  # PostgreSQL's sessions tell them when they end
+    until(
+        lambda: server.psql(database, COUNTS) == expected, "the counts are not as expected"
+    )  # PostgreSQL's sessions tell them when they end
     server.psql(database, "BEGIN; DELETE FROM t; ROLLBACK; DROP TABLE untouched; TRUNCATE t")
-    until(lambda: server.psql(database, COUNTS).endswith("|0") and "untouched" not in server.psql(database, COUNTS), "the empty table")
+    until(
+        lambda: server.psql(database, COUNTS).endswith("|0") and "untouched" not in server.psql(database, COUNTS),
+        "the table is not shown as empty",
+    )
     server.psql(database, "SELECT pg_stat_reset_single_table_counters('t'::regclass)")
-    until(lambda: server.psql(database, COUNTS) == "t|0|0|0|0", "counts that begin anew")
+    until(lambda: server.psql(database, COUNTS) == "t|0|0|0|0", "the counters of the table are not reset")
     server.psql(database, "INSERT INTO t VALUES (1, 'x')")
-    until(lambda: server.psql(database, COUNTS).startswith("t|1|"), "the counts behind it")
+    until(lambda: server.psql(database, COUNTS).startswith("t|1|"), "the insert after the reset is not counted")
     server.psql(database, "SELECT pg_stat_reset()")
-    until(lambda: server.psql(database, COUNTS).startswith("t|0|"), "counts of the whole database that begin anew")
+    until(lambda: server.psql(database, COUNTS).startswith("t|0|"), "the counters of the database are not reset")

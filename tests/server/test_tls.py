@@ -1,4 +1,4 @@
-"""TLS: who connects through it, who is refused and in which words, and replication both ways."""
+"""TLS connections, their rejections with PostgreSQL's messages, and replication through TLS in both directions."""
 
 from __future__ import annotations
 
@@ -34,27 +34,27 @@ HOSTS = "DNS:localhost,IP:127.0.0.1"
 def authority() -> Iterator[Authority]:
     folder = Path(tempfile.mkdtemp(prefix="headgate-test-"))  # the user postgres reads the roots
     folder.chmod(0o755)
-    made = Authority(folder / "ca", "Test Authority")
-    made.issue("server", "/CN=localhost", hosts=HOSTS)
-    made.issue("ann", "/O=Büro, Mitte/CN=ann")
-    made.issue("late", "/CN=ann", expired=True)
-    made.revoke(made.issue("gone", "/CN=ann"))
-    yield made
+    test_authority = Authority(folder / "ca", "Test Authority")
+    test_authority.issue("server", "/CN=localhost", hosts=HOSTS)
+    test_authority.issue("ann", "/O=Büro, Mitte/CN=ann")
+    test_authority.issue("late", "/CN=ann", expired=True)
+    test_authority.revoke(test_authority.issue("gone", "/CN=ann"))
+    yield test_authority
     shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="module")
 def stranger(authority: Authority) -> Authority:
     """Another authority, which nobody trusts, and its certificate for ann."""
-    made = Authority(authority.folder.parent / "stranger", "Stranger")
-    made.issue("ann", "/CN=ann")
-    return made
+    unknown_authority = Authority(authority.folder.parent / "stranger", "Stranger")
+    unknown_authority.issue("ann", "/CN=ann")
+    return unknown_authority
 
 
 @pytest.fixture
 def node(spare_node: Callable[..., Server], authority: Authority) -> Iterator[NodeServer]:
     """A node that speaks TLS; ann comes with a certificate, bob with a password, all others as they like."""
-    found = spare_node(
+    tls_node = spare_node(
         ssl="on",
         ssl_cert_file=f"'{authority.folder}/server.crt'",
         ssl_key_file=f"'{authority.key('server')}'",
@@ -62,16 +62,18 @@ def node(spare_node: Callable[..., Server], authority: Authority) -> Iterator[No
         ssl_crl_file=f"'{authority.crl}'",
         log_line_prefix="'%m [%p] '",
     )
-    assert isinstance(found, NodeServer)
-    hba = found.data / "pg_hba.conf"
-    before = hba.read_text()
-    rules = ["hostssl all ann all cert", "host all bob all scram-sha-256", "hostnossl all eve all reject", before]
+    assert isinstance(tls_node, NodeServer)
+    hba = tls_node.data / "pg_hba.conf"
+    rules_before = hba.read_text()
+    rules = ["hostssl all ann all cert", "host all bob all scram-sha-256", "hostnossl all eve all reject", rules_before]
     hba.write_text("\n".join(rules))
-    found.psql("postgres", "CREATE ROLE ann LOGIN; CREATE ROLE bob LOGIN PASSWORD 'geheim'; CREATE ROLE eve LOGIN; SELECT pg_reload_conf()")
-    until(lambda: found.psql("postgres", "SELECT count(*) FROM pg_hba_file_rules") == "9", "the rules are not read")
-    yield found
-    hba.write_text(before)
-    found.psql("postgres", "DROP ROLE ann, bob, eve; SELECT pg_reload_conf()")
+    tls_node.psql(
+        "postgres", "CREATE ROLE ann LOGIN; CREATE ROLE bob LOGIN PASSWORD 'geheim'; CREATE ROLE eve LOGIN; SELECT pg_reload_conf()"
+    )
+    until(lambda: tls_node.psql("postgres", "SELECT count(*) FROM pg_hba_file_rules") == "9", "the rules are not read")
+    yield tls_node
+    hba.write_text(rules_before)
+    tls_node.psql("postgres", "DROP ROLE ann, bob, eve; SELECT pg_reload_conf()")
 
 
 def verified(node: Server, authority: Authority, user: str = "bob", **more: str) -> str:
@@ -85,7 +87,7 @@ def own(authority: Authority, name: str) -> dict[str, str]:
     return {"sslcert": f"{authority.folder}/{name}.crt", "sslkey": str(authority.key(name))}
 
 
-def test_clients_connect_with_the_name_verified_and_the_channel_bound(node: NodeServer, authority: Authority) -> None:
+def test_clients_connect_with_verified_name_and_channel_binding(node: NodeServer, authority: Authority) -> None:
     info = verified(node, authority, channel_binding="require")
     with psycopg.connect(info) as session:
         assert session.execute("SELECT ssl, version, bits > 0, client_dn FROM pg_stat_ssl WHERE pid = pg_backend_pid()").fetchone() == (
@@ -103,14 +105,14 @@ def test_clients_connect_with_the_name_verified_and_the_channel_bound(node: Node
         assert session.execute("SELECT ssl, version FROM pg_stat_ssl WHERE pid = pg_backend_pid()").fetchone() == (False, None)
 
 
-def test_a_client_with_a_certificate_is_whom_it_names(node: NodeServer, authority: Authority) -> None:
+def test_client_certificate_authenticates_the_role_that_it_names(node: NodeServer, authority: Authority) -> None:
     with psycopg.connect(verified(node, authority, "ann", **own(authority, "ann"))) as session:
-        found = session.execute("SELECT client_dn, client_serial, issuer_dn FROM pg_stat_ssl WHERE pid = pg_backend_pid()").fetchone()
+        row = session.execute("SELECT client_dn, client_serial, issuer_dn FROM pg_stat_ssl WHERE pid = pg_backend_pid()").fetchone()
         by_serial = session.execute("SELECT count(*) FROM pg_stat_ssl WHERE client_serial IS NOT NULL").fetchone()
-    assert found is not None
-    assert found[0] == "/O=Büro\\, Mitte/CN=ann"
-    assert 0 < int(found[1]) - 0x0A1B2C3D4E5F60718293A4B5C6D7E8F901234567 < 10
-    assert found[2] == "/CN=Test Authority"
+    assert row is not None
+    assert row[0] == "/O=Büro\\, Mitte/CN=ann"
+    assert 0 < int(row[1]) - 0x0A1B2C3D4E5F60718293A4B5C6D7E8F901234567 < 10
+    assert row[2] == "/CN=Test Authority"
     assert by_serial == (1,)
 
 
@@ -123,31 +125,33 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("user", "words", "message"), REFUSED)
-def test_who_is_not_let_in(node: NodeServer, authority: Authority, user: str, words: dict[str, str], message: str) -> None:
+def test_client_without_valid_credentials_is_rejected(
+    node: NodeServer, authority: Authority, user: str, words: dict[str, str], message: str
+) -> None:
     with pytest.raises(psycopg.OperationalError, match=message):
         psycopg.connect(verified(node, authority, user, **words))
 
 
 @pytest.mark.parametrize(("name", "alert"), [("late", "certificate expired"), ("gone", "certificate revoked"), ("stranger", "unknown ca")])
-def test_certificates_that_are_no_good(node: NodeServer, authority: Authority, stranger: Authority, name: str, alert: str) -> None:
+def test_invalid_client_certificate_is_rejected(node: NodeServer, authority: Authority, stranger: Authority, name: str, alert: str) -> None:
     log = Log(node)
-    shown = own(stranger, "ann") if name == "stranger" else own(authority, name)
+    certificate_files = own(stranger, "ann") if name == "stranger" else own(authority, name)
     with pytest.raises(psycopg.OperationalError, match=alert):
-        psycopg.connect(verified(node, authority, "ann", **shown))
-    until(lambda: log.said("could not accept SSL connection: certificate verify failed"), "the log does not tell")
+        psycopg.connect(verified(node, authority, "ann", **certificate_files))
+    until(lambda: log.said("could not accept SSL connection: certificate verify failed"), "the rejection is not logged")
 
 
-def test_a_server_that_is_not_the_one_is_refused_by_the_client(node: NodeServer, authority: Authority, stranger: Authority) -> None:
+def test_client_rejects_an_unknown_server_certificate(node: NodeServer, authority: Authority, stranger: Authority) -> None:
     log = Log(node)
     with pytest.raises(psycopg.OperationalError, match="certificate verify failed"):
         psycopg.connect(verified(node, stranger))
-    until(lambda: log.said("could not accept SSL connection: "), "the log does not tell")  # its alert, if that came before the end
+    until(lambda: log.said("could not accept SSL connection: "), "the rejection is not logged")  # its alert, if that came before the end
 
 
-def test_a_certificate_lets_nobody_else_in(node: NodeServer, authority: Authority) -> None:
+def test_certificate_admits_no_other_role(node: NodeServer, authority: Authority) -> None:
     rules = node.data / "pg_hba.conf"
-    before = rules.read_text()
-    rules.write_text("hostssl all eve all trust clientcert=verify-full\nhostssl all bob all cert clientname=DN\n" + before)
+    rules_before = rules.read_text()
+    rules.write_text("hostssl all eve all trust clientcert=verify-full\nhostssl all bob all cert clientname=DN\n" + rules_before)
     node.headgate("reload")
     log = Log(node)
     try:
@@ -158,19 +162,21 @@ def test_a_certificate_lets_nobody_else_in(node: NodeServer, authority: Authorit
         )
         assert refusal(verified(node, authority, "bob", **own(authority, "ann"))) == 'certificate authentication failed for user "bob"'
     finally:
-        rules.write_text(before)
+        rules.write_text(rules_before)
         node.headgate("reload")
-    until(lambda: log.said('certificate validation (clientcert=verify-full) failed for user "eve": CN mismatch'), "not said")
+    until(
+        lambda: log.said('certificate validation (clientcert=verify-full) failed for user "eve": CN mismatch'), "the mismatch is not logged"
+    )
     assert log.said("provided user name (bob) and authenticated user name (CN=ann,O=B\\C3\\BCro\\, Mitte) do not match")
     assert log.said('certificate authentication failed for user "bob"')[-1].detail.startswith(
         'Connection matched pg_hba.conf line 2: "hostssl'
     )
 
 
-def test_a_map_says_whom_a_certificate_may_be(node: NodeServer, authority: Authority) -> None:
+def test_map_decides_which_roles_a_certificate_may_use(node: NodeServer, authority: Authority) -> None:
     rules, maps = node.data / "pg_hba.conf", node.data / "pg_ident.conf"
-    before = rules.read_text(), maps.read_text()
-    rules.write_text(f"hostssl all bob all cert map=people\nhostssl all eve all cert map=people clientname=DN\n{before[0]}")
+    files_before = rules.read_text(), maps.read_text()
+    rules.write_text(f"hostssl all bob all cert map=people\nhostssl all eve all cert map=people clientname=DN\n{files_before[0]}")
     maps.write_text('people ann bob\npeople "/^CN=(an)n,O=" eve\n')
     node.headgate("reload")
     try:
@@ -180,8 +186,8 @@ def test_a_map_says_whom_a_certificate_may_be(node: NodeServer, authority: Autho
         node.headgate("reload")
         until(lambda: refusal(verified(node, authority, "bob", **own(authority, "ann"))), "the new map is not read")
     finally:
-        rules.write_text(before[0])
-        maps.write_text(before[1])
+        rules.write_text(files_before[0])
+        maps.write_text(files_before[1])
         node.headgate("reload")
 
 
@@ -194,9 +200,9 @@ def refusal(conninfo: str) -> str:
     return ""
 
 
-def test_a_new_certificate_is_taken_up_and_a_bad_one_is_not(node: NodeServer, authority: Authority) -> None:
+def test_reload_uses_a_new_certificate_and_keeps_the_old_one_if_it_is_invalid(node: NodeServer, authority: Authority) -> None:
     own_certificate, key = authority.folder / "server.crt", authority.key("server")
-    before = (own_certificate.read_bytes(), key.read_bytes())
+    files_before = (own_certificate.read_bytes(), key.read_bytes())
     first = served(node)
     log = Log(node)
     try:
@@ -207,16 +213,16 @@ def test_a_new_certificate_is_taken_up_and_a_bad_one_is_not(node: NodeServer, au
             second = served(node)
         own_certificate.write_text("no certificate")
         node.headgate("reload")
-        until(lambda: log.said("SSL configuration was not reloaded"), "the bad one is not noticed")
+        until(lambda: log.said("SSL configuration was not reloaded"), "the invalid certificate is not reported")
         assert log.said(f'could not load server certificate file "{own_certificate}"')
-        own_certificate.write_bytes(before[0])
+        own_certificate.write_bytes(files_before[0])
         key.chmod(0o640)
         node.headgate("reload")
-        until(lambda: log.said(f'private key file "{key}" has group or world access'), "the open key is not noticed")
+        until(lambda: log.said(f'private key file "{key}" has group or world access'), "the readable key is not reported")
         assert served(node) == second
     finally:
-        own_certificate.write_bytes(before[0])
-        key.write_bytes(before[1])
+        own_certificate.write_bytes(files_before[0])
+        key.write_bytes(files_before[1])
         key.chmod(0o600)
         node.headgate("reload")
     until(lambda: served(node) == first, "the first certificate is not served again")
@@ -231,12 +237,12 @@ def served(node: Server) -> str:
         plain.sendall(SSL_REQUEST)
         assert plain.recv(1) == b"S"
         with context.wrap_socket(plain) as wrapped:
-            found = wrapped.getpeercert(binary_form=True)
-            assert found is not None
-            return ssl.DER_cert_to_PEM_cert(found)
+            peer_certificate = wrapped.getpeercert(binary_form=True)
+            assert peer_certificate is not None
+            return ssl.DER_cert_to_PEM_cert(peer_certificate)
 
 
-def test_bytes_before_the_handshake_were_taken_for_the_clients_own(node: NodeServer) -> None:
+def test_unencrypted_bytes_before_the_handshake_are_rejected(node: NodeServer) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -248,7 +254,7 @@ def test_bytes_before_the_handshake_were_taken_for_the_clients_own(node: NodeSer
     assert b"C08P01\0Mreceived unencrypted data after SSL request\0" in answer
 
 
-def test_a_handshake_that_does_not_go_on_ends_with_the_time_for_authentication(authority: Authority) -> None:
+def test_handshake_that_does_not_proceed_ends_after_authentication_timeout(authority: Authority) -> None:
     context = Tls.load(Settings.of(files(authority)), authority.folder)
     ours, theirs = socket.socketpair()
     with ours, theirs:
@@ -258,9 +264,9 @@ def test_a_handshake_that_does_not_go_on_ends_with_the_time_for_authentication(a
         connection.close()
 
 
-def test_who_stops_in_the_middle_of_the_handshake_keeps_nobody_out_and_is_ended(node: NodeServer, authority: Authority) -> None:
+def test_interrupted_handshake_blocks_no_other_client_and_times_out(node: NodeServer, authority: Authority) -> None:
     node.psql("postgres", "ALTER SYSTEM SET authentication_timeout = '1s'; SELECT pg_reload_conf()")
-    until(lambda: node.psql("postgres", "SHOW authentication_timeout") == "1s", "it is not set")
+    until(lambda: node.psql("postgres", "SHOW authentication_timeout") == "1s", "the setting does not take effect")
     try:
         with socket.create_connection(("127.0.0.1", node.port), timeout=20) as plain:
             plain.sendall(SSL_REQUEST)
@@ -272,7 +278,7 @@ def test_who_stops_in_the_middle_of_the_handshake_keeps_nobody_out_and_is_ended(
         node.psql("postgres", "ALTER SYSTEM RESET ALL; SELECT pg_reload_conf()")
 
 
-def test_much_data_both_ways(node: NodeServer, authority: Authority) -> None:
+def test_large_data_passes_in_both_directions(node: NodeServer, authority: Authority) -> None:
     database = node.new_database()
     rows = "".join(f"{number}\t{'x' * 1000}\n" for number in range(2000))
     with psycopg.connect(
@@ -282,11 +288,11 @@ def test_much_data_both_ways(node: NodeServer, authority: Authority) -> None:
         with session.cursor().copy("COPY t FROM STDIN") as copy:
             copy.write(rows)
         with session.cursor().copy("COPY t TO STDOUT") as copy:
-            assert b"".join(bytes(each) for each in copy) == rows.encode()
+            assert b"".join(bytes(chunk) for chunk in copy) == rows.encode()
         assert len(session.execute("SELECT * FROM t").fetchall()) == 2000
 
 
-def test_what_is_no_tls_ends_one_connection_alone(node: NodeServer, authority: Authority) -> None:
+def test_invalid_handshake_ends_only_its_connection(node: NodeServer, authority: Authority) -> None:
     log = Log(node)
     for words in (b"GET / HTTP/1.1\r\n\r\n", b"\0" * 300, bytes(range(256))):
         with socket.create_connection(("127.0.0.1", node.port), timeout=10) as plain:
@@ -295,14 +301,14 @@ def test_what_is_no_tls_ends_one_connection_alone(node: NodeServer, authority: A
             plain.sendall(words)
             while plain.recv(1000):
                 pass
-    until(lambda: len(log.said("could not accept SSL connection: ")) == 3, "the log does not tell")
+    until(lambda: len(log.said("could not accept SSL connection: ")) == 3, "the rejection is not logged")
     assert log.said("could not accept SSL connection: http request")
     with pytest.raises(psycopg.OperationalError):
         psycopg.connect(verified(node, authority, sslnegotiation="direct"))
     psycopg.connect(verified(node, authority)).close()
 
 
-def test_queries_are_cancelled_through_tls(node: NodeServer, authority: Authority) -> None:
+def test_queries_can_be_cancelled_through_tls(node: NodeServer, authority: Authority) -> None:
     with psycopg.connect(verified(node, authority)) as session:
         timer = threading.Timer(0.5, session.cancel_safe)
         timer.start()
@@ -312,7 +318,7 @@ def test_queries_are_cancelled_through_tls(node: NodeServer, authority: Authorit
 
 
 # ---- replication ----------------------------------------------------------------------------------------
-def test_a_postgresql_subscribes_through_tls(node: NodeServer, authority: Authority, postgres: Server) -> None:
+def test_postgresql_can_subscribe_through_tls(node: NodeServer, authority: Authority, postgres: Server) -> None:
     source, target = node.new_database(), postgres.new_database()
     for server, database in ((node, source), (postgres, target)):
         server.psql(database, "CREATE TABLE t (a int PRIMARY KEY, b text)")
@@ -322,7 +328,7 @@ def test_a_postgresql_subscribes_through_tls(node: NodeServer, authority: Author
     try:
         until(lambda: postgres.psql(target, "SELECT count(*) FROM t") == "1", "the first row is not copied")
         node.psql(source, "INSERT INTO t VALUES " + ", ".join(f"({number}, '{'x' * 10_000}')" for number in range(2, 32)))
-        until(lambda: postgres.psql(target, "SELECT count(*), sum(length(b)) FROM t") == "31|300001", "the rows do not come")
+        until(lambda: postgres.psql(target, "SELECT count(*), sum(length(b)) FROM t") == "31|300001", "the rows do not arrive")
         kinds = "SELECT count(*) FROM pg_stat_ssl s JOIN pg_stat_replication r USING (pid) WHERE s.ssl"
         assert int(node.psql("postgres", kinds)) >= 1
     finally:
@@ -347,7 +353,7 @@ def secure_postgres(postgres: Server, authority: Authority) -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("way", ["words", "uri"])
-def test_a_node_subscribes_through_tls(node: NodeServer, authority: Authority, secure_postgres: Server, way: str) -> None:
+def test_node_can_subscribe_through_tls(node: NodeServer, authority: Authority, secure_postgres: Server, way: str) -> None:
     publisher = secure_postgres
     source, target = publisher.new_database(), node.new_database()
     for server, database in ((publisher, source), (node, target)):
@@ -355,26 +361,26 @@ def test_a_node_subscribes_through_tls(node: NodeServer, authority: Authority, s
     publisher.psql(source, "INSERT INTO t VALUES (1); CREATE PUBLICATION p FOR TABLE t")
     words = verified(publisher, authority, "postgres").replace("dbname=postgres", f"dbname={source}").replace("password=geheim", "")
     uri = f"postgresql://postgres@localhost:{publisher.port}/{source}?sslmode=verify-full&sslrootcert={authority.root}"
-    given = {"words": words, "uri": uri}[way]
-    node.psql(target, f"CREATE SUBSCRIPTION {target} CONNECTION '{given}' PUBLICATION p")
+    conninfo = {"words": words, "uri": uri}[way]
+    node.psql(target, f"CREATE SUBSCRIPTION {target} CONNECTION '{conninfo}' PUBLICATION p")
     try:
         until(lambda: node.psql(target, "SELECT count(*) FROM t") == "1", "the row is not copied")
-        found = publisher.psql(
+        rows = publisher.psql(
             "postgres", f"SELECT bool_and(ssl) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE datname = '{source}'"
         )
-        assert found == "t"
+        assert rows == "t"
     finally:
         node.psql(target, f"DROP SUBSCRIPTION {target}")
 
 
-def test_a_service_file_and_a_password_file_are_libpqs(
+def test_service_and_password_files_are_read_as_by_libpq(
     node: NodeServer, authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "password").write_text(f"localhost:{node.port}:*:bob:geheim\n")
     (tmp_path / "password").chmod(0o600)
     words = {"passfile": str(tmp_path / "password"), "channel_binding": "require"}
-    given = verified(node, authority, **words).replace("password=geheim ", "")
-    (tmp_path / "service").write_text("[secure]\n" + "\n".join(given.split()) + "\n")
+    conninfo = verified(node, authority, **words).replace("password=geheim ", "")
+    (tmp_path / "service").write_text("[secure]\n" + "\n".join(conninfo.split()) + "\n")
     monkeypatch.setenv("PGSERVICEFILE", str(tmp_path / "service"))
     with Link.open("service=secure", "test", replication=False) as link:
         assert link.query("SELECT current_user, ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()") == [("bob", "t")]
@@ -404,19 +410,19 @@ BAD = [
 
 
 @pytest.mark.parametrize(("settings", "message", "detail"), BAD)
-def test_settings_that_cannot_be_used(authority: Authority, settings: dict[str, str], message: str, detail: str | None) -> None:
+def test_invalid_settings_are_rejected(authority: Authority, settings: dict[str, str], message: str, detail: str | None) -> None:
     with pytest.raises(PostgresError) as refused:
         Tls.load(Settings.of(files(authority) | settings), authority.folder)
     assert (refused.value.sqlstate, refused.value.message, refused.value.detail) == ("F0000", message, detail)
 
 
-def test_a_passphrase_is_not_asked_for() -> None:
+def test_passphrase_command_is_not_supported() -> None:
     with pytest.raises(PostgresError, match="ssl_passphrase_command") as refused:
         Settings.of({"ssl_passphrase_command": "cat secret"})
     assert refused.value.sqlstate == "0A000"
 
 
-def test_a_key_with_a_passphrase_is_refused_in_words(authority: Authority) -> None:
+def test_key_with_a_passphrase_is_rejected_with_a_reason(authority: Authority) -> None:
     locked = authority.folder / "locked.key"
     subprocess.run(
         ["openssl", "pkey", "-in", authority.key("server"), "-aes256", "-passout", "pass:secret", "-out", locked],
@@ -433,7 +439,7 @@ def first_message(flag: str, *, plus: bool, end_point: bytes | None = b"hash") -
     return scram.ScramServer(None, "x", b"", end_point, plus=plus).first(f"{flag},,n=,r=abc".encode())
 
 
-def test_a_client_that_was_told_of_no_channel_binding_is_being_deceived() -> None:
+def test_channel_binding_downgrade_is_detected() -> None:
     assert first_message("y", plus=False, end_point=None)
     assert first_message("n", plus=False)
     assert first_message("p=tls-server-end-point", plus=True)
@@ -446,7 +452,7 @@ def test_a_client_that_was_told_of_no_channel_binding_is_being_deceived() -> Non
         first_message("p=tls-unique", plus=True)
 
 
-def test_what_a_channel_is_bound_to_is_the_hash_of_the_signature(tmp_path: Path) -> None:
+def test_channel_binding_data_uses_the_hash_of_the_signature(tmp_path: Path) -> None:
     sizes = {}
     for kind, words in {
         "sha384": ["-newkey", "rsa:2048", "-sha384"],
@@ -459,13 +465,13 @@ def test_what_a_channel_is_bound_to_is_the_hash_of_the_signature(tmp_path: Path)
             check=True,
             capture_output=True,
         )
-        found = certificate.end_point(ssl.PEM_cert_to_DER_cert(out.read_text()))
-        sizes[kind] = None if found is None else len(found) * 8
+        end_point = certificate.end_point(ssl.PEM_cert_to_DER_cert(out.read_text()))
+        sizes[kind] = None if end_point is None else len(end_point) * 8
     assert sizes == {"sha384": 384, "pss": 512, "ed25519": None}
 
 
-def test_what_waits_inside_of_tls_is_seen(authority: Authority) -> None:
-    """Several messages in one record, a message in several records, and room for none: as without TLS."""
+def test_data_buffered_in_tls_is_noticed(authority: Authority) -> None:
+    """Several messages in one record, and one message in several records, work as without TLS."""
     ours, theirs = socket.socketpair()
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.load_verify_locations(authority.root)
@@ -487,8 +493,8 @@ def test_what_waits_inside_of_tls_is_seen(authority: Authority) -> None:
     thread.start()
     connection = Connection(ours)
     connection.start_tls(Tls.load(Settings.of(files(authority)), authority.folder), time.monotonic() + 60)
-    found = [connection.poll(10) for _ in range(4)]
-    assert [message and (message.kind, message.body) for message in found] == [("Q", b"")] * 3 + [("Q", b"ab")]
+    messages = [connection.poll(10) for _ in range(4)]
+    assert [message and (message.kind, message.body) for message in messages] == [("Q", b"")] * 3 + [("Q", b"ab")]
     connection.write(b"x" * 29_000_000)
     connection.write(b"y" * 1_000_000)
     pumped: list[object] = []

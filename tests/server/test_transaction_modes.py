@@ -1,4 +1,4 @@
-"""Isolation level, READ ONLY, DEFERRABLE: how they are set, what READ ONLY refuses, on a node and on a PostgreSQL alike."""
+"""Isolation level, READ ONLY and DEFERRABLE can be set, and READ ONLY rejects writes, as in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -122,15 +122,15 @@ PLAYS: dict[str, list[Step]] = {
 
 
 @pytest.mark.parametrize("name", PLAYS)
-def test_transactions_have_the_modes_that_postgresql_gives_them(plays: tuple[Play, Play], name: str) -> None:
+def test_transactions_have_postgresqls_modes(plays: tuple[Play, Play], name: str) -> None:
     on_node, on_postgres = (play.run([*OBJECTS, *PLAYS[name]]) for play in plays)
     if "EXPLAIN" in str(PLAYS[name]):
-        on_node, on_postgres = ([each for each in one if "EXPLAIN" not in each[1]] for one in (on_node, on_postgres))
+        on_node, on_postgres = ([step for step in results if "EXPLAIN" not in step[1]] for results in (on_node, on_postgres))
     assert on_node == on_postgres
 
 
-def test_an_insert_with_a_with_clause_was_not_found_when_it_was_described(node: Server, postgres: Server) -> None:
-    """Describe planned the query of INSERT without the WITH clause before it: psycopg's prepared statements failed with 42P01."""
+def test_insert_with_a_with_clause_can_be_described(node: Server, postgres: Server) -> None:
+    """psycopg's prepared statements describe the INSERT with its WITH clause."""
     for server in (node, postgres):
         with psycopg.connect(server.conninfo(server.new_database()), autocommit=True) as session:
             session.execute("CREATE TABLE t (a int)")

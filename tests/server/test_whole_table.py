@@ -1,4 +1,4 @@
-"""All rows of a table that is not small: read while they are sent, and the same as a PostgreSQL's."""
+"""All rows of a large table are sent while they are read, and equal PostgreSQL's."""
 
 from __future__ import annotations
 
@@ -32,31 +32,31 @@ QUERIES = [
 @pytest.fixture(params=["postgres", "node"])
 def session(request: pytest.FixtureRequest, postgres: Server, node: Server) -> Any:
     server = {"postgres": postgres, "node": node}[request.param]
-    with psycopg.connect(server.conninfo(server.new_database()), autocommit=True, prepare_threshold=None) as made:
-        for each in FILLED:
-            made.execute(each)
-        yield made
+    with psycopg.connect(server.conninfo(server.new_database()), autocommit=True, prepare_threshold=None) as connection:
+        for statement in FILLED:
+            connection.execute(statement)
+        yield connection
 
 
 def rows(session: psycopg.Connection[Any], query: str, *, binary: bool = False) -> list[tuple[Any, ...]]:
-    found = session.cursor(binary=binary).execute(query).fetchall()  # type: ignore[arg-type]
-    return sorted(found, key=repr)
+    result = session.cursor(binary=binary).execute(query).fetchall()  # type: ignore[arg-type]
+    return sorted(result, key=repr)
 
 
-def test_all_rows_of_a_table_are_postgresqls(node: Server, postgres: Server) -> None:
+def test_all_rows_of_a_table_equal_postgresqls(node: Server, postgres: Server) -> None:
     answers = []
     for server in (postgres, node):
         with psycopg.connect(server.conninfo(server.new_database()), autocommit=True, prepare_threshold=None) as session:
-            for each in FILLED:
-                session.execute(each)  # type: ignore[arg-type]
-            names = [[each.name for each in session.execute(query).description or ()] for query in QUERIES]  # type: ignore[arg-type]
-            found = [rows(session, query, binary=binary) for query in QUERIES for binary in (False, True)]
-            answers.append((names, found))
+            for statement in FILLED:
+                session.execute(statement)  # type: ignore[arg-type]
+            names = [[statement.name for statement in session.execute(query).description or ()] for query in QUERIES]  # type: ignore[arg-type]
+            results = [rows(session, query, binary=binary) for query in QUERIES for binary in (False, True)]
+            answers.append((names, results))
     assert answers[0] == answers[1]
     assert len(answers[0][1][0]) == 5940
 
 
-def test_a_cursor_keeps_to_the_rows_of_its_beginning(session: psycopg.Connection[Any]) -> None:
+def test_cursor_returns_the_rows_of_its_snapshot(session: psycopg.Connection[Any]) -> None:
     with session.transaction():
         session.execute("INSERT INTO t VALUES (7000, 'mine')")
         with session.cursor("c") as cursor:
@@ -64,13 +64,13 @@ def test_a_cursor_keeps_to_the_rows_of_its_beginning(session: psycopg.Connection
             begun = cursor.fetchmany(10)
             session.execute("DELETE FROM t WHERE a > 10")
             session.execute("INSERT INTO t VALUES (8000, 'later')")
-            found = begun + cursor.fetchall()
-    assert len(found) == 5941
-    assert ((7000,) in found, (8000,) in found) == (True, False)
+            fetched = begun + cursor.fetchall()
+    assert len(fetched) == 5941
+    assert ((7000,) in fetched, (8000,) in fetched) == (True, False)
     assert session.execute("SELECT a FROM t WHERE a > 10").fetchall() == [(8000,)]
 
 
-def test_columns_without_a_right_are_refused(session: psycopg.Connection[Any]) -> None:
+def test_columns_without_privilege_are_rejected(session: psycopg.Connection[Any]) -> None:
     role = f"reader_{session.info.dbname}"
     session.execute(f"CREATE ROLE {role}; GRANT SELECT (a, c) ON t TO {role}; SET ROLE {role}")  # type: ignore[arg-type]
     assert len(session.execute("SELECT a, c FROM t").fetchall()) == 5940
@@ -79,12 +79,12 @@ def test_columns_without_a_right_are_refused(session: psycopg.Connection[Any]) -
             session.execute(query)  # type: ignore[arg-type]
 
 
-def test_the_first_rows_of_a_long_result_are_sent_while_the_others_are_computed(node: Server) -> None:
+def test_first_rows_of_a_long_result_are_sent_while_the_others_are_computed(node: Server) -> None:
     with psycopg.connect(node.conninfo("postgres"), autocommit=True) as session:
         began, first = time.monotonic(), None
-        for number, (found,) in enumerate(session.cursor().stream("SELECT * FROM generate_series(1, 2000000)"), 1):
+        for number, (value,) in enumerate(session.cursor().stream("SELECT * FROM generate_series(1, 2000000)"), 1):
             first = first or time.monotonic() - began
-            assert found == number
+            assert value == number
         assert number == 2000000
     assert first is not None
     assert first < (time.monotonic() - began) / 2
