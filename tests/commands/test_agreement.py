@@ -1,6 +1,6 @@
-"""The same statements typed into a real PostgreSQL and into a node: answers, notices and errors must be the same text.
+"""The same statements typed into a real PostgreSQL and into a node give the same answers, notices and errors.
 
-Rows of a SELECT without ORDER BY are compared in any order; commands without rows answer nothing.
+Rows of a SELECT without ORDER BY are compared in any order. Commands without rows answer nothing.
 """
 
 from __future__ import annotations
@@ -326,9 +326,12 @@ SELECT * FROM listed ORDER BY 1 DESC
 CREATE TABLE of_values AS VALUES (1, 1.50, 'x'), (2, NULL, 'y')
 SELECT * FROM of_values ORDER BY 1
 """.format(
-    many=", ".join(f"({n}, upper('v{n % 7}') || '{n % 3}', TIMESTAMP '2024-01-01' + {n} * INTERVAL '1 hour')" for n in range(60)),
-    failing=", ".join(f"({n} / ({n} - 130), 'x')" for n in range(100, 160)),
-    called=", ".join(f"({n} + 1, repeat('x', {n}))" for n in range(40)),
+    many=", ".join(
+        f"({number}, upper('v{number % 7}') || '{number % 3}', TIMESTAMP '2024-01-01' + {number} * INTERVAL '1 hour')"
+        for number in range(60)
+    ),
+    failing=", ".join(f"({number} / ({number} - 130), 'x')" for number in range(100, 160)),
+    called=", ".join(f"({number} + 1, repeat('x', {number}))" for number in range(40)),
 )
 PUBLICATIONS = """
 CREATE SCHEMA sc
@@ -451,12 +454,12 @@ SELECT at < now() FROM n
 DEEP = "\n".join([
     "CREATE TABLE t (a int, v text)",
     "INSERT INTO t SELECT i, 'v' || i FROM generate_series(1, 3) i",
-    "SELECT count(*), sum(n) FROM (" + " UNION ALL ".join(f"SELECT {n} AS n" for n in range(60)) + ") u",
+    "SELECT count(*), sum(n) FROM (" + " UNION ALL ".join(f"SELECT {number} AS n" for number in range(60)) + ") u",
     "SELECT " + " || ".join(["v"] * 150) + " FROM t",
     "SELECT " + " + ".join(["a"] * 150) + " FROM t",
     "SELECT " + " + ".join(["1"] * 60),
     "SELECT " + " + ".join(["oid::bigint"] * 60) + " FROM pg_am ORDER BY 1",
-    "SELECT a FROM t WHERE " + " OR ".join(f"a = {n}" for n in range(3, 500)),
+    "SELECT a FROM t WHERE " + " OR ".join(f"a = {number}" for number in range(3, 500)),
 ])  # fmt: skip
 """Statements of more than 46 operators or UNIONs in a row were refused."""
 
@@ -480,6 +483,6 @@ NAMES = ["tables", "constraints", "references", "alone", "views", "queries", "va
     ],
     ids=NAMES,
 )
-def test_statements_are_answered_as_postgresql_answers_them(node: Server, postgres: Server, script: str) -> None:
+def test_statements_answer_as_in_postgresql(node: Server, postgres: Server, script: str) -> None:
     different = differences(node, postgres, script.strip().split("\n"))
     assert not different, different

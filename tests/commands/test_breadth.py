@@ -1,6 +1,6 @@
-"""Queries and changes in breadth, typed into a real PostgreSQL and into a node: the same answers.
+"""Queries and changes in breadth, typed into a real PostgreSQL and into a node, give the same answers.
 
-`make test-all` takes them; the suite has those of `test_agreement`.
+`make test-all` runs them. The suite has those of `test_agreement`.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ def lots() -> Iterator[Any]:
     """Queries that need nothing of each other, in lots that a slow machine answers within a test's time."""
     queries = QUERIES.strip().split("\n")
     for share in range(EACH):
-        some = queries[share::EACH]
-        for place in range(0, len(some), PART):
-            yield pytest.param(some[place : place + PART], id=f"queries {share} {place}")
+        share_of_queries = queries[share::EACH]
+        for start in range(0, len(share_of_queries), PART):
+            yield pytest.param(share_of_queries[start : start + PART], id=f"queries {share} {start}")
     for name, script in {"changes": CHANGES, "row by row": ROW_BY_ROW, "sequences": SEQUENCES}.items():
         yield pytest.param(script.strip().split("\n"), id=name)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("statements", list(lots()))
-def test_statements_in_breadth_are_answered_as_postgresql_answers_them(node: Server, postgres: Server, statements: list[str]) -> None:
+def test_statements_in_breadth_answer_as_in_postgresql(node: Server, postgres: Server, statements: list[str]) -> None:
     different = differences(node, postgres, [*TABLES.strip().split("\n"), *statements])
     assert not different, different

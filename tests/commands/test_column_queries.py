@@ -52,7 +52,7 @@ def _queries(random: Random, count: int) -> Iterator[str]:
                 items = random.sample(GROUPS, random.choice((1, 1, 2)))
                 having = random.choice(("", "", "HAVING count(*) > 3", "HAVING max(i) > 900"))
                 places = range(1, len(items) + 1)
-                order = ", ".join(f"{place} {random.choice(('', 'DESC', 'NULLS FIRST', 'DESC NULLS LAST'))}" for place in places)
+                order = ", ".join(f"{position} {random.choice(('', 'DESC', 'NULLS FIRST', 'DESC NULLS LAST'))}" for position in places)
                 limit = random.choice(("", "LIMIT 5", "LIMIT 7 OFFSET 2"))
                 selected = ", ".join([*items, *random.sample(AGGREGATES, 2)])
                 yield f"SELECT {selected} {rows} GROUP BY {', '.join(items)} {having} ORDER BY {order} {limit}"
@@ -76,7 +76,7 @@ def _answer(session: psycopg.Connection, query: str) -> list[tuple[str, ...]] | 
 
 def _differences(node: Server, postgres: Server, queries: Iterator[str], double: str) -> list[str]:
     """Return the queries that the driver or Spark answers in another way than PostgreSQL."""
-    found = []
+    differing = []
     databases = [server.new_database() for server in (node, postgres)]
     for server, database in zip((node, postgres), databases, strict=True):
         server.psql(database, MADE.format(rows=ROWS, float=double))
@@ -84,13 +84,13 @@ def _differences(node: Server, postgres: Server, queries: Iterator[str], double:
         for session in (ours, native):
             session.autocommit = True
         for query in queries:
-            wanted = _answer(native, query)
+            expected = _answer(native, query)
             for memory in ("64MB", "0"):
                 ours.execute(f"SET driver_query_memory = '{memory}'".encode())
                 answer = _answer(ours, query)
-                if answer != wanted:
-                    found.append(f"{memory}: {query}\n  {answer!r:.300}\n  {wanted!r:.300}")
-    return found
+                if answer != expected:
+                    differing.append(f"{memory}: {query}\n  {answer!r:.300}\n  {expected!r:.300}")
+    return differing
 
 
 @pytest.mark.slow
@@ -100,7 +100,7 @@ def test_random_queries_have_postgresqls_rows(node: Server, postgres: Server, do
     assert not _differences(node, postgres, _queries(Random(f"{double} 55"), 24), double)
 
 
-def test_grouped_sorted_and_filtered_rows_are_postgresqls(node: Server, postgres: Server) -> None:
+def test_grouped_sorted_and_filtered_rows_equal_postgresqls(node: Server, postgres: Server) -> None:
     queries = (
         "SELECT s, count(*), sum(b), avg(n), min(t) FROM measured WHERE i > 10 GROUP BY s HAVING count(*) > 3 ORDER BY 3 DESC",
         "SELECT id, t, n FROM measured WHERE id BETWEEN 200 AND 260 ORDER BY t DESC NULLS LAST, id LIMIT 9 OFFSET 2",
@@ -119,20 +119,20 @@ DRIVERS_OWN = (
 
 
 @pytest.mark.slow  # a node of its own
-def test_the_driver_starts_no_job_up_to_the_size_that_is_set(own_node: Callable[..., NodeServer]) -> None:
+def test_driver_starts_no_job_up_to_driver_query_memory(own_node: Callable[..., NodeServer]) -> None:
     node = own_node(**spark_pages.SETTINGS)
     pages = SparkPages(node)
     node.psql("postgres", MADE.format(rows=ROWS, float="2.5"))
 
-    before = pages.jobs()
+    jobs_before = pages.jobs()
     for query in DRIVERS_OWN:
         node.psql("postgres", query)
-    assert pages.jobs() == before
+    assert pages.jobs() == jobs_before
 
     for query in DRIVERS_OWN[1:]:
-        before = pages.jobs()
+        jobs_before = pages.jobs()
         node.psql("postgres", f"SET driver_query_memory = '4kB'; {query}")
-        assert pages.jobs() > before, query
+        assert pages.jobs() > jobs_before, query
 
 
 @pytest.mark.slow  # 200,000 rows
@@ -144,13 +144,13 @@ def test_the_driver_starts_no_job_up_to_the_size_that_is_set(own_node: Callable[
         ("10 > id AND t = 'row 9'", 9, 9), ("t < 'row 10'", 1, 1), ("day = date '2020-01-02' + 65536", 65537, 65537),
     ],
 )  # fmt: skip
-def test_a_range_finds_the_rows_of_every_row_group(
+def test_range_finds_the_rows_of_every_row_group(
     several_row_groups: psycopg.Connection, condition: str, first: int | None, last: int | None
 ) -> None:
-    found = several_row_groups.execute(f"SELECT min(id), max(id), max(length(t)) FROM grouped WHERE {condition}".encode()).fetchone()
+    row = several_row_groups.execute(f"SELECT min(id), max(id), max(length(t)) FROM grouped WHERE {condition}".encode()).fetchone()
 
-    assert found is not None
-    assert found[:2] == (first, last)
+    assert row is not None
+    assert row[:2] == (first, last)
 
 
 @pytest.fixture(scope="module")
@@ -164,7 +164,7 @@ def several_row_groups(node: Server) -> Iterator[psycopg.Connection]:
         yield session
 
 
-def test_rights_row_security_and_own_rows_hold(node: Server) -> None:
+def test_privileges_row_security_and_own_changes_are_respected(node: Server) -> None:
     database, role = node.new_database(), "column_reader"
     node.psql(database, MADE.format(rows=ROWS, float="2.5"))
     node.psql(database, f"DROP ROLE IF EXISTS {role}; CREATE ROLE {role} LOGIN; GRANT SELECT (id, s) ON measured TO {role}")

@@ -1,4 +1,4 @@
-"""COPY as PostgreSQL answers it: options, headers, quoting, encodings, WHERE, and what each refuses."""
+"""COPY answers as in PostgreSQL: options, headers, quoting, encodings, WHERE, and errors."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ OUT = [
 ]
 
 
-def test_copy_is_answered_as_postgresql_answers_it(node: Server, postgres: Server) -> None:
+def test_copy_answers_as_in_postgresql(node: Server, postgres: Server) -> None:
     different = []
     with (
         psycopg.connect(node.conninfo(node.new_database()), autocommit=True) as ours,
@@ -65,9 +65,9 @@ def test_copy_is_answered_as_postgresql_answers_it(node: Server, postgres: Serve
         native.execute(TABLE)
         ours.execute(TABLE)
         for statement, data in [*[(f"COPY t {each}", data) for each, data in IN], *[(f"COPY {each}", None) for each in OUT]]:
-            expected, seen = answered(native, statement, data), answered(ours, statement, data)
-            if expected != seen:
-                different.append(f"{statement}\n  PostgreSQL: {expected!r}\n  node:       {seen!r}")
+            expected, actual = answered(native, statement, data), answered(ours, statement, data)
+            if expected != actual:
+                different.append(f"{statement}\n  PostgreSQL: {expected!r}\n  node:       {actual!r}")
     assert not different, "\n" + "\n".join(different)
 
 
@@ -76,19 +76,19 @@ def answered(connection: psycopg.Connection, statement: str, data: bytes | None)
     try:
         with cursor.copy(statement.encode()) as copy:
             if data is None:
-                return b"".join(bytes(each) for each in copy)
+                return b"".join(bytes(chunk) for chunk in copy)
             copy.write(data)
         return str(cursor.statusmessage)
     except psycopg.Error as error:
-        said = error.diag
-        return f"{said.sqlstate} {said.message_primary} {said.message_detail} {said.context}"
+        diag = error.diag
+        return f"{diag.sqlstate} {diag.message_primary} {diag.message_detail} {diag.context}"
 
 
 @pytest.mark.parametrize(
     "query", ["SELECT i, i * 2 FROM t ORDER BY i", "SELECT i, i FROM t WHERE i > 9", "SELECT 1, 2", "SELECT oid FROM pg_am WHERE oid < 0"]
 )
-def test_the_binary_header_came_in_a_message_of_its_own(node: Server, postgres: Server, query: str) -> None:
-    """psycopg takes a message for a row; PostgreSQL sends the header with the first, or with the trailer where there is none."""
+def test_binary_header_is_sent_with_the_first_row(node: Server, postgres: Server, query: str) -> None:
+    """psycopg takes a message for a row. PostgreSQL sends the header with the first row, or with the trailer if there is none."""
 
     def messages(server: Server) -> list[bytes]:
         with psycopg.connect(server.conninfo(server.new_database())) as session:
@@ -100,9 +100,9 @@ def test_the_binary_header_came_in_a_message_of_its_own(node: Server, postgres: 
     assert messages(node) == messages(postgres)
 
 
-def test_the_files_of_a_table_are_copied_as_the_statement_sees_them(node: Server, postgres: Server) -> None:
-    """Without deleted rows, with the columns as they are now, with what the transaction itself has written."""
-    before = [
+def test_copied_files_of_a_table_have_the_rows_that_the_statement_sees(node: Server, postgres: Server) -> None:
+    """Without deleted rows, with the current columns, and with the rows that the transaction itself has written."""
+    preparation = [
         "CREATE TABLE t (id int PRIMARY KEY, a text, gone int, n numeric(8,2), at timestamptz, raw bytea)",
         "INSERT INTO t SELECT g, 'text ' || g, g, g / 3.0, timestamptz '2026-01-01' + g * interval '1 s', '\\x00ff' FROM generate_series(1, 20000) g",
         "DELETE FROM t WHERE id IN (1, 5000, 16384, 16385, 19999)",
@@ -111,7 +111,7 @@ def test_the_files_of_a_table_are_copied_as_the_statement_sees_them(node: Server
         "ALTER TABLE t ADD COLUMN late int",
         "INSERT INTO t VALUES (30000, E'tab\\t\\\\', 1, NULL, NULL, 7)",
     ]
-    after = ["UPDATE t SET n = -1, late = 8 WHERE id = 7", "DELETE FROM t WHERE id = 30000", "INSERT INTO t (id) VALUES (40000)"]
+    changes = ["UPDATE t SET n = -1, late = 8 WHERE id = 7", "DELETE FROM t WHERE id = 30000", "INSERT INTO t (id) VALUES (40000)"]
     copies = [
         "COPY t TO STDOUT",
         "COPY t (late, b, id) TO STDOUT (FORMAT csv)",
@@ -121,16 +121,16 @@ def test_the_files_of_a_table_are_copied_as_the_statement_sees_them(node: Server
 
     def seen(server: Server) -> list[list[bytes]]:
         with psycopg.connect(server.conninfo(server.new_database()), autocommit=True) as session:
-            for statement in before:
+            for statement in preparation:
                 session.execute(statement.encode())
             with session.transaction():
-                for statement in after:
+                for statement in changes:
                     session.execute(statement.encode())
-                found = []
+                copied = []
                 for statement in copies:
                     with session.cursor().copy(statement.encode()) as copy:
-                        found.append(sorted(bytes(row) for piece in copy for row in lines(bytes(piece), statement)))
-                return found
+                        copied.append(sorted(bytes(row) for piece in copy for row in lines(bytes(piece), statement)))
+                return copied
 
     def lines(piece: bytes, statement: str) -> list[bytes]:
         """psycopg gives PostgreSQL's rows one by one; CSV comes from a node in larger pieces."""

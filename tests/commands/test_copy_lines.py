@@ -1,4 +1,4 @@
-"""Tasks encode the rows of COPY TO to the messages of the driver."""
+"""Tasks encode the rows of COPY TO to the same messages as the driver."""
 
 from __future__ import annotations
 
@@ -36,8 +36,17 @@ def reader(engine: Engine) -> Transaction:
     moment = datetime.datetime(2024, 2, 29, 23, 59, 59, 123456, datetime.UTC)
     for first in range(0, 500, 100):
         values = [
-            (i, i / 7, decimal.Decimal(i) / 4, f'é "{i}"\t\\', moment.date(), moment, bytes([i % 256]), i % 2 == 0)
-            for i in range(first, first + 99)
+            (
+                number,
+                number / 7,
+                decimal.Decimal(number) / 4,
+                f'é "{number}"\t\\',
+                moment.date(),
+                moment,
+                bytes([number % 256]),
+                number % 2 == 0,
+            )
+            for number in range(first, first + 99)
         ]
         writer = engine.begin(DATABASE)
         writer.append(T, rows(T, *values, (first + 99, *[None] * 7)))
@@ -82,7 +91,7 @@ def test_tasks_encode_a_table_and_a_query_to_the_messages_of_the_driver(
 
 
 @pytest.mark.slow
-def test_a_character_that_the_client_s_encoding_lacks_is_postgresql_s_error(engine: Engine, reader: Transaction) -> None:
+def test_character_without_equivalent_in_the_client_encoding_is_postgresqls_error(engine: Engine, reader: Transaction) -> None:
     encoder = RowEncoder(COLUMNS, CopyOptions(encoding=Encoding("LATIN2")), TextSettings())
     writer = engine.begin(DATABASE)
     writer.append(T, rows(T, (1000, None, None, "日", None, None, None, None)))

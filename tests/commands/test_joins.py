@@ -1,4 +1,4 @@
-"""Joins under random conditions find the rows that they find in PostgreSQL, whatever stands beside an equality, and in which order."""
+"""Joins under random conditions return PostgreSQL's rows, whatever conditions accompany an equality, in any order."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ class Drawn:
                 common = self.term(tables, 2)
                 sides = [f"{common} AND {side}" for side in sides]
             return f"({word.join(sides)})"
-        one, other = self.random.sample(tables, 2) if len(tables) > 1 else (tables[0], tables[0])
+        left, right = self.random.sample(tables, 2) if len(tables) > 1 else (tables[0], tables[0])
         forms = SINGLE if len(tables) == 1 else EQUALITIES if kind < 0.5 else SINGLE if kind < 0.8 else SEVERAL
-        return self.random.choice(forms).format(one, other)
+        return self.random.choice(forms).format(left, right)
 
     def terms(self, tables: list[str], depth: int = 0) -> str:
         """Some conditions under AND."""
@@ -108,11 +108,11 @@ PARTS = [(0, 8), *((first, first + 25) for first in range(8, 300, 25))]
 
 
 @pytest.mark.parametrize(("first", "end"), [pytest.param(*part, marks=pytest.mark.slow if part[0] else ()) for part in PARTS])
-def test_random_joins_find_what_postgresql_finds(sessions: list[psycopg.Connection[Any]], first: int, end: int) -> None:
+def test_random_joins_return_postgresqls_rows(sessions: list[psycopg.Connection[Any]], first: int, end: int) -> None:
     for seed in range(first, end):
         query = Drawn(seed).query()
-        native, here = (_answer(session, query) for session in sessions)
-        assert here == native or here == "0A000", query
+        native, ours = (_answer(session, query) for session in sessions)
+        assert ours == native or ours == "0A000", query
 
 
 def _answer(session: psycopg.Connection[Any], query: str) -> object:

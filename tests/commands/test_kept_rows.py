@@ -1,6 +1,6 @@
-"""What Spark keeps for a statement of many rows goes with it: Spark's own pages of a node say what is kept.
+"""Rows that Spark persists for a statement are released with it. A node's Spark pages show what is persisted.
 
-Rows that are forgotten there stay for as long as the node runs, in memory or on its disk, and with them the plan by which they were made.
+Otherwise they stay in memory or on disk while the node runs, with the plan that made them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ REFUSED = (
 
 @pytest.mark.slow  # each statement is several jobs
 @pytest.mark.timeout(900)
-def test_rows_that_a_statement_had_counted_for_its_sequence_stayed_in_spark_for_good(own_node: Callable[..., NodeServer]) -> None:
+def test_rows_persisted_for_a_statement_are_released_with_it(own_node: Callable[..., NodeServer]) -> None:
     node = own_node(**spark_pages.SETTINGS)
     pages = SparkPages(node)
     node.psql("postgres", MADE)
@@ -50,12 +50,12 @@ def test_rows_that_a_statement_had_counted_for_its_sequence_stayed_in_spark_for_
         with contextlib.suppress(SqlError) if statement in REFUSED else contextlib.nullcontext():
             node.psql("postgres", statement)
             assert statement in STATEMENTS, f"not refused: {statement}"
-        until(lambda: not pages.kept(), f"kept behind: {statement}", 10)
+        until(lambda: not pages.kept(), f"still persisted after: {statement}", 10)
 
     assert node.psql("postgres", "SELECT count(*) > 0 FROM numbered") == "t"
 
 
-def test_each_row_of_a_large_insert_takes_the_next_number_of_each_sequence(server: Server) -> None:
+def test_each_row_of_a_large_insert_gets_the_next_number_of_each_sequence(server: Server) -> None:
     database = server.new_database()
     server.psql(database, MADE)
 
@@ -69,7 +69,7 @@ def test_each_row_of_a_large_insert_takes_the_next_number_of_each_sequence(serve
 
 
 @pytest.mark.slow
-def test_each_row_takes_a_number_of_its_own_in_an_added_column(server: Server) -> None:
+def test_each_row_gets_its_own_number_in_an_added_column(server: Server) -> None:
     database = server.new_database()
     server.psql(database, MADE)
 

@@ -1,6 +1,6 @@
-"""Statements of more rows than a node holds at once: they come in chunks, or stay in Spark, and the answer is PostgreSQL's.
+"""Statements with more rows than a node holds at once run in chunks, or stay in Spark, and answer as PostgreSQL does.
 
-The setting `headgate.small_write_rows`, which is for tests alone, has a node take three rows for many, and for a chunk.
+With the setting `headgate.small_write_rows`, which is only for tests, a chunk has three rows.
 """
 
 from __future__ import annotations
@@ -218,25 +218,23 @@ LONG = ("partitioned", "changed", "inserted", "references", "several statements"
 """Half a minute each."""
 
 
-@pytest.mark.parametrize("which", [pytest.param(each, marks=[pytest.mark.slow] if each in LONG else []) for each in STATEMENTS])
-def test_many_rows_are_written_and_returned_as_postgresql_does(node: Server, postgres: Server, which: str) -> None:
+@pytest.mark.parametrize("which", [pytest.param(name, marks=[pytest.mark.slow] if name in LONG else []) for name in STATEMENTS])
+def test_many_rows_are_written_and_returned_as_in_postgresql(node: Server, postgres: Server, which: str) -> None:
     assert differences(node, postgres, lines(STATEMENTS[which])) == ""
 
 
 @pytest.mark.slow
-def test_rows_that_were_copied_into_a_new_file_were_taken_for_rows_of_the_command(
-    spare_node: Callable[..., Server], postgres: Server
-) -> None:
+def test_rows_copied_into_a_new_file_are_not_counted_as_rows_of_the_command(spare_node: Callable[..., Server], postgres: Server) -> None:
     node = spare_node(deletion_vectors="off")
 
     for statements in (DO_UPDATE, PARTITIONED):
         assert differences(node, postgres, lines(statements)) == ""
 
 
-def test_what_is_stored_is_what_was_returned_of_values_that_are_others_each_time(node: Server) -> None:
+def test_stored_rows_of_volatile_expressions_are_those_that_were_returned(node: Server) -> None:
     database = node.new_database()
-    made = "CREATE TABLE t (id bigserial, a int, r float8 DEFAULT random(), u uuid DEFAULT gen_random_uuid()); CREATE TABLE s AS SELECT g FROM generate_series(1, 50) g"
-    node.psql(database, made)
+    definition = "CREATE TABLE t (id bigserial, a int, r float8 DEFAULT random(), u uuid DEFAULT gen_random_uuid()); CREATE TABLE s AS SELECT g FROM generate_series(1, 50) g"
+    node.psql(database, definition)
 
     for statement in (
         "INSERT INTO t (a) SELECT g FROM s",
@@ -250,7 +248,7 @@ def test_what_is_stored_is_what_was_returned_of_values_that_are_others_each_time
 
 
 @pytest.mark.slow
-def test_what_is_returned_lies_in_temporary_files_up_to_their_limit(node: Server) -> None:
+def test_returned_rows_are_spooled_to_temporary_files_up_to_temp_file_limit(node: Server) -> None:
     database = node.new_database()
     node.psql(database, "CREATE TABLE t AS SELECT g AS a, repeat(md5(g::text), 32) AS b FROM generate_series(1, 60000) g")
 
@@ -263,10 +261,12 @@ def test_what_is_returned_lies_in_temporary_files_up_to_their_limit(node: Server
 
 
 @pytest.mark.slow
-def test_many_rows_go_from_one_table_into_another_by_files_that_are_gone_afterwards(node: Server) -> None:
+def test_many_rows_move_between_tables_through_files_that_are_removed(node: Server) -> None:
     database = node.new_database()
-    made = "CREATE TABLE t AS SELECT g AS a, repeat(md5(g::text), 32) AS b, now() AS c, g * 1.25 AS d FROM generate_series(1, 40000) g"
-    node.psql(database, f"{made}; CREATE TABLE archive (LIKE t)")
+    definition = (
+        "CREATE TABLE t AS SELECT g AS a, repeat(md5(g::text), 32) AS b, now() AS c, g * 1.25 AS d FROM generate_series(1, 40000) g"
+    )
+    node.psql(database, f"{definition}; CREATE TABLE archive (LIKE t)")
     totals = "SELECT count(*), count(DISTINCT a), min(a), max(b), max(c) = min(c), sum(d) FROM"
     expected = node.psql(database, f"{totals} t")
 
@@ -275,7 +275,7 @@ def test_many_rows_go_from_one_table_into_another_by_files_that_are_gone_afterwa
     assert node.psql(database, f"{totals} archive") == expected
     assert node.psql(database, "WITH w AS (UPDATE archive SET a = a + 1 RETURNING *) SELECT count(*), sum(a) FROM w") == "40000|800060000"
     assert node.psql(database, "SELECT count(*) FROM t") == "0"
-    assert [each.name for each in (node.data / "pgsql_tmp").glob("rows-*")] == []
+    assert [path.name for path in (node.data / "pgsql_tmp").glob("rows-*")] == []
 
 
 def arm(node: NodeServer, faults: str) -> None:
@@ -286,33 +286,35 @@ def arm(node: NodeServer, faults: str) -> None:
 
 def disarm(node: NodeServer, line: str = "") -> None:
     conf = node.data / "headgate.conf"
-    conf.write_text("\n".join([each for each in conf.read_text().split("\n") if "headgate.failpoints" not in each] + [line, ""]))
+    conf.write_text(
+        "\n".join([setting_line for setting_line in conf.read_text().split("\n") if "headgate.failpoints" not in setting_line] + [line, ""])
+    )
 
 
 UPSERT = "INSERT INTO t SELECT g, 'new' FROM generate_series(1, 200) g ON CONFLICT (a) DO UPDATE SET b = excluded.b RETURNING a"
 
 
 @pytest.mark.slow
-def test_a_fault_in_a_later_chunk_leaves_nothing_of_the_statement(spare_node: Callable[..., NodeServer]) -> None:
+def test_fault_in_a_later_chunk_leaves_nothing_of_the_statement(spare_node: Callable[..., NodeServer]) -> None:
     node = spare_node()
     database = node.new_database()
     node.psql(database, "CREATE TABLE t (a int PRIMARY KEY, b text); INSERT INTO t SELECT g, 'old' FROM generate_series(1, 100) g")
-    before = "SELECT count(*), min(a), max(a), max(b) FROM t"
+    query = "SELECT count(*), min(a), max(a), max(b) FROM t"
 
     arm(node, "staged behind=error")
     with psycopg.connect(node.conninfo(database)) as session:
         session.execute("SET headgate.small_write_rows = 3")
         session.execute("INSERT INTO t VALUES (1000, 'mine')")
         session.execute("SAVEPOINT s")
-        until(lambda: session.execute("SHOW headgate.failpoints").fetchone() == ("staged behind=error",), "it is not armed")
+        until(lambda: session.execute("SHOW headgate.failpoints").fetchone() == ("staged behind=error",), "the failpoint is not armed")
         with pytest.raises(psycopg.errors.InternalError_, match="failpoint"):
             session.execute(UPSERT)
         session.execute("ROLLBACK TO s")
-        assert session.execute(before).fetchone() == (101, 1, 1000, "old")
+        assert session.execute(query).fetchone() == (101, 1, 1000, "old")
         session.rollback()
 
     arm(node, "staged behind=sleep")
-    until(lambda: node.psql(database, "SHOW headgate.failpoints") == "staged behind=sleep", "it is not armed")
+    until(lambda: node.psql(database, "SHOW headgate.failpoints") == "staged behind=sleep", "the failpoint is not armed")
     with psycopg.connect(node.conninfo(database), autocommit=True) as session, ThreadPoolExecutor(1) as beside:
         session.execute("SET headgate.small_write_rows = 3")
         answer = beside.submit(session.execute, UPSERT)
@@ -323,18 +325,18 @@ def test_a_fault_in_a_later_chunk_leaves_nothing_of_the_statement(spare_node: Ca
     disarm(node)
     node.start()
 
-    assert node.psql(database, before) == "100|1|100|old"
+    assert node.psql(database, query) == "100|1|100|old"
     assert node.psql(database, f"SET headgate.small_write_rows = 3; {UPSERT}").count("\n") == 199
     check(node, database)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_the_memory_of_a_node_grew_with_what_its_statements_wrote_and_returned(own_node: Callable[..., Server]) -> None:
+def test_memory_of_a_node_does_not_grow_with_the_rows_that_are_written_and_returned(own_node: Callable[..., Server]) -> None:
     node = own_node()
     node.psql("postgres", "CREATE TABLE s AS SELECT g AS id, repeat(md5(g::text), 10) AS v FROM generate_series(1, 1000000) g", timeout=600)
     node.psql("postgres", "CREATE TABLE t (id int PRIMARY KEY, v text); INSERT INTO t SELECT * FROM s WHERE id % 2 = 0", timeout=600)
-    before = resident(node.pid)
+    memory_before = resident(node.pid)
 
     with psycopg.connect(node.conninfo(), autocommit=True) as session:
         for statement in (
@@ -344,12 +346,12 @@ def test_the_memory_of_a_node_grew_with_what_its_statements_wrote_and_returned(o
         ):
             with Peak(node.pid, alone=True) as peak:
                 assert sum(1 for _ in session.cursor().stream(statement)) == 1_000_000
-            assert peak.bytes - before < 512 << 20, statement  # 280 to 390; the rows are 330 MB, and were held as text too
+            assert peak.bytes - memory_before < 512 << 20, statement  # 280 to 390; the rows are 330 MB, and were held as text too
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("clash", ["299999", "NULL"])
-def test_a_key_among_many_that_is_taken_is_found(node: Server, clash: str) -> None:
+def test_duplicate_key_among_many_rows_is_detected(node: Server, clash: str) -> None:
     node.psql("postgres", "DROP TABLE IF EXISTS many_keys; CREATE TABLE many_keys (id int UNIQUE NULLS NOT DISTINCT, v text)")
     node.psql("postgres", f"INSERT INTO many_keys VALUES ({clash}, 'old')")
     everyone = "SELECT g, 'new' FROM generate_series(1, 250000) g UNION ALL SELECT nullif(g, 300000), 'more' FROM generate_series(250001, 300000) g"
@@ -369,7 +371,7 @@ def test_a_key_among_many_that_is_taken_is_found(node: Server, clash: str) -> No
 
 
 @pytest.mark.slow
-def test_many_rows_were_compared_each_with_every_row_of_the_table_that_they_reference(node: Server) -> None:
+def test_many_rows_are_checked_against_the_table_that_they_reference_by_a_join(node: Server) -> None:
     node.psql(
         "postgres", "DROP TABLE IF EXISTS many_children, many_parents; CREATE TABLE many_parents (k text PRIMARY KEY, n numeric UNIQUE)"
     )
@@ -395,7 +397,7 @@ def test_many_rows_were_compared_each_with_every_row_of_the_table_that_they_refe
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_statements_over_millions_of_long_keys_were_out_of_memory(own_node: Callable[..., Server]) -> None:
+def test_statements_over_millions_of_long_keys_do_not_run_out_of_memory(own_node: Callable[..., Server]) -> None:
     node = own_node()  # with the heap of 1 GB that every node has
 
     for statement in (

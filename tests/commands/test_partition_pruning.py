@@ -1,4 +1,4 @@
-"""An UPDATE or DELETE reads the leaves that PostgreSQL's plan reads, and never fewer."""
+"""An UPDATE or DELETE reads the leaves that PostgreSQL's plan reads."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ b = 'x'
 """
 
 
-def test_where_leaves_the_partitions_that_postgresql_scans(postgres: Any) -> None:
+def test_where_prunes_the_partitions_that_postgresql_prunes(postgres: Any) -> None:
     root, scope = build(TREE[0], TREE[1:]), stored_expression.scope_of(COLUMNS, "t1")
     different = []
     with psycopg.connect(postgres.conninfo(postgres.new_database()), autocommit=True) as native:
-        for each in TREE:
-            native.execute(create(each))
+        for partition in TREE:
+            native.execute(create(partition))
         for condition in CONDITIONS.strip().split("\n"):
             bound = binder.bind_condition(parse_expression(condition), scope, "WHERE", context=BindContext())
             limits = [limit for part in conjuncts(bound) if (limit := prune._limit(part, TREE[0])) is not None]

@@ -1,4 +1,4 @@
-"""Partitioned tables: the same statements typed into a real PostgreSQL and into a node, with the same answers."""
+"""Statements on partitioned tables answer on a node as on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -331,7 +331,7 @@ UPDATE s.r3 SET b = 1
         pytest.param(DUTIES, id="duties"),
     ],
 )
-def test_statements_on_partitioned_tables_are_answered_as_postgresql_answers_them(node: Server, postgres: Server, script: str) -> None:
+def test_statements_on_partitioned_tables_answer_as_in_postgresql(node: Server, postgres: Server, script: str) -> None:
     different = differences(node, postgres, script.strip().split("\n"), _without_oids)
     assert not different, different
 
@@ -341,8 +341,8 @@ def _without_oids(text: str) -> str:
 
 
 @pytest.mark.slow
-def test_large_statements_on_a_partitioned_table_spread_their_rows_and_move_them(node: Server) -> None:
-    """More rows than the driver takes: everything goes through Spark."""
+def test_large_statements_on_a_partitioned_table_route_and_move_their_rows(node: Server) -> None:
+    """The rows are too many for the driver, so Spark handles them."""
     with closing(Typist(node.conninfo(node.new_database()))) as ours:
         for statement in (
             "CREATE TABLE t (a int PRIMARY KEY, b int) PARTITION BY RANGE (a)",
@@ -365,7 +365,7 @@ def test_large_statements_on_a_partitioned_table_spread_their_rows_and_move_them
         assert ours.type("SELECT count(*) FROM t") == "1000"
 
 
-def test_a_statement_saw_the_rows_that_it_writes_to_a_partitioned_table(node: Server, postgres: Server) -> None:
+def test_statement_does_not_see_the_rows_that_it_writes_to_a_partitioned_table(node: Server, postgres: Server) -> None:
     statements = [
         "CREATE TABLE w (a int) PARTITION BY LIST (a)",
         "CREATE TABLE w1 PARTITION OF w FOR VALUES IN (1)",
@@ -377,10 +377,10 @@ def test_a_statement_saw_the_rows_that_it_writes_to_a_partitioned_table(node: Se
     assert not differences(node, postgres, statements)
 
 
-def test_an_empty_leaf_hid_the_rows_of_the_leaves_behind_it(node: Server, postgres: Server) -> None:
+def test_rows_of_the_leaves_after_an_empty_leaf_are_returned(node: Server, postgres: Server) -> None:
     statements = [
         "CREATE TABLE e (a int PRIMARY KEY, b text) PARTITION BY LIST (a)",
-        *(f"CREATE TABLE e{n} PARTITION OF e FOR VALUES IN ({n})" for n in range(5)),
+        *(f"CREATE TABLE e{number} PARTITION OF e FOR VALUES IN ({number})" for number in range(5)),
         "CREATE TABLE ed PARTITION OF e DEFAULT",
         "INSERT INTO e VALUES (0, 'x'), (2, 'y'), (9, 'z')",
         "SELECT * FROM e ORDER BY a",

@@ -77,12 +77,12 @@ def _bound(condition: str) -> bool:
 
 
 @pytest.mark.parametrize("condition", PUSHED.strip().split("\n"))
-def test_a_term_with_exact_statistics_is_pushed(condition: str) -> None:
+def test_term_with_exact_statistics_is_pushed_down(condition: str) -> None:
     assert _bound(condition)
 
 
 @pytest.mark.parametrize("condition", NOT_PUSHED.strip().split("\n"))
-def test_a_term_without_exact_statistics_is_not_pushed(condition: str) -> None:
+def test_term_without_exact_statistics_is_not_pushed_down(condition: str) -> None:
     assert not _bound(condition)
 
 
@@ -115,7 +115,7 @@ def _files(engine: Engine) -> DataFrame:
             writer = engine.begin(DATABASE)
             plain = [[number + offset], [day], [moment], [moment], [amount], [text]]
             types = [pa.int64(), pa.int32(), pa.int64(), pa.int64(), pa.string(), pa.string()]
-            columns = [pa.array(each, kind) for each, kind in zip(plain, types, strict=True)]
+            columns = [pa.array(values, kind) for values, kind in zip(plain, types, strict=True)]
             rows = pa.table([column.cast(field.type) for column, field in zip(columns, schema, strict=True)], schema=schema)
             writer.append(table, local_frame(engine.spark, rows) if by_spark else rows)
             writer.commit()
@@ -132,7 +132,7 @@ def test_pushed_comparisons_find_every_row(engine: Engine, monkeypatch: pytest.M
     different = []
     for condition in COMPARED:
         pushed, whole = frame.where(condition), frame.where(f"coalesce({condition}, false)")
-        plans = [each._jdf.queryExecution().executedPlan().toString() for each in (pushed, whole)]
+        plans = [variant._jdf.queryExecution().executedPlan().toString() for variant in (pushed, whole)]
         assert [bool(re.search(r"PushedFilters: \[[^\]]", plan)) for plan in plans] == [True, False], condition
         if sorted(pushed.select("id").toArrow()["id"].to_pylist()) != sorted(whole.select("id").toArrow()["id"].to_pylist()):
             different.append(condition)

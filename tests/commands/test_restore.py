@@ -1,4 +1,4 @@
-"""A schema as pg_dump writes it comes in with `SET headgate.restore = on`, without what a replica does not need."""
+"""With `SET headgate.restore = on`, a node restores a schema as pg_dump writes it, without the objects that a replica does not need."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DUMPED = """
     GRANT SELECT ON TABLE public.t TO nobody_here;"""
 
 
-def test_what_a_replica_does_not_need_is_let_go_and_told(node: Server) -> None:
+def test_objects_that_a_replica_does_not_need_are_skipped_with_a_notice(node: Server) -> None:
     session = Session(node.conninfo(node.new_database()))
     session.sql(f"SET headgate.restore = on; {DUMPED}")
     session.sql("INSERT INTO public.t (id, h, p) VALUES (1, 'a=>1', '{}')")
@@ -48,29 +48,29 @@ def test_what_a_replica_does_not_need_is_let_go_and_told(node: Server) -> None:
 
 
 @pytest.mark.slow
-def test_the_dump_of_a_real_database_comes_in(postgres: Server, node: Server) -> None:
-    there, here = postgres.new_database(), node.new_database()
-    postgres.psql(there, (Path(__file__).parent.parent / "system" / "real_database.sql").read_text())
-    dump = subprocess.run([PG_BIN / "pg_dump", "-s", "-d", postgres.conninfo(there)], capture_output=True, text=True, check=True).stdout
-    node.psql(here, f"SET headgate.restore = on;\n{dump}")
+def test_dump_of_a_real_database_can_be_restored(postgres: Server, node: Server) -> None:
+    source, target = postgres.new_database(), node.new_database()
+    postgres.psql(source, (Path(__file__).parent.parent / "system" / "real_database.sql").read_text())
+    dump = subprocess.run([PG_BIN / "pg_dump", "-s", "-d", postgres.conninfo(source)], capture_output=True, text=True, check=True).stdout
+    node.psql(target, f"SET headgate.restore = on;\n{dump}")
     tables = "SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE relkind IN ('r', 'p') AND nspname !~ '^(pg_|inf)'"
-    assert node.psql(here, tables) == postgres.psql(there, tables)
+    assert node.psql(target, tables) == postgres.psql(source, tables)
 
 
 @pytest.mark.slow
-def test_an_archive_of_pg_dump_comes_in_with_its_rows_and_goes_out_again(postgres: Server, node: Server, tmp_path: Path) -> None:
-    there, here, back = postgres.new_database(), node.new_database(), postgres.new_database()
-    postgres.psql(there, (Path(__file__).parent.parent / "system" / "real_database.sql").read_text())
+def test_archive_of_pg_dump_can_be_restored_with_its_rows_and_dumped_again(postgres: Server, node: Server, tmp_path: Path) -> None:
+    original, restored, back = postgres.new_database(), node.new_database(), postgres.new_database()
+    postgres.psql(original, (Path(__file__).parent.parent / "system" / "real_database.sql").read_text())
     options = {"PGOPTIONS": "-c headgate.restore=on"}
-    for source, target, name, more in ((postgres, node, (there, here), options), (node, postgres, (here, back), {})):
+    for source, target, name, more in ((postgres, node, (original, restored), options), (node, postgres, (restored, back), {})):
         archive = tmp_path / f"{name[0]}.dump"
         subprocess.run([PG_BIN / "pg_dump", "-Fc", "-f", archive, "-d", source.conninfo(name[0])], check=True, capture_output=True)
         command = [PG_BIN / "pg_restore", "-d", target.conninfo(name[1]), archive]
         done = subprocess.run(command, capture_output=True, text=True, env=os.environ | more, timeout=300)
         assert done.returncode == 0, done.stderr
-    tables = postgres.psql(there, "SELECT oid::regclass FROM pg_class WHERE relkind = 'r' AND oid >= 16384 ORDER BY 1").split("\n")
+    tables = postgres.psql(original, "SELECT oid::regclass FROM pg_class WHERE relkind = 'r' AND oid >= 16384 ORDER BY 1").split("\n")
     assert len(tables) > 20
     for table in tables:
         counted = f"SELECT count(*) FROM ONLY {table}"  # a node's tables inherit nothing
-        found = [server.psql(database, counted) for server, database in ((postgres, there), (node, here), (postgres, back))]
-        assert len(set(found)) == 1, (table, found)
+        counts = [server.psql(database, counted) for server, database in ((postgres, original), (node, restored), (postgres, back))]
+        assert len(set(counts)) == 1, (table, counts)

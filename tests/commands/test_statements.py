@@ -1,4 +1,4 @@
-"""Scripts of statements about who may do and see what: psql prints the same for a node as for PostgreSQL, errors and all."""
+"""psql prints the same for a node as for PostgreSQL, errors included, for scripts about privileges and visibility."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LONG = {
 
 
 @pytest.mark.parametrize(
-    "script", [pytest.param(each, id=each.stem, marks=[pytest.mark.slow] if each.stem in LONG else []) for each in SCRIPTS]
+    "script", [pytest.param(script, id=script.stem, marks=[pytest.mark.slow] if script.stem in LONG else []) for script in SCRIPTS]
 )
-def test_psql_prints_the_same(postgres: Server, node: Server, script: Path) -> None:
+def test_psql_prints_the_same_for_a_node_and_postgresql(postgres: Server, node: Server, script: Path) -> None:
     assert shown(node, script) == shown(postgres, script)

@@ -1,4 +1,4 @@
-"""What PostgreSQL holds and Delta cannot is an error that names table and column, never another value; domains inside arrays keep theirs."""
+"""A value that PostgreSQL can store and Delta cannot is an error that names table and column. It is never stored as another value."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 VALUES = ("'NaN'", "timestamp '294246-06-01' + interval '2 years'", "'294247-06-01'")
 
 
-def test_an_insert_names_the_table_and_the_column_that_cannot_hold_the_value(node: Any) -> None:
+def test_insert_names_the_table_and_the_column_that_cannot_store_the_value(node: Any) -> None:
     with psycopg.connect(node.conninfo(node.new_database()), autocommit=True) as session:
         session.execute("CREATE TABLE narrow (p numeric(10,2), t timestamp)")
         for column, value in zip(("p", "t", "t"), VALUES, strict=True):
@@ -40,7 +40,7 @@ def test_an_insert_names_the_table_and_the_column_that_cannot_hold_the_value(nod
         "UPDATE leaves SET p = n FROM source",
     ],
 )
-def test_rows_computed_together_named_no_column(node: Any, statement: str) -> None:
+def test_rows_computed_together_name_the_column_that_cannot_store_the_value(node: Any, statement: str) -> None:
     with psycopg.connect(node.conninfo(node.new_database()), autocommit=True) as session:
         session.execute("CREATE TABLE narrow (i int PRIMARY KEY, p numeric(10,2), t timestamp); INSERT INTO narrow VALUES (2, 2, now())")
         session.execute("CREATE TABLE leaves (i int, p numeric(10,2)) PARTITION BY LIST (i); CREATE TABLE leaf PARTITION OF leaves DEFAULT")
@@ -53,7 +53,7 @@ def test_rows_computed_together_named_no_column(node: Any, statement: str) -> No
         assert session.execute("SELECT i, p FROM narrow").fetchall() == [(2, 2)]
 
 
-def test_a_domain_that_a_column_holds_in_arrays_cannot_get_a_constraint(node: Any) -> None:
+def test_domain_in_an_array_column_cannot_get_a_constraint(node: Any) -> None:
     with psycopg.connect(node.conninfo(node.new_database()), autocommit=True) as session:
         session.execute("CREATE DOMAIN d AS int; CREATE DOMAIN over AS d; CREATE TABLE lists (a d[]); CREATE TABLE plain (b over)")
         session.execute("INSERT INTO plain VALUES (-1)")
@@ -64,7 +64,7 @@ def test_a_domain_that_a_column_holds_in_arrays_cannot_get_a_constraint(node: An
             session.execute("ALTER DOMAIN d ADD CHECK (VALUE > 0)")
 
 
-def test_a_text_that_begins_as_a_failure_does_comes_out_of_a_set_as_it_is(node: Any) -> None:
+def test_text_that_begins_like_a_failure_is_returned_unchanged_by_a_set(node: Any) -> None:
     with psycopg.connect(node.conninfo(node.new_database()), autocommit=True) as session:
         session.execute("CREATE TABLE texts (t text)")
         session.execute(r"INSERT INTO texts VALUES (E'\x01a,\x02b,c')")
@@ -72,7 +72,7 @@ def test_a_text_that_begins_as_a_failure_does_comes_out_of_a_set_as_it_is(node: 
         assert rows == [("\x01a",), ("\x02b",), ("c",)]
 
 
-def test_a_foreign_key_sets_a_default_that_is_infinite(node: Any) -> None:
+def test_foreign_key_can_set_an_infinite_default(node: Any) -> None:
     with psycopg.connect(node.conninfo(node.new_database()), autocommit=True) as session:
         session.execute("CREATE TABLE days (d date PRIMARY KEY)")
         session.execute("CREATE TABLE uses (d date DEFAULT 'infinity' REFERENCES days ON DELETE SET DEFAULT)")

@@ -1,4 +1,4 @@
-"""What a subquery in an expression may name of the query around it."""
+"""A subquery in an expression can use columns of the query around it, within limits that an error states."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
         "SELECT id, (SELECT count(*) FROM (SELECT y.v FROM y WHERE y.v + x.v > 1 UNION ALL SELECT 1) u) FROM x",
     ],
 )
-def test_a_sum_of_the_outer_query_in_a_subquery_of_a_subquery_was_said_to_be_out_of_range(node: Any, query: str) -> None:
+def test_aggregate_of_an_outer_column_in_a_nested_subquery_is_rejected_as_unsupported(node: Any, query: str) -> None:
     with psycopg.connect(node.conninfo(node.new_database()), autocommit=True) as session:
         session.execute("CREATE TABLE x (id int, v int); CREATE TABLE y (id int, v int)")
         with pytest.raises(psycopg.errors.FeatureNotSupported, match="a subquery that names columns of the query around it"):

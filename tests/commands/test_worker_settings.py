@@ -1,4 +1,4 @@
-"""The settings under which a worker applies rows (`commands.subscription.row_completion`)."""
+"""A worker applies rows under fixed settings (`commands.subscription.row_completion`)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from headgate.commands.subscription.row_completion import workers_settings
 from headgate.settings import Settings
 
 
-def test_a_worker_is_a_replica_without_policies_and_without_a_limit_whatever_the_node_says() -> None:
+def test_worker_is_a_replica_without_policies_and_file_limit_whatever_the_node_sets() -> None:
     node = Settings.of({"row_security": "off", "temp_file_limit": "100kB", "session_replication_role": "origin", "TimeZone": "Asia/Tokyo"})
 
     applied = workers_settings(node)

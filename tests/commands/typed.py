@@ -20,7 +20,7 @@ class Typist:
     def __init__(self, conninfo: str) -> None:
         self.connection = psycopg.connect(conninfo, autocommit=True)
         self._said: list[str] = []
-        self.connection.add_notice_handler(lambda said: self._said.append(_shown(str(said.severity_nonlocalized), said)))
+        self.connection.add_notice_handler(lambda diagnostic: self._said.append(_shown(str(diagnostic.severity_nonlocalized), diagnostic)))
 
     def type(self, text: str) -> str:
         """Notices, then the rows joined by ``|`` or the error as ``ERROR SQLSTATE: message`` with DETAIL and HINT."""
@@ -53,13 +53,13 @@ def _comparable(statement: str, answer: str) -> list[str]:
 
 def differences(node: Server, postgres: Server, statements: Sequence[str], mask: Callable[[str], str] = str) -> str:
     """What the two answer differently, typed into an empty database of each; `mask` hides what may differ."""
-    found = []
+    differing = []
     with (
         closing(Typist(node.conninfo(node.new_database()))) as ours,
         closing(Typist(postgres.conninfo(postgres.new_database()))) as native,
     ):
         for statement in statements:
-            expected, seen = mask(native.type(statement)), mask(ours.type(statement))
-            if _comparable(statement, seen) != _comparable(statement, expected):
-                found.append(f"{statement}\n  PostgreSQL: {expected}\n  node:       {seen}")
-    return "\n".join(found)
+            expected, actual = mask(native.type(statement)), mask(ours.type(statement))
+            if _comparable(statement, actual) != _comparable(statement, expected):
+                differing.append(f"{statement}\n  PostgreSQL: {expected}\n  node:       {actual}")
+    return "\n".join(differing)
