@@ -103,7 +103,7 @@ class _Judged:
 
     @property
     def failing(self) -> list[int]:
-        return [place for place, each in enumerate(self.expected) if raised(each)]
+        return [index for index, result in enumerate(self.expected) if raised(result)]
 
 
 class Agreement:
@@ -137,40 +137,43 @@ class Agreement:
         for number, start in enumerate(range(0, count, ROUND)):
             random = Random(f"{seed}/{number}")
             table = [self.grammar.row(random) for _ in range(rows)]
-            expressions = [self.grammar.expression(random, 1 + place % depth) for place in range(min(ROUND, count - start))]
+            expressions = [self.grammar.expression(random, 1 + index % depth) for index in range(min(ROUND, count - start))]
             self.round(expressions, table, report)
         return report
 
     def round(self, expressions: Sequence[str], table: Sequence[tuple[str | None, ...]], report: Report) -> None:
         """One table and its expressions."""
-        judged = [_Judged(plain(each), expected) for each, expected in zip(expressions, self._expected(expressions, table), strict=True)]
+        judged = [
+            _Judged(plain(expression), expected)
+            for expression, expected in zip(expressions, self._expected(expressions, table), strict=True)
+        ]
         planned = []
-        for each in judged:
+        for outcome in judged:
             try:
-                each.bound = binder.bind(parse_expression(each.expression), scope_of(self.columns), context=BindContext())
-                compiler.check(each.bound, SESSION)
-                planned.append(each)
+                outcome.bound = binder.bind(parse_expression(outcome.expression), scope_of(self.columns), context=BindContext())
+                compiler.check(outcome.bound, SESSION)
+                planned.append(outcome)
             except PostgresError as error:
-                self._not_bound(each, error, report)
+                self._not_bound(outcome, error, report)
         frame = self._frame(table)
         for start in range(0, len(planned), BATCH):
             self._batch(frame, planned[start : start + BATCH])
-        for each in planned:
-            if each.got != each.expected:
-                self._folded(each)
-            if each.got == each.expected:
+        for outcome in planned:
+            if outcome.got != outcome.expected:
+                self._folded(outcome)
+            if outcome.got == outcome.expected:
                 report.outcomes["agree"] += 1
                 continue
-            pairs = list(zip(each.got, each.expected, strict=True))
+            pairs = list(zip(outcome.got, outcome.expected, strict=True))
             if all(a == b or (a or "").startswith(NOT_STORED) for a, b in pairs):
                 report.outcomes["not stored"] += 1
                 continue
             if all(a == b or (raised(a) and raised(b)) for a, b in pairs):
                 report.outcomes["other error"] += 1
-                report.others.append(self._difference(each, table))
+                report.others.append(self._difference(outcome, table))
                 continue
             report.outcomes["differ"] += 1
-            report.differences.append(self._difference(each, table))
+            report.differences.append(self._difference(outcome, table))
 
     def _not_bound(self, each: _Judged, error: PostgresError, report: Report) -> None:
         same = all(value == f"!{error.sqlstate}" for value in each.expected)
@@ -279,8 +282,8 @@ class Agreement:
 
 
 def _error(raised_text: str, expected: str | None) -> str:
-    found = f"!{failure.from_spark(RuntimeError(raised_text)).sqlstate}"
-    return found if found == expected else f"{found} {raised_text[:300]}"
+    actual = f"!{failure.from_spark(RuntimeError(raised_text)).sqlstate}"
+    return actual if actual == expected else f"{actual} {raised_text[:300]}"
 
 
 def _same(got: str | None, expected: str | None) -> bool:
@@ -289,15 +292,15 @@ def _same(got: str | None, expected: str | None) -> bool:
 
 
 def _words(expression: str) -> set[str]:
-    return set("".join(each if each.isalnum() or each == "_" else " " for each in expression).split())
+    return set("".join(character if character.isalnum() or character == "_" else " " for character in expression).split())
 
 
 def shown(column: pa.Array, bound: Expression | None) -> list[str | None]:
     """The values as PostgreSQL's cast to text shows them."""
     assert bound is not None
     kind = bound.type
-    wanted = storage.arrow_type(kind.oid, kind.typmod)
-    values = text.write_text(column if column.type == wanted else column.cast(wanted), kind.oid, kind.typmod).to_pylist()
+    storage_type = storage.arrow_type(kind.oid, kind.typmod)
+    values = text.write_text(column if column.type == storage_type else column.cast(storage_type), kind.oid, kind.typmod).to_pylist()
     if kind.oid == registry.BOOL:
         return [None if value is None else {"t": "true", "f": "false"}[value] for value in values]
     if kind.oid in (registry.INET, registry.CIDR):
@@ -319,8 +322,8 @@ def _reports(session: SparkSession, database: str, rounds: Sequence[tuple[int, i
 
     caught = Caught(session)
     with ThreadPoolExecutor(threads) as pool:
-        for each in as_completed([pool.submit(run, count, seed) for count, seed in rounds]):
-            yield each.result()
+        for done in as_completed([pool.submit(run, count, seed) for count, seed in rounds]):
+            yield done.result()
 
 
 def main() -> int:

@@ -75,12 +75,12 @@ def type_of(name: str) -> tuple[int, int]:
 
 def scope_of(columns: Sequence[tuple[str, str]], prefix: str = "", table: str = "t") -> Scope:
     """A scope with these columns, keyed by prefix and name."""
-    made = []
+    columns_by_key = []
     for place, (name, kind) in enumerate(columns, 1):
         oid, modifier = type_of(kind)
-        found = registry.by_oid(oid)
-        made.append(ScopeColumn(name, place, TypeRef(oid, modifier, found.collation), prefix + name))
-    return relation_scope(table, "public", made)
+        type_entry = registry.by_oid(oid)
+        columns_by_key.append(ScopeColumn(name, place, TypeRef(oid, modifier, type_entry.collation), prefix + name))
+    return relation_scope(table, "public", columns_by_key)
 
 
 class Comparison:
@@ -95,7 +95,7 @@ class Comparison:
 
     def run(self, probes: Sequence[Probe]) -> list[Verdict]:
         """The verdicts, in order."""
-        verdicts = [Verdict(each) for each in probes]
+        verdicts = [Verdict(probe) for probe in probes]
         planned: list[tuple[Verdict, Expression]] = []
         for verdict in verdicts:
             verdict.expected = self.expected(verdict.probe)
@@ -103,7 +103,7 @@ class Comparison:
                 bound = binder.bind(parse_expression(verdict.probe.expression), scope_of(verdict.probe.columns), context=self.context)
                 compiler.check(bound, self.session)
             except PostgresError as error:
-                same = all(each == f"!{error.sqlstate}" for each in verdict.expected)
+                same = all(result == f"!{error.sqlstate}" for result in verdict.expected)
                 verdict.outcome = "rejected" if same else "refused" if error.sqlstate == "0A000" else "differ"
                 verdict.why = f"{error.sqlstate} {error.message}"
                 continue
@@ -132,13 +132,15 @@ class Comparison:
         """PostgreSQL's text per row, ``!SQLSTATE`` where it raises."""
         results: list[str | None] = []
         for row in probe.rows:
-            shown = ", ".join(
+            columns_of_row = ", ".join(
                 ("NULL" if value is None else "'" + value.replace("'", "''") + "'") + f'::{kind} AS "{name}"'
                 for (name, kind), value in zip(probe.columns, row, strict=True)
             )
             try:
-                found = self.connection.execute(f"SELECT ({probe.expression})::text FROM (SELECT {shown} OFFSET 0) t".encode()).fetchone()
-                results.append(found[0] if found else None)
+                row_found = self.connection.execute(
+                    f"SELECT ({probe.expression})::text FROM (SELECT {columns_of_row} OFFSET 0) t".encode()
+                ).fetchone()
+                results.append(row_found[0] if row_found else None)
             except psycopg.Error as error:
                 results.append(f"!{error.sqlstate}")
         return results
@@ -200,10 +202,10 @@ class Comparison:
                 oid, modifier = type_of(kind)
                 arrays[f"c{place}_{number}"] = text.read_text(pa.array(values, pa.string()), oid, modifier, session=self.context.forms)
                 columns[name] = F.col(f"c{place}_{number}")
-            made = compiler.compile(bound, columns, self.session)
+            compiled = compiler.compile(bound, columns, self.session)
             if caught is not None:
-                made = caught.column(made)
-            outputs.append(F.when(F.col("row") < len(rows), made).alias(f"r{place}"))
+                compiled = caught.column(compiled)
+            outputs.append(F.when(F.col("row") < len(rows), compiled).alias(f"r{place}"))
         frame = self.spark.createDataFrame(pa.table(arrays)).coalesce(1)
         for name, array in arrays.items():
             if pa.types.is_timestamp(array.type) and array.type.tz is None:
@@ -216,9 +218,9 @@ class Comparison:
             if caught is not None:
                 column, raising = column.flatten()
                 errors = raising.to_pylist()
-            wanted = storage.arrow_type(bound.type.oid, bound.type.typmod)
-            if column.type != wanted:
-                column = column.cast(wanted)
+            storage_type = storage.arrow_type(bound.type.oid, bound.type.typmod)
+            if column.type != storage_type:
+                column = column.cast(storage_type)
             shown = text.write_text(column, bound.type.oid, bound.type.typmod, session=self.context.forms)
             if bound.type.oid in (registry.INET, registry.CIDR):
                 done.append([None if each is None else network.shown(each) for each in shown.to_pylist()])
@@ -250,13 +252,13 @@ def interpreted(spark: SparkSession) -> Iterator[None]:
         # it would put what catches into the branches of a CASE, where it does not catch what the conditions raise
         "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.PushFoldableIntoBranches",
     }
-    before = {name: spark.conf.get(name, None) for name in names}
+    values_before = {name: spark.conf.get(name, None) for name in names}
     for name, value in names.items():
         spark.conf.set(name, value)
     try:
         yield
     finally:
-        for name, value in before.items():
+        for name, value in values_before.items():
             if value is None:
                 spark.conf.unset(name)
             else:
@@ -265,7 +267,7 @@ def interpreted(spark: SparkSession) -> Iterator[None]:
 
 def nested(expression: Expression) -> bool:
     """Whether an operand of an operand's owner may raise before that is called."""
-    calls = [each for each in node.walk(expression) if each is not expression]
+    calls = [part for part in node.walk(expression) if part is not expression]
     return any(isinstance(call, node.FuncExpr | node.OpExpr | node.CoerceViaIO | node.ArrayCoerce | node.ArrayExpr) for call in calls)
 
 
@@ -276,8 +278,10 @@ def raised(text: str | None) -> bool:
 
 def table_of(columns: Sequence[tuple[str, str]], name: str = "t") -> SimpleNamespace:
     """A relation as `bind_filter` wants it."""
-    made = []
+    described = []
     for place, (column, kind) in enumerate(columns, 1):
         oid, modifier = type_of(kind)
-        made.append(SimpleNamespace(name=column, attnum=place, type_oid=oid, typmod=modifier, collation=registry.by_oid(oid).collation))
-    return SimpleNamespace(oid=16400, schema="public", name=name, columns=tuple(made))
+        described.append(
+            SimpleNamespace(name=column, attnum=place, type_oid=oid, typmod=modifier, collation=registry.by_oid(oid).collation)
+        )
+    return SimpleNamespace(oid=16400, schema="public", name=name, columns=tuple(described))

@@ -96,7 +96,7 @@ RULES = (
 
 def make(random: Random) -> str:
     """One expression."""
-    return re.sub(r"\{(\w+)\}", lambda found: _part(random, found[1]), random.choice(RULES))
+    return re.sub(r"\{(\w+)\}", lambda match: _part(random, match[1]), random.choice(RULES))
 
 
 def _part(random: Random, name: str) -> str:

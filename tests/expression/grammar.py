@@ -45,7 +45,7 @@ class Grammar:
         self.rules: dict[str, list[str]] = {}
         self.choices: dict[str, tuple[str, ...]] = {}
         for family in families:
-            self.kinds.update({each.name: each for each in family.kinds})
+            self.kinds.update({kind.name: kind for kind in family.kinds})
             self.choices.update(family.choices)
             for name, values in family.values.items():
                 self.values[name] = (*self.values.get(name, ()), *values)
@@ -56,17 +56,17 @@ class Grammar:
     def expression(self, random: Random, depth: int, kind: str | None = None) -> str:
         """An expression with literals marked, nested `depth` rules deep at most, of any kind by the number of its rules."""
         if kind is None:
-            weights = [len(each) for each in self.rules.values()]
+            weights = [len(rules) for rules in self.rules.values()]
             kind = random.choices(list(self.rules), weights)[0]
         if depth == 0 or kind not in self.rules:
             return self._leaf(random, kind)
         rule = random.choice(self.rules[kind])
-        return _PART.sub(lambda found: self._part(random, found, depth), rule)
+        return _PART.sub(lambda match: self._part(random, match, depth), rule)
 
-    def _part(self, random: Random, found: re.Match[str], depth: int) -> str:
-        name = found[1]
+    def _part(self, random: Random, match: re.Match[str], depth: int) -> str:
+        name = match[1]
         if name is None:
-            return found[0][0]
+            return match[0][0]
         if name in self.choices:
             return random.choice(self.choices[name])
         return self.expression(random, random.randint(0, depth - 1), name)

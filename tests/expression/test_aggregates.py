@@ -1,4 +1,4 @@
-"""Aggregates and the order of values, beside a real PostgreSQL on the same rows."""
+"""Aggregates and sort order give a real PostgreSQL's values on the same rows."""
 
 from __future__ import annotations
 
@@ -54,27 +54,29 @@ AGGREGATES = (
 
 def test_aggregates_give_postgresqls_values(spark: SparkSession, oracle: psycopg.Connection) -> None:
     frame = _frame(spark)
-    expected = _expected(oracle, ", ".join(f"({each})::text" for each in AGGREGATES), "GROUP BY k ORDER BY k")
+    expected = _expected(oracle, ", ".join(f"({aggregate})::text" for aggregate in AGGREGATES), "GROUP BY k ORDER BY k")
     keys = {name: F.col(name) for name, _ in COLUMNS}
     context = BindContext(aggregates=True)
-    bound = [bind(parse_expression(each), scope_of(COLUMNS), context=context) for each in AGGREGATES]
-    made = frame.groupBy("k").agg(*(compiler.compile(each, keys).alias(f"a{place}") for place, each in enumerate(bound)))
-    result = made.coalesce(1).sortWithinPartitions("k").drop("k").toArrow()
+    bound = [bind(parse_expression(aggregate), scope_of(COLUMNS), context=context) for aggregate in AGGREGATES]
+    aggregated = frame.groupBy("k").agg(*(compiler.compile(expression, keys).alias(f"a{index}") for index, expression in enumerate(bound)))
+    result = aggregated.coalesce(1).sortWithinPartitions("k").drop("k").toArrow()
     columns = []
-    for place, each in enumerate(bound):
-        column = result.column(place).combine_chunks().cast(storage.arrow_type(each.type.oid, each.type.typmod))
-        shown = text.write_text(column, each.type.oid, each.type.typmod).to_pylist()
-        columns.append([{"t": "true", "f": "false"}.get(value, value) if each.type.oid == 16 else value for value in shown])
-    got = list(zip(*columns, strict=True))
+    for column_index, bound_aggregate in enumerate(bound):
+        column = (
+            result.column(column_index).combine_chunks().cast(storage.arrow_type(bound_aggregate.type.oid, bound_aggregate.type.typmod))
+        )
+        texts = text.write_text(column, bound_aggregate.type.oid, bound_aggregate.type.typmod).to_pylist()
+        columns.append([{"t": "true", "f": "false"}.get(value, value) if bound_aggregate.type.oid == 16 else value for value in texts])
+    actual = list(zip(*columns, strict=True))
     wrong = [
-        (AGGREGATES[place], [row[place] for row in expected], [row[place] for row in got])
-        for place in range(len(AGGREGATES))
-        if [(row[place] or "").rstrip() for row in expected] != [(row[place] or "").rstrip() for row in got]
+        (AGGREGATES[index], [row[index] for row in expected], [row[index] for row in actual])
+        for index in range(len(AGGREGATES))
+        if [(row[index] or "").rstrip() for row in expected] != [(row[index] or "").rstrip() for row in actual]
     ]
     assert wrong == []
 
 
-def test_values_sort_as_postgresql_sorts_them(spark: SparkSession, oracle: psycopg.Connection) -> None:
+def test_values_sort_as_in_postgresql(spark: SparkSession, oracle: psycopg.Connection) -> None:
     frame = _frame(spark)
     keys = {name: F.col(name) for name, _ in COLUMNS}
     for name in ("l", "n", "p", "f", "t", "c", "d", "b"):
@@ -83,16 +85,16 @@ def test_values_sort_as_postgresql_sorts_them(spark: SparkSession, oracle: psyco
         key = compiler.sort_key(bound, keys)
         rows = frame.select(key.alias("key"), "k", "i").orderBy(F.asc_nulls_last("key"), "k", F.asc_nulls_last("i")).select("key").collect()
         ranks: list[int] = []
-        for place, row in enumerate(rows):
-            ranks.append(1 if not place else ranks[-1] + (row[0] != rows[place - 1][0]))
+        for index, row in enumerate(rows):
+            ranks.append(1 if not index else ranks[-1] + (row[0] != rows[index - 1][0]))
         assert ranks == expected, name
 
 
 def _frame(spark: SparkSession) -> DataFrame:
     arrays = {}
-    for place, (name, kind) in enumerate(COLUMNS):
+    for index, (name, kind) in enumerate(COLUMNS):
         oid, modifier = type_of(kind)
-        arrays[name] = text.read_text(pa.array([row[place] for row in ROWS], pa.string()), oid, modifier)
+        arrays[name] = text.read_text(pa.array([row[index] for row in ROWS], pa.string()), oid, modifier)
     return spark.createDataFrame(pa.table(arrays)).coalesce(1)
 
 

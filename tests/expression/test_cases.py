@@ -1,7 +1,7 @@
-"""The specification's 304 expressions: each agrees with a real PostgreSQL on every value and error, or is refused when it is bound.
+"""Each of the specification's 304 expressions agrees with a real PostgreSQL on every value and error, or is rejected when it is bound.
 
-Those that PostgreSQL takes in a publication's WHERE (a value that is no condition wrapped in IS NOT NULL) are counted apart: 95 in
-a hundred must agree. ``python -m tests.expression.test_cases 'host=… port=…'`` prints what is refused.
+Expressions that PostgreSQL accepts in a publication's WHERE (values that are no conditions are wrapped in IS NOT NULL) are counted separately:
+95 percent of them must agree. ``python -m tests.expression.test_cases 'host=… port=…'`` prints the rejected ones.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ INFINITE = {"'infinity' timestamp / date"}
 
 def probes() -> list[Probe]:
     """The expressions over types that a column can have here."""
-    made = []
+    probe_list = []
     for label, expression, columns, rows in CASES:
         try:
             for _, kind in columns:
@@ -31,8 +31,8 @@ def probes() -> list[Probe]:
         except PostgresError:
             continue
         if label not in INFINITE and "(TZ NY)" not in label:
-            made.append(Probe(expression, columns, rows, label))
-    return made
+            probe_list.append(Probe(expression, columns, rows, label))
+    return probe_list
 
 
 def accepted(connection: psycopg.Connection, probe: Probe) -> bool:
@@ -51,18 +51,18 @@ def accepted(connection: psycopg.Connection, probe: Probe) -> bool:
 def judged(spark: SparkSession, connection: psycopg.Connection) -> tuple[list[Verdict], Counter[str]]:
     """All verdicts, and how many of the publications' expressions agree."""
     verdicts = Comparison(spark, connection).run(probes())
-    return verdicts, Counter(each.outcome for each in verdicts if accepted(connection, each.probe))
+    return verdicts, Counter(verdict.outcome for verdict in verdicts if accepted(connection, verdict.probe))
 
 
-def test_every_expression_agrees_or_is_refused(
+def test_every_expression_agrees_or_is_rejected(
     spark: SparkSession, oracle: psycopg.Connection, record_property: Callable[[str, object], None]
 ) -> None:
     verdicts, published = judged(spark, oracle)
-    record_property("outcomes", str(Counter(each.outcome for each in verdicts)))
+    record_property("outcomes", str(Counter(verdict.outcome for verdict in verdicts)))
     record_property("published", str(published))
-    assert [f"{each.probe.label}: {each}" for each in verdicts if each.outcome == "differ"] == []
+    assert [f"{verdict.probe.label}: {verdict}" for verdict in verdicts if verdict.outcome == "differ"] == []
     assert published["agree"] >= 0.95 * sum(published.values()), [
-        f"{each.probe.label}: {each.why}" for each in verdicts if each.outcome == "refused"
+        f"{verdict.probe.label}: {verdict.why}" for verdict in verdicts if verdict.outcome == "refused"
     ]
 
 
@@ -70,11 +70,11 @@ if __name__ == "__main__":
     from headgate.storage.spark.application import spark_session as spark
 
     session = spark.start()
-    with psycopg.connect(sys.argv[1], autocommit=True) as made:
-        made.execute("SET timezone = 'UTC'")
-        found, counted = judged(session, made)
-    for verdict in found:
+    with psycopg.connect(sys.argv[1], autocommit=True) as oracle_connection:
+        oracle_connection.execute("SET timezone = 'UTC'")
+        all_verdicts, counted = judged(session, oracle_connection)
+    for verdict in all_verdicts:
         if verdict.outcome != "agree":
             print(verdict.outcome, "|", verdict.probe.label, "|", verdict.probe.expression, "|", verdict.why[:200] or verdict)
-    print(Counter(each.outcome for each in found), "in publications:", counted)
+    print(Counter(verdict.outcome for verdict in all_verdicts), "in publications:", counted)
     session.stop()

@@ -1,6 +1,6 @@
-"""Conditions evaluated column by column in the driver: PostgreSQL's answer on every row, or left to Spark; never another answer.
+"""Conditions that the driver evaluates column by column have PostgreSQL's result on every row. Other conditions are left to Spark.
 
-Of the generated conditions a few run in ``make test``, 20,000 others in ``make test-all``.
+A few generated conditions run in ``make test``, 20,000 others in ``make test-all``.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ ROW = [
 
 def arrays(columns: tuple[tuple[str, str], ...], rows: list[tuple[str | None, ...]]) -> dict[str, pa.Array]:
     """The rows by column, in storage types."""
-    made = {}
+    columns_by_name = {}
     for number, (name, kind) in enumerate(columns):
-        made[name] = text.read_text(pa.array([row[number] for row in rows], pa.string()), *type_of(kind))
-    return made
+        columns_by_name[name] = text.read_text(pa.array([row[number] for row in rows], pa.string()), *type_of(kind))
+    return columns_by_name
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def expected(
     judge.execute(f"DROP TABLE IF EXISTS generated; CREATE TEMP TABLE generated (place int PRIMARY KEY, {named})".encode())
     marks = ", ".join(["%s"] * (len(columns) + 1))
     with judge.cursor() as cursor:
-        cursor.executemany(f"INSERT INTO generated VALUES ({marks})".encode(), [(place, *row) for place, row in enumerate(rows)])
+        cursor.executemany(f"INSERT INTO generated VALUES ({marks})".encode(), [(number, *row) for number, row in enumerate(rows)])
     query = "SELECT pg_temp.judged(e) FROM unnest(%s::text[]) WITH ORDINALITY u(e, o) ORDER BY o"
     return [row[0] for row in judge.execute(query, (expressions,)).fetchall()]
 
@@ -78,32 +78,34 @@ def found(expression: str, columns: tuple[tuple[str, str], ...], rows: list[tupl
 
 
 @pytest.mark.parametrize("condition", COLUMNWISE)
-def test_a_usual_filter_is_evaluated_without_spark(judge: psycopg.Connection, condition: str) -> None:
+def test_common_filter_is_evaluated_without_spark(judge: psycopg.Connection, condition: str) -> None:
     (answers,) = expected(judge, COLUMNS, ROW, [condition])
     assert found(condition, COLUMNS, ROW) == [answer == "true" for answer in answers]
 
 
 @pytest.mark.parametrize("condition", ["10 / b > 1", "a + 2147483647 > 0", "f = 'NaN'", "b <> 0 AND 10 / b > 2"])
-def test_what_raises_or_may_raise_is_left_to_spark(condition: str) -> None:
+def test_condition_that_raises_or_may_raise_is_left_to_spark(condition: str) -> None:
     rows = [*ROW, ("1", "0", "x", "1", "2020-01-01", "NaN", "2020-01-01", "t", "x", "2020-01-01")]
     with pytest.raises(columnwise.NotColumnwise):
         found(condition, COLUMNS, rows)
 
 
 @pytest.mark.parametrize(("rounds", "seed"), [(1, 1), pytest.param(167, 2, marks=pytest.mark.slow)])
-def test_generated_conditions_have_postgresqls_answer_or_are_left_to_spark(judge: psycopg.Connection, rounds: int, seed: int) -> None:
+def test_generated_conditions_have_postgresqls_result_or_are_left_to_spark(judge: psycopg.Connection, rounds: int, seed: int) -> None:
     outcomes: Counter[str] = Counter()
     for number in range(rounds):
         random = Random(f"{seed}/{number}")
         rows = [GRAMMAR.row(random) for _ in range(ROWS)]
-        made = [GRAMMAR.expression(random, 1 + place % 3, "boolean") for place in range(ROUND)]
-        for condition, answers in zip(made, expected(judge, GRAMMAR.columns, rows, [hidden(each) for each in made]), strict=True):
+        conditions = [GRAMMAR.expression(random, 1 + index % 3, "boolean") for index in range(ROUND)]
+        for condition, answers in zip(
+            conditions, expected(judge, GRAMMAR.columns, rows, [hidden(generated) for generated in conditions]), strict=True
+        ):
             try:
-                given = found(plain(condition), GRAMMAR.columns, rows)
+                results = found(plain(condition), GRAMMAR.columns, rows)
             except (columnwise.NotColumnwise, PostgresError) as error:
                 outcomes[type(error).__name__] += 1
                 continue
             outcomes["evaluated"] += 1
             assert not any(map(raised, answers)), plain(condition)
-            assert given == [answer == "true" for answer in answers], plain(condition)
+            assert results == [answer == "true" for answer in answers], plain(condition)
     assert outcomes["evaluated"] > rounds * ROUND / 20

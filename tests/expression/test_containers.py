@@ -1,4 +1,4 @@
-"""Arrays, documents, addresses, bits and bytes: computed when planned and computed by Spark, both as a real PostgreSQL computes them."""
+"""Arrays, documents, addresses, bits and bytes have PostgreSQL's values, whether computed when planned or by Spark."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ def over_columns(expression: str) -> Probe:
     columns: list[tuple[str, str]] = []
     values: list[str | None] = []
 
-    def column(found: re.Match[str]) -> str:
-        columns.append((f"c{len(columns)}", found[2]))
-        values.append(found[1].replace("''", "'"))
+    def column(match: re.Match[str]) -> str:
+        columns.append((f"c{len(columns)}", match[2]))
+        values.append(match[1].replace("''", "'"))
         return columns[-1][0]
 
     return Probe(LITERAL.sub(column, expression), tuple(columns), (tuple(values), (None,) * len(values)))
 
 
 @pytest.mark.parametrize("in_columns", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_they_mean_what_postgresql_means(in_columns: bool, spark: SparkSession, oracle: psycopg.Connection) -> None:
+def test_containers_have_postgresqls_values(in_columns: bool, spark: SparkSession, oracle: psycopg.Connection) -> None:
     comparison = Comparison(spark, oracle)
-    written = [Probe(each, (), ((),)) for each in ALL]
-    raised = {each.expression: (comparison.expected(each)[0] or "").startswith("!") for each in written}
-    quiet = [each for each in written if not raised[each.expression]]
-    failing = [each for each in written if raised[each.expression]]
-    verdicts = comparison.run(([over_columns(each.expression) for each in quiet] if in_columns else quiet) + failing)
+    constant_probes = [Probe(expression, (), ((),)) for expression in ALL]
+    is_raised = {probe.expression: (comparison.expected(probe)[0] or "").startswith("!") for probe in constant_probes}
+    without_errors = [probe for probe in constant_probes if not is_raised[probe.expression]]
+    with_errors = [probe for probe in constant_probes if is_raised[probe.expression]]
+    verdicts = comparison.run(([over_columns(each.expression) for each in without_errors] if in_columns else without_errors) + with_errors)
     assert [str(verdict) for verdict in verdicts if verdict.outcome not in ("agree", "rejected")] == []
 
 
@@ -66,21 +66,19 @@ def planned(expression: str) -> object:
         return f"!{error.sqlstate}"
     if value.is_null or value.constant is None:
         return None if value.is_null else UNPLANNED
-    shown = as_item(value, bound.type).constant or ""
+    text_shown = as_item(value, bound.type).constant or ""
     if bound.type.oid in (registry.INET, registry.CIDR):
-        return network.shown(shown)
-    return {"t": "true", "f": "false"}[shown] if bound.type.oid == registry.BOOL else shown
+        return network.shown(text_shown)
+    return {"t": "true", "f": "false"}[text_shown] if bound.type.oid == registry.BOOL else text_shown
 
 
 @pytest.mark.parametrize(("count", "seed"), [(200, "1"), pytest.param(20_000, "2", marks=pytest.mark.slow)])
-def test_generated_constants_are_computed_as_postgresql_computes_them(
-    spark: SparkSession, oracle: psycopg.Connection, count: int, seed: str
-) -> None:
+def test_generated_constants_are_computed_as_by_postgresql(spark: SparkSession, oracle: psycopg.Connection, count: int, seed: str) -> None:
     comparison, random, different = Comparison(spark, oracle), Random(seed), []
     for _ in range(count):
         expression = make(random)
         [expected] = comparison.expected(Probe(expression, (), ((),)))
-        seen = planned(expression)
-        if seen is not UNPLANNED and seen != expected:
-            different.append(f"{expression}: PostgreSQL {expected!r}, ours {seen!r}")
+        actual = planned(expression)
+        if actual is not UNPLANNED and actual != expected:
+            different.append(f"{expression}: PostgreSQL {expected!r}, ours {actual!r}")
     assert different == []

@@ -1,4 +1,4 @@
-"""Expressions print as pg_get_expr prints them: the table of accepted filters, and a real PostgreSQL on many more."""
+"""Expressions print as pg_get_expr prints them: those of the table of accepted filters, and many more compared with a real PostgreSQL."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from headgate.sql.parser import parse_expression
 
 
 @pytest.mark.parametrize(("written", "printed"), ACCEPTED)
-def test_a_filter_prints_as_postgresql_prints_it(written: str, printed: str) -> None:
+def test_filter_prints_as_postgresql_prints_it(written: str, printed: str) -> None:
     bound = bind_condition(parse_expression(written), scope_of(COLUMNS, table="r"), "PUBLICATION WHERE", context=BindContext())
     assert deparse(bound) == printed
 
 
 @pytest.mark.parametrize(("written", "printed"), ACCEPTED)
-def test_a_stored_expression_comes_back_equal(written: str, printed: str) -> None:
+def test_stored_expression_loads_unchanged(written: str, printed: str) -> None:
     bound = bind_condition(parse_expression(written), scope_of(COLUMNS, table="r"), "PUBLICATION WHERE", context=BindContext())
     loaded = serialization.load(serialization.dump(bound))
     assert loaded == bound
     assert deparse(loaded) == printed
 
 
-def test_views_of_postgresql_print_the_same_expressions(oracle: psycopg.Connection) -> None:
+def test_default_and_check_expressions_print_as_by_pg_get_expr(oracle: psycopg.Connection) -> None:
     """pg_get_expr of a column default or check is what the deparser prints, plain and pretty."""
     columns = ", ".join(f'"{name}" {kind}' for name, kind in COLUMNS)
     oracle.execute(f"DROP TABLE IF EXISTS golden; CREATE TABLE golden ({columns})".encode())
     wrong = []
-    for written in MORE:
-        oracle.execute(f"ALTER TABLE golden ADD CONSTRAINT c CHECK (({written}) IS NULL)".encode())
+    for expression in MORE:
+        oracle.execute(f"ALTER TABLE golden ADD CONSTRAINT c CHECK (({expression}) IS NULL)".encode())
         row = oracle.execute(
             "SELECT pg_get_expr(conbin, conrelid), pg_get_expr(conbin, conrelid, true) FROM pg_constraint WHERE conname = 'c'"
         ).fetchone()
         oracle.execute("ALTER TABLE golden DROP CONSTRAINT c")
-        bound = bind(parse_expression(f"({written}) IS NULL"), scope_of(COLUMNS, table="golden"), context=BindContext())
-        got = (deparse(bound), deparse(bound, pretty=True))
-        if got != row:
-            wrong.append((written, row, got))
+        bound = bind(parse_expression(f"({expression}) IS NULL"), scope_of(COLUMNS, table="golden"), context=BindContext())
+        actual = (deparse(bound), deparse(bound, pretty=True))
+        if actual != row:
+            wrong.append((expression, row, actual))
     assert not wrong

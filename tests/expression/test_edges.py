@@ -1,4 +1,4 @@
-"""Values at the edges of their types, each named after what went wrong with it: the compiled Column and the driver have PostgreSQL's answer."""
+"""Values at the edges of their types have PostgreSQL's results, from the compiled Column and from the driver."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ TOP, BOTTOM = "[2147483646:2147483646]={7}", "[-2147483648:-2147483648]={7}"
 
 
 def differences(spark: SparkSession, oracle: psycopg.Connection, probes: Sequence[Probe]) -> list[str]:
-    return [str(each) for each in Comparison(spark, oracle).run(probes) if each.outcome != "agree"]
+    return [str(verdict) for verdict in Comparison(spark, oracle).run(probes) if verdict.outcome != "agree"]
 
 
-def test_a_sign_is_changed_without_rounding_38_digits_to_34(spark: SparkSession, oracle: psycopg.Connection) -> None:
-    asked = ("- n", "abs(n)", "abs(n) > 5", "sqrt(abs(n)) IS NOT NULL", "- abs(- n)", "(- n) + n", "n < - n", "coalesce(- n, abs(n))")
-    probes = [Probe(each, (column,), tuple((value,) for value in values)) for column, values in WIDE for each in asked]
+def test_sign_changes_keep_all_38_digits(spark: SparkSession, oracle: psycopg.Connection) -> None:
+    expressions = ("- n", "abs(n)", "abs(n) > 5", "sqrt(abs(n)) IS NOT NULL", "- abs(- n)", "(- n) + n", "n < - n", "coalesce(- n, abs(n))")
+    probes = [Probe(expression, (column,), tuple((value,) for value in values)) for column, values in WIDE for expression in expressions]
     assert differences(spark, oracle, probes) == []
 
 
-def test_the_last_of_38_digits_behind_the_point_is_not_nothing(spark: SparkSession, oracle: psycopg.Connection) -> None:
-    asked = (
+def test_smallest_decimal_with_scale_38_is_not_zero(spark: SparkSession, oracle: psycopg.Connection) -> None:
+    expressions = (
         "sign(n)",
         "abs(n)",
         "n > 0",
@@ -48,12 +48,12 @@ def test_the_last_of_38_digits_behind_the_point_is_not_nothing(spark: SparkSessi
         "n + 1",
         "log(abs(n))",
     )
-    probes = [Probe(each, (column,), tuple((value,) for value in values)) for column, values in WIDE for each in asked]
+    probes = [Probe(expression, (column,), tuple((value,) for value in values)) for column, values in WIDE for expression in expressions]
     assert differences(spark, oracle, probes) == []
 
 
-def test_an_array_does_not_grow_beyond_the_least_and_the_greatest_subscript(spark: SparkSession, oracle: psycopg.Connection) -> None:
-    asked = (
+def test_array_does_not_grow_beyond_the_least_and_the_greatest_subscript(spark: SparkSession, oracle: psycopg.Connection) -> None:
+    expressions = (
         "a || 1",
         "1 || a",
         "array_append(a, 1)",
@@ -65,26 +65,24 @@ def test_an_array_does_not_grow_beyond_the_least_and_the_greatest_subscript(spar
     )
     rows = ((TOP,), (BOTTOM,), ("[2147483645:2147483646]={1,2}",), ("{}",), (None,))
     fill = Probe("array_fill(1, ARRAY[2], ARRAY[i])", (("i", "int4"),), (("2147483646",), ("2147483645",), ("-2147483648",)))
-    assert differences(spark, oracle, [fill, *(Probe(each, (("a", "int4[]"),), rows) for each in asked)]) == []
+    assert differences(spark, oracle, [fill, *(Probe(expression, (("a", "int4[]"),), rows) for expression in expressions)]) == []
 
 
-def test_an_interval_takes_every_number_of_days_that_is_an_integer_once_its_fraction_went_down(
-    spark: SparkSession, oracle: psycopg.Connection
-) -> None:
+def test_interval_accepts_days_that_fit_an_integer_after_rounding(spark: SparkSession, oracle: psycopg.Connection) -> None:
     numbers = (("2147483647.5",), ("2147483648",), ("-2147483648",), ("-2147483648.5",), ("1073741823.9",), ("NaN",), ("Infinity",))
-    asked = (
+    expressions = (
         "interval '1 day' * f",
         "interval '1 mon' * f",
         "interval '-1 day' * f",
         "interval '2 days' / (1 / f)",
         "f * interval '1 day 1 mon'",
     )
-    assert differences(spark, oracle, [Probe(each, (("f", "float8"),), numbers) for each in asked]) == []
+    assert differences(spark, oracle, [Probe(expression, (("f", "float8"),), numbers) for expression in expressions]) == []
 
 
-def test_a_numeric_of_more_digits_than_python_writes_is_a_number_like_any_other(spark: SparkSession, oracle: psycopg.Connection) -> None:
+def test_numeric_with_more_digits_than_python_prints_can_be_computed(spark: SparkSession, oracle: psycopg.Connection) -> None:
     rows = (("9" * 4400,), ("-" + "8" * 9000 + ".5",), ("1e-5000",))
-    asked = (
+    expressions = (
         "div(n, 1)",
         "div(n, 7)",
         "n % 7",
@@ -97,21 +95,27 @@ def test_a_numeric_of_more_digits_than_python_writes_is_a_number_like_any_other(
         "sqrt(abs(n)) > 1",
     )
     documents = (("9" * 4400,), ('{"a": ' + "7" * 5000 + "}",))
-    assert differences(spark, oracle, [Probe(each, (("n", "numeric"),), rows) for each in asked]) == []
-    probes = [Probe(each, (("j", "jsonb"),), documents) for each in ("j::text", "j -> 'a'", "j = '1'", "(j -> 'a')::numeric", "j || '[1]'")]
+    assert differences(spark, oracle, [Probe(expression, (("n", "numeric"),), rows) for expression in expressions]) == []
+    probes = [
+        Probe(expression, (("j", "jsonb"),), documents)
+        for expression in ("j::text", "j -> 'a'", "j = '1'", "(j -> 'a')::numeric", "j || '[1]'")
+    ]
     assert differences(spark, oracle, probes) == []
 
 
-def test_a_numeric_is_rounded_at_any_place_that_it_has(spark: SparkSession, oracle: psycopg.Connection) -> None:
-    places = [("9" * 4400, place) for place in ("-2001", "-4399", "-4400", "-5000", "-2147483648")]
+def test_numeric_is_rounded_at_any_scale(spark: SparkSession, oracle: psycopg.Connection) -> None:
+    places = [("9" * 4400, scale) for scale in ("-2001", "-4399", "-4400", "-5000", "-2147483648")]
     rows = (*places, ("1.5", "3000"), ("1.5e-2500", "2147483647"))
-    probes = [Probe(f"{each}(n, i)", (("n", "numeric"), ("i", "int4")), rows) for each in ("round", "trunc")]
+    probes = [Probe(f"{function}(n, i)", (("n", "numeric"), ("i", "int4")), rows) for function in ("round", "trunc")]
     assert differences(spark, oracle, probes) == []
 
 
-def test_infinitely_many_powers_of_what_is_hardly_more_than_one_are_infinite(spark: SparkSession, oracle: psycopg.Connection) -> None:
+def test_infinite_power_of_a_number_slightly_above_one_is_infinite(spark: SparkSession, oracle: psycopg.Connection) -> None:
     rows = (("1." + "0" * 34 + "1",), ("0." + "9" * 40,), ("-1",), ("1",), ("-1." + "0" * 34 + "1",))
-    assert differences(spark, oracle, [Probe(f"power(n, '{each}')", (("n", "numeric"),), rows) for each in ("Infinity", "-Infinity")]) == []
+    assert (
+        differences(spark, oracle, [Probe(f"power(n, '{exponent}')", (("n", "numeric"),), rows) for exponent in ("Infinity", "-Infinity")])
+        == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -123,7 +127,7 @@ def test_infinitely_many_powers_of_what_is_hardly_more_than_one_are_infinite(spa
         (("d", "date"), "d IN ('-infinity', '4714-11-24 BC', '5874897-12-31')", ["-infinity", "infinity", "4714-11-24 BC", "5874897-12-31"]),
     ],
 )  # fmt: skip
-def test_infinity_in_a_list_is_looked_up_in_the_driver(
+def test_infinity_in_a_list_is_found_by_the_driver(
     judge: psycopg.Connection,
     column: tuple[str, str],
     condition: str,
@@ -143,7 +147,7 @@ def test_infinity_in_a_list_is_looked_up_in_the_driver(
         ((("f", "float8"),), "f > 1e-400", ("1",)),
     ],
 )
-def test_what_the_driver_would_answer_otherwise_than_postgresql_is_left_to_spark(
+def test_condition_that_the_driver_would_evaluate_differently_is_left_to_spark(
     columns: tuple[tuple[str, str], ...], condition: str, row: tuple[str | None, ...]
 ) -> None:
     with pytest.raises(columnwise.NotColumnwise):

@@ -1,6 +1,6 @@
-"""Functions that run on single values give the real PostgreSQL's text, or its SQLSTATE, for generated arguments.
+"""Functions that run on single values give a real PostgreSQL's text, or its SQLSTATE, for generated arguments.
 
-No Spark is needed for them, so that many arguments are cheap: ``make test-all`` tries a thousand of each.
+They need no Spark, so many arguments are cheap: ``make test-all`` tries a thousand of each.
 """
 
 from __future__ import annotations
@@ -261,7 +261,7 @@ def test_functions_of_single_values_give_postgresqls_results(oracle: psycopg.Con
 
 @pytest.mark.parametrize("rounds", ROUNDS)
 @pytest.mark.parametrize("timezone", ZONES)
-def test_functions_of_instants_follow_the_sessions_zone(oracle: psycopg.Connection, timezone: str, rounds: int) -> None:
+def test_functions_of_instants_use_the_sessions_time_zone(oracle: psycopg.Connection, timezone: str, rounds: int) -> None:
     oracle.execute(f"SET timezone = '{timezone}'")
     try:
         assert _differences(oracle, _in_zone(timezone), Random(timezone), rounds) == []

@@ -1,6 +1,6 @@
-"""Generated expressions over generated rows: the compiled expression gives PostgreSQL's value or its SQLSTATE on every row.
+"""A compiled expression has PostgreSQL's value or SQLSTATE on every row, for generated expressions and rows.
 
-A few run here, always the same, and those that once differed; ``python -m tests.expression.agreement`` runs as many as one likes.
+A few fixed ones run here, and those that once differed. ``python -m tests.expression.agreement`` runs any number.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ ONCE_DIFFERENT = (
 )
 
 
-def test_generated_expressions_mean_what_postgresql_means(spark: SparkSession, oracle: psycopg.Connection) -> None:
+def test_generated_expressions_have_postgresqls_values(spark: SparkSession, oracle: psycopg.Connection) -> None:
     report = Agreement(spark, oracle).run(50, 7, rows=12)
     assert report.differences == []
     assert report.outcomes["agree"] > 0.8 * sum(report.outcomes.values())
 
 
-def test_what_once_differed_agrees(spark: SparkSession, oracle: psycopg.Connection) -> None:
-    assert [str(each) for each in Comparison(spark, oracle).run(ONCE_DIFFERENT) if each.outcome != "agree"] == []
+def test_expressions_that_once_differed_agree(spark: SparkSession, oracle: psycopg.Connection) -> None:
+    assert [str(verdict) for verdict in Comparison(spark, oracle).run(ONCE_DIFFERENT) if verdict.outcome != "agree"] == []

@@ -1,4 +1,4 @@
-"""Parts of an expression that decide nothing: PostgreSQL computes them and raises what they raise, an optimizer would leave them out."""
+"""Parts of an expression without influence on its value are evaluated, and raise PostgreSQL's errors. An optimizer would remove them."""
 
 from __future__ import annotations
 
@@ -95,6 +95,6 @@ EXPRESSIONS = (
 
 
 @pytest.mark.slow
-def test_what_decides_nothing_is_computed_all_the_same(spark: SparkSession, oracle: psycopg.Connection) -> None:
-    verdicts = Comparison(spark, oracle).run([Probe(each, COLUMNS, ROWS) for each in EXPRESSIONS])
+def test_parts_without_influence_are_evaluated(spark: SparkSession, oracle: psycopg.Connection) -> None:
+    verdicts = Comparison(spark, oracle).run([Probe(expression, COLUMNS, ROWS) for expression in EXPRESSIONS])
     assert not [str(verdict) for verdict in verdicts if verdict.outcome != "agree"]

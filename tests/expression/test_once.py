@@ -1,4 +1,4 @@
-"""Long expressions: their Columns grow with their text, and mean what PostgreSQL means."""
+"""The Columns of long expressions grow with their text and have PostgreSQL's values."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ LISTS = (
     "x <> ALL ('{1,2}')",
     "m IN (1.25, 0, 7.125)",
     "x IN (" + ", ".join(map(str, range(1000))) + ")",
-    "m IN (" + ", ".join(f"{each}.25" for each in range(1000)) + ")",
-    "(" + " OR ".join(f"x = {each}" for each in range(300)) + ")",
+    "m IN (" + ", ".join(f"{number}.25" for number in range(1000)) + ")",
+    "(" + " OR ".join(f"x = {number}" for number in range(300)) + ")",
 )
 
 
 def spelled(pattern: str, terms: int) -> str:
     head, *rest = pattern.split("{more:")
-    return head + "".join(each.split("}")[0] * terms + each.split("}")[1] for each in rest)
+    return head + "".join(part.split("}")[0] * terms + part.split("}")[1] for part in rest)
 
 
 def length(expression: str) -> int:
@@ -80,25 +80,25 @@ def length(expression: str) -> int:
 
 
 @pytest.mark.parametrize(
-    "pattern", [pytest.param(each, marks=[pytest.mark.slow] if place % 2 else []) for place, each in enumerate(PATTERNS)]
+    "pattern", [pytest.param(shape, marks=[pytest.mark.slow] if index % 2 else []) for index, shape in enumerate(PATTERNS)]
 )
-def test_a_column_grows_with_the_text_of_its_expression(spark: SparkSession, pattern: str) -> None:
+def test_column_grows_linearly_with_the_text_of_its_expression(spark: SparkSession, pattern: str) -> None:
     assert length(spelled(pattern, 16)) < 3 * length(spelled(pattern, 8)) + 5_000
 
 
 @pytest.mark.parametrize("pattern", [pytest.param(UNDER_GUARDS[0], marks=pytest.mark.slow), UNDER_GUARDS[1]])
-def test_a_chain_of_functions_whose_arguments_may_raise_doubles_with_a_term_and_does_no_worse(spark: SparkSession, pattern: str) -> None:
+def test_chain_of_functions_that_may_raise_at_most_doubles_with_a_term(spark: SparkSession, pattern: str) -> None:
     assert length(spelled(pattern, 5)) < 2.5 * length(spelled(pattern, 4))
 
 
 @pytest.mark.slow
-def test_long_expressions_mean_what_postgresql_means(spark: SparkSession, oracle: psycopg.Connection) -> None:
-    for each in (*[spelled(pattern, TERMS) for pattern in PATTERNS], *[spelled(pattern, 3) for pattern in UNDER_GUARDS], *LISTS):
-        [verdict] = Comparison(spark, oracle).run([Probe(each, COLUMNS, ROWS)])
+def test_long_expressions_have_postgresqls_values(spark: SparkSession, oracle: psycopg.Connection) -> None:
+    for expression in (*[spelled(pattern, TERMS) for pattern in PATTERNS], *[spelled(pattern, 3) for pattern in UNDER_GUARDS], *LISTS):
+        [verdict] = Comparison(spark, oracle).run([Probe(expression, COLUMNS, ROWS)])
         assert verdict.outcome == "agree", str(verdict)
 
 
-def test_a_column_that_is_null_beside_a_long_operand_makes_a_strict_call_null(spark: SparkSession, oracle: psycopg.Connection) -> None:
+def test_null_column_beside_a_long_operand_makes_a_strict_call_null(spark: SparkSession, oracle: psycopg.Connection) -> None:
     columns = (("t", "text"), ("v", "varchar(5)"), ("c", "char(4)"))
     rows = ((None, "ab ", "é"), (",", "ab ", "é"), ("a", None, "é"))
     probe = Probe("split_part(rtrim(split_part(c, ',', (-2)), v), t, 12)", columns, rows)

@@ -1,4 +1,4 @@
-"""Operators and functions of ranges and multiranges give PostgreSQL's values, for each pair of values."""
+"""Operators and functions of ranges and multiranges give PostgreSQL's values for each pair of values."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _of_elements(kind: str, values: tuple[str | None, ...], name: str) -> list[P
 
 
 @pytest.mark.parametrize("name", RANGES)
-def test_functions_of_ranges_are_those_of_postgresql(name: str, spark: SparkSession, oracle: psycopg.Connection) -> None:
+def test_functions_of_ranges_give_postgresqls_values(name: str, spark: SparkSession, oracle: psycopg.Connection) -> None:
     kind, values = f"{name}range", RANGES[name]
     element, bounds = ELEMENTS[name]
     probes = [
@@ -67,23 +67,23 @@ def test_functions_of_ranges_are_those_of_postgresql(name: str, spark: SparkSess
             tuple(itertools.product(bounds, bounds, ("[]", "()", "(]", "x", None))),
         ),
     ]
-    assert [str(each) for each in Comparison(spark, oracle).run(probes) if each.outcome != "agree"] == []
+    assert [str(verdict) for verdict in Comparison(spark, oracle).run(probes) if verdict.outcome != "agree"] == []
 
 
 @pytest.mark.parametrize("name", MULTIRANGES)
-def test_functions_of_multiranges_are_those_of_postgresql(name: str, spark: SparkSession, oracle: psycopg.Connection) -> None:
+def test_functions_of_multiranges_give_postgresqls_values(name: str, spark: SparkSession, oracle: psycopg.Connection) -> None:
     kind, values = f"{name}multirange", MULTIRANGES[name]
-    one, ranges = f"{name}range", RANGES[name]
+    range_type, ranges = f"{name}range", RANGES[name]
     probes = [
         *_of_two((kind, kind), (values, values), (*RELATIONS, *COMBINATIONS)),
-        *_of_two((kind, one), (values, ranges), RELATIONS[:8]),
-        *_of_two((one, kind), (ranges, values), RELATIONS[:8]),
+        *_of_two((kind, range_type), (values, ranges), RELATIONS[:8]),
+        *_of_two((range_type, kind), (ranges, values), RELATIONS[:8]),
         *_of_elements(kind, values, name),
         *_of_one(kind, values, (*PARTS, "range_merge")),
-        Probe(f"{kind}(a, b)", (("a", one), ("b", one)), _pairs(ranges, ranges)),
+        Probe(f"{kind}(a, b)", (("a", range_type), ("b", range_type)), _pairs(ranges, ranges)),
         Probe(f"{kind}()", (), ((),)),
     ]
-    assert [str(each) for each in Comparison(spark, oracle).run(probes) if each.outcome != "agree"] == []
+    assert [str(verdict) for verdict in Comparison(spark, oracle).run(probes) if verdict.outcome != "agree"] == []
 
 
 @pytest.mark.parametrize(
@@ -98,6 +98,6 @@ def test_functions_of_multiranges_are_those_of_postgresql(name: str, spark: Spar
         "lower(1)",
     ],
 )
-def test_what_postgresql_rejects_is_rejected(expression: str, spark: SparkSession, oracle: psycopg.Connection) -> None:
+def test_expression_that_postgresql_rejects_is_rejected(expression: str, spark: SparkSession, oracle: psycopg.Connection) -> None:
     [verdict] = Comparison(spark, oracle).run([Probe(expression, (), ((),))])
     assert verdict.outcome in ("agree", "rejected"), str(verdict)

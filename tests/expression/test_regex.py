@@ -1,4 +1,4 @@
-"""Regular expressions: generated patterns and strings give PostgreSQL's match, groups, replacement or error; Java gives the same yes or no."""
+"""Regular expressions give PostgreSQL's match, groups, replacement or error for generated patterns. Java gives the same matches."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ def pattern(random: Random, depth: int) -> str:
 def subjects(number: int, count: int) -> list[tuple[str, str]]:
     """(string, pattern), some with embedded options and other flavours."""
     random = Random(number)
-    made = []
+    pairs = []
     for _ in range(count):
         text = "".join(random.choice("aaabbcé1 A\n_-😀") for _ in range(random.randint(0, 9)))
         prefix = random.choice(("(?i)", "(?n)", "(?p)", "(?w)", "(?x)", "(?e)", "(?b)", "(?q)", "***:", "***=", "(?is)"))
-        made.append((text, (prefix if random.random() < 0.1 else "") + pattern(random, 4)))
-    return made
+        pairs.append((text, (prefix if random.random() < 0.1 else "") + pattern(random, 4)))
+    return pairs
 
 
 def judged(text: str, regex: str) -> list[str | None]:
@@ -85,31 +85,31 @@ def judged(text: str, regex: str) -> list[str | None]:
 
 
 @pytest.mark.parametrize("rounds", [4, pytest.param(200, marks=pytest.mark.slow)])
-def test_generated_patterns_match_what_postgresql_matches(oracle: psycopg.Connection, rounds: int) -> None:
+def test_generated_patterns_match_as_in_postgresql(oracle: psycopg.Connection, rounds: int) -> None:
     oracle.execute(ORACLE)
     wrong = []
     for number in range(rounds):
         work = subjects(number, ROUND)
-        columns = [each[0] for each in work], [each[1] for each in work]
+        columns = [pair[0] for pair in work], [pair[1] for pair in work]
         query = "SELECT pg_temp.judged(s, p) FROM unnest(%s::text[], %s::text[]) WITH ORDINALITY u(s, p, o) ORDER BY o"
         for (text, regex), (expected,) in zip(work, oracle.execute(query, columns).fetchall(), strict=True):
-            got = judged(text, regex)
-            if got != expected:
-                wrong.append((text, regex, expected, got))
+            actual = judged(text, regex)
+            if actual != expected:
+                wrong.append((text, regex, expected, actual))
     assert wrong == []
 
 
-def test_java_answers_as_the_matcher_does(spark: SparkSession) -> None:
+def test_java_matches_what_the_matcher_matches(spark: SparkSession) -> None:
     """All patterns that Java is given, over many strings, in one query."""
     texts = [text for text, _ in subjects(1000, 150)]
     rows = []
     for _, regex in subjects(1001, 500):
         try:
-            found = java.written(parse(regex))
+            java_regex = java.written(parse(regex))
         except PostgresError:
             continue
-        if found is not None:
-            rows += [(text, regex, found, functions.matches(3, text, regex)) for text in texts]
+        if java_regex is not None:
+            rows += [(text, regex, java_regex, functions.matches(3, text, regex)) for text in texts]
     assert len(rows) > 150 * 200
     frame = spark.createDataFrame(pa.table(dict(zip(("text", "regex", "java", "expected"), zip(*rows, strict=True), strict=True))))
     wrong = frame.where(F.rlike("text", F.col("java")) != F.col("expected")).limit(5).collect()
@@ -131,12 +131,12 @@ def test_java_answers_as_the_matcher_does(spark: SparkSession) -> None:
         "(a{255}){255}b",
     ],
 )
-def test_java_is_not_given_what_it_would_search_for_long(regex: str) -> None:
-    """A search of Java's heeds no cancel: `SELECT repeat('ab', 5000) ~ '(.*)\\1\\1c'` held its session for good, and a processor."""
+def test_pattern_that_java_would_search_for_long_is_not_given_to_java(regex: str) -> None:
+    """A search in Java cannot be cancelled: `SELECT repeat('ab', 5000) ~ '(.*)\\1\\1c'` would hold its session and a processor."""
     assert java.written(parse(regex)) is None
 
 
-def test_what_java_is_given_takes_time_in_proportion_to_the_string(spark: SparkSession) -> None:
+def test_patterns_given_to_java_take_linear_time(spark: SparkSession) -> None:
     texts = spark.createDataFrame(pa.table({"text": ["a" * 1_000_000, "ab" * 500_000, "1" * 999_999 + "a"]}))
     tests = [
         java.written(parse(regex)) for regex in ("a.*b.*c.*d", "^[ab]+[0-9]+$", "[0-9]+x", "^a*c", "b[a-z]*", ".*a.*b.*1$", "a[0-9]{1,3}b")
@@ -144,7 +144,7 @@ def test_what_java_is_given_takes_time_in_proportion_to_the_string(spark: SparkS
     tests += [like(pattern) for pattern in ("%a%b%a%c", "a%b%a%b%", "%" + "a%" * 300 + "c")]
     assert None not in tests
     began = time.monotonic()
-    for row in texts.select(*[F.rlike("text", F.lit(each)).alias(f"c{place}") for place, each in enumerate(tests)]).collect():
+    for row in texts.select(*[F.rlike("text", F.lit(java_test)).alias(f"c{index}") for index, java_test in enumerate(tests)]).collect():
         assert len(row) == len(tests)
     assert time.monotonic() - began < 20
 

@@ -1,4 +1,4 @@
-"""Expressions of whole numbers, booleans and texts computed in Python give PostgreSQL's answers."""
+"""Expressions of integers, booleans and texts that are computed in Python have PostgreSQL's values."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from headgate.sql.parser import parse_expression
 INTEGERS = st.sampled_from(["NULL", "0", "1", "-1", "2", "-3", "7", "2147483647", "(-2147483648)", "3000000000", "9223372036854775807"])
 OPERATORS = st.sampled_from(["+", "-", "*", "/", "%"])
 COMPARED = st.sampled_from(["=", "<>", "<", "<=", ">", ">="])
-SUMS = st.recursive(INTEGERS, lambda part: st.tuples(part, OPERATORS, part).map(lambda each: f"({' '.join(each)})"), max_leaves=4)
+SUMS = st.recursive(INTEGERS, lambda part: st.tuples(part, OPERATORS, part).map(lambda parts: f"({' '.join(parts)})"), max_leaves=4)
 TESTS = st.one_of(
-    st.tuples(SUMS, COMPARED, SUMS).map(lambda each: f"({' '.join(each)})"),
-    SUMS.map(lambda each: f"({each} IS NULL)"),
+    st.tuples(SUMS, COMPARED, SUMS).map(lambda parts: f"({' '.join(parts)})"),
+    SUMS.map(lambda operand: f"({operand} IS NULL)"),
     st.sampled_from(["true", "false", "NULL::boolean", "('a' || 'b' = 'ab'::text)"]),
 )
 CONDITIONS = st.recursive(
@@ -44,7 +44,7 @@ def computed(text: str) -> tuple[bool, str | None]:
 
 @given(expressions=st.lists(st.one_of(SUMS, CONDITIONS), min_size=10, max_size=10))
 @settings(max_examples=30, deadline=None)
-def test_values_and_errors_are_those_of_postgresql(postgres: Server, expressions: list[str]) -> None:
+def test_values_and_errors_equal_postgresqls(postgres: Server, expressions: list[str]) -> None:
     with psycopg.connect(postgres.conninfo(), autocommit=True) as connection:
         for text in expressions:
             is_here, value = computed(text)
@@ -66,5 +66,5 @@ def test_values_and_errors_are_those_of_postgresql(postgres: Server, expressions
         ("NOT NULL::boolean", None), ("false AND 1 / 0 = 1", "f"), ("-7 / 2", "-3"), ("-7 % 2", "-1"),
     ],
 )  # fmt: skip
-def test_null_and_signs(text: str, value: str | None) -> None:
+def test_null_and_signs_are_computed_as_in_postgresql(text: str, value: str | None) -> None:
     assert computed(text) == (True, value)

@@ -1,4 +1,4 @@
-"""Python functions over Arrow columns: values of every plain kind, NULL, errors that count only where the value is used."""
+"""Python functions over Arrow columns handle values of every plain type, NULL, and errors, which count only if the value is used."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def frame(spark: SparkSession) -> DataFrame:
     return spark.sql(f"{row} UNION ALL SELECT " + ", ".join(f"CAST(NULL AS {kind})" for _, kind in spark.sql(row).dtypes)).coalesce(1)
 
 
-def test_values_of_every_kind_come_back_as_they_went(frame: DataFrame) -> None:
+def test_values_of_every_type_are_returned_unchanged(frame: DataFrame) -> None:
     def same(value: Any) -> Any:
         return value
 
@@ -62,21 +62,21 @@ def test_values_of_every_kind_come_back_as_they_went(frame: DataFrame) -> None:
 
     outputs = []
     for rep in REPS:
-        given = column(rep.name, rep)
-        for place, made in enumerate(
+        argument = column(rep.name, rep)
+        for index, called in enumerate(
             (
-                call(same, rep, [call(same, rep, [given])]),
-                call(same, rep, [given], raises=False),
-                call_batch(same_array, rep, [call_batch(same_array, rep, [given])]),
-                call_batch(same_array, rep, [given], raises=False),
+                call(same, rep, [call(same, rep, [argument])]),
+                call(same, rep, [argument], raises=False),
+                call_batch(same_array, rep, [call_batch(same_array, rep, [argument])]),
+                call_batch(same_array, rep, [argument], raises=False),
             )
         ):
-            outputs.append(F.equal_null(settle(made)(env(frame)), F.col(rep.name)).alias(f"{rep.name}{place}"))
+            outputs.append(F.equal_null(settle(called)(env(frame)), F.col(rep.name)).alias(f"{rep.name}{index}"))
     rows = frame.select(*outputs).collect()
     assert [name for row in rows for name, equal in row.asDict().items() if not equal] == []
 
 
-def test_an_error_counts_only_where_the_value_is_used(frame: DataFrame) -> None:
+def test_error_counts_only_if_the_value_is_used(frame: DataFrame) -> None:
     def halve(number: int) -> int:
         if number % 2:
             raise PostgresError("22023", f"{number} is odd", detail="It has no half.")
@@ -88,24 +88,24 @@ def test_an_error_counts_only_where_the_value_is_used(frame: DataFrame) -> None:
         return pc.divide(numbers, 2)
 
     for function, how in ((halve, call), (halves, call_batch)):
-        made = how(function, INT4, [how(function, INT4, [column("int4", INT4)])])
-        unused = F.when(F.col("int4") == 8, made.make(env(frame))).otherwise(-1)
+        halved = how(function, INT4, [how(function, INT4, [column("int4", INT4)])])
+        unused = F.when(F.col("int4") == 8, halved.make(env(frame))).otherwise(-1)
         assert [row[0] for row in frame.select(unused).collect()] == [-1, -1]
         with pytest.raises(PySparkException, match="is odd") as caught:
-            frame.select(made.make(env(frame))).collect()
+            frame.select(halved.make(env(frame))).collect()
         error = failure.from_spark(caught.value)
         assert (error.sqlstate, error.message, error.detail) == ("22023", "7 is odd", "It has no half.")
 
 
-def test_a_call_of_constants_is_made_when_it_is_planned() -> None:
+def test_call_with_constant_arguments_is_computed_when_planned() -> None:
     calls = []
 
     def join(between: str, left: str, right: int) -> str:
         calls.append(1)
         return f"{left}{between}{right}"
 
-    made = call(
+    joined = call(
         join, TEXT, [Value(TEXT, lambda env: F.lit("x"), constant="x"), Value(INT4, lambda env: F.lit(1), constant="1")], given=("-",)
     )
-    assert (made.constant, calls) == ("x-1", [1])
-    assert call(join, TEXT, [Value(TEXT, lambda env: F.lit(None), is_null=True), made]).is_null
+    assert (joined.constant, calls) == ("x-1", [1])
+    assert call(join, TEXT, [Value(TEXT, lambda env: F.lit(None), is_null=True), joined]).is_null
