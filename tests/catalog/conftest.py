@@ -42,9 +42,9 @@ class CatalogServer:
         return run_psql(["-h", "127.0.0.1", "-p", str(self.port)], self._name(), commands, options)
 
     def _name(self) -> str:
-        found = self.catalog.cursor().execute("SELECT datname FROM hg.pg_database WHERE oid = ?", [self.database]).fetchone()
-        assert found
-        return str(found[0])
+        row = self.catalog.cursor().execute("SELECT datname FROM hg.pg_database WHERE oid = ?", [self.database]).fetchone()
+        assert row
+        return str(row[0])
 
     def _accept(self) -> None:
         while True:
@@ -111,14 +111,14 @@ class CatalogServer:
 
 def run_psql(where: list[str], database: str, commands: tuple[str, ...], options: tuple[str, ...] = ()) -> str:
     """What psql prints for each command: output, then errors, one after the other."""
-    found = []
+    outputs = []
     for command in commands:
         done = subprocess.run(
             ["psql", "-X", *where, "-U", "postgres", "-d", database, "-v", "HIDE_TABLEAM=on", *options, "-c", command],
             capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
-        found.append(f"=== {command}\n{done.stdout}{done.stderr}")
-    return "".join(found)
+        outputs.append(f"=== {command}\n{done.stdout}{done.stderr}")
+    return "".join(outputs)
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""What programs ask of the catalogs when they look at a database."""
+"""Catalog queries of client programs return PostgreSQL's rows."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ CREATE TABLE extra (id serial PRIMARY KEY)
 PRIMARY_KEYS = Path(__file__).parent / "statements" / "sqlalchemy_primary_keys.sql"
 
 
-def test_the_primary_keys_of_several_tables_as_sqlalchemy_asks_for_them(server: Server) -> None:
-    """DuckDB failed for good in it (a join by dictionaries), and with it the node."""
+def test_primary_keys_of_several_tables_are_returned_as_sqlalchemy_queries_them(server: Server) -> None:
+    """The query joins by dictionaries, in which DuckDB can fail permanently."""
     database = server.new_database()
     server.psql(database, TABLES)
     assert server.psql(database, PRIMARY_KEYS.read_text()) == "{id}|customer_pkey||1|f\n{id}|extra_pkey||1|f\n{id}|orders_pkey||1|f"

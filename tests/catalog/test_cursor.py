@@ -1,4 +1,4 @@
-"""What queries on the catalog have answered is given again, and is what they would answer."""
+"""Cached answers of catalog queries equal what DuckDB would answer."""
 
 from __future__ import annotations
 
@@ -47,19 +47,19 @@ def asked(cursor: CatalogCursor, query: str) -> list[Any]:
     return list(cursor.execute(query).fetchall())
 
 
-def test_an_answer_is_kept_until_a_commit_that_writes_what_the_query_reads(opened: tuple[duckdb.DuckDBPyConnection, Answers]) -> None:
+def test_answer_is_cached_until_a_commit_writes_a_table_that_the_query_reads(opened: tuple[duckdb.DuckDBPyConnection, Answers]) -> None:
     connection, answers = opened
     reader, writer = CatalogCursor(connection.cursor(), answers), CatalogCursor(connection.cursor(), answers)
     assert reader.rows(NAMES) == []
     connection.execute("INSERT INTO hg.names VALUES (1)")  # behind the back of all cursors
-    assert reader.rows(NAMES) == [], "it was asked again"
+    assert reader.rows(NAMES) == [], "the query was sent to DuckDB again"
     writer.execute("INSERT INTO hg.others VALUES (1)")
-    assert reader.rows(NAMES) == [], "another table makes no difference"
+    assert reader.rows(NAMES) == [], "a write to another table invalidates the answer"
     writer.execute("INSERT INTO hg.names VALUES (2)")
     assert reader.rows(NAMES) == [(1,), (2,)]
 
 
-def test_a_transaction_goes_on_seeing_what_it_saw(opened: tuple[duckdb.DuckDBPyConnection, Answers]) -> None:
+def test_transaction_keeps_its_snapshot(opened: tuple[duckdb.DuckDBPyConnection, Answers]) -> None:
     connection, answers = opened
     first, second = CatalogCursor(connection.cursor(), answers), CatalogCursor(connection.cursor(), answers)
     first.execute("BEGIN TRANSACTION")
@@ -84,13 +84,13 @@ def test_a_transaction_goes_on_seeing_what_it_saw(opened: tuple[duckdb.DuckDBPyC
         "SELECT table_name FROM duckdb_tables()",
     ],
 )
-def test_a_query_on_what_has_no_version_is_always_asked(query: str, opened: tuple[duckdb.DuckDBPyConnection, Answers]) -> None:
+def test_query_on_unversioned_data_is_never_cached(query: str, opened: tuple[duckdb.DuckDBPyConnection, Answers]) -> None:
     connection, answers = opened
     CatalogCursor(connection.cursor(), answers).register("mine", pa.table({"a": [1]}))
     assert answers.reads(query) is None
 
 
-def test_a_table_that_is_made_later_has_versions_too(opened: tuple[duckdb.DuckDBPyConnection, Answers]) -> None:
+def test_table_created_later_has_versions(opened: tuple[duckdb.DuckDBPyConnection, Answers]) -> None:
     connection, answers = opened
     cursor = CatalogCursor(connection.cursor(), answers)
     assert answers.reads("SELECT a FROM hg.later") is None
@@ -99,7 +99,7 @@ def test_a_table_that_is_made_later_has_versions_too(opened: tuple[duckdb.DuckDB
     assert answers.reads("SELECT hg.how_many() FROM hg.later") == ("later", "names", "others")
 
 
-def test_what_is_kept_has_a_bound(opened: tuple[duckdb.DuckDBPyConnection, Answers]) -> None:
+def test_cache_is_limited(opened: tuple[duckdb.DuckDBPyConnection, Answers]) -> None:
     connection, answers = opened
     cursor = CatalogCursor(connection.cursor(), answers)
     cursor.execute("INSERT INTO hg.names SELECT range FROM range(100)")
@@ -117,26 +117,26 @@ DEED = st.tuples(st.integers(0, 2), st.sampled_from(["begin", "commit", "rollbac
 
 @given(st.lists(DEED, max_size=40))
 @settings(max_examples=25, deadline=None)
-def test_three_transactions_are_answered_as_duckdb_answers_them(deeds: list[tuple[int, str]]) -> None:
+def test_three_transactions_are_answered_as_by_duckdb(deeds: list[tuple[int, str]]) -> None:
     connection, answers = open_catalog()
     cursors = [CatalogCursor(connection.cursor(), answers) for _ in range(3)]
     begun = [False] * 3
-    for number, (who, what) in enumerate(deeds):
-        cursor = cursors[who]
+    for number, (index, deed) in enumerate(deeds):
+        cursor = cursors[index]
         try:
-            if what == "begin" and not begun[who]:
+            if deed == "begin" and not begun[index]:
                 cursor.execute("BEGIN TRANSACTION")
-                begun[who] = True
-            elif what in ("commit", "rollback") and begun[who]:
-                begun[who] = False
-                cursor.execute(what.upper())
-            elif what in ("names", "others"):
-                cursor.execute(f"INSERT INTO hg.{what} VALUES (?)", [number])
-            elif what == "remove":
+                begun[index] = True
+            elif deed in ("commit", "rollback") and begun[index]:
+                begun[index] = False
+                cursor.execute(deed.upper())
+            elif deed in ("names", "others"):
+                cursor.execute(f"INSERT INTO hg.{deed} VALUES (?)", [number])
+            elif deed == "remove":
                 cursor.execute("DELETE FROM hg.names")
         except duckdb.TransactionException:  # another was first
-            begun[who] = False
-            cursor.execute("ROLLBACK") if what != "commit" else None
+            begun[index] = False
+            cursor.execute("ROLLBACK") if deed != "commit" else None
         for query in QUERIES:
             assert cursor.rows(query) == asked(cursor, query)
     connection.close()
@@ -178,7 +178,7 @@ ACT = st.tuples(
 
 @given(st.lists(ACT, max_size=20))
 @settings(max_examples=25, deadline=None)
-def test_what_is_known_of_single_objects_is_what_duckdb_answers(acts: list[tuple[int, Any, int, str]]) -> None:
+def test_cached_lookups_of_single_objects_equal_duckdbs_answers(acts: list[tuple[int, Any, int, str]]) -> None:
     connection = duckdb.connect()
     connection.execute(OBJECTS)
     answers = Answers(connection)
@@ -188,25 +188,25 @@ def test_what_is_known_of_single_objects_is_what_duckdb_answers(acts: list[tuple
     def values(kinds: str, oid: int, name: str) -> list[object]:
         return [next(new) if kind == "+" else {"d": 5, "o": oid, "n": name}[kind] for kind in kinds]
 
-    for who, what, oid, name in acts:
-        cursor = cursors[who]
+    for index, act, oid, name in acts:
+        cursor = cursors[index]
         try:
-            if isinstance(what, str):
-                if begun[who] != (what == "BEGIN"):
-                    begun[who] = not begun[who]
-                    cursor.execute(what)
+            if isinstance(act, str):
+                if begun[index] != (act == "BEGIN"):
+                    begun[index] = not begun[index]
+                    cursor.execute(act)
             else:
-                cursor.execute(what[0], values(what[1], oid, name))
+                cursor.execute(act[0], values(act[1], oid, name))
         except duckdb.TransactionException:  # another was first
-            begun[who] = False
-            cursor.execute("ROLLBACK") if what != "COMMIT" else None
+            begun[index] = False
+            cursor.execute("ROLLBACK") if act != "COMMIT" else None
         for (query, kinds), number, letter in itertools.product(ON_OBJECTS, (1, 3), "a"):
             parameters = values(kinds, number, letter)
             assert sorted(cursor.rows(query, parameters), key=str) == sorted(cursor.execute(query, parameters).fetchall(), key=str), query
     connection.close()
 
 
-def test_a_change_of_one_table_leaves_what_is_known_of_another() -> None:
+def test_change_of_one_table_keeps_the_cached_lookups_of_another() -> None:
     connection = duckdb.connect()
     connection.execute(OBJECTS)
     answers = Answers(connection)
@@ -216,15 +216,15 @@ def test_a_change_of_one_table_leaves_what_is_known_of_another() -> None:
     assert reader.rows(by_name, [5, "a"]) == [(9, 1)]
     connection.execute("UPDATE hg.pg_class SET relname = 'x' WHERE oid = 1")  # no cursor of the catalog knows of this
     writer.execute("UPDATE hg.pg_class SET relname = ? WHERE oid = ?", ["y", 2])
-    assert reader.rows(by_oid, [1, 5]) == [(1, "a")], "it was asked again"
-    assert reader.rows(by_name, [5, "a"]) == [], "any table may have got or lost this name"
+    assert reader.rows(by_oid, [1, 5]) == [(1, "a")], "the query was sent to DuckDB again"
+    assert reader.rows(by_name, [5, "a"]) == [], "a renamed table invalidates all lookups by name"
     writer.execute("UPDATE hg.pg_class SET relacl = ? WHERE oid = ?", ["r", 1])
-    assert reader.rows(by_oid, [1, 5]) == [(1, "a")], "it does not depend on the table's rights"
+    assert reader.rows(by_oid, [1, 5]) == [(1, "a")], "the lookup does not depend on the table's privileges"
     writer.execute("UPDATE hg.pg_class SET relnamespace = ? WHERE oid = ?", [8, 1])
     assert reader.rows(by_oid, [1, 5]) == [(1, "x")]
 
 
-def test_readers_beside_writers_see_what_duckdb_shows_them(opened: tuple[duckdb.DuckDBPyConnection, Answers]) -> None:
+def test_concurrent_readers_and_writers_see_duckdbs_answers(opened: tuple[duckdb.DuckDBPyConnection, Answers]) -> None:
     connection, answers = opened
     wrong: list[str] = []
     done = threading.Event()

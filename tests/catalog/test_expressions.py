@@ -1,7 +1,7 @@
-"""Drawn expressions mean on the catalogs what they mean on PostgreSQL, or are refused; and what once meant something else.
+"""Drawn expressions have PostgreSQL's values on the catalogs, or are rejected. Expressions that once differed have tests too.
 
-The grammar is that of `tests/expression`, whose tests draw from it for queries on tables and for filters: one binder serves all of them. At
-length: ``.venv/bin/python -m pytest --all tests/catalog/test_expressions.py``.
+The grammar is that of `tests/expression`, whose tests draw from it for queries on tables and for filters: one binder serves all of them. For
+many examples: ``.venv/bin/python -m pytest --all tests/catalog/test_expressions.py``.
 """
 
 from __future__ import annotations
@@ -68,40 +68,42 @@ def expected(judge: psycopg.Connection, query: str) -> str | None:
 def compared(ask: Ask, database: int, judge: psycopg.Connection, seed: int, outcomes: Counter[str]) -> str | None:
     """A difference, or None."""
     query = drawn(seed)
-    got = answered(ask, database, query)
-    if got == "!0A000":
+    actual = answered(ask, database, query)
+    if actual == "!0A000":
         outcomes["refused"] += 1
         return None
-    wanted = expected(judge, query)
-    if got == wanted:
+    expected_value = expected(judge, query)
+    if actual == expected_value:
         outcomes["agree"] += 1
         return None
-    if (got or "").startswith("!") and (wanted is None or wanted.startswith("!")):  # PostgreSQL's planner finds a NULL before an error
+    if (actual or "").startswith("!") and (
+        expected_value is None or expected_value.startswith("!")
+    ):  # PostgreSQL's planner finds a NULL before an error
         outcomes["another error"] += 1
         return None
     if (
-        got == "!22025" and wanted == "f"
+        actual == "!22025" and expected_value == "f"
     ):  # PostgreSQL does not come to the end of a pattern that ends in its escape (docs/compatibility.md)
         outcomes["another error"] += 1
         return None
-    return f"{seed}: {query}\n  PostgreSQL {wanted!r}, here {got!r}"
+    return f"{seed}: {query}\n  PostgreSQL {expected_value!r}, here {actual!r}"
 
 
-def test_a_drawn_expression_means_on_a_catalog_what_it_means_on_postgresql(ask: Ask, database: int, judge: psycopg.Connection) -> None:
+def test_drawn_expression_has_postgresqls_value_on_a_catalog(ask: Ask, database: int, judge: psycopg.Connection) -> None:
     outcomes: Counter[str] = Counter()
-    found = [each for seed in range(1000) if (each := compared(ask, database, judge, seed, outcomes)) is not None]
-    assert found == []
+    differing = [difference for seed in range(1000) if (difference := compared(ask, database, judge, seed, outcomes)) is not None]
+    assert differing == []
     assert outcomes["agree"] >= 40, outcomes
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
-def test_twenty_thousand_expressions_mean_the_same_on_a_catalog_on_a_table_and_in_a_filter(
+def test_twenty_thousand_expressions_have_the_same_value_on_a_catalog_on_a_table_and_in_a_filter(
     ask: Ask, database: int, judge: psycopg.Connection, spark: SparkSession
 ) -> None:
     outcomes: Counter[str] = Counter()
-    found = [each for seed in range(20_000) if (each := compared(ask, database, judge, seed, outcomes)) is not None]
-    assert found == [], f"{len(found)} differ; {outcomes}"
+    differing = [difference for seed in range(20_000) if (difference := compared(ask, database, judge, seed, outcomes)) is not None]
+    assert differing == [], f"{len(differing)} differ; {outcomes}"
     report = Agreement(spark, judge).run(20_000, 1)
     assert report.differences == []
 
@@ -126,21 +128,21 @@ ONCE_WRONG = (
 
 
 @pytest.mark.parametrize(("expression", "value"), ONCE_WRONG)
-def test_an_expression_that_meant_something_else_on_the_catalogs(ask: Ask, database: int, expression: str, value: str | None) -> None:
+def test_expression_on_a_catalog_has_postgresqls_value(ask: Ask, database: int, expression: str, value: str | None) -> None:
     query = f"SELECT {expression} FROM pg_catalog.pg_am WHERE amname = 'btree'"
     assert ask(database, query) == [(value,)]
 
 
 @pytest.mark.parametrize("nothing", ["ANY ('{}'::bool[])", "ALL (ARRAY[]::bool[])"])
-def test_an_operand_was_left_out_where_it_is_compared_with_no_element(
+def test_operand_is_evaluated_even_if_it_is_compared_with_no_element(
     ask: Ask, database: int, judge: psycopg.Connection, nothing: str
 ) -> None:
     query = f"SELECT ('ab' LIKE q) <= {nothing} FROM (SELECT 'a\\'::text AS q) t, pg_catalog.pg_am WHERE amname = 'btree'"
     assert answered(ask, database, query) == expected(judge, query) == "!22025"
 
 
-def test_information_schema_tells_of_grants_to_others(empty_catalog: Catalog, ask: Ask, database: int) -> None:
-    """It was refused: the rows of aclexplode stood in its SELECT list."""
+def test_information_schema_shows_grants_to_others(empty_catalog: Catalog, ask: Ask, database: int) -> None:
+    """The view has aclexplode in its SELECT list."""
     query = (
         "SELECT grantee, privilege_type, is_grantable FROM information_schema.table_privileges"
         " WHERE table_name = 'pg_class' AND grantee = 'PUBLIC'"

@@ -1,4 +1,4 @@
-"""The catalog has so much memory and no more: a query that wants more is an error of its own."""
+"""The catalog's memory is limited, and a query that needs more fails with 53200."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headgate.errors import PostgresError
 MANY = "SELECT length(string_agg(repeat(p.proname, 100) || i, '')) FROM hg.pg_proc p, range(100) b(i)"
 
 
-def test_a_query_without_memory_was_said_to_be_one_that_a_node_does_not_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_query_without_enough_memory_fails_with_out_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headgate.catalog.catalog._OPTIONS", {**_OPTIONS, "memory_limit": "40MB", "max_temp_directory_size": "0KB"})
     catalog = Catalog.create(tmp_path / "catalog.duckdb")
     cursor = catalog.cursor()

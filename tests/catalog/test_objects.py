@@ -1,4 +1,4 @@
-"""Typed access to the catalog: what is written is read back, in transactions, and the history keeps what was."""
+"""Catalog objects are read back as written, in transactions, and the history keeps earlier states."""
 
 from __future__ import annotations
 
@@ -32,85 +32,87 @@ def make_table(catalog: Catalog, database: int, name: str = "t") -> Relation:
     return catalog.change(lambda cursor: definition.create(cursor, catalog.next_oid, database, table))
 
 
-def test_a_table_is_read_as_it_was_made(empty_catalog: Catalog, database: int) -> None:
-    made = make_table(empty_catalog, database)
+def test_table_is_read_as_it_was_created(empty_catalog: Catalog, database: int) -> None:
+    table = make_table(empty_catalog, database)
     cursor = empty_catalog.cursor()
-    assert relation.lookup(cursor, database, None, "t", ["public"]) == made
-    assert relation.lookup(cursor, database, "public", "t") == made
+    assert relation.lookup(cursor, database, None, "t", ["public"]) == table
+    assert relation.lookup(cursor, database, "public", "t") == table
     assert relation.lookup(cursor, database + 1, "public", "t") is None
-    assert [index.name for index in made.indexes] == ["t_pkey", "t_b_c_key"]
-    assert made.primary_key == made.identity_key() == (1,)
-    assert made.columns[0].not_null
-    assert Relation.load(made.dump()) == made
+    assert [index.name for index in table.indexes] == ["t_pkey", "t_b_c_key"]
+    assert table.primary_key == table.identity_key() == (1,)
+    assert table.columns[0].not_null
+    assert Relation.load(table.dump()) == table
 
 
-def test_a_plain_table_is_given_as_it_would_be_read(empty_catalog: Catalog, database: int) -> None:
+def test_created_table_equals_the_one_that_is_read(empty_catalog: Catalog, database: int) -> None:
     columns = [
         Column(0, "a", t.INT4, not_null=True, identity="a"), Column(0, "b", t.TEXT, default="'x'::text", collation=100),
         Column(0, "c", t.NUMERIC, 655366), Column(0, "d", t.INT4, generated="(a + 1)"), Column(0, "e", t.INT4_ARRAY),
     ]  # fmt: skip
     table = Definition(2200, "plain", columns, persistence="t", options=["fillfactor=70"])
-    made = empty_catalog.change(lambda cursor: definition.create(cursor, empty_catalog.next_oid, database, table))
-    assert relation.get(empty_catalog.cursor(), database, made.oid) == made
+    created = empty_catalog.change(lambda cursor: definition.create(cursor, empty_catalog.next_oid, database, table))
+    assert relation.get(empty_catalog.cursor(), database, created.oid) == created
 
 
-def test_the_texts_of_a_new_key_are_those_that_are_written_when_a_column_is_renamed(empty_catalog: Catalog, database: int) -> None:
-    made = make_table(empty_catalog, database)
+def test_key_texts_of_a_new_key_equal_those_written_after_a_rename(empty_catalog: Catalog, database: int) -> None:
+    table = make_table(empty_catalog, database)
     keys = [
         IndexKey((2, 1), included=(3,), options=(1, 0), classes=(0, 0), constraint=False, unique=False),
         IndexKey((0, 2), expressions=("lower(b)",), expression_columns=(Column(0, "lower", t.TEXT, collation=100),), constraint=False),
     ]
     for key in keys:
-        empty_catalog.change(lambda cursor, key=key: add_key(cursor, empty_catalog.next_oid, relation.get(cursor, database, made.oid), key))
+        empty_catalog.change(
+            lambda cursor, key=key: add_key(cursor, empty_catalog.next_oid, relation.get(cursor, database, table.oid), key)
+        )
     read = "SELECT i.*, k.conkeytext, k.conincludetext FROM hg.pg_index i LEFT JOIN hg.pg_constraint k ON k.conindid = i.indexrelid"
     texts = f"{read} WHERE i.dbid = {database} ORDER BY ALL"
-    written = empty_catalog.cursor().execute(texts).fetchall()
-    assert len(written) == 4
+    texts_written = empty_catalog.cursor().execute(texts).fetchall()
+    assert len(texts_written) == 4
     empty_catalog.change(lambda cursor: cursor.execute("UPDATE hg.pg_index SET indkeytext = '', indcolumns = [] WHERE dbid <> 0"))
     empty_catalog.change(lambda cursor: key_text.write(cursor, database))
-    assert empty_catalog.cursor().execute(texts).fetchall() == written
+    assert empty_catalog.cursor().execute(texts).fetchall() == texts_written
 
 
-def test_a_made_name_that_is_in_use_gets_a_number(empty_catalog: Catalog, database: int) -> None:
+def test_generated_name_that_is_in_use_gets_a_number(empty_catalog: Catalog, database: int) -> None:
     make_table(empty_catalog, database, "t_b_c_key")
     assert [index.name for index in make_table(empty_catalog, database).indexes] == ["t_pkey", "t_b_c_key1"]
 
 
-def test_a_name_in_use_is_refused(empty_catalog: Catalog, database: int) -> None:
+def test_name_in_use_is_rejected(empty_catalog: Catalog, database: int) -> None:
     make_table(empty_catalog, database)
     with pytest.raises(PostgresError, match='relation "t" already exists') as caught:
         make_table(empty_catalog, database)
     assert caught.value.sqlstate == "42P07"
 
 
-def test_changes_of_a_table_reach_what_depends_on_it(empty_catalog: Catalog, database: int) -> None:
-    made = make_table(empty_catalog, database)
+def test_changes_of_a_table_reach_its_dependents(empty_catalog: Catalog, database: int) -> None:
+    table = make_table(empty_catalog, database)
     with empty_catalog.begin() as transaction:
         cursor = transaction.cursor
-        attribute.rename_column(cursor, made, 1, "A b")
-        removal.drop_column(cursor, made, 3)
-        pg_class.rename(cursor, made, "u")
-        pg_class.set_replica_identity(cursor, made, "f")
-        added = attribute.add_column(cursor, empty_catalog.next_oid, relation.get(cursor, database, made.oid), Column(0, "d", t.BOOL))
-    after = relation.get(empty_catalog.cursor(), database, made.oid)
+        attribute.rename_column(cursor, table, 1, "A b")
+        removal.drop_column(cursor, table, 3)
+        pg_class.rename(cursor, table, "u")
+        pg_class.set_replica_identity(cursor, table, "f")
+        added = attribute.add_column(cursor, empty_catalog.next_oid, relation.get(cursor, database, table.oid), Column(0, "d", t.BOOL))
+    altered = relation.get(empty_catalog.cursor(), database, table.oid)
     assert added == 4
-    assert (after.name, [column.name for column in after.columns]) == ("u", ["A b", "b", "d"])
-    assert [index.name for index in after.indexes] == ["t_pkey"]
-    assert after.identity_key() is None
+    assert (altered.name, [column.name for column in altered.columns]) == ("u", ["A b", "b", "d"])
+    assert [index.name for index in altered.indexes] == ["t_pkey"]
+    assert altered.identity_key() is None
     cursor = empty_catalog.cursor()
-    cursor.execute("SELECT indkeytext FROM hg.pg_index WHERE dbid = ? AND indrelid = ?", [database, made.oid])
+    cursor.execute("SELECT indkeytext FROM hg.pg_index WHERE dbid = ? AND indrelid = ?", [database, table.oid])
     assert cursor.fetchall() == [('"A b"',)]
 
 
 def test_dropping_a_table_leaves_no_row_behind(empty_catalog: Catalog, database: int) -> None:
-    made = make_table(empty_catalog, database)
-    empty_catalog.change(lambda cursor: removal.drop(cursor, database, made.oid))
+    described = make_table(empty_catalog, database)
+    empty_catalog.change(lambda cursor: removal.drop(cursor, database, described.oid))
     cursor = empty_catalog.cursor()
     for table in ("pg_class", "pg_attribute", "pg_attrdef", "pg_index", "pg_constraint", "pg_type", "pg_depend"):
         assert cursor.execute(f"SELECT count(*) FROM hg.{table} WHERE dbid = ?", [database]).fetchall() == [(0,)], table
 
 
-def test_a_transaction_that_rolls_back_leaves_nothing(empty_catalog: Catalog, database: int) -> None:
+def test_rolled_back_transaction_leaves_nothing(empty_catalog: Catalog, database: int) -> None:
     transaction = empty_catalog.begin()
     definition.create(transaction.cursor, empty_catalog.next_oid, database, Definition(2200, "gone", [Column(0, "a", t.INT4)]))
     assert relation.lookup(empty_catalog.cursor(), database, "public", "gone") is None
@@ -118,33 +120,33 @@ def test_a_transaction_that_rolls_back_leaves_nothing(empty_catalog: Catalog, da
     assert relation.lookup(empty_catalog.cursor(), database, "public", "gone") is None
 
 
-def test_the_second_writer_of_a_row_is_told_so(empty_catalog: Catalog, database: int) -> None:
-    made = make_table(empty_catalog, database)
+def test_second_writer_of_a_row_gets_a_serialization_failure(empty_catalog: Catalog, database: int) -> None:
+    table = make_table(empty_catalog, database)
     with empty_catalog.begin() as first:
-        pg_class.set_replica_identity(first.cursor, made, "f")
+        pg_class.set_replica_identity(first.cursor, table, "f")
         second = empty_catalog.begin()
         with pytest.raises(PostgresError) as caught:
-            pg_class.set_replica_identity(second.cursor, made, "n")
+            pg_class.set_replica_identity(second.cursor, table, "n")
         second.rollback()
     assert caught.value.sqlstate == "40001"
 
 
-def test_history_tells_what_held_at_a_place_in_the_log(empty_catalog: Catalog, database: int) -> None:
-    made = make_table(empty_catalog, database)
+def test_history_returns_the_objects_at_a_position_in_the_log(empty_catalog: Catalog, database: int) -> None:
+    table = make_table(empty_catalog, database)
     with empty_catalog.begin() as transaction:
         cursor = transaction.cursor
         history.record(cursor, database, 0x500, 0)
-        member = Member(made.oid, "(a > 1)", '{"some": "tree"}', (2, 1))
+        member = Member(table.oid, "(a > 1)", '{"some": "tree"}', (2, 1))
         published = publication.create(cursor, empty_catalog.next_oid, database, Publication(0, "p", members=(member,), schemas=(2200,)))
         history.record(cursor, database, 0x500, 2)
         publication.drop(cursor, database, published.oid)
-        removal.drop(cursor, database, made.oid)
+        removal.drop(cursor, database, table.oid)
         history.record(cursor, database, 0x600, 0)
     cursor = empty_catalog.cursor()
     assert history.at(cursor, database, 0x4FF, 9).relations == {}
     assert history.at(cursor, database, 0x500, 1).publications == {}
     state = history.at(cursor, database, 0x5FF, 0)
-    assert state.relations == {made.oid: made}
+    assert state.relations == {table.oid: table}
     assert state.publications == {"p": published}
     assert history.at(cursor, database, 0x600, 0).relations == {}
     assert history.changes(cursor, database, 0, 0x600) == [(0x500, 0), (0x500, 2), (0x600, 0)]
@@ -153,35 +155,35 @@ def test_history_tells_what_held_at_a_place_in_the_log(empty_catalog: Catalog, d
 
 
 def test_history_of_one_table_is_recorded_without_the_others(empty_catalog: Catalog, database: int) -> None:
-    made, other = make_table(empty_catalog, database), make_table(empty_catalog, database, "other")
+    table, other_table = make_table(empty_catalog, database), make_table(empty_catalog, database, "other")
     with empty_catalog.begin() as transaction:
         cursor = transaction.cursor
-        assert history.record(cursor, database, 0x500, 0, {made.oid}), "the first record is of all objects"
-        pg_class.set_replica_identity(cursor, made, "f")
-        pg_class.set_replica_identity(cursor, other, "f")
-        assert history.record(cursor, database, 0x600, 0, {made.oid})
-        assert not history.record(cursor, database, 0x600, 1, {made.oid})
-        removal.drop(cursor, database, made.oid)
-        assert history.record(cursor, database, 0x700, 0, {made.oid})
+        assert history.record(cursor, database, 0x500, 0, {table.oid}), "the first record is of all objects"
+        pg_class.set_replica_identity(cursor, table, "f")
+        pg_class.set_replica_identity(cursor, other_table, "f")
+        assert history.record(cursor, database, 0x600, 0, {table.oid})
+        assert not history.record(cursor, database, 0x600, 1, {table.oid})
+        removal.drop(cursor, database, table.oid)
+        assert history.record(cursor, database, 0x700, 0, {table.oid})
         publication.create(cursor, empty_catalog.next_oid, database, Publication(0, "p"))
-        assert history.record(cursor, database, 0x800, 0, {other.oid}), "the publication has changed too"
+        assert history.record(cursor, database, 0x800, 0, {other_table.oid}), "the publication has changed too"
     states = [history.at(empty_catalog.cursor(), database, lsn, 9) for lsn in (0x500, 0x600, 0x700, 0x800)]
-    identities = [{oid: found.replica_identity for oid, found in state.relations.items()} for state in states]
+    identities = [{oid: described.replica_identity for oid, described in state.relations.items()} for state in states]
     assert identities == [
-        {made.oid: "d", other.oid: "d"}, {made.oid: "f", other.oid: "d"}, {other.oid: "d"}, {other.oid: "f"},
+        {table.oid: "d", other_table.oid: "d"}, {table.oid: "f", other_table.oid: "d"}, {other_table.oid: "d"}, {other_table.oid: "f"},
     ]  # fmt: skip
     assert [list(state.publications) for state in states] == [[], [], [], ["p"]]
 
 
 def test_subscriptions_slots_and_origins_keep_their_state(empty_catalog: Catalog, database: int) -> None:
     cursor = empty_catalog.cursor()
-    made = subscription.create(cursor, Subscription(empty_catalog.next_oid(), database, "s", 10, "host=x", ("p", "q"), slot_name="s"))
-    subscription.add_table(cursor, database, SubscriptionRel(made.oid, 77, SyncState.INIT))
-    assert subscription.set_table(cursor, SubscriptionRel(made.oid, 77, SyncState.SYNCDONE, Lsn(7)))
-    assert subscription.tables(cursor, made.oid) == [SubscriptionRel(made.oid, 77, SyncState.SYNCDONE, Lsn(7))]
-    subscription.change(cursor, made.oid, enabled=False, publications=("r",), slot_name=None)
-    found = subscription.get(cursor, database, "s")
-    assert (found.enabled, found.publications, found.slot_name) == (False, ("r",), None)
+    created = subscription.create(cursor, Subscription(empty_catalog.next_oid(), database, "s", 10, "host=x", ("p", "q"), slot_name="s"))
+    subscription.add_table(cursor, database, SubscriptionRel(created.oid, 77, SyncState.INIT))
+    assert subscription.set_table(cursor, SubscriptionRel(created.oid, 77, SyncState.SYNCDONE, Lsn(7)))
+    assert subscription.tables(cursor, created.oid) == [SubscriptionRel(created.oid, 77, SyncState.SYNCDONE, Lsn(7))]
+    subscription.change(cursor, created.oid, enabled=False, publications=("r",), slot_name=None)
+    changed = subscription.get(cursor, database, "s")
+    assert (changed.enabled, changed.publications, changed.slot_name) == (False, ("r",), None)
     name = f"slot_{database}"
     slot.create(cursor, slot.Slot(name, "pgoutput", database, Lsn(1), Lsn(2)))
     slot.advance(cursor, name, Lsn(2**40), Lsn(2**40 + 1))
@@ -197,7 +199,7 @@ def test_subscriptions_slots_and_origins_keep_their_state(empty_catalog: Catalog
     assert (progress.remote_lsn, progress.local_lsn) == (9, 3)
 
 
-def test_oids_are_never_given_twice_even_after_a_crash(tmp_path: Path) -> None:
+def test_oids_are_never_assigned_twice_even_after_a_crash(tmp_path: Path) -> None:
     catalog = Catalog.create(tmp_path / "catalog.duckdb", superuser="root", password_verifier="SCRAM-SHA-256$…")
     first = [catalog.next_oid() for _ in range(100)]
     assert first[0] == 16384
@@ -211,7 +213,7 @@ def test_oids_are_never_given_twice_even_after_a_crash(tmp_path: Path) -> None:
     again.close()
 
 
-def test_the_history_of_a_partition_and_of_a_sequence_is_their_own(empty_catalog: Catalog, database: int) -> None:
+def test_history_of_a_partition_and_of_a_sequence_is_recorded_separately(empty_catalog: Catalog, database: int) -> None:
     table = make_table(empty_catalog, database)
     partition, sequence = replace(table, parent=1), replace(table, kind=RelationKind.SEQUENCE)
     assert history.touched(partition, partition) == history.touched(sequence) == {table.oid}

@@ -1,4 +1,4 @@
-"""psql's commands print the same on the catalog as on a real PostgreSQL 15 that holds the same objects."""
+"""psql's commands print the same on the catalog as on a real PostgreSQL 15 with the same objects."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def both(postgres: Any, empty_catalog: Catalog) -> tuple[str, int]:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_psql_prints_what_it_prints_on_postgresql(
+def test_psql_prints_the_same_as_on_postgresql(
     both: tuple[str, int], postgres: Any, catalog_psql: Callable[..., str], command: str
 ) -> None:
     name, database = both

@@ -1,4 +1,4 @@
-"""Queries on system relations beyond psql's: a subscriber's, dynamic relations, functions that act, parameters."""
+"""System relations can be queried beyond psql's needs: by subscribers, with dynamic relations, functions with side effects, and parameters."""
 
 from __future__ import annotations
 
@@ -31,25 +31,23 @@ def published(empty_catalog: Catalog, database: int) -> int:
     columns = [Column(0, "a", t.INT4), Column(0, "b", t.TEXT, collation=100), Column(0, "c", t.INT4)]
     with empty_catalog.begin() as transaction:
         cursor, oids = transaction.cursor, empty_catalog.next_oid
-        made = definition.create(cursor, oids, database, Definition(2200, "w1", columns, keys=[IndexKey((1,), primary=True)]))
-        publication.create(cursor, oids, database, Publication(0, "pw", members=(Member(made.oid, "(a > 5)", "{}", (1, 3)),)))
-    return made.oid
+        created = definition.create(cursor, oids, database, Definition(2200, "w1", columns, keys=[IndexKey((1,), primary=True)]))
+        publication.create(cursor, oids, database, Publication(0, "pw", members=(Member(created.oid, "(a > 5)", "{}", (1, 3)),)))
+    return created.oid
 
 
-def test_a_relations_file_is_named_by_the_oids_of_database_and_relation(ask: Ask, database: int, published: int) -> None:
+def test_relation_file_path_has_the_oids_of_database_and_relation(ask: Ask, database: int, published: int) -> None:
     assert ask(database, "SELECT pg_relation_filepath('w1')") == [(f"base/{database}/{published}",)]
     assert ask(database, "SELECT pg_relation_filepath('pg_views')") == [(None,)], "a view has no file"
 
 
-def test_a_limit_over_a_join_of_nothing_was_left_out(ask: Ask, database: int) -> None:
+def test_limit_over_a_join_is_applied(ask: Ask, database: int) -> None:
     assert len(ask(database, "SELECT 'x' FROM pg_roles LIMIT 2")) == 2
     assert len(ask(database, "SELECT rolname FROM pg_authid a LEFT JOIN pg_db_role_setting s ON s.setrole = 1 LIMIT 1")) == 1
 
 
-def test_columns_of_constraints_were_looked_for_in_the_product_of_all_columns_and_all_constraints(
-    ask: Ask, database: int, published: int
-) -> None:
-    """For some ten minutes."""
+def test_columns_of_constraints_are_found_by_a_join(ask: Ask, database: int, published: int) -> None:
+    """A product of all columns and all constraints would take ten minutes."""
     used = "SELECT table_name, column_name, constraint_name FROM information_schema.constraint_column_usage WHERE table_schema = 'public'"
     assert ask(database, used) == [("w1", "a", "w1_pkey")]
 
@@ -61,13 +59,15 @@ ANY_OF = [
 
 
 @pytest.mark.parametrize(("value", "array", "found"), ANY_OF)
-def test_a_value_is_one_of_an_array_or_it_is_not_known(ask: Ask, database: int, value: str, array: str, found: str | None) -> None:
+def test_any_and_all_of_an_array_with_nulls_are_as_in_postgresql(
+    ask: Ask, database: int, value: str, array: str, found: str | None
+) -> None:
     columns = f"(SELECT unnest(ARRAY[{value}]) AS n, {array}::int[] AS a) x"
     opposite = {"t": "f", "f": "t", None: None}[found]
     assert ask(database, f"SELECT n = ANY (a), n <> ALL (a) FROM {columns}") == [(found, opposite)]
 
 
-def test_a_subscribing_postgresql_gets_the_answers_it_needs(ask: Ask, database: int, published: int) -> None:
+def test_subscribing_postgresql_gets_the_answers_it_needs(ask: Ask, database: int, published: int) -> None:
     assert ask(database, "SELECT t.pubname FROM\n pg_catalog.pg_publication t WHERE\n t.pubname IN ('pw', 'none')") == [("pw",)]
     tables = "SELECT DISTINCT t.schemaname, t.tablename \n, t.attnames\nFROM pg_catalog.pg_publication_tables t\n WHERE t.pubname IN ('pw')"
     assert ask(database, tables) == [("public", "w1", "{a,c}")]
@@ -111,7 +111,7 @@ def test_any_and_all_of_a_null_array_are_null(ask: Ask, database: int, published
     assert ask(database, keyless) == [("1", None, None)]
 
 
-def test_a_dynamic_relation_has_the_rows_that_its_provider_gives(ask: Ask, database: int) -> None:
+def test_dynamic_relation_has_the_rows_of_its_provider(ask: Ask, database: int) -> None:
     sql = (
         "SELECT slot_name, confirmed_flush_lsn, active FROM pg_replication_slots WHERE confirmed_flush_lsn >= '0/FFFFFFFF' ORDER BY 1 DESC"
     )
@@ -119,7 +119,7 @@ def test_a_dynamic_relation_has_the_rows_that_its_provider_gives(ask: Ask, datab
     assert ask(database, "SELECT * FROM pg_stat_activity") == []
 
 
-def test_times_are_shown_in_the_sessions_zone(empty_catalog: Catalog, database: int) -> None:
+def test_times_are_shown_in_the_sessions_time_zone(empty_catalog: Catalog, database: int) -> None:
     context = SessionContext(database, "test", "postgres", settings={"TimeZone": "Europe/Berlin"})
     moment = datetime.datetime(2024, 7, 1, 12, 0, 0, 500000, tzinfo=datetime.UTC)
     sql = "SELECT stats_reset FROM pg_stat_replication_slots"
@@ -129,7 +129,7 @@ def test_times_are_shown_in_the_sessions_zone(empty_catalog: Catalog, database: 
     assert [batch.to_pylist() for batch in result] == [[{"0": "2024-07-01 14:00:00.5+02"}]]
 
 
-def test_a_function_that_acts_is_called_once_per_row(ask: Ask, database: int) -> None:
+def test_function_with_side_effects_is_called_once_per_row(ask: Ask, database: int) -> None:
     killed: list[int] = []
 
     def kill(pid: int, _timeout: int = 0) -> bool:
@@ -137,12 +137,12 @@ def test_a_function_that_acts_is_called_once_per_row(ask: Ask, database: int) ->
         return True
 
     sql = "SELECT slot_name, pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active"
-    given = {"dynamic": {"pg_replication_slots": slots}, "functions": {"pg_terminate_backend": kill}}
-    assert ask(database, sql, **given) == [("s1", "t")]
+    providers = {"dynamic": {"pg_replication_slots": slots}, "functions": {"pg_terminate_backend": kill}}
+    assert ask(database, sql, **providers) == [("s1", "t")]
     assert killed == [4711]
 
 
-def test_a_function_that_acts_gives_a_row_in_from(ask: Ask, database: int) -> None:
+def test_function_with_side_effects_returns_a_row_in_from(ask: Ask, database: int) -> None:
     def create(name: str, plugin: str, temporary: bool = False, twophase: bool = False) -> tuple[str, Lsn]:
         assert (plugin, temporary, twophase) == ("pgoutput", False, True)
         return name, Lsn(0x77)
@@ -154,7 +154,7 @@ def test_a_function_that_acts_gives_a_row_in_from(ask: Ask, database: int) -> No
     assert ask(database, sql, functions=functions) == [("(a,0/77)",)]
 
 
-def test_a_function_that_acts_may_stand_inside_an_expression_where_there_is_one_row(ask: Ask, database: int) -> None:
+def test_function_with_side_effects_may_be_inside_an_expression_of_one_row(ask: Ask, database: int) -> None:
     calls: list[str] = []
 
     def create(name: str) -> int:
@@ -170,12 +170,12 @@ def test_a_function_that_acts_may_stand_inside_an_expression_where_there_is_one_
     assert len(calls) == 3
 
 
-def test_bytes_are_encoded_as_asked(ask: Ask, database: int) -> None:
+def test_bytes_are_encoded_in_the_requested_format(ask: Ask, database: int) -> None:
     sql = "SELECT encode({0}, 'hex'), encode({0}, 'base64'), encode({0}, 'escape') FROM pg_namespace WHERE nspname = 'pg_catalog'"
     assert ask(database, sql.format("'\\x00ff5c41'::bytea")) == [("00ff5c41", "AP9cQQ==", "\\000\\377\\\\A")]
 
 
-def test_a_function_that_reads_may_stand_anywhere(ask: Ask, database: int) -> None:
+def test_function_that_reads_may_be_anywhere(ask: Ask, database: int) -> None:
     sql = "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/10') WHERE pg_current_wal_lsn() > '0/FF'"
     assert ask(database, sql, functions={"pg_current_wal_lsn": lambda: Lsn(0x100)}) == [("240",)]
 
@@ -187,12 +187,12 @@ def test_parameters_are_described_and_used(empty_catalog: Catalog, database: int
     types, columns = query.describe(statement.node, context, empty_catalog.cursor())
     assert types == (t.NAME, t.INT4, t.TEXT)
     assert [(column.name, column.type_oid) for column in columns] == [("oid", t.TEXT), ("?column?", t.INT4)]
-    given = [TypedParameter(t.NAME, "int4"), TypedParameter(t.INT4, "41"), TypedParameter(0, "integer")]
-    result = query.answer(statement.node, context, empty_catalog.cursor(), parameters=given)
+    parameters = [TypedParameter(t.NAME, "int4"), TypedParameter(t.INT4, "41"), TypedParameter(0, "integer")]
+    result = query.answer(statement.node, context, empty_catalog.cursor(), parameters=parameters)
     assert [batch.to_pylist() for batch in result] == [[{"0": "integer", "1": "42"}]]
 
 
-def test_only_queries_without_user_tables_are_the_catalogs(empty_catalog: Catalog, database: int, published: int) -> None:
+def test_only_queries_without_user_tables_are_answered_by_the_catalog(empty_catalog: Catalog, database: int, published: int) -> None:
     context, cursor = SessionContext(database, "test", "postgres"), empty_catalog.cursor()
     for sql, expected in (
         ("SELECT 1", True),

@@ -1,4 +1,4 @@
-"""Which regular expressions DuckDB's engine takes as PostgreSQL's does, where the place of the match counts."""
+"""DuckDB's engine evaluates only the regular expressions whose match position is PostgreSQL's."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ SUBJECTS = [
 
 
 @pytest.mark.parametrize("pattern", ["(a|ab)c", "(a*)(b*)", "x(a?)a", "(a+)a*b?a", "[[:alpha:]]*(x)", "(x", "a" * 2000])
-def test_a_pattern_that_may_match_in_several_ways_is_none_of_duckdbs(pattern: str) -> None:
+def test_pattern_with_several_possible_matches_is_not_evaluated_by_duckdb(pattern: str) -> None:
     assert _groups(pattern) is None
 
 
-def test_what_stands_in_parentheses_is_what_postgresql_finds(postgres: Server, node: Server) -> None:
+def test_groups_in_parentheses_match_as_in_postgresql(postgres: Server, node: Server) -> None:
     values = ", ".join(f"('{subject}')" for subject in SUBJECTS)
-    asked = ", ".join(f"substring(v FROM '{pattern}'), regexp_replace(v, '{pattern}', '<\\1>')" for pattern in ONE_WAY)
-    query = f"SELECT {asked} FROM (VALUES {values}) s (v) JOIN pg_class ON relname = 'pg_class' ORDER BY v COLLATE \"C\""
+    expressions = ", ".join(f"substring(v FROM '{pattern}'), regexp_replace(v, '{pattern}', '<\\1>')" for pattern in ONE_WAY)
+    query = f"SELECT {expressions} FROM (VALUES {values}) s (v) JOIN pg_class ON relname = 'pg_class' ORDER BY v COLLATE \"C\""
 
     assert node.psql(node.new_database(), query) == postgres.psql(postgres.new_database(), query)

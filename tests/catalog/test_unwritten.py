@@ -1,4 +1,4 @@
-"""A transaction's inserted rows are written late, and every statement answers as if they were written at once."""
+"""A transaction's inserted rows are written late, and every statement answers as if they were written immediately."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def opened() -> duckdb.DuckDBPyConnection:
 
 @given(st.lists(STEP, max_size=25), st.sampled_from((2, 256)))
 @settings(max_examples=20, deadline=None)
-def test_answers_are_those_of_a_connection_that_writes_at_once(steps: list[Any], most_rows: int) -> None:
+def test_answers_equal_those_of_a_connection_that_writes_immediately(steps: list[Any], most_rows: int) -> None:
     plain, delayed = opened(), opened()
     cursor = CatalogCursor(delayed.cursor(), Answers(delayed))
     oids, new = [1, 2], itertools.count(16384)
@@ -123,7 +123,7 @@ def test_rows_of_a_new_relation_are_found_after_another_statement_has_written_th
     assert connection.execute("SELECT attname FROM hg.pg_attribute WHERE attrelid = 16384").fetchall() == found
 
 
-def test_many_rows_are_an_arrow_table_and_few_an_insert() -> None:
+def test_many_rows_are_inserted_as_an_arrow_table_and_few_by_an_insert() -> None:
     rows: list[dict[str, Any]] = [{"oid": number, "relname": "t"} for number in range(5)]
     assert to_insert("pg_class", rows[:2]) == ("INSERT INTO hg.pg_class (oid, relname) VALUES (?, ?), (?, ?)", [0, "t", 1, "t"])
     assert to_insert("pg_class", rows) is None

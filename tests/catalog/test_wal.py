@@ -1,4 +1,4 @@
-"""A catalog whose log was torn by a power failure opens with all that was acknowledged; a damaged one is refused."""
+"""A catalog whose log was torn by a power failure opens with all acknowledged commits. A damaged one is rejected."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def killed(catalog_file: Path, tmp_path: Path) -> Path:
 
 def commits(path: Path) -> int:
     catalog = Catalog.open(path)
-    found = catalog.cursor().execute("SELECT count(*) FROM hg.counter WHERE name LIKE 'commit %'").fetchone()
+    count_row = catalog.cursor().execute("SELECT count(*) FROM hg.counter WHERE name LIKE 'commit %'").fetchone()
     catalog.close()
-    assert found is not None
-    return int(found[0])
+    assert count_row is not None
+    return int(count_row[0])
 
 
 @pytest.mark.parametrize("zeros", [40, 400, 900])
-def test_a_log_that_ends_in_zeros_ended_the_start(killed: Path, zeros: int) -> None:
+def test_log_that_ends_in_zeros_is_read_up_to_them(killed: Path, zeros: int) -> None:
     log = killed.with_name(killed.name + ".wal")
     content = log.read_bytes()
     log.write_bytes(content[:-zeros] + bytes(zeros))
@@ -49,7 +49,7 @@ def test_a_log_that_ends_in_zeros_ended_the_start(killed: Path, zeros: int) -> N
     assert log.with_name(log.name + ".damaged").exists()
 
 
-def test_a_log_that_is_damaged_in_the_middle_is_refused(killed: Path) -> None:
+def test_log_that_is_damaged_in_the_middle_is_rejected(killed: Path) -> None:
     log = killed.with_name(killed.name + ".wal")
     content = bytearray(log.read_bytes())
     content[content.index(b"commit 15")] ^= 1
