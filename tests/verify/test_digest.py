@@ -1,4 +1,4 @@
-"""What is hashed, and what two sets of digests or rows differ in."""
+"""Digests hash rows by ranges, and two sets of digests or rows yield their differences."""
 
 from __future__ import annotations
 
@@ -20,35 +20,35 @@ def table(*columns: str, key: tuple[int, ...] = (0,), bare: bool = False) -> Com
 
 
 def rows(*given: tuple[str, str]) -> pa.Table:
-    return pa.Table.from_pylist([dict(zip(ROWS.names, each, strict=True)) for each in given], schema=ROWS)
+    return pa.Table.from_pylist([dict(zip(ROWS.names, values, strict=True)) for values in given], schema=ROWS)
 
 
-def test_ranges_differ_by_count_or_sum_or_because_one_side_has_none() -> None:
+def test_ranges_differ_by_count_or_sum_or_if_one_side_has_none() -> None:
     def of(*given: tuple[str, int, int]) -> pa.Table:
-        return pa.Table.from_pylist([dict(zip(DIGESTS.names, each, strict=True)) for each in given], schema=DIGESTS)
+        return pa.Table.from_pylist([dict(zip(DIGESTS.names, values, strict=True)) for values in given], schema=DIGESTS)
 
     theirs, ours = of(("0", 2, 5), ("1", 1, 1), ("2", 1, 1), ("3", 1, 7)), of(("0", 2, 5), ("1", 2, 1), ("2", 1, 2), ("4", 1, 7))
     assert differing(theirs, ours) == ["1", "2", "3", "4"]
 
 
-def test_rows_are_missing_extra_or_different_and_what_was_not_sent_is_not_compared() -> None:
+def test_rows_are_missing_extra_or_different_and_unsent_values_are_not_compared() -> None:
     theirs = rows(("1:1", "a,b"), ("1:2", "a,b"), ("1:3", "a,*"), ("1:4", "a,b"))
     ours = rows(("1:1", "a,b"), ("1:2", "a,c"), ("1:3", "a,z"), ("1:5", "a,b"))
-    found = list(compared(table("id", "v"), theirs, ours))
-    assert found == [
+    differences = list(compared(table("id", "v"), theirs, ours))
+    assert differences == [
         RowDifference("different", "(id)=(2)", ("v",)),
         RowDifference("missing", "(id)=(4)"),
         RowDifference("extra", "(id)=(5)"),
     ]
 
 
-def test_rows_without_a_key_are_counted() -> None:
-    one = table("a", key=())
-    found = list(compared(one, rows(("1:x", "h"), ("1:x", "h"), ("1:y", "g")), rows(("1:x", "h"), ("1:z", "f"))))
-    assert found == [RowDifference("missing", "(a)=(x)"), RowDifference("missing", "(a)=(y)"), RowDifference("extra", "(a)=(z)")]
+def test_differing_rows_without_a_key_are_counted() -> None:
+    compared_table = table("a", key=())
+    differences = list(compared(compared_table, rows(("1:x", "h"), ("1:x", "h"), ("1:y", "g")), rows(("1:x", "h"), ("1:z", "f"))))
+    assert differences == [RowDifference("missing", "(a)=(x)"), RowDifference("missing", "(a)=(y)"), RowDifference("extra", "(a)=(z)")]
 
 
-def test_a_row_that_is_there_twice_under_its_key_is_extra() -> None:
+def test_duplicate_row_of_a_key_is_extra() -> None:
     assert list(compared(table("id", "v"), rows(("1:1", "a,b")), rows(("1:1", "a,b"), ("1:1", "a,b")))) == [
         RowDifference("extra", "(id)=(1)")
     ]
@@ -64,42 +64,42 @@ def test_keys_whose_text_needs_no_length_are_shown_as_in_errors(text: str, shown
     assert key_shown(table("id", bare=True), text) == shown
 
 
-def test_a_key_of_both_kinds_is_shown_as_in_errors() -> None:
-    one = replace(table("a", "b", "c", key=(0, 1, 2)), bare=(True, False, True))
-    assert key_shown(one, "7,3:x,y2026-11-26,") == "(a, b, c)=(7, x,y, 2026-11-26)"
+def test_key_of_both_kinds_is_shown_as_in_errors() -> None:
+    compared_table = replace(table("a", "b", "c", key=(0, 1, 2)), bare=(True, False, True))
+    assert key_shown(compared_table, "7,3:x,y2026-11-26,") == "(a, b, c)=(7, x,y, 2026-11-26)"
 
 
-def test_ranges_of_integers_are_told_by_division_those_of_other_keys_by_a_hash() -> None:
+def test_ranges_are_formed_by_division_for_integers_and_by_a_hash_for_other_keys() -> None:
     number, text, two = table("Id", bare=True), table("id"), table("a", "b", key=(0, 1), bare=True)
     assert digest.range_of(number, number.theirs) == 'abs(mod("Id", 251))'
     assert digest.range_of(text, text.theirs) == "substr(md5(concat(length(id::text), ':', id::text)), 1, 2)"
     assert digest.range_of(two, two.theirs) == "substr(md5(concat(a::text, ',', b::text, ',')), 1, 2)"
-    assert [one.ranges for one in (number, text, two)] == [251, 256, 256]
+    assert [compared_table.ranges for compared_table in (number, text, two)] == [251, 256, 256]
 
 
 @pytest.mark.parametrize("row", [("0", "x", "1"), ("0", "1", "9" * 30), (None, "1", "1"), ("0", None, "1"), ("0", "-", "")])
-def test_an_answer_that_is_none_is_refused(row: tuple[str | None, ...]) -> None:
+def test_invalid_answer_is_rejected(row: tuple[str | None, ...]) -> None:
     with pytest.raises(PostgresError, match="invalid response from publisher"):
         taken([("1", "1", "1"), row], DIGESTS)
 
 
 @pytest.mark.parametrize("bare", [True, False])
 @pytest.mark.parametrize("key", ["", "x", "7", "x:1", "9:a", "-3:abc", ":::", "7,8", ",,"])
-def test_a_key_that_is_none_is_shown_or_refused(key: str, bare: bool) -> None:
+def test_invalid_key_is_shown_or_rejected(key: str, bare: bool) -> None:
     with contextlib.suppress(PostgresError):
         assert key_shown(table("id", bare=bare), key).startswith("(id)=(")
 
 
-def test_a_range_has_about_a_thousand_rows() -> None:
+def test_range_has_about_a_thousand_rows() -> None:
     assert [digits_for(count) for count in (0, 1_000, 20_000, 300_000, 10_000_000, 10**9)] == [1, 1, 2, 3, 4, 4]
 
 
-def test_more_columns_than_a_function_takes_are_joined_in_several_calls() -> None:
-    words = digest.joined([f"c{place}::text" for place in range(100)], [False] * 100)
+def test_columns_beyond_the_argument_limit_are_joined_in_several_calls() -> None:
+    words = digest.joined([f"c{number}::text" for number in range(100)], [False] * 100)
     assert words.count("concat(") == 5
-    assert digest.marks([f"c{place}::text" for place in range(100)]).count("concat_ws(") == 3
+    assert digest.marks([f"c{number}::text" for number in range(100)]).count("concat_ws(") == 3
 
 
-def test_a_table_without_columns_could_not_be_compared() -> None:
+def test_table_without_columns_can_be_compared() -> None:
     assert digest.joined([], []) == "''"
     assert digest.marks([]) == "concat_ws(',', '')"

@@ -1,4 +1,4 @@
-"""headgate.explain_row: why a row is here, there, or not."""
+"""headgate.explain_row explains why a row is at the subscriber, at the publisher, or not."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_each_term_of_a_filter_is_shown_with_its_value(pair: Pair) -> None:
     assert pair.lines('{"id": 3, "region": "eu"}')[-1] == "here||t||||"
 
 
-def test_a_row_that_is_not_there_says_so(pair: Pair) -> None:
+def test_missing_row_is_reported(pair: Pair) -> None:
     assert pair.lines('{"id": 9, "region": "eu"}') == [
         f"publication|p|f|f|{FILTER}|{PUBLISHED}",
         "term|p|||region = 'eu'::text||", "term|p|||id > 1||", "term|p|||id < 0||",
@@ -63,7 +63,7 @@ def test_a_row_that_is_not_there_says_so(pair: Pair) -> None:
     ]  # fmt: skip
 
 
-def test_the_last_entry_that_touched_a_row_is_named_with_its_origin(pair: Pair) -> None:
+def test_last_entry_that_changed_a_row_is_named_with_its_origin(pair: Pair) -> None:
     touched = (
         "SELECT lsn IS NOT NULL, time > now() - interval '1 hour', origin FROM headgate.explain_row('s', 'o', '{}') WHERE what = 'here'"
     )
@@ -72,9 +72,9 @@ def test_the_last_entry_that_touched_a_row_is_named_with_its_origin(pair: Pair) 
     assert pair.lake.sql(touched.format('{"id": 50, "region": "eu"}')) == "t|t|s"
     pair.lake.sql("UPDATE o SET note = 'here' WHERE id = 50")
     assert pair.lake.sql(touched.format('{"id": 50, "region": "eu"}')) == "t|t|"
-    before = pair.lake.sql("SELECT lsn FROM headgate.explain_row('s', 'o', '{\"id\": 50}') WHERE what = 'here'")
+    lsn_before = pair.lake.sql("SELECT lsn FROM headgate.explain_row('s', 'o', '{\"id\": 50}') WHERE what = 'here'")
     pair.lake.sql("INSERT INTO o VALUES (60, 'eu', 1, 'y')")
-    assert pair.lake.sql("SELECT lsn FROM headgate.explain_row('s', 'o', '{\"id\": 50}') WHERE what = 'here'") == before
+    assert pair.lake.sql("SELECT lsn FROM headgate.explain_row('s', 'o', '{\"id\": 50}') WHERE what = 'here'") == lsn_before
     pair.publisher.sql("DELETE FROM o WHERE id = 50")
     pair.lake.wait("SELECT count(*) FROM o WHERE id = 50", "0")
     assert pair.lake.sql(touched.format('{"id": 50, "region": "eu"}')) == "t|t|s"
@@ -82,7 +82,7 @@ def test_the_last_entry_that_touched_a_row_is_named_with_its_origin(pair: Pair) 
 
 
 @pytest.mark.slow  # on the node that the suite's files share, something before it keeps the log
-def test_a_change_that_the_log_has_forgotten_is_said_to_be_unknown_with_the_reason(pair: Pair) -> None:
+def test_change_whose_log_entry_was_removed_is_reported_as_unknown_with_the_reason(pair: Pair) -> None:
     pair.publisher.sql("INSERT INTO o VALUES (70, 'eu', 1, 'x')")
     pair.lake.wait("SELECT count(*) FROM o WHERE id = 70", "1")
     pair.lake.sql("INSERT INTO o VALUES (71, 'eu', 1, 'y')")  # the last entry always stays
@@ -92,10 +92,10 @@ def test_a_change_that_the_log_has_forgotten_is_said_to_be_unknown_with_the_reas
         pair.lake.sql("CHECKPOINT")
         return pair.lines('{"id": 70, "region": "eu"}')[-1] == unknown
 
-    until(forgotten, "the entry is still known")
+    until(forgotten, "the entry is still in the log")
 
 
-def test_a_publisher_explains_its_own_publication(node: Server) -> None:
+def test_publisher_explains_its_own_publication(node: Server) -> None:
     database = Database.new(node)
     database.sql(
         f"""{TABLE}; INSERT INTO o VALUES (1, 'eu', 10, 'a'); CREATE PUBLICATION p FOR TABLE o WHERE (region = 'us' OR id = 1);
@@ -115,7 +115,7 @@ def test_a_publisher_explains_its_own_publication(node: Server) -> None:
         ("'p', 'o', 'id = 1'", "22023"), ("'p', 'o', '[]'", "22023"), ("'p', 'o', '{\"id\": \"x\"}'", "22P02"), ("'p', 'o', '{\"region\": \"eu\"}'", "21000"),
     ],
 )  # fmt: skip
-def test_what_names_no_row_is_refused(own: Callable[[], str], call: str, state: str) -> None:
+def test_arguments_that_name_no_row_are_rejected(own: Callable[[], str], call: str, state: str) -> None:
     with psycopg.connect(own(), autocommit=True) as connection, pytest.raises(psycopg.Error) as refused:
         connection.execute(f"SELECT * FROM headgate.explain_row({call})")  # type: ignore[call-overload]
     assert refused.value.sqlstate == state
@@ -132,5 +132,5 @@ def own(node: Server) -> Callable[[], str]:
     "said",
     ["true; DROP TABLE o", "a >", "", "'", "true UNION SELECT 1 WHERE a AND b", f"{'lower(' * 600}a{')' * 600} = 'x' AND b", "a > 5"],
 )
-def test_a_filter_that_cannot_be_taken_apart_is_shown_as_a_whole(said: str) -> None:
+def test_filter_that_cannot_be_split_is_shown_as_a_whole(said: str) -> None:
     assert terms(said) == []

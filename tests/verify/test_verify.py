@@ -1,4 +1,4 @@
-"""headgate.verify() and `headgate verify`: a node beside a real PostgreSQL, at rest and while both are written to."""
+"""headgate.verify() and `headgate verify` compare a node with a real PostgreSQL, at rest and while both are written to."""
 
 from __future__ import annotations
 
@@ -66,20 +66,20 @@ def test_each_planted_difference_is_named_and_nothing_else(pair: tuple[Database,
     assert publisher.sql("SELECT count(*) FROM pg_replication_slots WHERE slot_name LIKE '%verify%'") == "0"
 
 
-def test_what_both_sides_have_is_told_if_it_is_asked_for(pair: tuple[Database, Database], node: NodeServer) -> None:
+def test_values_of_both_sides_are_shown_on_request(pair: tuple[Database, Database], node: NodeServer) -> None:
     _, subscriber = pair
     subscriber.sql(PLANT)
-    found = {}
+    values = {}
     for line in subscriber.rows("SELECT name, key, theirs, ours FROM headgate.verify('s', NULL, true) WHERE key IS NOT NULL"):
         name, key, *sides = line.split("|")
-        found[name, key] = [json.loads(side) if side else None for side in sides]
-    assert found["other", "(id)=(77)"] == [{"id": "77", "x": "77", "y": "25.667"}, None]
-    assert found["t", "(id)=(3)"] == [{"v": None}, {"v": ""}]
-    assert found["t", "(id)=(7)"][0] == {"f": "2.6457513110645907", "b": "f"}
-    assert found["t", "(id)=(7)"][1]["b"] == "t"
-    assert found["t", "(id)=(5)"][0] is None
-    assert found["t", "(id)=(5)"][1].items() >= {"id": "5", "v": None, "at": "2024-02-29 12:00:00+00"}.items()
-    assert found["u", "(a, b)=(3, x)"] == [None, {"a": "3", "b": "x"}]
+        values[name, key] = [json.loads(side) if side else None for side in sides]
+    assert values["other", "(id)=(77)"] == [{"id": "77", "x": "77", "y": "25.667"}, None]
+    assert values["t", "(id)=(3)"] == [{"v": None}, {"v": ""}]
+    assert values["t", "(id)=(7)"][0] == {"f": "2.6457513110645907", "b": "f"}
+    assert values["t", "(id)=(7)"][1]["b"] == "t"
+    assert values["t", "(id)=(5)"][0] is None
+    assert values["t", "(id)=(5)"][1].items() >= {"id": "5", "v": None, "at": "2024-02-29 12:00:00+00"}.items()
+    assert values["u", "(a, b)=(3, x)"] == [None, {"a": "3", "b": "x"}]
     command = [*HEADGATE, "verify", "-D", str(node.data), "-d", subscriber.name, "s", "other"]  # as the role of initdb
     for more, said in (([], "missing: (id)=(77)\n"), (["--values"], 'missing: (id)=(77), there {"id": "77", "x": "77", "y": "25.667"}\n')):
         done = subprocess.run([*command, *more], capture_output=True, text=True, timeout=180)
@@ -87,22 +87,22 @@ def test_what_both_sides_have_is_told_if_it_is_asked_for(pair: tuple[Database, D
         assert re.search(r"public\.other: different, 100 rows, \d+ ranges, ", done.stdout)
 
 
-def test_what_the_stream_has_changed_is_told_as_it_is_now(pair: tuple[Database, Database]) -> None:
-    """The snapshot of the publisher is older than what is here: the rows that were changed between are those that its stream tells."""
+def test_difference_changed_by_the_stream_is_reported_as_it_is_now(pair: tuple[Database, Database]) -> None:
+    """The publisher's snapshot is older than the subscriber's rows. The rows that changed in between are taken from its stream."""
     publisher, subscriber = pair
     subscriber.sql("UPDATE t SET v = 'mine' WHERE id IN (1, 2)")
     with psycopg.connect(publisher.conninfo) as holder, ThreadPoolExecutor(1) as pool:
         holder.execute("INSERT INTO u VALUES (1, 'open')")  # the slot waits for the end of this transaction
-        asked = pool.submit(subscriber.rows, "SELECT key, theirs, ours FROM headgate.verify('s', 't', true) WHERE key IS NOT NULL")
+        comparison = pool.submit(subscriber.rows, "SELECT key, theirs, ours FROM headgate.verify('s', 't', true) WHERE key IS NOT NULL")
         publisher.wait("SELECT count(*) FROM pg_replication_slots WHERE slot_name LIKE '%verify%'", "1")
         publisher.sql("UPDATE t SET n = 7 WHERE id = 1")
         holder.commit()
-        found = dict(line.split("|", 1) for line in asked.result(120))
-    assert found["(id)=(2)"] == '{"v": "c81e728d9d4c2f636f067f89cc14862c"}|{"v": "mine"}'
-    assert found.get("(id)=(1)") in (None, '{"v": "c4ca4238a0b923820dcc509a6f75849b"}|{"v": "mine"}')
+        differences = dict(line.split("|", 1) for line in comparison.result(120))
+    assert differences["(id)=(2)"] == '{"v": "c81e728d9d4c2f636f067f89cc14862c"}|{"v": "mine"}'
+    assert differences.get("(id)=(1)") in (None, '{"v": "c4ca4238a0b923820dcc509a6f75849b"}|{"v": "mine"}')
 
 
-def test_a_comparison_that_would_hold_the_snapshot_for_too_long_is_given_up(pair: tuple[Database, Database]) -> None:
+def test_comparison_ends_after_verify_snapshot_timeout(pair: tuple[Database, Database]) -> None:
     publisher, subscriber = pair
     with pytest.raises(SqlError, match='canceling comparison due to "verify_snapshot_timeout"'):
         subscriber.sql(f"SET verify_snapshot_timeout = '1ms'; {VERIFY}")
@@ -110,7 +110,7 @@ def test_a_comparison_that_would_hold_the_snapshot_for_too_long_is_given_up(pair
 
 
 @pytest.mark.slow
-def test_a_table_that_takes_too_long_is_skipped_and_those_behind_it_are_compared_under_another_snapshot(
+def test_table_that_takes_too_long_is_skipped_and_later_ones_are_compared_under_another_snapshot(
     pair: tuple[Database, Database], postgres: PostgresServer
 ) -> None:
     publisher, subscriber = pair
@@ -119,13 +119,13 @@ def test_a_table_that_takes_too_long_is_skipped_and_those_behind_it_are_compared
     publisher.sql("ALTER PUBLICATION p ADD TABLE slow WHERE (length(repeat('x', 5000000 + id)) > 0)")  # about 15 ms a row
     subscriber.sql(f"{table}; ALTER SUBSCRIPTION s REFRESH PUBLICATION")
     subscriber.wait("SELECT srsubstate FROM pg_stat_subscription_rel WHERE relname = 'slow' AND subname = 's'", "r")
-    before = len(postgres.log())
-    found = subscriber.rows(f"SET verify_snapshot_timeout = '4s'; {VERIFY}")
-    assert found == [EQUAL[0], 'public|slow|skipped||it takes longer than "verify_snapshot_timeout"', *EQUAL[1:]]
-    assert len(set(re.findall(r'CREATE_REPLICATION_SLOT "(\w*verify\w*)"', postgres.log()[before:]))) == 3
+    log_length = len(postgres.log())
+    results = subscriber.rows(f"SET verify_snapshot_timeout = '4s'; {VERIFY}")
+    assert results == [EQUAL[0], 'public|slow|skipped||it takes longer than "verify_snapshot_timeout"', *EQUAL[1:]]
+    assert len(set(re.findall(r'CREATE_REPLICATION_SLOT "(\w*verify\w*)"', postgres.log()[log_length:]))) == 3
 
 
-def test_a_table_that_cannot_be_made_equal_is_given_up_with_what_to_do(pair: tuple[Database, Database], node: NodeServer) -> None:
+def test_table_that_cannot_be_reconciled_is_reported_with_the_suggested_action(pair: tuple[Database, Database], node: NodeServer) -> None:
     _, subscriber = pair
     subscriber.sql("DELETE FROM other WHERE id = 77; ALTER TABLE other ADD CHECK (id <> 77)")
     command = [*HEADGATE, "verify", "-D", str(node.data), "-U", "postgres", "-d", subscriber.name, "s", "other", "--repair"]
@@ -138,7 +138,7 @@ def test_a_table_that_cannot_be_made_equal_is_given_up_with_what_to_do(pair: tup
 
 
 @pytest.mark.parametrize("times", [1, pytest.param(100, marks=[pytest.mark.slow, pytest.mark.timeout(7200)])])
-def test_no_false_alarm_while_both_sides_are_written_to(pair: tuple[Database, Database], times: int) -> None:
+def test_no_difference_is_reported_while_both_sides_are_written_to(pair: tuple[Database, Database], times: int) -> None:
     publisher, subscriber = pair
     with psycopg.connect(publisher.conninfo, autocommit=True) as writer:
 
@@ -151,12 +151,12 @@ def test_no_false_alarm_while_both_sides_are_written_to(pair: tuple[Database, Da
             writer.execute("UPDATE other SET x = x + 1 WHERE id = %s", (number % 100,))
 
         with meanwhile(change):
-            found = [subscriber.rows(VERIFY) for _ in range(times)]
-    assert found == [EQUAL] * times
+            results = [subscriber.rows(VERIFY) for _ in range(times)]
+    assert results == [EQUAL] * times
     arrived(publisher, "s")
 
 
-def test_a_table_without_a_key_that_changes_all_the_time_is_skipped_and_a_truncated_one_is_compared_again(
+def test_constantly_changing_table_without_key_is_skipped_and_a_truncated_one_is_compared_again(
     pair: tuple[Database, Database],
 ) -> None:
     publisher, subscriber = pair
@@ -168,7 +168,7 @@ def test_a_table_without_a_key_that_changes_all_the_time_is_skipped_and_a_trunca
     assert subscriber.rows(VERIFY) == EQUAL
 
 
-def test_who_does_not_own_the_subscription_may_not_and_one_that_is_disabled_is_refused(pair: tuple[Database, Database]) -> None:
+def test_only_the_owner_can_verify_and_a_disabled_subscription_is_rejected(pair: tuple[Database, Database]) -> None:
     _, subscriber = pair
     role = f"reader_{subscriber.name}"
     subscriber.sql(f"CREATE ROLE {role} LOGIN")
@@ -183,7 +183,7 @@ def test_who_does_not_own_the_subscription_may_not_and_one_that_is_disabled_is_r
         subscriber.sql(VERIFY)
 
 
-def test_a_cancel_ends_it_and_leaves_nothing_at_the_publisher(pair: tuple[Database, Database]) -> None:
+def test_cancel_ends_the_comparison_and_leaves_nothing_at_the_publisher(pair: tuple[Database, Database]) -> None:
     publisher, subscriber = pair
     with psycopg.connect(publisher.conninfo) as holder:
         holder.execute("INSERT INTO u VALUES (1, 'open')")  # the slot waits for the end of this transaction
@@ -194,7 +194,7 @@ def test_a_cancel_ends_it_and_leaves_nothing_at_the_publisher(pair: tuple[Databa
     assert subscriber.rows(VERIFY) == EQUAL
 
 
-def test_a_table_that_is_being_copied_is_no_false_alarm(
+def test_table_that_is_being_copied_is_not_reported_as_different(
     pair: tuple[Database, Database], postgres: PostgresServer, node: NodeServer
 ) -> None:
     """Each of three attempts has a slot of its own: the publisher drops the one before when it notices that its reader has gone.
@@ -202,14 +202,14 @@ def test_a_table_that_is_being_copied_is_no_false_alarm(
     `headgate verify` waits for the copy instead.
     """
     publisher, subscriber = pair
-    before = len(postgres.log())
+    log_length = len(postgres.log())
     with psycopg.connect(subscriber.conninfo) as writer:
         writer.execute("UPDATE t SET v = 'open' WHERE id = 3")
         subscriber.sql("SELECT headgate.resync('s', 't')")  # which waits for the writer
         subscriber.wait("SELECT srsubstate FROM pg_stat_subscription_rel WHERE relname = 't' AND subname = 's'", "d")
         publisher.sql("UPDATE t SET v = 'later'")
         assert subscriber.rows(VERIFY) == ["public|other|equal||", "public|t|skipped||it is being copied", "public|u|equal||"]
-        assert len(set(re.findall(r'CREATE_REPLICATION_SLOT "(\w*verify\w*)"', postgres.log()[before:]))) == 3
+        assert len(set(re.findall(r'CREATE_REPLICATION_SLOT "(\w*verify\w*)"', postgres.log()[log_length:]))) == 3
         command = [*HEADGATE, "verify", "-D", str(node.data), "-d", subscriber.name, "s"]
         waiting = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert waiting.stdout is not None
