@@ -1,4 +1,4 @@
-"""Damages to a copy of a node's directory, each with the lines that the check must say of it."""
+"""Damages to a copy of a node's directory, each with the lines that the check must report."""
 
 from __future__ import annotations
 
@@ -111,7 +111,9 @@ def orphaned_write(copy: Copy) -> list[str]:
 
 
 def vector_of(copy: Copy, table: str) -> Path:
-    [found] = [each for add in copy.adds(table) if (each := deletion_vector.file_of(copy.folder(table), add.get("deletionVector")))]
+    [found] = [
+        vector_path for add in copy.adds(table) if (vector_path := deletion_vector.file_of(copy.folder(table), add.get("deletionVector")))
+    ]
     return found
 
 
@@ -248,23 +250,23 @@ def lost_folder(copy: Copy) -> list[str]:
 def slot_behind_the_end(copy: Copy) -> list[str]:
     [(end,)] = copy.catalog("SELECT max(end_lsn) FROM hg.log_entry")
     copy.catalog(f"UPDATE hg.replication_slot SET restart_lsn = {1 << 40}, confirmed_flush_lsn = {1 << 39}")
-    place, great, less = 'error: replication slot "behind"', Lsn(1 << 40), Lsn(1 << 39)
+    subject, great, less = 'error: replication slot "behind"', Lsn(1 << 40), Lsn(1 << 39)
     return [
-        f"{place}: restart_lsn {great} is behind confirmed_flush_lsn {less} {COPY}",
-        f"{place}: confirmed_flush_lsn {less} is behind the end of the log, {Lsn(end)} {COPY}",
-        f"{place}: the transaction log behind {great}, which it needs, is missing {COPY}",
+        f"{subject}: restart_lsn {great} is behind confirmed_flush_lsn {less} {COPY}",
+        f"{subject}: confirmed_flush_lsn {less} is behind the end of the log, {Lsn(end)} {COPY}",
+        f"{subject}: the transaction log behind {great}, which it needs, is missing {COPY}",
     ][:2]
 
 
 def lost_entry(copy: Copy) -> list[str]:
     [(restart,)] = copy.catalog("SELECT restart_lsn FROM hg.replication_slot")
-    [(commit, before)] = copy.catalog(
+    [(commit, previous)] = copy.catalog(
         f"SELECT commit_lsn, lag FROM (SELECT commit_lsn, end_lsn, lag(end_lsn) OVER (ORDER BY end_lsn) AS lag FROM hg.log_entry)"
         f" WHERE lag > {restart} ORDER BY commit_lsn LIMIT 1"
     )
     copy.catalog(f"DELETE FROM hg.log_entry WHERE commit_lsn = {commit}")
     copy.catalog(f"DELETE FROM hg.log_write WHERE commit_lsn = {commit}")
-    return [f'error: replication slot "behind": the transaction log behind {Lsn(before)}, which it needs, is missing {COPY}']
+    return [f'error: replication slot "behind": the transaction log behind {Lsn(previous)}, which it needs, is missing {COPY}']
 
 
 def unknown_state(copy: Copy) -> list[str]:

@@ -1,4 +1,4 @@
-"""A node with something of everything, stopped, and copies of its directory to be damaged."""
+"""A stopped node with objects of every kind, and copies of its directory to be damaged."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Copy:
     def findings(self) -> list[str]:
         """What the check finds, with the names of the folder and the database left out."""
         with subject.of_stopped(self.data, {}, session=self.spark) as checked:
-            return [each.line.replace(f"{self.data}/", "").replace(f' of database "{self.name}"', "") for each in course.run(checked)]
+            return [finding.line.replace(f"{self.data}/", "").replace(f' of database "{self.name}"', "") for finding in course.run(checked)]
 
     def catalog(self, sql: str) -> list[tuple[Any, ...]]:
         """Runs a statement on the catalog."""
@@ -114,14 +114,14 @@ class Copy:
 
     def adds(self, table: str) -> list[dict[str, Any]]:
         """The `add` actions of a table's newest version."""
-        found: dict[str, Any] = {}
+        adds: dict[str, Any] = {}
         for version in self.versions(table):
             actions = [json.loads(line) for line in version.read_text().splitlines()]
             for action in actions:
                 if "remove" in action:
-                    found.pop(action["remove"]["path"], None)
-            found |= {action["add"]["path"]: action["add"] for action in actions if "add" in action}
-        return list(found.values())
+                    adds.pop(action["remove"]["path"], None)
+            adds |= {action["add"]["path"]: action["add"] for action in actions if "add" in action}
+        return list(adds.values())
 
     def versions(self, table: str) -> list[Path]:
         """The commit files of a table."""

@@ -1,6 +1,6 @@
-"""What `headgate check` finds: nothing in what a node has left, and of each damage exactly that.
+"""`headgate check` finds nothing in an undamaged directory, and exactly the damage in a damaged one.
 
-In the suite several damages that do not touch each other are made on one copy; with ``--all`` each is made on a copy of its own.
+In the suite several independent damages are made on one copy. With ``--all`` each is made on its own copy.
 """
 
 from __future__ import annotations
@@ -38,39 +38,41 @@ def copy(original: tuple[NodeServer, str], spark: SparkSession, tmp_path: Path) 
 
 @pytest.mark.parametrize(
     "damages",
-    [pytest.param(damages, id=name, marks=[pytest.mark.slow] if place else []) for place, (name, damages) in enumerate(APART.items())],
+    [pytest.param(damages, id=name, marks=[pytest.mark.slow] if index else []) for index, (name, damages) in enumerate(APART.items())],
 )
-def test_the_check_names_each_damage_and_nothing_else(copy: Copy, damages: tuple[Damage, ...]) -> None:
+def test_check_names_each_damage_and_nothing_else(copy: Copy, damages: tuple[Damage, ...]) -> None:
     expected = [line for damage in damages for line in damage(copy)]
     assert sorted(copy.findings()) == sorted(expected)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", [damage for damages in APART.values() for damage in damages])
-def test_the_check_names_one_damage_and_nothing_else(copy: Copy, damage: Damage) -> None:
+def test_check_names_a_single_damage_and_nothing_else(copy: Copy, damage: Damage) -> None:
     expected = damage(copy)
     assert sorted(copy.findings()) == sorted(expected)
 
 
 @pytest.mark.slow
-def test_what_the_catalog_says_and_nobody_understands_is_found_and_the_rest_is_checked(copy: Copy) -> None:
+def test_invalid_catalog_value_is_reported_and_the_rest_is_checked(copy: Copy) -> None:
     copy.catalog("UPDATE hg.pg_class SET relreplident = 'q' WHERE relname = 'plain'")
-    left = frames_of_no_subscription(copy)
-    found = copy.findings()
-    assert "error: catalog: the check of keys ended in ValueError: 'q' is not a valid ReplicaIdentity (restore it from a backup)" in found
-    assert left[0] in found
+    expected = frames_of_no_subscription(copy)
+    findings = copy.findings()
+    assert (
+        "error: catalog: the check of keys ended in ValueError: 'q' is not a valid ReplicaIdentity (restore it from a backup)" in findings
+    )
+    assert expected[0] in findings
 
 
 @pytest.mark.slow
-def test_a_stopped_nodes_directory_has_nothing_wrong_and_stays_as_it_is(original: tuple[NodeServer, str]) -> None:
+def test_directory_of_a_stopped_node_has_no_findings_and_is_not_changed(original: tuple[NodeServer, str]) -> None:
     node, _ = original
-    before = {path: path.read_bytes() for path in node.data.rglob("*") if path.is_file()}
+    files_before = {path: path.read_bytes() for path in node.data.rglob("*") if path.is_file()}
     assert node.headgate("check").stdout == ""
-    assert {path: path.read_bytes() for path in node.data.rglob("*") if path.is_file()} == before
+    assert {path: path.read_bytes() for path in node.data.rglob("*") if path.is_file()} == files_before
 
 
 @pytest.mark.slow
-def test_a_running_node_is_asked(original: tuple[NodeServer, str]) -> None:
+def test_running_node_can_be_checked(original: tuple[NodeServer, str]) -> None:
     node, database = original
     node.start()
     node.psql(database, "ALTER SUBSCRIPTION s DISABLE; INSERT INTO plain (b) VALUES ('1')")
@@ -79,13 +81,13 @@ def test_a_running_node_is_asked(original: tuple[NodeServer, str]) -> None:
     assert (refused.returncode, refused.stderr.splitlines()[0]) == (1, f'headgate: node is running in directory "{node.data}"')
     file = max(node.data.glob("base/[0-9]*/*/part-*.parquet"), key=lambda path: path.stat().st_mtime)
     file.rename(file.with_suffix(".away"))
-    found = check(node, "--online", "-U", "postgres")
-    what = f'error: table "public"."plain" of database "{database}": data file "{file.name}" is missing (restore it from a backup)\n'
-    assert (found.returncode, found.stdout) == (2, what)
+    findings = check(node, "--online", "-U", "postgres")
+    line = f'error: table "public"."plain" of database "{database}": data file "{file.name}" is missing (restore it from a backup)\n'
+    assert (findings.returncode, findings.stdout) == (2, line)
 
 
 @pytest.mark.slow
-def test_what_a_crash_has_left_to_the_next_start_is_no_damage(spare_node: Callable[..., Server], spark: SparkSession) -> None:
+def test_work_left_by_a_crash_for_the_next_start_is_no_damage(spare_node: Callable[..., Server], spark: SparkSession) -> None:
     node = spare_node(**{"headgate.failpoints": "'version behind=kill'"})
     assert isinstance(node, NodeServer)
     database = node.new_database()
@@ -94,9 +96,9 @@ def test_what_a_crash_has_left_to_the_next_start_is_no_damage(spare_node: Callab
             database, "CREATE TABLE a (id int); CREATE TABLE b (id int); BEGIN; INSERT INTO a VALUES (1); INSERT INTO b VALUES (1); COMMIT"
         )
     with subject.of_stopped(node.data, {}, database, session=spark) as checked:
-        found = list(course.run(checked))
-    assert {each.severity for each in found} == {FindingSeverity.NOTICE}
-    assert sorted(each.what.replace(each.what.split()[1], "n") for each in found) == [
+        findings = list(course.run(checked))
+    assert {finding.severity for finding in findings} == {FindingSeverity.NOTICE}
+    assert sorted(finding.what.replace(finding.what.split()[1], "n") for finding in findings) == [
         "transaction n was committing",
         "version n is not yet in the log",
     ]
