@@ -12,6 +12,7 @@ Only these jars go on the class path. Their other dependencies come with Spark, 
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import importlib.util
 import os
 import shutil
@@ -55,8 +56,25 @@ class Jar:
 
 _POLL = 0.1
 DELTA = "4.4.0"
+_OF_SPARK = {
+    "4.1": (Jar("io.delta", "delta-spark_4.1_2.13", DELTA, "75a9400986853c061f5109f012547de2545a5759e5e752e5ef633dabe16a4f10"),),
+    "4.2": (
+        Jar("io.delta", "delta-spark_4.2_2.13", DELTA, "27d4fd8b1f879535c573ed1c718177d6a27f24d3e626ba02e216369725721ead"),
+        Jar("io.unitycatalog", "unitycatalog-hadoop", "0.6.0", "c47b63c961c87102b9e1d63809a0915ba4c86b7652f57c8d39ca3a05b441a150"),
+    ),
+}
+"""Delta's jars that are made for one version of Spark."""
+_LOCKED = "4.1"
+
+
+def _of_installed_spark() -> tuple[Jar, ...]:
+    """Return Delta's jars for the installed version of pyspark, or for the locked one if there are none for it."""
+    version = ".".join(importlib.metadata.version("pyspark").split(".")[:2])
+    return _OF_SPARK.get(version, _OF_SPARK[_LOCKED])
+
+
 JARS = (
-    Jar("io.delta", "delta-spark_4.1_2.13", DELTA, "75a9400986853c061f5109f012547de2545a5759e5e752e5ef633dabe16a4f10"),
+    *_of_installed_spark(),
     Jar("io.delta", "delta-storage", DELTA, "c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc"),
     Jar("io.delta", "delta-kernel-api", DELTA, "ee9b5a14ac3b7efdff4d61a58478fe8eb0e5a3fbca43889dca7290795fe79a11"),
     Jar("io.delta", "delta-kernel-defaults", DELTA, "225c975199e4718b38ee5b7e6da7f19e9585024262b2cec2656b32151a856b0b"),
@@ -205,7 +223,7 @@ def resolve(target: Path | None = None, tell: Callable[[int, int], None] = lambd
             f"spark.jars.ivy={folder / 'ivy'}",
             "--packages",
             ",".join(jar.coordinate for jar in jars),
-            *(_with_classifier(folder, jars) or ("--exclude-packages", ",".join(_ALONE if jars in (S3_JARS, AZURE_JARS) else _WITH_SPARK))),
+            *(_with_classifier(folder, jars) or ("--exclude-packages", ",".join(_excluded(jars)))),
             str(program),
         ]
         # its own home folder: Ivy fails on a partly filled ~/.m2 instead of asking Maven Central
@@ -228,6 +246,11 @@ def resolve(target: Path | None = None, tell: Callable[[int, int], None] = lambd
                 hint="Check the network, or set HEADGATE_JARS to a folder that has the jars.",
             )
         _take(folder / "ivy" / "jars", target, jars)
+
+
+def _excluded(jars: Sequence[Jar]) -> tuple[str, ...]:
+    """Return the dependencies that are not fetched with these jars. Ivy would exclude a jar itself, too, if its group is among them."""
+    return _ALONE if any(jar.group.startswith("org.apache.") for jar in jars) else _WITH_SPARK
 
 
 def _with_classifier(folder: Path, jars: Sequence[Jar]) -> list[str]:
