@@ -215,10 +215,6 @@ class PartitionedTable(LeafPlaces):
 
     # ---- writing ---------------------------------------------------------------------------------------------------
 
-    def number(self, leaf: Relation) -> int:
-        """Return the number of a leaf."""
-        return self.numbers[leaf.oid]
-
     def split(self, rows: Rows, until: ExitStack) -> list[Part]:
         """Split new rows by leaf. A frame stays persisted `until` then. Raise 23514 if a row belongs to no leaf."""
         if isinstance(rows, pa.Table):
