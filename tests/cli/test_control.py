@@ -1,4 +1,4 @@
-"""start, stop, restart, reload and status, beside the real pg_ctl: the same exit codes, the same words with "node" for "server"."""
+"""start, stop, restart, reload and status have the exit codes and messages of the real pg_ctl, with "node" for "server"."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ def fresh_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def directory(tmp_path: Path, fresh_data: Path) -> Iterator[Directory]:
-    made = Directory(tmp_path)
-    shutil.copytree(fresh_data, made.data)
-    yield made
-    if (made.data / "headgate.pid").exists():
-        made.do("stop", "-m", "immediate")
+    data_directory = Directory(tmp_path)
+    shutil.copytree(fresh_data, data_directory.data)
+    yield data_directory
+    if (data_directory.data / "headgate.pid").exists():
+        data_directory.do("stop", "-m", "immediate")
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def as_node(text: str) -> str:
 
 
 @pytest.mark.parametrize("command", ["status", "stop", "reload", "restart", "start"])
-def test_a_directory_that_does_not_exist_is_refused_as_pg_ctl_refuses_it(
+def test_missing_directory_is_rejected_as_by_pg_ctl(
     command: str, directory: Directory, pg_ctl: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
     theirs = pg_ctl(command, "-D", "/nonexistent/data")
@@ -109,7 +109,7 @@ def test_a_directory_that_does_not_exist_is_refused_as_pg_ctl_refuses_it(
 
 
 @pytest.mark.parametrize("command", ["status", "stop", "reload", "start"])
-def test_without_a_directory_pg_ctls_message_says_what_to_give(
+def test_message_without_a_directory_is_pg_ctls(
     command: str, directory: Directory, pg_ctl: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
     theirs, ours = pg_ctl(command), directory(command)
@@ -117,14 +117,14 @@ def test_without_a_directory_pg_ctls_message_says_what_to_give(
 
 
 @pytest.mark.parametrize("words", [[], ["bogus"]])
-def test_a_command_that_is_none_fails_with_exit_code_1(words: list[str], directory: Directory) -> None:
+def test_unknown_command_fails_with_exit_code_1(words: list[str], directory: Directory) -> None:
     done = directory(*words)
     assert done.returncode == 1
     assert done.stderr.endswith('Try "headgate --help" for more information.\n')
 
 
 @pytest.mark.parametrize(("command", "code"), [("status", 3), ("stop", 1), ("reload", 1)])
-def test_nothing_running_gives_pg_ctls_exit_code_and_words(
+def test_exit_code_and_message_without_a_running_node_are_pg_ctls(
     command: str, code: int, directory: Directory, pg_ctl: Callable[..., subprocess.CompletedProcess[str]], postgres_data: Path
 ) -> None:
     theirs = pg_ctl(command, "-D", str(postgres_data))
@@ -148,7 +148,7 @@ def postgres_data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-def test_a_node_starts_tells_its_state_and_stops(directory: Directory) -> None:
+def test_node_starts_shows_its_state_and_stops(directory: Directory) -> None:
     started = directory.start()
     assert (started.returncode, started.stderr) == (0, "")
     assert started.stdout.startswith("waiting for node to start...")
@@ -168,7 +168,7 @@ def test_a_node_starts_tells_its_state_and_stops(directory: Directory) -> None:
 
 
 @pytest.mark.slow
-def test_a_node_that_accepts_no_connections_was_said_to_run(directory: Directory) -> None:
+def test_node_that_accepts_no_connections_is_not_reported_as_running(directory: Directory) -> None:
     assert directory.start(STANDIN_SILENT="1").returncode == 0
     pid = directory.pid()
     status = directory.do("status")
@@ -176,15 +176,15 @@ def test_a_node_that_accepts_no_connections_was_said_to_run(directory: Directory
         3,
         [f"headgate: node does not accept connections (PID: {pid})", "headgate: no answer within 10 s"],
     )
-    found = json.loads(directory.do("status", "--json").stdout)
-    assert (found["running"], found["accepting"], found["trouble"], found["pid"]) == (False, False, "no answer within 10 s", pid)
+    report = json.loads(directory.do("status", "--json").stdout)
+    assert (report["running"], report["accepting"], report["trouble"], report["pid"]) == (False, False, "no answer within 10 s", pid)
 
 
-def test_the_environment_names_the_data_directory(directory: Directory) -> None:
+def test_environment_names_the_data_directory(directory: Directory) -> None:
     assert directory("status", HEADGATE_DATA=str(directory.data)).returncode == 3
 
 
-def test_a_second_start_is_refused_and_the_first_node_stays(directory: Directory) -> None:
+def test_second_start_is_rejected_and_the_first_node_stays(directory: Directory) -> None:
     directory.start()
     pid = directory.pid()
     elsewhere = f"-c port={free_port()}"
@@ -199,7 +199,7 @@ def test_a_second_start_is_refused_and_the_first_node_stays(directory: Directory
     assert elsewhere not in status.stdout, "the refused start left its options to the next restart"
 
 
-def test_a_port_in_use_is_said_and_nothing_is_left_behind(directory: Directory) -> None:
+def test_port_in_use_is_reported_and_nothing_is_left_behind(directory: Directory) -> None:
     with socket.create_server(("127.0.0.1", directory.port)):
         started = directory.start()
     assert started.returncode == 1
@@ -222,7 +222,7 @@ def test_a_port_in_use_is_said_and_nothing_is_left_behind(directory: Directory) 
         ("server_version_num = 180001", 'LOG:  parameter "server_version_num" cannot be changed'),
     ],
 )
-def test_a_wrong_line_of_the_configuration_is_said_and_nothing_is_left_behind(line: str, said: str, directory: Directory) -> None:
+def test_invalid_configuration_line_is_reported_and_nothing_is_left_behind(line: str, said: str, directory: Directory) -> None:
     conf = directory.data / "headgate.conf"
     with conf.open("a") as text:
         text.write(line + "\n")
@@ -243,14 +243,14 @@ def test_a_wrong_line_of_the_configuration_is_said_and_nothing_is_left_behind(li
         ("-c port", "FATAL:  -c port requires a value"),
     ],
 )
-def test_a_wrong_option_is_said_and_nothing_is_left_behind(option: str, said: str, directory: Directory) -> None:
+def test_invalid_option_is_reported_and_nothing_is_left_behind(option: str, said: str, directory: Directory) -> None:
     started = directory.do("start", "-l", str(directory.log), "-o", option)
     assert started.returncode == 1
     assert said in started.stderr
     assert directory.leaves_nothing()
 
 
-def test_a_missing_java_is_said_with_what_to_install(directory: Directory, tmp_path: Path) -> None:
+def test_missing_java_is_reported_with_what_to_install(directory: Directory, tmp_path: Path) -> None:
     started = directory.start(JAVA_HOME=str(tmp_path / "none"))
     assert started.returncode == 1
     assert "FATAL:  could not find a Java runtime in JAVA_HOME" in started.stderr
@@ -258,7 +258,7 @@ def test_a_missing_java_is_said_with_what_to_install(directory: Directory, tmp_p
     assert directory.leaves_nothing()
 
 
-def test_an_old_java_is_refused(directory: Directory, tmp_path: Path) -> None:
+def test_old_java_is_rejected(directory: Directory, tmp_path: Path) -> None:
     java = tmp_path / "old" / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019-01-15' >&2\n")
@@ -268,21 +268,21 @@ def test_an_old_java_is_refused(directory: Directory, tmp_path: Path) -> None:
     assert "is Java 11, but Java 17 is needed" in started.stderr
 
 
-def test_missing_jars_are_said_with_what_to_do(directory: Directory, tmp_path: Path) -> None:
+def test_missing_jars_are_reported_with_what_to_do(directory: Directory, tmp_path: Path) -> None:
     done = directory.do("run", HEADGATE_JARS=str(tmp_path))
     assert done.returncode == 1
     assert 'FATAL:  could not find "delta-spark_4.1_2.13-4.4.0.jar"' in done.stderr
     assert f"HINT:  HEADGATE_JARS is set to {tmp_path}; unset it, or put the jar there." in done.stderr
 
 
-def test_an_error_while_the_node_starts_ends_it_with_its_message(directory: Directory) -> None:
+def test_error_during_the_start_ends_the_node_with_its_message(directory: Directory) -> None:
     done = directory.do("run", "-p", str(directory.port), STANDIN_FAILS="1")
     assert done.returncode == 1
     assert "FATAL:  could not start Spark: as the test wants it\n" in done.stderr
     assert directory.leaves_nothing()
 
 
-def test_the_pid_file_of_a_killed_node_is_taken_over(directory: Directory) -> None:
+def test_pid_file_of_a_killed_node_is_replaced(directory: Directory) -> None:
     directory.start()
     os.kill(directory.pid(), 9)
     while directory.do("status").returncode != 3:
@@ -292,7 +292,7 @@ def test_the_pid_file_of_a_killed_node_is_taken_over(directory: Directory) -> No
     assert directory.do("status").returncode == 0
 
 
-def test_a_pid_file_that_names_a_living_stranger_is_stale(directory: Directory) -> None:
+def test_pid_file_that_names_an_unrelated_process_is_stale(directory: Directory) -> None:
     (directory.data / "headgate.pid").write_text(f"{os.getpid()}\n{directory.data}\n1\n5432\n\n\n\nready   \n")
     assert directory.do("status").returncode == 3
     assert directory.start().returncode == 0
@@ -305,14 +305,14 @@ def test_each_mode_of_stop_ends_the_node(mode: str, directory: Directory) -> Non
     assert directory.leaves_nothing()
 
 
-def test_an_unknown_mode_of_stop_is_refused(directory: Directory) -> None:
+def test_unknown_mode_of_stop_is_rejected(directory: Directory) -> None:
     done = directory.do("stop", "-m", "slow")
     assert done.returncode == 1
     assert done.stderr == 'headgate: unrecognized shutdown mode "slow"\nTry "headgate --help" for more information.\n'
 
 
 @pytest.mark.parametrize(("words", "environment"), [(["-t", "0.3"], {}), ([], {"PGCTLTIMEOUT": "0.3"})])
-def test_stop_gives_up_after_its_time(directory: Directory, words: list[str], environment: dict[str, str]) -> None:
+def test_stop_ends_after_its_timeout(directory: Directory, words: list[str], environment: dict[str, str]) -> None:
     directory.start(STANDIN_STAYS="1")
     done = directory.do("stop", "-m", "smart", *words, **environment)
     assert done.returncode == 1
@@ -332,7 +332,7 @@ def test_reload_makes_the_node_read_its_files_again(directory: Directory) -> Non
     assert reloaded.read_text() == "work_mem"
 
 
-def test_reload_names_the_settings_that_count_from_the_next_start(directory: Directory) -> None:
+def test_reload_names_the_settings_that_need_a_restart(directory: Directory) -> None:
     directory.start()
     with (directory.data / "headgate.conf").open("a") as conf:
         conf.write("work_mem = 8MB\nmax_connections = 7\nmax_wal_senders = 3\n")
@@ -343,7 +343,7 @@ def test_reload_names_the_settings_that_count_from_the_next_start(directory: Dir
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_reload_of_files_with_errors_says_so(directory: Directory) -> None:
+def test_reload_of_files_with_errors_is_reported(directory: Directory) -> None:
     directory.start()
     with (directory.data / "headgate.conf").open("a") as conf:
         conf.write("no_such_setting = 1\n")
@@ -351,30 +351,30 @@ def test_reload_of_files_with_errors_says_so(directory: Directory) -> None:
     assert done.stderr == "headgate: the configuration files have errors, and not all changes were applied: see the server log\n"
 
 
-def test_an_interrupted_start_says_that_the_node_goes_on(directory: Directory) -> None:
+def test_interrupted_start_reports_that_the_node_continues(directory: Directory) -> None:
     words = [*HEADGATE, "start", "-D", str(directory.data), "-l", str(directory.log), "-p", str(directory.port)]
     environment = {**directory.environment, "STANDIN_NEVER_READY": "1"}
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as starting:
         until(lambda: (directory.data / "headgate.pid").exists() and "standing in" in directory.log.read_text())
         starting.send_signal(signal.SIGINT)
-        said = starting.communicate()[1]
+        errors = starting.communicate()[1]
     assert starting.returncode == 130
-    assert said.startswith(f"headgate: the node goes on starting (PID {directory.pid()})")
+    assert errors.startswith(f"headgate: the node goes on starting (PID {directory.pid()})")
     assert directory.do("stop").returncode == 0
     assert directory.leaves_nothing()
 
 
-def test_restart_takes_the_options_of_the_last_start(directory: Directory) -> None:
+def test_restart_keeps_the_options_of_the_last_start(directory: Directory) -> None:
     directory.start("-o", "-c cluster_name=lake")
-    before = directory.pid()
+    pid_before = directory.pid()
     done = directory.do("restart", "-l", str(directory.log))
     assert done.returncode == 0
-    assert directory.pid() != before
+    assert directory.pid() != pid_before
     status = directory.do("status").stdout
     assert "cluster_name=lake" in status
     assert f"-p {directory.port}" in status
 
 
-def test_the_command_line_answers_at_once() -> None:
+def test_command_line_does_not_import_heavy_modules() -> None:
     probe = "import sys, headgate.cli.main; print([name for name in ('pyspark', 'duckdb', 'pyarrow', 'numpy') if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True).stdout == "[]\n"

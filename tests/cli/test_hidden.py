@@ -1,4 +1,4 @@
-"""What other users of the machine see of a node: nothing of its files, whatever the umask, and nothing of its settings on a command line."""
+"""Other users of the machine see nothing of a node's files, whatever the umask, and no settings on a command line."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ SECRET = "a secret key: = # ! ü😀"
 @pytest.fixture
 def careless(spare_node: Callable[..., Server]) -> Server:
     """A node that was started under the umask 0, with a key for Spark."""
-    before = os.umask(0)
+    umask_before = os.umask(0)
     try:
         return spare_node(**{"spark.hadoop.fs.s3a.secret.key": f"'{SECRET}'"})
     finally:
-        os.umask(before)
+        os.umask(umask_before)
 
 
 def modes(folder: Path) -> dict[str, int]:
     """The permissions of all files and folders."""
-    found = [folder, *folder.rglob("*")]
-    return {str(path.relative_to(folder)): path.stat().st_mode for path in found if not path.is_socket()}
+    paths = [folder, *folder.rglob("*")]
+    return {str(path.relative_to(folder)): path.stat().st_mode for path in paths if not path.is_socket()}
 
 
 def command_lines(pid: int) -> list[str]:
@@ -41,21 +41,21 @@ def command_lines(pid: int) -> list[str]:
     while more := {child for child, parent in parents.items() if parent in family} - family:
         family |= more
     lines = []
-    for each in family:
+    for member in family:
         try:
-            lines.append((Path("/proc") / str(each) / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+            lines.append((Path("/proc") / str(member) / "cmdline").read_bytes().replace(b"\0", b" ").decode())
         except OSError:
             continue
     return lines
 
 
 @pytest.mark.slow
-def test_what_a_node_writes_is_its_users_alone(spare_node: Callable[..., Server]) -> None:
+def test_files_of_a_node_are_private_to_its_user(spare_node: Callable[..., Server]) -> None:
     everything_is_hidden(spare_node())
 
 
 @pytest.mark.slow
-def test_what_a_node_writes_is_its_users_alone_whatever_the_umask(careless: Server) -> None:
+def test_files_of_a_node_are_private_whatever_the_umask(careless: Server) -> None:
     everything_is_hidden(careless)
 
 
@@ -68,15 +68,15 @@ def everything_is_hidden(node: Server) -> None:
            UPDATE t SET b = 'y' WHERE a % 3 = 0; DELETE FROM t WHERE a < 20000; INSERT INTO t VALUES (1, 'small'); CHECKPOINT;
            CREATE PUBLICATION p FOR ALL TABLES; SELECT pg_create_logical_replication_slot('hidden', 'pgoutput')""",
     )
-    shown = {name: oct(stat.S_IMODE(mode)) for name, mode in modes(node.data).items()}
-    assert any(name.endswith(".parquet") for name in shown)
-    assert any(name.endswith(".bin") for name in shown)
-    assert {name: mode for name, mode in shown.items() if int(mode, 8) & 0o077} == {}
+    exposed = {name: oct(stat.S_IMODE(mode)) for name, mode in modes(node.data).items()}
+    assert any(name.endswith(".parquet") for name in exposed)
+    assert any(name.endswith(".bin") for name in exposed)
+    assert {name: mode for name, mode in exposed.items() if int(mode, 8) & 0o077} == {}
     node.psql(database, "SELECT pg_drop_replication_slot('hidden')")
 
 
 @pytest.mark.slow
-def test_settings_of_spark_stand_on_no_command_line_and_in_no_file_of_its_own(careless: Server) -> None:
+def test_spark_settings_are_on_no_command_line_and_in_no_properties_file(careless: Server) -> None:
     lines = command_lines(careless.pid)
     assert any("SparkSubmit" in line for line in lines)
     assert not [line for line in lines if "secret.key" in line or SECRET in line]
@@ -84,7 +84,7 @@ def test_settings_of_spark_stand_on_no_command_line_and_in_no_file_of_its_own(ca
 
 
 @pytest.mark.slow
-def test_settings_of_spark_reach_it_and_are_for_superusers_only(careless: Server) -> None:
+def test_spark_settings_take_effect_and_are_visible_only_to_superusers(careless: Server) -> None:
     careless.psql("postgres", "DROP ROLE IF EXISTS anybody; CREATE ROLE anybody LOGIN")
     assert careless.psql("postgres", 'SHOW "spark.hadoop.fs.s3a.secret.key"') == SECRET
     assert (

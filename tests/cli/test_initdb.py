@@ -1,4 +1,4 @@
-"""initdb: its files, and its refusals beside the real initdb's."""
+"""initdb creates its files, and rejects what the real initdb rejects."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def errors(done: subprocess.CompletedProcess[str]) -> list[str]:
     return [line for line in done.stderr.splitlines() if line.startswith("initdb: error")]
 
 
-def test_it_makes_a_private_directory_with_configuration_and_catalog(tmp_path: Path) -> None:
+def test_initdb_creates_a_private_directory_with_configuration_and_catalog(tmp_path: Path) -> None:
     data = tmp_path / "deep" / "data"
     done = headgate("initdb", "-D", str(data), "-U", "admin", "-A", "trust", "-E", "UTF8", "--no-locale", "-N")
     assert done.returncode == 0, done.stderr
@@ -42,7 +42,7 @@ def test_it_makes_a_private_directory_with_configuration_and_catalog(tmp_path: P
         assert catalog.execute("SELECT rolname FROM hg.pg_authid WHERE rolsuper").fetchall() == [("admin",)]
 
 
-def test_a_directory_that_is_not_empty_is_refused_and_not_touched(tmp_path: Path) -> None:
+def test_directory_that_is_not_empty_is_rejected_and_not_changed(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     done = headgate("initdb", "-D", str(tmp_path))
     assert done.returncode == 1
@@ -55,16 +55,16 @@ def test_a_directory_that_is_not_empty_is_refused_and_not_touched(tmp_path: Path
 
 
 @pytest.mark.parametrize("words", [["-A", "nonsense"], ["-A", "scram-sha-256"], ["-U", "pg_me"], ["--pwfile", "/nonexistent/password"], []])
-def test_it_refuses_what_initdb_refuses_in_the_same_words(words: list[str], tmp_path: Path) -> None:
-    place = ["-D", str(tmp_path / "data")] if words else []
-    theirs, ours = initdb(*place, *words), headgate("initdb", *place, *words)
+def test_invalid_arguments_are_rejected_with_the_messages_of_initdb(words: list[str], tmp_path: Path) -> None:
+    directory = ["-D", str(tmp_path / "data")] if words else []
+    theirs, ours = initdb(*directory, *words), headgate("initdb", *directory, *words)
     assert ours.returncode == theirs.returncode == 1
     if "--pwfile" not in words:  # initdb looks at the file later
         assert errors(ours) == errors(theirs)
     assert not (tmp_path / "data").exists()
 
 
-def test_a_failure_half_way_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_failed_initdb_leaves_nothing_behind(tmp_path: Path) -> None:
     parent = tmp_path / "file"
     parent.write_text("")
     assert headgate("initdb", "-D", str(parent / "data")).returncode == 1
@@ -72,7 +72,7 @@ def test_a_failure_half_way_leaves_nothing_behind(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["file"]
 
 
-def test_a_password_is_kept_as_a_scram_verifier_only(tmp_path: Path) -> None:
+def test_password_is_stored_only_as_a_scram_verifier(tmp_path: Path) -> None:
     (tmp_path / "password").write_text("geheim\nsecond line\n")
     data = tmp_path / "data"
     done = headgate("initdb", "-D", str(data), "-A", "scram-sha-256", "--pwfile", str(tmp_path / "password"), "-U", "postgres")
@@ -84,7 +84,7 @@ def test_a_password_is_kept_as_a_scram_verifier_only(tmp_path: Path) -> None:
     assert b"geheim" not in b"".join(file.read_bytes() for file in data.iterdir() if file.is_file())
 
 
-def test_trust_is_warned_of_when_it_was_not_asked_for(tmp_path: Path) -> None:
+def test_default_trust_authentication_gives_a_warning(tmp_path: Path) -> None:
     assert 'initdb: warning: enabling "trust" authentication' in headgate("initdb", "-D", str(tmp_path / "data")).stderr
 
 

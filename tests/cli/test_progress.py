@@ -1,4 +1,4 @@
-"""`verify`, `check` and `backup` say what they found, also when all is well, and show on a terminal how far they are."""
+"""`verify`, `check` and `backup` report their findings, also if there are none, and show their progress on a terminal."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def on_a_terminal(*words: str) -> tuple[str, str]:
     terminal, theirs = pty.openpty()
     with subprocess.Popen([*HEADGATE, *words], stdout=subprocess.PIPE, stderr=theirs, text=True) as command:
         os.close(theirs)
-        shown = b""
+        output = b""
         while piece := _read(terminal):
-            shown += piece
+            output += piece
         os.close(terminal)
         assert command.stdout is not None
-        return command.stdout.read(), shown.decode(errors="replace")
+        return command.stdout.read(), output.decode(errors="replace")
 
 
 def _read(terminal: int) -> bytes:
@@ -34,32 +34,32 @@ def _read(terminal: int) -> bytes:
 
 
 @pytest.mark.on_disk
-def test_a_check_shows_its_progress_and_says_that_nothing_was_found(node: Server) -> None:
-    here = node.new_database()
-    node.psql(here, "CREATE TABLE a (id int PRIMARY KEY); INSERT INTO a VALUES (1); CREATE TABLE b (id int)")
-    said, shown = on_a_terminal("check", "-D", str(node.data), "-U", "postgres", "--online", "-d", here)
-    assert said == "checked 2 tables: nothing found\n"
-    assert 'checking files of table "public"."a"' in shown
+def test_check_shows_its_progress_and_that_nothing_was_found(node: Server) -> None:
+    database = node.new_database()
+    node.psql(database, "CREATE TABLE a (id int PRIMARY KEY); INSERT INTO a VALUES (1); CREATE TABLE b (id int)")
+    stdout, stderr = on_a_terminal("check", "-D", str(node.data), "-U", "postgres", "--online", "-d", database)
+    assert stdout == "checked 2 tables: nothing found\n"
+    assert 'checking files of table "public"."a"' in stderr
 
 
 @pytest.mark.slow
 @pytest.mark.on_disk
-def test_verify_and_backup_show_their_progress_and_sum_up_what_they_found(postgres: Server, node: Server, tmp_path: Path) -> None:
-    source, here = postgres.new_database(), node.new_database()
+def test_verify_and_backup_show_their_progress_and_a_summary(postgres: Server, node: Server, tmp_path: Path) -> None:
+    source, database = postgres.new_database(), node.new_database()
     tables = "CREATE TABLE a (id int PRIMARY KEY); CREATE TABLE b (id int PRIMARY KEY)"
     postgres.psql(source, f"{tables}; INSERT INTO a SELECT generate_series(1, 10); CREATE PUBLICATION p FOR TABLE a, b")
-    node.psql(here, tables)
-    node.psql(here, f"CREATE SUBSCRIPTION s CONNECTION '{postgres.conninfo(source)}' PUBLICATION p WITH (slot_name = '{source}')")
+    node.psql(database, tables)
+    node.psql(database, f"CREATE SUBSCRIPTION s CONNECTION '{postgres.conninfo(source)}' PUBLICATION p WITH (slot_name = '{source}')")
     where = ["-D", str(node.data), "-U", "postgres"]
-    said, shown = on_a_terminal("verify", *where, "-d", here)
-    assert said.endswith("compared 2 tables: all rows are equal\n")
-    assert re.search(r'comparing table 1 of 2: "public\.[ab]"', shown)
-    assert re.search(r'comparing table 2 of 2: "public\.[ab]"', shown)
-    assert node.psql(here, READY) == "t"
-    node.psql(here, "DELETE FROM a WHERE id = 3")
-    said, _ = on_a_terminal("verify", *where, "-d", here)
-    assert said.endswith("compared 2 tables: 1 different\n")
-    node.psql(here, "DROP SUBSCRIPTION s")
-    said, shown = on_a_terminal("backup", str(tmp_path / "backup"), *where)
-    assert re.search(r"backup completed: LSN \S+, [0-9,]+ tables, \d+ bytes, [0-9.]+ s\n", said)
-    assert re.search(r"\d+ of \d+ tables, \d+ MB", shown)
+    stdout, stderr = on_a_terminal("verify", *where, "-d", database)
+    assert stdout.endswith("compared 2 tables: all rows are equal\n")
+    assert re.search(r'comparing table 1 of 2: "public\.[ab]"', stderr)
+    assert re.search(r'comparing table 2 of 2: "public\.[ab]"', stderr)
+    assert node.psql(database, READY) == "t"
+    node.psql(database, "DELETE FROM a WHERE id = 3")
+    stdout, _ = on_a_terminal("verify", *where, "-d", database)
+    assert stdout.endswith("compared 2 tables: 1 different\n")
+    node.psql(database, "DROP SUBSCRIPTION s")
+    stdout, stderr = on_a_terminal("backup", str(tmp_path / "backup"), *where)
+    assert re.search(r"backup completed: LSN \S+, [0-9,]+ tables, \d+ bytes, [0-9.]+ s\n", stdout)
+    assert re.search(r"\d+ of \d+ tables, \d+ MB", stderr)

@@ -1,4 +1,4 @@
-"""What `headgate status` says in lines."""
+"""`headgate status` shows the state of a node in lines."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COPY = CopyReport("public.t", 300_000, 1, None, 20_000.0, None, 0.1)
 SLOT = SlotReport("r", "d", "streaming", None, None, "reserved", None, 0, "0/0", 1 << 20, None, 0, 0)
 
 
-def test_a_report_is_read_back_from_json_as_it_was() -> None:
+def test_report_is_unchanged_after_a_round_trip_through_json() -> None:
     failure = FailureReport(90.0, None, "23505", "Delete the row.", "duplicate key", None, None, None)
     subscription = replace(SUBSCRIPTION, copies=(COPY,), types=(OtherType("public.t.d", "int4", "int8"),), last_error=failure)
     spark = SparkReport("local[2]", None, None, 1, 2, 3, 4, 5, 6)
@@ -44,12 +44,12 @@ def test_a_report_is_read_back_from_json_as_it_was() -> None:
     assert load(json.loads(json.dumps(report, default=vars))) == report
 
 
-def test_the_report_of_another_version_is_read_as_far_as_it_is_known() -> None:
+def test_report_of_another_version_is_read_as_far_as_it_is_known() -> None:
     report = load({"time": 1.0, "log_end": "0/0", "subscriptions": [], "slots": [], "a_later_key": 1})
     assert (report.healthy, report.spark) == (None, None)
 
 
-def test_one_is_singular_and_what_is_not_connected_says_so() -> None:
+def test_counts_of_one_are_singular_and_a_missing_connection_is_shown() -> None:
     lines = list(shown(REPORT))
     assert [line.strip() for line in lines[2:10]] == [
         "tables   1 of 1 synchronized",
@@ -63,7 +63,7 @@ def test_one_is_singular_and_what_is_not_connected_says_so() -> None:
     ]
 
 
-def test_a_copy_shows_its_rows_their_estimate_its_speed_and_the_time_that_is_left() -> None:
+def test_copy_shows_its_rows_the_estimate_its_rate_and_the_time_left() -> None:
     for estimated, expected in (
         ((1_200_000, 45.0), "copying  public.t: 300,000 of about 1,200,000 rows, 20,000 rows/s, 45.0 s left"),
         ((None, None), "copying  public.t: 300,000 rows, 20,000 rows/s"),
@@ -73,7 +73,7 @@ def test_a_copy_shows_its_rows_their_estimate_its_speed_and_the_time_that_is_lef
         assert expected in [line.strip() for line in lines]
 
 
-def test_problems_come_first_with_what_to_do() -> None:
+def test_problems_are_shown_first_with_the_suggested_action() -> None:
     problem = Problem("pool", "out of walsenders", "3 of 3 in use", "Raise it.")
     assert list(shown(replace(REPORT, problems=(problem,))))[:3] == [
         "\nProblems: 1",
@@ -84,30 +84,32 @@ def test_problems_come_first_with_what_to_do() -> None:
 
 def watched(count: int, problems: int, *, width: int = 80, height: int = 23) -> list[str]:
     """The lines that --watch shows of a node with so many subscriptions, of which the last have problems."""
-    told = tuple(Problem("subscription", f'subscription "s{n}"', "x" * 200, None) for n in range(problems))
-    found = tuple(
+    problem_list = tuple(Problem("subscription", f'subscription "s{n}"', "x" * 200, None) for n in range(problems))
+    subscriptions = tuple(
         replace(
             SUBSCRIPTION,
             name=f"s{number:03}",
             state="streaming",
             lag_seconds=0.0,
-            problems=told[max(0, number - count + problems) :][:1] if number >= count - problems else (),
+            problems=problem_list[max(0, number - count + problems) :][:1] if number >= count - problems else (),
         )
         for number in range(count)
     )
     slots = (SLOT, replace(SLOT, state="inactive", lag_bytes=5))
-    before = replace(REPORT, time=98.0, subscriptions=tuple(replace(subscription, applied_rows=0) for subscription in found))
-    return screen(replace(REPORT, problems=told, subscriptions=found, slots=slots), before, width, height)
+    earlier_report = replace(
+        REPORT, time=98.0, subscriptions=tuple(replace(subscription, applied_rows=0) for subscription in subscriptions)
+    )
+    return screen(replace(REPORT, problems=problem_list, subscriptions=subscriptions, slots=slots), earlier_report, width, height)
 
 
-def test_watch_fits_the_terminal_with_trouble_first() -> None:
+def test_watch_fits_the_terminal_with_problems_first() -> None:
     for count, problems in ((0, 0), (1, 0), (5, 1), (20, 0), (40, 3), (40, 40), (300, 2)):
         lines = watched(count, problems)
         assert len(lines) <= 23
         assert all(cell_len(line) <= 80 for line in lines)
         assert sum(line.startswith("! ") for line in lines) + sum("more problems" in line for line in lines) >= min(problems, 1)
     lines = watched(40, 2)
-    titles = next(place for place, line in enumerate(lines) if line.startswith("SUBSCRIPTION"))
+    titles = next(index for index, line in enumerate(lines) if line.startswith("SUBSCRIPTION"))
     assert [line[:4] for line in lines[titles + 1 : titles + 4]] == ["s038", "s039", "s000"]
     assert lines[titles + 3].split() == ["s000", "d", "streaming", "1/1", "0.0", "s", "0"]
     shown_lines = len(lines) - titles - 3
@@ -117,16 +119,16 @@ def test_watch_fits_the_terminal_with_trouble_first() -> None:
     ]
 
 
-def test_watch_shows_how_far_a_copy_is_and_how_fast_rows_come() -> None:
+def test_watch_shows_the_progress_of_a_copy_and_the_rate_of_rows() -> None:
     copy = replace(COPY, rows=25, estimated_rows=100, seconds_left=75.0)
     now = replace(SUBSCRIPTION, state="copying", copies=(copy,), applied_rows=0, copied_rows=5000)
-    before = replace(REPORT, time=98.0, subscriptions=(replace(SUBSCRIPTION, applied_rows=0, copied_rows=1000),))
-    [_, line] = screen(replace(REPORT, subscriptions=(now,)), before, 80, 23)
+    earlier_report = replace(REPORT, time=98.0, subscriptions=(replace(SUBSCRIPTION, applied_rows=0, copied_rows=1000),))
+    [_, line] = screen(replace(REPORT, subscriptions=(now,)), earlier_report, 80, 23)
     assert line.split("  ")[-1].split()[-1] == "2,000"
     assert "copying 25 %, 75.0 s" in line
 
 
-def test_long_spans_are_read_at_a_glance() -> None:
+def test_long_durations_are_shown_in_larger_units() -> None:
     assert [span(seconds) for seconds in (-1, 59.94, 599, 600, 7199, 7200, 172_800)] == [
         "0.0 s",
         "59.9 s",
@@ -138,6 +140,6 @@ def test_long_spans_are_read_at_a_glance() -> None:
     ]
 
 
-def test_watch_and_json_do_not_go_together(tmp_path) -> None:
+def test_watch_and_json_cannot_be_combined(tmp_path) -> None:
     done = subprocess.run([*HEADGATE, "status", "-D", str(tmp_path), "--watch", "--json"], capture_output=True, text=True, timeout=60)
     assert (done.returncode, "cannot be used together" in done.stderr) == (1, True)

@@ -1,4 +1,4 @@
-"""Finding the tables from outside: headgate.snapshot(), `headgate tables` of a running and of a stopped node, the statements for Spark."""
+"""Tables can be found from outside: by headgate.snapshot(), by `headgate tables` of a running or stopped node, and by statements for Spark."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def in_background(work: Callable[[], None]) -> Iterator[None]:
     assert not failed
 
 
-def test_a_snapshot_names_versions_that_belong_together_while_others_commit(node: Server) -> None:
+def test_snapshot_names_consistent_versions_while_others_commit(node: Server) -> None:
     database = node.new_database()
     node.psql(database, "CREATE TABLE a (i int); CREATE SCHEMA s; CREATE TABLE s.b (i int)")
     with closing(psycopg.connect(node.conninfo(database))) as writer, closing(psycopg.connect(node.conninfo(database))) as reader:
@@ -59,9 +59,9 @@ def test_a_snapshot_names_versions_that_belong_together_while_others_commit(node
         write()
         with in_background(write):
             for _ in range(5):
-                found = reader.execute(SNAPSHOT).fetchall()
-                assert len({row[4] for row in found}) == 1
-                rows = rows_at(found)
+                snapshot_rows = reader.execute(SNAPSHOT).fetchall()
+                assert len({row[4] for row in snapshot_rows}) == 1
+                rows = rows_at(snapshot_rows)
                 assert rows["a"] == rows["b"] > 0
                 reader.commit()
         reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
@@ -73,7 +73,7 @@ def test_a_snapshot_names_versions_that_belong_together_while_others_commit(node
         assert reader.execute(SNAPSHOT).fetchall()[0][3] > first[0][3]
 
 
-def test_a_snapshot_shows_what_is_committed_and_the_session_may_read(node: Server) -> None:
+def test_snapshot_shows_only_committed_tables_that_the_session_may_read(node: Server) -> None:
     database = node.new_database()
     node.psql(
         database,
@@ -94,7 +94,7 @@ def test_a_snapshot_shows_what_is_committed_and_the_session_may_read(node: Serve
         node.psql(database, "SELECT * FROM snapshot()")
 
 
-def test_a_snapshot_of_a_past_lsn_has_its_tables_for_as_long_as_the_transaction_reads_them(node: Server) -> None:
+def test_snapshot_of_a_past_lsn_keeps_its_tables_while_the_transaction_reads_them(node: Server) -> None:
     database = node.new_database()
     node.psql(
         database, "CREATE TABLE a (i int); CREATE TABLE gone (i int); CREATE ROLE past_reader LOGIN; GRANT SELECT ON a TO past_reader"
@@ -127,7 +127,7 @@ def test_a_snapshot_of_a_past_lsn_has_its_tables_for_as_long_as_the_transaction_
     node.psql(database, "DROP OWNED BY past_reader; DROP ROLE past_reader")
 
 
-def test_tables_are_listed_of_a_running_and_of_a_stopped_node(spare_node: Callable[..., Server]) -> None:
+def test_tables_of_a_running_and_of_a_stopped_node_are_listed(spare_node: Callable[..., Server]) -> None:
     node = spare_node()
     assert isinstance(node, NodeServer)
     database = node.new_database()
@@ -137,24 +137,24 @@ def test_tables_are_listed_of_a_running_and_of_a_stopped_node(spare_node: Callab
         INSERT INTO "odd 'name" SELECT i, i FROM generate_series(1, 500) i; DELETE FROM "odd 'name" WHERE id > 450""",
     )
     running = json.loads(node.headgate("tables", "-U", "postgres", "-d", database, "--json").stdout)
-    assert [(each["schema"], each["name"], each["rows"]) for each in running] == [("public", "empty", 0), ("public", "odd 'name", 450)]
+    assert [(table["schema"], table["name"], table["rows"]) for table in running] == [("public", "empty", 0), ("public", "odd 'name", 450)]
     assert running[1]["columns"] == [
         {"name": "id", "type": "bigint"}, {"name": "price", "type": "numeric(10,2)"}, {"name": "tags", "type": "text[]"},
     ]  # fmt: skip
     assert (Path(running[1]["path"]) / "_delta_log" / f"{running[1]['version']:020d}.json").exists()
-    shown = node.headgate("tables", "-U", "postgres", "-d", database).stdout
-    assert f"public.odd 'name (database {database})" in shown
-    assert "rows     450 in " in shown
-    assert "columns  id bigint, price numeric(10,2), tags text[]" in shown
+    output = node.headgate("tables", "-U", "postgres", "-d", database).stdout
+    assert f"public.odd 'name (database {database})" in output
+    assert "rows     450 in " in output
+    assert "columns  id bigint, price numeric(10,2), tags text[]" in output
     node.stop()
     stopped = json.loads(node.headgate("tables", "-d", database, "--json").stdout)
-    assert [{**each, "lsn": None} for each in stopped] == [{**each, "lsn": None} for each in running]
+    assert [{**table, "lsn": None} for table in stopped] == [{**table, "lsn": None} for table in running]
     with pytest.raises(AssertionError, match='database "nowhere" does not exist'):
         node.headgate("tables", "-d", "nowhere")
 
 
-def test_names_that_a_catalog_does_not_take_are_spelled_otherwise_and_stay_apart() -> None:
-    made = list(
+def test_names_that_spark_does_not_accept_are_replaced_by_distinct_ones() -> None:
+    statements = list(
         registration.statements(
             [
                 ("shop", "public", "orders", "/d/base/5/1"),
@@ -166,7 +166,7 @@ def test_names_that_a_catalog_does_not_take_are_spelled_otherwise_and_stay_apart
             ]
         )
     )
-    assert made == [
+    assert statements == [
         "CREATE SCHEMA IF NOT EXISTS `shop_public`;",
         "CREATE TABLE IF NOT EXISTS `shop_public`.`orders` USING delta LOCATION 'file:///d/base/5/1';",
         "CREATE TABLE IF NOT EXISTS `shop_public`.`orders_2` USING delta LOCATION 'file:///d/base/5/2';",

@@ -1,4 +1,4 @@
-"""`headgate upgrade`: a directory that an earlier version has made becomes one that this version has made, wherever it is killed."""
+"""`headgate upgrade` gives a directory of an earlier version the format of this version, and can be run again after a kill."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def layout(catalog: Path) -> list[tuple[object, ...]]:
         return connection.execute(listed).fetchall()
 
 
-def test_each_format_has_a_step_and_a_directory_that_it_has_made() -> None:
+def test_each_earlier_format_has_a_step_and_a_sample_directory() -> None:
     assert list(range(OLDEST, FORMAT)) == sorted(STEPS) == EARLIER
 
 
 @pytest.mark.parametrize("number", EARLIER)
-def test_an_upgraded_catalog_is_laid_out_as_a_new_one(number: int, tmp_path: Path, catalog_file: Path) -> None:
+def test_upgraded_catalog_has_the_layout_of_a_new_one(number: int, tmp_path: Path, catalog_file: Path) -> None:
     data = unpacked(number, tmp_path)
     refused = headgate("run", data)
     assert refused.returncode == 1
@@ -60,18 +60,18 @@ def test_an_upgraded_catalog_is_laid_out_as_a_new_one(number: int, tmp_path: Pat
 
 
 @pytest.mark.parametrize("place", ["definition before", "definition behind"])
-def test_a_killed_upgrade_is_given_again(place: str, tmp_path: Path, catalog_file: Path) -> None:
+def test_interrupted_upgrade_can_be_run_again(place: str, tmp_path: Path, catalog_file: Path) -> None:
     data = unpacked(EARLIER[-1], tmp_path)
-    before = (data / "HG_VERSION").read_text()
+    version_before = (data / "HG_VERSION").read_text()
     killed = f"from pathlib import Path; from headgate import failpoint; from headgate.cli.upgrade import upgrade; failpoint.arm({place + '=kill'!r}); "
     done = subprocess.run([sys.executable, "-c", f"{killed}upgrade(Path({str(data)!r}))"], capture_output=True, timeout=120)
     assert done.returncode == -9
-    assert (data / "HG_VERSION").read_text() == before
+    assert (data / "HG_VERSION").read_text() == version_before
     assert headgate("upgrade", data).returncode == 0
     assert layout(data / "catalog.duckdb") == layout(catalog_file)
 
 
-def test_what_this_version_does_not_know_is_refused(tmp_path: Path) -> None:
+def test_directory_of_a_newer_version_is_rejected(tmp_path: Path) -> None:
     data = unpacked(EARLIER[-1], tmp_path)
     (data / "HG_VERSION").write_text(f"{FORMAT + 1}\n")
     refused = headgate("upgrade", data)
@@ -81,7 +81,7 @@ def test_what_this_version_does_not_know_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", EARLIER)
-def test_a_node_goes_on_where_the_earlier_version_stopped(number: int, own_node) -> None:
+def test_node_continues_where_the_earlier_version_stopped(number: int, own_node) -> None:
     node: Server = own_node(start=False)
     assert isinstance(node, NodeServer)
     conf = (node.data / "headgate.conf").read_text()
@@ -95,7 +95,9 @@ def test_a_node_goes_on_where_the_earlier_version_stopped(number: int, own_node)
     assert node.psql("postgres", "SELECT * FROM t ORDER BY id") == "1|one\n2|zwei\n3|three"
     assert node.psql("postgres", "SELECT slot_name FROM pg_replication_slots; SELECT subname FROM pg_subscription") == "s\noff"
     options = "'proto_version', '1', 'publication_names', 'p'"
-    sent = f"SELECT string_agg(chr(get_byte(data, 0)), '' ORDER BY lsn) FROM pg_logical_slot_get_binary_changes('s', NULL, NULL, {options})"
-    assert node.psql("postgres", sent).count("I") == 1
+    query = (
+        f"SELECT string_agg(chr(get_byte(data, 0)), '' ORDER BY lsn) FROM pg_logical_slot_get_binary_changes('s', NULL, NULL, {options})"
+    )
+    assert node.psql("postgres", query).count("I") == 1
     node.psql("postgres", "INSERT INTO t VALUES (4, 'four')")
     check(node)
