@@ -46,8 +46,8 @@ class AzureStorage:
         self.credentials.chmod(0o600)
         command = [program, "--inMemoryPersistence", "--skipApiVersionCheck", "--disableTelemetry", "--blobPort", str(self.port)]
         environment = {**os.environ, "AZURITE_ACCOUNTS": f"{ACCOUNT}:{self.secret}"}
-        with self.log.open("wb") as said:
-            self._process = subprocess.Popen(command, stdout=said, stderr=said, env=environment, cwd=folder)
+        with self.log.open("wb") as log_file:
+            self._process = subprocess.Popen(command, stdout=log_file, stderr=log_file, env=environment, cwd=folder)
         await_start(self._process, self._is_up, self.log)
         self._make_container()
 
@@ -65,9 +65,20 @@ class AzureStorage:
 
     def token(self) -> str:
         """A shared access signature for the container."""
-        given = {"sp": "racwdl", "se": "2100-01-01T00:00:00Z", "sv": VERSION, "sr": "c"}
-        signed = [given["sp"], "", given["se"], f"/blob/{ACCOUNT}/{CONTAINER}", "", "", "", given["sv"], given["sr"], *[""] * 7]
-        return urllib.parse.urlencode({**given, "sig": self._signature("\n".join(signed))})
+        permissions = {"sp": "racwdl", "se": "2100-01-01T00:00:00Z", "sv": VERSION, "sr": "c"}
+        signed = [
+            permissions["sp"],
+            "",
+            permissions["se"],
+            f"/blob/{ACCOUNT}/{CONTAINER}",
+            "",
+            "",
+            "",
+            permissions["sv"],
+            permissions["sr"],
+            *[""] * 7,
+        ]
+        return urllib.parse.urlencode({**permissions, "sig": self._signature("\n".join(signed))})
 
     def _signature(self, text: str) -> str:
         return base64.b64encode(hmac.digest(base64.b64decode(self.secret), text.encode(), hashlib.sha256)).decode()

@@ -24,8 +24,8 @@ class Disk:
     @property
     def room(self) -> int:
         """How many bytes are free."""
-        found = os.statvfs(self.folder)
-        return found.f_bavail * found.f_frsize
+        file_system = os.statvfs(self.folder)
+        return file_system.f_bavail * file_system.f_frsize
 
     def fill(self, but: int = 0) -> None:
         """Leaves so many bytes free."""

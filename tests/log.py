@@ -44,20 +44,20 @@ class Log:
         with self._file.open("rb") as log:
             log.seek(self._start)
             lines = log.read().decode(errors="replace").split("\n")
-        found: list[Entry] = []
+        all_entries: list[Entry] = []
         last = ""
         for line in lines:
             begun = _LINE.match(line)
             if begun is None:
-                if found and line.startswith("\t"):  # the message or the field has a line more
-                    _append(found[-1], last, "\n" + line[1:])
+                if all_entries and line.startswith("\t"):  # the message or the field has a line more
+                    _append(all_entries[-1], last, "\n" + line[1:])
             elif begun[2] in _FIELDS:
                 last = begun[2]
-                _append(found[-1], last, line[begun.end() :])
+                _append(all_entries[-1], last, line[begun.end() :])
             else:
                 last = ""
-                found.append(Entry(datetime.fromisoformat(begun[1]), begun[2], line[begun.end() :]))
-        return found
+                all_entries.append(Entry(datetime.fromisoformat(begun[1]), begun[2], line[begun.end() :]))
+        return all_entries
 
     def said(self, text: str) -> list[Entry]:
         """The entries whose message has the text."""

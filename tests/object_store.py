@@ -43,16 +43,16 @@ class ObjectStore:
         self.credentials = folder / "credentials"
         self.credentials.write_text(f"[default]\naws_access_key_id = {KEY}\naws_secret_access_key = {SECRET}\n")
         self.credentials.chmod(0o600)
-        with self.log.open("wb") as said:
-            self._process = subprocess.Popen(self._command(folder), stdout=said, stderr=said)
+        with self.log.open("wb") as log_file:
+            self._process = subprocess.Popen(self._command(folder), stdout=log_file, stderr=log_file)
         await_start(self._process, self._is_up, self.log)
 
     def _command(self, _: Path) -> list[str]:
         return [sys.executable, "-W", "ignore", "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
 
     def _is_up(self) -> bool:
-        asked = urllib.request.Request(f"{self.endpoint}/{BUCKET}", method="PUT")
-        with contextlib.suppress(OSError), urllib.request.urlopen(asked, timeout=10):
+        bucket_request = urllib.request.Request(f"{self.endpoint}/{BUCKET}", method="PUT")
+        with contextlib.suppress(OSError), urllib.request.urlopen(bucket_request, timeout=10):
             return True
         return False
 

@@ -38,8 +38,8 @@ class SparkCluster:
             raise
 
     def _begin(self, workers: int) -> None:
-        place = ("--host", "127.0.0.1", "--port", str(self.port), "--webui-port", str(self.web))
-        self._master = self._start("master", "master.Master", *place)
+        address = ("--host", "127.0.0.1", "--port", str(self.port), "--webui-port", str(self.web))
+        self._master = self._start("master", "master.Master", *address)
         until(self._said, f"no master:\n{self.log('master')}", 60)
         for _ in range(workers):
             self.add_worker()
@@ -51,14 +51,14 @@ class SparkCluster:
     def add_worker(self) -> None:
         """Starts a worker, and waits until the master knows it."""
         number = len(self.workers)
-        place = self.folder / f"worker{number}"
+        folder = self.folder / f"worker{number}"
         options = (
             "--cores",
             str(self.cores),
             "--memory",
             self.memory,
             "--work-dir",
-            str(place),
+            str(folder),
             "--webui-port",
             "0",
             "--host",
@@ -78,16 +78,16 @@ class SparkCluster:
             "HOME": str(self.folder),
             "LANG": "C.UTF-8",
         } | ({"JAVA_HOME": os.environ["JAVA_HOME"]} if "JAVA_HOME" in os.environ else {})
-        with (self.folder / f"{name}.log").open("wb") as said:
+        with (self.folder / f"{name}.log").open("wb") as log_file:
             command = [str(SPARK_HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{role}", *options]
-            return subprocess.Popen(command, stdout=said, stderr=said, env=environment, cwd=self.folder, start_new_session=True)
+            return subprocess.Popen(command, stdout=log_file, stderr=log_file, env=environment, cwd=self.folder, start_new_session=True)
 
     def _said(self) -> dict[str, Any] | None:
         assert self._master.poll() is None, self.log("master")
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.web}/json/", timeout=5) as answer:
-                found: dict[str, Any] = json.load(answer)
-                return found
+                state: dict[str, Any] = json.load(answer)
+                return state
         except (OSError, ValueError):  # its pages come one after the other: until this one is there, another answers
             return None
 
@@ -106,10 +106,10 @@ class SparkCluster:
 
     def lose(self) -> None:
         """Kills everything, executors with their workers."""
-        for each in [*self.workers, self._master]:
-            if each.poll() is None:
-                os.killpg(each.pid, signal.SIGKILL)
-                each.wait()
+        for process in [*self.workers, self._master]:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
         for executor in self.executors():
             os.kill(executor, signal.SIGKILL)
 
@@ -159,20 +159,20 @@ class ClusterInJava:
 
 def _is_at_work(executor: int) -> bool:
     try:
-        said = Path(f"/proc/{executor}/cwd/stderr").read_text(errors="replace")
+        stderr_text = Path(f"/proc/{executor}/cwd/stderr").read_text(errors="replace")
     except OSError:
         return False
-    return said.count(": Running task ") > said.count(": Finished task ") + said.count(": Exception in task ")
+    return stderr_text.count(": Running task ") > stderr_text.count(": Finished task ") + stderr_text.count(": Exception in task ")
 
 
 def _executors(folder: Path) -> list[int]:
     """Executors whose working directories are below a folder."""
-    found = []
-    for each in Path("/proc").glob("[0-9]*/cmdline"):
+    pids = []
+    for cmdline in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            words, place = each.read_bytes().split(b"\0"), (each.parent / "cwd").readlink()
+            words, place = cmdline.read_bytes().split(b"\0"), (cmdline.parent / "cwd").readlink()
         except OSError:
             continue
         if b"org.apache.spark.executor.CoarseGrainedExecutorBackend" in words and place.is_relative_to(folder):
-            found.append(int(each.parent.name))
-    return sorted(found)
+            pids.append(int(cmdline.parent.name))
+    return sorted(pids)

@@ -39,5 +39,5 @@ class SparkPages:
 
     @staticmethod
     def _read(page: str) -> Any:
-        with urllib.request.urlopen(page, timeout=20) as found:
-            return json.load(found)
+        with urllib.request.urlopen(page, timeout=20) as response:
+            return json.load(response)

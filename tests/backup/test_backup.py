@@ -1,4 +1,4 @@
-"""A backup of a node: what is in it, what starts from it, and what does not."""
+"""A backup contains a node at one position of its log, and a node starts from it. An incomplete backup does not start."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def backup(node: NodeServer, folder: Path) -> subprocess.CompletedProcess[str]:
 
 def findings(folder: Path, spark: SparkSession) -> list[str]:
     with subject.of_stopped(folder, {}, session=spark) as checked:
-        return [each.line for each in course.run(checked)]
+        return [finding.line for finding in course.run(checked)]
 
 
 def contents(folder: Path, spark: SparkSession, database: str, at: Lsn | None = None) -> tuple[Lsn, dict[str, list[str]]]:
@@ -84,11 +84,11 @@ def contents(folder: Path, spark: SparkSession, database: str, at: Lsn | None = 
     try:
         engine, cursor = Engine({}, catalog, folder, session=spark), catalog.cursor()
         [(oid,)] = cursor.execute("SELECT oid FROM hg.pg_database WHERE datname = ?", [database]).fetchall()
-        found = {}
+        rows_by_table = {}
         for name in NAMES:
             relation = relations.lookup(cursor, oid, "public", name)
-            found[name] = sorted(map(str, engine.frame_at(relation, at or engine.log.end).toArrow().to_pylist()))
-        return engine.log.end, found
+            rows_by_table[name] = sorted(map(str, engine.frame_at(relation, at or engine.log.end).toArrow().to_pylist()))
+        return engine.log.end, rows_by_table
     finally:
         catalog.close()
 
@@ -112,7 +112,7 @@ def pair(own_node: Callable[..., Server], postgres: Server) -> Iterator[tuple[No
     postgres.psql(source, f"SELECT pg_drop_replication_slot(slot_name) {mine}")
 
 
-def test_a_backup_is_the_node_at_one_position_and_starts_in_its_place(
+def test_backup_is_the_node_at_one_lsn_and_starts_in_its_place(
     pair: tuple[NodeServer, str, str], postgres: Server, spark: SparkSession, tmp_path: Path
 ) -> None:
     node, database, source = pair
@@ -123,13 +123,13 @@ def test_a_backup_is_the_node_at_one_position_and_starts_in_its_place(
         writing(postgres.conninfo(source), lambda number: upsert.format(number % 90)) as sent,
     ):
         until(lambda: written() > 2 and sent() > 20, "nothing is written", 60)
-        said = node.headgate("backup", str(online), "-U", "postgres").stdout
+        output = node.headgate("backup", str(online), "-U", "postgres").stdout
         more = written()
-        until(lambda: written() > more, "nothing is written behind the backup", 60)
-    at = Lsn.parse(re.findall(r"backup completed: LSN ([0-9A-F/]+), \d+ tables, \d+ bytes, [\d.]+ s", said)[0])
+        until(lambda: written() > more, "nothing is written after the backup", 60)
+    at = Lsn.parse(re.findall(r"backup completed: LSN ([0-9A-F/]+), \d+ tables, \d+ bytes, [\d.]+ s", output)[0])
     end = postgres.psql(source, "SELECT pg_current_wal_lsn()")
     confirmed = f"SELECT confirmed_flush_lsn >= '{end}' FROM pg_replication_slots WHERE slot_name = '{source}'"
-    until(lambda: postgres.psql(source, confirmed) == "t", "the slot stays behind", 60)
+    until(lambda: postgres.psql(source, confirmed) == "t", "the slot does not advance", 60)
     node.psql(database, "BEGIN; INSERT INTO b VALUES (9000, 'prepared'); PREPARE TRANSACTION 'kept'")
     node.stop()
 
@@ -138,22 +138,26 @@ def test_a_backup_is_the_node_at_one_position_and_starts_in_its_place(
 
     node.headgate("backup", str(offline))
     assert findings(offline, spark) == []
-    there = NodeServer(tmp_path / "there")
-    there.folder.mkdir()
-    there.data = offline
-    assert start(offline, there.port, there.logfile).returncode == 0, there.log()
+    restored = NodeServer(tmp_path / "there")
+    restored.folder.mkdir()
+    restored.data = offline
+    assert start(offline, restored.port, restored.logfile).returncode == 0, restored.log()
     try:
         postgres.psql(source, "INSERT INTO copied VALUES (7000, 'behind')")
-        until(lambda: there.psql(database, "SELECT count(*) FROM copied WHERE id = 7000") == "1", "the subscription does not go on", 60)
-        assert there.psql(database, "SELECT count(*) FROM pg_replication_slots") == "0"
-        there.psql(database, "COMMIT PREPARED 'kept'; INSERT INTO a VALUES (9000, 'here')")
-        assert there.psql(database, "SELECT (SELECT array_agg(id ORDER BY id) FROM a) = (SELECT array_agg(id ORDER BY id) FROM b)") == "t"
+        until(
+            lambda: restored.psql(database, "SELECT count(*) FROM copied WHERE id = 7000") == "1", "the subscription does not continue", 60
+        )
+        assert restored.psql(database, "SELECT count(*) FROM pg_replication_slots") == "0"
+        restored.psql(database, "COMMIT PREPARED 'kept'; INSERT INTO a VALUES (9000, 'here')")
+        assert (
+            restored.psql(database, "SELECT (SELECT array_agg(id ORDER BY id) FROM a) = (SELECT array_agg(id ORDER BY id) FROM b)") == "t"
+        )
     finally:
-        there.stop()
+        restored.stop()
 
 
 @pytest.mark.slow
-def test_tables_that_lie_elsewhere_are_changed_there_and_copied_below_the_backup(
+def test_tables_at_another_location_are_copied_below_the_backup(
     own_node: Callable[..., Server], spark: SparkSession, tmp_path: Path
 ) -> None:
     node, folder = own_node(data_location=f"'{tmp_path / 'elsewhere'}'"), tmp_path / "copy"
@@ -170,7 +174,7 @@ def test_tables_that_lie_elsewhere_are_changed_there_and_copied_below_the_backup
 
 
 @pytest.mark.slow
-def test_what_a_copied_catalog_names_stays_until_the_next_command(spare_node: Callable[..., Server], tmp_path: Path) -> None:
+def test_files_named_by_a_copied_catalog_are_kept_until_the_next_command(spare_node: Callable[..., Server], tmp_path: Path) -> None:
     node, folder = spare_node(file_retention="0"), tmp_path / "copy"
     database = node.new_database()
     node.psql(database, "CREATE TABLE t (id int); INSERT INTO t VALUES (1)")
@@ -186,19 +190,19 @@ def test_what_a_copied_catalog_names_stays_until_the_next_command(spare_node: Ca
 
 
 @pytest.mark.slow
-def test_a_database_that_is_dropped_during_a_backup_is_in_it(
-    spare_node: Callable[..., Server], spark: SparkSession, tmp_path: Path
-) -> None:
+def test_database_dropped_during_a_backup_is_in_the_backup(spare_node: Callable[..., Server], spark: SparkSession, tmp_path: Path) -> None:
     node, folder = spare_node(file_retention="0"), tmp_path / "copy"
-    dropped, kept = node.new_database(), node.new_database()
-    for database in (dropped, kept):
+    dropped, remaining = node.new_database(), node.new_database()
+    for database in (dropped, remaining):
         node.psql(database, TABLES.replace("left_out", database))
     files = [node.data / node.psql(dropped, f"SELECT pg_relation_filepath('{name}')") for name in NAMES]
     target.make(folder)
     with psycopg.connect(node.conninfo(replication="database"), autocommit=True) as session:
-        [(said, base)] = session.execute(f"BACKUP_CATALOG '{folder}'".encode()).fetchall()
+        [(lsn_text, base)] = session.execute(f"BACKUP_CATALOG '{folder}'".encode()).fetchall()
         node.psql("postgres", f"DROP DATABASE {dropped}")
-        node.psql(kept, f"DROP TABLE b; INSERT INTO a VALUES (9000, 'behind'); SELECT pg_drop_replication_slot('{kept}'); CHECKPOINT")
+        node.psql(
+            remaining, f"DROP TABLE b; INSERT INTO a VALUES (9000, 'behind'); SELECT pg_drop_replication_slot('{remaining}'); CHECKPOINT"
+        )
         copied = catalog.without_slots(folder)
         try:
             tables.copy(copied, Path(base), folder, lambda *_: None)
@@ -206,15 +210,18 @@ def test_a_database_that_is_dropped_during_a_backup_is_in_it(
             copied.close()
     target.complete(folder)
     assert findings(folder, spark) == []
-    for database in (dropped, kept):
+    for database in (dropped, remaining):
         at, rows = contents(folder, spark, database)
-        assert (at, {name: len(each) for name, each in rows.items()}) == (Lsn.parse(said), {"a": 300, "b": 300, "copied": 0})
+        assert (at, {name: len(table_rows) for name, table_rows in rows.items()}) == (
+            Lsn.parse(lsn_text),
+            {"a": 300, "b": 300, "copied": 0},
+        )
     node.psql("postgres", "CHECKPOINT")
     assert not any(file.exists() for file in files), "what the backup has kept stays for ever"
 
 
 @pytest.mark.slow
-def test_only_superusers_check_and_back_up(node: Server, tmp_path: Path) -> None:
+def test_only_superusers_can_check_and_back_up(node: Server, tmp_path: Path) -> None:
     database = node.new_database()
     node.psql(database, f"CREATE ROLE {database}_r LOGIN REPLICATION")
     with psycopg.connect(node.conninfo(database, f"{database}_r", replication="database"), autocommit=True) as session:
@@ -225,7 +232,7 @@ def test_only_superusers_check_and_back_up(node: Server, tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_a_backup_that_was_killed_does_not_start(own_node: Callable[..., Server], tmp_path: Path) -> None:
+def test_killed_backup_cannot_be_started(own_node: Callable[..., Server], tmp_path: Path) -> None:
     node, folder = own_node(start=False, data_location=f"'{tmp_path / 'tables'}'"), tmp_path / "copy"
     assert isinstance(node, NodeServer)
     with subprocess.Popen([*HEADGATE, "backup", "-D", str(node.data), str(folder)]) as process:
@@ -246,7 +253,7 @@ def test_a_backup_that_was_killed_does_not_start(own_node: Callable[..., Server]
     assert (inside.returncode, "which is to be copied" in inside.stderr) == (1, True)
 
 
-def test_a_backup_on_a_full_disk_says_so_and_does_not_start(own_node: Callable[..., Server], tmp_path: Path) -> None:
+def test_backup_on_a_full_disk_fails_and_cannot_be_started(own_node: Callable[..., Server], tmp_path: Path) -> None:
     node, folder = own_node(start=False), tmp_path / "small"
     assert isinstance(node, NodeServer)
     disk = Disk(folder, 1)

@@ -1,4 +1,4 @@
-"""Copies of the catalog beside the tables: which of them stay."""
+"""Of the copies of the catalog that are stored next to the tables, the latest complete ones are kept."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from headgate.backup import beside
 from headgate.lsn import Lsn
 
 
-def test_a_copy_that_a_crash_had_left_unfinished_took_the_place_of_a_backup(tmp_path: Path) -> None:
+def test_unfinished_copy_does_not_replace_a_complete_one(tmp_path: Path) -> None:
     folder, base = tmp_path / "folder", tmp_path / "base"
     folder.mkdir()
     (folder / "catalog.duckdb").write_text("x")
