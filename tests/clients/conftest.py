@@ -1,4 +1,4 @@
-"""Drivers as programs of their own, started once per run, and databases with a table for them."""
+"""Drivers are separate programs, started once per run. Each test gets a database with a table."""
 
 from __future__ import annotations
 
@@ -70,9 +70,9 @@ class Program:
             self._process.kill()
             self._process.wait()
             self._process.stdout.close()
-            said = self._errors()
+            errors = self._errors()
             self._stderr.close()
-        assert not said, said
+        assert not errors, errors
 
 
 def _command(driver: str) -> list[str | Path]:
@@ -92,8 +92,8 @@ def program() -> Iterator[Callable[[str], Program]]:
         return running[driver]
 
     yield of
-    for each in running.values():
-        each.end()
+    for driver_program in running.values():
+        driver_program.end()
 
 
 class Table:

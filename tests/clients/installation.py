@@ -83,15 +83,17 @@ def node() -> list[str | Path]:
 
 def without_go(module: Path) -> str | None:
     """Why nothing of a module of Go can be built on this machine."""
-    [wanted] = [line.split()[1] for line in (module / "go.mod").read_text().splitlines() if line.startswith("go ")]
-    found = shutil.which("go")
-    if not found:
-        return f"go is not installed ({wanted} or newer)"
+    [version_needed] = [line.split()[1] for line in (module / "go.mod").read_text().splitlines() if line.startswith("go ")]
+    go_program = shutil.which("go")
+    if not go_program:
+        return f"go is not installed ({version_needed} or newer)"
     version = subprocess.run(
-        [found, "env", "GOVERSION"], capture_output=True, text=True, cwd=ROOT, check=True, env=environment(GOTOOLCHAIN="local")
+        [go_program, "env", "GOVERSION"], capture_output=True, text=True, cwd=ROOT, check=True, env=environment(GOTOOLCHAIN="local")
     )
-    if [int(word) for word in version.stdout.strip().removeprefix("go").split(".")[:2]] < [int(word) for word in wanted.split(".")[:2]]:
-        return f"go is older than {wanted}"
+    if [int(word) for word in version.stdout.strip().removeprefix("go").split(".")[:2]] < [
+        int(word) for word in version_needed.split(".")[:2]
+    ]:
+        return f"go is older than {version_needed}"
     return None
 
 

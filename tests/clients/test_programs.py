@@ -1,4 +1,4 @@
-"""Programs that are built on drivers: dbt, and Debezium's embedded engine, the same on a PostgreSQL and on a node."""
+"""dbt and Debezium's embedded engine, which are built on drivers, work the same with a PostgreSQL and with a node."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def dbt(folder: Path, *words: str) -> str:
     return done.stdout
 
 
-def test_dbt_builds_and_tests_models_adds_to_those_that_are_incremental_and_keeps_history(table: Table, tmp_path: Path) -> None:
+def test_dbt_builds_and_tests_models_extends_incremental_ones_and_keeps_history(table: Table, tmp_path: Path) -> None:
     output = f"{{type: postgres, host: 127.0.0.1, port: {table.server.port}, user: postgres, password: x, dbname: {table.database}, schema: analytics, threads: 2}}"
     for name, text in {**MODELS, "profiles.yml": f"shop: {{target: dev, outputs: {{dev: {output}}}}}\n"}.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -110,16 +110,16 @@ class Capture:
     def events(self) -> list[tuple[str, Any, Any]]:
         """The operations so far, with the rows before and behind."""
         assert self.process.poll() is None, (self.folder / "log").read_text()[-6000:]
-        found = [json.loads(line) for line in self.out.read_text().split("\n")[:-1]]  # the last line may not be whole
-        return [(each["op"], each["before"], each["after"]) for each in found]
+        all_events = [json.loads(line) for line in self.out.read_text().split("\n")[:-1]]  # the last line may not be whole
+        return [(event["op"], event["before"], event["after"]) for event in all_events]
 
-    def active(self, wanted: str) -> None:
+    def active(self, state: str) -> None:
         """Waits until the slot is in use, or is not."""
         query = f"SELECT active FROM pg_replication_slots WHERE slot_name = '{self.slot}'"
-        until(lambda: self.table.sql(query) == wanted, f"the slot is not {wanted}", 120)
+        until(lambda: self.table.sql(query) == state, f"the slot is not {state}", 120)
 
 
-def test_debezium_takes_a_snapshot_streams_and_goes_on_where_it_stopped(table: Table, tmp_path: Path) -> None:
+def test_debezium_takes_a_snapshot_streams_and_continues_where_it_stopped(table: Table, tmp_path: Path) -> None:
     table.sql("DROP TABLE items; CREATE TABLE items (id int PRIMARY KEY, name text, price numeric(10,2), tags text[])")
     table.sql("INSERT INTO items VALUES (1, 'old', 1.50, '{a,NULL}'), (2, NULL, NULL, NULL); CREATE PUBLICATION p FOR TABLE items")
     capture = Capture(table, tmp_path)

@@ -1,6 +1,6 @@
-"""What a client's program does with its input: a line ``SCENE URL`` is answered by a line of JSON, until the input ends.
+"""Answer each line ``SCENE URL`` of a client program's input by a line of JSON, until the input ends.
 
-The programs in JavaScript, Go and Java do the same. An answer is ``{"said": …}``, or ``{"failed": …}`` with what went wrong.
+The programs in JavaScript, Go and Java do the same. An answer is ``{"said": …}``, or ``{"failed": …}`` with the error.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def plain(value: Any) -> Any:
     """A value as JSON has it; other languages' programs write the same."""
     match value:
         case list() | tuple():
-            return [plain(each) for each in value]
+            return [plain(element) for element in value]
         case datetime():
             return value.astimezone(UTC).replace(tzinfo=None).isoformat()
         case Decimal() | UUID() | date():
@@ -53,7 +53,7 @@ def answer(scenes: dict[str, Callable[[str], Any]]) -> None:
     for line in sys.stdin:
         name, url = line.split()
         try:
-            said = {"said": plain(scenes[name](url))}
+            reply = {"said": plain(scenes[name](url))}
         except Exception:  # noqa: BLE001 - the test shows it
-            said = {"failed": traceback.format_exc()}
-        print(json.dumps(said), flush=True)
+            reply = {"failed": traceback.format_exc()}
+        print(json.dumps(reply), flush=True)

@@ -44,7 +44,7 @@ def values(connection: Any) -> Any:
 
 
 def errors(connection: Any) -> Any:
-    said = []
+    answers = []
     with connection.cursor() as cursor:
         cursor.execute("INSERT INTO items (id) VALUES (1)")
         for statement, *parameters in (
@@ -57,9 +57,9 @@ def errors(connection: Any) -> Any:
                 cursor.execute(statement, parameters or None)
                 cursor.fetchall()
             except Error as error:
-                said.append([error.sqlstate, None])
+                answers.append([error.sqlstate, None])
         cursor.execute("SELECT 1")
-        return [*said, cursor.fetchone()[0]]
+        return [*answers, cursor.fetchone()[0]]
 
 
 def transaction(url: str) -> Any:
@@ -79,10 +79,10 @@ def copy(connection: Any) -> Any:
     """Ingest is COPY in binary, and so is each result."""
     table = pa.table({"id": pa.array([1, 2, 3], pa.int32()), "name": ["a,b", None, ""]})
     with connection.cursor() as cursor:
-        came = cursor.adbc_ingest("items", table, mode="append")
+        row_count = cursor.adbc_ingest("items", table, mode="append")
         cursor.execute("SELECT id, name FROM items ORDER BY id")
         rows = cursor.fetch_arrow_table().to_pylist()
-    return [came, "".join(f"{row['id']},{_csv(row['name'])}\n" for row in rows)]
+    return [row_count, "".join(f"{row['id']},{_csv(row['name'])}\n" for row in rows)]
 
 
 def _csv(name: str | None) -> str:
@@ -127,11 +127,11 @@ def polars_write(url: str) -> Any:
     frame = polars.DataFrame(
         {"id": [1, 2], "name": ["one", None], "at": [datetime.fromisoformat("2024-02-29 10:00"), None], "day": [date(2024, 2, 29), None]}
     )
-    said = [frame.write_database("frames", url, engine="adbc")]
-    said.append(frame.write_database("frames", url, engine="adbc", if_table_exists="append"))
-    said.append(frame.write_database("frames", url, engine="adbc", if_table_exists="replace"))
+    counts = [frame.write_database("frames", url, engine="adbc")]
+    counts.append(frame.write_database("frames", url, engine="adbc", if_table_exists="append"))
+    counts.append(frame.write_database("frames", url, engine="adbc", if_table_exists="replace"))
     return [
-        *said,
+        *counts,
         polars.read_database_uri("SELECT count(*) AS n, count(name) AS names, max(day)::text AS day FROM frames", url, engine="adbc").row(
             0
         ),
@@ -140,16 +140,16 @@ def polars_write(url: str) -> Any:
 
 def connectorx_read(url: str) -> Any:
     """By each protocol, whole and in partitions, which it finds by min and max."""
-    said = []
+    results = []
     for protocol in ("binary", "csv", "cursor"):
         for more in ({}, {"partition_on": "id", "partition_num": 3}):
             table = connectorx.read_sql(url, "SELECT id, name FROM items", return_type="arrow", protocol=protocol, **more)
-            said.append([table.num_rows, sum(table["id"].to_pylist()), table["name"].null_count])
-    assert all(each == said[0] for each in said), said
+            results.append([table.num_rows, sum(table["id"].to_pylist()), table["name"].null_count])
+    assert all(rows_read == results[0] for rows_read in results), results
     try:
         connectorx.read_sql(url, "SELECT nosuch FROM items", return_type="arrow")
     except RuntimeError as error:
-        return [said[0], 'column "nosuch" does not exist' in str(error)]
+        return [results[0], 'column "nosuch" does not exist' in str(error)]
 
 
 def bulk(connection: Any) -> Any:
@@ -159,23 +159,23 @@ def bulk(connection: Any) -> Any:
     table = pa.table(
         {
             "id": ids,
-            "name": [f"row {n}" for n in range(count)],
-            "share": [n / 4 for n in range(count)],
-            "nums": [[n, None] for n in range(count)],
+            "name": [f"row {number}" for number in range(count)],
+            "share": [number / 4 for number in range(count)],
+            "nums": [[number, None] for number in range(count)],
         }
     )
     with connection.cursor() as cursor:
-        came = cursor.adbc_ingest("taken", table, mode="create")
+        row_count = cursor.adbc_ingest("taken", table, mode="create")
         cursor.execute("SELECT * FROM taken ORDER BY id")
         back = cursor.fetch_arrow_table()
     schema = connection.adbc_get_table_schema("taken")
-    return [came, back.num_rows, back.to_pylist() == table.to_pylist(), [str(field.type) for field in schema][:3]]
+    return [row_count, back.num_rows, back.to_pylist() == table.to_pylist(), [str(field.type) for field in schema][:3]]
 
 
 def reflection(connection: Any) -> Any:
-    found = connection.adbc_get_objects(depth="columns", db_schema_filter="public", table_name_filter="items").read_all().to_pylist()
-    [table] = [table for catalog in found for schema in catalog["catalog_db_schemas"] or () for table in schema["db_schema_tables"] or ()]
-    [key] = [each for each in table["table_constraints"] if each["constraint_type"] == "PRIMARY KEY"]
+    objects = connection.adbc_get_objects(depth="columns", db_schema_filter="public", table_name_filter="items").read_all().to_pylist()
+    [table] = [table for catalog in objects for schema in catalog["catalog_db_schemas"] or () for table in schema["db_schema_tables"] or ()]
+    [key] = [constraint for constraint in table["table_constraints"] if constraint["constraint_type"] == "PRIMARY KEY"]
     columns = sorted(table["table_columns"], key=lambda column: column["ordinal_position"])
     return [[column["column_name"] for column in columns], key["constraint_column_names"]]
 

@@ -35,7 +35,7 @@ async def values(connection: Any) -> Any:
 
 
 async def errors(connection: Any) -> Any:
-    said = []
+    answers = []
     for statement, *parameters in (
         ("INSERT INTO items (id) VALUES ($1)", 1),
         ("SELEC 1",),
@@ -46,8 +46,8 @@ async def errors(connection: Any) -> Any:
             await connection.execute("INSERT INTO items (id) VALUES (1) ON CONFLICT DO NOTHING")
             await connection.fetch(statement, *parameters)
         except asyncpg.PostgresError as error:
-            said.append([error.sqlstate, error.constraint_name if error.sqlstate == "23505" else None])
-    return [*said, await connection.fetchval("SELECT 1")]
+            answers.append([error.sqlstate, error.constraint_name if error.sqlstate == "23505" else None])
+    return [*answers, await connection.fetchval("SELECT 1")]
 
 
 async def transaction(connection: Any) -> Any:
@@ -76,8 +76,8 @@ async def copy(connection: Any) -> Any:
 async def parts(connection: Any) -> Any:
     async with connection.transaction():
         rows = connection.cursor("SELECT g FROM generate_series(1, $1::int) g", 20000, prefetch=1000)
-        seen = [row[0] async for row in rows]
-    return [len(seen), sum(seen)]
+        ids = [row[0] async for row in rows]
+    return [len(ids), sum(ids)]
 
 
 async def cancel(connection: Any) -> Any:
@@ -90,22 +90,22 @@ async def cancel(connection: Any) -> Any:
 async def plans(connection: Any) -> Any:
     """A cached plan whose result changes: asyncpg describes it again, but not inside of a transaction."""
     query = "SELECT * FROM items WHERE id = $1"
-    before = await connection.fetchrow(query, 1)
+    row_before = await connection.fetchrow(query, 1)
     await connection.execute("ALTER TABLE items ADD COLUMN more integer DEFAULT 7; ALTER TABLE items DROP COLUMN name")
-    after = await connection.fetchrow(query, 1)
+    row_after = await connection.fetchrow(query, 1)
     await connection.execute("ALTER TABLE items DROP COLUMN more")
     try:
         async with connection.transaction():
             await connection.fetchrow(query, 1)
     except asyncpg.InvalidCachedStatementError as error:
-        said = error.sqlstate
-    return [list(before.keys())[:2], list(after.keys())[-1], after["more"], said, len(await connection.fetchrow(query, 1))]
+        sqlstate = error.sqlstate
+    return [list(row_before.keys())[:2], list(row_after.keys())[-1], row_after["more"], sqlstate, len(await connection.fetchrow(query, 1))]
 
 
 async def bulk(connection: Any) -> Any:
     """200,000 rows by binary COPY in, and out again by its own reading of binary COPY's format into another table."""
     moment = datetime(2024, 2, 29, tzinfo=UTC)
-    rows = [(n, f"row {n}", Decimal(n) / 100, moment, [n, None]) for n in range(200_000)]
+    rows = [(number, f"row {number}", Decimal(number) / 100, moment, [number, None]) for number in range(200_000)]
     await connection.copy_records_to_table("items", records=rows, columns=["id", "name", "price", "seen", "nums"])
     out = io.BytesIO()
     await connection.copy_from_query("SELECT id, name, price, seen, nums FROM items WHERE id % 2 = 0", output=out, format="binary")
@@ -128,14 +128,14 @@ def pool(url: str) -> Any:
     """A connection that comes back is reset: what it held, listened to and had set is gone."""
 
     async def play() -> Any:
-        async with asyncpg.create_pool(url, min_size=1, max_size=3, command_timeout=120) as made:
-            await asyncio.gather(*(made.execute("INSERT INTO items (id) VALUES ($1)", n) for n in range(20)))
-            async with made.acquire() as first:
+        async with asyncpg.create_pool(url, min_size=1, max_size=3, command_timeout=120) as opened_pool:
+            await asyncio.gather(*(opened_pool.execute("INSERT INTO items (id) VALUES ($1)", number) for number in range(20)))
+            async with opened_pool.acquire() as first:
                 await first.execute("SET work_mem = '1MB'")
                 await first.execute("DECLARE held CURSOR WITH HOLD FOR SELECT 1")
                 await first.fetchval("SELECT pg_advisory_lock(7)")
                 pid = first.get_server_pid()
-            async with made.acquire() as same:
+            async with opened_pool.acquire() as same:
                 return [
                     same.get_server_pid() == pid,
                     await same.fetchval("SHOW work_mem") == "1MB",
@@ -150,9 +150,9 @@ def pool(url: str) -> Any:
 async def cursors(connection: Any) -> Any:
     async with connection.transaction(isolation="repeatable_read"):
         cursor = await connection.cursor("SELECT id FROM items WHERE id > $1 ORDER BY id", 10)
-        said = [[row[0] for row in await cursor.fetch(3)], await cursor.forward(5), (await cursor.fetchrow())[0]]
+        answers = [[row[0] for row in await cursor.fetch(3)], await cursor.forward(5), (await cursor.fetchrow())[0]]
         await connection.execute("DELETE FROM items")
-        return [*said, (await cursor.fetchrow())[0], await connection.fetchval("SELECT count(*) FROM items")]
+        return [*answers, (await cursor.fetchrow())[0], await connection.fetchval("SELECT count(*) FROM items")]
 
 
 async def types(connection: Any) -> Any:

@@ -39,7 +39,7 @@ def errors(connection: Any) -> Any:
     connection.autocommit = True
     cursor = connection.cursor()
     cursor.execute("INSERT INTO items (id) VALUES (1)")
-    said = []
+    answers = []
     for statement, parameters in (
         ("INSERT INTO items (id) VALUES (%s)", [1]),
         ("SELEC 1", []),
@@ -49,9 +49,9 @@ def errors(connection: Any) -> Any:
         try:
             cursor.execute(statement, parameters)
         except pg8000.dbapi.DatabaseError as error:
-            said.append([error.args[0]["C"], error.args[0].get("n")])
+            answers.append([error.args[0]["C"], error.args[0].get("n")])
     cursor.execute("SELECT 1")
-    return [*said, cursor.fetchone()[0]]
+    return [*answers, cursor.fetchone()[0]]
 
 
 def transaction(connection: Any) -> Any:
@@ -71,24 +71,24 @@ def transaction(connection: Any) -> Any:
 def copy(connection: Any) -> Any:
     cursor = connection.cursor()
     cursor.execute("COPY items (id, name) FROM STDIN (FORMAT csv)", stream=io.StringIO('1,"a,b"\n2,\n3,""\n'))
-    came = cursor.rowcount
+    row_count = cursor.rowcount
     out = io.StringIO()
     cursor.execute("COPY (SELECT id, name FROM items ORDER BY id) TO STDOUT (FORMAT csv)", stream=out)
     connection.commit()
-    return [came, out.getvalue()]
+    return [row_count, out.getvalue()]
 
 
 def parts(connection: Any) -> Any:
     """pg8000 fetches whole results; in parts by DECLARE."""
     cursor = connection.cursor()
     cursor.execute("DECLARE parts NO SCROLL CURSOR FOR SELECT g FROM generate_series(1, 20000) g")
-    seen = []
+    ids = []
     while True:
         cursor.execute("FETCH 1000 FROM parts")
         rows = cursor.fetchall()
         if not rows:
-            return [len(seen), sum(seen)]
-        seen += [row[0] for row in rows]
+            return [len(ids), sum(ids)]
+        ids += [row[0] for row in rows]
 
 
 def types(connection: Any) -> Any:

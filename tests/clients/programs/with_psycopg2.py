@@ -39,7 +39,7 @@ def values(connection: Any) -> Any:
 def errors(connection: Any) -> Any:
     connection.autocommit = True
     cursor = connection.cursor()
-    said = []
+    answers = []
     cursor.execute("INSERT INTO items (id) VALUES (1)")
     for statement, parameters in (
         ("INSERT INTO items (id) VALUES (%s)", [1]),
@@ -50,9 +50,9 @@ def errors(connection: Any) -> Any:
         try:
             cursor.execute(statement, parameters)
         except psycopg2.Error as error:
-            said.append([error.pgcode, error.diag.constraint_name])
+            answers.append([error.pgcode, error.diag.constraint_name])
     cursor.execute("SELECT 1")
-    return [*said, cursor.fetchone()[0]]
+    return [*answers, cursor.fetchone()[0]]
 
 
 def transaction(connection: Any) -> Any:
@@ -72,19 +72,19 @@ def transaction(connection: Any) -> Any:
 def copy(connection: Any) -> Any:
     cursor = connection.cursor()
     cursor.copy_expert("COPY items (id, name) FROM STDIN (FORMAT csv)", io.StringIO('1,"a,b"\n2,\n3,""\n'))
-    came = cursor.rowcount
+    row_count = cursor.rowcount
     out = io.StringIO()
     cursor.copy_expert("COPY (SELECT id, name FROM items ORDER BY id) TO STDOUT (FORMAT csv)", out)
     connection.commit()
-    return [came, out.getvalue()]
+    return [row_count, out.getvalue()]
 
 
 def parts(connection: Any) -> Any:
     with connection.cursor("parts") as cursor:
         cursor.itersize = 1000
         cursor.execute("SELECT g FROM generate_series(1, %s) g", [20000])
-        seen = [row[0] for row in cursor]
-    return [len(seen), sum(seen)]
+        ids = [row[0] for row in cursor]
+    return [len(ids), sum(ids)]
 
 
 def cancel(connection: Any) -> Any:
@@ -104,13 +104,13 @@ def cancel(connection: Any) -> Any:
 def batches(connection: Any) -> Any:
     """Rows in statements of many VALUES, statements in one message, and what they give back."""
     cursor = connection.cursor()
-    rows = [(n, f"n{n}") for n in range(1000)]
+    rows = [(number, f"n{number}") for number in range(1000)]
     insert = "INSERT INTO items (id, name) VALUES %s RETURNING id"
-    given = psycopg2.extras.execute_values(cursor, insert, rows, page_size=300, fetch=True)
+    returned = psycopg2.extras.execute_values(cursor, insert, rows, page_size=300, fetch=True)
     psycopg2.extras.execute_batch(cursor, "UPDATE items SET name = %s WHERE id = %s", [("x", 1), ("y", 2), ("z", 5000)], page_size=2)
     connection.commit()
     cursor.execute("SELECT count(*), count(*) FILTER (WHERE name IN ('x', 'y')) FROM items")
-    return [len(given), given[-1][0], *cursor.fetchone()]
+    return [len(returned), returned[-1][0], *cursor.fetchone()]
 
 
 def notifications(connection: Any) -> Any:
@@ -127,35 +127,35 @@ def notifications(connection: Any) -> Any:
 def cursors(connection: Any) -> Any:
     with connection.cursor("scrolled", scrollable=True) as cursor:
         cursor.execute("SELECT id FROM items ORDER BY id")
-        said = [cursor.fetchmany(2)]
+        answers = [cursor.fetchmany(2)]
         cursor.scroll(10)
-        said.append(cursor.fetchone())
+        answers.append(cursor.fetchone())
         cursor.scroll(-5)
-        said.append(cursor.fetchone())
+        answers.append(cursor.fetchone())
         cursor.scroll(0, mode="absolute")
-        said.append(cursor.fetchone())
-    held = connection.cursor("held", withhold=True)
-    held.execute("SELECT id FROM items WHERE id > 15 ORDER BY id")
+        answers.append(cursor.fetchone())
+    holdable = connection.cursor("held", withhold=True)
+    holdable.execute("SELECT id FROM items WHERE id > 15 ORDER BY id")
     connection.commit()
-    said.append(held.fetchone())
-    held.close()
-    return said
+    answers.append(holdable.fetchone())
+    holdable.close()
+    return answers
 
 
 def current_of(connection: Any) -> Any:
     """Rows are changed one by one where a named cursor stands, by another cursor of the connection."""
-    said, changing = [], connection.cursor()
+    answers, changing = [], connection.cursor()
     with connection.cursor("current") as cursor:
         cursor.execute("SELECT id, name FROM items ORDER BY id FOR UPDATE")
         while (row := cursor.fetchone()) is not None:
             if row[0] % 2:
                 changing.execute("UPDATE items SET name = %s WHERE CURRENT OF current RETURNING id, name", [f"row {row[0]}"])
-                said.append(changing.fetchone())
+                answers.append(changing.fetchone())
             else:
                 changing.execute("DELETE FROM items WHERE CURRENT OF current")
-                said.append(changing.rowcount)
+                answers.append(changing.rowcount)
     connection.commit()
-    return said
+    return answers
 
 
 def types(connection: Any) -> Any:

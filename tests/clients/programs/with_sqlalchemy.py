@@ -81,20 +81,20 @@ def scene(play: Callable[[Any], Any]) -> Callable[[str], Any]:
 
 def values(url: str) -> Any:
     """By each driver in turn, with the same result."""
-    said = []
+    results = []
     for driver in DRIVERS:
         engine = sa.create_engine(with_driver(url, driver))
         with engine.begin() as connection:
             connection.execute(ITEMS.delete())
             connection.execute(ITEMS.insert(), [VALUES, NULLS])
-            said.append([list(row) for row in connection.execute(sa.select(ITEMS).where(ITEMS.c.id.in_([1, 2])).order_by(ITEMS.c.id))])
+            results.append([list(row) for row in connection.execute(sa.select(ITEMS).where(ITEMS.c.id.in_([1, 2])).order_by(ITEMS.c.id))])
         engine.dispose()
-    assert all(each == said[0] for each in said), said
-    return said[0]
+    assert all(rows_read == results[0] for rows_read in results), results
+    return results[0]
 
 
 def errors(engine: sa.Engine) -> Any:
-    said = []
+    answers = []
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.execute(ITEMS.insert(), {"id": 1})
         for statement in (
@@ -106,8 +106,8 @@ def errors(engine: sa.Engine) -> Any:
             try:
                 connection.execute(statement)
             except DBAPIError as error:
-                said.append([error.orig.sqlstate, error.orig.diag.constraint_name])
-        return [*said, connection.scalar(sa.text("SELECT 1"))]
+                answers.append([error.orig.sqlstate, error.orig.diag.constraint_name])
+        return [*answers, connection.scalar(sa.text("SELECT 1"))]
 
 
 def transaction(engine: sa.Engine) -> Any:
@@ -127,8 +127,8 @@ def transaction(engine: sa.Engine) -> Any:
 def parts(engine: sa.Engine) -> Any:
     with engine.connect() as connection:
         rows = connection.execution_options(yield_per=1000).execute(sa.text("SELECT g FROM generate_series(1, :n) g"), {"n": 20000})
-        seen = list(rows.scalars())
-    return [len(seen), sum(seen)]
+        ids = list(rows.scalars())
+    return [len(ids), sum(ids)]
 
 
 def mapped(engine: sa.Engine) -> Any:
@@ -137,19 +137,19 @@ def mapped(engine: sa.Engine) -> Any:
     with Session(engine) as session:
         session.add_all(Customer(name=f"c{n}", orders=[Order(amount=n + k + 1) for k in range(3)]) for n in range(5))
         session.commit()
-        found = session.scalars(sa.select(Customer).options(selectinload(Customer.orders)).order_by(Customer.name)).all()
-        said = [[customer.name, sum(order.amount for order in customer.orders)] for customer in found]
-        found[0].orders[0].amount = 100
-        session.delete(found[1])
+        customers = session.scalars(sa.select(Customer).options(selectinload(Customer.orders)).order_by(Customer.name)).all()
+        totals = [[customer.name, sum(order.amount for order in customer.orders)] for customer in customers]
+        customers[0].orders[0].amount = 100
+        session.delete(customers[1])
         session.commit()
         total = sa.select(Customer.name, sa.func.sum(Order.amount)).join(Order).group_by(Customer.name).order_by(Customer.name)
-        said.append([list(row) for row in session.execute(total)])
+        totals.append([list(row) for row in session.execute(total)])
         try:
-            session.add(Order(amount=-1, customer=found[0]))
+            session.add(Order(amount=-1, customer=customers[0]))
             session.commit()
         except IntegrityError as error:
-            said.append(error.orig.diag.constraint_name)
-    return said
+            totals.append(error.orig.diag.constraint_name)
+    return totals
 
 
 def asynchronous(url: str) -> Any:
@@ -160,9 +160,9 @@ def asynchronous(url: str) -> Any:
         async with engine.begin() as connection:
             await connection.execute(ITEMS.insert(), [VALUES, NULLS])
         async with engine.connect() as connection:
-            said = [list(row) for row in await connection.execute(sa.select(ITEMS).order_by(ITEMS.c.id))]
+            rows_read = [list(row) for row in await connection.execute(sa.select(ITEMS).order_by(ITEMS.c.id))]
         await engine.dispose()
-        return said
+        return rows_read
 
     return asyncio.run(play())
 
@@ -175,8 +175,8 @@ def reflection(engine: sa.Engine) -> Any:
         connection.execute(sa.text("COMMENT ON TABLE customers IS 'who buys'"))
     look = sa.inspect(engine)
     [foreign] = look.get_foreign_keys("orders")
-    found = sa.MetaData()
-    found.reflect(engine, views=True)
+    reflected = sa.MetaData()
+    reflected.reflect(engine, views=True)
     return [
         sorted(look.get_table_names()),
         look.get_view_names(),
@@ -187,7 +187,7 @@ def reflection(engine: sa.Engine) -> Any:
         [foreign["constrained_columns"], foreign["referred_table"], foreign["referred_columns"]],
         look.get_table_comment("customers")["text"],
         [[enum["name"], enum["labels"]] for enum in look.get_enums()],
-        [[column.name, str(column.type), column.nullable] for column in found.tables["items"].columns],
+        [[column.name, str(column.type), column.nullable] for column in reflected.tables["items"].columns],
         look.get_columns("customers")[0]["identity"]["always"],
     ]
 
@@ -206,12 +206,12 @@ def pool(engine: sa.Engine) -> Any:
     asking = sa.create_engine(engine.url, pool_pre_ping=True, pool_size=1)
     with asking.connect() as connection:
         first = connection.scalar(sa.text("SELECT pg_backend_pid()"))
-    with engine.connect() as other:
-        ended = other.scalar(sa.text("SELECT pg_terminate_backend(:pid, 30000)"), {"pid": first})
+    with engine.connect() as other_connection:
+        ended = other_connection.scalar(sa.text("SELECT pg_terminate_backend(:pid, 30000)"), {"pid": first})
     with asking.connect() as connection:
-        said = [ended, connection.scalar(sa.text("SELECT pg_backend_pid()")) != first]
+        answers = [ended, connection.scalar(sa.text("SELECT pg_backend_pid()")) != first]
     asking.dispose()
-    return said
+    return answers
 
 
 def migrations(url: str) -> Any:
