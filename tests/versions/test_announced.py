@@ -1,4 +1,4 @@
-"""A node that announces 16, 17 or 18 is asked as such a publisher by PostgreSQL's subscribers, and serves them."""
+"""PostgreSQL's subscribers treat a node that announces 16, 17 or 18 as such a publisher, and the node serves them."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ def announcing(spare_node: Callable[..., Server]) -> Callable[[int], Database]:
 @pytest.fixture
 def subscriber(of_version: Callable[[int], Server]) -> Iterator[Callable[[int], Database]]:
     """Makes a database on the PostgreSQL of a version, whose subscriptions end with the test."""
-    made: list[Database] = []
+    databases: list[Database] = []
 
     def make(version: int) -> Database:
-        made.append(Database.new(of_version(version)))
-        return made[-1]
+        databases.append(Database.new(of_version(version)))
+        return databases[-1]
 
     yield make
-    for each in made:
-        each.unsubscribe()
+    for database in databases:
+        database.unsubscribe()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", [16, 17, 18])
-def test_a_subscriber_of_its_own_version(
+def test_subscriber_of_the_announced_version_is_served(
     announcing: Callable[[int], Database], subscriber: Callable[[int], Database], version: int
 ) -> None:
-    lake, there = announcing(version), subscriber(version)
+    lake, downstream = announcing(version), subscriber(version)
     lake.sql(
         f"""{TABLE}; CREATE TABLE r (a int, k text, PRIMARY KEY (a, k)) PARTITION BY LIST (k); CREATE TABLE r_x PARTITION OF r DEFAULT;
         INSERT INTO t SELECT i, 'row ' || i FROM generate_series(1, 50) i; INSERT INTO r VALUES (1, 'x');
         CREATE PUBLICATION p FOR TABLE t WHERE (a <= 40 OR a >= 1000);
         CREATE PUBLICATION q FOR TABLE r WITH (publish_via_partition_root = true); CREATE PUBLICATION leaves FOR TABLE r_x"""
     )
-    there.sql(f"{TABLE}; CREATE TABLE r (a int, k text, PRIMARY KEY (a, k))")
-    subscribe(there, lake, "s", "p, q, leaves", "origin = none, binary = true, streaming = parallel")
+    downstream.sql(f"{TABLE}; CREATE TABLE r (a int, k text, PRIMARY KEY (a, k))")
+    subscribe(downstream, lake, "s", "p, q, leaves", "origin = none, binary = true, streaming = parallel")
     lake.sql(
         "INSERT INTO t SELECT i, repeat('large ', 40) FROM generate_series(1000, 3000) i; DELETE FROM t WHERE a = 3; UPDATE r SET a = 2"
     )
@@ -55,42 +55,42 @@ def test_a_subscriber_of_its_own_version(
     )
     arrived(lake, "s")
     rows = "SELECT * FROM t WHERE a <= 40 OR a >= 1000 AND a <> 5000 ORDER BY a; SELECT * FROM r"
-    assert there.sql(rows.replace(" WHERE a <= 40 OR a >= 1000 AND a <> 5000", "")) == lake.sql(rows)
+    assert downstream.sql(rows.replace(" WHERE a <= 40 OR a >= 1000 AND a <> 5000", "")) == lake.sql(rows)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", [16, 17, 18])
-def test_prepared_transactions_and_tables_that_differ(
+def test_prepared_transactions_and_differing_tables_are_replicated(
     announcing: Callable[[int], Database], subscriber: Callable[[int], Database], version: int
 ) -> None:
-    lake, there = announcing(version), subscriber(version)
+    lake, downstream = announcing(version), subscriber(version)
     assert lake.sql("SELECT version()") == f"PostgreSQL {version}.1 (headgate)"
     lake.sql(f"{TABLE}; INSERT INTO t VALUES (1, 'copied'); CREATE PUBLICATION p FOR TABLE t")
-    there.sql("CREATE TABLE t (extra text DEFAULT 'here', b varchar(40), a bigint PRIMARY KEY)")
-    subscribe(there, lake, "s", "p", "two_phase = true, streaming = parallel")
-    there.wait("SELECT subtwophasestate FROM pg_subscription WHERE subname = 's'", "e")
+    downstream.sql("CREATE TABLE t (extra text DEFAULT 'here', b varchar(40), a bigint PRIMARY KEY)")
+    subscribe(downstream, lake, "s", "p", "two_phase = true, streaming = parallel")
+    downstream.wait("SELECT subtwophasestate FROM pg_subscription WHERE subname = 's'", "e")
     waiting = "SELECT count(*) FROM pg_prepared_xacts WHERE database = current_database()"
     for end in ("ROLLBACK", "COMMIT"):
         lake.sql("BEGIN; INSERT INTO t VALUES (2, 'prepared'); UPDATE t SET b = 'changed' WHERE a = 1; PREPARE TRANSACTION 'kept'")
-        there.wait(waiting, "1")
-        assert there.sql("SELECT count(*) FROM t") == "1"
+        downstream.wait(waiting, "1")
+        assert downstream.sql("SELECT count(*) FROM t") == "1"
         lake.sql(f"{end} PREPARED 'kept'")
-        there.wait(waiting, "0")
+        downstream.wait(waiting, "0")
     arrived(lake, "s")
-    assert there.sql("SELECT a, b, extra FROM t ORDER BY a") == "1|changed|here\n2|prepared|here"
+    assert downstream.sql("SELECT a, b, extra FROM t ORDER BY a") == "1|changed|here\n2|prepared|here"
 
 
 @pytest.mark.slow
-def test_a_publication_that_is_missing_is_skipped_by_18(
+def test_missing_publication_is_skipped_if_18_is_announced(
     announcing: Callable[[int], Database], subscriber: Callable[[int], Database]
 ) -> None:
-    lake, there = announcing(18), subscriber(18)
+    lake, downstream = announcing(18), subscriber(18)
     lake.sql(f"{TABLE}; CREATE PUBLICATION p FOR TABLE t")
-    there.sql(TABLE)
-    subscribe(there, lake, "s", "p, missing")
+    downstream.sql(TABLE)
+    subscribe(downstream, lake, "s", "p, missing")
     lake.sql("INSERT INTO t VALUES (1, 'published')")
     arrived(lake, "s")
-    assert there.sql("SELECT * FROM t") == "1|published"
+    assert downstream.sql("SELECT * FROM t") == "1|published"
     assert 'skipped loading publication "missing"' in lake.server.log()
     assert lake.sql("SELECT version()") == "PostgreSQL 18.1 (headgate)"
 
@@ -106,7 +106,7 @@ def test_a_publication_that_is_missing_is_skipped_by_18(
         ("proto_version '5'", "client sent proto_version=5 but we only support protocol 4 or lower"),
     ],
 )
-def test_malformed_options_of_a_stream_are_refused(announcing: Callable[[int], Database], options: str, said: str) -> None:
+def test_malformed_options_of_a_stream_are_rejected(announcing: Callable[[int], Database], options: str, said: str) -> None:
     lake = announcing(18)
     with psycopg.connect(f"{lake.conninfo} replication=database", autocommit=True) as session:
         session.execute(f"CREATE_REPLICATION_SLOT \"{lake.name}\" TEMPORARY LOGICAL pgoutput (SNAPSHOT 'nothing')")

@@ -1,4 +1,4 @@
-"""A publisher of 17 or 18 fails over to its standby, whose slots are synchronized: the node goes on through libpq's list of hosts."""
+"""A node continues after its publisher of version 17 or 18 fails over to a standby with synchronized slots, by libpq's list of hosts."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def standby_of(primary: Server, farm: Any) -> Server:
     primary.psql("postgres", "SELECT pg_create_physical_replication_slot('physical', true)")
     primary.stop()
     with (standby.data / "postgresql.conf").open() as conf:
-        written = conf.read()
+        content = conf.read()
     shutil.rmtree(standby.data)
     shutil.copytree(primary.data, standby.data)
-    (standby.data / "postgresql.conf").write_text(f"{written}primary_conninfo = '{primary.conninfo()}'\n")
+    (standby.data / "postgresql.conf").write_text(f"{content}primary_conninfo = '{primary.conninfo()}'\n")
     (standby.data / "standby.signal").touch()
     shutil.chown(standby.data, "postgres", "postgres")
-    for each in standby.data.rglob("*"):
-        shutil.chown(each, "postgres", "postgres")
+    for path in standby.data.rglob("*"):
+        shutil.chown(path, "postgres", "postgres")
     primary.start()
     standby.start()
     return standby
@@ -44,7 +44,7 @@ def replicated(version: int, farm: Any, **conf: str) -> tuple[Server, Server]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", [16, 18])
-def test_a_node_subscribes_to_a_standby(_farm: Any, node: Server, version: int) -> None:  # noqa: PT019
+def test_node_can_subscribe_to_a_standby(_farm: Any, node: Server, version: int) -> None:  # noqa: PT019
     primary, standby = replicated(version, _farm)
     publisher, lake = Database.new(primary), Database.new(node)
     publisher.sql("CREATE TABLE t (a int PRIMARY KEY); INSERT INTO t VALUES (1); CREATE PUBLICATION p FOR TABLE t")
@@ -60,7 +60,7 @@ def test_a_node_subscribes_to_a_standby(_farm: Any, node: Server, version: int) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", [17, 18])
-def test_a_node_follows_a_publisher_that_fails_over(_farm: Any, node: Server, version: int) -> None:  # noqa: PT019
+def test_node_follows_a_publisher_that_fails_over(_farm: Any, node: Server, version: int) -> None:  # noqa: PT019
     primary, standby = replicated(version, _farm, synchronized_standby_slots="'physical'")
     publisher, lake = Database.new(primary), Database.new(node)
     table = "CREATE TABLE t (a int PRIMARY KEY, b text)"
@@ -69,8 +69,8 @@ def test_a_node_follows_a_publisher_that_fails_over(_farm: Any, node: Server, ve
     hosts = (
         f"host=127.0.0.1,127.0.0.1 port={primary.port},{standby.port} user=postgres dbname={publisher.name} target_session_attrs=read-write"
     )
-    there = type("Hosts", (), {"conninfo": hosts})()
-    subscribe(lake, there, "s", "p", "failover = true")
+    hosts_of_publisher = type("Hosts", (), {"conninfo": hosts})()
+    subscribe(lake, hosts_of_publisher, "s", "p", "failover = true")
     publisher.sql("INSERT INTO t VALUES (101, 'streamed')")
     lake.wait("SELECT count(*) FROM t", "101")
     until(lambda: standby.psql("postgres", SYNCHRONIZED) == "1", "the slot is not on the standby", 60)

@@ -1,4 +1,4 @@
-"""Slots as 17 and 18 have them: the flag `failover`, ALTER_REPLICATION_SLOT, the columns of pg_replication_slots."""
+"""A node's slots have the features of 17 and 18: the flag `failover`, ALTER_REPLICATION_SLOT and the columns of pg_replication_slots."""
 
 from __future__ import annotations
 
@@ -50,90 +50,96 @@ SAID = (
 )
 
 
-def answers(server: Server, said: tuple[str, ...] = SAID) -> list[str]:
+def answers(server: Server, statements: tuple[str, ...] = SAID) -> list[str]:
     """What the server says to each, over one replication connection."""
     database = server.new_database()
-    told: list[object] = []
+    results: list[object] = []
     with psycopg.connect(f"{server.conninfo(database)} replication=database", autocommit=True) as session:
-        for each in said:
+        for statement in statements:
             try:
-                found = session.execute(each.format(database).encode())
-                told.append([row[:1] if "REPLICATION_SLOT" in each else row for row in found.fetchall()] if found.description else "done")
+                result = session.execute(statement.format(database).encode())
+                results.append(
+                    [row[:1] if "REPLICATION_SLOT" in statement else row for row in result.fetchall()] if result.description else "done"
+                )
             except psycopg.Error as error:
-                told.append((error.sqlstate, error.diag.message_primary, error.diag.message_detail))
+                results.append((error.sqlstate, error.diag.message_primary, error.diag.message_detail))
         for (name,) in session.execute(
             f"SELECT slot_name FROM pg_replication_slots WHERE database = '{database}' AND NOT temporary".encode()
         ):
             session.execute(f'DROP_REPLICATION_SLOT "{name}"'.encode())
-    return [f"{each}: {one}".replace(database, "d") for each, one in zip(said, told, strict=True)]
+    return [f"{statement}: {result}".replace(database, "d") for statement, result in zip(statements, results, strict=True)]
 
 
 @pytest.mark.slow
-def test_what_is_said_of_slots_that_fail_over(spare_node: Callable[..., Server], of_version: Callable[[int], Server]) -> None:
+def test_commands_on_failover_slots_answer_as_in_postgresql_18(
+    spare_node: Callable[..., Server], of_version: Callable[[int], Server]
+) -> None:
     assert answers(spare_node(server_version="'18.1'")) == answers(of_version(18))
 
 
-def test_a_node_that_announces_15_does_what_the_commands_say(node: Server, postgres: Server) -> None:
-    told = answers(node, tuple(each for each in SAID if "synced" not in each))
-    assert told[0].endswith("_a',)]")
-    assert told[11].endswith("done")
+def test_node_that_announces_15_accepts_the_commands(node: Server, postgres: Server) -> None:
+    results = answers(node, tuple(statement for statement in SAID if "synced" not in statement))
+    assert results[0].endswith("_a',)]")
+    assert results[11].endswith("done")
     assert node.psql("postgres", COLUMNS, "-A") == postgres.psql("postgres", COLUMNS, "-A")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", [16, 17, 18])
-def test_the_columns_of_slots_are_those_of_the_release(
+def test_columns_of_slots_are_those_of_the_announced_version(
     spare_node: Callable[..., Server], of_version: Callable[[int], Server], version: int
 ) -> None:
     lake = spare_node(server_version=f"'{version}.1'")
     assert lake.psql("postgres", COLUMNS, "-A") == of_version(version).psql("postgres", COLUMNS, "-A")
     with psycopg.connect(lake.conninfo()) as session:  # described before it runs
-        found = session.execute("SELECT * FROM pg_replication_slots s LEFT JOIN pg_database d ON d.oid = s.datoid", prepare=True)
-        assert found.description is not None
-        assert "conflicting" in [each.name for each in found.description]
+        cursor = session.execute("SELECT * FROM pg_replication_slots s LEFT JOIN pg_database d ON d.oid = s.datoid", prepare=True)
+        assert cursor.description is not None
+        assert "conflicting" in [column.name for column in cursor.description]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", [17, 18])
-def test_a_subscription_that_fails_over(spare_node: Callable[..., Server], of_version: Callable[[int], Server], version: int) -> None:
-    lake, there = Database.new(spare_node(server_version=f"'{version}.1'")), Database.new(of_version(version))
+def test_failover_option_of_a_subscription_sets_the_flag_of_its_slot(
+    spare_node: Callable[..., Server], of_version: Callable[[int], Server], version: int
+) -> None:
+    lake, downstream = Database.new(spare_node(server_version=f"'{version}.1'")), Database.new(of_version(version))
     lake.sql("CREATE TABLE t (a int PRIMARY KEY); INSERT INTO t VALUES (1); CREATE PUBLICATION p FOR TABLE t")
-    there.sql("CREATE TABLE t (a int PRIMARY KEY)")
-    subscribe(there, lake, "s", "p", "failover = true")
+    downstream.sql("CREATE TABLE t (a int PRIMARY KEY)")
+    subscribe(downstream, lake, "s", "p", "failover = true")
     flag = "SELECT failover, inactive_since IS NULL, invalidation_reason FROM pg_replication_slots WHERE database = current_database()"
     lake.wait(flag, "t|t|")
     lake.server.restart()
     lake.sql("INSERT INTO t VALUES (2)")
     arrived(lake, "s")
     assert lake.sql(flag) == "t|t|"
-    there.sql("ALTER SUBSCRIPTION s DISABLE")
+    downstream.sql("ALTER SUBSCRIPTION s DISABLE")
     lake.wait(flag, "t|f|")
-    there.sql("ALTER SUBSCRIPTION s SET (failover = false)")
+    downstream.sql("ALTER SUBSCRIPTION s SET (failover = false)")
     assert lake.sql(flag) == "f|f|"
-    there.sql("ALTER SUBSCRIPTION s SET (failover = true); ALTER SUBSCRIPTION s ENABLE")
+    downstream.sql("ALTER SUBSCRIPTION s SET (failover = true); ALTER SUBSCRIPTION s ENABLE")
     lake.sql("INSERT INTO t VALUES (3)")
     arrived(lake, "s")
-    assert (lake.sql(flag), there.sql("SELECT count(*) FROM t")) == ("t|t|", "3")
-    there.unsubscribe()
+    assert (lake.sql(flag), downstream.sql("SELECT count(*) FROM t")) == ("t|t|", "3")
+    downstream.unsubscribe()
 
 
-def test_a_slot_in_use_is_altered_when_it_is_given_back(node: Server) -> None:
+def test_slot_in_use_is_altered_after_its_release(node: Server) -> None:
     lake = Database.new(node)
     lake.sql("CREATE PUBLICATION p FOR ALL TABLES")
-    kept = f"{lake.name}_kept"
+    slot = f"{lake.name}_kept"
     with (
-        psycopg.connect(f"{lake.conninfo} replication=database", autocommit=True) as other,
+        psycopg.connect(f"{lake.conninfo} replication=database", autocommit=True) as walsender,
         psycopg.connect(f"{lake.conninfo} replication=database", autocommit=True) as owner,
     ):
-        other.execute(f"CREATE_REPLICATION_SLOT {kept} LOGICAL pgoutput".encode())
-        reader = other.pgconn
-        reader.send_query(f"START_REPLICATION SLOT {kept} LOGICAL 0/0 (proto_version '1', publication_names 'p')".encode())
-        until(lambda: lake.sql(f"SELECT active FROM pg_replication_slots WHERE slot_name = '{kept}'") == "t")
+        walsender.execute(f"CREATE_REPLICATION_SLOT {slot} LOGICAL pgoutput".encode())
+        reader = walsender.pgconn
+        reader.send_query(f"START_REPLICATION SLOT {slot} LOGICAL 0/0 (proto_version '1', publication_names 'p')".encode())
+        until(lambda: lake.sql(f"SELECT active FROM pg_replication_slots WHERE slot_name = '{slot}'") == "t")
         owner.execute("SET statement_timeout = '1s'")
         with pytest.raises(psycopg.errors.QueryCanceled):
-            owner.execute(f"ALTER_REPLICATION_SLOT {kept} (FAILOVER)".encode())
+            owner.execute(f"ALTER_REPLICATION_SLOT {slot} (FAILOVER)".encode())
         owner.execute("SET statement_timeout = 0")
-        altered = threading.Thread(target=lambda: owner.execute(f"ALTER_REPLICATION_SLOT {kept} (FAILOVER)".encode()))
+        altered = threading.Thread(target=lambda: owner.execute(f"ALTER_REPLICATION_SLOT {slot} (FAILOVER)".encode()))
         altered.start()
         reader.finish()
         altered.join(60)
@@ -144,24 +150,24 @@ def test_a_slot_in_use_is_altered_when_it_is_given_back(node: Server) -> None:
             pytest.raises(psycopg.errors.ObjectInUse, match="is active for PID"),
         ):
             third.execute(f"ALTER_REPLICATION_SLOT {lake.name}_mine (FAILOVER false)".encode())
-    lake.server.drop_slot(lake.name, kept)
+    lake.server.drop_slot(lake.name, slot)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("place", "altered"), [("before", "f"), ("behind", "t")])
-def test_a_kill_while_a_slot_is_altered(spare_node: Callable[..., Server], place: str, altered: str) -> None:
+def test_kill_while_a_slot_is_altered_leaves_the_old_or_the_new_state(spare_node: Callable[..., Server], place: str, altered: str) -> None:
     lake = spare_node(server_version="'17.1'")
     assert isinstance(lake, NodeServer)
     with psycopg.connect(lake.conninfo(replication="database"), autocommit=True) as session:
         session.execute("CREATE_REPLICATION_SLOT killed LOGICAL pgoutput")
         conf = lake.data / "headgate.conf"
-        before = conf.read_text()
-        conf.write_text(f"{before}headgate.failpoints = 'slot {place}=kill'\n")
+        conf_before = conf.read_text()
+        conf.write_text(f"{conf_before}headgate.failpoints = 'slot {place}=kill'\n")
         lake.headgate("reload")
         until(lambda: session.execute("SELECT current_setting('headgate.failpoints', true)").fetchone() != (None,))
         with contextlib.suppress(psycopg.Error):
             session.execute("ALTER_REPLICATION_SLOT killed (FAILOVER)")
-    conf.write_text(before)
+    conf.write_text(conf_before)
     lake.start()
     assert lake.psql("postgres", "SELECT failover FROM pg_replication_slots WHERE slot_name = 'killed'") == altered
     lake.drop_slot("postgres", "killed")

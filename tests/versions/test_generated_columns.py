@@ -1,4 +1,4 @@
-"""Generated columns that are published (18): by a node that announces 18, and to a node."""
+"""Published generated columns (18) are replicated by a node that announces 18, and to a node."""
 
 from __future__ import annotations
 
@@ -35,52 +35,52 @@ def announcing(spare_node: Callable[..., Server]) -> Database:
 @pytest.fixture
 def subscriber() -> Iterator[Callable[[Server], Database]]:
     """Makes databases whose subscriptions end with the test."""
-    made: list[Database] = []
+    databases: list[Database] = []
 
     def make(server: Server) -> Database:
-        made.append(Database.new(server))
-        return made[-1]
+        databases.append(Database.new(server))
+        return databases[-1]
 
     yield make
-    for each in made:
-        each.unsubscribe()
+    for database in databases:
+        database.unsubscribe()
 
 
 @pytest.mark.slow
-def test_a_subscriber_of_18_has_them(
+def test_subscriber_of_18_gets_published_generated_columns(
     announcing: Database, of_version: Callable[[int], Server], subscriber: Callable[[Server], Database]
 ) -> None:
-    there = subscriber(of_version(18))
+    downstream = subscriber(of_version(18))
     announcing.sql(TABLES + PUBLISHED)
-    there.sql(ORDINARY)
-    subscribe(there, announcing, "s", "p, q, r")
-    assert there.sql(ROWS) == announcing.sql(ROWS)
+    downstream.sql(ORDINARY)
+    subscribe(downstream, announcing, "s", "p, q, r")
+    assert downstream.sql(ROWS) == announcing.sql(ROWS)
     announcing.sql(CHANGES)
     arrived(announcing, "s")
-    assert there.sql(ROWS) == announcing.sql(ROWS)
+    assert downstream.sql(ROWS) == announcing.sql(ROWS)
     announcing.sql("ALTER PUBLICATION p SET (publish_generated_columns = none); INSERT INTO t (a, b, c) VALUES (600, 6, 'none')")
     arrived(announcing, "s")
-    assert there.sql("SELECT * FROM t WHERE a = 600") == "600|6||none"
+    assert downstream.sql("SELECT * FROM t WHERE a = 600") == "600|6||none"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", [16, 17, 18])
-def test_a_table_with_one_that_is_not_published(
+def test_table_with_an_unpublished_generated_column_is_replicated(
     spare_node: Callable[..., Server], of_version: Callable[[int], Server], subscriber: Callable[[Server], Database], version: int
 ) -> None:
-    lake, there = Database.new(spare_node(server_version=f"'{version}.1'")), subscriber(of_version(version))
+    lake, downstream = Database.new(spare_node(server_version=f"'{version}.1'")), subscriber(of_version(version))
     lake.sql(TABLES + "CREATE PUBLICATION p FOR TABLE t; CREATE PUBLICATION q FOR TABLE t (a, b, c)")
-    there.sql("CREATE TABLE t (a int PRIMARY KEY, b int, g int GENERATED ALWAYS AS (b * 3) STORED, c text)")
-    subscribe(there, lake, "s", "p" if version < 18 else "p, q")
+    downstream.sql("CREATE TABLE t (a int PRIMARY KEY, b int, g int GENERATED ALWAYS AS (b * 3) STORED, c text)")
+    subscribe(downstream, lake, "s", "p" if version < 18 else "p, q")
     lake.sql("INSERT INTO t (a, b, c) VALUES (100, 7, 'late'); UPDATE t SET b = 0 WHERE a = 1")
     arrived(lake, "s")
-    assert there.sql("SELECT a, b, c, g FROM t ORDER BY a") == lake.sql("SELECT a, b, c, b * 3 FROM t ORDER BY a")
+    assert downstream.sql("SELECT a, b, c, g FROM t ORDER BY a") == lake.sql("SELECT a, b, c, b * 3 FROM t ORDER BY a")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("publisher", ["postgres", "node"])
 @pytest.mark.parametrize("options", ["", "create_tables = true", "binary = true"])
-def test_a_node_has_those_of_18(
+def test_node_gets_the_generated_columns_of_18(
     spare_node: Callable[..., Server],
     node: Server,
     of_version: Callable[[int], Server],
@@ -131,30 +131,30 @@ STATEMENTS = (
 def told(database: Database) -> list[str]:
     """What the server says to each of the statements."""
     database.sql(TABLES)
-    slot, said = f"{database.name}_told", []
+    slot, results = f"{database.name}_told", []
     with psycopg.connect(database.conninfo, autocommit=True) as session:
         session.execute("SET statement_timeout = '30s'")
-        for each in STATEMENTS:
-            if "peek" in each and not any("peek" in one for one in said):
+        for statement in STATEMENTS:
+            if "peek" in statement and not any("peek" in result for result in results):
                 session.execute(f"SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput')".encode())
                 session.execute("INSERT INTO t (a, b, c) VALUES (900, 1, 'x')")
             try:
-                found = session.execute(each.replace("SLOT", slot).encode())
-                names = [column.name for column in found.description or ()]
-                said.append(f"{each}: {names} {found.fetchall() if found.description else ''}")
+                result_rows = session.execute(statement.replace("SLOT", slot).encode())
+                names = [column.name for column in result_rows.description or ()]
+                results.append(f"{statement}: {names} {result_rows.fetchall() if result_rows.description else ''}")
             except psycopg.Error as error:
-                said.append(f"{each}: {error.sqlstate} {error.diag.message_primary} {error.diag.message_detail}")
+                results.append(f"{statement}: {error.sqlstate} {error.diag.message_primary} {error.diag.message_detail}")
         session.execute(f"SELECT pg_drop_replication_slot('{slot}')".encode())
-    return said
+    return results
 
 
 @pytest.mark.slow
-def test_what_18_says_of_them(announcing: Database, of_version: Callable[[int], Server]) -> None:
+def test_statements_about_generated_columns_answer_as_in_postgresql_18(announcing: Database, of_version: Callable[[int], Server]) -> None:
     assert told(announcing) == told(Database.new(of_version(18)))
     assert "Via root" in announcing.server.psql(announcing.name, "\\dRp+", "-A")
 
 
-def test_a_node_that_announces_15_does_not_know_them(node: Server) -> None:
+def test_node_that_announces_15_does_not_know_published_generated_columns(node: Server) -> None:
     lake = Database.new(node)
     lake.sql("CREATE TABLE t (a int PRIMARY KEY, g int GENERATED ALWAYS AS (a) STORED)")
     with pytest.raises(SqlError, match='unrecognized publication parameter: "publish_generated_columns"'):
@@ -165,8 +165,8 @@ def test_a_node_that_announces_15_does_not_know_them(node: Server) -> None:
         lake.sql("SELECT pubgencols FROM pg_publication")
 
 
-def test_lists_that_differ_are_an_error_of_the_function_that_reads_the_slot(node: Server) -> None:
-    """It was none: the session looked for the cause of the error, which was the error itself, for ever."""
+def test_different_column_lists_are_an_error_of_the_function_that_reads_the_slot(node: Server) -> None:
+    """The error is its own cause, which the session must not follow endlessly."""
     lake = Database.new(node)
     lake.sql("CREATE TABLE t (a int PRIMARY KEY, b int); CREATE PUBLICATION p FOR TABLE t (a); CREATE PUBLICATION q FOR TABLE t")
     slot = f"{lake.name}_differ"

@@ -1,4 +1,4 @@
-"""idle_replication_slot_timeout (18): a slot that nobody uses is given up at a checkpoint, in the words of 18."""
+"""idle_replication_slot_timeout (18) invalidates an unused slot at a checkpoint, with the messages of 18."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def timeout(session: psycopg.Connection[tuple[object, ...]], value: str) -> None
 def story(server: Server) -> list[str]:
     """What befalls a slot that is idle, while another is in use, and what is said to who comes back."""
     database = server.new_database()
-    told: list[object] = []
+    results: list[object] = []
     idle = f"{database}_idle"
     with (
         psycopg.connect(server.conninfo(database), autocommit=True) as session,
@@ -45,58 +45,58 @@ def story(server: Server) -> list[str]:
         session.execute(f"SELECT pg_create_logical_replication_slot('{idle}', 'pgoutput')".encode())
         time.sleep(2.5)
         session.execute("CHECKPOINT")
-        told.append(session.execute(SHOWN.format(idle).encode()).fetchone())
+        results.append(session.execute(SHOWN.format(idle).encode()).fetchone())
         timeout(session, "2s")
         session.execute(f"SELECT pg_create_logical_replication_slot('{database}_fresh', 'pgoutput')".encode())
         try:
             session.execute("CHECKPOINT")
-            told += [session.execute(SHOWN.format(slot).encode()).fetchone() for slot in (idle, f"{database}_fresh")]
-            told.append(session.execute("SHOW idle_replication_slot_timeout").fetchone())
+            results += [session.execute(SHOWN.format(slot).encode()).fetchone() for slot in (idle, f"{database}_fresh")]
+            results.append(session.execute("SHOW idle_replication_slot_timeout").fetchone())
             for each in TOLD:
                 with pytest.raises(psycopg.Error) as refused:
                     sender.execute(each.format(idle).encode())
-                told.append((refused.value.sqlstate, refused.value.diag.message_primary, refused.value.diag.message_detail))
+                results.append((refused.value.sqlstate, refused.value.diag.message_primary, refused.value.diag.message_detail))
         finally:
             session.execute("ALTER SYSTEM RESET idle_replication_slot_timeout")
             session.execute("SELECT pg_reload_conf()")
             session.execute(f"SELECT pg_drop_replication_slot('{idle}'), pg_drop_replication_slot('{database}_fresh')".encode())
-    found = re.search(rf'invalidating obsolete replication slot "{idle}"\n.*DETAIL: (.*)\n.*HINT: (.*)\n', server.log())
-    told.append(found and [re.sub(r"time of \d+s", "time of 2s", group.strip()) for group in found.groups()])
-    return [str(each).replace(database, "d") for each in told]
+    log_match = re.search(rf'invalidating obsolete replication slot "{idle}"\n.*DETAIL: (.*)\n.*HINT: (.*)\n', server.log())
+    results.append(log_match and [re.sub(r"time of \d+s", "time of 2s", group.strip()) for group in log_match.groups()])
+    return [str(result).replace(database, "d") for result in results]
 
 
 @pytest.mark.slow
-def test_a_slot_that_nobody_uses_is_given_up(spare_node: Callable[..., Server], of_version: Callable[[int], Server]) -> None:
+def test_unused_slot_is_invalidated(spare_node: Callable[..., Server], of_version: Callable[[int], Server]) -> None:
     assert story(spare_node(server_version="'18.1'")) == story(of_version(18))
 
 
 @pytest.mark.slow
-def test_a_subscriber_that_comes_back_too_late(spare_node: Callable[..., Server], postgres: Server) -> None:
-    """Of a node that announces 15, over a kill behind the durable step and a restart; `headgate status` tells why."""
-    lake, there = Database.new(spare_node(server_version="'15.18'")), Database.new(postgres)
+def test_subscriber_of_an_invalidated_slot_is_rejected(spare_node: Callable[..., Server], postgres: Server) -> None:
+    """The node announces 15, is killed after the durable step and restarted. `headgate status` shows the reason."""
+    lake, downstream = Database.new(spare_node(server_version="'15.18'")), Database.new(postgres)
     node = lake.server
     assert isinstance(node, NodeServer)
     lake.sql("CREATE TABLE t (a int PRIMARY KEY); CREATE PUBLICATION p FOR TABLE t")
-    there.sql("CREATE TABLE t (a int PRIMARY KEY)")
-    subscribe(there, lake, "s", "p")
+    downstream.sql("CREATE TABLE t (a int PRIMARY KEY)")
+    subscribe(downstream, lake, "s", "p")
     arrived(lake, "s")
-    there.sql("ALTER SUBSCRIPTION s DISABLE")
-    slot = there.sql("SELECT subslotname FROM pg_subscription WHERE subname = 's'")
+    downstream.sql("ALTER SUBSCRIPTION s DISABLE")
+    slot = downstream.sql("SELECT subslotname FROM pg_subscription WHERE subname = 's'")
     node.await_release(slot)
     time.sleep(1.5)
     conf = node.data / "headgate.conf"
-    before = conf.read_text()
-    conf.write_text(f"{before}idle_replication_slot_timeout = 1s\nheadgate.failpoints = 'slot behind=kill'\n")
+    conf_before = conf.read_text()
+    conf.write_text(f"{conf_before}idle_replication_slot_timeout = 1s\nheadgate.failpoints = 'slot behind=kill'\n")
     node.headgate("reload")
     until(lambda: lake.sql("SHOW idle_replication_slot_timeout") == "1s")
     with pytest.raises(Exception, match="server closed the connection"):
         lake.sql("CHECKPOINT")
-    conf.write_text(before)
+    conf.write_text(conf_before)
     node.start()
     assert "idle_timeout" in node.headgate("status").stdout
     assert lake.sql(f"SELECT wal_status FROM pg_replication_slots WHERE slot_name = '{slot}'") == "lost"
-    there.sql("ALTER SUBSCRIPTION s ENABLE")
-    said = f'can no longer access replication slot "{slot}"'
-    until(lambda: said in node.log(), "the subscriber is not refused")
-    there.unsubscribe()
+    downstream.sql("ALTER SUBSCRIPTION s ENABLE")
+    message = f'can no longer access replication slot "{slot}"'
+    until(lambda: message in node.log(), "the subscriber is not rejected")
+    downstream.unsubscribe()
     node.drop_slot(lake.name, slot)

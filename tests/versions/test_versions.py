@@ -1,7 +1,7 @@
-"""PostgreSQL 14 to 18 as publishers of a node and as its subscribers: a smoke of each in every run, one thing after the other at length.
+"""PostgreSQL 14 to 18 work as publishers of a node and as its subscribers. Short tests run in every run, detailed ones with --all.
 
-`Side.there` has a database on the PostgreSQL of that version, `Side.here` one on the run's node; what a test says of publisher and
-subscriber it says of both directions where it is given both.
+`Side.there` has a database on the PostgreSQL of that version, `Side.here` one on the run's node. What a test says of publisher and
+subscriber holds in both directions if it is given both.
 """
 
 from __future__ import annotations
@@ -41,24 +41,24 @@ Make = Callable[[int, str], Pair]
 
 @pytest.fixture
 def pair(of_version: Callable[[int], Server], node: Server) -> Iterator[Make]:
-    made: list[Pair] = []
+    pairs: list[Pair] = []
 
     def make(version: int, publisher: str) -> Pair:
         there, here = Database.new(of_version(version)), Database.new(node)
-        made.append(Pair(there, here, version) if publisher == "postgres" else Pair(here, there, version))
-        return made[-1]
+        pairs.append(Pair(there, here, version) if publisher == "postgres" else Pair(here, there, version))
+        return pairs[-1]
 
     yield make
-    for each in made:
-        each.subscriber.unsubscribe()
-        each.publisher.sql(
+    for made_pair in pairs:
+        made_pair.subscriber.unsubscribe()
+        made_pair.publisher.sql(
             "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE NOT active AND database = current_database()"
         )
 
 
 # ---- a smoke of each ------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("version", OTHERS)
-def test_it_publishes_to_a_node(pair: Make, version: int) -> None:
+def test_every_version_can_publish_to_a_node(pair: Make, version: int) -> None:
     of = pair(version, "postgres")
     filtered = version >= 15
     of.publisher.sql(f"{TABLE}; {ROWS}; ALTER TABLE t REPLICA IDENTITY FULL")
@@ -69,7 +69,7 @@ def test_it_publishes_to_a_node(pair: Make, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", OTHERS)
-def test_it_subscribes_to_a_node(pair: Make, version: int) -> None:
+def test_every_version_can_subscribe_to_a_node(pair: Make, version: int) -> None:
     of = pair(version, "node")
     where = "WHERE (k = 'even')" if version >= 15 else ""  # 14 knows no filters: its first copy brings every row
     of.publisher.sql(f"{TABLE}; {ROWS}; ALTER TABLE t REPLICA IDENTITY FULL; CREATE PUBLICATION p FOR TABLE t {where}")
@@ -86,7 +86,7 @@ both = pytest.mark.parametrize(("version", "publisher"), BOTH)
 
 @pytest.mark.slow
 @both
-def test_filters_and_lists_of_several_publications(pair: Make, version: int, publisher: str) -> None:
+def test_filters_and_lists_of_several_publications_are_combined(pair: Make, version: int, publisher: str) -> None:
     if version < 15:
         pytest.skip("row filters and column lists are of 15; the first copy of a subscriber of 14 knows none")
     of = pair(version, publisher)
@@ -104,7 +104,7 @@ def test_filters_and_lists_of_several_publications(pair: Make, version: int, pub
 
 @pytest.mark.slow
 @both
-def test_partitions_by_way_of_their_root_and_as_themselves(pair: Make, version: int, publisher: str) -> None:
+def test_partitions_are_replicated_through_their_root_and_as_themselves(pair: Make, version: int, publisher: str) -> None:
     of = pair(version, publisher)
     parted = """CREATE TABLE r (a int, k text, PRIMARY KEY (a, k)) PARTITION BY LIST (k); CREATE TABLE r_x PARTITION OF r FOR VALUES IN ('x');
     CREATE TABLE r_y PARTITION OF r DEFAULT; CREATE TABLE o (a int PRIMARY KEY, b text) PARTITION BY RANGE (a);
@@ -123,7 +123,7 @@ def test_partitions_by_way_of_their_root_and_as_themselves(pair: Make, version: 
 
 @pytest.mark.slow
 @both
-def test_truncate(pair: Make, version: int, publisher: str) -> None:
+def test_truncate_is_replicated(pair: Make, version: int, publisher: str) -> None:
     of = pair(version, publisher)
     of.publisher.sql(f"{TABLE}; {ROWS}; CREATE TABLE u (a int PRIMARY KEY); INSERT INTO u VALUES (1); CREATE PUBLICATION p FOR TABLE t, u")
     of.subscriber.sql(f"{TABLE}; CREATE TABLE u (a int PRIMARY KEY)")
@@ -135,7 +135,7 @@ def test_truncate(pair: Make, version: int, publisher: str) -> None:
 @pytest.mark.slow
 @both
 @pytest.mark.parametrize("streaming", ["on", "parallel"])
-def test_a_large_transaction_is_streamed(pair: Make, version: int, publisher: str, streaming: str) -> None:
+def test_large_transaction_is_streamed(pair: Make, version: int, publisher: str, streaming: str) -> None:
     of = pair(version, publisher)
     if streaming == "parallel" and publisher == "node" and version < 16:
         pytest.skip("streaming = parallel is of 16")
@@ -154,7 +154,7 @@ def test_a_large_transaction_is_streamed(pair: Make, version: int, publisher: st
 
 @pytest.mark.slow
 @both
-def test_prepared_transactions(pair: Make, version: int, publisher: str) -> None:
+def test_prepared_transactions_are_replicated(pair: Make, version: int, publisher: str) -> None:
     if version < 15:
         pytest.skip("two_phase of subscriptions is of 15")
     of = pair(version, publisher)
@@ -179,7 +179,7 @@ def test_prepared_transactions(pair: Make, version: int, publisher: str) -> None
 
 @pytest.mark.slow
 @both
-def test_binary_values(pair: Make, version: int, publisher: str) -> None:
+def test_binary_values_are_replicated(pair: Make, version: int, publisher: str) -> None:
     of = pair(version, publisher)
     table = """CREATE TABLE v (a int PRIMARY KEY, b bigint, f float8, g real, n numeric, t timestamptz, d date, u uuid, x bytea, j jsonb, y text[], z bool,
         i interval, w varchar(9))"""
@@ -194,7 +194,7 @@ def test_binary_values(pair: Make, version: int, publisher: str) -> None:
 
 @pytest.mark.slow
 @both
-def test_tables_that_differ(pair: Make, version: int, publisher: str) -> None:
+def test_tables_that_differ_are_replicated(pair: Make, version: int, publisher: str) -> None:
     of = pair(version, publisher)
     of.publisher.sql(f"{TABLE}; {ROWS}; CREATE PUBLICATION p FOR TABLE t")
     of.subscriber.sql(
@@ -207,7 +207,7 @@ def test_tables_that_differ(pair: Make, version: int, publisher: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", ALL)
-def test_what_came_from_elsewhere_goes_no_further_into_a_node(pair: Make, version: int) -> None:
+def test_changes_of_another_origin_are_not_sent_to_a_node(pair: Make, version: int) -> None:
     of = pair(version, "postgres")
     of.publisher.sql(f"{TABLE}; CREATE PUBLICATION p FOR TABLE t")
     of.subscriber.sql(TABLE)
@@ -222,7 +222,7 @@ def test_what_came_from_elsewhere_goes_no_further_into_a_node(pair: Make, versio
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", ALL)
-def test_an_altered_publication_of_a_node_is_followed(pair: Make, version: int) -> None:
+def test_altered_publication_of_a_node_is_followed(pair: Make, version: int) -> None:
     of = pair(version, "node")
     of.publisher.sql(f"{TABLE}; {ROWS}; CREATE PUBLICATION p FOR TABLE t WHERE (a < 0) WITH (reconcile = true)")
     of.subscriber.sql(TABLE)
@@ -234,7 +234,7 @@ def test_an_altered_publication_of_a_node_is_followed(pair: Make, version: int) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", ALL)
-def test_a_node_verifies_reconciles_and_explains(pair: Make, version: int) -> None:
+def test_node_verifies_reconciles_and_explains(pair: Make, version: int) -> None:
     of = pair(version, "postgres")
     of.publisher.sql(f"{TABLE}; {ROWS}; CREATE PUBLICATION p FOR TABLE t")
     of.subscriber.sql(TABLE)
