@@ -32,43 +32,43 @@ def session(jars: str) -> SparkSession:
     return spark
 
 
-def stream(spark: SparkSession, wanted: dict[str, Any]) -> dict[str, Any]:
-    folder, sink = wanted["folder"], wanted["sink"]
-    frame = spark.readStream.format("headgate").options(**wanted["options"]).load()
+def stream(spark: SparkSession, request: dict[str, Any]) -> dict[str, Any]:
+    folder, sink = request["folder"], request["sink"]
+    frame = spark.readStream.format("headgate").options(**request["options"]).load()
     writer = frame.writeStream.format(sink).option("checkpointLocation", f"{folder}/checkpoint").option("path", f"{folder}/rows")
     if sink == "delta":
         writer = writer.option("mergeSchema", "true")
-    writer = writer.trigger(availableNow=True) if wanted.get("once", True) else writer.trigger(processingTime="100 milliseconds")
+    writer = writer.trigger(availableNow=True) if request.get("once", True) else writer.trigger(processingTime="100 milliseconds")
     query = writer.start()
     query.awaitTermination()
-    return {"batches": len(query.recentProgress), "rows": sum(each.numInputRows for each in query.recentProgress)}
+    return {"batches": len(query.recentProgress), "rows": sum(progress.numInputRows for progress in query.recentProgress)}
 
 
 def rows(frame: DataFrame) -> dict[str, Any]:
     return {"schema": frame.schema.simpleString(), "rows": [row.asDict(recursive=True) for row in frame.collect()]}
 
 
-def answer(spark: SparkSession, wanted: dict[str, Any]) -> dict[str, Any]:
-    match wanted["mode"]:
+def answer(spark: SparkSession, request: dict[str, Any]) -> dict[str, Any]:
+    match request["mode"]:
         case "stream":
-            return stream(spark, wanted)
+            return stream(spark, request)
         case "read":
-            return rows(spark.read.format("headgate").options(**wanted["options"]).load())
+            return rows(spark.read.format("headgate").options(**request["options"]).load())
         case "at":
-            with pyspark_headgate.at(spark, wanted["url"], wanted.get("lsn", "latest")) as tables:
+            with pyspark_headgate.at(spark, request["url"], request.get("lsn", "latest")) as tables:
                 return {"lsn": tables.lsn, "counts": {name: frame.count() for name, frame in sorted(tables.items())}}
         case _:
-            return rows(spark.read.format(wanted["sink"]).load(f"{wanted['folder']}/rows"))
+            return rows(spark.read.format(request["sink"]).load(f"{request['folder']}/rows"))
 
 
 def main() -> None:
     spark = session(sys.argv[1])
     for line in sys.stdin:
         try:
-            said = answer(spark, json.loads(line))
+            reply = answer(spark, json.loads(line))
         except Exception as error:  # noqa: BLE001 (the test judges it)
-            said = {"error": str(error)}
-        print("SAID " + json.dumps(said, default=str), flush=True)
+            reply = {"error": str(error)}
+        print("SAID " + json.dumps(reply, default=str), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""pyspark_headgate in a Spark session of its own, against a real node: streams, reads, errors, and what kills leave."""
+"""pyspark_headgate reads from a real node in a separate Spark session: streams, ranges, errors, and recovery after kills."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class Program:
                 stderr=errors, text=True, env=environment, cwd=folder, start_new_session=True,
             )  # fmt: skip
 
-    def ask(self, wanted: dict[str, Any]) -> None:
+    def ask(self, request: dict[str, Any]) -> None:
         """Asks for something, and waits for no answer."""
         assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(wanted) + "\n")
+        self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
 
     def answer(self) -> dict[str, Any]:
@@ -48,8 +48,8 @@ class Program:
         assert self.process.stdout is not None
         line = next((line for line in self.process.stdout if line.startswith("SAID ")), None)
         assert line is not None, self._errors.read_text()[-3000:]
-        found: dict[str, Any] = json.loads(line[5:])
-        return found
+        reply: dict[str, Any] = json.loads(line[5:])
+        return reply
 
     def kill(self) -> None:
         """Ends the process and its Java with SIGKILL."""
@@ -59,9 +59,9 @@ class Program:
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
-    made = Program(tmp_path_factory.mktemp("program"))
-    yield made
-    made.kill()
+    query_program = Program(tmp_path_factory.mktemp("program"))
+    yield query_program
+    query_program.kill()
 
 
 class Source:
@@ -93,20 +93,20 @@ class Source:
 
 @pytest.fixture
 def source(node: Any, tmp_path: Path, program: Program) -> Iterator[Source]:
-    made = Source(node, tmp_path, program)
-    yield made
-    made.sql(f"SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '{made.slot}'")
+    table_source = Source(node, tmp_path, program)
+    yield table_source
+    table_source.sql(f"SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '{table_source.slot}'")
 
 
 def state(rows: list[dict[str, Any]]) -> dict[int, tuple[Any, ...]]:
     """The table that the changes lead to."""
-    found: dict[int, tuple[Any, ...]] = {}
+    rows_by_id: dict[int, tuple[Any, ...]] = {}
     for row in sorted(rows, key=lambda row: (row["_lsn"], row["_op"] != "R", row["_seq"])):
         if row["_op"] == "D" or (row["_old"] is not None and row["_op"] == "U"):
-            found.pop(row["id"] if row["_op"] == "D" else row["_old"]["id"], None)
+            rows_by_id.pop(row["id"] if row["_op"] == "D" else row["_old"]["id"], None)
         if row["_op"] != "D":
-            found[row["id"]] = row["v"], str(row["n"])
-    return found
+            rows_by_id[row["id"]] = row["v"], str(row["n"])
+    return rows_by_id
 
 
 def table(source: Source) -> dict[int, tuple[Any, ...]]:
@@ -115,10 +115,10 @@ def table(source: Source) -> dict[int, tuple[Any, ...]]:
     return {int(line[0]): (line[1], line[2]) for line in lines}
 
 
-def test_a_stream_gives_the_table_and_then_its_changes(source: Source) -> None:
+def test_stream_returns_the_table_and_then_its_changes(source: Source) -> None:
     source.sql("INSERT INTO t SELECT i, 'first', i FROM generate_series(1, 100) i")
-    said = source.run()
-    assert said["rows"] == 90
+    reply = source.run()
+    assert reply["rows"] == 90
     source.sql("UPDATE t SET v = 'second' WHERE id < 20; UPDATE t SET id = id + 5 WHERE id IN (95, 96, 100); DELETE FROM t WHERE id = 7")
     assert source.run()["rows"] == 18 + 3 + 1
     assert state(source.sunk()) == table(source)
@@ -126,7 +126,7 @@ def test_a_stream_gives_the_table_and_then_its_changes(source: Source) -> None:
     assert Counter(row["_op"] for row in source.sunk()) == {"R": 90, "U": 19, "I": 1, "D": 2}
 
 
-def test_a_range_is_read_again_with_the_same_rows_and_the_table_as_of_an_lsn(source: Source) -> None:
+def test_range_and_table_as_of_an_lsn_can_be_read_again_with_the_same_rows(source: Source) -> None:
     source.run()  # makes the slot, which keeps the log
     begin = source.sql("SELECT pg_current_wal_lsn()")
     source.sql("INSERT INTO t SELECT i, 'x', i FROM generate_series(1, 20) i")
@@ -141,7 +141,7 @@ def test_a_range_is_read_again_with_the_same_rows_and_the_table_as_of_an_lsn(sou
     assert sorted(row["id"] for row in then["rows"]) == [number for number in range(1, 20) if number % 10]
 
 
-def test_all_tables_are_read_as_of_one_lsn_that_is_kept(source: Source) -> None:
+def test_all_tables_can_be_read_as_of_one_lsn_while_it_is_kept(source: Source) -> None:
     source.run()  # makes the slot, which keeps the files
     source.sql("CREATE TABLE u (id int); INSERT INTO t SELECT i, 'x', i FROM generate_series(1, 20) i; INSERT INTO u VALUES (1)")
     then = source.sql("SELECT pg_current_wal_lsn()")
@@ -182,12 +182,12 @@ def test_changed_columns_a_truncated_table_and_a_lost_log_end_the_query_with_an_
         ({"table": "nosuch"}, 'relation "nosuch" does not exist'),
     ],
 )
-def test_wrong_options_are_refused(source: Source, options: dict[str, str], message: str) -> None:
+def test_invalid_options_are_rejected(source: Source, options: dict[str, str], message: str) -> None:
     assert message in source.run(options={**source.options, **options})["error"]
 
 
 @pytest.mark.parametrize("sink", ["parquet", "delta"])
-def test_each_change_arrives_once_though_query_and_node_are_killed(spare_node: Any, tmp_path: Path, program: Program, sink: str) -> None:
+def test_each_change_arrives_once_if_query_and_node_are_killed(spare_node: Any, tmp_path: Path, program: Program, sink: str) -> None:
     node = spare_node()
     source = Source(node, tmp_path, program)
     options = {**source.options, "maxRows": "20000", "tasks": "2"}
@@ -201,7 +201,7 @@ def test_each_change_arrives_once_though_query_and_node_are_killed(spare_node: A
             source.sql(
                 f"INSERT INTO t SELECT i, 'more', i FROM generate_series({first}, {first + 9_999}) i; UPDATE t SET n = n + 1 WHERE id < 3000"
             )
-        until(lambda done=done: len(list((tmp_path / "checkpoint" / "commits").glob("[0-9]*"))) > done, "a micro-batch ends", 120)
+        until(lambda done=done: len(list((tmp_path / "checkpoint" / "commits").glob("[0-9]*"))) > done, "no micro-batch ends", 120)
         if killed != "query":
             node.kill()
         if killed == "node":
@@ -216,16 +216,16 @@ def test_each_change_arrives_once_though_query_and_node_are_killed(spare_node: A
     source.sql(f"SELECT pg_drop_replication_slot('{source.slot}')")
 
 
-def test_the_first_cell_of_the_page_runs_as_it_stands(node: Any, tmp_path: Path) -> None:
-    [made, cell] = [block for block in blocks("docs/spark-source.md", "The first cell") if block.language in ("sql", "python")]
+def test_first_cell_of_the_page_runs_as_printed(node: Any, tmp_path: Path) -> None:
+    [setup, cell] = [block for block in blocks("docs/spark-source.md", "The first cell") if block.language in ("sql", "python")]
     database = node.new_database()
-    node.psql(database, made.text)
+    node.psql(database, setup.text)
     text = cell.text.replace("port=5440", f"port={node.port}").replace("dbname=postgres", f"dbname={database}")
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "pyspark-headgate/src"), "PYSPARK_PYTHON": sys.executable}
-    said = [
+    runs = [
         subprocess.run([sys.executable, "-c", text], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
         for _ in "12"
     ]
-    assert [each.returncode for each in said] == [0, 0], said[0].stderr[-2000:] + said[1].stderr[-2000:]
-    assert all("|  R|  500|" in each.stdout for each in said)
+    assert [finished.returncode for finished in runs] == [0, 0], runs[0].stderr[-2000:] + runs[1].stderr[-2000:]
+    assert all("|  R|  500|" in finished.stdout for finished in runs)
     node.drop_slot(database, "orders_to_lake")
