@@ -1,4 +1,4 @@
-"""The oracle of the tests of types: what the real PostgreSQL makes of a text when it enters a column."""
+"""The oracle of the tests of types returns what the real PostgreSQL makes of a text that enters a column."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def enum_of(oid: int, array: int, schema: str, name: str, labels: tuple[str, ...
     nothing = {"by_value": False, "delimiter": ",", "base": 0, "base_typmod": -1, "collation": 0, "relation": 0, "has_typmod": False}
     own = registry.PgType(oid, name, schema, registry.TypeKind.ENUM, "E", False, 4, element=0, array=array, plain=name, unmodified=name,
                           labels=labels, **nothing)  # fmt: skip
-    shown = name + "[]"
-    over = registry.PgType(array, "_" + name, schema, registry.TypeKind.BASE, "A", False, -1, element=oid, array=0, plain=shown,
-                           unmodified=shown, **nothing)  # fmt: skip
+    array_name = name + "[]"
+    over = registry.PgType(array, "_" + name, schema, registry.TypeKind.BASE, "A", False, -1, element=oid, array=0, plain=array_name,
+                           unmodified=array_name, **nothing)  # fmt: skip
     return own, over
 
 
@@ -126,13 +126,13 @@ class Oracle:
 @pytest.fixture(scope="module")
 def oracle(postgres) -> Iterator[Oracle]:
     """Of each module: other tests of the process know no type mood."""
-    found = Oracle(postgres.conninfo(postgres.new_database()))
-    before = registry.known()
-    moods = enum_of(*found.oids("mood"), "public", "mood", ("sad", "happy", "it's é"))
-    registry.use(before.extended([*moods, *composite_of(*found.oids("thing"), found.attributes("thing"))]))
-    yield found
-    registry.use(before)
-    found.connection.close()
+    type_oracle = Oracle(postgres.conninfo(postgres.new_database()))
+    registry_before = registry.known()
+    moods = enum_of(*type_oracle.oids("mood"), "public", "mood", ("sad", "happy", "it's é"))
+    registry.use(registry_before.extended([*moods, *composite_of(*type_oracle.oids("thing"), type_oracle.attributes("thing"))]))
+    yield type_oracle
+    registry.use(registry_before)
+    type_oracle.connection.close()
 
 
 def read_and_write(value: str, oid: int, modifier: int, session: TextSettings) -> Outcome:
@@ -159,21 +159,24 @@ def compare(oracle: Oracle, type_name: str, values: list[str], timezone: str = "
     with oracle.under(timezone, styles):
         entered = oracle.enter(type_name, values)
     for value, expected in zip(values, entered, strict=True):
-        got = read_and_write(value, oid, modifier, session)
-        if expected.sqlstate is None and got.sqlstate == "0A000" and got.message.startswith("cannot store"):
+        outcome = read_and_write(value, oid, modifier, session)
+        if expected.sqlstate is None and outcome.sqlstate == "0A000" and outcome.message.startswith("cannot store"):
             continue
         if type_name in NO_MESSAGE:
-            assert (got.shown, got.sqlstate) == (expected.shown, expected.sqlstate), (type_name, value)
+            assert (outcome.shown, outcome.sqlstate) == (expected.shown, expected.sqlstate), (type_name, value)
         elif type_name in NO_DETAIL:
-            assert (got.shown, got.sqlstate, got.message) == (expected.shown, expected.sqlstate, expected.message), (type_name, value)
+            assert (outcome.shown, outcome.sqlstate, outcome.message) == (expected.shown, expected.sqlstate, expected.message), (
+                type_name,
+                value,
+            )
         else:
-            assert got == expected, (type_name, value, session)
+            assert outcome == expected, (type_name, value, session)
         if expected.shown is not None:
             good.append((value, expected.shown))
     if good:
         column = pa.array([value for value, _ in good], pa.string())
         stored = text.read_text(column, oid, modifier, session=session)
-        assert text.write_text(stored, oid, modifier, session=session).to_pylist() == [shown for _, shown in good]
+        assert text.write_text(stored, oid, modifier, session=session).to_pylist() == [shown_text for _, shown_text in good]
 
 
 @pytest.fixture(scope="module")

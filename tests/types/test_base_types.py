@@ -1,4 +1,4 @@
-"""What each description of a base type says of itself holds: its functions are inverses, its order is one, equal values have one text."""
+"""Each base type's description is consistent: its functions are inverses, its orders agree, and equal values have one text."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ ALIKE = {"char": '"char"', "bpchar": "varchar", "bit": "varbit", "unknown": "tex
 
 def read(described: BaseType, texts: list[str]) -> pa.Array:
     """Those of the texts that the type takes, in stored form."""
-    taken = []
+    accepted = []
     for text in texts:
         try:
-            taken.append(described.read(pa.array([text]), -1, PLAIN))
+            accepted.append(described.read(pa.array([text]), -1, PLAIN))
         except PostgresError:
             continue
-    return pa.concat_arrays(taken)
+    return pa.concat_arrays(accepted)
 
 
 @pytest.fixture(params=NAMES)
@@ -44,20 +44,20 @@ def case(request: pytest.FixtureRequest) -> tuple[int, BaseType, pa.Array, list[
     return NAMES[name], described, values, described.write(values, PLAIN).to_pylist()
 
 
-def same(one: pa.Array, other: pa.Array) -> bool:
+def same(left: pa.Array, right: pa.Array) -> bool:
     """Whether columns have the same values; NaN is NaN."""
-    return (pa.types.is_floating(one.type) and np.array_equal(np.asarray(one), np.asarray(other), equal_nan=True)) or bool(
-        one.equals(other)
+    return (pa.types.is_floating(left.type) and np.array_equal(np.asarray(left), np.asarray(right), equal_nan=True)) or bool(
+        left.equals(right)
     )
 
 
-def test_columns_have_only_types_whose_values_are_checked() -> None:
+def test_columns_accept_only_types_whose_values_are_checked() -> None:
     refused = {
         kind.name
         for kind in registry.builtin().all_types()
         if storage.storable(kind.oid) and not kind.is_array and kind.kind is registry.TypeKind.BASE and not storage.is_accepted(kind.oid)
     }
-    assert {each for each in refused if not each.startswith(("reg", "pg_"))} == {
+    assert {type_name for type_name in refused if not type_name.startswith(("reg", "pg_"))} == {
         "aclitem", "gtsvector", "int2vector", "oidvector", "tid", "txid_snapshot",
     }  # fmt: skip
     assert "regclass" in refused
@@ -67,39 +67,42 @@ def test_columns_have_only_types_whose_values_are_checked() -> None:
 Case = tuple[int, BaseType, pa.Array, list[str]]
 
 
-def test_a_text_that_was_written_is_read_as_the_same_value(case: Case) -> None:
+def test_written_text_is_read_as_the_same_value(case: Case) -> None:
     _, described, values, texts = case
     assert len(values) > 1
     assert values.type == described.stored
     assert same(described.read(pa.array(texts), -1, PLAIN), values)
 
 
-def test_a_binary_form_that_was_sent_is_received_as_the_same_value(case: Case) -> None:
+def test_sent_binary_form_is_received_as_the_same_value(case: Case) -> None:
     _, described, values, _ = case
     assert described.send is not None
     assert described.receive is not None
     with_null = pa.concat_arrays([values, pa.nulls(1, values.type)])
-    sent = described.send(with_null, UTF8).to_pylist()
-    sizes = np.array([0 if each is None else len(each) for each in sent])
-    data = np.frombuffer(b"".join(each or b"" for each in sent), np.uint8)
-    wire = Wire(data, np.cumsum(sizes) - sizes, sizes, np.array([each is not None for each in sent]), UTF8)
+    payloads = described.send(with_null, UTF8).to_pylist()
+    sizes = np.array([0 if payload is None else len(payload) for payload in payloads])
+    data = np.frombuffer(b"".join(payload or b"" for payload in payloads), np.uint8)
+    wire = Wire(data, np.cumsum(sizes) - sizes, sizes, np.array([payload is not None for payload in payloads]), UTF8)
     received = described.receive(wire, -1)
     assert received[-1].as_py() is None
     assert same(received.slice(0, len(values)), values)
 
 
-def test_the_stored_form_and_the_key_order_alike_and_equal_values_have_one_text(case: Case) -> None:
+def test_stored_form_and_key_have_the_same_order_and_equal_values_have_one_text(case: Case) -> None:
     oid, described, values, texts = case
     if described.key is None:
         assert not described.in_order
         return
     [ordered] = comparable([values], oid)
-    held: list[Any] = (
+    stored_values: list[Any] = (
         ordered.view(INTEGERS[ordered.type.bit_width]).to_pylist() if pa.types.is_temporal(ordered.type) else ordered.to_pylist()
     )
     keys = [described.key(text) for text in texts]
-    for one, other in itertools.combinations(range(len(texts)), 2):
-        if held[one] == held[one] and held[other] == held[other]:  # NaN has its own place
-            assert (held[one] < held[other], held[one] == held[other]) == (keys[one] < keys[other], keys[one] == keys[other])
+    for left, right in itertools.combinations(range(len(texts)), 2):
+        if stored_values[left] == stored_values[left] and stored_values[right] == stored_values[right]:  # NaN has its own place
+            assert (stored_values[left] < stored_values[right], stored_values[left] == stored_values[right]) == (
+                keys[left] < keys[right],
+                keys[left] == keys[right],
+            )
         if described.one_text:
-            assert (keys[one] == keys[other]) == (texts[one] == texts[other])
+            assert (keys[left] == keys[right]) == (texts[left] == texts[right])

@@ -1,4 +1,4 @@
-"""The binary forms of values are PostgreSQL's, byte for byte, and malformed bytes are a PostgresError."""
+"""The binary forms of values are PostgreSQL's, byte for byte, and malformed bytes raise a PostgresError."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NASTY_NUMBERS = ["0", "-1", "0.00", "10000", "1e8", "12345678.9012", "0.0001", "
 ENDS = st.sampled_from(["infinity", "-infinity", "4713-01-01 BC", "294246-12-31"])
 NETWORK = st.builds(lambda where, bits: str(ip_network((where, bits), strict=False)), st.ip_addresses(), st.integers(0, 32))
 SHAPES = st.builds(
-    lambda low, high, wide, value: f"[{low}:{low + high}][{wide}:{wide}]=" + array([array([f"{value + each}"]) for each in range(high + 1)]),
+    lambda low, high, wide, value: f"[{low}:{low + high}][{wide}:{wide}]=" + array([array([f"{value + offset}"]) for offset in range(high + 1)]),
     st.integers(-9, 9), st.integers(0, 4), st.integers(-2, 2), st.integers(-(2**62), 2**62),
 ) | st.just("{}")  # fmt: skip
 
@@ -76,7 +76,7 @@ VALUES = {
 
 
 @pytest.mark.parametrize("type_name", VALUES)
-def test_a_column_is_read_from_and_written_to_the_binary_form(oracle, type_name: str) -> None:
+def test_column_is_read_from_and_written_to_the_binary_form(oracle, type_name: str) -> None:
     oid, modifier = oracle.type_of(type_name)
 
     @settings(max_examples=settings.default.max_examples // 10)
@@ -92,8 +92,8 @@ def test_a_column_is_read_from_and_written_to_the_binary_form(oracle, type_name:
                 raise
             return
         assert text.write_text(stored, oid, modifier).equals(copy_text.read_copy_text(as_text, 1)[0])
-        sent = copy_binary.write_copy_binary([binary.write_binary(stored, oid, modifier)])
-        assert copy_binary.HEADER + sent + copy_binary.TRAILER == raw
+        copied_rows = copy_binary.write_copy_binary([binary.write_binary(stored, oid, modifier)])
+        assert copy_binary.HEADER + copied_rows + copy_binary.TRAILER == raw
 
     run()
 
@@ -112,14 +112,14 @@ def test_malformed_bytes_are_an_error_with_a_sqlstate(oid: int, values: list[byt
         assert len(binary.read_binary(data, starts, lengths, oid, modifier if oid == registry.NUMERIC else -1)) == len(values)
 
 
-def test_a_value_beyond_the_buffer_is_an_error() -> None:
+def test_value_beyond_the_buffer_is_an_error() -> None:
     with pytest.raises(PostgresError, match="insufficient data"):
         binary.read_binary(np.zeros(3, np.uint8), np.array([0]), np.array([4], np.int32), registry.INT4)
 
 
-def test_a_numeric_is_rounded_to_the_scale_of_its_column() -> None:
-    sent = binary.write_binary(pa.array(["1.239"]), registry.NUMERIC)[0].as_py()
-    data, start, size = np.frombuffer(sent, np.uint8), np.array([0]), np.array([len(sent)], np.int32)
+def test_numeric_is_rounded_to_the_scale_of_its_column() -> None:
+    payload = binary.write_binary(pa.array(["1.239"]), registry.NUMERIC)[0].as_py()
+    data, start, size = np.frombuffer(payload, np.uint8), np.array([0]), np.array([len(payload)], np.int32)
     assert binary.read_binary(data, start, size, registry.NUMERIC, typmod.numeric(4, 2)).cast(pa.string()).to_pylist() == ["1.24"]
     with pytest.raises(PostgresError, match="numeric field overflow"):
         binary.read_binary(data, start, size, registry.NUMERIC, typmod.numeric(2, 2))

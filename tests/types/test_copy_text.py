@@ -1,4 +1,4 @@
-"""COPY's formats are cut into columns and put together as PostgreSQL does it, in chunks of any size."""
+"""COPY's formats are split into columns and written as by PostgreSQL, in chunks of any size."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def columns_of(rows: list[tuple[str | None, ...]]) -> list[pa.StringArray]:
 
 
 def through_postgres(oracle, rows: list[tuple[str | None, ...]], form: str) -> bytes:
-    names = ", ".join(f"c{place}" for place in range(len(rows[0])))
+    names = ", ".join(f"c{number}" for number in range(len(rows[0])))
     places = ", ".join(["%s"] * len(rows[0]))
     oracle.connection.execute(f"DROP TABLE IF EXISTS copied; CREATE TEMP TABLE copied ({names.replace(',', ' text,')} text)")
     with oracle.connection.cursor() as cursor:
@@ -36,7 +36,7 @@ def through_postgres(oracle, rows: list[tuple[str | None, ...]], form: str) -> b
 
 
 @given(TABLE)
-def test_text_format_is_postgresqls(oracle, rows) -> None:
+def test_text_format_equals_postgresqls(oracle, rows) -> None:
     raw = through_postgres(oracle, rows, "text")
     columns = columns_of(rows)
     assert copy_text.read_copy_text(raw, len(columns)) == columns
@@ -44,28 +44,31 @@ def test_text_format_is_postgresqls(oracle, rows) -> None:
 
 
 @given(TABLE)
-def test_csv_format_is_postgresqls(oracle, rows) -> None:
+def test_csv_format_equals_postgresqls(oracle, rows) -> None:
     raw = through_postgres(oracle, rows, "csv")
     assert b"".join(line.encode() for line in copy_text.write_copy_csv(columns_of(rows)).to_pylist()) == raw
 
 
 @given(TABLE, st.integers(1, 60))
-def test_binary_format_is_postgresqls_in_chunks_of_any_size(oracle, rows, size: int) -> None:
+def test_binary_format_equals_postgresqls_in_chunks_of_any_size(oracle, rows, size: int) -> None:
     raw = through_postgres(oracle, rows, "binary")
     columns = columns_of(rows)
-    sent = copy_binary.write_copy_binary([binary.write_binary(column, registry.TEXT) for column in columns])
-    assert copy_binary.HEADER + sent + copy_binary.TRAILER == raw
-    found: list[list[str | None]] = [[] for _ in columns]
+    copied_rows = copy_binary.write_copy_binary([binary.write_binary(column, registry.TEXT) for column in columns])
+    assert copy_binary.HEADER + copied_rows + copy_binary.TRAILER == raw
+    values_read: list[list[str | None]] = [[] for _ in columns]
     rest, ended = b"", False
     stream = raw[len(copy_binary.HEADER) :]
-    for place in range(0, len(stream), size):
-        rest += stream[place : place + size]
+    for offset in range(0, len(stream), size):
+        rest += stream[offset : offset + size]
         part = copy_binary.read_copy_binary(rest, len(columns))
-        for column, starts, lengths in zip(found, part.starts, part.lengths, strict=True):
-            column += [None if n < 0 else rest[s : s + n].decode() for s, n in zip(starts.tolist(), lengths.tolist(), strict=True)]
+        for column, starts, lengths in zip(values_read, part.starts, part.lengths, strict=True):
+            column += [
+                None if size < 0 else rest[begin : begin + size].decode()
+                for begin, size in zip(starts.tolist(), lengths.tolist(), strict=True)
+            ]
         rest, ended = rest[part.consumed :], part.ended
     assert ended
-    assert [pa.array(column, pa.string()) for column in found] == columns
+    assert [pa.array(column, pa.string()) for column in values_read] == columns
 
 
 @given(st.binary(max_size=60), st.integers(1, 3))
@@ -93,12 +96,12 @@ def test_whole_rows_end_at_a_newline_that_is_not_escaped() -> None:
         (b"1\ta\\\\", [["1"], ["a\\"]]),
     ],
 )
-def test_escapes_markers_and_line_ends(data: bytes, expected: list[list[str | None]]) -> None:
+def test_escapes_markers_and_line_ends_are_read(data: bytes, expected: list[list[str | None]]) -> None:
     assert [column.to_pylist() for column in copy_text.read_copy_text(data, 2)] == expected
 
 
 @pytest.mark.parametrize("data", [b"1\n", b"1\t2\n3\n", b"1\t2\t3\n", b"1\t2\n\n", b"1\t\xff\n", b"1\t2\n3\t4\r5\n"])
-def test_malformed_text_is_refused_as_in_postgresql(oracle, data: bytes) -> None:
+def test_malformed_text_is_rejected_as_in_postgresql(oracle, data: bytes) -> None:
     oracle.connection.execute("DROP TABLE IF EXISTS copied; CREATE TEMP TABLE copied (a text, b text)")
     with pytest.raises(psycopg.Error) as theirs, oracle.connection.cursor().copy("COPY copied FROM STDIN") as into:
         into.write(data)
@@ -108,5 +111,5 @@ def test_malformed_text_is_refused_as_in_postgresql(oracle, data: bytes) -> None
 
 
 @given(st.lists(st.lists(st.sampled_from([b"\\", b"\\\\", b"n", b"t", b"b", b"x4", b"101", b"\xff", "é".encode(), b"\t"])).map(b"".join)))
-def test_the_escapes_of_a_column_are_read_as_those_of_each_field(fields: list[bytes]) -> None:
+def test_escapes_of_a_column_are_read_like_those_of_each_field(fields: list[bytes]) -> None:
     assert copy_text._unescaped(pa.array(fields, pa.binary())).to_pylist() == [copy_text.unescape(field) for field in fields]

@@ -1,4 +1,4 @@
-"""Hash partitioning places rows as PostgreSQL does: every type's hash function, bit for bit."""
+"""Hash partitioning routes rows as PostgreSQL does, because every type's hash function is equal bit for bit."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ VALUES = {
 MODULUS = 1_000_003
 
 
-def test_every_hashed_type_is_tried() -> None:
+def test_every_hashed_type_is_tested() -> None:
     assert {r.by_name(name).oid for name in VALUES} == HASHED
 
 
-def test_each_value_has_the_remainder_that_postgresql_gives_it(postgres: Any) -> None:
+def test_each_value_has_postgresqls_remainder(postgres: Any) -> None:
     wrong = []
     with psycopg.connect(postgres.conninfo(postgres.new_database()), autocommit=True) as native:
         for name, values in VALUES.items():
@@ -67,10 +67,10 @@ def test_each_value_has_the_remainder_that_postgresql_gives_it(postgres: Any) ->
     assert not wrong
 
 
-def test_several_columns_are_combined_and_nulls_left_out(postgres: Any) -> None:
+def test_hashes_of_several_columns_are_combined_and_nulls_skipped(postgres: Any) -> None:
     rows = [(1, "x"), (None, "y"), (3, None), (None, None)]
-    numbers = pa.array([a for a, _ in rows], pa.int32())
-    texts = pa.array([b for _, b in rows], pa.string())
+    numbers = pa.array([number for number, _ in rows], pa.int32())
+    texts = pa.array([text for _, text in rows], pa.string())
     hashes = partition_hash([(numbers, r.INT4), (texts, r.TEXT)])
     with psycopg.connect(postgres.conninfo(postgres.new_database()), autocommit=True) as native:
         native.execute("CREATE TABLE two (a int, b text) PARTITION BY HASH (a, b)")
@@ -80,8 +80,8 @@ def test_several_columns_are_combined_and_nulls_left_out(postgres: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["numeric", "float8", "time", "text", "interval", "inet"])
-def test_values_are_put_in_the_order_of_postgresql(postgres: Any, name: str) -> None:
-    given = {
+def test_values_are_ordered_as_in_postgresql(postgres: Any, name: str) -> None:
+    values_of_type = {
         "numeric": [
             "0",
             "-0.5",
@@ -107,6 +107,6 @@ def test_values_are_put_in_the_order_of_postgresql(postgres: Any, name: str) -> 
     collation = ' COLLATE "C"' if name == "text" else ""
     sql = f"SELECT dense_rank() OVER (ORDER BY v::{name}{collation}) FROM unnest(%s::text[]) WITH ORDINALITY u (v, n) ORDER BY n"
     with psycopg.connect(postgres.conninfo(postgres.new_database()), autocommit=True) as native:
-        expected = [rank for (rank,) in native.execute(sql, [given]).fetchall()]
-    [column] = comparable([read_text(pa.array(given), oid)], oid)
+        expected = [rank for (rank,) in native.execute(sql, [values_of_type]).fetchall()]
+    [column] = comparable([read_text(pa.array(values_of_type), oid)], oid)
     assert pc.rank(column, tiebreaker="dense").to_pylist() == expected

@@ -1,4 +1,4 @@
-"""Malformed json: SQLSTATE, message, DETAIL and CONTEXT are PostgreSQL's."""
+"""Malformed json has PostgreSQL's SQLSTATE, message, DETAIL and CONTEXT."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ TEXTS = (
 
 
 @pytest.mark.parametrize("kind", ["json", "jsonb"])
-def test_what_is_wrong_with_a_json_text_is_told_as_postgresql_tells_it(oracle: Oracle, kind: str) -> None:
+def test_malformed_json_has_postgresqls_error(oracle: Oracle, kind: str) -> None:
     for text in TEXTS:
         assert of_headgate(text, kind) == of_postgresql(oracle.connection, text, kind), text
 
@@ -89,5 +89,5 @@ def of_postgresql(connection: psycopg.Connection, text: str, kind: str) -> tuple
         connection.execute(f"SELECT %s::text::{kind}", (text,))
         return ()
     except psycopg.Error as error:
-        told = error.diag
-        return (told.sqlstate, told.message_primary, told.message_detail, told.context)
+        diag = error.diag
+        return (diag.sqlstate, diag.message_primary, diag.message_detail, diag.context)

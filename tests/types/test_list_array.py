@@ -1,4 +1,4 @@
-"""Arrays as lists in files: what PostgreSQL's texts say, and back, for every type that is stored by itself."""
+"""Arrays are lists in files and PostgreSQL's texts when read back, for every type that has its own storage."""
 
 from __future__ import annotations
 
@@ -32,30 +32,36 @@ ELEMENTS = {
 
 
 @pytest.mark.parametrize("element", ELEMENTS, ids=lambda oid: r.builtin().by_oid(oid).name)
-def test_a_list_holds_the_elements_as_a_column_of_their_type_does(element: int) -> None:
+def test_list_holds_the_elements_as_a_column_of_their_type_does(element: int) -> None:
     items = ELEMENTS[element]
     texts = pa.array([_printed([*items, None]), None, "{}", _printed(items[:1]), "{NULL}"])
     kind = list_type(r.builtin().by_oid(element).array)
     assert kind is not None
 
-    made = list_array.lists(texts, kind, "c")
+    list_column = list_array.lists(texts, kind, "c")
 
-    made.validate(full=True)
-    assert made.type == kind
-    assert write_text(made[0].values, element).equals(write_text(read_text(pa.array([*items, None]), element), element))
-    assert [None if each is None else len(each) for each in (one.values for one in made)] == [len(items) + 1, None, 0, 1, 1]
-    assert list_array.texts(made).equals(texts)
-    assert list_array.texts(made.slice(1, 3)).equals(texts.slice(1, 3))
+    list_column.validate(full=True)
+    assert list_column.type == kind
+    assert write_text(list_column[0].values, element).equals(write_text(read_text(pa.array([*items, None]), element), element))
+    assert [None if elements is None else len(elements) for elements in (list_value.values for list_value in list_column)] == [
+        len(items) + 1,
+        None,
+        0,
+        1,
+        1,
+    ]
+    assert list_array.texts(list_column).equals(texts)
+    assert list_array.texts(list_column.slice(1, 3)).equals(texts.slice(1, 3))
 
 
 def test_numerics_with_a_precision_are_decimals() -> None:
     kind = list_type(r.builtin().by_oid(r.NUMERIC).array, typmod.numeric(10, 2))
     texts = pa.array(["{1.50,NULL,-99999999.99}"])
 
-    made = list_array.lists(texts, kind, "c")
+    list_column = list_array.lists(texts, kind, "c")
 
-    assert made.type.value_type == pa.decimal128(10, 2)
-    assert list_array.texts(made).equals(texts)
+    assert list_column.type.value_type == pa.decimal128(10, 2)
+    assert list_array.texts(list_column).equals(texts)
 
 
 @given(
@@ -65,40 +71,40 @@ def test_numerics_with_a_precision_are_decimals() -> None:
         max_size=8,
     )
 )
-def test_any_texts_come_back_from_their_lists(rows: list[list[str | None] | None]) -> None:
+def test_any_texts_are_read_back_from_their_lists(rows: list[list[str | None] | None]) -> None:
     texts = pa.array([None if row is None else _printed(row) for row in rows], pa.string())
 
-    made = list_array.lists(texts, list_type(r.builtin().by_oid(r.TEXT).array), "c")
+    list_column = list_array.lists(texts, list_type(r.builtin().by_oid(r.TEXT).array), "c")
 
-    assert made.to_pylist() == rows
-    assert list_array.texts(made).equals(texts)
+    assert list_column.to_pylist() == rows
+    assert list_array.texts(list_column).equals(texts)
 
 
 def test_pieces_of_a_column_are_lists_of_one_column(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(list_array, "PIECE_BYTES", 40)
-    rows = [None if i % 7 == 0 else [f'"{i}\\', None, "x" * (i % 50)][: i % 4] for i in range(200)]
+    rows = [None if number % 7 == 0 else [f'"{number}\\', None, "x" * (number % 50)][: number % 4] for number in range(200)]
     texts = pa.array([None, *(None if row is None else _printed(row) for row in rows)], pa.string()).slice(1)
 
-    made = list_array.lists(texts, list_type(r.builtin().by_oid(r.TEXT).array), "c")
+    list_column = list_array.lists(texts, list_type(r.builtin().by_oid(r.TEXT).array), "c")
 
-    assert made.to_pylist() == rows
-    assert list_array.texts(made).equals(texts)
+    assert list_column.to_pylist() == rows
+    assert list_array.texts(list_column).equals(texts)
 
 
 @given(st.lists(st.none() | st.lists(st.none() | st.floats(), max_size=5), max_size=8))
-def test_any_numbers_come_back_from_their_lists(rows: list[list[float | None] | None]) -> None:
+def test_any_numbers_are_read_back_from_their_lists(rows: list[list[float | None] | None]) -> None:
     kind = list_type(r.builtin().by_oid(r.FLOAT8).array)
     lists = pa.array(rows, kind)
 
     texts = list_array.texts(lists)
 
     assert list_array.texts(list_array.lists(texts, kind, "c")).equals(texts)
-    shown = write_text(pa.array([each for row in rows for each in row or ()], arrow_type(r.FLOAT8)), r.FLOAT8)
-    assert [each for text in texts.to_pylist() for each in (array.parse(text, ",")[1] if text else ())] == shown.to_pylist()
+    shown = write_text(pa.array([number for row in rows for number in row or ()], arrow_type(r.FLOAT8)), r.FLOAT8)
+    assert [element for text in texts.to_pylist() for element in (array.parse(text, ",")[1] if text else ())] == shown.to_pylist()
 
 
 @pytest.mark.parametrize("text", ["{{1,2},{3,4}}", "[0:1]={1,2}", "[2:2]={7}", "{{1}}"])
-def test_what_a_list_has_not_is_refused_by_the_columns_name(text: str) -> None:
+def test_array_that_is_not_a_list_is_rejected_with_the_columns_name(text: str) -> None:
     kind = list_type(r.builtin().by_oid(r.INT4).array)
 
     with pytest.raises(PostgresError, match='column "c" holds Delta arrays') as refused:
@@ -111,7 +117,7 @@ def test_what_a_list_has_not_is_refused_by_the_columns_name(text: str) -> None:
     )
 
 
-def test_what_is_no_array_or_has_another_delimiter_is_no_list() -> None:
+def test_type_that_is_not_an_array_or_has_another_delimiter_has_no_list_type() -> None:
     assert list_type(r.TEXT) is None
     assert list_type(1020) is None  # box[], whose elements stand between semicolons
 

@@ -1,6 +1,6 @@
-"""What is taken as it is, because it is in normal form already, is what reading it gives: generated normal, odd and hostile texts.
+"""Text that is kept because it is in normal form equals what reading it gives, for generated normal, odd and hostile texts.
 
-Every column has texts of each kind, so that what one text has (a quote that does not end, a brace) would show in its neighbours.
+Every column has texts of each kind, so that a property of one text (an unclosed quote, a brace) would show in its neighbours.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ def normal_interval(months: int, days: int, micros: int) -> str:
 
 
 FIELD = st.integers(-100, 100) | st.integers(-(2**31), 2**31 - 1)
-NORMAL_INTERVAL = st.builds(normal_interval, FIELD, FIELD, st.integers(-(2**40), 2**40) | st.integers(-200, 200).map(lambda s: s * 10**6))
+NORMAL_INTERVAL = st.builds(
+    normal_interval, FIELD, FIELD, st.integers(-(2**40), 2**40) | st.integers(-200, 200).map(lambda seconds: seconds * 10**6)
+)
 
 
 def integers(items: pa.StringArray) -> pa.StringArray:
@@ -67,24 +69,24 @@ CASES = {
     "bytea": (r.BYTEA, st.one_of(st.binary().map(lambda raw: "\\x" + raw.hex()), st.text("\\xaF0 g", max_size=8)), string.bytea_of),
     "text[]": (r.TEXT_ARRAY, st.one_of(ARRAY, WILD_ARRAY, TEXT_ARRAY, SHAPED),
                lambda text: array._read_each(pa.array([text]), ",", lambda items: items)[0].as_py()),
-    "int4[]": (r.INT4_ARRAY, st.one_of(SHAPED, WILD_ARRAY, st.lists(st.integers(-3000000000, 3000000000)).map(lambda i: "{" + ",".join(map(str, i)) + "}")),
+    "int4[]": (r.INT4_ARRAY, st.one_of(SHAPED, WILD_ARRAY, st.lists(st.integers(-3000000000, 3000000000)).map(lambda numbers: "{" + ",".join(map(str, numbers)) + "}")),
                lambda text: array._read_each(pa.array([text]), ",", integers)[0].as_py()),
 }  # fmt: skip
 """Type, texts, and what reads one text in the slow way."""
 
 
-def outcome(read: object, *given: object) -> object:
+def outcome(read: object, *arguments: object) -> object:
     """What it gives, or the error."""
     try:
-        return read(*given)  # type: ignore[operator]
+        return read(*arguments)  # type: ignore[operator]
     except PostgresError as error:
         return error.sqlstate, error.message, error.detail
 
 
 @pytest.mark.parametrize("examples", [10, pytest.param(400, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", CASES)
-def test_a_column_is_read_as_each_of_its_texts_is(name: str, examples: int) -> None:
-    """Both ways give the same values, and refuse the same texts with the same words."""
+def test_column_is_read_as_each_of_its_texts_is(name: str, examples: int) -> None:
+    """Both ways give the same values, and reject the same texts with the same messages."""
     oid, texts, slow = CASES[name]
 
     @settings(max_examples=examples, deadline=None)
@@ -92,12 +94,12 @@ def test_a_column_is_read_as_each_of_its_texts_is(name: str, examples: int) -> N
     def check(column: list[str | None]) -> None:
         expected = [None if text is None else outcome(slow, text) for text in column]
         for text, alone in zip(column, expected, strict=True):
-            found = outcome(lambda text=text: read_text(pa.array([text], pa.string()), oid)[0].as_py())
-            assert found == alone, text
-        kept = [(text, value) for text, value in zip(column, expected, strict=True) if not isinstance(value, tuple)]
-        read = read_text(pa.array([text for text, _ in kept], pa.string()), oid).to_pylist()
-        assert read == [value for _, value in kept], column
-        if len(kept) < len(column):
+            result = outcome(lambda text=text: read_text(pa.array([text], pa.string()), oid)[0].as_py())
+            assert result == alone, text
+        accepted = [(text, value) for text, value in zip(column, expected, strict=True) if not isinstance(value, tuple)]
+        read = read_text(pa.array([text for text, _ in accepted], pa.string()), oid).to_pylist()
+        assert read == [value for _, value in accepted], column
+        if len(accepted) < len(column):
             whole = outcome(lambda: read_text(pa.array(column, pa.string()), oid))
             refused = [value for value in expected if isinstance(value, tuple)]
             assert whole in (refused if name.endswith("[]") else refused[:1])  # of arrays, the braces are read before the elements
@@ -113,12 +115,12 @@ def test_a_column_is_read_as_each_of_its_texts_is(name: str, examples: int) -> N
         (["10.0.0.0/8", "10.1.2.3/32", "172.16.0.0/12", "2001:db8::/32"], normal_form.cidr),
     ],
 )
-def test_what_postgresql_prints_is_known_to_be_normal(texts: list[str], judge: object) -> None:
-    """The usual values do not go one by one."""
+def test_text_printed_by_postgresql_is_recognized_as_normal(texts: list[str], judge: object) -> None:
+    """Common values are not read one by one."""
     assert judge(pa.array(texts)).to_pylist() == [True] * len(texts)  # type: ignore[operator]
 
 
-def test_what_postgresql_prints_of_documents_and_arrays_is_known_to_be_normal() -> None:
+def test_documents_and_arrays_printed_by_postgresql_are_recognized_as_normal() -> None:
     """With escapes, nested values, NULL and quoted elements."""
     documents = ['{"a": [1, -0.5, "x\\n\\""], "bb": {"c": null}}', '["é", {}, []]', '"alone"']
     assert normal_form.documents(pa.array(documents), json_text.normal).all()

@@ -1,4 +1,4 @@
-"""Types are known by PostgreSQL's oids and names and are printed by format_type; a result counts its rows."""
+"""Types have PostgreSQL's oids and names and are printed by format_type. A result counts its rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MODIFIED = [(registry.NUMERIC, [10, 2]), (registry.NUMERIC, [5, -2]), (registry.
             (registry.INTERVAL, [2])]  # fmt: skip
 
 
-def test_every_builtin_type_is_printed_as_postgresql_prints_it(oracle) -> None:
+def test_every_builtin_type_is_printed_as_by_postgresql(oracle) -> None:
     rows = oracle.connection.execute(
         "SELECT oid::int8, format_type(oid, NULL), format_type(oid, -1) FROM pg_type WHERE oid < 16384"
     ).fetchall()
@@ -28,7 +28,7 @@ def test_every_builtin_type_is_printed_as_postgresql_prints_it(oracle) -> None:
 
 
 @pytest.mark.parametrize(("oid", "arguments"), MODIFIED)
-def test_a_modifier_is_the_number_that_postgresql_keeps(oracle, oid: int, arguments: list[int]) -> None:
+def test_type_modifier_is_the_number_that_postgresql_stores(oracle, oid: int, arguments: list[int]) -> None:
     name = registry.by_oid(oid).name
     modifier = typmod.from_arguments(oid, name, arguments)
     declared = f"{registry.format_type(oid, modifier)}"
@@ -46,13 +46,13 @@ def test_sql_spellings_name_the_types(oracle, name: str) -> None:
     assert (registry.by_name(name).oid,) == oracle.connection.execute("SELECT to_regtype(%s)::oid::int8", (name,)).fetchone()
 
 
-def test_an_unknown_type_is_undefined_object() -> None:
+def test_unknown_type_is_undefined_object() -> None:
     with pytest.raises(PostgresError, match='type "nosuch" does not exist') as refused:
         registry.by_name("nosuch")
     assert refused.value.sqlstate == "42704"
 
 
-def test_an_enum_can_be_registered_and_checks_its_labels() -> None:
+def test_registered_enum_checks_its_labels() -> None:
     types = registry.builtin().extended(enum_of(16400, 16399, "public", "mood", ("sad", "happy")))
     assert types.by_name("mood[]").oid == 16399
     assert text.read_text(pa.array(["happy", None]), 16400, registry=types).to_pylist() == ["happy", None]
@@ -61,7 +61,7 @@ def test_an_enum_can_be_registered_and_checks_its_labels() -> None:
         text.read_text(pa.array(["angry"]), 16400, registry=types)
 
 
-def test_a_name_without_schema_is_looked_for_along_the_path() -> None:
+def test_name_without_schema_is_searched_along_the_path() -> None:
     types = [*enum_of(16400, 16399, "public", "mood", ("sad",)), *enum_of(16402, 16401, "other", "mood", ("x",))]
     along = registry.builtin().extended(types, ("other", "public"))
     assert (along.by_name("mood").oid, along.by_name("mood[]").oid, along.by_name("mood", "public").oid) == (16402, 16401, 16400)
@@ -69,11 +69,11 @@ def test_a_name_without_schema_is_looked_for_along_the_path() -> None:
     assert registry.builtin().extended(types, ("nothing",)).anywhere().by_name("mood").oid == 16400
 
 
-def test_a_registry_travels_to_a_worker_with_its_user_types_alone() -> None:
+def test_pickled_registry_contains_only_user_types() -> None:
     types = registry.builtin().extended(enum_of(16400, 16399, "public", "mood", ("sad", "happy")), ("public",))
-    sent = pickle.dumps(types)
-    assert len(sent) < 2000
-    assert pickle.loads(sent).by_name("mood").labels == ("sad", "happy")
+    pickled = pickle.dumps(types)
+    assert len(pickled) < 2000
+    assert pickle.loads(pickled).by_name("mood").labels == ("sad", "happy")
 
 
 @pytest.mark.parametrize(
@@ -90,11 +90,11 @@ def test_a_registry_travels_to_a_worker_with_its_user_types_alone() -> None:
         (registry.INT4_ARRAY, -1, pa.string(), spark.StringType()),
     ],
 )
-def test_a_type_is_stored_alike_in_arrow_and_in_spark(oid: int, modifier: int, arrow: pa.DataType, delta: spark.DataType) -> None:
+def test_type_has_the_same_storage_in_arrow_and_in_spark(oid: int, modifier: int, arrow: pa.DataType, delta: spark.DataType) -> None:
     assert (storage.arrow_type(oid, modifier), storage.spark_type(oid, modifier)) == (arrow, delta)
 
 
-def test_a_result_counts_the_rows_that_are_read() -> None:
-    found = resultset.of_rows([resultset.ResultColumn("a", registry.INT4)], [["1"], [None]])
-    assert [batch.num_rows for batch in found] == [2]
-    assert (found.command_tag, found.columns[0].type_length) == ("SELECT 2", 4)
+def test_result_counts_the_rows_that_are_read() -> None:
+    result = resultset.of_rows([resultset.ResultColumn("a", registry.INT4)], [["1"], [None]])
+    assert [batch.num_rows for batch in result] == [2]
+    assert (result.command_tag, result.columns[0].type_length) == ("SELECT 2", 4)

@@ -1,4 +1,4 @@
-"""Sort keys order and are equal as PostgreSQL's values: all pairs of chosen values, and generated ones."""
+"""Sort keys have the order and equality of PostgreSQL's values, for all pairs of chosen values and for generated ones."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ def _json(value: object) -> str:
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-3, 3).map(str) | st.text("ab\u00e9", max_size=2).map(lambda each: f'"{each}"'),
+    st.none() | st.booleans() | st.integers(-3, 3).map(str) | st.text("ab\u00e9", max_size=2).map(lambda word: f'"{word}"'),
     lambda inner: (
-        st.lists(inner, max_size=3).map(lambda each: "[" + ",".join(map(_json, each)) + "]")
+        st.lists(inner, max_size=3).map(lambda elements: "[" + ",".join(map(_json, elements)) + "]")
         | st.dictionaries(st.text("ab", max_size=2), inner, max_size=3).map(
-            lambda each: "{" + ",".join(f'"{name}":{_json(value)}' for name, value in each.items()) + "}"
+            lambda members: "{" + ",".join(f'"{name}":{_json(value)}' for name, value in members.items()) + "}"
         )
     ),
     max_leaves=6,
@@ -65,10 +65,13 @@ GENERATED = {
     "int4multirange": st.lists(RANGE, max_size=3).map(lambda items: "{" + ",".join(items) + "}"),
     "jsonb": JSON,
     "interval": st.builds(
-        "{} mons {} days {} us".format, st.integers(-2, 2), st.integers(-61, 61), st.integers(-2, 2).map(lambda n: n * 43_200_000_000)
+        "{} mons {} days {} us".format,
+        st.integers(-2, 2),
+        st.integers(-61, 61),
+        st.integers(-2, 2).map(lambda half_days: half_days * 43_200_000_000),
     ),
     "numeric": st.decimals(allow_nan=False, allow_infinity=False, places=3, min_value=-1000, max_value=1000).map(str),
-    "int4[]": st.lists(st.integers(-2, 2) | st.just("NULL"), max_size=3).map(lambda each: "{" + ",".join(map(str, each)) + "}"),
+    "int4[]": st.lists(st.integers(-2, 2) | st.just("NULL"), max_size=3).map(lambda elements: "{" + ",".join(map(str, elements)) + "}"),
     "inet": st.builds("{}.{}.0.{}/{}".format, st.integers(0, 3), st.integers(0, 255), st.integers(0, 3), st.integers(0, 32)),
 }
 
@@ -76,23 +79,27 @@ GENERATED = {
 def differences(oracle: Any, name: str, values: Sequence[str]) -> list[tuple[str, str]]:
     """The pairs of values whose keys compare otherwise than the values."""
     oid, modifier = oracle.type_of(name)
-    shown = text.write_text(text.read_text(pa.array(values), oid, modifier), oid, modifier)
-    keys = sortkey.keys(shown, oid, registry.known()).to_pylist()
+    texts = text.write_text(text.read_text(pa.array(values), oid, modifier), oid, modifier)
+    keys = sortkey.keys(texts, oid, registry.known()).to_pylist()
     compared = oracle.connection.execute(
         f"WITH v(i, x) AS (SELECT i, x::{name} FROM unnest(%s::text[]) WITH ORDINALITY u(x, i))"
         " SELECT a.i - 1, b.i - 1, a.x < b.x, a.x = b.x FROM v a, v b",
         (list(values),),
     ).fetchall()
-    return [(values[a], values[b]) for a, b, less, same in compared if (keys[a] < keys[b]) != less or (keys[a] == keys[b]) != same]
+    return [
+        (values[left], values[right])
+        for left, right, less, same in compared
+        if (keys[left] < keys[right]) != less or (keys[left] == keys[right]) != same
+    ]
 
 
 @pytest.mark.parametrize("name", CHOSEN)
-def test_keys_of_chosen_values_order_as_the_values(oracle: Any, name: str) -> None:
+def test_keys_of_chosen_values_have_the_order_of_the_values(oracle: Any, name: str) -> None:
     assert differences(oracle, name, CHOSEN[name]) == []
 
 
 @pytest.mark.parametrize("name", GENERATED)
-def test_keys_of_generated_values_order_as_the_values(oracle: Any, name: str) -> None:
+def test_keys_of_generated_values_have_the_order_of_the_values(oracle: Any, name: str) -> None:
     @settings(max_examples=10, derandomize=True, deadline=None)
     @given(st.lists(GENERATED[name], min_size=2, max_size=12))
     def agree(values: list[str]) -> None:

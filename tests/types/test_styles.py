@@ -1,4 +1,4 @@
-"""Dates and intervals are read in the order and printed in the style that DateStyle and IntervalStyle ask for, as PostgreSQL does."""
+"""Dates and intervals are read in the order and printed in the style of DateStyle and IntervalStyle, as in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CLOCKS = [
     " 10:11:12.120 America/New_York", " 04:05:06 EST",
 ]  # fmt: skip
 MOMENTS = [
-    f"{date}{clock}" for place, date in enumerate(DATES) for clock in (CLOCKS[place % len(CLOCKS)], CLOCKS[(place + 1) % len(CLOCKS)])
+    f"{date}{clock}" for index, date in enumerate(DATES) for clock in (CLOCKS[index % len(CLOCKS)], CLOCKS[(index + 1) % len(CLOCKS)])
 ]
 MOMENTS += [
     "Sat Feb 03 10:11:12 2024", "Sat 03 Feb 10:11:12.5 2024 CET", "Sat Feb 03 10:11:12 2024 EST", "02/03/2024 10:11:12.5 PST", "03.02.2024 10:11:12 CET",
@@ -69,14 +69,14 @@ STYLES = [(style, order) for style in DATE_STYLES for order in ORDERS]
 
 @pytest.mark.parametrize(("style", "order"), STYLES)
 @pytest.mark.parametrize("type_name", ["date", "timestamp", "timestamptz"])
-def test_chosen_dates_are_read_in_the_order_and_printed_in_the_style_of_datestyle(check, type_name: str, style: str, order: str) -> None:
+def test_chosen_dates_are_read_and_printed_as_datestyle_says(check, type_name: str, style: str, order: str) -> None:
     values = [*DATES, *MOMENTS] if type_name == "date" else MOMENTS
     check(type_name, values, "America/New_York", TextSettings(date_style=style, date_order=order))
 
 
 @pytest.mark.parametrize(("style", "order"), STYLES)
 @pytest.mark.parametrize("type_name", ["date", "timestamp(1)", "timestamptz"])
-def test_generated_dates_are_read_in_the_order_and_printed_in_the_style_of_datestyle(check, type_name: str, style: str, order: str) -> None:
+def test_generated_dates_are_read_and_printed_as_datestyle_says(check, type_name: str, style: str, order: str) -> None:
     @settings(max_examples=settings.default.max_examples // 5)
     @given(st.lists(TYPED, min_size=1, max_size=30), st.sampled_from(ZONES))
     def run(values: list[str], zone: str) -> None:
@@ -102,7 +102,7 @@ def test_generated_intervals_are_read_and_printed_as_intervalstyle_says(check, s
 
 
 @pytest.mark.parametrize(("style", "order"), STYLES)
-def test_the_elements_of_arrays_are_read_and_printed_in_the_same_way(check, style: str, order: str) -> None:
+def test_elements_of_arrays_are_read_and_printed_in_the_same_way(check, style: str, order: str) -> None:
     session = TextSettings(date_style=style, date_order=order, interval_style="sql_standard")
     check("date[]", ["{03/02/2024,NULL,infinity}", "{}", "{{01-Feb-03},{0044-03-15 BC}}"], "UTC", session)
     check("timestamptz[]", ['{"03/02/2024 10:11:12.5","2024-07-01 00:00:00+02"}'], "Europe/Berlin", session)
@@ -112,19 +112,19 @@ def test_the_elements_of_arrays_are_read_and_printed_in_the_same_way(check, styl
 
 @pytest.mark.parametrize("zone", ZONES)
 @pytest.mark.parametrize("style", DATE_STYLES)
-def test_a_timestamp_with_time_zone_shows_the_zone_of_its_moment(oracle, zone: str, style: str) -> None:
+def test_timestamp_with_time_zone_shows_the_zone_of_its_instant(oracle, zone: str, style: str) -> None:
     instants = [seconds * 1_000_000 + 500_000 for seconds in range(-4_000_000_000, 40_000_000_000, 86_400 * 401 + 3601)]
     values = pa.array([*instants, None, -62_167_219_200_000_001], pa.int64()).cast(pa.timestamp("us", tz="UTC"))
-    shown = text.write_text(values, registry.TIMESTAMPTZ, session=TextSettings(zone, date_style=style)).to_pylist()
+    texts = text.write_text(values, registry.TIMESTAMPTZ, session=TextSettings(zone, date_style=style)).to_pylist()
     plain = text.write_text(values, registry.TIMESTAMPTZ).to_pylist()
     query = "SELECT format('%%s', x::timestamptz) FROM unnest(%s::text[]) WITH ORDINALITY u(x, n) ORDER BY n"
     with oracle.under(zone, TextSettings(zone, date_style=style)):
         expected = [row[0] or None for row in oracle.connection.execute(query, (plain,))]
-    assert shown == expected
+    assert texts == expected
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_the_usual_iso_forms_mean_the_same_in_every_order_and_are_stored_in_the_same_form(order: str) -> None:
+def test_common_iso_forms_mean_the_same_in_every_order_and_are_stored_in_the_same_form(order: str) -> None:
     session = TextSettings(date_order=order, date_style="German", interval_style="sql_standard")
     for oid, value in ((registry.DATE, "2024-02-03"), (registry.TIMESTAMP, "2024-02-03 10:11:12.5"), (registry.INTERVAL, "1 day 02:03:04")):
         assert text.read_text(pa.array([value]), oid, session=session).equals(text.read_text(pa.array([value]), oid))

@@ -1,4 +1,4 @@
-"""Every text enters a column as it does in PostgreSQL, with the same value or the same error: chosen nasty texts."""
+"""Chosen difficult texts enter a column as in PostgreSQL, with the same value or the same error."""
 
 from __future__ import annotations
 
@@ -156,12 +156,12 @@ def test_chosen_texts_enter_a_column_as_in_postgresql(check, type_name: str) -> 
 
 
 @pytest.mark.parametrize("zone", ["America/New_York", "Europe/Berlin", "Asia/Kolkata", "<+03>-03", "Australia/Lord_Howe", "EST5EDT"])
-def test_a_timestamp_without_zone_belongs_to_the_zone_of_the_session(check, zone: str) -> None:
+def test_timestamp_without_zone_is_in_the_time_zone_of_the_session(check, zone: str) -> None:
     check("timestamptz", MOMENTS, zone)
 
 
 @pytest.mark.parametrize("type_name", ["tstzrange", "tstzmultirange", "tstzrange[]", "thing"])
-def test_bounds_without_zone_belong_to_the_zone_of_the_session_and_are_printed_in_it(check, type_name: str) -> None:
+def test_bounds_without_zone_are_in_the_time_zone_of_the_session_and_are_printed_in_it(check, type_name: str) -> None:
     if type_name == "thing":
         check(type_name, ["(,,,,,2024-03-10 02:30:00,)", '(,,,,,"1883-11-18 12:00:00",)'], "America/New_York")
         return

@@ -1,4 +1,4 @@
-"""Every text enters a column as it does in PostgreSQL, with the same value or the same error: generated texts."""
+"""Generated texts enter a column as in PostgreSQL, with the same value or the same error."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ FLOAT = st.one_of(st.floats().map(repr), st.floats(width=32).map(repr), NUMBER, 
 NETWORK = st.builds(lambda where, bits: str(ip_network((where, bits), strict=False)), st.ip_addresses(), st.integers(0, 32))
 ADDRESS = st.builds("{}{}".format, st.ip_addresses(), st.just("") | st.integers(-1, 130).map("/{}".format))
 MAC = st.builds(
-    lambda raw, separator: separator.join(f"{each:02x}" for each in raw),
+    lambda raw, separator: separator.join(f"{byte:02x}" for byte in raw),
     st.binary(min_size=5, max_size=9),
     st.sampled_from(["", ":", "-", "."]),
 )
@@ -111,10 +111,10 @@ GENERATED = {
     "date": MOMENT, "timestamp": MOMENT, "timestamp(2)": MOMENT, "timestamptz": MOMENT, "time": CLOCK, "timetz": CLOCK, "interval": INTERVAL,
     "jsonb": JSON, "json": JSON, "uuid": st.uuids().map(str), "text[]": st.one_of(ARRAY, WILD_ARRAY), "bool": st.text("truefalsyno01 ", max_size=5),
     "inet": ADDRESS, "cidr": ADDRESS | NETWORK, "varbit(9)": st.text("01", max_size=12), "bit(3)": st.text("01", max_size=4),
-    "money": AMOUNT, "money[]": st.lists(AMOUNT.map(lambda each: '"' + each + '"'), max_size=3).map(array), "macaddr": MAC, "macaddr8": MAC, "oid": NUMBER, "mood": st.sampled_from(["sad", "happy", "Sad", "", " sad", "it's é"]),
+    "money": AMOUNT, "money[]": st.lists(AMOUNT.map(lambda amount: '"' + amount + '"'), max_size=3).map(array), "macaddr": MAC, "macaddr8": MAC, "oid": NUMBER, "mood": st.sampled_from(["sad", "happy", "Sad", "", " sad", "it's é"]),
     "mood[]": st.lists(st.sampled_from(["sad", "happy", "NULL", "x"]), max_size=3).map(array), "int4[]": WILD_ARRAY | SHAPED,
     "numeric(6,2)[]": st.lists(NUMBER.map(str.strip).filter(bool), max_size=1).map(array), "timestamptz[]": st.lists(MOMENT.map('"{}"'.format), max_size=3).map(array),
-    "thing": st.text('(),"\\\\ 1a', max_size=14) | st.builds("({},{},{},,,,)".format, NUMBER, TEXT.map(lambda each: '"' + each.replace("\\", "\\\\").replace('"', '""') + '"'), NUMBER),
+    "thing": st.text('(),"\\\\ 1a', max_size=14) | st.builds("({},{},{},,,,)".format, NUMBER, TEXT.map(lambda word: '"' + word.replace("\\", "\\\\").replace('"', '""') + '"'), NUMBER),
     "xml": st.text("<>/ab='&;!-", max_size=8) | st.lists(st.sampled_from(["<a>", "</a>", "<b c='d'/>", "x", "&lt;", "<!-- -->", "<?p?>"])).map("".join),
     **SEARCH, **SHAPE, **RANGE, **SPANS, "numrange[]": st.lists(bracketed(SMALL).map('"{}"'.format)).map(array),
     "bool[]": st.lists(st.sampled_from(["t", "f", "NULL", "yes", "2"]), max_size=3).map(array), "float8[]": st.lists(st.floats().map(repr)).map(array),
@@ -131,5 +131,5 @@ def test_generated_texts_enter_a_column_as_in_postgresql(check, type_name: str) 
     run()
 
 
-def test_a_malformed_array_is_shown_from_its_first_brace_on(check) -> None:
+def test_malformed_array_is_shown_from_its_first_brace_on(check) -> None:
     check("int4[]", [" {", "  {1", " {1}x", " [1:1]={", " [1:2]={1}", " x", " {{1}"])

@@ -1,4 +1,4 @@
-"""Time zones at any moment: names, abbreviations and POSIX's own form mean what PostgreSQL makes of them, in both directions."""
+"""Time zone names, abbreviations and POSIX specifications have PostgreSQL's meaning at any instant, in both directions."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ def posix(random: Random) -> str:
         week = f"M{random.choice([1, 2, 3, 10, 12, 13])}.{random.choice([1, 2, 5, 5, 6])}.{random.choice([0, 1, 6, 7])}"
         return random.choice([day, week, week]) + random.choice(["", "", "/" + clock(0, 2, 24, 26, 167, 168)])
 
-    made = name() + clock(0, 1, 3, 5, 8, 11, 15, 100, 168)
+    specification = name() + clock(0, 1, 3, 5, 8, 11, 15, 100, 168)
     if random.random() < 0.8:
-        made += name() + random.choice(["", "", clock(0, 2, 4, 7)])
-        made += random.choice(["", f",{rule()},{rule()}", f",{rule()},{rule()}", f";{rule()},{rule()}", f",{rule()}"])
-    return made
+        specification += name() + random.choice(["", "", clock(0, 2, 4, 7)])
+        specification += random.choice(["", f",{rule()},{rule()}", f",{rule()},{rule()}", f";{rule()},{rule()}", f",{rule()}"])
+    return specification
 
 
 def outcome(name: str, moment: str, *, zoned: bool) -> str:
@@ -75,30 +75,30 @@ def outcome(name: str, moment: str, *, zoned: bool) -> str:
 
 def compare(judge: psycopg.Connection, zones: list[str]) -> int:
     """Compares each zone at each moment; how many of them are zones."""
-    known = 0
+    valid_zones = 0
     for name in zones:
         rows = judge.execute(QUERY, (name, name, MOMENTS)).fetchall()
         for moment, (local, instant) in zip(MOMENTS, rows, strict=True):
             assert outcome(name, moment, zoned=True) == local, f"timestamptz '{moment}' AT TIME ZONE '{name}'"
             assert outcome(name, moment, zoned=False) == instant, f"timestamp '{moment}' AT TIME ZONE '{name}'"
-        known += not rows[0][0].startswith("!")
-    return known
+        valid_zones += not rows[0][0].startswith("!")
+    return valid_zones
 
 
 @pytest.mark.slow
-def test_a_zone_in_the_form_of_posix_is_known_and_lies_where_postgresql_has_it(judge: psycopg.Connection) -> None:
+def test_posix_time_zone_has_postgresqls_offsets(judge: psycopg.Connection) -> None:
     random = Random(15)
     assert compare(judge, CHOSEN) > 20
     assert compare(judge, [posix(random) for _ in range(300)]) > 50
 
 
-def test_an_abbreviation_means_what_it_meant_at_the_moment_not_what_it_means_today(judge: psycopg.Connection) -> None:
+def test_abbreviation_has_its_meaning_at_the_instant(judge: psycopg.Connection) -> None:
     names = [row[0] for row in judge.execute("SELECT abbrev FROM pg_timezone_abbrevs ORDER BY 1")]
     assert compare(judge, names) == len(names)
 
 
 @pytest.mark.parametrize("zone", ["+05:30", "abc3def", "PST8PDT,M3.2.0,M11.1.0", "<-03>3<-02>,M3.5.0/-2,M10.5.0/-1", "posix/Europe/Rome"])
-def test_a_session_reads_and_writes_moments_in_a_zone_of_posix(oracle, zone: str) -> None:
+def test_session_reads_and_writes_instants_in_a_posix_time_zone(oracle, zone: str) -> None:
     from tests.types.conftest import compare as entered
 
     entered(
@@ -110,7 +110,7 @@ def test_a_session_reads_and_writes_moments_in_a_zone_of_posix(oracle, zone: str
     entered(oracle, "timetz", ["10:00", "10:00 MSK", "2024-07-01 10:00 xyz4zyx"], zone)
 
 
-def test_a_zone_with_leap_seconds_is_refused_rather_than_taken_for_another() -> None:
+def test_zone_with_leap_seconds_is_rejected() -> None:
     with pytest.raises(PostgresError) as raised:
         timestamp.named_zone("right/Europe/Rome")
     assert raised.value.sqlstate == "0A000"
