@@ -1,4 +1,4 @@
-"""libpg_query in threads that stay."""
+"""libpg_query runs in permanent threads, so that sessions leak no thread-specific keys."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ KEYS = ctypes.CDLL(None)
 
 def free_keys() -> int:
     """How many keys for data of threads' own the process can still have."""
-    found, key = [], ctypes.c_uint()
+    keys, key = [], ctypes.c_uint()
     while KEYS.pthread_key_create(ctypes.byref(key), None) == 0:
-        found.append(key.value)
-    for each in found:
-        KEYS.pthread_key_delete(each)
-    return len(found)
+        keys.append(key.value)
+    for key_value in keys:
+        KEYS.pthread_key_delete(key_value)
+    return len(keys)
 
 
-def test_each_session_took_a_key_of_the_process_with_it_until_none_was_left() -> None:
+def test_sessions_leak_no_thread_specific_keys() -> None:
     grammar.parse("SELECT 1")
-    before = free_keys()
+    keys_before = free_keys()
 
     def session() -> None:
         tree = grammar.parse("SELECT a FROM t WHERE b = 7")
@@ -35,14 +35,14 @@ def test_each_session_took_a_key_of_the_process_with_it_until_none_was_left() ->
         assert [token.start for token in grammar.scan("a b").tokens] == [0, 2]
 
     threads = [threading.Thread(target=session) for _ in range(40)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
-    assert free_keys() >= before - grammar.THREADS
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert free_keys() >= keys_before - grammar.THREADS
 
 
-def test_an_error_of_the_grammar_reaches_who_asked() -> None:
+def test_error_of_the_grammar_is_raised_in_the_caller() -> None:
     with pytest.raises(postgast.PgQueryError, match='syntax error at or near "SELEC"') as caught:
         grammar.parse("SELEC 1")
     assert caught.value.cursorpos == 1

@@ -1,4 +1,4 @@
-"""The sql floor: statements, positions, names, type names, options."""
+"""The sql package parses statements, positions, names, type names and options as PostgreSQL does."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def error(text: str) -> PostgresError:
     return caught.value
 
 
-def test_a_query_string_is_cut_into_statements() -> None:
+def test_query_string_is_split_into_statements() -> None:
     statements = parse("SELECT 'é'; SELECT 2 ;; -- end\n")
     assert [(statement.kind, statement.source) for statement in statements] == [("SelectStmt", "SELECT 'é'"), ("SelectStmt", "SELECT 2")]
     assert parse(" -- nothing\n") == []
@@ -27,8 +27,8 @@ def test_a_query_string_is_cut_into_statements() -> None:
 def test_locations_count_characters() -> None:
     text = "SELECT 'éé', b FROM t"
     [statement] = parse(text)
-    found = [message.location for message in walk(statement.node) if message.DESCRIPTOR.name == "ColumnRef"]
-    assert found == [text.index("b")]
+    locations = [message.location for message in walk(statement.node) if message.DESCRIPTOR.name == "ColumnRef"]
+    assert locations == [text.index("b")]
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ CHAINS = {"sums": "+1", "casts": "::int", "unions": " UNION SELECT 1", "tests": 
 
 
 @pytest.mark.parametrize("link", CHAINS.values(), ids=CHAINS)
-def test_a_statement_that_nests_deeper_than_the_stack_is_an_error_and_not_the_end_of_the_process(link: str) -> None:
+def test_statement_that_nests_deeper_than_the_stack_is_an_error(link: str) -> None:
     for start in ("SELECT 1", "EXPLAIN SELECT 1"):
         for size in (1 << 14, 1 << 20):
             assert error(start + link * (size // len(link))).sqlstate == "54001"
@@ -60,12 +60,12 @@ def test_a_statement_that_nests_deeper_than_the_stack_is_an_error_and_not_the_en
 
 @pytest.mark.parametrize("link", CHAINS.values(), ids=CHAINS)
 @pytest.mark.parametrize("behind", ["", f" -- {'x' * SMALL}"])
-def test_a_tree_of_a_hundred_levels_was_too_deep_to_be_read(link: str, behind: str) -> None:
+def test_tree_of_a_hundred_levels_is_read(link: str, behind: str) -> None:
     [statement] = parse("SELECT 1" + link * 250 + behind)
     assert len(list(walk(statement.node))) > 250
 
 
-def test_the_deparser_had_no_stack_for_a_tree_that_was_read() -> None:
+def test_deparser_handles_every_tree_that_can_be_read() -> None:
     for start, link, end in (("", "- ", "a"), ("", "f(", "1" + ")" * 300), ("1", "::int", ""), ("", "NOT ", "a")):
         [statement] = parse(f"SELECT {start}{link * 300}{end}")
         tree = postgast.parse("SELECT 1")
@@ -73,23 +73,23 @@ def test_the_deparser_had_no_stack_for_a_tree_that_was_read() -> None:
         assert len(postgast.deparse(tree)) > 300
 
 
-def test_a_large_statement_is_parsed_as_a_small_one() -> None:
+def test_large_statement_is_parsed_like_a_small_one() -> None:
     text = "SELECT 'é', b, '" + "x" * SMALL + "', c FROM t; SELECT 2"
     first, second = parse(text)
-    found = [message.location for message in walk(first.node) if message.DESCRIPTOR.name == "ColumnRef"]
-    assert found == [text.index("b,"), text.index("c FROM")]
+    locations = [message.location for message in walk(first.node) if message.DESCRIPTOR.name == "ColumnRef"]
+    assert locations == [text.index("b,"), text.index("c FROM")]
     assert second.source == "SELECT 2"
     raised = error("SELECT 'é', '" + "x" * SMALL + "', foo(")
     assert (raised.sqlstate, raised.message, raised.position) == ("42601", "syntax error at end of input", SMALL + 21)
 
 
 @pytest.mark.slow  # half a minute
-def test_a_statement_of_more_parts_than_memory_is_refused() -> None:
+def test_statement_with_more_parts_than_memory_is_rejected() -> None:
     raised = error("SELECT 1 IN (1" + ",1" * (TREE // 8) + ")")
     assert (raised.sqlstate, raised.message) == ("53200", "out of memory")
 
 
-def test_an_object_list_without_keyword_says_what_is_missing() -> None:
+def test_object_list_without_keyword_is_an_error_that_names_the_keyword() -> None:
     assert error("CREATE PUBLICATION p FOR t").detail == (
         "One of TABLE or TABLES IN SCHEMA must be specified before a standalone table or schema name."
     )
@@ -102,18 +102,18 @@ def test_an_object_list_without_keyword_says_what_is_missing() -> None:
         (r"SELECT U&'wrong: \061'", r"Unicode escapes must be \XXXX or \+XXXXXX.", 18),
     ],
 )
-def test_a_malformed_unicode_escape_says_how_it_must_be(text: str, hint: str, position: int) -> None:
+def test_malformed_unicode_escape_has_a_hint(text: str, hint: str, position: int) -> None:
     raised = error(text)
     assert (raised.sqlstate, raised.message, raised.hint, raised.position) == ("42601", "invalid Unicode escape", hint, position)
 
 
-def test_a_stored_expression_is_parsed_again() -> None:
+def test_stored_expression_is_parsed_again() -> None:
     assert parse_expression("(a > 5)").DESCRIPTOR.name == "A_Expr"
 
 
-def test_identifiers_are_quoted_only_where_needed() -> None:
-    given = ["t", "T", "select", "a b", 'a"b', "name", "é", "_x1$", "1a", "between", "user"]
-    assert [names.quote_ident(name) for name in given] == [
+def test_identifiers_are_quoted_only_if_needed() -> None:
+    identifiers = ["t", "T", "select", "a b", 'a"b', "name", "é", "_x1$", "1a", "between", "user"]
+    assert [names.quote_ident(name) for name in identifiers] == [
         "t",
         '"T"',
         '"select"',
@@ -128,7 +128,7 @@ def test_identifiers_are_quoted_only_where_needed() -> None:
     ]
 
 
-def test_identifier_lists() -> None:
+def test_identifier_lists_are_split() -> None:
     assert names.split_identifiers('INSERT, "Update" , x') == ["insert", "Update", "x"]
     assert names.split_identifiers("") == []
     assert names.split_identifiers("insert update") is None
@@ -152,7 +152,7 @@ def test_type_names_are_resolved_with_their_modifiers() -> None:
     assert (caught.value.sqlstate, caught.value.message, caught.value.position) == ("42704", 'type "intt" does not exist', 19)
 
 
-def test_options_are_read_with_postgresqls_rules() -> None:
+def test_options_are_read_by_postgresqls_rules() -> None:
     [statement] = parse("CREATE PUBLICATION p WITH (publish = 'insert', publish_via_partition_root, x = 1, y = foo, z = off)")
     read = options.unique(statement.node.options)
     assert {name: option.value for name, option in read.items()} == {
@@ -177,7 +177,7 @@ def test_options_are_read_with_postgresqls_rules() -> None:
     "SELECT 1; " * 50_000,
     "SELECT " + "f(" * 120 + f"'{'y' * 600_000}', {', '.join(['1'] * 50_000)}" + ")" * 120,
 ])  # fmt: skip
-def test_a_tree_that_comes_in_parts_is_the_whole_tree(text: str) -> None:
+def test_tree_received_in_parts_is_the_whole_tree(text: str) -> None:
     kind, encoded = parser_process._parsed(text.encode())
     whole = ParseResult()
     parser_process._merge_deep(whole, encoded)

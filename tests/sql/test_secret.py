@@ -1,4 +1,4 @@
-"""What the log shows of statements with passwords."""
+"""Passwords in statements are hidden in the log."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ STATEMENTS = [
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("statement", STATEMENTS)
-def test_a_password_is_hidden_however_it_is_written(statement: str, form: str) -> None:
+def test_password_is_hidden_in_every_notation(statement: str, form: str) -> None:
     text = statement.replace("{}", form) if "{}" in statement else statement.replace("{", form[:-1])
-    shown = hidden(text)
-    assert "heim" not in shown
-    assert "<hidden>" in shown
+    logged = hidden(text)
+    assert "heim" not in logged
+    assert "<hidden>" in logged
 
 
-def test_the_rest_is_shown() -> None:
+def test_rest_of_the_statement_is_shown() -> None:
     assert hidden(STATEMENTS[1].replace("{}", FORMS[3])) == "CREATE USER bob ENCRYPTED PASSWORD <hidden> VALID UNTIL '2030-01-01'"
     assert hidden(STATEMENTS[4].replace("{}", FORMS[4])) == "SELECT 1; ALTER USER bob PASSWORD <hidden>; SELECT 2"
     assert hidden("CREATE SUBSCRIPTION s CONNECTION 'host=a' PUBLICATION p WITH (slot_name = 'b')") == (
@@ -66,7 +66,7 @@ def test_the_rest_is_shown() -> None:
         assert hidden(statement) == statement
 
 
-def test_connection_strings_anywhere() -> None:
+def test_passwords_of_connection_strings_are_hidden_anywhere() -> None:
     for secret in (
         "host=h password=geheim",
         "password=''ge heim''",
@@ -90,10 +90,10 @@ def test_connection_strings_anywhere() -> None:
         "CREATE SUBSCRIPTION s CONNECTION host=h password=geheim PUBLICATION p",
     ],
 )
-def test_a_secret_without_quotes_is_hidden_with_all_that_follows(statement: str) -> None:
-    shown = hidden(statement)
-    assert "heim" not in shown
-    assert shown.endswith("<hidden>")
+def test_secret_without_quotes_is_hidden_with_the_rest_of_the_statement(statement: str) -> None:
+    logged = hidden(statement)
+    assert "heim" not in logged
+    assert logged.endswith("<hidden>")
 
 
 @pytest.mark.parametrize(
@@ -108,22 +108,22 @@ def test_a_secret_without_quotes_is_hidden_with_all_that_follows(statement: str)
         "ALTER TABLE users ADD password text",
     ],
 )
-def test_words_that_are_no_secrets_are_shown(statement: str) -> None:
+def test_words_that_are_not_secrets_are_shown(statement: str) -> None:
     assert hidden(statement) == statement
 
 
-def test_a_long_statement_is_cut() -> None:
+def test_long_statement_is_truncated() -> None:
     assert hidden("SELECT " + "1," * 1_000_000) == ("SELECT " + "1," * 1_000_000)[: 1 << 20] + "..."
     assert hidden(" " * 100_000 + "ALTER ROLE bob PASSWORD geheim") == " " * 100_000 + "ALTER ROLE bob PASSWORD<hidden>"
     assert hidden(" " * 65_520 + "ALTER ROLE bob PASSWORD 'geheim'").endswith("PASSWORD<hidden>")
 
 
-def test_text_that_cannot_be_scanned_is_cut() -> None:
+def test_text_that_cannot_be_scanned_is_truncated() -> None:
     assert hidden("ALTER USER bob PASSWORD geheim 12ab") == "ALTER USER bob PASSWORD<hidden>"
     assert hidden("ALTER USER bob /* PASSWORD 'x") == "ALTER USER bob /* PASSWORD<hidden>"
 
 
-def test_errors_do_not_repeat_it() -> None:
+def test_errors_do_not_repeat_the_password() -> None:
     assert hidden_error('unterminated quoted string at or near "\'geheim"') == 'unterminated quoted string at or near "<hidden>"'
     assert hidden_error("syntax error at or near \"E'geheim'\"") == 'syntax error at or near "<hidden>"'
     assert hidden_error('invalid connection string syntax: missing "=" after "geheim" in connection info string\n').endswith(
@@ -134,12 +134,12 @@ def test_errors_do_not_repeat_it() -> None:
     assert hidden_error('syntax error at or near "PASWORD"') == 'syntax error at or near "PASWORD"'
 
 
-def test_a_quote_too_many_does_not_turn_the_password_inside_out() -> None:
+def test_unbalanced_quote_before_the_password_does_not_expose_it() -> None:
     assert hidden("'\nALTER ROLE x PASSWORD e'ge\\'heim'") == "<hidden>"
 
 
 @given(st.text(), st.sampled_from(FORMS))
-def test_whatever_stands_before_it(before: str, form: str) -> None:
-    shown = hidden(f"{before}\nALTER ROLE x PASSWORD {form}")
+def test_password_is_hidden_after_any_text(before: str, form: str) -> None:
+    logged = hidden(f"{before}\nALTER ROLE x PASSWORD {form}")
     if "heim" not in before:
-        assert "heim" not in shown or "--" in before
+        assert "heim" not in logged or "--" in before

@@ -1,4 +1,4 @@
-"""Statements that are made of what a publisher says: a name is a name."""
+"""Names that a publisher sends are only used as names in generated statements."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from headgate.sql.parser import parse
         lambda: statement.rename_column("s", "t", "a", ""),
     ],
 )  # fmt: skip
-def test_a_name_of_no_length_is_refused(made: Callable[[], Any]) -> None:
-    """A publisher that sent one as a column's had it added; no query of the table was answered after that."""
+def test_empty_name_is_rejected(made: Callable[[], Any]) -> None:
+    """A column with an empty name would make the table unusable."""
     with pytest.raises(PostgresError, match="zero-length delimited identifier"):
         made()
 
@@ -36,6 +36,6 @@ def test_a_name_of_no_length_is_refused(made: Callable[[], Any]) -> None:
         ("CREATE PROCEDURE p() LANGUAGE sql AS ''", "CREATE PROCEDURE"), ("SECURITY LABEL ON TABLE t IS 'x'", "SECURITY LABEL"),
     ],
 )  # fmt: skip
-def test_a_command_has_the_name_that_postgresql_gives_it(statement: str, tag: str) -> None:
+def test_command_has_postgresqls_command_tag(statement: str, tag: str) -> None:
     [parsed] = parse(statement)
     assert command_tag.of(parsed.node) == tag

@@ -1,4 +1,4 @@
-"""A type's name that a publisher sends is a type's name, or refused."""
+"""A type name that a publisher sends is parsed as a type name, or rejected."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from headgate.sql.type_name import parsed
         ("text -- and more", "text"),
     ],
 )
-def test_what_format_type_prints_is_written_anew(text: str, written: str) -> None:
+def test_type_name_printed_by_format_type_is_parsed(text: str, written: str) -> None:
     for spelling in (text, written):
         cast = grammar.parse("SELECT NULL::text")
         cast.stmts[0].stmt.select_stmt.target_list[0].res_target.val.type_cast.type_name.CopyFrom(parsed(spelling))
@@ -39,7 +39,7 @@ def test_what_format_type_prints_is_written_anew(text: str, written: str) -> Non
         "text DEFAULT pg_read_file('x')", "text NOT NULL", "text PRIMARY KEY", "x" * 5000, "text\0", "text /*", "text FOR UPDATE", "text INTO x",
     ],
 )  # fmt: skip
-def test_whatever_else_stands_there_is_refused(text: str) -> None:
+def test_anything_but_a_type_name_is_rejected(text: str) -> None:
     with pytest.raises(PostgresError) as raised:
         parsed(text)
     assert raised.value.sqlstate == "08P01"
