@@ -1,4 +1,4 @@
-"""What libpg_query's JSON leaves out of a function's body is in the tree."""
+"""The compiled tree of a function body includes what libpg_query's JSON omits."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ def body(text: str, result: str = "text", *arguments: Argument) -> Block:
 
 
 def test_return_of_a_variable_keeps_its_name() -> None:
-    made = body("DECLARE x int; BEGIN RETURN x; END")
-    assert made.body == (tree.Return(1, tree.Sql("(x)")),)
+    block = body("DECLARE x int; BEGIN RETURN x; END")
+    assert block.body == (tree.Return(1, tree.Sql("(x)")),)
 
 
-def test_a_trigger_function_knows_new_old_and_its_fields() -> None:
-    made = body("BEGIN NEW.a := OLD.b; RETURN NEW; END", "trigger")
-    assert made.body[0] == tree.Assign(1, ("new", "a"), None, tree.Sql("OLD.b", assignment="NEW.a := OLD.b"), "NEW.a := OLD.b")
-    assert made.body[1] == tree.Return(1, tree.Sql("(NEW)"))
+def test_trigger_function_knows_new_old_and_their_fields() -> None:
+    block = body("BEGIN NEW.a := OLD.b; RETURN NEW; END", "trigger")
+    assert block.body[0] == tree.Assign(1, ("new", "a"), None, tree.Sql("OLD.b", assignment="NEW.a := OLD.b"), "NEW.a := OLD.b")
+    assert block.body[1] == tree.Return(1, tree.Sql("(NEW)"))
 
 
 def test_each_block_declares_its_own_variables() -> None:
-    made = body("DECLARE x int := 1; BEGIN DECLARE x text; y numeric(10, 2) NOT NULL = 3; BEGIN x := 'a'; END; END")
-    [inner] = made.body
-    assert [(declaration.name, declaration.type) for declaration in made.declarations] == [("x", "int")]
+    block = body("DECLARE x int := 1; BEGIN DECLARE x text; y numeric(10, 2) NOT NULL = 3; BEGIN x := 'a'; END; END")
+    [inner] = block.body
+    assert [(declaration.name, declaration.type) for declaration in block.declarations] == [("x", "int")]
     assert isinstance(inner, Block)
     assert [(declaration.name, declaration.type, declaration.not_null) for declaration in inner.declarations] == [
         ("x", "text", False),
@@ -37,26 +37,26 @@ def test_each_block_declares_its_own_variables() -> None:
 
 
 def test_types_that_only_the_catalog_knows_are_kept() -> None:
-    made = body("DECLARE e mood; p pair; r record; t things%ROWTYPE; BEGIN p.a := 1; r.b := 2; END")
-    assert [declaration.type for declaration in made.declarations] == ["mood", "pair", "", "things%ROWTYPE"]
+    block = body("DECLARE e mood; p pair; r record; t things%ROWTYPE; BEGIN p.a := 1; r.b := 2; END")
+    assert [declaration.type for declaration in block.declarations] == ["mood", "pair", "", "things%ROWTYPE"]
 
 
-def test_an_alias_names_a_parameter() -> None:
-    made = body("DECLARE x ALIAS FOR $1; BEGIN RETURN x; END", "text", Argument("IN", ""))
-    assert [(declaration.name, declaration.alias) for declaration in made.declarations] == [("x", "$1")]
+def test_alias_names_a_parameter() -> None:
+    block = body("DECLARE x ALIAS FOR $1; BEGIN RETURN x; END", "text", Argument("IN", ""))
+    assert [(declaration.name, declaration.alias) for declaration in block.declarations] == [("x", "$1")]
 
 
-def test_an_assignment_to_an_element_keeps_its_target() -> None:
-    made = body("DECLARE a int[]; BEGIN a[1 + 1] := 2; END")
-    assert made.body == (tree.Assign(1, ("a",), "a[1 + 1]", tree.Sql("2", assignment="a[1 + 1] := 2"), "a[1 + 1] := 2"),)
+def test_assignment_to_an_element_keeps_its_target() -> None:
+    block = body("DECLARE a int[]; BEGIN a[1 + 1] := 2; END")
+    assert block.body == (tree.Assign(1, ("a",), "a[1 + 1]", tree.Sql("2", assignment="a[1 + 1] := 2"), "a[1 + 1] := 2"),)
 
 
-def test_lines_are_those_of_the_body() -> None:
-    made = body("\nDECLARE\n  x int;\nBEGIN\n  x := 1;\n  RETURN x;\nEND")
-    assert [each.line for each in made.body] == [5, 6]
+def test_lines_are_numbered_within_the_body() -> None:
+    block = body("\nDECLARE\n  x int;\nBEGIN\n  x := 1;\n  RETURN x;\nEND")
+    assert [statement.line for statement in block.body] == [5, 6]
 
 
-def test_a_syntax_error_has_its_sqlstate() -> None:
+def test_syntax_error_has_its_sqlstate() -> None:
     with pytest.raises(PostgresError) as raised:
         body("BEGIN x := 1; END")
     assert (raised.value.sqlstate, raised.value.message) == ("42601", '"x" is not a known variable')

@@ -21,10 +21,10 @@ from headgate.plpgsql import condition
         ("query_canceled", "57014", True),
     ],
 )
-def test_a_handler_covers_an_error(name: str, sqlstate: str, covers: bool) -> None:
+def test_handler_covers_the_errors_of_its_condition(name: str, sqlstate: str, covers: bool) -> None:
     assert condition.covers(name, sqlstate) is covers
 
 
-def test_an_unknown_condition_is_refused() -> None:
+def test_unknown_condition_is_rejected() -> None:
     with pytest.raises(PostgresError, match='unrecognized exception condition "nonsense"'):
         condition.covers("nonsense", "22012")

@@ -1,4 +1,4 @@
-"""Functions that look at the rows of their trigger only, and those that insert rows besides (the table in `headgate.plpgsql.reach`)."""
+"""Trigger functions that only read the row of their trigger are distinguished from those that also insert rows (the table in `headgate.plpgsql.reach`)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from headgate.plpgsql.compiler import compiled
         ("BEGIN NEW.a := 1; EXCEPTION WHEN others THEN NULL; END;", None),
     ],
 )
-def test_a_trigger_function(body: str, inserts: list[str] | None) -> None:
+def test_inserts_of_a_trigger_function_are_found(body: str, inserts: list[str] | None) -> None:
     function = compiled(f"BEGIN {body} RETURN NEW; END", "f", (), "trigger", lambda _: False)
-    found = reach.inserts(function)
-    assert (None if found is None else [statement.relation.relname for statement in found]) == inserts
+    insert_statements = reach.inserts(function)
+    assert (None if insert_statements is None else [statement.relation.relname for statement in insert_statements]) == inserts
