@@ -1,7 +1,7 @@
-"""The blocks of a page of README and docs that a user types: commands, SQL and Python, as they stand there.
+"""The blocks of README and docs pages that a user types (commands, SQL and Python), as printed.
 
-Used by the tests that run them. A block is fenced with the name of its language, or indented by four spaces, which is a shell's. A
-fence without a language is what a program prints.
+The tests that run them use this module. A block is fenced with the name of its language, or indented by four spaces for shell commands. A
+fence without a language is the output of a program.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ def blocks(page: str, section: str | None = None) -> list[Block]:
         assert heading is not None, f"{page} has no section {section!r}"
         following = re.compile(rf"^#{{1,{len(heading[1])}}} ", re.M).search(whole, heading.end())
         start, end = heading.end(), following.start() if following else end
-    found = []
+    result = []
     last = start
     for match in _BLOCK.finditer(whole, start, end):
         before = whole[last : match.start()].strip().rsplit("\n\n", 1)[-1]
         last = match.end()
         text = match[2] if match[3] is None else re.sub(r"^    ", "", match[3].strip("\n") + "\n", flags=re.M)
         language = match[1] or "text" if match[3] is None else "shell"
-        found.append(Block(language, text, whole.count("\n", 0, match.start()) + 1, before))
-    return found
+        result.append(Block(language, text, whole.count("\n", 0, match.start()) + 1, before))
+    return result

@@ -1,6 +1,6 @@
-"""The first hour: the commands of README and of the pages that it leads to, from a fresh clone, in order, as they stand there.
+"""The commands of README and of the pages that it leads to work in order, from a fresh clone, as printed.
 
-Only the ports are others. Blocks with something to fill in ("…", DIR) are left out. tests/system/test_change_feed.py runs docs/readers.md.
+Only the ports differ. Blocks with something to fill in ("…", DIR) are skipped. tests/system/test_change_feed.py runs docs/readers.md.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class Hour:
         """What the commands print; an error if one of them fails."""
         path = f"{self.clone}/.venv/bin:{PG_BIN}:{os.environ['PATH']}"
         environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV", "HEADGATE_DATA")}
-        with (self.clone / "said").open("w+") as said:  # not a pipe: the node would keep it open
+        with (self.clone / "said").open("w+") as output_file:  # not a pipe: the node would keep it open
             done = subprocess.run(
-                ["bash", "-ec", self.here(text)], cwd=self.clone, stdout=said, stderr=said, timeout=900,
+                ["bash", "-ec", self.here(text)], cwd=self.clone, stdout=output_file, stderr=output_file, timeout=900,
                 env={**environment, "PATH": path, "PGHOST": "127.0.0.1"},
             )  # fmt: skip
-            said.seek(0)
-            printed = said.read()
+            output_file.seek(0)
+            printed = output_file.read()
         assert done.returncode == 0, f"{text}\n{printed}"
         return printed
 
@@ -64,16 +64,16 @@ class Hour:
 def hour(cluster: Callable[..., Server], tmp_path: Path) -> Iterator[Hour]:
     """A clone of what is committed, and a PostgreSQL."""
     subprocess.run(["git", "clone", "--quiet", ROOT, tmp_path / "headgate"], check=True)
-    made = Hour(tmp_path / "headgate", {"5432": cluster().port, "5440": free_port(), "9187": free_port()})
-    yield made
-    made.shell("headgate stop -D lake || true")
+    first_hour = Hour(tmp_path / "headgate", {"5432": cluster().port, "5440": free_port(), "9187": free_port()})
+    yield first_hour
+    first_hour.shell("headgate stop -D lake || true")
 
 
 def _rows(printed: str) -> list[str]:
     return [row.split("|")[0] for row in printed.splitlines()]
 
 
-def test_the_first_hour_goes_as_the_pages_say(hour: Hour) -> None:
+def test_first_hour_works_as_the_pages_say(hour: Hour) -> None:
     five_minutes = [block for block in blocks("README.md", SECTION) if block.language in ("shell", "sql")]
     for block in five_minutes:
         printed = hour.run(block)
@@ -103,10 +103,10 @@ def _picture(hour: Hour) -> None:
     text = target.read_text()
     assert "http://www.w3.org/2000/svg" in text
     if "HEADGATE_PICTURE" in os.environ:
-        shown = text.replace(str(hour.clone), "/home/you/headgate").replace(sys.executable, "python")
-        (ROOT / "docs" / "status.svg").write_text(shown)
+        status_text = text.replace(str(hour.clone), "/home/you/headgate").replace(sys.executable, "python")
+        (ROOT / "docs" / "status.svg").write_text(status_text)
 
 
-def test_the_pages_have_commands_that_can_be_typed() -> None:
+def test_pages_have_commands_that_can_be_typed() -> None:
     for page in ("README.md", *PAGES):
         assert [block for block in blocks(page) if block.language == "shell" and not block.is_template], page

@@ -1,4 +1,4 @@
-"""The repository keeps its own rules: lock files, the README's commands, the demonstration's start."""
+"""The repository follows its own rules: lock files, the README's commands, licences and set-up."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from headgate.cli import main
 ROOT = Path(__file__).parents[2]
 
 
-def test_make_alone_lists_the_targets() -> None:
+def test_make_without_a_target_lists_the_targets() -> None:
     listed = subprocess.run(["make", "--no-print-directory"], capture_output=True, text=True, cwd=ROOT, check=True).stdout
     for target in ("setup", "demo", "test", "check", "bench", "clean"):
         assert re.search(rf"^  make {target} +\S", listed, re.M), target
 
 
-def test_the_readmes_commands_are_targets_and_ci_runs_the_test_command() -> None:
+def test_commands_of_the_readme_are_targets_and_ci_runs_the_test_command() -> None:
     readme = (ROOT / "README.md").read_text()
     targets = re.findall(r"^    make (\w+)", readme, re.M)
     assert targets == ["demo", "test", "setup"]
@@ -40,7 +40,7 @@ LOCKS = [path.name for path in sorted(ROOT.glob("requirements*.txt"))]
 
 
 @pytest.mark.parametrize("file", LOCKS)
-def test_a_lock_pins_every_package_with_hashes_and_names_no_host(file: str) -> None:
+def test_lock_pins_every_package_with_hashes_and_names_no_host(file: str) -> None:
     text = (ROOT / file).read_text()
     packages = [line for line in text.splitlines() if line and not line.startswith((" ", "#"))]
     assert packages
@@ -49,25 +49,25 @@ def test_a_lock_pins_every_package_with_hashes_and_names_no_host(file: str) -> N
     assert not re.search(r"/|file:|--index|--find-links", text), "a lock names packages, never a host or a path"
 
 
-def test_the_locks_have_the_versions_that_the_project_asks_for() -> None:
+def test_locks_have_the_versions_that_the_project_requires() -> None:
     lock = (ROOT / "requirements.txt").read_text()
     assert "pyspark==4.1.4 " in lock
     assert "delta-spark==4.4.0 " in lock
 
 
-def test_the_wheel_has_the_licence_of_the_data_that_come_from_postgresql(tmp_path: Path) -> None:
+def test_wheel_contains_the_licence_of_postgresqls_data(tmp_path: Path) -> None:
     notice = (ROOT / "NOTICE").read_text()
     assert "Portions Copyright (c) 1994, The Regents of the University of California" in notice
-    data = [each for each in (ROOT / "src").rglob("*") if each.suffix in (".csv", ".parquet", ".json")]
+    data = [path_of_data for path_of_data in (ROOT / "src").rglob("*") if path_of_data.suffix in (".csv", ".parquet", ".json")]
     assert data
-    assert all(any(str(path.relative_to(ROOT)) in notice for path in (each, each.parent)) for each in data)
+    assert all(any(str(path.relative_to(ROOT)) in notice for path in (data_path, data_path.parent)) for data_path in data)
     subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path], cwd=ROOT, check=True, capture_output=True)
     [wheel] = tmp_path.glob("*.whl")
-    with zipfile.ZipFile(wheel) as made:
-        assert {Path(name).name for name in made.namelist() if "/licenses/" in name} == {"LICENSE", "NOTICE"}
+    with zipfile.ZipFile(wheel) as archive:
+        assert {Path(name).name for name in archive.namelist() if "/licenses/" in name} == {"LICENSE", "NOTICE"}
 
 
-def test_a_second_set_up_does_nothing() -> None:
+def test_second_set_up_does_nothing() -> None:
     if not (ROOT / ".setup" / "stamp").exists():
         pytest.skip("this tree was not set up by make setup")
     done = subprocess.run(["bash", "scripts/setup.sh"], capture_output=True, text=True, cwd=ROOT)
@@ -75,8 +75,8 @@ def test_a_second_set_up_does_nothing() -> None:
 
 
 @pytest.mark.slow
-def test_the_tests_of_a_file_were_spread_over_both_processes(tmp_path: Path) -> None:
-    """The option that was to keep them together did nothing: what a fixture of a file makes was made twice."""
+def test_tests_of_a_file_run_in_one_process(tmp_path: Path) -> None:
+    """Otherwise the fixtures of a file would be created in both processes."""
     for name in ("one", "two"):
         (tmp_path / f"test_{name}.py").write_text(
             "import os, pytest\n@pytest.mark.parametrize('n', range(8))\n"
@@ -88,7 +88,7 @@ def test_the_tests_of_a_file_were_spread_over_both_processes(tmp_path: Path) -> 
     assert sorted(path.name.partition(".py.")[0] for path in tmp_path.glob("*.gw*")) == ["test_one", "test_two"]
 
 
-def test_every_module_opens_with_a_docstring() -> None:
+def test_every_module_begins_with_a_docstring() -> None:
     import ast
 
     bare = [str(path) for path in (ROOT / "src").rglob("*.py") if not ast.get_docstring(ast.parse(path.read_text()))]

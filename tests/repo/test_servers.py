@@ -1,4 +1,4 @@
-"""The servers that tests start: none outlives its run."""
+"""Servers that tests start end with their run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.object_store import await_start
 
 
-def test_a_server_that_did_not_answer_in_time_was_left_behind(tmp_path: Path) -> None:
+def test_server_that_does_not_answer_in_time_is_ended(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("what it has said")
     with subprocess.Popen(["sleep", "60"]) as server:

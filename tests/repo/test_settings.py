@@ -1,4 +1,4 @@
-"""The settings beside a real PostgreSQL 15: the same values read, shown and refused in the same words."""
+"""Settings are read, shown and rejected as by a real PostgreSQL 15."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ CASES = [
     ("TimeZone", "3"),
     ("TimeZone", "-4.5"),
     *(
-        ("TimeZone", each)
-        for each in (
+        ("TimeZone", pair)
+        for pair in (
             "+05:30",
             "UTC+3",
             "abc3def",
@@ -144,9 +144,9 @@ def oracle(postgres: Server) -> Iterator[psycopg.Connection]:
 
 
 def session_settings() -> SessionSettings:
-    made = SessionSettings(Settings.of())
-    made.override("is_superuser", "on")
-    return made
+    session = SessionSettings(Settings.of())
+    session.override("is_superuser", "on")
+    return session
 
 
 def told(error: psycopg.Error) -> tuple[str | None, ...]:
@@ -186,11 +186,11 @@ def test_set_and_show_agree_with_postgresql(name: str, text: str, oracle: psycop
 )
 @example(name="wal_sender_timeout", text="0.1d")
 @example(name="vacuum_cost_delay", text="-0ms")
-def test_any_text_is_read_or_refused_as_postgresql_does_it(name: str, text: str, oracle: psycopg.Connection) -> None:
+def test_any_text_is_read_or_rejected_as_by_postgresql(name: str, text: str, oracle: psycopg.Connection) -> None:
     agree(name, text, oracle)
 
 
-def test_pg_settings_describes_postgresqls_own_settings_as_postgresql_does(oracle: psycopg.Connection) -> None:
+def test_pg_settings_describes_postgresqls_settings_as_postgresql_does(oracle: psycopg.Connection) -> None:
     columns = "name, unit, category, short_desc, extra_desc, context, vartype, min_val, max_val, enumvals"
     theirs = {row[0]: row[1:] for row in oracle.execute(f"SELECT {columns} FROM pg_settings")}  # type: ignore[arg-type]
     ours = {row["name"]: row for row in session_settings().rows(guarded=True)}
@@ -220,7 +220,7 @@ def test_default_pools_fit_a_hub_of_twenty_subscriptions() -> None:
     assert workers <= settings.integer("max_replication_slots") <= settings.integer("max_wal_senders")
 
 
-def test_every_default_is_a_value_of_its_setting() -> None:
+def test_every_default_is_a_valid_value() -> None:
     for definition in definitions().values():
         if definition.kind in {SettingKind.BOOL, SettingKind.INTEGER, SettingKind.REAL} or (
             definition.kind is SettingKind.ENUM and definition.default
@@ -228,11 +228,11 @@ def test_every_default_is_a_value_of_its_setting() -> None:
             assert definition.read(definition.plain(definition.default)) == definition.default, definition.name
 
 
-def test_names_are_found_in_any_case() -> None:
+def test_names_are_case_insensitive() -> None:
     assert Settings.of({"TIMEZONE": "Europe/Berlin"}).text("timezone") == "Europe/Berlin"
 
 
-def test_a_session_may_not_set_what_belongs_to_the_server() -> None:
+def test_session_cannot_set_settings_of_the_server() -> None:
     plain = SessionSettings(Settings.of())
     for name, state in (("port", "55P02"), ("server_version", "55P02"), ("log_min_messages", "42501"), ("fsync", "55P02")):
         with pytest.raises(PostgresError) as caught:
@@ -243,7 +243,7 @@ def test_a_session_may_not_set_what_belongs_to_the_server() -> None:
 # ---- transactions ---------------------------------------------------------------------------------------------
 
 
-def test_an_encoding_is_known_by_any_of_its_names_and_refused_where_a_node_does_not_convert_it() -> None:
+def test_encoding_is_known_by_all_its_names_and_rejected_if_it_cannot_be_converted() -> None:
     session = SessionSettings(Settings.of({}))
     for alias, name in (
         ("sql_ascii", "SQL_ASCII"),
@@ -260,7 +260,7 @@ def test_an_encoding_is_known_by_any_of_its_names_and_refused_where_a_node_does_
     assert refused.value.detail == "Conversion between EUC_TW and UTF8 is not supported."
 
 
-def test_datestyle_keeps_the_half_that_a_new_value_leaves_open(oracle: psycopg.Connection) -> None:
+def test_datestyle_keeps_the_part_that_a_new_value_does_not_set(oracle: psycopg.Connection) -> None:
     mine = session_settings()
     for value in ("DMY", "SQL", "German", "iso", "us", "sql, ymd", "postgres", "mdy", "german", "german, mdy", "default", ""):
         mine.set("DateStyle", value)
@@ -283,7 +283,7 @@ def test_set_is_undone_by_rollback_and_kept_by_commit() -> None:
     assert mine.text("work_mem") == "1MB"
 
 
-def test_set_local_ends_with_the_transaction_and_set_after_it_wins() -> None:
+def test_set_local_ends_with_the_transaction_and_a_later_set_wins() -> None:
     mine = session_settings()
     state = mine.remember()
     mine.set("work_mem", "1MB", local=True)
@@ -298,7 +298,7 @@ def test_set_local_ends_with_the_transaction_and_set_after_it_wins() -> None:
     assert mine.text("work_mem") == "2MB"
 
 
-def test_a_savepoint_undoes_what_came_after_it() -> None:
+def test_rollback_to_a_savepoint_undoes_later_settings() -> None:
     mine = session_settings()
     mine.set("work_mem", "1MB")
     savepoint = mine.remember()
@@ -310,7 +310,7 @@ def test_a_savepoint_undoes_what_came_after_it() -> None:
         mine.text("app.a")
 
 
-def test_reset_goes_back_to_the_strongest_value_that_was_given() -> None:
+def test_reset_restores_the_value_with_the_highest_priority() -> None:
     mine = session_settings()
     mine.give("work_mem", "8MB", "client")
     mine.give("work_mem", "6MB", "database")
@@ -322,7 +322,7 @@ def test_reset_goes_back_to_the_strongest_value_that_was_given() -> None:
     assert mine.text("work_mem") == "8MB"
 
 
-def test_the_client_is_told_of_reported_settings_once_and_again_when_they_change() -> None:
+def test_client_is_sent_reported_settings_once_and_after_each_change() -> None:
     mine = session_settings()
     first = dict(mine.reported())
     assert first["server_version"].startswith("15.18 (headgate ")
@@ -332,7 +332,7 @@ def test_the_client_is_told_of_reported_settings_once_and_again_when_they_change
     assert mine.reported() == [("TimeZone", "Europe/Berlin")]
 
 
-def test_a_list_is_quoted_where_it_has_to_be(oracle: psycopg.Connection) -> None:
+def test_list_is_quoted_if_needed(oracle: psycopg.Connection) -> None:
     mine = session_settings()
     mine.set_values("search_path", ["$user", "Public", "a b", "x"])
     oracle.execute("""SET search_path TO "$user", "Public", "a b", x""")
@@ -356,16 +356,16 @@ def append(data_dir: Path, text: str) -> None:
         conf.write(text)
 
 
-def test_the_default_file_changes_nothing_and_all_its_lines_are_right(data_dir: Path) -> None:
+def test_default_file_changes_nothing_and_all_its_lines_are_valid(data_dir: Path) -> None:
     assert {setting.source for setting in Settings(data_dir).load().all().values()} == {"default", "override"}
     conf = data_dir / "headgate.conf"
     lines = [line[1:] if line.startswith("#") and line[1:2].isalpha() and " = " in line else line for line in conf.read_text().splitlines()]
     conf.write_text("\n".join(lines))
     loaded = Settings(data_dir)
     assert loaded.load().complaints == []
-    shown = [setting for setting in loaded.all().values() if setting.source == "configuration file"]
-    assert len(shown) > 120
-    assert all(setting.value == setting.definition.default for setting in shown)
+    from_file = [setting for setting in loaded.all().values() if setting.source == "configuration file"]
+    assert len(from_file) > 120
+    assert all(setting.value == setting.definition.default for setting in from_file)
 
 
 def test_values_with_quotes_comments_and_units_are_read(data_dir: Path) -> None:
@@ -387,7 +387,7 @@ def test_values_with_quotes_comments_and_units_are_read(data_dir: Path) -> None:
     assert Settings(data_dir).load().text("spark_master") == "local[3]"
 
 
-def test_the_command_line_wins_over_alter_system_and_that_over_the_file(data_dir: Path) -> None:
+def test_command_line_overrides_alter_system_and_alter_system_overrides_the_file(data_dir: Path) -> None:
     append(data_dir, "work_mem = 1MB\nport = 1111\ncluster_name = a\n")
     Settings(data_dir).load().alter_system("work_mem", "2MB")
     Settings(data_dir).load().alter_system("cluster_name", "it's")
@@ -397,7 +397,7 @@ def test_the_command_line_wins_over_alter_system_and_that_over_the_file(data_dir
     assert Settings(data_dir).load().text("work_mem") == "1MB"
 
 
-def test_a_reload_says_what_changed_and_what_needs_a_restart(data_dir: Path) -> None:
+def test_reload_reports_changes_and_settings_that_need_a_restart(data_dir: Path) -> None:
     loaded = Settings(data_dir, {"max_connections": "7"}).load()
     append(data_dir, "work_mem = 1MB\nport = 1111\nmax_connections = 9\n")
     done = loaded.reload()
@@ -412,11 +412,11 @@ def test_a_reload_says_what_changed_and_what_needs_a_restart(data_dir: Path) -> 
     assert 'parameter "work_mem" removed from configuration file, reset to default' in [error.message for error in loaded.reload().said]
 
 
-def test_a_reload_of_a_broken_file_changes_nothing(data_dir: Path) -> None:
+def test_reload_of_an_invalid_file_changes_nothing(data_dir: Path) -> None:
     loaded = Settings(data_dir).load()
     append(data_dir, "work_mem = 1MB\nnosuch = 1\n")
-    said = [error.message for error in loaded.reload().said]
-    assert said[-1] == f'configuration file "{data_dir}/headgate.conf" contains errors; no changes were applied'
+    messages = [error.message for error in loaded.reload().said]
+    assert messages[-1] == f'configuration file "{data_dir}/headgate.conf" contains errors; no changes were applied'
     assert loaded.text("work_mem") == "4MB"
 
 
@@ -424,7 +424,7 @@ LINES = ["port 70000 x", "port = 'abc", "x y z", "= 3", "port", "a.1 = 5", "nosu
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_a_wrong_line_is_refused_in_postgresqls_words(line: str, data_dir: Path, cluster_file: Path) -> None:
+def test_invalid_line_is_rejected_with_postgresqls_message(line: str, data_dir: Path, cluster_file: Path) -> None:
     (data_dir / "headgate.conf").write_text(f"\n{line}\n")
     mine = Settings(data_dir)
     with pytest.raises(PostgresError, match="contains errors"):
@@ -463,12 +463,12 @@ def refused_by_postgresql(conf: Path, text: str) -> list[str]:
     return re.findall(r"LOG:  (.*)", done.stderr)
 
 
-def test_contexts_are_postgresqls_for_a_few_that_matter() -> None:
+def test_contexts_of_important_settings_are_postgresqls() -> None:
     for name, context in (
         ("wal_level", SettingContext.POSTMASTER),
         ("log_min_messages", SettingContext.SUPERUSER),
         ("server_version", SettingContext.INTERNAL),
     ):
-        found = find(name)
-        assert found is not None
-        assert found.context is context
+        definition = find(name)
+        assert definition is not None
+        assert definition.context is context

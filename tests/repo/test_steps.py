@@ -1,4 +1,4 @@
-"""What outlives the process is written inside of a durable step, so that a failpoint stands before and behind it."""
+"""Data that outlives the process is written inside a durable step, so that there are failpoints before and after it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def is_step(expression: ast.expr) -> bool:
     return isinstance(expression, ast.Call) and isinstance(expression.func, ast.Name) and expression.func.id == "step"
 
 
-def test_whatever_is_made_durable_has_failpoints() -> None:
+def test_every_durable_write_has_failpoints() -> None:
     without = [
         f"{path.relative_to(SOURCE)}:{function} calls {called}"
         for path in sorted(SOURCE.rglob("*.py"))
@@ -61,12 +61,12 @@ def test_whatever_is_made_durable_has_failpoints() -> None:
     assert without == []
 
 
-def test_every_step_is_taken_somewhere() -> None:
+def test_every_step_is_used() -> None:
     text = "".join(path.read_text() for path in SOURCE.rglob("*.py") if path.name != "failpoint.py")
-    assert [each for each in Step if f"Step.{each.name}" not in text] == []
+    assert [step for step in Step if f"Step.{step.name}" not in text] == []
 
 
-def test_what_is_said_to_be_called_inside_of_a_step_is_there() -> None:
-    for place in INSIDE:
-        path, function = place.split(":")
-        assert f"def {function}(" in (SOURCE / path).read_text(), place
+def test_functions_listed_as_inside_a_step_exist() -> None:
+    for function_path in INSIDE:
+        path, function = function_path.split(":")
+        assert f"def {function}(" in (SOURCE / path).read_text(), function_path
