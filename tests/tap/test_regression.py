@@ -85,23 +85,23 @@ def answers(expected: list[str], printed: list[str], script: set[str]) -> list[D
     The lines of both texts are the statements, as psql -a repeats them, and the answers between them. The excerpt of the statement that an
     error shows (`LINE 1: …` and the caret) is left out, because it repeats PostgreSQL's text.
     """
-    found: dict[int, list[str]] = {}
+    lines_by_statement: dict[int, list[str]] = {}
     for kind, _, _, start, end in difflib.SequenceMatcher(None, expected, printed, autojunk=False).get_opcodes():
         if kind != "equal":
             statement = max(number for number in range(start) if printed[number] in script and printed[number])
             lines = [line for line in printed[start:end] if line and not re.match(r"LINE \d+: | *\^$", line)]
-            found.setdefault(statement, []).extend(lines)
-    return [Difference(printed[statement], "\n".join(lines)) for statement, lines in found.items()]
+            lines_by_statement.setdefault(statement, []).extend(lines)
+    return [Difference(printed[statement], "\n".join(lines)) for statement, lines in lines_by_statement.items()]
 
 
 @pytest.mark.parametrize("file", ["publication", "subscription"])
-def test_file_prints_what_postgresql_prints(file: str, own_node: Callable[..., Server], tmp_path: Path) -> None:
+def test_regression_file_prints_what_postgresql_prints(file: str, own_node: Callable[..., Server], tmp_path: Path) -> None:
     folder = source.fetch_source() / "src/test/regress"
     node = own_node()
     node.psql("postgres", "CREATE DATABASE regression")
     node.psql("regression", "GRANT ALL ON SCHEMA public TO public")  # as the regression tests' own test_setup.sql does
-    place = ("--host=127.0.0.1", f"--port={node.port}", "--user=postgres", "--dbname=regression", "--use-existing")
-    words = [source.PG_REGRESS, f"--bindir={PG_BIN}", *place, f"--inputdir={folder}", f"--outputdir={tmp_path}", file]
+    connection_options = ("--host=127.0.0.1", f"--port={node.port}", "--user=postgres", "--dbname=regression", "--use-existing")
+    words = [source.PG_REGRESS, f"--bindir={PG_BIN}", *connection_options, f"--inputdir={folder}", f"--outputdir={tmp_path}", file]
     done = subprocess.run(words, capture_output=True, text=True)
     results = tmp_path / "results" / f"{file}.out"
     assert results.exists(), done.stdout + done.stderr

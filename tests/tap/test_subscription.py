@@ -94,19 +94,19 @@ def compare_with_expected(failed: list[str], expected: dict[str, str]) -> list[s
 
     An expected failure is a regular expression that matches the beginning of the check's description. The end may contain values that vary.
     """
-    found: set[str] = set()
+    matched: set[str] = set()
     lines = []
     for check in failed:
         patterns = [pattern for pattern in expected if re.match(pattern, check)]
-        found.update(patterns)
+        matched.update(patterns)
         if not patterns:
             lines.append(f"fails: {check}")
-    return lines + [f"passes, but is expected to fail: {check} ({reason})" for check, reason in expected.items() if check not in found]
+    return lines + [f"passes, but is expected to fail: {check} ({reason})" for check, reason in expected.items() if check not in matched]
 
 
 @pytest.mark.parametrize("way", Way)
 @pytest.mark.parametrize("file", FILES)
-def test_file_passes_but_for_the_expected_failures(file: str, way: Way, folder: Path) -> None:
+def test_tap_file_passes_except_for_the_expected_failures(file: str, way: Way, folder: Path) -> None:
     output = run_file(file, way, folder)
     failed = re.findall(r"^not ok \d+ - (.*)", output, re.MULTILINE)
     differences = compare_with_expected(failed, expected_failures(file, way))
@@ -118,7 +118,7 @@ def test_every_file_of_the_source_package_is_run() -> None:
     assert sorted(path.stem for path in folder.glob("*.pl")) == FILES
 
 
-def test_an_unexpected_failure_and_an_unexpected_success_are_reported() -> None:
+def test_unexpected_failure_and_unexpected_success_are_reported() -> None:
     expected = {"trigger": "no triggers", "upsert": "no upserts"}
     assert compare_with_expected(["trigger fires", "copy is complete"], expected) == [
         "fails: copy is complete",
