@@ -58,13 +58,13 @@ ANY_OF = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("value", "array", "found"), ANY_OF)
+@pytest.mark.parametrize(("value", "array", "expected"), ANY_OF)
 def test_any_and_all_of_an_array_with_nulls_are_as_in_postgresql(
-    ask: Ask, database: int, value: str, array: str, found: str | None
+    ask: Ask, database: int, value: str, array: str, expected: str | None
 ) -> None:
     columns = f"(SELECT unnest(ARRAY[{value}]) AS n, {array}::int[] AS a) x"
-    opposite = {"t": "f", "f": "t", None: None}[found]
-    assert ask(database, f"SELECT n = ANY (a), n <> ALL (a) FROM {columns}") == [(found, opposite)]
+    opposite = {"t": "f", "f": "t", None: None}[expected]
+    assert ask(database, f"SELECT n = ANY (a), n <> ALL (a) FROM {columns}") == [(expected, opposite)]
 
 
 def test_subscribing_postgresql_gets_the_answers_it_needs(ask: Ask, database: int, published: int) -> None:

@@ -103,7 +103,7 @@ def test_rows_of_a_new_relation_are_read_without_duckdb() -> None:
 
 
 @pytest.mark.parametrize(
-    ("between", "found"),
+    ("between", "expected_rows"),
     [
         ("SELECT count(*) FROM hg.pg_attribute", [("n",)]),
         ("SELECT count(*) FROM hg.pg_class", [("n",)]),
@@ -111,16 +111,16 @@ def test_rows_of_a_new_relation_are_read_without_duckdb() -> None:
         ("DELETE FROM hg.pg_attribute WHERE attnum = 1", []),
     ],
 )
-def test_rows_of_a_new_relation_are_found_after_another_statement_has_written_them(between: str, found: list[tuple[str]]) -> None:
+def test_rows_of_a_new_relation_are_found_after_another_statement_has_written_them(between: str, expected_rows: list[tuple[str]]) -> None:
     connection = opened()
     cursor = CatalogCursor(connection.cursor(), Answers(connection))
     cursor.execute("BEGIN")
     cursor.execute("INSERT INTO hg.pg_class (dbid, oid, relname) VALUES (?, ?, ?)", [5, 16384, "t"])
     cursor.execute("INSERT INTO hg.pg_attribute (dbid, attrelid, attname, attnum) VALUES (?, ?, ?, ?)", [5, 16384, "n", 1])
     cursor.execute(between)
-    assert cursor.rows("SELECT attname FROM hg.pg_attribute WHERE attrelid = ? AND dbid IN (0, ?)", [16384, 5]) == found
+    assert cursor.rows("SELECT attname FROM hg.pg_attribute WHERE attrelid = ? AND dbid IN (0, ?)", [16384, 5]) == expected_rows
     cursor.execute("COMMIT")
-    assert connection.execute("SELECT attname FROM hg.pg_attribute WHERE attrelid = 16384").fetchall() == found
+    assert connection.execute("SELECT attname FROM hg.pg_attribute WHERE attrelid = 16384").fetchall() == expected_rows
 
 
 def test_many_rows_are_inserted_as_an_arrow_table_and_few_by_an_insert() -> None:

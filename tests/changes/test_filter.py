@@ -54,9 +54,11 @@ def test_every_case_of_the_update_transformation_is_applied(spark: SparkSession)
             )
 
 
-@pytest.mark.parametrize(("published", "kept"), [({"insert"}, "I"), ({"update", "delete"}, "UD"), ({"insert", "update", "delete"}, "IUD")])
-def test_only_published_actions_pass(spark: SparkSession, published: set[str], kept: str) -> None:
+@pytest.mark.parametrize(
+    ("published", "expected_operations"), [({"insert"}, "I"), ({"update", "delete"}, "UD"), ({"insert", "update", "delete"}, "IUD")]
+)
+def test_only_published_actions_pass(spark: SparkSession, published: set[str], expected_operations: str) -> None:
     frame = spark.createDataFrame([(1, 0, 0, "I", None, MATCH), (1, 0, 1, "U", NOT, MATCH), (1, 0, 2, "D", NOT, None)], SCHEMA)
     chosen = project.actions(frame, **{action: action in published for action in ("insert", "update", "delete")})
     rows = chosen.orderBy("position").toArrow().to_pylist()
-    assert "".join(row["op"] for row in rows) == kept
+    assert "".join(row["op"] for row in rows) == expected_operations

@@ -211,7 +211,7 @@ def test_port_in_use_is_reported_and_nothing_is_left_behind(directory: Directory
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("nosuch = 1", 'LOG:  unrecognized configuration parameter "nosuch" in file "{conf}" line {line}'),
         ("port = abc", 'LOG:  invalid value for parameter "port": "abc"'),
@@ -222,19 +222,19 @@ def test_port_in_use_is_reported_and_nothing_is_left_behind(directory: Directory
         ("server_version_num = 180001", 'LOG:  parameter "server_version_num" cannot be changed'),
     ],
 )
-def test_invalid_configuration_line_is_reported_and_nothing_is_left_behind(line: str, said: str, directory: Directory) -> None:
+def test_invalid_configuration_line_is_reported_and_nothing_is_left_behind(line: str, message: str, directory: Directory) -> None:
     conf = directory.data / "headgate.conf"
     with conf.open("a") as text:
         text.write(line + "\n")
     started = directory.do("start", "-l", str(directory.log))
     assert started.returncode == 1
-    assert said.format(conf=conf, line=len(conf.read_text().splitlines())) in started.stderr
+    assert message.format(conf=conf, line=len(conf.read_text().splitlines())) in started.stderr
     assert f'FATAL:  configuration file "{conf}" contains errors\n' in started.stderr
     assert directory.leaves_nothing()
 
 
 @pytest.mark.parametrize(
-    ("option", "said"),
+    ("option", "message"),
     [
         ("-c nosuch=1", 'FATAL:  unrecognized configuration parameter "nosuch"'),
         ("--nosuch=1", 'FATAL:  unrecognized configuration parameter "nosuch"'),
@@ -243,10 +243,10 @@ def test_invalid_configuration_line_is_reported_and_nothing_is_left_behind(line:
         ("-c port", "FATAL:  -c port requires a value"),
     ],
 )
-def test_invalid_option_is_reported_and_nothing_is_left_behind(option: str, said: str, directory: Directory) -> None:
+def test_invalid_option_is_reported_and_nothing_is_left_behind(option: str, message: str, directory: Directory) -> None:
     started = directory.do("start", "-l", str(directory.log), "-o", option)
     assert started.returncode == 1
-    assert said in started.stderr
+    assert message in started.stderr
     assert directory.leaves_nothing()
 
 

@@ -59,11 +59,11 @@ def test_upgraded_catalog_has_the_layout_of_a_new_one(number: int, tmp_path: Pat
     Catalog.open(data / "catalog.duckdb").close()
 
 
-@pytest.mark.parametrize("place", ["definition before", "definition behind"])
-def test_interrupted_upgrade_can_be_run_again(place: str, tmp_path: Path, catalog_file: Path) -> None:
+@pytest.mark.parametrize("failpoint_place", ["definition before", "definition behind"])
+def test_interrupted_upgrade_can_be_run_again(failpoint_place: str, tmp_path: Path, catalog_file: Path) -> None:
     data = unpacked(EARLIER[-1], tmp_path)
     version_before = (data / "HG_VERSION").read_text()
-    killed = f"from pathlib import Path; from headgate import failpoint; from headgate.cli.upgrade import upgrade; failpoint.arm({place + '=kill'!r}); "
+    killed = f"from pathlib import Path; from headgate import failpoint; from headgate.cli.upgrade import upgrade; failpoint.arm({failpoint_place + '=kill'!r}); "
     done = subprocess.run([sys.executable, "-c", f"{killed}upgrade(Path({str(data)!r}))"], capture_output=True, timeout=120)
     assert done.returncode == -9
     assert (data / "HG_VERSION").read_text() == version_before

@@ -13,17 +13,17 @@ from headgate.sql.parser import parse_expression
 TABLE = table_of(COLUMNS, "r")
 
 
-@pytest.mark.parametrize(("written", "sqlstate", "message", "detail"), REJECTED)
-def test_filter_is_rejected_as_postgresql_rejects_it(written: str, sqlstate: str, message: str, detail: str | None) -> None:
+@pytest.mark.parametrize(("filter_text", "sqlstate", "message", "detail"), REJECTED)
+def test_filter_is_rejected_as_postgresql_rejects_it(filter_text: str, sqlstate: str, message: str, detail: str | None) -> None:
     with pytest.raises(PostgresError) as caught:
-        bind_filter(parse_expression(written), TABLE)
+        bind_filter(parse_expression(filter_text), TABLE)
     assert (caught.value.sqlstate, caught.value.message, caught.value.detail) == (sqlstate, message, detail)
 
 
-@pytest.mark.parametrize(("written", "printed"), ACCEPTED)
-def test_accepted_filter_is_bound_or_rejected_with_a_reason(written: str, printed: str) -> None:
+@pytest.mark.parametrize(("filter_text", "printed"), ACCEPTED)
+def test_accepted_filter_is_bound_or_rejected_with_a_reason(filter_text: str, printed: str) -> None:
     try:
-        bound = bind_filter(parse_expression(written), TABLE)
+        bound = bind_filter(parse_expression(filter_text), TABLE)
     except PostgresError as error:
         bound = None
         refusal = (error.sqlstate, "not supported" in error.message)
@@ -51,13 +51,13 @@ def test_errors_point_to_the_offending_word() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "at"),
+    ("filter_text", "at"),
     [("a IN (SELECT 1)", "a IN"), ("(a + 5) NOT IN (SELECT 1)", "a + 5"), ("EXISTS (SELECT 1)", "EXISTS"), ("a = (SELECT 1)", "(SELECT")],
 )
-def test_error_of_a_subquery_points_to_the_expression_before_in(written: str, at: str) -> None:
+def test_error_of_a_subquery_points_to_the_expression_before_in(filter_text: str, at: str) -> None:
     with pytest.raises(PostgresError, match="invalid publication WHERE expression") as caught:
-        bind_filter(parse_expression(written), TABLE)
-    assert caught.value.position == len("SELECT ") + written.index(at) + 1
+        bind_filter(parse_expression(filter_text), TABLE)
+    assert caught.value.position == len("SELECT ") + filter_text.index(at) + 1
 
 
 def test_collation_that_does_not_order_by_bytes_is_rejected() -> None:

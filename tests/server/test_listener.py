@@ -46,9 +46,9 @@ PLACES = [
 ]
 
 
-@pytest.mark.parametrize(("text", "found"), PLACES)
-def test_places_are_parsed_as_written(text: str, found: list[str]) -> None:
-    assert check.split_places("unix_socket_directories", text) == found
+@pytest.mark.parametrize(("text", "places"), PLACES)
+def test_places_are_parsed_as_written(text: str, places: list[str]) -> None:
+    assert check.split_places("unix_socket_directories", text) == places
 
 
 @pytest.mark.parametrize("text", [",", "/a,", ",/a", '"/a', '"/a"b', "/a,,/b"])

@@ -296,7 +296,7 @@ def test_concurrent_uses_of_names_behave_as_in_postgresql(plays: tuple[Play, Pla
 
 
 @pytest.mark.parametrize(
-    ("before", "first", "second", "told"),
+    ("preparation", "first", "second", "sqlstate"),
     [
         ("CREATE PUBLICATION p", "ALTER PUBLICATION p RENAME TO q", "ALTER PUBLICATION p ADD TABLES IN SCHEMA public", "42704"),
         (SUBSCRIPTION.format("n"), *["ALTER SUBSCRIPTION n ADD PUBLICATION q WITH (refresh = false)"] * 2, "42710"),
@@ -304,13 +304,13 @@ def test_concurrent_uses_of_names_behave_as_in_postgresql(plays: tuple[Play, Pla
     ],
 )
 def test_session_that_waited_for_a_change_of_an_object_looks_it_up_again(
-    node: Server, before: str, first: str, second: str, told: str
+    node: Server, preparation: str, first: str, second: str, sqlstate: str
 ) -> None:
     """PostgreSQL finds the renamed object, and raises XX000 ``tuple concurrently updated`` for subscriptions."""
     play = Play(node)
-    results = play.run([("a", before), ("a", "BEGIN"), ("a", first), ("b+", second), ("a", "COMMIT"), ("b", "")])
+    results = play.run([("a", preparation), ("a", "BEGIN"), ("a", first), ("b+", second), ("a", "COMMIT"), ("b", "")])
     assert play.waited == [True]
-    assert results[-1][2][0] == told
+    assert results[-1][2][0] == sqlstate
     play.close()
 
 

@@ -10,7 +10,7 @@ from headgate.sql.type_name import parsed
 
 
 @pytest.mark.parametrize(
-    ("text", "written"),
+    ("text", "spelled"),
     [
         ("integer", "int"),
         ("numeric(10,2)[]", "numeric(10, 2)[]"),
@@ -24,11 +24,11 @@ from headgate.sql.type_name import parsed
         ("text -- and more", "text"),
     ],
 )
-def test_type_name_printed_by_format_type_is_parsed(text: str, written: str) -> None:
-    for spelling in (text, written):
+def test_type_name_printed_by_format_type_is_parsed(text: str, spelled: str) -> None:
+    for spelling in (text, spelled):
         cast = grammar.parse("SELECT NULL::text")
         cast.stmts[0].stmt.select_stmt.target_list[0].res_target.val.type_cast.type_name.CopyFrom(parsed(spelling))
-        assert grammar.deparse(cast) == f"SELECT NULL::{written}"
+        assert grammar.deparse(cast) == f"SELECT NULL::{spelled}"
 
 
 @pytest.mark.parametrize(

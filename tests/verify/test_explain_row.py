@@ -129,8 +129,8 @@ def own(node: Server) -> Callable[[], str]:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "filter_text",
     ["true; DROP TABLE o", "a >", "", "'", "true UNION SELECT 1 WHERE a AND b", f"{'lower(' * 600}a{')' * 600} = 'x' AND b", "a > 5"],
 )
-def test_filter_that_cannot_be_split_is_shown_as_a_whole(said: str) -> None:
-    assert terms(said) == []
+def test_filter_that_cannot_be_split_is_shown_as_a_whole(filter_text: str) -> None:
+    assert terms(filter_text) == []

@@ -97,7 +97,7 @@ def test_missing_publication_is_skipped_if_18_is_announced(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ("proto_version '4', streaming 'sideways'", 'streaming requires a Boolean value or "parallel"'),
         ("proto_version '3', streaming 'parallel'", "requested proto_version=3 does not support parallel streaming, need 4 or higher"),
@@ -106,9 +106,9 @@ def test_missing_publication_is_skipped_if_18_is_announced(
         ("proto_version '5'", "client sent proto_version=5 but we only support protocol 4 or lower"),
     ],
 )
-def test_malformed_options_of_a_stream_are_rejected(announcing: Callable[[int], Database], options: str, said: str) -> None:
+def test_malformed_options_of_a_stream_are_rejected(announcing: Callable[[int], Database], options: str, message: str) -> None:
     lake = announcing(18)
     with psycopg.connect(f"{lake.conninfo} replication=database", autocommit=True) as session:
         session.execute(f"CREATE_REPLICATION_SLOT \"{lake.name}\" TEMPORARY LOGICAL pgoutput (SNAPSHOT 'nothing')")
-        with pytest.raises(psycopg.Error, match=said.replace("(", r"\(")):
+        with pytest.raises(psycopg.Error, match=message.replace("(", r"\(")):
             session.execute(f"START_REPLICATION SLOT \"{lake.name}\" LOGICAL 0/0 ({options}, publication_names 'p')")

@@ -154,15 +154,15 @@ def test_slot_in_use_is_altered_after_its_release(node: Server) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("place", "altered"), [("before", "f"), ("behind", "t")])
-def test_kill_while_a_slot_is_altered_leaves_the_old_or_the_new_state(spare_node: Callable[..., Server], place: str, altered: str) -> None:
+@pytest.mark.parametrize(("side", "altered"), [("before", "f"), ("behind", "t")])
+def test_kill_while_a_slot_is_altered_leaves_the_old_or_the_new_state(spare_node: Callable[..., Server], side: str, altered: str) -> None:
     lake = spare_node(server_version="'17.1'")
     assert isinstance(lake, NodeServer)
     with psycopg.connect(lake.conninfo(replication="database"), autocommit=True) as session:
         session.execute("CREATE_REPLICATION_SLOT killed LOGICAL pgoutput")
         conf = lake.data / "headgate.conf"
         conf_before = conf.read_text()
-        conf.write_text(f"{conf_before}headgate.failpoints = 'slot {place}=kill'\n")
+        conf.write_text(f"{conf_before}headgate.failpoints = 'slot {side}=kill'\n")
         lake.headgate("reload")
         until(lambda: session.execute("SELECT current_setting('headgate.failpoints', true)").fetchone() != (None,))
         with contextlib.suppress(psycopg.Error):

@@ -111,7 +111,7 @@ def test_publication_names_are_a_list_of_identifiers(text: str, names: list[str]
 
 
 @pytest.mark.parametrize(
-    ("given", "problem"),
+    ("values", "problem"),
     [
         ({}, "client sent proto_version=0 but we only support protocol 1 or higher"),
         ({"proto_version": "4", "publication_names": "p"}, "client sent proto_version=4 but we only support protocol 3 or lower"),
@@ -126,7 +126,7 @@ def test_publication_names_are_a_list_of_identifiers(text: str, names: list[str]
         ({"proto_version": "1", "publication_names": "p", "binary": "x"}, "binary requires a Boolean value"),
     ],
 )
-def test_invalid_options_are_rejected(given: dict[str, str], problem: str) -> None:
+def test_invalid_options_are_rejected(values: dict[str, str], problem: str) -> None:
     with pytest.raises(PostgresError) as caught:
-        options.read(given.items())
+        options.read(values.items())
     assert caught.value.message == problem
