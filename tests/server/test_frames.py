@@ -85,7 +85,7 @@ def hba(tmp_path: Path) -> HbaFile:
 
 
 @pytest.mark.parametrize(
-    ("request", "method"),
+    ("connection_request", "method"),
     [
         (ConnectionRequest(None, "x", "y", False), "trust"),
         (ConnectionRequest("127.0.0.1", "x", "y", False), "scram-sha-256"),
@@ -100,8 +100,8 @@ def hba(tmp_path: Path) -> HbaFile:
         (ConnectionRequest("::1", "eve", "other", False), None),
     ],
 )
-def test_first_matching_line_decides(hba: HbaFile, request: ConnectionRequest, method: str | None) -> None:
-    rule = hba.match(request)
+def test_first_matching_line_decides(hba: HbaFile, connection_request: ConnectionRequest, method: str | None) -> None:
+    rule = hba.match(connection_request)
     assert (rule.method if rule else None) == method
 
 
