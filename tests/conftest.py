@@ -151,7 +151,12 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 def pytest_terminal_summary(terminalreporter: TerminalReporter, config: pytest.Config) -> None:
     """Say what the run has cost."""
-    reports = [report for found in terminalreporter.stats.values() for report in found if isinstance(report, pytest.TestReport)]
+    reports = [
+        report
+        for reports_of_outcome in terminalreporter.stats.values()
+        for report in reports_of_outcome
+        if isinstance(report, pytest.TestReport)
+    ]
     terminalreporter.section("cost")
     for file, seconds in cost.slowest_files(reports):
         terminalreporter.write_line(f"{seconds:7.1f} s  {file}")
@@ -402,7 +407,7 @@ def check(node: Server, database: str | None = None) -> None:
     command = "CHECK_NODE" if database is None else f"CHECK_NODE '{database}'"
     with psycopg.connect(node.conninfo(replication="database"), autocommit=True, prepare_threshold=None) as connection:
         found = connection.execute(command.encode()).fetchall()
-    assert [each for each in found if each[0] != FindingSeverity.NOTICE] == []
+    assert [finding for finding in found if finding[0] != FindingSeverity.NOTICE] == []
 
 
 class _Farm:
@@ -484,9 +489,11 @@ def node(_session_farm: _Farm, request: pytest.FixtureRequest) -> Iterator[Serve
     """
     made = _session_farm.make(NodeServer)
     yield made
-    said = made.log()
-    found = re.findall(r"^.*WARNING:  unforeseen .*(?:\n(?!20\d\d-).*)*", said, re.MULTILINE) if "WARNING:  unforeseen " in said else []
-    assert not found, "\n\n".join(each[:3000] for each in found[:5])
+    log_text = made.log()
+    warnings = (
+        re.findall(r"^.*WARNING:  unforeseen .*(?:\n(?!20\d\d-).*)*", log_text, re.MULTILINE) if "WARNING:  unforeseen " in log_text else []
+    )
+    assert not warnings, "\n\n".join(warning[:3000] for warning in warnings[:5])
     if request.config.getoption("--all"):
         made.stop()
         made.headgate("check", timeout=840)

@@ -45,9 +45,9 @@ def mutated(chance: random.Random, seeds: Sequence[bytes]) -> bytes:
             case 4:
                 del data[at:]
             case 5:
-                other = chance.choice(seeds)
-                begin = chance.randrange(len(other) + 1)
-                data[at:end] = other[begin : begin + chance.choice((1, 4, 20, 200))]
+                other_seed = chance.choice(seeds)
+                begin = chance.randrange(len(other_seed) + 1)
+                data[at:end] = other_seed[begin : begin + chance.choice((1, 4, 20, 200))]
             case 6:
                 data[at:end] = chance.randbytes(end - at)
             case 7 if at < len(data):
@@ -79,12 +79,12 @@ def hurried() -> Iterator[None]:
     def late(*_: object) -> None:
         raise TookTooLongError
 
-    before = signal.signal(signal.SIGPROF, late)
+    handler_before = signal.signal(signal.SIGPROF, late)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, before)
+        signal.signal(signal.SIGPROF, handler_before)
 
 
 def run(
@@ -92,8 +92,8 @@ def run(
 ) -> Found:
     """Gives so many inputs to `read`."""
     chance, found = random.Random(seed), Found()
-    for each in seeds:
-        _once(read, each, found, refused)
+    for seed_input in seeds:
+        _once(read, seed_input, found, refused)
     with hurried():
         for _ in range(count):
             _once(read, mutated(chance, seeds), found, refused)
@@ -131,10 +131,10 @@ def left_behind(
     gc.collect()
     tracemalloc.start()
     try:
-        before, _ = tracemalloc.get_traced_memory()
+        bytes_before, _ = tracemalloc.get_traced_memory()
         run(read, seeds, count, seed=2, refused=refused)
         gc.collect()
-        after, _ = tracemalloc.get_traced_memory()
+        bytes_after, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    return after - before
+    return bytes_after - bytes_before

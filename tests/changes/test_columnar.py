@@ -29,7 +29,10 @@ def test_batch_without_moves_ends_as_it_does_change_by_change(stored: set[int], 
     expected = {(key, None if latest is None else latest) for key, latest in expected}
     alive = {row.key: row.versions[-1] for row in [*replayed.stored, *replayed.inserted] if not row.deleted}
     expected = {(key, alive.get(key)) for key, _ in expected} | {(row.key, row.versions[-1]) for row in replayed.inserted}
-    keys = [stored_keys[s] if s >= 0 else changes[v][1] for s, v in zip(done.stored, done.latest, strict=True)]
+    keys = [
+        stored_keys[stored_index] if stored_index >= 0 else changes[latest_index][1]
+        for stored_index, latest_index in zip(done.stored, done.latest, strict=True)
+    ]
     actual = {(key, None if latest < 0 else int(latest)) for key, latest in zip(keys, done.latest, strict=True)}
     assert done.conflict is None
     assert actual == expected

@@ -33,17 +33,17 @@ def looked(files: HeldFiles, place: str, times: int = AFTER) -> held_file.HeldFi
 
 
 def pairs(file: held_file.HeldFile, keys: pa.Array) -> list[tuple[int, int]]:
-    asked, at = file.find(keys)
-    return sorted(zip(asked.tolist(), at.tolist(), strict=True))
+    key_numbers, at = file.find(keys)
+    return sorted(zip(key_numbers.tolist(), at.tolist(), strict=True))
 
 
 @given(st.lists(st.integers(-5, 5), max_size=30), st.lists(st.integers(-6, 6), max_size=8, unique=True))
-def test_numbers_are_found_at_every_position(tmp_path_factory: pytest.TempPathFactory, stored: list[int], wanted: list[int]) -> None:
+def test_numbers_are_found_at_every_position(tmp_path_factory: pytest.TempPathFactory, stored: list[int], sought: list[int]) -> None:
     place = written(tmp_path_factory.mktemp("held") / "f.parquet", pa.array(stored, pa.int16()))
     file = looked(HeldFiles(), place)
     assert file is not None
-    expected = [(i, row) for i, key in enumerate(wanted) for row, stored_key in enumerate(stored) if stored_key == key]
-    assert pairs(file, pa.array(wanted, pa.int16())) == expected
+    expected = [(number, row) for number, key in enumerate(sought) for row, stored_key in enumerate(stored) if stored_key == key]
+    assert pairs(file, pa.array(sought, pa.int16())) == expected
 
 
 @given(st.data())
@@ -53,7 +53,7 @@ def test_texts_of_one_length_are_found_among_texts_of_any_length(tmp_path_factor
     keys = data.draw(st.lists(of_one | st.text("abé", max_size=5), max_size=8, unique=True))
     file = looked(HeldFiles(), written(tmp_path_factory.mktemp("held") / "f.parquet", pa.array(stored)))
     assert file is not None
-    expected = [(i, row) for i, key in enumerate(keys) for row, stored_key in enumerate(stored) if stored_key == key]
+    expected = [(number, row) for number, key in enumerate(keys) for row, stored_key in enumerate(stored) if stored_key == key]
     assert pairs(file, pa.array(keys, pa.string())) == expected
 
 

@@ -84,7 +84,7 @@ def test_problems_are_shown_first_with_the_suggested_action() -> None:
 
 def watched(count: int, problems: int, *, width: int = 80, height: int = 23) -> list[str]:
     """The lines that --watch shows of a node with so many subscriptions, of which the last have problems."""
-    problem_list = tuple(Problem("subscription", f'subscription "s{n}"', "x" * 200, None) for n in range(problems))
+    problem_list = tuple(Problem("subscription", f'subscription "s{number}"', "x" * 200, None) for number in range(problems))
     subscriptions = tuple(
         replace(
             SUBSCRIPTION,

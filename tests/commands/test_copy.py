@@ -64,7 +64,10 @@ def test_copy_answers_as_in_postgresql(node: Server, postgres: Server) -> None:
     ):
         native.execute(TABLE)
         ours.execute(TABLE)
-        for statement, data in [*[(f"COPY t {each}", data) for each, data in IN], *[(f"COPY {each}", None) for each in OUT]]:
+        for statement, data in [
+            *[(f"COPY t {arguments}", data) for arguments, data in IN],
+            *[(f"COPY {arguments}", None) for arguments in OUT],
+        ]:
             expected, actual = answered(native, statement, data), answered(ours, statement, data)
             if expected != actual:
                 different.append(f"{statement}\n  PostgreSQL: {expected!r}\n  node:       {actual!r}")

@@ -192,7 +192,7 @@ class Agreement:
         with self.connection.cursor() as cursor:
             cursor.executemany(f"INSERT INTO generated VALUES ({marks})".encode(), [(place, *row) for place, row in enumerate(table)])
         query = "SELECT pg_temp.judged(e) FROM unnest(%s::text[]) WITH ORDINALITY u(e, o) ORDER BY o"
-        return [row[0] for row in self.connection.execute(query, ([hidden(each) for each in expressions],)).fetchall()]
+        return [row[0] for row in self.connection.execute(query, ([hidden(expression) for expression in expressions],)).fetchall()]
 
     def _folded(self, each: _Judged) -> None:
         """Takes for a row what PostgreSQL gives where its planner folds the literals, if that is what was got: a user's are not hidden."""
@@ -219,7 +219,7 @@ class Agreement:
     def _batch(self, frame: DataFrame, judged: Sequence[_Judged]) -> None:
         """Evaluates all rows; halves the batch where Spark fails as a whole."""
         try:
-            outputs = [self._column(each).alias(f"r{place}") for place, each in enumerate(judged)]
+            outputs = [self._column(outcome).alias(f"r{number}") for number, outcome in enumerate(judged)]
             result = frame.select("place", *outputs).toArrow().sort_by("place")
         except Exception:  # noqa: BLE001 (whatever Spark raises, the rows are tried alone)
             if len(judged) == 1:

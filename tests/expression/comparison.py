@@ -110,12 +110,18 @@ class Comparison:
             planned.append((verdict, bound))
         for verdict, _ in planned:
             verdict.got = [None] * len(verdict.expected)
-        quiet = [(verdict, bound, [place for place, each in enumerate(verdict.expected) if not raised(each)]) for verdict, bound in planned]
-        quiet = [each for each in quiet if each[2]]
+        quiet = [
+            (verdict, bound, [row_number for row_number, result in enumerate(verdict.expected) if not raised(result)])
+            for verdict, bound in planned
+        ]
+        quiet = [part for part in quiet if part[2]]
         for start in range(0, len(quiet), BATCH):
             self._batch(quiet[start : start + BATCH])
-        failing = [(verdict, bound, [place for place, each in enumerate(verdict.expected) if raised(each)]) for verdict, bound in planned]
-        together = [each for each in failing if each[2] and self._is_caught(each[1], each[0].probe)]
+        failing = [
+            (verdict, bound, [row_number for row_number, result in enumerate(verdict.expected) if raised(result)])
+            for verdict, bound in planned
+        ]
+        together = [part for part in failing if part[2] and self._is_caught(part[1], part[0].probe)]
         with interpreted(self.spark):
             for start in range(0, len(together), BATCH):
                 self._batch(together[start : start + BATCH], catcher(self.spark))

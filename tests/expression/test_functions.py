@@ -236,9 +236,9 @@ def _differences(oracle: psycopg.Connection, cases: tuple[Case, ...], random: Ra
         for _ in range(rounds):
             values = [KINDS[kind].pick(random) for kind in kinds]
             sql = form.format(
-                *("'" + value.replace("'", "''") + f"'::{KINDS[each].sql}" for value, each in zip(values, kinds, strict=True))
+                *("'" + value.replace("'", "''") + f"'::{KINDS[kind].sql}" for value, kind in zip(values, kinds, strict=True))
             )
-            plain = [KINDS[each].plain(value) for value, each in zip(values, kinds, strict=True)]
+            plain = [KINDS[kind].plain(value) for value, kind in zip(values, kinds, strict=True)]
             tried.append((sql, result, lambda function=function, plain=plain: function(*plain)))
     query = "SELECT pg_temp.evaluate(e) FROM unnest(%s::text[]) WITH ORDINALITY u(e, place) ORDER BY place"
     oracle.execute(EVALUATE)

@@ -88,7 +88,11 @@ def test_bulk_decoding_returns_the_written_changes_with_their_transactions(trans
     assert [messages[number] for number in decoded.transactions.commit] == [
         m.Commit(1000 + number, 2000 + number, 5) for number in range(count)
     ]
-    actual = [(int(c.txn[row]), int(c.seq[row]), message_of(c, row)) for c in decoded.changes for row in range(len(c))]
+    actual = [
+        (int(changes.txn[row]), int(changes.seq[row]), message_of(changes, row))
+        for changes in decoded.changes
+        for row in range(len(changes))
+    ]
     assert sorted(actual, key=lambda entry: entry[1]) == expected
 
 
@@ -103,9 +107,14 @@ def test_bulk_encoding_gives_the_bytes_of_the_single_messages(changes: list[Chan
         tuples = [getattr(change, side, None) for change in changes]
         return pa.array([None if t is None or t[place].data is None else t[place].data.decode() for t in tuples], pa.string())
 
-    unchanged = [np.array([isinstance(c, m.Update) and c.new[index] == m.UNCHANGED for c in changes], np.bool_) for index in range(3)]
+    unchanged = [
+        np.array(
+            [isinstance(change_message, m.Update) and change_message.new[index] == m.UNCHANGED for change_message in changes], np.bool_
+        )
+        for index in range(3)
+    ]
     frames = encode.encode(
-        17, op, lsn, [column("new", i) for i in range(3)], old=[column("old", i) for i in range(3)],
+        17, op, lsn, [column("new", index) for index in range(3)], old=[column("old", index) for index in range(3)],
         old_kind=old_kind, unchanged=unchanged, send_time=9,
     )  # fmt: skip
     expected = [copy_data(write_frame(m.XLogData(5 + number, 5 + number, 9, write(change)))) for number, change in enumerate(changes)]

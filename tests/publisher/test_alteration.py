@@ -113,7 +113,7 @@ def test_rows_of_several_files_enter_and_leave_around_deleted_rows(scene: Scene)
         scene.sql(f"INSERT INTO t SELECT i, i % 3, 'row ' || i FROM generate_series({start}, {start + 9}) i")
     scene.sql("DELETE FROM t WHERE a % 10 = 2; ALTER PUBLICATION p SET TABLE t WHERE (a IN (4, 13, 18) OR a BETWEEN 20 AND 38)")
     scene.said()
-    present = {a for a in range(1, 50) if a % 10 != 2}
+    present = {key for key in range(1, 50) if key % 10 != 2}
     first, second, third = (
         ({4, 13, 18} | (present & {*range(20, 39)})),
         ({1, 11, 19, 29} | (present & {*range(41, 50)})),
@@ -122,8 +122,8 @@ def test_rows_of_several_files_enter_and_leave_around_deleted_rows(scene: Scene)
     for condition, old_rows, new_rows in (("a IN (1, 11, 12, 19, 29) OR a > 40", first, second), ("a > 5", second, third)):
         scene.sql(f"ALTER PUBLICATION p SET TABLE t WHERE ({condition})")
         comes, goes = (
-            (f"Insert t ({a}, {a % 3}, row {a})" for a in new_rows - old_rows),
-            (f"Delete t ({a}, null, null)" for a in old_rows - new_rows),
+            (f"Insert t ({key}, {key % 3}, row {key})" for key in new_rows - old_rows),
+            (f"Delete t ({key}, null, null)" for key in old_rows - new_rows),
         )
         assert sorted(scene.said()) == sorted([*comes, *goes])
 

@@ -128,12 +128,12 @@ def _compared(native: Publisher, ours: Publisher, random: Random, count: int, ou
     conditions: dict[str, str] = {}
     for number in range(count):
         condition = plain(GRAMMAR.expression(random, 1 + number % 3, "boolean"))
-        said = [server.ask(f"CREATE PUBLICATION p{number} FOR TABLE t WHERE ({condition})") for server in (native, ours)]
-        if said == ["done", "done"]:
+        answers = [server.ask(f"CREATE PUBLICATION p{number} FOR TABLE t WHERE ({condition})") for server in (native, ours)]
+        if answers == ["done", "done"]:
             conditions[f"p{number}"] = condition
-        elif "done" in said and said[1] != "0A000":
-            yield f"CREATE PUBLICATION … WHERE ({condition}): PostgreSQL {said[0]}, the node {said[1]}"
-        outcomes["published" if said[1] == "done" else "refused"] += 1
+        elif "done" in answers and answers[1] != "0A000":
+            yield f"CREATE PUBLICATION … WHERE ({condition}): PostgreSQL {answers[0]}, the node {answers[1]}"
+        outcomes["published" if answers[1] == "done" else "refused"] += 1
     for batch in range(BATCHES):
         ends = []
         for publisher in (native, ours):
@@ -144,10 +144,10 @@ def _compared(native: Publisher, ours: Publisher, random: Random, count: int, ou
             ways = [("stream", *(publisher.stream(batch, publication, end) for publisher, end in zip((native, ours), ends, strict=True)))]
             if number % BATCHES == batch:
                 ways.append(("copy", *(server.copied(condition) for server in (native, ours))))
-            for what, wanted, found in ways:
-                outcomes["raised" if isinstance(wanted, str) else "compared"] += 1
-                if found != BEYOND and found != wanted and not (isinstance(wanted, str) and isinstance(found, str)):
-                    yield f"{what} of batch {batch} WHERE {condition}: PostgreSQL {_short(wanted, found)}, the node {_short(found, wanted)}"
+            for what, expected, actual in ways:
+                outcomes["raised" if isinstance(expected, str) else "compared"] += 1
+                if actual != BEYOND and actual != expected and not (isinstance(expected, str) and isinstance(actual, str)):
+                    yield f"{what} of batch {batch} WHERE {condition}: PostgreSQL {_short(expected, actual)}, the node {_short(actual, expected)}"
         for publisher in (native, ours):
             publisher.session.execute(f"SELECT pg_drop_replication_slot('{publisher.slot(batch)}')".encode())
             publisher.session.execute("TRUNCATE t")

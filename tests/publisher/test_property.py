@@ -57,8 +57,8 @@ def membership(draw: st.DrawFn) -> str:
 @st.composite
 def actions(draw: st.DrawFn) -> str:
     """ALTER PUBLICATION … SET (publish)."""
-    wanted = draw(st.lists(st.sampled_from(ACTIONS), min_size=1, max_size=4, unique=True))
-    return f"ALTER PUBLICATION {draw(st.sampled_from('pq'))} SET (publish = '{', '.join(wanted)}')"
+    actions_drawn = draw(st.lists(st.sampled_from(ACTIONS), min_size=1, max_size=4, unique=True))
+    return f"ALTER PUBLICATION {draw(st.sampled_from('pq'))} SET (publish = '{', '.join(actions_drawn)}')"
 
 
 @st.composite
@@ -94,8 +94,8 @@ def transaction(draw: st.DrawFn) -> list[str]:
     return ["BEGIN", *inner, draw(st.sampled_from(["COMMIT", "COMMIT", "COMMIT", "ROLLBACK"]))]
 
 
-step = st.one_of(transaction(), change().map(lambda one: [one]), change().map(lambda one: [one]), membership().map(lambda one: [one]),
-                 actions().map(lambda one: [one]))  # fmt: skip
+step = st.one_of(transaction(), change().map(lambda sql: [sql]), change().map(lambda sql: [sql]), membership().map(lambda sql: [sql]),
+                 actions().map(lambda sql: [sql]))  # fmt: skip
 
 
 @dataclass

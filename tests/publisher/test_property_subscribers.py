@@ -141,12 +141,12 @@ def arrive(chains: list[Chain], doing: list[Workload], at: str) -> None:
 def compare(pairs: list[tuple[Chain, Chain]], doing: list[Workload], at: str, *, copied: bool = False) -> None:
     """Both subscribers of each workload hold the same. `copied`: tables have been copied since the last comparison."""
     for (native, node), workload in zip(pairs, doing, strict=True):
-        expected, found = native.enabled(), node.enabled()
-        report = f"{at}: subscription {node.name} to the node enabled: {found}, {native.name} to PostgreSQL: {expected}\n{workload}"
-        assert found == expected, report + node.errors()
-        if copied and not found and not native.stopped:
+        expected, node_runs = native.enabled(), node.enabled()
+        report = f"{at}: subscription {node.name} to the node enabled: {node_runs}, {native.name} to PostgreSQL: {expected}\n{workload}"
+        assert node_runs == expected, report + node.errors()
+        if copied and not node_runs and not native.stopped:
             native.unsure = True
-        native.stopped = not found
+        native.stopped = not node_runs
         if native.unsure:
             continue
         rows, ours = native.contents(), node.contents()
@@ -162,8 +162,8 @@ def run(pairs: list[tuple[Chain, Chain]], doing: list[Workload]) -> list[bool]:
     def each(statements: str) -> None:
         for (native, node), workload in zip(pairs, doing, strict=True):
             for sql in getattr(workload, statements):
-                expected, found = native.run(sql), node.run(sql)
-                assert found == expected, f"{sql}: the node says {found}, PostgreSQL {expected}\n{workload}"
+                expected, node_answer = native.run(sql), node.run(sql)
+                assert node_answer == expected, f"{sql}: the node says {node_answer}, PostgreSQL {expected}\n{workload}"
 
     for chain in chains:
         chain.stopped = chain.unsure = False

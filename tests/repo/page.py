@@ -42,9 +42,9 @@ def blocks(page: str, section: str | None = None) -> list[Block]:
     result = []
     last = start
     for match in _BLOCK.finditer(whole, start, end):
-        before = whole[last : match.start()].strip().rsplit("\n\n", 1)[-1]
+        paragraph = whole[last : match.start()].strip().rsplit("\n\n", 1)[-1]
         last = match.end()
         text = match[2] if match[3] is None else re.sub(r"^    ", "", match[3].strip("\n") + "\n", flags=re.M)
         language = match[1] or "text" if match[3] is None else "shell"
-        result.append(Block(language, text, whole.count("\n", 0, match.start()) + 1, before))
+        result.append(Block(language, text, whole.count("\n", 0, match.start()) + 1, paragraph))
     return result

@@ -127,12 +127,12 @@ def _serial(node: Outcome, transactions: Transactions) -> Iterator[tuple[Step, .
     over = [max(place.get((step, False), len(place)) for step in transaction) for transaction in transactions]
 
     def behind(chosen: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-        left = [each for each in range(len(transactions)) if each not in chosen]
-        if not left:
+        remaining = [each for each in range(len(transactions)) if each not in chosen]
+        if not remaining:
             yield chosen
-        for each in left:
-            if all(over[other] > begun[each] for other in left if other != each):
+        for each in remaining:
+            if all(over[rival] > begun[each] for rival in remaining if rival != each):
                 yield from behind((*chosen, each))
 
     for order in behind(()):
-        yield tuple(step for each in order for step in sorted(transactions[each], key=sent))
+        yield tuple(step for transaction in order for step in sorted(transactions[transaction], key=sent))

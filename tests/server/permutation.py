@@ -131,9 +131,9 @@ class Spec:
 
 
 def _in_turn(steps: dict[str, list[Step]], names: Sequence[str]) -> Iterator[Step]:
-    left = {name: iter(session_steps) for name, session_steps in steps.items()}
+    remaining = {name: iter(session_steps) for name, session_steps in steps.items()}
     for name in names:
-        yield next(left[name])
+        yield next(remaining[name])
 
 
 class Stage:
@@ -259,7 +259,7 @@ class Ensemble:
     def play(self, seed: str, take: int | None = None) -> tuple[list[Verdict], list[str]]:
         """What was found of each permutation, and the reports of those that differ more than the spec says."""
         spec = self.node.spec
-        found, reports = [], []
+        verdicts, reports = [], []
         reruns: dict[Arrangement, Outcome] = {}
 
         def rerun(arrangement: Arrangement) -> Outcome:
@@ -271,12 +271,12 @@ class Ensemble:
             on_node = self.node.perform(Arrangement(order))
             on_postgres = rerun(Arrangement(order))
             verdict = judge(on_node, on_postgres, order, spec.transactions(), rerun, spec.reads())
-            found.append(verdict)
+            verdicts.append(verdict)
             report = _report(spec, seed, verdict, order, on_node, on_postgres)
             _log.info("%s", report)
             if verdict not in spec.allowed:
                 reports.append(report)
-        return found, reports
+        return verdicts, reports
 
 
 def _report(spec: Spec, seed: str, verdict: Verdict, order: Sequence[Step], node: Outcome, postgres: Outcome) -> str:
@@ -285,11 +285,11 @@ def _report(spec: Spec, seed: str, verdict: Verdict, order: Sequence[Step], node
         for where, outcome in (("node", node), ("PostgreSQL", postgres)):
             lines.append(f"  {where}")
             for step, is_sent in outcome.events:
-                told = "" if is_sent else f" -> {outcome.answers[step]}"
+                suffix = "" if is_sent else f" -> {outcome.answers[step]}"
                 lines.append(
-                    f"    {step.session}{step.number} {'; '.join(spec.text(step))}{told}"
+                    f"    {step.session}{step.number} {'; '.join(spec.text(step))}{suffix}"
                     if is_sent
-                    else f"    {step.session}{step.number}{told}"
+                    else f"    {step.session}{step.number}{suffix}"
                 )
             stuck = [step for step, answer in outcome.answers.items() if answer == "stuck"]
             lines += [f"    {step.session}{step.number} is stuck" for step in stuck]

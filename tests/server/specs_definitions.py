@@ -49,8 +49,8 @@ for _number, (_name, _sql) in enumerate(ALTERATIONS.items()):
             SETUP, BOTH, {"a": ("BEGIN", _sql, _end), "b": _said}, (*READS, "SELECT * FROM k ORDER BY a, b"), 2, may=UNLOCKED
         )
 ALTERED |= {
-    f"{name} beside {other}, repeatable read": replace(ALTERED[f"{name} beside {other}"], level=REPEATABLE_READ, take=2)
-    for name, other in (("ADD COLUMN", "UPDATE"), ("DROP COLUMN", "INSERT"), ("ALTER TYPE", "SELECT"), ("DROP TABLE", "DELETE"), ("RENAME TO", "SELECT"))
+    f"{name} beside {statement_kind}, repeatable read": replace(ALTERED[f"{name} beside {statement_kind}"], level=REPEATABLE_READ, take=2)
+    for name, statement_kind in (("ADD COLUMN", "UPDATE"), ("DROP COLUMN", "INSERT"), ("ALTER TYPE", "SELECT"), ("DROP TABLE", "DELETE"), ("RENAME TO", "SELECT"))
 }  # fmt: skip
 ALTERED |= {
     f"{first} beside {second}": Spec(

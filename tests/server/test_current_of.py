@@ -238,7 +238,7 @@ def drawn(draw: random.Random, kind: str) -> list[Step]:
         )  # fmt: skip
 
     keyed = "no key" not in kind
-    rows = [f"({n if keyed else draw.randrange(1, 5)}, '{draw.choice(['r', 'x', f'r{n}'])}')" for n in range(1, 7)]
+    rows = [f"({key if keyed else draw.randrange(1, 5)}, '{draw.choice(['r', 'x', f'r{key}'])}')" for key in range(1, 7)]
     steps = [("a", "TRUNCATE t"), ("a", f"INSERT INTO t VALUES {', '.join(rows)}"), ("a", "BEGIN")]
     own = [("a", change()) for _ in range(draw.choice([0, 0, 1, 2]))]
     locked = bool(own) or draw.random() < 0.2
@@ -272,19 +272,19 @@ def test_random_changes_around_a_cursor_find_postgresqls_row(plays: tuple[Play, 
         made(play, kind, on_node=play is on_node)
     used = 0
     for seed in range(12):
-        said: list[tuple[Step, Any, Any]] = []
+        differences: list[tuple[Step, Any, Any]] = []
         for who, sql in drawn(random.Random(f"{kind} {seed}"), kind):
             mine = on_node.say(who, sql)
             if isinstance(mine, tuple) and mine[0] in ("0A000", "40001"):
-                assert "no key" in kind or mine[0] == "40001", said
+                assert "no key" in kind or mine[0] == "40001", differences
                 break
             theirs = on_postgres.say(who, sql)
-            said.append(((who, sql), mine, theirs))
+            differences.append(((who, sql), mine, theirs))
             alike = [
                 sorted(map(str, answer)) if isinstance(answer, list) else answer[0] if isinstance(answer, tuple) else answer
                 for answer in (mine, theirs)
             ]
-            assert alike[0] == alike[1], said
+            assert alike[0] == alike[1], differences
             used += "CURRENT OF" in sql and bool(mine)
         for play in plays:
             play.say("a", "ROLLBACK")

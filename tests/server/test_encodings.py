@@ -57,13 +57,13 @@ def test_every_encoding_has_postgresqls_characters_and_errors(postgres: Server) 
             if name in CHARACTER:
                 raws += [bytes(drawn.choices(range(1, 256), k=drawn.choice((2, 3, 4)))) for _ in range(400)]
                 raws += [bytes([drawn.randrange(0x81, 0xFF), drawn.randrange(0x40, 0xFF)]) for _ in range(400)]
-                raws = [raw for raw in raws if (found := re.match(CHARACTER[name], raw, re.DOTALL)) is None or found[0] == raw]
+                raws = [raw for raw in raws if (expected := re.match(CHARACTER[name], raw, re.DOTALL)) is None or expected[0] == raw]
             if name not in ("UTF8", "SQL_ASCII"):
-                for code, found in session.execute("SELECT * FROM encoded(%s, %s)", [codes, name]):
-                    shown = or_message(encoding.encode, chr(code))
-                    assert (shown.hex() if isinstance(shown, bytes) else shown) == found, (name, code)
-                for raw, found in session.execute("SELECT * FROM decoded(%s, %s)", [raws, name]):
-                    assert or_message(encoding.decode, raw) == found, (name, raw)
+                for code, expected in session.execute("SELECT * FROM encoded(%s, %s)", [codes, name]):
+                    encoded = or_message(encoding.encode, chr(code))
+                    assert (encoded.hex() if isinstance(encoded, bytes) else encoded) == expected, (name, code)
+                for raw, expected in session.execute("SELECT * FROM decoded(%s, %s)", [raws, name]):
+                    assert or_message(encoding.decode, raw) == expected, (name, raw)
 
 
 @pytest.mark.parametrize("name", ["LATIN1", "SJIS", "GB18030"])

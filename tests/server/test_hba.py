@@ -219,10 +219,10 @@ def test_empty_file_is_not_used(server: Server) -> None:
 
 
 # ---- which line fits ------------------------------------------------------------------------------------
-def fits(tmp_path: Path, line: str, asked: ConnectionRequest) -> bool:
+def fits(tmp_path: Path, line: str, connection_request: ConnectionRequest) -> bool:
     path = tmp_path / "pg_hba.conf"
     path.write_text(line)
-    return HbaFile.read(path).match(asked) is not None
+    return HbaFile.read(path).match(connection_request) is not None
 
 
 def from_address(address: str, *, tls: bool = False) -> ConnectionRequest:

@@ -193,7 +193,7 @@ def test_wait_for_a_lock_is_shown_in_pg_locks(node: Server) -> None:
         waiting = pool.submit(waiter.execute, "UPDATE t SET b = 3")
         until(
             lambda: ("relation", "ExclusiveLock", False) in holder.execute(query, (waiter.info.backend_pid,)).fetchall(),
-            "nobody is seen to wait",
+            "the waiting session is not shown",
         )
         assert holder.execute("SELECT pg_blocking_pids(%s)", (waiter.info.backend_pid,)).fetchone() == ([holder.info.backend_pid],)
         holder.execute("COMMIT")

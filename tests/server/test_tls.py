@@ -346,7 +346,7 @@ def secure_postgres(postgres: Server, authority: Authority) -> Iterator[Server]:
         postgres.psql("postgres", f"ALTER SYSTEM SET ssl_{name}_file = '{postgres.folder}/server.{'crt' if name == 'cert' else name}'")
     postgres.psql("postgres", "ALTER SYSTEM SET ssl = on")
     postgres.psql("postgres", "SELECT pg_reload_conf()")
-    until(lambda: postgres.psql("postgres", "SHOW ssl") == "on", "it does not speak TLS")
+    until(lambda: postgres.psql("postgres", "SHOW ssl") == "on", "the server does not use TLS")
     yield postgres
     postgres.psql("postgres", "ALTER SYSTEM RESET ALL")
     postgres.psql("postgres", "SELECT pg_reload_conf()")
@@ -475,7 +475,7 @@ def test_data_buffered_in_tls_is_noticed(authority: Authority) -> None:
     ours, theirs = socket.socketpair()
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.load_verify_locations(authority.root)
-    said: list[bytes] = []
+    messages_sent: list[bytes] = []
 
     def talk() -> None:
         with client.wrap_socket(theirs, server_hostname="localhost") as wrapped:
@@ -486,7 +486,7 @@ def test_data_buffered_in_tls_is_noticed(authority: Authority) -> None:
             while size < 30_000_000:
                 data = wrapped.recv(1 << 20)
                 size += len(data)
-            said.append(size.to_bytes(4, "big"))
+            messages_sent.append(size.to_bytes(4, "big"))
             wrapped.sendall(b"X\0\0\0\x04")
 
     thread = threading.Thread(target=talk)

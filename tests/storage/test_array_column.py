@@ -96,9 +96,9 @@ def test_rows_are_found_by_a_key_that_is_a_list(engine: Engine, monkeypatch: pyt
     made(engine, ARRAYS, FIRST, NULLS, (3, "{7}", "{x}", "{2.00}", None))
     reader = engine.begin(DATABASE)
     key = lookup.key_of(ARRAYS, [2, 3, 4, 5])
-    wanted = pa.table({f"k{index}": each for index, each in enumerate(key.arrays(_structs(ARRAYS, FIRST, NULLS)))})
+    wanted_keys = pa.table({f"k{index}": key_column for index, key_column in enumerate(key.arrays(_structs(ARRAYS, FIRST, NULLS)))})
 
-    matches = lookup.find(reader, ARRAYS, key, wanted)
+    matches = lookup.find(reader, ARRAYS, key, wanted_keys)
 
     assert sorted(_values(row) for row in matches["old"].to_pylist()) == [FIRST, NULLS]
     monkeypatch.setattr(held_file, "AFTER", 1)
@@ -123,8 +123,8 @@ def test_small_files_of_several_writers_are_compacted(engine: Engine, monkeypatc
         written(engine, ARRAYS, (number, *NULLS[1:]))
 
     engine.compactor.run_due()
-    shown = [FIRST, *[(number, *NULLS[1:]) for number in range(2, 8)], (9, "{5}", "{z}", None, None)]
-    assert contents(engine, ARRAYS) == shown
+    expected = [FIRST, *[(number, *NULLS[1:]) for number in range(2, 8)], (9, "{5}", "{z}", None, None)]
+    assert contents(engine, ARRAYS) == expected
     assert lists(engine, ARRAYS) == {1: LISTS[1], **dict.fromkeys(range(2, 8), LISTS[2]), 9: {"n": [5], "t": ["z"]}}
     assert len(engine.visible[DATABASE, ARRAYS.oid].state.files) < 8
 

@@ -24,8 +24,8 @@ A = relation(20000, "a", id=INT8, v=TEXT)
 
 def files(engine: Engine) -> int:
     """Data files, change files and deletion vectors of the table."""
-    found = [file.name for file in data_location.below(engine.path((DATABASE, A.oid)))]
-    return sum(name.endswith((".parquet", ".bin")) and not name.startswith("_delta_log/") for name in found)
+    names = [file.name for file in data_location.below(engine.path((DATABASE, A.oid)))]
+    return sum(name.endswith((".parquet", ".bin")) and not name.startswith("_delta_log/") for name in names)
 
 
 def commit(engine: Engine, condition: str, **values: str) -> Lsn:
@@ -81,7 +81,7 @@ def test_orphaned_files_of_a_killed_process_are_removed(engine: Engine, monkeypa
     with data_location.written(orphan) as draft:
         draft.write_bytes(b"PAR1")
     below = data_location.below
-    aged = lambda folder: (replace(each, modified=0.0) if each.name == orphan.name else each for each in below(folder))  # noqa: E731
+    aged = lambda folder: (replace(file, modified=0.0) if file.name == orphan.name else file for file in below(folder))  # noqa: E731
     monkeypatch.setattr(data_location, "below", aged)
     cleaner = Cleaner(engine)
     open_transaction = engine.begin(DATABASE)
@@ -102,8 +102,8 @@ def test_orphaned_files_are_removed_after_they_reach_the_retention_age(engine: E
         with data_location.written(orphan) as draft:
             draft.write_bytes(b"PAR1")
     below, now = data_location.below, time.time()
-    ages = dict(zip([each.name for each in orphans], (300, 200), strict=True))
-    aged = lambda folder: (replace(each, modified=now - ages.get(each.name, 0)) for each in below(folder))  # noqa: E731
+    ages = dict(zip([orphan.name for orphan in orphans], (300, 200), strict=True))
+    aged = lambda folder: (replace(file, modified=now - ages.get(file.name, 0)) for file in below(folder))  # noqa: E731
     monkeypatch.setattr(data_location, "below", aged)
     cleaner = Cleaner(engine)
     cleaner.clean(engine.log.end, 250)

@@ -28,7 +28,7 @@ def test_key_committed_again_is_as_new_as_its_last_commit() -> None:
     keys.note({key("m"): Hold.ALONE}, 4, oldest=2)
     keys.note({key("n"): Hold.ALONE}, 5, oldest=4)
     assert keys.since(key("n"), 4)
-    assert [each for each, _ in keys._made] == [key("n")]
+    assert [claimed for claimed, _ in keys._made] == [key("n")]
 
 
 def test_keys_that_all_running_transactions_see_are_dropped(engine: Engine) -> None:
@@ -42,11 +42,11 @@ def test_keys_that_all_running_transactions_see_are_dropped(engine: Engine) -> N
     running = engine.begin(DATABASE)
     for each in ("m", "o", "p"):
         give(each)
-    assert [each for each, _ in engine.committed_keys._made] == [key("m"), key("o"), key("p")]
+    assert [claimed for claimed, _ in engine.committed_keys._made] == [key("m"), key("o"), key("p")]
     running.rollback()
     give("q")
     give("r")
-    assert [each for each, _ in engine.committed_keys._made] == [key("r")]
+    assert [claimed for claimed, _ in engine.committed_keys._made] == [key("r")]
 
 
 def test_use_is_new_to_a_transaction_that_drops_the_object_and_not_to_other_users() -> None:

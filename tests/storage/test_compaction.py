@@ -56,8 +56,8 @@ def before_the_lock(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) ->
     """Call `act` each time a compaction has written its files, before it acquires the lock."""
     rewrite = compaction.rewrite
 
-    def and_then(*given: Any) -> Any:
-        rewritten = rewrite(*given)
+    def and_then(*arguments: Any) -> Any:
+        rewritten = rewrite(*arguments)
         act()
         return rewritten
 

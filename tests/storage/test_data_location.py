@@ -269,7 +269,7 @@ def test_lease_belongs_to_one_node_and_is_released_at_its_end(place: DataPath) -
 
 @pytest.mark.slow
 def test_renewed_lease_is_rejected_to_others_and_an_abandoned_one_can_be_acquired(place: DataPath, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease.Holder, "is_gone", property(lambda held: held.released))  # as on another machine
+    monkeypatch.setattr(lease.Holder, "is_gone", property(lambda holder: holder.released))  # as on another machine
     lost: list[str] = []
     first_lease = Lease(place, "1", lost.append)
     first_lease.take()
@@ -289,9 +289,9 @@ def test_holder_keeps_its_lease_after_an_unanswered_renewal(place: DataPath, mon
     monkeypatch.setattr(lease, "RENEW_SECONDS", 0.1)
     put, unanswered, lost = type(stores.of(place)).put_if, threading.Event(), list[str]()
 
-    def cut_off_once(own: Any, path: DataPath, content: bytes, before: str | None) -> str:
-        tag = put(own, path, content, before)
-        if path.name == lease.FILE and before is not None and not unanswered.is_set():
+    def cut_off_once(own: Any, path: DataPath, content: bytes, tag_before: str | None) -> str:
+        tag = put(own, path, content, tag_before)
+        if path.name == lease.FILE and tag_before is not None and not unanswered.is_set():
             unanswered.set()
             raise OSError(errno.ETIMEDOUT, "no answer")
         return tag
@@ -314,9 +314,9 @@ def test_store_that_does_not_enforce_conditional_writes_is_rejected(place: DataP
     store = stores.of(place)
     put = type(store).put_if
 
-    def careless(own: Any, path: DataPath, content: bytes, before: str | None) -> str:
+    def careless(own: Any, path: DataPath, content: bytes, tag_before: str | None) -> str:
         with contextlib.suppress(FileExistsError):
-            return put(own, path, content, before)
+            return put(own, path, content, tag_before)
         return put(own, path, content, own.tag(path))
 
     monkeypatch.setattr(type(store), "put_if", careless)
@@ -332,9 +332,9 @@ def test_object_changed_since_it_was_read_is_not_overwritten(place: DataPath) ->
     first = store.put_if(path, b"1", None)
     assert first == store.tag(path)
     second = store.put_if(path, b"2", first)
-    for before in (None, first):
+    for tag_before in (None, first):
         with pytest.raises(FileExistsError):
-            store.put_if(path, b"3", before)
+            store.put_if(path, b"3", tag_before)
     assert data_location.read_text(path) == "2"
     assert store.tag(path) == second != first
 

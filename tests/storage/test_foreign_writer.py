@@ -23,9 +23,9 @@ def foreign_append(engine: Engine, *values: tuple[int, str]) -> None:
     job.createDataFrame(list(values), "id bigint, v string").write.format("delta").mode("append").save(str(engine.path((DATABASE, A.oid))))
 
 
-def changes(engine: Engine, after: Lsn) -> list[tuple[str, int]]:
+def changes(engine: Engine, lsn: Lsn) -> list[tuple[str, int]]:
     """Kind and number of the changes that the log has."""
-    return [(write.kind, write.changes) for entry in engine.log.entries(after, DATABASE, 100) for write in entry.writes]
+    return [(write.kind, write.changes) for entry in engine.log.entries(lsn, DATABASE, 100) for write in entry.writes]
 
 
 def test_foreign_version_is_adopted_once(engine: Engine) -> None:

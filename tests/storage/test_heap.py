@@ -50,7 +50,7 @@ def test_memory_that_stays_after_statements_end_does_not_make_the_heap_short(spa
     assert not heap.is_short()
     lists = fill(spark, 0.52)
     try:
-        until(heap.is_short, "it looks when it may collect again: it has looked just now where garbage filled half of the heap")
+        until(heap.is_short, "the heap is not short after the next collection, which may be delayed by an earlier one")
         assert heap.is_short(), "the heap stays short without a pause"
         heap.keep()
         assert not heap.is_short()

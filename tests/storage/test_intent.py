@@ -67,8 +67,8 @@ def by_another_reader(engine: Engine, table: Any) -> list[tuple[Any, ...]]:
 
 def files(engine: Engine, table: Any) -> set[str]:
     """Data, change and vector files below a table's folder."""
-    found = [file.name for file in data_location.below(engine.path((DATABASE, table.oid)))]
-    return {name for name in found if name.endswith((".parquet", ".bin")) and not name.startswith("_delta_log/")}
+    names = [file.name for file in data_location.below(engine.path((DATABASE, table.oid)))]
+    return {name for name in names if name.endswith((".parquet", ".bin")) and not name.startswith("_delta_log/")}
 
 
 def test_readers_of_the_files_see_only_committed_rows(engine: Engine) -> None:

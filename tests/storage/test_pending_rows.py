@@ -57,16 +57,16 @@ def test_writes_are_in_the_log_in_the_order_of_the_statements(engine: Engine) ->
 def test_two_concurrent_commits_are_no_deadlock(engine: Engine) -> None:
     made(engine, A)
     made(engine, B)
-    first, one, two = (engine.begin(DATABASE) for _ in range(3))
-    later(one, (1, "x"))
-    later(one, (1, "x"), table=B)
-    later(two, (2, "y"), table=B)
-    later(two, (2, "y"))
+    first, second, third = (engine.begin(DATABASE) for _ in range(3))
+    later(second, (1, "x"))
+    later(second, (1, "x"), table=B)
+    later(third, (2, "y"), table=B)
+    later(third, (2, "y"))
     later(first, (3, "z"))
     first.lock(A)
     with ThreadPoolExecutor(2) as pool:
-        ends = [pool.submit(writer.commit) for writer in (one, two)]
-        while not {one.xid, two.xid} <= engine.locks._waiting.keys():
+        ends = [pool.submit(writer.commit) for writer in (second, third)]
+        while not {second.xid, third.xid} <= engine.locks._waiting.keys():
             assert not any(end.done() for end in ends)
         first.commit()
         assert all(end.result(60) for end in ends)

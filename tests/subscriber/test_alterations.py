@@ -62,30 +62,30 @@ class Alterations:
             columns[name] = of_type
             words = self._rng.choice(("", f"DEFAULT {self._value(of_type)}", f"DEFAULT {self._value(of_type)} NOT NULL"))
             return f"ALTER TABLE t ADD COLUMN {name} {of_type} {words}"
-        one, other, *_ = names
+        column, other_column, *_ = names
         match kind:
             case "drop":
-                del columns[one]
-                return f"ALTER TABLE t DROP COLUMN {one}"
+                del columns[column]
+                return f"ALTER TABLE t DROP COLUMN {column}"
             case "rename":
                 new = self._name()
-                columns[new] = columns.pop(one)
-                return f"ALTER TABLE t RENAME {one} TO {new}"
+                columns[new] = columns.pop(column)
+                return f"ALTER TABLE t RENAME {column} TO {new}"
             case "swap":
-                columns[one], columns[other] = columns[other], columns[one]
-                return f"ALTER TABLE t RENAME {one} TO x; ALTER TABLE t RENAME {other} TO {one}; ALTER TABLE t RENAME x TO {other}"
-            case "type" if TYPES[columns[one]]:
-                columns[one] = self._rng.choice(TYPES[columns[one]])
-                return f"ALTER TABLE t ALTER {one} TYPE {columns[one]}"
+                columns[column], columns[other_column] = columns[other_column], columns[column]
+                return f"ALTER TABLE t RENAME {column} TO x; ALTER TABLE t RENAME {other_column} TO {column}; ALTER TABLE t RENAME x TO {other_column}"
+            case "type" if TYPES[columns[column]]:
+                columns[column] = self._rng.choice(TYPES[columns[column]])
+                return f"ALTER TABLE t ALTER {column} TYPE {columns[column]}"
             case "not null":
-                return f"UPDATE t SET {one} = {self._value(columns[one])} WHERE {one} IS NULL; ALTER TABLE t ALTER {one} SET NOT NULL"
+                return f"UPDATE t SET {column} = {self._value(columns[column])} WHERE {column} IS NULL; ALTER TABLE t ALTER {column} SET NOT NULL"
             case "nullable":
-                return f"ALTER TABLE t ALTER {one} DROP NOT NULL"
+                return f"ALTER TABLE t ALTER {column} DROP NOT NULL"
             case _:  # as a column gets another type without a rewrite
-                new, columns[one] = self._name(), "text"
+                new, columns[column] = self._name(), "text"
                 return (
-                    f"ALTER TABLE t ADD COLUMN {new} text; UPDATE t SET {new} = {one}::text; ALTER TABLE t DROP COLUMN {one};"
-                    f" ALTER TABLE t RENAME {new} TO {one}"
+                    f"ALTER TABLE t ADD COLUMN {new} text; UPDATE t SET {new} = {column}::text; ALTER TABLE t DROP COLUMN {column};"
+                    f" ALTER TABLE t RENAME {new} TO {column}"
                 )
 
 

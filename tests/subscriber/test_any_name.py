@@ -80,7 +80,9 @@ class Named:
 
 def tables(count: int) -> st.SearchStrategy[list[Named]]:
     """So many tables, no two of one name."""
-    table = st.builds(Named, ANY.filter(free), ANY.filter(free), ANY.filter(lambda n: free(n) and n != "m"), ANY.filter(bool), TEXTS, TEXTS)
+    table = st.builds(
+        Named, ANY.filter(free), ANY.filter(free), ANY.filter(lambda name: free(name) and name != "m"), ANY.filter(bool), TEXTS, TEXTS
+    )
     return st.lists(table, min_size=count, max_size=count, unique_by=(lambda table: table.shown, lambda table: table.table[:15]))
 
 
@@ -94,10 +96,10 @@ class Scene:
 
     def check(self, some: list[Named]) -> None:
         """All that is in the publisher comes to be in both."""
-        for each in some:
-            self.publisher.sql(each.made())
-            self.first.sql(each.type_made())
-            self.second.sql(each.type_made())
+        for table in some:
+            self.publisher.sql(table.made())
+            self.first.sql(table.type_made())
+            self.second.sql(table.type_made())
         self.publisher.sql("CREATE PUBLICATION p FOR ALL TABLES")
         self.first.sql(self.publisher.subscription("create_tables"))
         self.first.wait(READY_HERE, "t")
@@ -105,12 +107,12 @@ class Scene:
         words = f"slot_name = '{self.second.name}_s', create_tables"
         self.second.sql(f"CREATE SUBSCRIPTION s CONNECTION '{self.first.conninfo}' PUBLICATION p WITH ({words})")
         self.second.wait(READY_HERE, "t")
-        for each in some:
-            self.publisher.sql(each.changed())
-        for each in some:
-            expected = self.publisher.sql(each.rows())
-            self.first.wait(each.rows(), expected, seconds=60)
-            self.second.wait(each.rows(), expected, seconds=60)
+        for table in some:
+            self.publisher.sql(table.changed())
+        for table in some:
+            expected = self.publisher.sql(table.rows())
+            self.first.wait(table.rows(), expected, seconds=60)
+            self.second.wait(table.rows(), expected, seconds=60)
 
     def clear(self, some: list[Named]) -> None:
         """Leaves nothing for the next example."""
@@ -120,10 +122,10 @@ class Scene:
             station.sql("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = current_database()")
             station.sql("DROP PUBLICATION IF EXISTS p")
         for station in (self.publisher, self.first, self.second):
-            for each in some:
-                station.sql(f"DROP TABLE IF EXISTS {each.shown}; DROP TYPE IF EXISTS {each.kind}")
-                if each.schema != "public":
-                    station.sql(f"DROP SCHEMA IF EXISTS {quoted(each.schema)} CASCADE")
+            for table in some:
+                station.sql(f"DROP TABLE IF EXISTS {table.shown}; DROP TYPE IF EXISTS {table.kind}")
+                if table.schema != "public":
+                    station.sql(f"DROP SCHEMA IF EXISTS {quoted(table.schema)} CASCADE")
 
 
 @pytest.fixture

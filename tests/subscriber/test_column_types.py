@@ -62,7 +62,7 @@ def test_domains_over_every_type_are_copied_and_streamed_in_keys_and_other_colum
 
 @pytest.mark.slow
 def test_domains_over_every_type_are_filled_by_copy_and_by_statements(publisher, subscriber) -> None:
-    publisher.sql(DEFINITIONS + "".join(rows(*each, 1, 300) for each in TABLES.items()))
+    publisher.sql(DEFINITIONS + "".join(rows(*table, 1, 300) for table in TABLES.items()))
     subscriber.sql(DEFINITIONS)
     for table, types in TABLES.items():
         for form, where in (("text", "n <= 200"), ("binary", "n > 200")):

@@ -39,7 +39,8 @@ def made(key: str = f"PRIMARY KEY ({', '.join(map(quoted, KEY))})", more: str = 
 def inserted(*numbers: int) -> str:
     """INSERT of rows."""
     rows = ", ".join(
-        "(" + ", ".join(f"'{n}'" if at % 3 == 2 else str(n * 100 + at % 7) for at in range(len(HOSTILE))) + ")" for n in numbers
+        "(" + ", ".join(f"'{number}'" if at % 3 == 2 else str(number * 100 + at % 7) for at in range(len(HOSTILE))) + ")"
+        for number in numbers
     )
     return f"INSERT INTO {T} ({ALL}) VALUES {rows};"
 

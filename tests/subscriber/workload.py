@@ -69,19 +69,19 @@ class Workload:
 
     def _wide(self) -> str:
         rng = self._rng
-        r, m = rng.randint(2, 7), rng.randint(0, 6)
+        rest, modulus = rng.randint(2, 7), rng.randint(0, 6)
         return rng.choice(
             (
                 "INSERT INTO wide SELECT i, CASE i % 3 WHEN 0 THEN 'eu' WHEN 1 THEN 'us' ELSE '' END, CASE WHEN i % 5 > 0 THEN 'v' || i END,"
                 " i / 7.0, nullif(i % 4, 0) / 3.0, timestamp '2020-01-01' + i * interval '1 min' FROM generate_series({}, {}) i".format(
                     *self._range()
                 ),
-                f"UPDATE wide SET v = CASE WHEN k % 2 = 0 THEN NULL ELSE 'u{m}' END, n = n + 1 WHERE k % {r} = {m % r}",
-                f"UPDATE wide SET k = k + {1_000_000 + self._range()[0]}, region = 'moved' WHERE k % {r * 5} = {m}",
-                f"DELETE FROM wide WHERE k % {r * 3} = {m}",
+                f"UPDATE wide SET v = CASE WHEN k % 2 = 0 THEN NULL ELSE 'u{modulus}' END, n = n + 1 WHERE k % {rest} = {modulus % rest}",
+                f"UPDATE wide SET k = k + {1_000_000 + self._range()[0]}, region = 'moved' WHERE k % {rest * 5} = {modulus}",
+                f"DELETE FROM wide WHERE k % {rest * 3} = {modulus}",
                 "UPDATE wide SET k = -5 - k WHERE k IN ({0}, {1}); UPDATE wide SET k = {1} WHERE k = -5 - {0};"
-                " UPDATE wide SET k = {0} WHERE k = -5 - {1}".format(r, m + 8),
-                "TRUNCATE wide" if rng.random() < 0.15 else f"UPDATE wide SET f = NULL WHERE k % {r} = 0",
+                " UPDATE wide SET k = {0} WHERE k = -5 - {1}".format(rest, modulus + 8),
+                "TRUNCATE wide" if rng.random() < 0.15 else f"UPDATE wide SET f = NULL WHERE k % {rest} = 0",
             )
         )
 

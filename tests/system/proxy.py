@@ -50,11 +50,11 @@ class Proxy:
             except OSError:
                 client.close()
                 continue
-            for each in (client, server):
-                each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for end_of_connection in (client, server):
+                end_of_connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._open |= {client, server}
-            for one, other in ((client, server), (server, client)):
-                threading.Thread(target=self._pump, args=(one, other), daemon=True).start()
+            for source, sink in ((client, server), (server, client)):
+                threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
 
     def _pump(self, source: socket.socket, sink: socket.socket) -> None:
         with contextlib.suppress(OSError):

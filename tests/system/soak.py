@@ -81,9 +81,9 @@ class Soak:
         self.refused: set[int] = set()
         self.written = 0
         self._chain()
-        self._threads = [threading.Thread(target=each, daemon=True) for each in (self._publish, self._publish, self._insert)]
-        for each in self._threads:
-            each.start()
+        self._threads = [threading.Thread(target=writer, daemon=True) for writer in (self._publish, self._publish, self._insert)]
+        for thread in self._threads:
+            thread.start()
 
     def _chain(self) -> None:
         for database in (self.source, self.node, self.last):
@@ -144,9 +144,9 @@ class Soak:
         """Of a node that has started: one whose virtual machine dies before that ends, and somebody else must start it."""
         until(self.answers, "a node whose virtual machine was killed does not start", PATIENCE)
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a node that starts itself again has no pid file for a moment
-            found = subprocess.run(["pgrep", "-P", str(self.servers[1].pid), "java"], capture_output=True, text=True).stdout.split()
-            for each in found:
-                os.kill(int(each), signal.SIGKILL)
+            pids = subprocess.run(["pgrep", "-P", str(self.servers[1].pid), "java"], capture_output=True, text=True).stdout.split()
+            for pid in pids:
+                os.kill(int(pid), signal.SIGKILL)
 
     def answers(self) -> bool:
         """Whether the node takes sessions."""
@@ -169,13 +169,13 @@ class Soak:
 
     def crowd(self) -> None:
         """Takes all connections that the node gives."""
-        held = []
+        connections = []
         with contextlib.suppress(psycopg.Error):
             for _ in range(300):
-                held.append(psycopg.connect(self.node.conninfo, connect_timeout=2))  # noqa: PERF401 (those before the one that fails are held)
+                connections.append(psycopg.connect(self.node.conninfo, connect_timeout=2))  # noqa: PERF401 (those before the one that fails are held)
         time.sleep(3)
-        for each in held:
-            each.close()
+        for connection in connections:
+            connection.close()
 
     def checkpoint(self) -> None:
         with contextlib.suppress(SqlError):
@@ -198,22 +198,27 @@ class Soak:
 
     def wrong(self) -> list[str]:
         """What differs at a quiet point."""
-        found = []
-        for n in range(TABLES):
-            for one, other, where in ((self.source, self.node, "true"), (self.node, self.last, FILTER)):
-                said = one.sql(DIGEST.format(n, where)), other.sql(DIGEST.format(n, where if other is self.node else "true"))
-                if said[0] != said[1]:
-                    found.append(f"t{n}: {one.name} of {type(one.server).__name__} has {said[0]}, its subscriber {said[1]}")
-        held = {int(row) for row in self.node.rows("SELECT number FROM own")}
-        if lost := self.given - held:
-            found.append(f"{len(lost)} acknowledged rows are missing, {min(lost)} is the first")
-        if there := self.refused & held:
-            found.append(f"{len(there)} refused rows are there, {min(there)} is the first")
+        problems = []
+        for number in range(TABLES):
+            for upstream, downstream, where in ((self.source, self.node, "true"), (self.node, self.last, FILTER)):
+                digests = (
+                    upstream.sql(DIGEST.format(number, where)),
+                    downstream.sql(DIGEST.format(number, where if downstream is self.node else "true")),
+                )
+                if digests[0] != digests[1]:
+                    problems.append(
+                        f"t{number}: {upstream.name} of {type(upstream.server).__name__} has {digests[0]}, its subscriber {digests[1]}"
+                    )
+        stored = {int(row) for row in self.node.rows("SELECT number FROM own")}
+        if lost := self.given - stored:
+            problems.append(f"{len(lost)} acknowledged rows are missing, {min(lost)} is the first")
+        if refused_but_stored := self.refused & stored:
+            problems.append(f"{len(refused_but_stored)} refused rows are there, {min(refused_but_stored)} is the first")
         if self.node.sql("SELECT count(*) FROM own WHERE twice <> number * 2 OR twice IS NULL") != "0":
-            found.append("a row of a local table is half changed")
+            problems.append("a row of a local table is half changed")
         if self.node.sql("SELECT count(*) FROM pg_locks WHERE NOT granted") != "0":
-            found.append("somebody waits for a lock at a quiet point")
-        return found
+            problems.append("somebody waits for a lock at a quiet point")
+        return problems
 
     def takes(self) -> dict[str, float]:
         """What the node takes: megabytes, counts; files as a CHECKPOINT leaves them, for how many came since the last one is chance."""
@@ -221,7 +226,7 @@ class Soak:
         pid, data = self.servers[1].pid, self.servers[1].data
         java = subprocess.run(["pgrep", "-P", str(pid), "java"], capture_output=True, text=True).stdout.split()
         status = {name: value for line in Path(f"/proc/{pid}/status").read_text().splitlines() for name, _, value in [line.partition(":")]}
-        megabytes = lambda one: int(one.split()[0]) / 1024  # noqa: E731
+        megabytes = lambda line: int(line.split()[0]) / 1024  # noqa: E731
         java_status = Path(f"/proc/{java[0]}/status").read_text().split("VmRSS:")[1] if java else "0"
         return {
             "python MB": megabytes(status["VmRSS"]),
@@ -231,7 +236,7 @@ class Soak:
             "segments": len([*data.glob("pg_replication/**/*")]),
             "files": len([*data.glob("base/*/*/*.parquet")]),
             "log files": len([*data.glob("base/*/*/_delta_log/*")]),
-            "catalog MB": sum(each.stat().st_size for each in data.glob("catalog.duckdb*")) / 2**20,
+            "catalog MB": sum(path.stat().st_size for path in data.glob("catalog.duckdb*")) / 2**20,
         }
 
     def end(self) -> int:
@@ -322,24 +327,27 @@ def grown(rounds: list[dict[str, float]]) -> list[str]:
     third = len(rounds) // 3
     if third < 2:
         return []
-    found = []
+    grown_measures = []
     for name in rounds[0]:
-        before, after = min(each[name] for each in rounds[third : 2 * third]), min(each[name] for each in rounds[2 * third :])
-        if after > before * GROWTH + 8:
-            found.append(f"{name} grew from {before:.0f} to {after:.0f}")
-    return found
+        earlier, later = (
+            min(measures[name] for measures in rounds[third : 2 * third]),
+            min(measures[name] for measures in rounds[2 * third :]),
+        )
+        if later > earlier * GROWTH + 8:
+            grown_measures.append(f"{name} grew from {earlier:.0f} to {later:.0f}")
+    return grown_measures
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="A chain of servers under load and faults.")
     parser.add_argument("--minutes", type=float, default=5)
     parser.add_argument("--seed", type=int, default=int(time.time()))
-    given = parser.parse_args()
-    print(f"seed {given.seed}", flush=True)
+    arguments = parser.parse_args()
+    print(f"seed {arguments.seed}", flush=True)
     folder = Path(tempfile.mkdtemp(prefix="headgate-soak-"))
     folder.chmod(0o755)
-    with contextlib.closing(Soak(folder, given.seed)) as soak:
-        wrong = run(soak, given.minutes)
+    with contextlib.closing(Soak(folder, arguments.seed)) as soak:
+        wrong = run(soak, arguments.minutes)
         if wrong:
             soak.keep(folder / "node")
     if wrong:
@@ -358,8 +366,10 @@ def run(soak: Soak, minutes: float) -> list[str]:
         while time.monotonic() < end and not wrong:
             struck, wrong = soak.round()
             rounds.append(soak.takes())
-            shown = ", ".join(f"{name} {value:.0f}" for name, value in rounds[-1].items())
-            print(f"round {len(rounds)}: {soak.written} transactions, {len(soak.given)} rows; {'; '.join(struck)}\n  {shown}", flush=True)
+            measures = ", ".join(f"{name} {value:.0f}" for name, value in rounds[-1].items())
+            print(
+                f"round {len(rounds)}: {soak.written} transactions, {len(soak.given)} rows; {'; '.join(struck)}\n  {measures}", flush=True
+            )
     except (AssertionError, OSError, SqlError, psycopg.Error, subprocess.TimeoutExpired) as error:
         traceback.print_exc()
         wrong = [f"{type(error).__name__}: {error}"]

@@ -133,7 +133,7 @@ class Scene:
         for table in self.publisher.psql(self.source, "SELECT tablename FROM pg_publication_tables").split():
             self.publisher.psql(self.source, f"INSERT INTO {table} VALUES ({LATER}, 'later')")
             query = f"SELECT count(*) FROM {table} WHERE id = {LATER}"
-            until(lambda query=query: self.ask(query) == [(1,)], f"nothing comes for {table} any more", PATIENCE)
+            until(lambda query=query: self.ask(query) == [(1,)], f"no change arrives for {table}", PATIENCE)
 
     def leave(self) -> None:
         """Drops the subscription, with its slot."""
@@ -170,9 +170,9 @@ class Restart:
         node = scenes[0][1].node
         node.kill()
         node.start()
-        for fault, scene, held in scenes:
+        for fault, scene, rows_before in scenes:
             scene.go_on()
-            assert scene.contents() == held, f"a start behind {fault} changes the tables"
+            assert scene.contents() == rows_before, f"a start behind {fault} changes the tables"
             check(node, scene.lake)
             scene.leave()
 
@@ -378,8 +378,8 @@ def followed(scene: Scene) -> None:
     scene.insist("ALTER PUBLICATION p SET TABLE a WHERE (id > 5 AND id <> 15)", filtered.format("15"))
     scene.insist("INSERT INTO a VALUES (40, 'n')", "SELECT count(*) = 1 FROM a WHERE id = 40")
     scene.insist("DELETE FROM a WHERE id = 7", "SELECT count(*) = 0 FROM a WHERE id = 7")
-    [(wanted,)] = scene.ask("SELECT string_agg(id || v, ' ' ORDER BY id) FROM a WHERE id > 5 AND id <> 15")
-    until(lambda: there("SELECT string_agg(id || v, ' ' ORDER BY id) FROM a") == wanted, "the stream does not follow", PATIENCE)
+    [(expected,)] = scene.ask("SELECT string_agg(id || v, ' ' ORDER BY id) FROM a WHERE id > 5 AND id <> 15")
+    until(lambda: there("SELECT string_agg(id || v, ' ' ORDER BY id) FROM a") == expected, "the stream does not follow", PATIENCE)
 
     def dropped() -> bool:
         with contextlib.suppress(Exception):

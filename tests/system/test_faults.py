@@ -150,11 +150,11 @@ def _kill_both(replica: Replica) -> None:
     until(lambda: replica.sql("SELECT 1") == "1", "the node does not start again")
     rows = replica.sql("SELECT count(*) FROM wide")
     until(lambda: replica.sql("SELECT count(*) FROM wide") != rows, "nothing arrives at the node that came back")
-    left = replica.node.data / "pgsql_tmp" / "result-of-a-killed-node"
-    left.mkdir()
+    leftover = replica.node.data / "pgsql_tmp" / "result-of-a-killed-node"
+    leftover.mkdir()
     replica.node.kill()
     replica.node.start()
-    assert not left.exists()
+    assert not leftover.exists()
     replica.check()
     replica.sql("DROP SUBSCRIPTION s")
 

@@ -14,8 +14,8 @@ HEAP_MB, THREADS, HANDLES = 40, 40, 60
 LARGE = "INSERT INTO t_{0} SELECT g, repeat('x', 10) FROM generate_series(1, 3000) g; SELECT sum(id) FROM t_{0}; UPDATE t_{0} SET a = 'y' WHERE id < 9"
 
 
-def grown(before: Size, after: Size) -> bool:
-    return after.heap > before.heap + HEAP_MB or after.threads > before.threads + THREADS or after.handles > before.handles + HANDLES
+def grown(earlier: Size, later: Size) -> bool:
+    return later.heap > earlier.heap + HEAP_MB or later.threads > earlier.threads + THREADS or later.handles > earlier.handles + HANDLES
 
 
 def use(node: Server, database: str, numbers: range) -> None:

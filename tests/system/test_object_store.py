@@ -148,7 +148,7 @@ def test_paused_node_writes_nothing_after_another_has_acquired_its_lease(
     assert not committing.is_alive()
     until(
         lambda: not Path(f"/proc/{pid}").exists() or Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z",
-        "it lives",
+        "the paused node is still running",
         60,
     )
     assert {name for name in object_store.files.find(location) if "_delta_log" in name and "_headgate" not in name} == log_files
@@ -202,7 +202,7 @@ def test_kill_at_any_step_of_a_commit_loses_nothing_and_leaves_no_orphaned_files
         node.psql("postgres", "CHECKPOINT")
         return unnamed(object_store, location) == []
 
-    until(cleaned, f"files that nobody names stay: {unnamed(object_store, location)}", 120)
+    until(cleaned, f"orphaned files are not removed: {unnamed(object_store, location)}", 120)
     node.headgate("check", "--online", "-U", "postgres")
 
 
@@ -260,7 +260,7 @@ def settled(node: NodeServer, store: ObjectStore) -> None:
         node.psql("postgres", "CHECKPOINT")
         return strays(node, store) == []
 
-    until(cleaned, f"files stay that nobody knows: {strays(node, store)}", 120)
+    until(cleaned, f"unknown files are not removed: {strays(node, store)}", 120)
     node.headgate("check", "--online", "-U", "postgres")
 
 
@@ -311,7 +311,7 @@ def test_kill_during_a_copy_or_a_batch_by_tasks_leaves_no_orphaned_files(
         ):
             arm(node, f"{where}=kill")
             begin()
-            until(lambda: not is_alive(node), f"nothing passes {where}", 120)
+            until(lambda: not is_alive(node), f"no work reaches the failpoint {where}", 120)
             start_again(node)
             until(lambda sql=arrived: node.psql("postgres", sql) == "t", f"what {where} was killed does not arrive", 120)
         assert node.psql("postgres", "SELECT v, count(*) FROM p GROUP BY v") == postgres.psql(

@@ -216,7 +216,11 @@ def _gone(folder: Path) -> bool:
 
 def _difference(actual: list[list[Any]], expected: list[list[Any]]) -> str:
     return (
-        "; ".join(f"{one[:5]} instead of {other[:5]}" for one, other in zip(actual, expected, strict=False) if one != other)
+        "; ".join(
+            f"{actual_rows[:5]} instead of {expected_rows[:5]}"
+            for actual_rows, expected_rows in zip(actual, expected, strict=False)
+            if actual_rows != expected_rows
+        )
         or "more or fewer tables"
     )
 

@@ -327,7 +327,11 @@ def test_worker_that_waits_for_executors_can_be_terminated_and_its_node_stopped(
     received = f"SELECT received_lsn >= '{changed}' FROM pg_stat_subscription WHERE subname = 'b_{name}'"
     until(lambda: node.psql(database, received) == "t", "the change has not come", 60)
     node.psql(database, "INSERT INTO sent VALUES (1, 'passes')")
-    until(partial(wait_for_executors, SparkPages(node), "worker", "worker", "walsender"), "nobody has begun to wait", 60)
+    until(
+        partial(wait_for_executors, SparkPages(node), "worker", "worker", "walsender"),
+        "the worker, the copy and the walsender do not wait for executors",
+        60,
+    )
 
     senders_before = senders(node)
     node.psql(database, "SELECT pg_terminate_backend(pid) FROM pg_stat_replication")

@@ -37,7 +37,7 @@ def test_two_databases_replicate_both_ways_without_a_loop_and_into_a_third(node)
     node.psql(second, "INSERT INTO t VALUES (21, 'two')")
     expected = ["11|one", "1|one again", "21|two"]
     for database in (first, second, third):
-        until(lambda: sorted(node.psql(database, "SELECT * FROM t").split("\n")) == expected, f"{database} has not got everything")  # noqa: B023
+        until(lambda: sorted(node.psql(database, "SELECT * FROM t").split("\n")) == expected, f"{database} does not have all rows")  # noqa: B023
     counts = "SELECT sum(apply_error_count + sync_error_count) FROM pg_stat_subscription_stats"
     assert node.psql(first, counts) == "0"
     for database, name in ((third, f"{third}_from_{second}"), (first, f"{first}_from_{second}"), (second, f"{second}_from_{first}")):
@@ -103,7 +103,7 @@ def test_two_nodes_share_a_table_by_hashed_keys(postgres: Server, node: Server, 
     rows = "SELECT id, v, n FROM shared ORDER BY id"
     shares = [postgres.psql(source, rows.replace("shared", f"shared WHERE {share}", 1)) for share in SHARES]
     for (sharing_node, database), share in zip(nodes, shares, strict=True):
-        until(lambda: sharing_node.psql(database, rows) == share, "the node has not got its share")  # noqa: B023
+        until(lambda: sharing_node.psql(database, rows) == share, "the node does not have its share of the rows")  # noqa: B023
     assert sum(int(sharing_node.psql(database, "SELECT count(*) FROM shared")) for sharing_node, database in nodes) == int(
         postgres.psql(source, "SELECT count(*) FROM shared")
     )

@@ -251,7 +251,7 @@ def password_is_wrong(scene: Scene) -> Generator[None]:
         scene.reconnect()
         yield
         scene.publisher.sql(f"ALTER ROLE {scene.reader} PASSWORD 'right'")
-        until(lambda: not scene.problems(), "it does not heal", LONGEST)
+        until(lambda: not scene.problems(), "the problem does not disappear", LONGEST)
 
 
 @fault("pg_hba.conf rejects")
@@ -522,7 +522,7 @@ def owner_may_not_write(scene: Scene) -> Generator[None]:
         scene.insert()
         yield
         scene.subscriber.sql(f"GRANT ALL ON t TO {owner}")
-        until(lambda: not scene.problems(), "it does not heal", LONGEST)
+        until(lambda: not scene.problems(), "the problem does not disappear", LONGEST)
 
 
 @fault("is not permitted to log in")
@@ -532,7 +532,7 @@ def owner_may_not_log_in(scene: Scene) -> Generator[None]:
         scene.reconnect()
         yield
         scene.subscriber.sql(f"ALTER ROLE {owner} LOGIN")
-        until(lambda: not scene.problems(), "it does not heal", LONGEST)
+        until(lambda: not scene.problems(), "the problem does not disappear", LONGEST)
 
 
 @contextlib.contextmanager
@@ -808,22 +808,22 @@ def _hurt(scene: Scene, each: Fault) -> None:
         return next((text for text in problems_seen if re.search(each.says, text, re.DOTALL)), None)
 
     try:
-        said = until(is_told, f"status does not say {each.says!r}", SECONDS)
-        told = time.monotonic()
+        problem = until(is_told, f"status does not say {each.says!r}", SECONDS)
+        reported_at = time.monotonic()
     except AssertionError:
         raise AssertionError(f"status does not say {each.says!r}: {problems_seen}") from None
     finally:
         next(course, None)
-    gone = time.monotonic()
+    fixed_at = time.monotonic()
     try:
         until(lambda: not scene.problems(), "the node does not become healthy again", LONGEST)
     except AssertionError:
-        raise AssertionError(f"it is not healthy again: {scene.problems()}") from None
+        raise AssertionError(f"the node does not become healthy again: {scene.problems()}") from None
     over = time.monotonic()
     if path := os.environ.get("HEADGATE_FAULTS"):
         name = each.run.__name__.replace("_", " ")
         with Path(path).open("a") as file:
-            file.write(f"| {name} | {' '.join(str(said).split())[:300]} | {told - caused:.0f} s | {over - gone:.0f} s |\n")
+            file.write(f"| {name} | {' '.join(str(problem).split())[:300]} | {reported_at - caused:.0f} s | {over - fixed_at:.0f} s |\n")
 
 
 @pytest.mark.slow

@@ -99,8 +99,8 @@ def test_any_numbers_are_read_back_from_their_lists(rows: list[list[float | None
     texts = list_array.texts(lists)
 
     assert list_array.texts(list_array.lists(texts, kind, "c")).equals(texts)
-    shown = write_text(pa.array([number for row in rows for number in row or ()], arrow_type(r.FLOAT8)), r.FLOAT8)
-    assert [element for text in texts.to_pylist() for element in (array.parse(text, ",")[1] if text else ())] == shown.to_pylist()
+    number_texts = write_text(pa.array([number for row in rows for number in row or ()], arrow_type(r.FLOAT8)), r.FLOAT8)
+    assert [element for text in texts.to_pylist() for element in (array.parse(text, ",")[1] if text else ())] == number_texts.to_pylist()
 
 
 @pytest.mark.parametrize("text", ["{{1,2},{3,4}}", "[0:1]={1,2}", "[2:2]={7}", "{{1}}"])

@@ -59,7 +59,7 @@ JSON = st.recursive(
     max_leaves=6,
 ).map(_json)
 ENDS = st.integers(-3, 3).map(str) | st.just("")
-RANGE = st.builds(lambda one, low, high, other: f"{one}{low},{high}{other}", st.sampled_from("[("), ENDS, st.integers(4, 6).map(str) | st.just(""), st.sampled_from("])"))  # fmt: skip
+RANGE = st.builds(lambda opening, low, high, closing: f"{opening}{low},{high}{closing}", st.sampled_from("[("), ENDS, st.integers(4, 6).map(str) | st.just(""), st.sampled_from("])"))  # fmt: skip
 GENERATED = {
     **dict.fromkeys(["int4range", "numrange"], RANGE | st.just("empty")),
     "int4multirange": st.lists(RANGE, max_size=3).map(lambda items: "{" + ",".join(items) + "}"),

@@ -19,13 +19,13 @@ def table(*columns: str, key: tuple[int, ...] = (0,), bare: bool = False) -> Com
     return Compared("public", "t", columns, texts, texts, key, "FROM t", "FROM t", tuple(None for _ in columns), no, no)
 
 
-def rows(*given: tuple[str, str]) -> pa.Table:
-    return pa.Table.from_pylist([dict(zip(ROWS.names, values, strict=True)) for values in given], schema=ROWS)
+def rows(*row_values: tuple[str, str]) -> pa.Table:
+    return pa.Table.from_pylist([dict(zip(ROWS.names, values, strict=True)) for values in row_values], schema=ROWS)
 
 
 def test_ranges_differ_by_count_or_sum_or_if_one_side_has_none() -> None:
-    def of(*given: tuple[str, int, int]) -> pa.Table:
-        return pa.Table.from_pylist([dict(zip(DIGESTS.names, values, strict=True)) for values in given], schema=DIGESTS)
+    def of(*ranges: tuple[str, int, int]) -> pa.Table:
+        return pa.Table.from_pylist([dict(zip(DIGESTS.names, values, strict=True)) for values in ranges], schema=DIGESTS)
 
     theirs, ours = of(("0", 2, 5), ("1", 1, 1), ("2", 1, 1), ("3", 1, 7)), of(("0", 2, 5), ("1", 2, 1), ("2", 1, 2), ("4", 1, 7))
     assert differing(theirs, ours) == ["1", "2", "3", "4"]

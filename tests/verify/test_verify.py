@@ -81,9 +81,12 @@ def test_values_of_both_sides_are_shown_on_request(pair: tuple[Database, Databas
     assert values["t", "(id)=(5)"][1].items() >= {"id": "5", "v": None, "at": "2024-02-29 12:00:00+00"}.items()
     assert values["u", "(a, b)=(3, x)"] == [None, {"a": "3", "b": "x"}]
     command = [*HEADGATE, "verify", "-D", str(node.data), "-d", subscriber.name, "s", "other"]  # as the role of initdb
-    for more, said in (([], "missing: (id)=(77)\n"), (["--values"], 'missing: (id)=(77), there {"id": "77", "x": "77", "y": "25.667"}\n')):
+    for more, output in (
+        ([], "missing: (id)=(77)\n"),
+        (["--values"], 'missing: (id)=(77), there {"id": "77", "x": "77", "y": "25.667"}\n'),
+    ):
         done = subprocess.run([*command, *more], capture_output=True, text=True, timeout=180)
-        assert said in done.stdout
+        assert output in done.stdout
         assert re.search(r"public\.other: different, 100 rows, \d+ ranges, ", done.stdout)
 
 

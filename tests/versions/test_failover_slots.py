@@ -46,7 +46,7 @@ SAID = (
     "SELECT slot_name::text FROM pg_create_logical_replication_slot('{0}_e', 'pgoutput', true, failover => true)",
     "SELECT slot_name::text FROM pg_copy_logical_replication_slot('{0}_d', '{0}_e')",
     "SELECT pg_sync_replication_slots()",
-    *(FLAGS.replace("{}", "{0}_" + each) for each in "abcde"),
+    *(FLAGS.replace("{}", "{0}_" + letter) for letter in "abcde"),
 )
 
 

@@ -52,9 +52,9 @@ def story(server: Server) -> list[str]:
             session.execute("CHECKPOINT")
             results += [session.execute(SHOWN.format(slot).encode()).fetchone() for slot in (idle, f"{database}_fresh")]
             results.append(session.execute("SHOW idle_replication_slot_timeout").fetchone())
-            for each in TOLD:
+            for statement in TOLD:
                 with pytest.raises(psycopg.Error) as refused:
-                    sender.execute(each.format(idle).encode())
+                    sender.execute(statement.format(idle).encode())
                 results.append((refused.value.sqlstate, refused.value.diag.message_primary, refused.value.diag.message_detail))
         finally:
             session.execute("ALTER SYSTEM RESET idle_replication_slot_timeout")

@@ -44,8 +44,12 @@ def pair(of_version: Callable[[int], Server], node: Server) -> Iterator[Make]:
     pairs: list[Pair] = []
 
     def make(version: int, publisher: str) -> Pair:
-        there, here = Database.new(of_version(version)), Database.new(node)
-        pairs.append(Pair(there, here, version) if publisher == "postgres" else Pair(here, there, version))
+        other_server_database, node_database = Database.new(of_version(version)), Database.new(node)
+        pairs.append(
+            Pair(other_server_database, node_database, version)
+            if publisher == "postgres"
+            else Pair(node_database, other_server_database, version)
+        )
         return pairs[-1]
 
     yield make

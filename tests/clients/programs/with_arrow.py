@@ -182,4 +182,4 @@ def reflection(connection: Any) -> Any:
 
 SCENES = (values, errors, copy, parts, cancel, bulk, reflection)
 URLS = (transaction, polars_read, polars_write, connectorx_read)
-answer({**{each.__name__: scene(each) for each in SCENES}, **{each.__name__: each for each in URLS}})
+answer({**{play.__name__: scene(play) for play in SCENES}, **{play.__name__: play for play in URLS}})

@@ -169,4 +169,4 @@ async def types(connection: Any) -> Any:
 
 
 SCENES = (values, errors, transaction, copy, parts, cancel, plans, bulk, notifications, cursors, types)
-answer({**{each.__name__: scene(each) for each in SCENES}, "pool": pool})
+answer({**{play.__name__: scene(play) for play in SCENES}, "pool": pool})

@@ -110,4 +110,4 @@ def prepared(url: str) -> Any:
 
 
 SCENES = (values, errors, transaction, copy, parts, types)
-answer({**{each.__name__: scene(each) for each in SCENES}, "prepared": prepared})
+answer({**{play.__name__: scene(play) for play in SCENES}, "prepared": prepared})

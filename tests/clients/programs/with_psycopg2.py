@@ -169,4 +169,4 @@ def types(connection: Any) -> Any:
 
 
 SCENES = (values, errors, transaction, copy, parts, cancel, batches, notifications, cursors, current_of, types)
-answer({each.__name__: scene(each) for each in SCENES})
+answer({play.__name__: scene(play) for play in SCENES})

@@ -265,4 +265,4 @@ def _courses(config: Config, models: sa.MetaData, engine: sa.Engine) -> Any:
 
 SCENES = (errors, transaction, parts, mapped, reflection, current_of, pool)
 URLS = (values, asynchronous, migrations)
-answer({**{each.__name__: scene(each) for each in SCENES}, **{each.__name__: each for each in URLS}})
+answer({**{play.__name__: scene(play) for play in SCENES}, **{play.__name__: play for play in URLS}})
