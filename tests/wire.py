@@ -350,10 +350,10 @@ class Tap(Proxy):
                 mine.append(Attack(*site, change))
                 return self._with_end(change(frame, spoiled_field))
             attack = self.attack
-            if attack is not None and not attack.fired.is_set() and (asked, field.name) == (attack.asked, attack.field):
+            if attack is not None and not attack.fired.is_set() and (asked, spoiled_field.name) == (attack.asked, attack.field):
                 mine.append(attack)
                 attack.fired.set()
-                return self._with_end(attack.change(frame, field))
+                return self._with_end(attack.change(frame, spoiled_field))
         return frame
 
     def _with_end(self, spoiled: bytes) -> bytes:

@@ -242,7 +242,7 @@ def test_lsn_that_is_no_longer_kept_is_an_error_that_names_the_oldest(spare_node
             return error.diag.message_detail
         return None
 
-    detail = until(oldest, "the log is trimmed")
+    detail = until(oldest, "the log is not trimmed")
     assert detail.startswith("The oldest LSN that is kept is ")
     source.sql("INSERT INTO t VALUES (3)")
     assert source.arrow("p", "t", detail.split()[-1].rstrip("."))["a"].to_pylist()[-1] == 3
