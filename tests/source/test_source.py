@@ -1,9 +1,11 @@
-"""pyspark_headgate reads from a real node in a separate Spark session: streams, ranges, errors, and recovery after kills."""
+"""pyspark_headgate in a Spark session of its own, against a real node and a real PostgreSQL: streams, reads, errors, and what kills leave."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -37,10 +39,10 @@ class Program:
                 stderr=errors, text=True, env=environment, cwd=folder, start_new_session=True,
             )  # fmt: skip
 
-    def ask(self, request: dict[str, Any]) -> None:
+    def ask(self, wanted: dict[str, Any]) -> None:
         """Asks for something, and waits for no answer."""
         assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(request) + "\n")
+        self.process.stdin.write(json.dumps(wanted) + "\n")
         self.process.stdin.flush()
 
     def answer(self) -> dict[str, Any]:
@@ -48,8 +50,8 @@ class Program:
         assert self.process.stdout is not None
         line = next((line for line in self.process.stdout if line.startswith("SAID ")), None)
         assert line is not None, self._errors.read_text()[-3000:]
-        reply: dict[str, Any] = json.loads(line[5:])
-        return reply
+        found: dict[str, Any] = json.loads(line[5:])
+        return found
 
     def kill(self) -> None:
         """Ends the process and its Java with SIGKILL."""
@@ -59,22 +61,22 @@ class Program:
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
-    query_program = Program(tmp_path_factory.mktemp("program"))
-    yield query_program
-    query_program.kill()
+    made = Program(tmp_path_factory.mktemp("program"))
+    yield made
+    made.kill()
 
 
 class Source:
-    """A table with a publication on a node, and the queries that read it."""
+    """A table with a publication on a server, and the queries that read it."""
 
-    def __init__(self, node: Any, folder: Path, program: Program) -> None:
-        self.node, self.folder, self.program, self.database = node, folder, program, node.new_database()
+    def __init__(self, server: Any, folder: Path, program: Program) -> None:
+        self.server, self.folder, self.program, self.database = server, folder, program, server.new_database()
         self.slot = f"{self.database}_q"
-        self.options = {"url": node.conninfo(self.database), "publication": "p", "table": "public.t", "slot": self.slot}
+        self.options = {"url": server.conninfo(self.database), "publication": "p", "table": "public.t", "slot": self.slot}
         self.sql(MAKE)
 
     def sql(self, script: str) -> str:
-        return str(self.node.psql(self.database, script))
+        return str(self.server.psql(self.database, script))
 
     def wanted(self, **wanted: Any) -> dict[str, Any]:
         return {"mode": "stream", "sink": "parquet", "folder": str(self.folder), "options": self.options, **wanted}
@@ -92,21 +94,30 @@ class Source:
 
 
 @pytest.fixture
-def source(node: Any, tmp_path: Path, program: Program) -> Iterator[Source]:
-    table_source = Source(node, tmp_path, program)
-    yield table_source
-    table_source.sql(f"SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '{table_source.slot}'")
+def source(server: Any, tmp_path: Path, program: Program) -> Iterator[Source]:
+    """The same on PostgreSQL and on a node."""
+    made = Source(server, tmp_path, program)
+    yield made
+    made.server.await_release(made.slot)
+    made.sql(f"SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '{made.slot}'")
+
+
+@pytest.fixture
+def node_source(node: Any, tmp_path: Path, program: Program) -> Iterator[Source]:
+    made = Source(node, tmp_path, program)
+    yield made
+    made.sql(f"SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '{made.slot}'")
 
 
 def state(rows: list[dict[str, Any]]) -> dict[int, tuple[Any, ...]]:
     """The table that the changes lead to."""
-    rows_by_id: dict[int, tuple[Any, ...]] = {}
+    found: dict[int, tuple[Any, ...]] = {}
     for row in sorted(rows, key=lambda row: (row["_lsn"], row["_op"] != "R", row["_seq"])):
         if row["_op"] == "D" or (row["_old"] is not None and row["_op"] == "U"):
-            rows_by_id.pop(row["id"] if row["_op"] == "D" else row["_old"]["id"], None)
+            found.pop(row["id"] if row["_op"] == "D" else row["_old"]["id"], None)
         if row["_op"] != "D":
-            rows_by_id[row["id"]] = row["v"], str(row["n"])
-    return rows_by_id
+            found[row["id"]] = row["v"], str(row["n"])
+    return found
 
 
 def table(source: Source) -> dict[int, tuple[Any, ...]]:
@@ -115,33 +126,51 @@ def table(source: Source) -> dict[int, tuple[Any, ...]]:
     return {int(line[0]): (line[1], line[2]) for line in lines}
 
 
-def test_stream_returns_the_table_and_then_its_changes(source: Source) -> None:
+def starts(server: Any) -> bool:
+    """Whether a killed server starts: PostgreSQL does not as long as one of its processes lives."""
+    try:
+        server.start()
+    except subprocess.CalledProcessError:
+        return False
+    return True
+
+
+def test_a_stream_gives_the_table_and_then_its_changes(source: Source) -> None:
     source.sql("INSERT INTO t SELECT i, 'first', i FROM generate_series(1, 100) i")
-    reply = source.run()
-    assert reply["rows"] == 90
-    source.sql("UPDATE t SET v = 'second' WHERE id < 20; UPDATE t SET id = id + 5 WHERE id IN (95, 96, 100); DELETE FROM t WHERE id = 7")
+    said = source.run()
+    assert said["rows"] == 90
+    source.sql("UPDATE t SET v = 'second' WHERE id < 20; UPDATE t SET id = id + 105 WHERE id IN (95, 96, 100); DELETE FROM t WHERE id = 7")
     assert source.run()["rows"] == 18 + 3 + 1
     assert state(source.sunk()) == table(source)
     assert source.run()["rows"] == 0
     assert Counter(row["_op"] for row in source.sunk()) == {"R": 90, "U": 19, "I": 1, "D": 2}
 
 
-def test_range_and_table_as_of_an_lsn_can_be_read_again_with_the_same_rows(source: Source) -> None:
+def test_a_range_is_read_again_with_the_same_rows(source: Source) -> None:
     source.run()  # makes the slot, which keeps the log
     begin = source.sql("SELECT pg_current_wal_lsn()")
+    source.sql("INSERT INTO t SELECT i, 'x', i FROM generate_series(1, 20) i; DELETE FROM t WHERE id < 5")
+    first, second = (source.run(mode="read", options={**source.options, "from": begin, "tasks": tasks}) for tasks in ("1", "3"))
+    assert first == second
+    assert Counter(row["_op"] for row in first["rows"]) == {"I": 18, "D": 4}
+    assert "_old:struct<id:int,v:string,n:decimal(10,2)>" in first["schema"]
+    now = source.run(mode="read", options={name: text for name, text in source.options.items() if name != "slot"})
+    assert sorted(row["id"] for row in now["rows"]) == [number for number in range(5, 20) if number % 10]
+
+
+def test_the_table_is_read_as_of_an_lsn(node_source: Source) -> None:
+    source = node_source
+    source.run()  # makes the slot, which keeps the log
     source.sql("INSERT INTO t SELECT i, 'x', i FROM generate_series(1, 20) i")
     middle = source.sql("SELECT pg_current_wal_lsn()")
     source.sql("DELETE FROM t WHERE id < 5")
     options = {name: text for name, text in source.options.items() if name != "slot"}
-    first, second = (source.run(mode="read", options={**options, "from": begin, "tasks": tasks}) for tasks in ("1", "3"))
-    assert first == second
-    assert Counter(row["_op"] for row in first["rows"]) == {"I": 18, "D": 4}
-    assert "_old:struct<id:int,v:string,n:decimal(10,2)>" in first["schema"]
     then = source.run(mode="read", options={**options, "lsn": middle})
     assert sorted(row["id"] for row in then["rows"]) == [number for number in range(1, 20) if number % 10]
 
 
-def test_all_tables_can_be_read_as_of_one_lsn_while_it_is_kept(source: Source) -> None:
+def test_all_tables_are_read_as_of_one_lsn_that_is_kept(node_source: Source) -> None:
+    source = node_source
     source.run()  # makes the slot, which keeps the files
     source.sql("CREATE TABLE u (id int); INSERT INTO t SELECT i, 'x', i FROM generate_series(1, 20) i; INSERT INTO u VALUES (1)")
     then = source.sql("SELECT pg_current_wal_lsn()")
@@ -164,10 +193,28 @@ def test_changed_columns_a_truncated_table_and_a_lost_log_end_the_query_with_an_
     source.sql("TRUNCATE t")
     assert 'Set the option onTruncate to "row"' in source.run()["error"]
     assert source.run(options={**source.options, "onTruncate": "row"})["rows"] == 1
+    source.sql("INSERT INTO t VALUES (3, 'z', 3, 4); INSERT INTO t VALUES (5)")
+    source.server.drop_slot(source.database, source.slot)
+    source.sql("CHECKPOINT; INSERT INTO t VALUES (4)")
+    lost = source.run()["error"]
+    assert re.search("is no longer kept|no longer has (the|all) changes", lost), lost[-2000:]
+
+
+def test_postgresql_gives_the_table_at_the_slot_only_to_the_query_that_made_it(postgres: Any, tmp_path: Path, program: Program) -> None:
+    source = Source(postgres, tmp_path, program)
     source.sql(
-        f"INSERT INTO t VALUES (3, 'z', 3, 4); INSERT INTO t VALUES (5); SELECT pg_drop_replication_slot('{source.slot}'); CHECKPOINT; INSERT INTO t VALUES (4)"
+        f"INSERT INTO t VALUES (1); SELECT pg_create_logical_replication_slot('{source.slot}', 'pgoutput'); INSERT INTO t VALUES (2)"
     )
-    assert "is no longer kept" in source.run()["error"]
+    assert "the table as of its position can no longer be read" in source.run()["error"]
+    shutil.rmtree(tmp_path / "checkpoint")
+    assert source.run(options={**source.options, "start": "now"})["rows"] == 1
+    past = {name: text for name, text in source.options.items() if name != "slot"}
+    assert "a PostgreSQL server gives a table only as it is now" in source.run(mode="read", options={**past, "lsn": "0/1"})["error"]
+    assert 'option "slot" is needed' in source.run(mode="read", options={**past, "from": "0/1"})["error"]
+    source.server.drop_slot(source.database, source.slot)
+    source.sql("INSERT INTO t VALUES (3)")
+    assert "no longer has" in source.run(options={**source.options, "start": "now"})["error"]
+    assert source.sql(f"SELECT count(*) FROM pg_replication_slots WHERE slot_name = '{source.slot}'") == "0"
 
 
 @pytest.mark.parametrize(
@@ -182,17 +229,22 @@ def test_changed_columns_a_truncated_table_and_a_lost_log_end_the_query_with_an_
         ({"table": "nosuch"}, 'relation "nosuch" does not exist'),
     ],
 )
-def test_invalid_options_are_rejected(source: Source, options: dict[str, str], message: str) -> None:
+def test_wrong_options_are_refused(source: Source, options: dict[str, str], message: str) -> None:
     assert message in source.run(options={**source.options, **options})["error"]
 
 
 @pytest.mark.parametrize("sink", ["parquet", "delta"])
-def test_each_change_arrives_once_if_query_and_node_are_killed(spare_node: Any, tmp_path: Path, program: Program, sink: str) -> None:
-    node = spare_node()
-    source = Source(node, tmp_path, program)
+@pytest.mark.parametrize("server_kind", ["spare_node", "cluster"])
+def test_each_change_arrives_once_though_query_and_server_are_killed(
+    request: pytest.FixtureRequest, tmp_path: Path, program: Program, sink: str, server_kind: str
+) -> None:
+    server = request.getfixturevalue(server_kind)()
+    source = Source(server, tmp_path, program)
     options = {**source.options, "maxRows": "20000", "tasks": "2"}
     source.sql("INSERT INTO t SELECT i, 'first', i FROM generate_series(1, 50000) i")
-    for number, killed in enumerate(("query", "node", "both")):
+    if server_kind == "cluster":  # PostgreSQL does not have the table as of the slot's position after a kill
+        assert source.run(sink=sink, options=options)["rows"] == 45_000
+    for number, killed in enumerate(("query", "server", "both")):
         running = Program(tmp_path)
         running.ask(source.wanted(sink=sink, options=options, once=False))
         done = len(list((tmp_path / "checkpoint" / "commits").glob("[0-9]*"))) if (tmp_path / "checkpoint").exists() else 0
@@ -201,31 +253,31 @@ def test_each_change_arrives_once_if_query_and_node_are_killed(spare_node: Any, 
             source.sql(
                 f"INSERT INTO t SELECT i, 'more', i FROM generate_series({first}, {first + 9_999}) i; UPDATE t SET n = n + 1 WHERE id < 3000"
             )
-        until(lambda done=done: len(list((tmp_path / "checkpoint" / "commits").glob("[0-9]*"))) > done, "no micro-batch ends", 120)
+        until(lambda done=done: len(list((tmp_path / "checkpoint" / "commits").glob("[0-9]*"))) > done, "a micro-batch ends", 120)
         if killed != "query":
-            node.kill()
-        if killed == "node":
+            server.kill()
+        if killed == "server":
             assert "error" in running.answer()
         running.kill()
         if killed != "query":
-            node.start()
+            until(lambda: starts(server), "the killed server starts", 60)
     assert "error" not in source.run(sink=sink, options=options)
     rows = source.sunk() if sink == "parquet" else source.run(mode="sink", sink=sink)["rows"]
     assert max(Counter((row["_op"], row["_lsn"], row["_seq"]) for row in rows).values()) == 1
     assert state(rows) == table(source)
-    source.sql(f"SELECT pg_drop_replication_slot('{source.slot}')")
+    server.drop_slot(source.database, source.slot)
 
 
-def test_first_cell_of_the_page_runs_as_printed(node: Any, tmp_path: Path) -> None:
-    [setup, cell] = [block for block in blocks("docs/spark-source.md", "The first cell") if block.language in ("sql", "python")]
+def test_the_first_cell_of_the_page_runs_as_it_stands(node: Any, tmp_path: Path) -> None:
+    [made, cell] = [block for block in blocks("docs/spark-source.md", "The first cell") if block.language in ("sql", "python")]
     database = node.new_database()
-    node.psql(database, setup.text)
+    node.psql(database, made.text)
     text = cell.text.replace("port=5440", f"port={node.port}").replace("dbname=postgres", f"dbname={database}")
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "pyspark-headgate/src"), "PYSPARK_PYTHON": sys.executable}
-    runs = [
+    said = [
         subprocess.run([sys.executable, "-c", text], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
         for _ in "12"
     ]
-    assert [finished.returncode for finished in runs] == [0, 0], runs[0].stderr[-2000:] + runs[1].stderr[-2000:]
-    assert all("|  R|  500|" in finished.stdout for finished in runs)
+    assert [each.returncode for each in said] == [0, 0], said[0].stderr[-2000:] + said[1].stderr[-2000:]
+    assert all("|  R|  500|" in each.stdout for each in said)
     node.drop_slot(database, "orders_to_lake")

@@ -1,31 +1,41 @@
 """A connection to a node: its positions, its slots, the ranges of a table's changes, and the changes as Arrow.
 
-Used by the driver for planning and by tasks for reading. Nothing here depends on Spark.
+Used by the driver for planning and by tasks for reading. Nothing here depends on Spark. `postgresql` has the same for a PostgreSQL server.
 """
 
 from __future__ import annotations
 
 import io
+import time
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, LiteralString, Self
 
 import psycopg
 import pyarrow as pa
 from psycopg import sql
 
-from pyspark_headgate.options import lsn_text, parse_lsn
+from pyspark_headgate.options import SourceOptions, lsn_text, parse_lsn
+
+PATIENCE = 60.0
+"""The seconds to wait for a slot that another process still uses, such as a task that was killed."""
+LEAST_ROWS = 10_000
+"""The number of changes below which a separate task is not worthwhile."""
 
 
 @dataclass(frozen=True)
 class Range:
-    """Changes that commit in (start, end], or, without a start, the table as of `end`."""
+    """Changes that commit in (start, end], or, without a start, the table as of `end`.
+
+    `snapshot`: the exported snapshot of a PostgreSQL server in which the table is read. A node does not need one.
+    """
 
     start: int | None
     end: int
+    snapshot: str = ""
 
 
 @dataclass(frozen=True)
@@ -36,12 +46,12 @@ class SlotState:
     is_lost: bool
 
 
-class NodeConnection:
-    """See the module. A context manager; each statement is a transaction of its own."""
+class ServerConnection:
+    """A connection to a server with logical replication slots. A context manager; each statement is a transaction of its own."""
 
-    def __init__(self, url: str) -> None:
-        self._url = url
-        self._connection: psycopg.Connection[Any] = psycopg.connect(url, autocommit=True, cursor_factory=psycopg.ClientCursor)
+    def __init__(self, url: str, connection: psycopg.Connection[Any] | None = None) -> None:
+        self.url = url
+        self._connection = connection or _connected(url)
 
     def __enter__(self) -> Self:
         return self
@@ -53,12 +63,17 @@ class NodeConnection:
         """End the connection."""
         self._connection.close()
 
-    def _one(self, query: str, *values: object) -> Any:
+    def _one(self, query: LiteralString, *values: object) -> Any:
         return self._connection.execute(query, values).fetchone()
 
+    @property
+    def is_node(self) -> bool:
+        """Whether the server is a node."""
+        return "headgate" in (self._connection.info.parameter_status("server_version") or "")
+
     def current(self) -> int:
-        """Return the end of the node's log."""
-        return parse_lsn(self._one("SELECT pg_current_wal_lsn()::text")[0], "")
+        """Return the end of the server's log."""
+        return parse_lsn(self._one("SELECT pg_current_wal_flush_lsn()::text")[0], "")
 
     def slot(self, name: str) -> SlotState | None:
         """Return the state of a slot, None if it does not exist."""
@@ -73,19 +88,51 @@ class NodeConnection:
             made = self._one("SELECT lsn::text FROM pg_create_logical_replication_slot(%s, 'pgoutput')", name)
             found = SlotState(parse_lsn(made[0], ""), is_lost=False)
         if found.is_lost:
-            raise RuntimeError(
-                f'replication slot "{name}" is lost: the node no longer has all changes since the last micro-batch.'
-                " Drop it with pyspark_headgate.drop_slot, and start the query with a new checkpoint."
-            )
+            raise lost(name)
         return found
 
     def advance(self, name: str, position: int) -> None:
         """Move a slot forward to a position; it never goes back."""
-        found = self.ensured_slot(name)
+        found = self.slot(name)
+        if found is None or found.is_lost:
+            raise lost(name)
         if position > found.position:
-            self._one("SELECT pg_replication_slot_advance(%s, %s)", name, lsn_text(position))
+            self._when_free("SELECT pg_replication_slot_advance(%s, %s)", name, lsn_text(position))
 
-    def ranges(self, publication: str, table: str, whole: Range, rows: int, first: int | None = None) -> list[tuple[Range, int, bool]]:
+    def drop_slot(self, name: str) -> None:
+        """Drop a slot. Nothing is done without one."""
+        self._when_free("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s", name)
+
+    def _when_free(self, query: LiteralString, *values: object) -> None:
+        """Execute a statement about a slot. A walsender of PostgreSQL uses its slot for a moment after its client has gone."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                self._one(query, *values)
+            except psycopg.errors.ObjectInUse:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+            else:
+                return
+
+
+def _connected(url: str) -> psycopg.Connection[Any]:
+    return psycopg.connect(url, autocommit=True, cursor_factory=psycopg.ClientCursor)
+
+
+def lost(slot: str) -> RuntimeError:
+    """Return the error for a slot that no longer keeps the log that the query needs."""
+    return RuntimeError(
+        f'replication slot "{slot}" is lost: the server no longer has all changes since the last micro-batch.'
+        " Drop it with pyspark_headgate.drop_slot, and start the query with a new checkpoint."
+    )
+
+
+class NodeConnection(ServerConnection):
+    """A connection to a node."""
+
+    def ranges(self, options: SourceOptions, whole: Range, rows: int, first: int | None = None) -> list[tuple[Range, int, bool]]:
         """Return ranges of about `rows` changes, cut at transactions: each with its changes, and whether its columns are new there.
 
         `first`: how many ranges to return; the node does not read its log behind them. None: all.
@@ -94,20 +141,46 @@ class NodeConnection:
         if whole.end <= whole.start:
             return []
         query = "SELECT from_lsn::text, to_lsn::text, changes, altered FROM headgate.change_ranges(%s, %s, %s, %s, %s, %s)"
-        values = (publication, table, lsn_text(whole.start), lsn_text(whole.end), rows, first)
+        values = (options.publication, options.table, lsn_text(whole.start), lsn_text(whole.end), rows, first)
         found = self._connection.execute(query, values).fetchall()
         return [(Range(parse_lsn(start, ""), parse_lsn(end, "")), changes, altered) for start, end, changes, altered in found]
 
-    def schema(self, publication: str, table: str, position: int) -> pa.Schema:
+    def shares(self, options: SourceOptions, whole: Range) -> list[Range]:
+        """Return the ranges of the tasks of a micro-batch, with about as many changes each. No range crosses a change of the columns."""
+        cuts = self.ranges(options, whole, LEAST_ROWS)
+        share = -(-sum(changes for _, changes, _ in cuts) // options.tasks)
+        found: list[tuple[Range, int]] = []
+        for part, changes, altered in cuts:
+            if found and not altered and found[-1][1] + changes <= share:
+                found[-1] = Range(found[-1][0].start, part.end), found[-1][1] + changes
+            elif changes:
+                found.append((part, changes))
+        return [part for part, _ in found]
+
+    def check_table(self, options: SourceOptions) -> None:
+        """Do nothing: a node has past states of a table."""
+
+    def schema(self, options: SourceOptions, position: int) -> pa.Schema:
         """Return the columns of the first change after a position, or as they are now."""
-        cuts = self.ranges(publication, table, Range(position, self.current()), 1, first=1)
+        cuts = self.ranges(options, Range(position, self.current()), 1, first=1)
         wanted = cuts[0][0] if cuts else Range(position, position)
-        with closing(read_batches(self._url, publication, table, wanted)) as batches:
+        with closing(self.batches(options, wanted)) as batches:
             return next(batches).schema
 
-    def drop_slot(self, name: str) -> None:
-        """Drop a slot. Nothing is done without one."""
-        self._one("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s", name)
+    def batches(self, options: SourceOptions, wanted: Range) -> Generator[pa.RecordBatch]:
+        """Yield the changes of a range as they come; the first batch is empty. A connection of its own ends with the iteration."""
+        query = sql.SQL("COPY (SELECT * FROM headgate.changes({}, {}, {}, {})) TO STDOUT (FORMAT arrow)").format(
+            options.publication, options.table, sql.NULL if wanted.start is None else lsn_text(wanted.start), lsn_text(wanted.end)
+        )
+        # a range that is read no further ends with its connection: the node would send the rest of it otherwise
+        connection = psycopg.connect(self.url, autocommit=True)
+        try:
+            copy = connection.cursor().copy(query)
+            reader = pa.ipc.open_stream(io.BufferedReader(_Copied(iter(copy.__enter__())), 1 << 20))
+            yield pa.RecordBatch.from_pylist([], schema=reader.schema)
+            yield from reader
+        finally:
+            connection.close()
 
     def wait(self, subscription: str, lsn: str, timeout: float) -> bool:
         """Wait until what the publisher of a subscription had at `lsn` is visible. Return False after `timeout` seconds."""
@@ -117,22 +190,6 @@ class NodeConnection:
         """Return a time up to which nothing is missing of a table; None if none is known after `timeout` seconds."""
         moment: datetime | None = self._one("SELECT headgate.complete_until(%s, %s)", table, timeout)[0]
         return moment
-
-
-def read_batches(url: str, publication: str, table: str, wanted: Range) -> Generator[pa.RecordBatch]:
-    """Yield the changes of a range as they come; the first batch is empty. A connection of its own ends with the iteration."""
-    query = sql.SQL("COPY (SELECT * FROM headgate.changes({}, {}, {}, {})) TO STDOUT (FORMAT arrow)").format(
-        publication, table, sql.NULL if wanted.start is None else lsn_text(wanted.start), lsn_text(wanted.end)
-    )
-    # a range that is read no further ends with its connection: the node would send the rest of it otherwise
-    connection = psycopg.connect(url, autocommit=True)
-    try:
-        copy = connection.cursor().copy(query)
-        reader = pa.ipc.open_stream(io.BufferedReader(_Copied(iter(copy.__enter__())), 1 << 20))
-        yield pa.RecordBatch.from_pylist([], schema=reader.schema)
-        yield from reader
-    finally:
-        connection.close()
 
 
 class _Copied(io.RawIOBase):
@@ -158,9 +215,9 @@ class _Copied(io.RawIOBase):
 
 
 def drop_slot(url: str, slot: str) -> None:
-    """Drop the slot of a query that will not be started again, so that the node no longer keeps its log. Nothing is done without a slot."""
-    with NodeConnection(url) as node:
-        node.drop_slot(slot)
+    """Drop the slot of a query that will not be started again. The server then no longer keeps its log. Do nothing without a slot."""
+    with ServerConnection(url) as server:
+        server.drop_slot(slot)
 
 
 def wait(url: str, subscription: str, lsn: str, timeout: float = 60) -> None:

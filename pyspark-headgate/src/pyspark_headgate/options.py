@@ -15,9 +15,10 @@ _SLOT = re.compile(r"[a-z0-9_]{1,63}\Z")
 _COMMON = frozenset({"url", "publication", "table", "tasks", "ontruncate"})
 STREAM = _COMMON | {"slot", "start", "maxrows"}
 """The options of ``readStream``."""
-BATCH = _COMMON | {"from", "to", "lsn"}
+BATCH = _COMMON | {"from", "to", "lsn", "slot"}
 """The options of ``read``."""
 _TRUNCATE = ("fail", "row", "skip")
+_NO_SLOT = 'option "slot" is needed, a name of lower case letters, digits and underscores, of at most 63 characters'
 MOST_TASKS = 1000
 
 
@@ -59,7 +60,7 @@ class SourceOptions:
         texts = _known(given, STREAM)
         slot = texts.get("slot", "")
         if not _SLOT.match(slot):
-            raise ValueError('option "slot" is needed, a name of lower case letters, digits and underscores, of at most 63 characters')
+            raise ValueError(_NO_SLOT)
         start = texts.get("start", "snapshot")
         position = start if start in ("snapshot", "now") else parse_lsn(start, "start")
         most = _number(texts, "maxrows", 1 << 62) if "maxrows" in texts else None
@@ -74,11 +75,14 @@ class SourceOptions:
         if "to" in texts and "from" not in texts:
             raise ValueError('option "to" needs option "from"')
         tasks, on_truncate = _shared(texts)
+        slot = texts.get("slot", "")
+        if slot and ("from" not in texts or not _SLOT.match(slot)):
+            raise ValueError(_NO_SLOT if "from" in texts else 'option "slot" needs option "from"')
         first = parse_lsn(texts["from"], "from") if "from" in texts else None
         last, lsn = (parse_lsn(texts[name], name) if texts.get(name, "latest") != "latest" else None for name in ("to", "lsn"))
         if first is not None and last is not None and last < first:
             raise ValueError('option "to" must not be before option "from"')
-        return cls(*_named(texts), tasks=tasks, on_truncate=on_truncate, first=first, last=last, lsn=lsn)
+        return cls(*_named(texts), slot, tasks=tasks, on_truncate=on_truncate, first=first, last=last, lsn=lsn)
 
 
 def _known(given: Mapping[str, str], names: frozenset[str]) -> dict[str, str]:

@@ -13,6 +13,9 @@ A change of the published columns ends a micro-batch. The next one fails with an
 columns when it is started again. If the first offset after a start is that of such a change, pyspark 4.1 would take an offset that it has
 already for "nothing new", and never come to the change. That offset therefore has a number of its own (`run`). Spark then makes a
 micro-batch that begins and ends at the change, and by that says that it has everything before.
+
+A PostgreSQL server gives the table as of the slot's position only while the connection that created the slot is open. The reader holds it
+until the first micro-batch has ended. A query that is killed before that has to start with a new slot.
 """
 
 from __future__ import annotations
@@ -27,8 +30,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from pyspark_headgate.connection import NodeConnection, Range, read_batches
+from pyspark_headgate.connection import NodeConnection, Range, ServerConnection, lost
 from pyspark_headgate.options import SourceOptions, lsn_text
+from pyspark_headgate.postgresql import PostgresConnection, TableSnapshot
 
 try:
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
@@ -37,8 +41,7 @@ except ImportError:  # pyspark 4.1 has no admission control
     ReadAllAvailable = ReadMaxRows = None
 
 Offset = dict[str, Any]
-LEAST_ROWS = 10_000
-"""The number of changes below which a separate task is not worthwhile."""
+Connection = NodeConnection | PostgresConnection
 
 
 class RangePartition(InputPartition):
@@ -60,13 +63,14 @@ class HeadgateSource(DataSource):
     def schema(self) -> StructType:
         """Return the columns at the position where the query goes on."""
         options = self._options()
-        with NodeConnection(options.url) as node:
-            return from_arrow_schema(node.schema(options.publication, options.table, _begin(node, options)), prefer_timestamp_ntz=True)
+        with connect(options.url) as server:
+            return from_arrow_schema(server.schema(options, _begin(server, options)), prefer_timestamp_ntz=True)
 
     def _options(self) -> SourceOptions:
-        """The options, before it is known whether the query is a stream: only a stream has a slot."""
+        """The options, before it is known whether the query is a stream: a read without a range does not have a slot."""
         given = dict(self.options)
-        return SourceOptions.of_stream(given) if "slot" in given or "start" in given else SourceOptions.of_batch(given)
+        is_stream = "start" in given or ("slot" in given and "from" not in given)
+        return SourceOptions.of_stream(given) if is_stream else SourceOptions.of_batch(given)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of ``read``."""
@@ -77,27 +81,35 @@ class HeadgateSource(DataSource):
         return StreamReader(schema, SourceOptions.of_stream(dict(self.options)))
 
 
-def _begin(node: NodeConnection, options: SourceOptions) -> int:
+def connect(url: str) -> Connection:
+    """Return a connection to a node or to a PostgreSQL server."""
+    with ServerConnection(url) as server:
+        return NodeConnection(url) if server.is_node else PostgresConnection(url)
+
+
+def _begin(server: Connection, options: SourceOptions) -> int:
     """The position whose columns count."""
+    if options.first is not None:
+        return options.first
     if options.slot:
-        slot = node.slot(options.slot)
+        slot = server.slot(options.slot)
         if slot is not None and not slot.is_lost:
             return slot.position
-        return options.start if isinstance(options.start, int) else node.current()
-    chosen = options.first if options.first is not None else options.lsn
-    return node.current() if chosen is None else chosen
+        return options.start if isinstance(options.start, int) else server.current()
+    return server.current() if options.lsn is None else options.lsn
 
 
 def read_range(options: SourceOptions, schema: StructType, wanted: Range) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a range in the columns of the query; runs in a task."""
     expected = _arrow_schema(schema)
-    for batch in read_batches(options.url, options.publication, options.table, wanted):
-        if not batch.num_rows:
-            _check_columns(options, schema, batch.schema, wanted.end if wanted.start is None else wanted.start)
-            continue
-        kept = _without_truncates(options, batch)
-        if kept.num_rows:
-            yield pa.RecordBatch.from_arrays([_as(c, f.type) for c, f in zip(kept.columns, expected, strict=True)], schema=expected)
+    with connect(options.url) as server:
+        for batch in server.batches(options, wanted):
+            if not batch.num_rows:
+                _check_columns(options, schema, batch.schema, wanted.end if wanted.start is None else wanted.start)
+                continue
+            kept = _without_truncates(options, batch)
+            if kept.num_rows:
+                yield pa.RecordBatch.from_arrays([_as(c, f.type) for c, f in zip(kept.columns, expected, strict=True)], schema=expected)
 
 
 def _arrow_schema(schema: StructType) -> pa.Schema:
@@ -134,19 +146,6 @@ def _without_truncates(options: SourceOptions, batch: pa.RecordBatch) -> pa.Reco
     )
 
 
-def _shared_out(node: NodeConnection, options: SourceOptions, whole: Range) -> list[RangePartition]:
-    """Return the ranges of the tasks of a micro-batch, with about as many changes each. No range crosses a change of the columns."""
-    cuts = node.ranges(options.publication, options.table, whole, LEAST_ROWS)
-    share = -(-sum(changes for _, changes, _ in cuts) // options.tasks)
-    found: list[tuple[Range, int]] = []
-    for each, changes, altered in cuts:
-        if found and not altered and found[-1][1] + changes <= share:
-            found[-1] = Range(found[-1][0].start, each.end), found[-1][1] + changes
-        elif changes:
-            found.append((each, changes))
-    return [RangePartition(each) for each, _ in found]
-
-
 class RangeReader(DataSourceReader):
     """The reader of ``read``."""
 
@@ -156,11 +155,13 @@ class RangeReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Return the tasks' ranges."""
         options = self._options
-        with NodeConnection(options.url) as node:
+        with connect(options.url) as server:
             if options.first is None:
-                return [RangePartition(Range(None, node.current() if options.lsn is None else options.lsn))]
-            last = node.current() if options.last is None else options.last
-            return _shared_out(node, options, Range(options.first, last)) or [RangePartition(Range(options.first, options.first))]
+                server.check_table(options)
+                return [RangePartition(Range(None, server.current() if options.lsn is None else options.lsn))]
+            last = server.current() if options.last is None else options.last
+            ranges = server.shares(options, Range(options.first, last)) or [Range(options.first, options.first)]
+            return [RangePartition(part) for part in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task."""
@@ -175,31 +176,50 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._schema, self._options = schema, options
         self._begin: int | None = None
         """Where a query without a checkpoint begins, if this process has made its slot."""
+        self._snapshot: TableSnapshot | None = None
+        """The table as of the position of a slot that this process has created on a PostgreSQL server, until it has been read."""
+        self._has_created = False
+        """Whether this process has created the slot."""
         self._reached: int | None = None
         self._target: int | None = None
 
-    def _node(self) -> NodeConnection:
-        return NodeConnection(self._options.url)
+    def _server(self) -> Connection:
+        return connect(self._options.url)
 
     def initialOffset(self) -> Offset:  # noqa: N802
         """Return the first offset of a query without a checkpoint."""
-        with self._node() as node:
-            position = self._slot(node)
-        start = self._options.start
-        if isinstance(start, int):
-            return {"lsn": start}
-        return {"lsn": position, "table": True} if start == "snapshot" else {"lsn": position}
+        with self._server() as server:
+            position = self._slot(server)
+            start = self._options.start
+            if isinstance(start, int):
+                return {"lsn": start}
+            if start == "now":
+                return {"lsn": position}
+            if isinstance(server, NodeConnection):
+                return {"lsn": position, "table": True}
+            if self._snapshot is None:
+                raise _snapshot_gone(self._options.slot)
+            return {"lsn": position, "table": True, "snapshot": self._snapshot.name}
 
-    def _slot(self, node: NodeConnection) -> int:
-        """Return the position of the slot, which is created if it does not exist."""
-        if isinstance(self._options.start, int) and node.slot(self._options.slot) is None:
-            self._begin = self._options.start
-        return node.ensured_slot(self._options.slot).position
+    def _slot(self, server: Connection, known: int | None = None) -> int:
+        """Return the position of the slot, which is created if it does not exist. `known`: where the query stands, if it is known."""
+        options = self._options
+        if server.slot(options.slot) is None:
+            self._has_created = True
+            if isinstance(server, PostgresConnection):
+                if known is not None:
+                    raise lost(options.slot)
+                if options.start == "snapshot":
+                    self._snapshot = server.create_slot(options)
+                    return self._snapshot.position
+            elif isinstance(options.start, int):
+                self._begin = options.start
+        return server.ensured_slot(options.slot).position
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Store the offset at which this run must end."""
-        with self._node() as node:
-            self._target = node.current()
+        with self._server() as server:
+            self._target = server.current()
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802
         """Return the limit of each micro-batch."""
@@ -208,18 +228,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def reportLatestOffset(self) -> Offset:  # noqa: N802
         """Return the end of the log."""
-        with self._node() as node:
-            return {"lsn": node.current()}
+        with self._server() as server:
+            return {"lsn": server.current()}
 
     def latestOffset(self, start: Offset | None = None, limit: Any = None) -> Offset:  # noqa: N802
         """Return the end of the next micro-batch; before 4.2 without `start`."""
-        with self._node() as node:
-            position = self._slot(node)
-            end = node.current() if self._target is None else self._target
+        with self._server() as server:
             known = start["lsn"] if start is not None else self._reached
+            position = self._slot(server, known)
+            end = server.current() if self._target is None else self._target
             begin = known if known is not None else position if self._begin is None else self._begin
-            options, most = self._options, self._most(known, limit)
-            cuts = node.ranges(options.publication, options.table, Range(begin, max(begin, end)), most, first=2)
+            first = 2 if ReadMaxRows is None and known is None else 1
+            cuts = server.ranges(self._options, Range(begin, max(begin, end)), self._most(known, limit), first)
         self._reached = cuts[0][0].end if cuts else max(begin, end)
         if ReadMaxRows is None and known is None and len(cuts) > 1:
             return {"lsn": self._reached, "run": time.time_ns()}
@@ -232,16 +252,32 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """Return the tasks' ranges of a micro-batch."""
-        found = [RangePartition(Range(None, start["lsn"]))] if start.get("table") else []
-        with self._node() as node:
-            if start["lsn"] == end["lsn"] and not found:
+        tables = [Range(None, start["lsn"], start.get("snapshot", ""))] if start.get("table") else []
+        if start.get("snapshot") and (self._snapshot is None or self._snapshot.name != start["snapshot"]):
+            raise _snapshot_gone(self._options.slot)
+        with self._server() as server:
+            if start["lsn"] == end["lsn"] and not tables:
                 try:
-                    now = node.schema(self._options.publication, self._options.table, start["lsn"])
+                    now = server.schema(self._options, start["lsn"])
                     _check_columns(self._options, self._schema, now, start["lsn"])
                 except RuntimeError:
-                    node.advance(self._options.slot, start["lsn"])
+                    server.advance(self._options.slot, start["lsn"])
                     raise
-            return [*found, *_shared_out(node, self._options, Range(start["lsn"], end["lsn"]))]
+            if isinstance(server, PostgresConnection):
+                self._check_position(server, start["lsn"])
+            return [RangePartition(part) for part in [*tables, *server.shares(self._options, Range(start["lsn"], end["lsn"]))]]
+
+    def _check_position(self, server: PostgresConnection, start: int) -> None:
+        """Raise RuntimeError if the slot does not have all changes from `start` on. Drop it if it was created by mistake.
+
+        pyspark 4.1 does not tell `latestOffset` whether the query has a checkpoint, and so a slot that is missing is created.
+        """
+        try:
+            server.check_position(self._options.slot, start)
+        except RuntimeError:
+            if self._has_created:
+                server.drop_slot(self._options.slot)
+            raise
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task."""
@@ -249,6 +285,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return read_range(self._options, self._schema, partition.range)
 
     def commit(self, end: Offset) -> None:
-        """Move the slot, so that the node can discard the log of what the sink has."""
-        with self._node() as node:
-            node.advance(self._options.slot, end["lsn"])
+        """Move the slot, so that the server can discard the log of what the sink has."""
+        self._end_snapshot()
+        with self._server() as server:
+            server.advance(self._options.slot, end["lsn"])
+
+    def stop(self) -> None:
+        """End what the reader holds."""
+        self._end_snapshot()
+
+    def _end_snapshot(self) -> None:
+        if self._snapshot is not None:
+            self._snapshot.close()
+            self._snapshot = None
+
+
+def _snapshot_gone(slot: str) -> RuntimeError:
+    return RuntimeError(
+        f'replication slot "{slot}" exists, and the table as of its position can no longer be read. Either the first micro-batch was'
+        " interrupted, or another query has created the slot. Drop it with pyspark_headgate.drop_slot, empty the sink, and start the query"
+        ' with a new checkpoint. The option start = "now" begins at the position of the slot without the rows of the table.'
+    )
