@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,6 +18,7 @@ import psycopg
 import pyarrow as pa
 from psycopg import sql
 
+from headgate.types.copy_file import CopyFile
 from pyspark_headgate.options import SourceOptions, lsn_text, parse_lsn
 
 PATIENCE = 60.0
@@ -176,7 +177,7 @@ class NodeConnection(ServerConnection):
         connection = psycopg.connect(self.url, autocommit=True)
         try:
             copy = connection.cursor().copy(query)
-            reader = pa.ipc.open_stream(io.BufferedReader(_Copied(iter(copy.__enter__())), 1 << 20))
+            reader = pa.ipc.open_stream(io.BufferedReader(CopyFile(iter(copy.__enter__())), 1 << 20))
             yield pa.RecordBatch.from_pylist([], schema=reader.schema)
             yield from reader
         finally:
@@ -190,28 +191,6 @@ class NodeConnection(ServerConnection):
         """Return a time up to which nothing is missing of a table; None if none is known after `timeout` seconds."""
         moment: datetime | None = self._one("SELECT headgate.complete_until(%s, %s)", table, timeout)[0]
         return moment
-
-
-class _Copied(io.RawIOBase):
-    """A file that contains the content of CopyData messages."""
-
-    def __init__(self, messages: Iterator[Any]) -> None:
-        super().__init__()
-        self._messages = messages
-        self._rest = memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, target: Any) -> int:
-        while not self._rest:
-            message = next(self._messages, None)
-            if message is None:
-                return 0
-            self._rest = memoryview(bytes(message))
-        count = min(len(target), len(self._rest))
-        target[:count], self._rest = self._rest[:count], self._rest[count:]
-        return count
 
 
 def drop_slot(url: str, slot: str) -> None:

@@ -258,6 +258,32 @@ def verify(
         )
 
 
+@app.command(help="Call a Python function with the published changes of a node as Arrow batches, or send them to an HTTP server.")
+def hook(
+    target: Annotated[str, typer.Argument(metavar="MODULE:FUNCTION|URL", show_default=False)],
+    publication: Annotated[str, typer.Option("--publication", metavar="NAME", help="The publication.")],
+    url: Annotated[str, typer.Option("--url", metavar="CONNINFO", help="The node (default: the variables PGHOST, PGPORT and so on).")] = "",
+    slot: Annotated[str, typer.Option("--slot", metavar="NAME", help="The slot that keeps the position.")] = "headgate_hook",
+    start: Annotated[
+        str | None, typer.Option("--start", metavar="now|snapshot", help="Create the slot if it does not exist, and where to begin.")
+    ] = None,
+    max_rows: Annotated[int, typer.Option(min=1, help="About how many changes of a table are repeated after a failure.")] = 100_000,
+    interval: Annotated[float, typer.Option(min=0.01, metavar="SECONDS", help="How often to look for changes.")] = 1,
+    seconds: Annotated[float, typer.Option("-t", "--timeout", min=0.01, metavar="SECONDS", help="How long an HTTP server may take.")] = 60,
+    once: Annotated[
+        bool, typer.Option("--once", help="Exit when all changes of this moment are delivered; exit code 1 on a failure.")
+    ] = False,
+) -> None:
+    """A process of its own, without the node's data directory."""
+    from headgate.cli import hook as delivering
+
+    if start not in (None, "now", "snapshot"):
+        raise _UsageError(f'Option --start must be now or snapshot, not "{start}".')
+    if len(slot) > delivering.LONGEST_SLOT:
+        raise _UsageError(f"The name of the slot must not have more than {delivering.LONGEST_SLOT} characters.")
+    delivering.hook(target, delivering.HookOptions(url, publication, slot, start, max_rows, interval, seconds, once))
+
+
 @app.command(
     help="Run a node in the foreground; --NAME=VALUE sets any setting.",
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True},

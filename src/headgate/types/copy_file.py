@@ -1,0 +1,34 @@
+"""A file over CopyData messages, from which Arrow reads the stream of ``COPY … TO STDOUT (FORMAT arrow)``.
+
+`cli.hook` and the Spark source (`pyspark_headgate`) read changes with it, in bounded memory.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from typing import Any
+
+
+class CopyFile(io.RawIOBase):
+    """A file that contains the content of CopyData messages."""
+
+    def __init__(self, messages: Iterator[Any]) -> None:
+        super().__init__()
+        self._messages = messages
+        self._rest = memoryview(b"")
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, target: Any) -> int:
+        """Copy the next bytes into a buffer. Return their number, 0 at the end."""
+        while not self._rest:
+            message = next(self._messages, None)
+            if message is None:
+                return 0
+            self._rest = memoryview(bytes(message))
+        count = min(len(target), len(self._rest))
+        target[:count], self._rest = self._rest[:count], self._rest[count:]
+        return count
