@@ -54,6 +54,9 @@ class PostgresError(Exception):
     column: str | None = None
     datatype: str | None = None
     constraint: str | None = None
+    internal_position: int | None = None
+    internal_query: str | None = None
+    """The text of a statement of the server itself, such as one in a function, and a position in it like `position`."""
     log_detail: str | None = None
     """What the log says in place of `detail`; no client is told."""
     row: int | None = None
@@ -81,6 +84,8 @@ class PostgresError(Exception):
                 self.column,
                 self.datatype,
                 self.constraint,
+                self.internal_position,
+                self.internal_query,
                 self.log_detail,
             ),
         )

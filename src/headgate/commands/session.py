@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from headgate.catalog.catalog import Catalog
 from headgate.catalog.session import SessionContext
@@ -93,6 +93,18 @@ class NodeParts(Protocol):
         """Run (or only describe) an INSERT, UPDATE or DELETE of a WITH clause with the query's `Planner`. Return the rows of RETURNING."""
         ...
 
+    def open_cursor(self, session: Session, name: str | None, query: ParseNode, result: ResultSet, scroll: bool | None) -> str:
+        """Open a cursor of the session for a function and return its name. None: make a name. Raise 42P03 if the name is in use."""
+        ...
+
+    def move_cursor(self, session: Session, name: str, direction: str, count: int, *, is_move: bool) -> tuple[ResultSet, int]:
+        """Move a cursor of the session. Return the rows, and their number. MOVE returns no rows."""
+        ...
+
+    def close_cursor(self, session: Session, name: str) -> None:
+        """Close a cursor of the session."""
+        ...
+
     def announce(self, database_oid: int, pending: PendingNotifications) -> None:
         """Send the notifications that a replication worker has committed to the listening sessions."""
         ...
@@ -113,6 +125,9 @@ class Session(Protocol):
     """The values of the statement's parameters. A function replaces them by its variables for the statements that it runs."""
     transition_tables: Mapping[str, TransitionTable]
     """The transition tables that the statement can read, by name: those of the trigger whose function runs it."""
+
+    portals: Any
+    """The open cursors and portals, or None before a worker opens the first one. Only the node uses them."""
 
     @property
     def node(self) -> NodeParts:

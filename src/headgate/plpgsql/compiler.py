@@ -20,7 +20,7 @@ from headgate.errors import PostgresError
 from headgate.plpgsql import tree
 from headgate.plpgsql.tree import Sql, Statement
 from headgate.sql import grammar
-from headgate.sql.names import quote_ident
+from headgate.sql.names import quote_ident, quote_literal
 
 Json = dict[str, Any]
 """A node of libpg_query's JSON. Its name begins with ``PLpgSQL_``. Values that are 0, false or empty are left out."""
@@ -29,8 +29,12 @@ _SEMICOLON, _DOT, _OPEN, _CLOSE = pb.ASCII_59, pb.ASCII_46, pb.ASCII_40, pb.ASCI
 _EQUALS = (pb.COLON_EQUALS, pb.ASCII_61)
 _ENDS_TYPE = {*_EQUALS, pb.NOT, pb.COLLATE, pb.DEFAULT, _SEMICOLON}
 _BEFORE_STATEMENT = {_SEMICOLON, pb.BEGIN_P, pb.THEN, pb.ELSE}
+_CURSOR_TYPES = ("refcursor", "pg_catalog.refcursor")
+_SCROLL, _NO_SCROLL = 0x0002, 0x0004
 _PROMISES = re.compile(r"(?:\{\}\},)+")
 _LEVELS = {14: "DEBUG", 15: "LOG", 17: "INFO", 18: "NOTICE", 19: "WARNING", 21: "ERROR"}
+_OPTION = re.compile(r"^\s*#\s*(\w+)\s+(\w+)", re.MULTILINE)
+"""An option of the compiler at the start of a body, such as ``#variable_conflict use_column``."""
 _OPTIONS = ("ERRCODE", "MESSAGE", "DETAIL", "HINT", "COLUMN", "CONSTRAINT", "DATATYPE", "TABLE", "SCHEMA")
 
 
@@ -41,6 +45,12 @@ class Argument:
     mode: str
     name: str
     is_row: bool = False
+    is_cursor: bool = False
+
+    @property
+    def stand_in(self) -> str:
+        """The type that stands for the argument's: libpg_query only distinguishes rows, cursors and other values."""
+        return "record" if self.is_row else "refcursor" if self.is_cursor else "text"
 
 
 @dataclass(frozen=True)
@@ -62,11 +72,12 @@ def compiled(body: str, name: str, arguments: Sequence[Argument], result: str, i
     """
     encoded = body.encode()
     tokens = _tokens(body)
+    start = next((token.start for token in tokens if token.kind in (pb.DECLARE, pb.BEGIN_P)), 0)
+    tokens = [token for token in tokens if token.start >= start]  # options and a label come before
     reader = _Reader(encoded, tokens, is_row)
     text = _edited(encoded, [*reader.types, *_with_results(tokens)]).decode()
     listed = ", ".join(
-        f"{argument.mode} {quote_ident(argument.name) if argument.name else ''} {'record' if argument.is_row else 'text'}"
-        for argument in arguments
+        f"{argument.mode} {quote_ident(argument.name) if argument.name else ''} {argument.stand_in}" for argument in arguments
     )
     kind = "FUNCTION" if result else "PROCEDURE"
     returns = f" RETURNS {result}" if result else ""
@@ -75,11 +86,15 @@ def compiled(body: str, name: str, arguments: Sequence[Argument], result: str, i
     try:
         parsed_json = grammar.parse_plpgsql(statement)
     except postgast.PgQueryError as error:
-        raise PostgresError("42601", error.message) from error
+        # the checks of RAISE's parameters are the only errors without a position, for which PostgreSQL adds this line
+        context = error.context if error.funcname == "check_raise_parameters" else None
+        raise PostgresError("42601", error.message, context=context) from error
     functions = json.loads(
         _PROMISES.sub(lambda match: "{}," * (len(match[0]) // 4), parsed_json, count=1) if result == "trigger" else parsed_json
     )
-    return tree.Function(reader.function(functions[0]["PLpgSQL_function"]))
+    options = {name.lower(): value.lower() for name, value in _OPTION.findall(encoded[:start].decode())}
+    block = reader.function(functions[0]["PLpgSQL_function"])
+    return tree.Function(block, options.get("variable_conflict"), options.get("print_strict_params"))
 
 
 def _edited(encoded: bytes, edits: Sequence[tuple[int, int, bytes]]) -> bytes:
@@ -194,7 +209,8 @@ class _Reader:
             return ""
         start, stop = words[0].start, words[end - 1].end
         text = self._encoded[start:stop].decode()
-        self.types.append((start, stop, b"record" if text.lower() == "record" or self._is_row(text) else b"text"))
+        if text.lower() not in _CURSOR_TYPES:  # libpg_query checks that OPEN and FETCH name a cursor
+            self.types.append((start, stop, b"record" if text.lower() == "record" or self._is_row(text) else b"text"))
         return text
 
     def _text(self, token: Token) -> str:
@@ -232,11 +248,13 @@ class _Reader:
         if "cursor_explicit_expr" not in content:
             return declaration
         arguments: list[tuple[str, str]] = []
-        if "cursor_explicit_argrow" in content:
+        if content.get("cursor_explicit_argrow", -1) >= 0:
             for item in self._content(content["cursor_explicit_argrow"])["fields"]:
                 argument = self._content(item.get("varno", 0))
                 arguments.append((item["name"], argument["datatype"]["PLpgSQL_type"]["typname"]))
-        return replace(declaration, cursor=tree.Cursor(_sql(content["cursor_explicit_expr"], statement=True), tuple(arguments)))
+        query = _sql(content["cursor_explicit_expr"], statement=True)
+        cursor = tree.Cursor(query, tuple(arguments), _scroll(content))
+        return replace(declaration, default=declaration.default or Sql(quote_literal(name)), cursor=cursor)
 
     def _content(self, place: int) -> Json:
         """Return the fields of a datum, of any kind."""
@@ -372,7 +390,8 @@ class _Reader:
         dynamic = "dynquery" in node
         query = _sql(node["dynquery"]) if dynamic else _sql(node["query"], statement=True) if "query" in node else None
         arguments = _sql(node["argquery"]) if "argquery" in node else None
-        return tree.Open(line, self._names(node.get("curvar", 0))[0], query, dynamic, _sqls(node.get("params")), arguments)
+        cursor = self._names(node.get("curvar", 0))[0]
+        return tree.Open(line, cursor, query, dynamic, _sqls(node.get("params")), arguments, _scroll(node))
 
     def _fetch(self, node: Json, line: int) -> Statement:
         count_of = _sql(node["expr"]) if "expr" in node else None
@@ -389,6 +408,12 @@ class _Reader:
 
     def _rollback(self, node: Json, line: int) -> Statement:
         return tree.EndTransaction(line, commits=False, chain=node.get("chain", False))
+
+
+def _scroll(node: Json) -> bool | None:
+    """Return whether a cursor is declared or opened with SCROLL (True) or NO SCROLL (False)."""
+    options = node.get("cursor_options", 0)
+    return True if options & _SCROLL else False if options & _NO_SCROLL else None
 
 
 def _sql(node: Json, *, statement: bool = False) -> Sql:

@@ -20,6 +20,8 @@ from headgate.plpgsql.tree import Names, Sql
 from headgate.types import registry
 
 INT4_MAX = 2**31 - 1
+FORWARD = 0
+"""The direction of FETCH FORWARD in the tree."""
 
 
 @dataclass
@@ -69,6 +71,10 @@ class Host(Protocol):
         """Return whether a type is a row type."""
         ...
 
+    def is_array(self, kind: TypeRef) -> bool:
+        """Return whether a type is an array type."""
+        ...
+
     def fields(self, kind: TypeRef) -> Sequence[tuple[str, TypeRef]]:
         """Return the fields of a row type."""
         ...
@@ -81,8 +87,8 @@ class Host(Protocol):
         """Return a row as a value."""
         ...
 
-    def elements(self, value: Value) -> Sequence[Value]:
-        """Return the elements of an array, of all its dimensions."""
+    def elements(self, value: Value, slice_dimensions: int) -> Sequence[Value]:
+        """Return the elements of an array, of all its dimensions, or its slices with that many dimensions."""
         ...
 
     def with_element(self, value: Value, element: str, new: Value, scope: Scope) -> Value:
@@ -105,16 +111,29 @@ class Host(Protocol):
         """Send the message of RAISE to the client."""
         ...
 
-    def open(self, name: str | None, outcome: Rows) -> str:
-        """Open a cursor over the rows of a query, and return its name."""
+    def open(self, name: str | None, query: Sql | str, scope: Scope, parameters: Sequence[Value], scroll: bool | None) -> str:
+        """Open a cursor for a query, or for the text of one, and return its name. None: make a name."""
         ...
 
-    def fetch(self, name: str, direction: int, count: int) -> Rows:
-        """Return rows of a cursor."""
+    def fetch(self, name: str, direction: int, count: int, *, is_move: bool) -> tuple[Rows, int]:
+        """Move a cursor. Return the rows, and their number. MOVE returns no rows."""
         ...
 
     def close(self, name: str) -> None:
         """Close a cursor."""
+        ...
+
+    def variables(self, sql: Sql, scope: Scope) -> Sequence[tuple[str, Value]]:
+        """Return the variables that a statement refers to, with their values."""
+        ...
+
+    def setting(self, name: str) -> str:
+        """Return the value of a setting of PL/pgSQL, or an empty text if it is not set."""
+        ...
+
+    @property
+    def callers(self) -> list[Callable[[], str]]:
+        """Functions that return the lines of context of the functions and statements that run, the outermost first."""
         ...
 
 
@@ -149,6 +168,9 @@ class Execution:
     line: int = 0
     errors: list[PostgresError] = field(default_factory=list)
     """The errors that handlers currently process, the innermost last."""
+    rethrown: PostgresError | None = None
+    """The error that RAISE without parameters has raised again. Its context already has the line of this function."""
+    print_strict_params: str | None = None
     has_returned: bool = False
 
 
@@ -157,6 +179,9 @@ def run(function: tree.Function, execution: Execution, scope: Scope) -> None:
 
     Errors get the function's line of context. Raises 2D000 for EXIT or CONTINUE outside a loop.
     """
+    callers = execution.host.callers
+    callers.append(lambda: context(execution))
+    execution.print_strict_params = function.print_strict_params
     try:
         _block(function.block, execution, scope)
     except _ReturnError:
@@ -165,9 +190,16 @@ def run(function: tree.Function, execution: Execution, scope: Scope) -> None:
         what = "EXIT" if left.is_exit else "CONTINUE"
         raise PostgresError("2D000", f"{what} cannot be used outside a loop").within(context(execution)) from left
     except PostgresError as error:
-        raise error.within(context(execution)) from error
+        raise _within(error, execution) from error
     except RecursionError as error:
         raise PostgresError("54001", "stack depth limit exceeded").within(context(execution)) from error
+    finally:
+        callers.pop()
+
+
+def _within(error: PostgresError, execution: Execution) -> PostgresError:
+    """Add the function's line of context to an error, unless RAISE has raised it again."""
+    return error if error is execution.rethrown else error.within(context(execution))
 
 
 def context(execution: Execution) -> str:
@@ -236,7 +268,7 @@ def _guarded(block: tree.Block, execution: Execution, scope: Scope) -> None:
         )
         if handler is None or error.severity.value in ("FATAL", "PANIC"):
             raise
-        error.within(context(execution))
+        _within(error, execution)
         inner = Scope(None, scope)
         inner.names["sqlstate"] = Variable("sqlstate", TEXT, Value(TEXT, error.sqlstate), constant=True)
         inner.names["sqlerrm"] = Variable("sqlerrm", TEXT, Value(TEXT, error.message), constant=True)
@@ -320,12 +352,23 @@ def _take(targets: Sequence[Names], rows: Rows, row: Sequence[str | None] | None
             if len(values) == 1 and variable.type.oid != registry.RECORD and values[0].type.oid == variable.type.oid:
                 variable.value = execution.host.row_of(values[0]) if row is not None else None
                 return
-            named = Row({column: value for (column, _), value in zip(rows.columns, values, strict=True)})
+            named = _row_of_columns([column for column, _ in rows.columns], values)
+            if variable.type.oid != registry.RECORD:
+                _check_count(len(values), len(execution.host.fields(variable.type)), execution)
             variable.value = _fitting(variable, named, execution)
             return
+    _check_count(len(values), len(targets), execution)
     for position, names in enumerate(targets):
         variable, name = _target(names, scope)
         _store(variable, name, values[position] if position < len(values) else Value(variable.type, None), execution)
+
+
+def _row_of_columns(names: Sequence[str], values: Sequence[Value]) -> Row:
+    """Return a row. A name refers to the first of several columns with it; the others get keys that no identifier can be."""
+    fields: dict[str, Value] = {}
+    for place, (name, value) in enumerate(zip(names, values, strict=True)):
+        fields[f"{name}\0{place}" if name in fields else name] = value
+    return Row(fields)
 
 
 def _found(execution: Execution, scope: Scope, *, is_found: bool) -> None:
@@ -376,27 +419,76 @@ def _execute(node: tree.Execute, execution: Execution, scope: Scope) -> None:
     if outcome.rows is None:
         raise PostgresError("42601", "INTO used with a command that cannot return data")
     first, second = next(outcome.rows.rows, None), None
-    if first is not None and (node.strict or outcome.processed is not None):
+    level = None if node.strict or node.dynamic else _extra_level("too_many_rows", execution)
+    if first is not None and (node.strict or level is not None or (outcome.processed is not None and not node.dynamic)):
         second = next(outcome.rows.rows, None)
     if node.strict and first is None:
-        raise PostgresError("P0002", "query returned no rows")
+        raise PostgresError("P0002", "query returned no rows", detail=_strict_detail(node, execution, scope))
     if second is not None:
-        hint = "Make sure the query returns a single row, or use LIMIT 1."
-        raise PostgresError("P0003", "query returned more than one row", hint=hint)
+        advice = None if node.dynamic else "Make sure the query returns a single row, or use LIMIT 1."
+        detail = _strict_detail(node, execution, scope) if node.strict else None
+        if level == "WARNING":
+            execution.host.say(level, "P0003", "query returned more than one row", detail, advice)
+        else:
+            raise PostgresError("P0003", "query returned more than one row", detail=detail, hint=advice)
     _take(node.into, outcome.rows, first, execution, scope)
     execution.processed = 0 if first is None else 1
     if not node.dynamic:
         _found(execution, scope, is_found=first is not None)
 
 
+def _extra_level(check: str, execution: Execution) -> str | None:
+    """Return ERROR or WARNING if ``plpgsql.extra_errors`` or ``plpgsql.extra_warnings`` requests a check, or None."""
+    for level, setting in (("ERROR", "plpgsql.extra_errors"), ("WARNING", "plpgsql.extra_warnings")):
+        requested = {name.strip().lower() for name in execution.host.setting(setting).split(",")}
+        if requested & {check, "all"}:
+            return level
+    return None
+
+
+def _check_count(sources: int, targets: int, execution: Execution) -> None:
+    """Report a different number of values and targets of an assignment, if the session requests it (strict_multi_assignment)."""
+    level = None if sources == targets else _extra_level("strict_multi_assignment", execution)
+    if level is None:
+        return
+    message = "number of source and target fields in assignment does not match"
+    detail = f"strict_multi_assignment check of {'extra_errors' if level == 'ERROR' else 'extra_warnings'} is active."
+    hint = "Make sure the query returns the exact list of columns."
+    if level == "ERROR":
+        raise PostgresError("42804", message, detail=detail, hint=hint)
+    execution.host.say(level, "42804", message, detail, hint)
+
+
+def _strict_detail(node: tree.Execute, execution: Execution, scope: Scope) -> str | None:
+    """Return the values of a statement's variables for the error of INTO STRICT, if the function or the session requests them."""
+    requested = execution.print_strict_params or execution.host.setting("plpgsql.print_strict_params")
+    if requested not in ("on", "true", "yes", "1"):
+        return None
+    values: Sequence[tuple[str, Value]]
+    if node.dynamic:
+        values = [(f"${number}", execution.host.evaluate(sql, scope)) for number, sql in enumerate(node.parameters, 1)]
+    else:
+        values = execution.host.variables(node.query, scope)
+    if not values:
+        return None
+    texts = ("NULL" if value.text is None else "'" + value.text.replace("'", "''") + "'" for _, value in values)
+    return "parameters: " + ", ".join(f"{name} = {text}" for (name, _), text in zip(values, texts, strict=True))
+
+
 def _outcome(query: Sql, parameters: Sequence[Sql], execution: Execution, scope: Scope, *, dynamic: bool) -> Outcome:
     """Run a statement, or, if `dynamic`, the statement in the text that an expression returns."""
     if not dynamic:
         return execution.host.run(query, scope)
+    text = _text(query, execution, scope)
+    return execution.host.run_text(text, [execution.host.evaluate(parameter, scope) for parameter in parameters])
+
+
+def _text(query: Sql, execution: Execution, scope: Scope) -> str:
+    """Return the text of the statement that EXECUTE runs."""
     text = execution.host.evaluate(query, scope).text
     if text is None:
         raise PostgresError("22004", "query string argument of EXECUTE is null")
-    return execution.host.run_text(text, [execution.host.evaluate(parameter, scope) for parameter in parameters])
+    return text
 
 
 def _call(node: tree.Call, execution: Execution, scope: Scope) -> None:
@@ -410,9 +502,12 @@ def _get_diagnostics(node: tree.GetDiagnostics, execution: Execution, scope: Sco
         if item is tree.Diagnostic.ROW_COUNT:
             value = Value(TypeRef(registry.INT8), str(execution.processed))
         elif item is tree.Diagnostic.CONTEXT:
-            value = Value(TEXT, context(execution))
+            value = Value(TEXT, "\n".join(line() for line in reversed(execution.host.callers)))
         else:
             value = Value(TEXT, _diagnostic(execution.errors[-1], item))
+            if item is tree.Diagnostic.ERROR_CONTEXT:
+                lines = [value.text or "", *(line() for line in reversed(execution.host.callers[:-1]))]
+                value = Value(TEXT, "\n".join(line for line in lines if line))
         assign(target, value, execution, scope)
 
 
@@ -504,23 +599,46 @@ def _for_integer(node: tree.ForInteger, execution: Execution, scope: Scope) -> N
 def _for_query(node: tree.ForQuery, execution: Execution, scope: Scope) -> None:
     inner = Scope(node.label, scope)
     if node.cursor is not None:
-        rows = _bound_rows(node.cursor, node.query, execution, scope)
-        name = node.targets[0][0]
-        inner.names[name] = Variable(name, TypeRef(registry.RECORD), None, row=True)
-    else:
-        assert node.query is not None
-        outcome = _outcome(node.query, node.parameters, execution, scope, dynamic=node.dynamic)
-        if outcome.rows is None:
-            raise PostgresError("42601", "cannot open a query that returns no rows as cursor")
-        rows = outcome.rows
+        _for_cursor(node, node.cursor, execution, inner)
+        return
+    assert node.query is not None
+    outcome = _outcome(node.query, node.parameters, execution, scope, dynamic=node.dynamic)
+    if outcome.rows is None:
+        raise PostgresError("42601", "cannot open a query that returns no rows as cursor")
     has_run = False
-    for row in rows.rows:
+    for row in outcome.rows.rows:
         has_run = True
-        _take(node.targets, rows, row, execution, inner)
+        _take(node.targets, outcome.rows, row, execution, inner)
         if not _turn(node.label, node.body, execution, inner):
             break
-    if not has_run and node.cursor is None:
-        _take(node.targets, rows, None, execution, inner)
+    if not has_run:
+        _take(node.targets, outcome.rows, None, execution, inner)
+    _found(execution, scope, is_found=has_run)
+
+
+def _for_cursor(node: tree.ForQuery, cursor: str, execution: Execution, scope: Scope) -> None:
+    """Run a loop over a bound cursor, which is fetched row by row: the body may change the current row (WHERE CURRENT OF)."""
+    variable, _ = _target((cursor,), scope)
+    before = variable.value
+    name = _open_bound(cursor, node.query, execution, scope)
+    record = node.targets[0][0]
+    scope.names[record] = Variable(record, TypeRef(registry.RECORD), None, row=True)
+    has_run = False
+    while True:
+        rows, count = execution.host.fetch(name, FORWARD, 1, is_move=False)
+        if not count:
+            break
+        has_run = True
+        _take(node.targets, rows, next(rows.rows), execution, scope)
+        try:
+            if not _turn(node.label, node.body, execution, scope):
+                break
+        except (_LeaveError, _ReturnError):
+            execution.host.close(name)
+            raise
+        execution.line, execution.doing = node.line, f"at {_for_name(node)}"
+    execution.host.close(name)
+    variable.value = before
     _found(execution, scope, is_found=has_run)
 
 
@@ -528,12 +646,20 @@ def _for_each(node: tree.ForEach, execution: Execution, scope: Scope) -> None:
     array = execution.host.evaluate(node.array, scope)
     if array.text is None:
         raise PostgresError("22004", "FOREACH expression must not be null")
-    if node.slice:
-        raise PostgresError("0A000", "FOREACH with SLICE is not supported")
+    variable = _target(node.targets[0], scope)[0] if len(node.targets) == 1 else None
+    if variable is not None and bool(node.slice) is not execution.host.is_array(variable.type):
+        what = "FOREACH ... SLICE loop variable must be" if node.slice else "FOREACH loop variable must not be"
+        if node.slice or not variable.row:
+            raise PostgresError("42804", f"{what} of an array type")
     has_run = False
-    for element in execution.host.elements(array):
+    for element in execution.host.elements(array, node.slice):
         has_run = True
-        assign(node.targets[0], element, execution, scope)
+        if variable is not None:
+            assign(node.targets[0], element, execution, scope)
+        else:
+            row = execution.host.row_of(element) or Row({})
+            columns = tuple((name, value.type) for name, value in row.fields.items())
+            _take(node.targets, Rows(columns, iter(())), [value.text for value in row.fields.values()], execution, scope)
         if not _turn(node.label, node.body, execution, scope):
             break
     _found(execution, scope, is_found=has_run)
@@ -549,12 +675,18 @@ def _exit(node: tree.Exit, execution: Execution, scope: Scope) -> None:
 
 def _return(node: tree.Return, execution: Execution, scope: Scope) -> None:
     if node.value is not None:
-        named = scope.find((node.value.text.strip("()").lower(),))
-        if named is not None and named[0].row and named[0].value is not None:
-            execution.result = named[0].value  # as it is, not as text
-        else:
-            execution.result = execution.host.evaluate(node.value, scope)
+        row = _named_row(node.value, scope)
+        execution.result = row if row is not None else execution.host.evaluate(node.value, scope)
+        result = execution.result
+        if execution.result_is_row and isinstance(result, Value) and result.text is not None and not execution.host.is_row(result.type):
+            raise PostgresError("42804", "cannot return non-composite value from function returning composite type")
     raise _ReturnError
+
+
+def _named_row(sql: Sql, scope: Scope) -> Row | None:
+    """Return the row of the variable that an expression consists of, with the types of its fields, or None."""
+    named = scope.find((sql.text.strip("() ").lower(),))
+    return named[0].value if named is not None and isinstance(named[0].value, Row) else None
 
 
 def output(execution: Execution, scope: Scope) -> list[Value]:
@@ -571,12 +703,16 @@ def _return_next(node: tree.ReturnNext, execution: Execution, scope: Scope) -> N
     if node.value is None:
         execution.rows.append(output(execution, scope))
         return
-    value = execution.host.evaluate(node.value, scope)
+    row = _named_row(node.value, scope)
+    value = execution.host.evaluate(node.value, scope) if row is None else None
     if execution.result_is_row:
-        row = execution.host.row_of(value)
+        if value is not None:
+            if value.text is not None and not execution.host.is_row(value.type):
+                raise PostgresError("42804", "cannot return non-composite value from function returning composite type")
+            row = execution.host.row_of(value)
         execution.rows.append([] if row is None else list(row.fields.values()))
     else:
-        execution.rows.append([value])
+        execution.rows.append([value if value is not None else execution.host.value_of(row or Row({}))])
 
 
 def _return_query(node: tree.ReturnQuery, execution: Execution, scope: Scope) -> None:
@@ -595,7 +731,8 @@ def _raise(node: tree.Raise, execution: Execution, scope: Scope) -> None:
     if node.condition is None and node.message is None and not node.options:
         if not execution.errors:
             raise PostgresError("0Z002", "RAISE without parameters cannot be used outside an exception handler")
-        raise execution.errors[-1]
+        execution.rethrown = execution.errors[-1]
+        raise execution.rethrown
     sqlstate = condition.sqlstates(node.condition)[0] if node.condition else None
     options: dict[str, str] = {}
     for name, sql in node.options:
@@ -631,6 +768,8 @@ def _formatted(node: tree.Raise, execution: Execution, scope: Scope) -> str:
 
 
 def _assert(node: tree.Assert, execution: Execution, scope: Scope) -> None:
+    if execution.host.setting("plpgsql.check_asserts") in ("off", "false", "no", "0"):
+        return
     if _is_true(node.condition, execution, scope):
         return
     message = None if node.message is None else execution.host.evaluate(node.message, scope).text
@@ -640,7 +779,8 @@ def _assert(node: tree.Assert, execution: Execution, scope: Scope) -> None:
 # ---- cursors ----------------------------------------------------------------------------------------------
 
 
-def _bound_rows(name: str, arguments: Sql | None, execution: Execution, scope: Scope) -> Rows:
+def _open_bound(name: str, arguments: Sql | None, execution: Execution, scope: Scope) -> str:
+    """Open the cursor of a bound cursor variable and return its name."""
     variable, _ = _target((name,), scope)
     bound = variable.cursor
     if bound is None:
@@ -648,31 +788,36 @@ def _bound_rows(name: str, arguments: Sql | None, execution: Execution, scope: S
     inner = Scope(None, scope)
     if bound.arguments:
         assert arguments is not None
-        outcome = execution.host.run(Sql(f"SELECT {arguments.text}", is_statement=True), scope)
+        outcome = execution.host.run(arguments, scope)
         assert outcome.rows is not None
         argument_values = outcome.rows.values(next(outcome.rows.rows))
         for (argument, kind), value in zip(bound.arguments, argument_values, strict=True):
             declared = execution.host.declared(kind, scope)
             inner.names[argument] = Variable(argument, declared, execution.host.cast(value, declared))
-    outcome = execution.host.run(bound.query, inner)
-    if outcome.rows is None:
-        raise PostgresError("42601", "cannot open a query that returns no rows as cursor")
-    return outcome.rows
+    return _opened(variable, bound.query, inner, (), bound.scroll, execution)
+
+
+def _opened(
+    variable: Variable, query: Sql | str, scope: Scope, parameters: Sequence[Value], scroll: bool | None, execution: Execution
+) -> str:
+    """Open a cursor under the name in its variable. If that is NULL, make a name and store it in the variable."""
+    before = variable.value.text if isinstance(variable.value, Value) else None
+    name = execution.host.open(before, query, scope, parameters, scroll)
+    if before is None:
+        _store(variable, None, Value(variable.type, name), execution)
+    return name
 
 
 def _open(node: tree.Open, execution: Execution, scope: Scope) -> None:
-    variable, _ = _target((node.cursor,), scope)
     if node.query is None:
-        rows = _bound_rows(node.cursor, node.arguments, execution, scope)
-    else:
-        outcome = _outcome(node.query, node.parameters, execution, scope, dynamic=node.dynamic)
-        if outcome.rows is None:
-            raise PostgresError("42601", "cannot open a query that returns no rows as cursor")
-        rows = outcome.rows
-    value = variable.value
-    name = value.text if isinstance(value, Value) else None
-    opened = execution.host.open(name if name is not None or variable.cursor is None else variable.name, rows)
-    variable.value = Value(variable.type, opened)
+        _open_bound(node.cursor, node.arguments, execution, scope)
+        return
+    variable, _ = _target((node.cursor,), scope)
+    query: Sql | str = node.query
+    if node.dynamic:
+        query = _text(node.query, execution, scope)
+    parameters = [execution.host.evaluate(parameter, scope) for parameter in node.parameters]
+    _opened(variable, query, scope, parameters, node.scroll, execution)
 
 
 def _cursor(name: str, scope: Scope) -> str:
@@ -690,10 +835,9 @@ def _fetch(node: tree.Fetch, execution: Execution, scope: Scope) -> None:
         if count_text is None:
             raise PostgresError("22004", "relative or absolute cursor position is null")
         count = int(count_text)
-    rows = execution.host.fetch(_cursor(node.cursor, scope), node.direction, count)
-    first = next(rows.rows, None)
-    moved = 0 if first is None else 1 + sum(1 for _ in rows.rows)
+    rows, moved = execution.host.fetch(_cursor(node.cursor, scope), node.direction, count, is_move=node.is_move)
     if not node.is_move:
+        first = next(rows.rows, None)
         _take(node.targets, rows, first, execution, scope)
     execution.processed = moved
     _found(execution, scope, is_found=moved > 0)

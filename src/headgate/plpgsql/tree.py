@@ -258,6 +258,7 @@ class Open(Statement):
     dynamic: bool
     parameters: tuple[Sql, ...]
     arguments: Sql | None
+    scroll: bool | None
 
 
 @dataclass(frozen=True)
@@ -289,6 +290,9 @@ class EndTransaction(Statement):
 
 @dataclass(frozen=True)
 class Function:
-    """A function's body."""
+    """A function's body, with the values of its ``#`` options, or None for those of the session."""
 
     block: Block
+    variable_conflict: str | None = None
+    """``error``, ``use_variable`` or ``use_column``."""
+    print_strict_params: str | None = None

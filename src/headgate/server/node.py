@@ -49,8 +49,10 @@ from headgate.server.monitoring.activity import Activity, Backend
 from headgate.server.monitoring.metrics_port import Scrape
 from headgate.server.monitoring.statement_statistics import StatementStatistics
 from headgate.server.protocol.connection import Connection
+from headgate.server.protocol.open_portals import OpenPortals
 from headgate.server.protocol.startup import serve
-from headgate.server.protocol.statement_memory import OF_ALL, OF_MESSAGES, OF_RUNNING, Pool
+from headgate.server.protocol.statement_memory import OF_ALL, OF_MESSAGES, OF_RUNNING, Pool, Share
+from headgate.server.session import cursor
 from headgate.server.session.notification import Channels, Mailbox
 from headgate.server.session.session_origin import OriginUsers
 from headgate.server.signals import SignalWait
@@ -406,6 +408,20 @@ class Node:
         from headgate.commands.execute import run_one  # imported here so that a start does not wait for the planner
 
         return run_one(statement, session)
+
+    def open_cursor(self, session: Session, name: str | None, query: ParseNode, result: ResultSet, scroll: bool | None) -> str:
+        """Open a cursor of the session for a function."""
+        if session.portals is None:
+            session.portals = OpenPortals(Share(Pool(OF_ALL)))
+        return cursor.open_for_function(session, name, query, result, scroll)
+
+    def move_cursor(self, session: Session, name: str, direction: str, count: int, *, is_move: bool) -> tuple[ResultSet, int]:
+        """Move a cursor of the session for a function."""
+        return cursor.move_for_function(session, name, direction, count, is_move=is_move)
+
+    def close_cursor(self, session: Session, name: str) -> None:
+        """Close a cursor of the session for a function."""
+        cursor.close_for_function(session, name)
 
     def announce(self, database_oid: int, pending: PendingNotifications) -> None:
         """Tell the sessions that listen of what a replication worker has committed."""

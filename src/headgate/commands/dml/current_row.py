@@ -55,7 +55,8 @@ def is_asked(node: pb.DeleteStmt | pb.UpdateStmt) -> bool:
 
 def positions(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.UpdateStmt, *, keeps_keys: bool) -> pa.Table:
     """Return the row, or none: the table's columns, FILE and ROW. Acquire the write lock of the table or leaf that contains it."""
-    name = unwrap(node.where_clause).cursor_name
+    condition = unwrap(node.where_clause)
+    name = condition.cursor_name or planner.session.parameters[condition.cursor_param - 1].text or ""
     cursor = planner.session.open_cursor(name)
     if cursor is None:
         raise PostgresError("34000", f'cursor "{name}" does not exist')

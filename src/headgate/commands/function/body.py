@@ -52,7 +52,7 @@ def of(function: UserFunction, session: Session, caller: Hashable = None) -> Bod
             _kept.move_to_end(key)
             return cached
     compiled = _compiled(function, session)
-    function_body = Body(compiled, Prepared(), reach.inserts(compiled))
+    function_body = Body(compiled, Prepared(compiled.variable_conflict), reach.inserts(compiled))
     with _lock:
         _kept[key] = function_body
         while len(_kept) > MOST_KEPT:
@@ -70,7 +70,10 @@ def _compiled(function: UserFunction, session: Session) -> tree.Function:
             return text.lower().rstrip().endswith("%rowtype")
 
     arguments = [
-        compiler.Argument(_MODES[argument.mode], argument.name, host.is_row(TypeRef(argument.type_oid))) for argument in function.arguments
+        compiler.Argument(
+            _MODES[argument.mode], argument.name, host.is_row(TypeRef(argument.type_oid)), argument.type_oid == registry.REFCURSOR
+        )
+        for argument in function.arguments
     ]
     return compiler.compiled(function.body, function.name, arguments, _result(function, host), is_row)
 

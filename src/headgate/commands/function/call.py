@@ -85,7 +85,9 @@ def run(function: UserFunction, given: Sequence[Value], session: Session) -> Exe
         SessionHost(session, Prepared()),
         shown(function, session),
         is_set=function.is_set,
-        outputs=tuple(output.name for output in function.outputs),
+        outputs=tuple(
+            argument.name or f"${number}" for number, argument in enumerate(function.arguments, 1) if argument in function.outputs
+        ),
     )
     if function.language != PLPGSQL:
         with acting(function, session):
@@ -110,7 +112,11 @@ def interpret(function: UserFunction, tree: Function, given: Sequence[Value], ex
     elif not execution.has_returned and function.kind == "f" and function.result != registry.VOID and not function.is_set:
         raise PostgresError("2F005", "control reached end of function without RETURN", context=f"PL/pgSQL function {execution.shown}")
     if isinstance(execution.result, Value) and not function.is_set and function.result != registry.VOID:
-        execution.result = host.cast(execution.result, type_of(function.result))
+        execution.line, execution.doing = 0, "while casting return value to function's return type"
+        try:
+            execution.result = host.cast(execution.result, type_of(function.result))
+        except PostgresError as error:
+            raise error.within(interpreter.context(execution)) from error
 
 
 def _give(arguments: Sequence[Argument], given: Sequence[Value], host: interpreter.Host, scope: Scope) -> None:

@@ -8,9 +8,10 @@ a client's statements do, with variables as parameters.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 from postgast import pg_query_pb2 as pb
@@ -25,6 +26,7 @@ from headgate.commands.query.catalog.query import TypedParameter
 from headgate.commands.query.clause import session_function
 from headgate.commands.query.evaluation import Evaluation
 from headgate.commands.query.planner import Planner
+from headgate.commands.result import Result
 from headgate.commands.session import Session
 from headgate.commands.transaction import subtransaction
 from headgate.commands.transition_table import TransitionTable
@@ -36,12 +38,11 @@ from headgate.expression.binding.scope import EMPTY
 from headgate.expression.deparsing.deparse import deparse
 from headgate.expression.functions import array as array_functions
 from headgate.expression.implementation.implementation import NotColumnwise
-from headgate.expression.node import ColumnRef, Const, Expression, Param, SetToDefault, TypeRef
+from headgate.expression.node import BOOLEAN, ColumnRef, Const, Expression, Param, SetToDefault, TypeRef
 from headgate.expression.node import walk as expressions
 from headgate.expression.spark import compiler
 from headgate.expression.spark.array_element import as_item
 from headgate.expression.spark.session_time import planning
-from headgate.plpgsql import interpreter
 from headgate.plpgsql.interpreter import Outcome, Rows
 from headgate.plpgsql.scope import Row, Scope, Value, Variable, type_of
 from headgate.plpgsql.tree import Names, Sql
@@ -49,7 +50,7 @@ from headgate.sql import names
 from headgate.sql.parser import ParseNode, Statement, parse, unwrap, walk
 from headgate.storage.spark.local_relation import local_frame
 from headgate.types import buffers, registry
-from headgate.types.registry import TypeKind
+from headgate.types.registry import PgType, TypeKind
 from headgate.types.resultset import ResultSet
 from headgate.types.storage import arrow_type, spark_type
 from headgate.types.text import array as arrays
@@ -77,6 +78,10 @@ class PreparedText:
     variables: list[Names]
     expression: ParseNode | None
     """The expression to compute, or None if the text has to run as a query or statement."""
+    is_simple: bool = False
+    """Whether PostgreSQL evaluates the text as an expression (exec_simple_check_plan): it has no FROM and no subquery."""
+    connected: tuple[pb.BoolExprType.ValueType, tuple[PreparedText, ...]] | None = None
+    """The operands of AND or OR, which are evaluated one by one until one decides. None for any other text."""
     bound: dict[tuple[TypeRef, ...], Expression] = field(default_factory=dict)
     quick: dict[tuple[TypeRef, ...], tuple[TypeRef, scalar.Scalar]] = field(default_factory=dict)
     """By the types of the variables: the type of the value, and a Python function that computes it."""
@@ -85,7 +90,9 @@ class PreparedText:
 class Prepared:
     """The parsed texts of a function. They are cached with the function while the objects that it names stay the same."""
 
-    def __init__(self) -> None:
+    def __init__(self, variable_conflict: str | None = None) -> None:
+        """Create the cache. `variable_conflict`: the function's own option, or None for the session's."""
+        self.variable_conflict = variable_conflict
         self.texts: dict[int, tuple[Sql, PreparedText]] = {}
         self.subscripts: dict[str, Sql] = {}
 
@@ -98,7 +105,6 @@ class SessionHost:
         self.session, self._prepared = session, prepared
         self._tables = tables or {}
         self._evaluation: Evaluation | None = None
-        self.cursors: dict[str, Rows] = {}
 
     # ---- expressions --------------------------------------------------------------------------------------
 
@@ -106,12 +112,26 @@ class SessionHost:
         """Return the value of an expression. Raise 42601 for several columns and 21000 for several rows."""
         prepared = self.prepare(sql, scope)
         values = [self._value(variable, scope) for variable in prepared.variables]
-        if prepared.expression is not None:
-            with self._without_position():
-                return self._computed(prepared, values)
         shown = f'SQL expression "{sql.text}"' if sql.assignment is None else f'PL/pgSQL assignment "{sql.assignment}"'
-        with self._context_of(shown):
+        # PostgreSQL computes an expression without variables when it plans it
+        is_planned = not prepared.is_simple or (prepared.expression is not None and not values)
+        with self._context_of(shown if is_planned else None, sql.text, before=0 if sql.is_statement else len("SELECT ")):
+            return self._evaluated(prepared, values)
+
+    def _evaluated(self, prepared: PreparedText, values: Sequence[Value]) -> Value:
+        if prepared.expression is not None:
+            return self._computed(prepared, values)
+        if prepared.connected is None:
             return self._queried(prepared, values)
+        kind, operands = prepared.connected
+        deciding = "t" if kind == pb.OR_EXPR else "f"
+        result: str | None = "f" if kind == pb.OR_EXPR else "t"
+        for operand in operands:
+            text = self.cast(self._evaluated(operand, values), BOOLEAN).text
+            if text == deciding:
+                return Value(BOOLEAN, deciding)
+            result = None if text is None else result
+        return Value(BOOLEAN, result)
 
     def evaluate_node(self, node: pb.Node, scope: Scope) -> Value:
         """Return the value of an argument of CALL."""
@@ -308,13 +328,18 @@ class SessionHost:
         """Run a statement with its variables as parameters."""
         prepared = self.prepare(sql, scope)
         values = [self._value(variable, scope) for variable in prepared.variables]
-        with self._context_of(f'SQL statement "{sql.text}"'):
+        kind = "statement" if sql.is_statement else "expression"
+        with self._context_of(f'SQL {kind} "{sql.text}"', sql.text, before=0 if sql.is_statement else len("SELECT ")):
             return self._run(prepared.node, values)
+
+    def variables(self, sql: Sql, scope: Scope) -> Sequence[tuple[str, Value]]:
+        """See `Host`."""
+        return [(".".join(names), self._value(names, scope)) for names in self.prepare(sql, scope).variables]
 
     def run_text(self, text: str, parameters: Sequence[Value]) -> Outcome:
         """Run the statements of a text and return the outcome of the last one."""
         outcome = Outcome(None, 0)
-        with self._context_of(f'SQL statement "{text}"'):
+        with self._context_of(f'SQL statement "{text}"', text):
             for statement in parse(text):
                 if statement.kind == "TransactionStmt":
                     raise PostgresError("0A000", "EXECUTE of transaction commands is not implemented")
@@ -322,19 +347,19 @@ class SessionHost:
         return outcome
 
     def _run(self, node: ParseNode, given: Sequence[Value]) -> Outcome:
-        session = self.session
+        result = self._result(node, given)
+        if not isinstance(result, ResultSet):
+            tag = getattr(result, "tag", None)
+            if tag is None:
+                raise PostgresError("0A000", "cannot COPY to/from client in PL/pgSQL")
+            return Outcome(None, _processed(tag))
+        return Outcome(_rows(result), None if result.tag is None else _processed(result.tag))
+
+    def _result(self, node: ParseNode, given: Sequence[Value]) -> Result:
         with self._environment(given):
-            result = session.node.run_statement(node, session)
-            if not isinstance(result, ResultSet):
-                tag = getattr(result, "tag", None)
-                if tag is None:
-                    raise PostgresError("0A000", "cannot COPY to/from client in PL/pgSQL")
-                return Outcome(None, _processed(tag))
+            result = self.session.node.run_statement(node, self.session)
             # fetch the rows here, while the parameters are set: the result is lazy
-            batches = [batch.to_pylist() for batch in result]
-        columns = tuple((column.name, type_of(column.type_oid, column.typmod)) for column in result.columns)
-        processed = None if result.tag is None else _processed(result.tag)
-        return Outcome(Rows(columns, (tuple(row.values()) for rows in batches for row in rows)), processed)
+            return replace(result, batches=list(result)) if isinstance(result, ResultSet) else result
 
     def prepare(self, sql: Sql, scope: Scope) -> PreparedText:
         """Return a text with its variables as parameters. The result is cached for the next call."""
@@ -345,19 +370,38 @@ class SessionHost:
         [statement] = self._parsed(text)
         node = type(statement.node)()
         node.CopyFrom(statement.node)
-        references = References(scope, self._columns)
+        conflict = self._prepared.variable_conflict or self.setting("plpgsql.variable_conflict")
+        references = References(scope, self._columns, conflict)
         references.replace(node)
-        expression = None
+        expression, is_simple = None, False
         if (
             node.DESCRIPTOR.name == "SelectStmt"
             and not {field.name for field, _ in node.ListFields()} - _PLAIN
             and len(node.target_list) == 1
         ):
             value = node.target_list[0].res_target.val
-            expression = None if _has_query(value) or self._calls_users(value) else unwrap(value)
-        prepared = PreparedText(node, references.found, expression)
+            is_simple = not _has_query(value)
+            expression = unwrap(value) if is_simple and not self._calls_users(value) else None
+        prepared = PreparedText(node, references.found, expression, is_simple)
+        if is_simple and expression is None:
+            prepared.connected = self._operands(node.target_list[0].res_target.val, references.found)
         self._prepared.texts[id(sql)] = (sql, prepared)  # the Sql is kept too, so that its id stays unique
         return prepared
+
+    def _operands(self, node: pb.Node, variables: list[Names]) -> tuple[pb.BoolExprType.ValueType, tuple[PreparedText, ...]] | None:
+        """Return the operands of an AND or OR that calls functions of users, or None: such a function may have effects."""
+        connection = unwrap(node)
+        if connection.DESCRIPTOR.name != "BoolExpr" or connection.boolop == pb.NOT_EXPR:
+            return None
+        operands = []
+        for operand in connection.args:
+            select = pb.SelectStmt(limit_option=pb.LIMIT_OPTION_DEFAULT, op=pb.SETOP_NONE)
+            select.target_list.add().res_target.val.CopyFrom(operand)
+            prepared = PreparedText(select, variables, None if self._calls_users(operand) else unwrap(operand), is_simple=True)
+            if prepared.expression is None:
+                prepared.connected = self._operands(operand, variables)
+            operands.append(prepared)
+        return connection.boolop, tuple(operands)
 
     def _calls_users(self, node: ParseNode) -> bool:
         """Return whether an expression may call a function that is not built in. It is then run as a query, which `user_call` evaluates."""
@@ -389,34 +433,60 @@ class SessionHost:
             session.parameters, session.transition_tables = before
 
     @contextlib.contextmanager
-    def _without_position(self) -> Iterator[None]:
-        """Remove the position from errors in the block, because the text is not the client's."""
-        try:
-            yield
-        except PostgresError as error:
-            error.position = None
-            raise
+    def _context_of(self, shown: str | None, text: str, *, before: int = 0) -> Iterator[None]:
+        """Add a line of context to errors in the block.
 
-    @contextlib.contextmanager
-    def _context_of(self, shown: str) -> Iterator[None]:
-        """Add a line of context to errors in the block."""
+        An error with a position cites the text instead (_SPI_error_callback). `before`: the number of characters that were put before it.
+        """
+        self.callers.append(lambda: shown or "")
         try:
             yield
         except PostgresError as error:
-            error.position = None
-            raise error.within(shown) from error
+            if error.position is not None and error.internal_query is None:
+                error.internal_query, error.internal_position = text, max(error.position - before, 1)
+                error.position = None
+                raise
+            raise (error if shown is None else error.within(shown)) from error
+        finally:
+            self.callers.pop()
 
     # ---- types --------------------------------------------------------------------------------------------
 
     def cast(self, value: Value, target: TypeRef) -> Value:
-        """Cast a value as in an assignment. A value of unknown type is read as the target type."""
+        """Cast a value as in an assignment, or else by its text (exec_cast_value). A value of unknown type is read as the target type."""
+        domain = registry.known().find(target.oid) if target.oid >= registry.FIRST_USER_OID else None
+        if domain is not None and domain.kind is TypeKind.DOMAIN and (value.type.oid != target.oid or value.text is None):
+            return self._checked(value, domain)
         if value.type.oid == target.oid and target.typmod in (-1, value.type.typmod):
             return value
         if value.text is None:
             return Value(target, None)
         if self._evaluation is None:
             self._evaluation = Evaluation(self.session)
-        return self._cast(binder.assign(Const(type=value.type, value=value.text), target, "", self._evaluation.context), target)
+        try:
+            bound = binder.assign(Const(type=value.type, value=value.text), target, "", self._evaluation.context)
+        except PostgresError as error:
+            if error.sqlstate != "42804":
+                raise
+            bound = binder.assign(Const(type=TypeRef(registry.UNKNOWN), value=value.text), target, "", self._evaluation.context)
+        try:
+            return self._cast(bound, target)
+        except PostgresError as error:
+            error.position = None
+            raise
+
+    def _checked(self, value: Value, domain: PgType) -> Value:
+        """Cast a value to a domain. Raise 23502 and 23514 if its constraints reject the value."""
+        base = self.cast(value, TypeRef(*registry.known().base(domain.oid), domain.collation))
+        if domain.not_null and base.text is None:
+            raise PostgresError("23502", f"domain {domain.plain} does not allow null values", schema=domain.schema, datatype=domain.name)
+        scope = Scope()
+        scope.names["value"] = Variable("value", base.type, base)
+        for name, text in domain.checks:
+            if self.evaluate(self._prepared.subscripts.setdefault(text, Sql(text)), scope).text == "f":
+                message = f'value for domain {domain.plain} violates check constraint "{name}"'
+                raise PostgresError("23514", message, schema=domain.schema, datatype=domain.name, constraint=name)
+        return Value(TypeRef(domain.oid), base.text)
 
     def _cast(self, expression: Expression, target: TypeRef) -> Value:
         """Return the value of a cast of a constant."""
@@ -507,8 +577,7 @@ class SessionHost:
             return None
         columns = self.fields(value.type)
         if not columns:
-            texts: list[str | None] = []
-            record.parse(value.text, 0, texts)
+            texts = record.parse(value.text, None)
             columns = [(f"f{place}", type_of(registry.TEXT, -1)) for place in range(1, len(texts) + 1)]
         else:
             texts = record.parse(value.text, len(columns))
@@ -518,17 +587,31 @@ class SessionHost:
         """Return the text of a row."""
         return Value(TypeRef(row.type), record.print_record([field.text for field in row.fields.values()]))
 
-    def elements(self, value: Value) -> Sequence[Value]:
-        """Return the elements of an array's text. Raise 42804 if the value is not an array."""
-        element = registry.known().by_oid(value.type.oid).element
-        if not element:
+    def is_array(self, kind: TypeRef) -> bool:
+        """See `Host`."""
+        known_type = registry.known().find(registry.known().base(kind.oid)[0])
+        return known_type is not None and known_type.is_array
+
+    def elements(self, value: Value, slice_dimensions: int) -> Sequence[Value]:
+        """Return the elements of an array's text, or its slices. Raise 42804 if it is not an array, 2202E for a bad slice."""
+        kind = registry.known().by_oid(registry.known().base(value.type.oid)[0])
+        if not kind.element:
             raise PostgresError("42804", f"FOREACH expression must yield an array, not type {registry.format_type(value.type.oid)}")
-        _, texts = arrays.parts(value.text or "{}")
-        return [Value(type_of(element, value.type.typmod), text) for text in texts]
+        shape, texts = arrays.parts(value.text or "{}")
+        if not slice_dimensions:
+            return [Value(type_of(kind.element, value.type.typmod), text) for text in texts]
+        if slice_dimensions > len(shape.lengths):
+            raise PostgresError("2202E", f"slice dimension ({slice_dimensions}) is out of the valid range 0..{len(shape.lengths)}")
+        inner = arrays.Shape(shape.lengths[-slice_dimensions:], shape.lowers[-slice_dimensions:])
+        size, delimiter = math.prod(inner.lengths), registry.known().by_oid(kind.element).delimiter
+        return [
+            Value(TypeRef(kind.oid, value.type.typmod), arrays.print_array(inner, texts[start : start + size], delimiter))
+            for start in range(0, len(texts), size)
+        ]
 
     def with_element(self, value: Value, element: str, new: Value, scope: Scope) -> Value:
         """Return an array with an element replaced (`functions.array.with_element`). Raise 22004 for a NULL subscript."""
-        kind = registry.known().by_oid(value.type.oid)
+        kind = registry.known().by_oid(registry.known().base(value.type.oid)[0])
         if not kind.element:
             raise PostgresError(
                 "42804", f"cannot subscript type {registry.format_type(value.type.oid)} because it does not support subscripting"
@@ -537,13 +620,28 @@ class SessionHost:
         subscript = self.cast(self.evaluate(self._prepared.subscripts.setdefault(inside, Sql(inside)), scope), TypeRef(registry.INT4)).text
         item = self.cast(new, type_of(kind.element, value.type.typmod)).text
         index = None if subscript is None else int(subscript)
-        return Value(value.type, array_functions.with_element(value.text, [index], item, registry.known().by_oid(kind.element).delimiter))
+        return Value(
+            TypeRef(kind.oid, value.type.typmod),
+            array_functions.with_element(value.text, [index], item, registry.known().by_oid(kind.element).delimiter),
+        )
 
     # ---- the transaction and the client -------------------------------------------------------------------
 
     def subtransaction(self) -> AbstractContextManager[None]:
         """See `Host`."""
         return subtransaction.undone(self.session)
+
+    @property
+    def callers(self) -> list[Callable[[], str]]:
+        """See `Host`."""
+        return self.session.context.callers
+
+    def setting(self, name: str) -> str:
+        """See `Host`."""
+        try:
+            return self.session.settings.text(name)
+        except PostgresError:
+            return ""
 
     def end_transaction(self, *, commits: bool, chain: bool) -> None:
         """Raise 2D000: neither functions nor procedures can end the transaction."""
@@ -557,28 +655,38 @@ class SessionHost:
         """See `Host`."""
         self.session.notices.said.append(Notice(Severity(level), sqlstate, message, detail, hint))
 
-    def open(self, name: str | None, outcome: Rows) -> str:
-        """See `Host`."""
-        cursor_name = name or f"<unnamed portal {len(self.cursors) + 1}>"
-        if cursor_name in self.cursors:
-            raise PostgresError("42P03", f'cursor "{cursor_name}" already in use')
-        self.cursors[cursor_name] = outcome
-        return cursor_name
+    def open(self, name: str | None, query: Sql | str, scope: Scope, parameters: Sequence[Value], scroll: bool | None) -> str:
+        """See `Host`. Raise 42601 if the statement does not return rows."""
+        if isinstance(query, str):
+            text, values = query, parameters
+            [statement] = self._parsed(text)
+            node = statement.node
+        else:
+            prepared, text = self.prepare(query, scope), query.text
+            node, values = prepared.node, [self._value(variable, scope) for variable in prepared.variables]
+        with self._context_of(f'SQL statement "{text}"', text):
+            result = self._result(node, values)
+            if not isinstance(result, ResultSet):
+                raise PostgresError("42601", "cannot open a query that returns no rows as cursor")
+        return self.session.node.open_cursor(self.session, name, node, result, scroll)
 
-    def fetch(self, name: str, direction: int, count: int) -> Rows:
-        """Return the next rows of a cursor. Raise 0A000 for other directions."""
-        rows = self.cursors.get(name)
-        if rows is None:
-            raise PostgresError("34000", f'cursor "{name}" does not exist')
-        if direction or count < 0:
-            raise PostgresError("0A000", "only FETCH NEXT and FETCH FORWARD of a cursor in a function are supported")
-        fetched = [row for row, _ in zip(rows.rows, range(count), strict=False)] if count < interpreter.INT4_MAX else list(rows.rows)
-        return Rows(rows.columns, iter(fetched))
+    def fetch(self, name: str, direction: int, count: int, *, is_move: bool) -> tuple[Rows, int]:
+        """See `Host`. Raise 34000 if there is no cursor with the name."""
+        result, moved = self.session.node.move_cursor(self.session, name, _DIRECTIONS[direction], count, is_move=is_move)
+        return _rows(result), moved
 
     def close(self, name: str) -> None:
-        """See `Host`."""
-        if self.cursors.pop(name, None) is None:
-            raise PostgresError("34000", f'cursor "{name}" does not exist')
+        """See `Host`. Raise 34000 if there is no cursor with the name."""
+        self.session.node.close_cursor(self.session, name)
+
+
+_DIRECTIONS = ("FETCH_FORWARD", "FETCH_BACKWARD", "FETCH_ABSOLUTE", "FETCH_RELATIVE")
+"""The directions of FETCH by their numbers in the tree."""
+
+
+def _rows(result: ResultSet) -> Rows:
+    columns = tuple((column.name, type_of(column.type_oid, column.typmod)) for column in result.columns)
+    return Rows(columns, (tuple(row.values()) for batch in result for row in batch.to_pylist()))
 
 
 def of_parameters(session: Session) -> Scope:

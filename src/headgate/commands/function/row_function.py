@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -83,9 +83,9 @@ class RowFunction:
     def __call__(self, *arrays: pa.Array) -> pa.Array:
         """Return the values for rows of arguments; both are in the plain form of `expression.spark.vectorised`."""
         function = self._function
-        columns = [_texts(array, oid) for array, oid in zip(arrays, function.types, strict=True)]
+        columns = [texts_of(array, oid) for array, oid in zip(arrays, function.types, strict=True)]
         rows: Sequence[tuple[str | None, ...]] = list(zip(*columns, strict=True)) if columns else [()]
-        return _plain([self.of_row(row) for row in rows], function.result)
+        return plain_values([self.of_row(row) for row in rows], function.result)
 
     def of_row(self, row: Sequence[str | None]) -> str | None:
         """Return the text of the value for one row of arguments' texts."""
@@ -107,12 +107,14 @@ class RowFunction:
         return None if result is None else result.text
 
 
-def _texts(array: pa.Array, oid: int) -> list[str | None]:
+def texts_of(array: pa.Array, oid: int) -> list[str | None]:
+    """Return the texts of arguments in the plain form of `expression.spark.vectorised`."""
     texts: list[str | None] = (array if array.type == pa.string() else write_text(array.cast(arrow_type(oid, -1)), oid)).to_pylist()
     return texts
 
 
-def _plain(texts: Sequence[str | None], oid: int) -> pa.Array:
+def plain_values(texts: Sequence[str | None], oid: int) -> pa.Array:
+    """Return values in the plain form of `expression.spark.vectorised`."""
     array = pa.array(texts, pa.string())
     if arrow_type(oid, -1) == pa.string():
         return array
@@ -133,7 +135,8 @@ class _RowHost(SessionHost):
     """A host for the expressions of a function without a session."""
 
     def __init__(self, library: Library, depth: int) -> None:
-        self._prepared, self.cursors = Prepared(), {}
+        self._prepared = Prepared()
+        self._callers: list[Callable[[], str]] = []
         self._library, self._depth = library, depth
         self._evaluation = _RowEvaluation(library.time, library.context.within(types=registry.known()))
 
@@ -242,6 +245,15 @@ class _RowHost(SessionHost):
     def subtransaction(self) -> AbstractContextManager[None]:
         """Return a context without effect: a function that only computes has nothing to undo."""
         return contextlib.nullcontext()
+
+    @property
+    def callers(self) -> list[Callable[[], str]]:
+        """See `Host`."""
+        return self._callers
+
+    def setting(self, name: str) -> str:
+        """Return an empty text: a task has no settings of a session."""
+        return ""
 
     def check(self) -> None:
         """Do nothing: Spark terminates the worker of a cancelled task."""

@@ -1,7 +1,7 @@
 """Replace the names in a function's statement that denote variables by parameters (PostgreSQL's plpgsql_post_column_ref).
 
-Called by `host`. A name denotes a column if a table in FROM has it, otherwise a variable. If both have it, it is ambiguous (42702), as with
-plpgsql.variable_conflict = error.
+Called by `host`. A name denotes a column if a table in FROM has it, otherwise a variable. If both have it, it is ambiguous (42702), unless
+plpgsql.variable_conflict says otherwise.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from headgate.plpgsql.scope import Row, Scope
 from headgate.plpgsql.tree import Names
 from headgate.sql import names
 from headgate.sql.parser import ParseNode, position, unwrap
+from headgate.types import registry
 
 Columns = Callable[[pb.RangeVar], Sequence[str]]
 """Returns the column names of a table that a statement names."""
@@ -35,8 +36,9 @@ class _Level:
 class References:
     """Replaces the variables in one statement, in place. `found` has the variables in the order of their parameters."""
 
-    def __init__(self, scope: Scope, columns: Columns) -> None:
-        self._scope, self._columns = scope, columns
+    def __init__(self, scope: Scope, columns: Columns, conflict: str = "error") -> None:
+        """Create the object. `conflict`: the meaning of a name of both a variable and a column, as plpgsql.variable_conflict."""
+        self._scope, self._columns, self._conflict = scope, columns, conflict
         self._levels: list[_Level] = []
         self.found: list[Names] = []
 
@@ -55,13 +57,13 @@ class References:
                 if described.is_repeated:
                     self._spread(value)
                 for child in value if described.is_repeated else (value,):
-                    self._visit(child)
+                    self._visit(child, is_alone=kind == "ResTarget")
         finally:
             if level is not None:
                 self._levels.pop()
 
-    def _visit(self, node: ParseNode) -> None:
-        """Replace a reference, or visit any other node of a list or field."""
+    def _visit(self, node: ParseNode, *, is_alone: bool) -> None:
+        """Replace a reference, or visit any other node of a list or field. `is_alone`: the node is a whole output or assigned value."""
         if node.DESCRIPTOR.name != "Node":
             self.replace(node)
             return
@@ -71,7 +73,10 @@ class References:
         kind = inner.DESCRIPTOR.name
         if kind == "ColumnRef":
             parts = [unwrap(field_node) for field_node in inner.fields]
-            if all(part.DESCRIPTOR.name == "String" for part in parts):
+            row = self._whole_row(parts) if not is_alone else None
+            if row is not None:
+                self._put_row(node, unwrap(inner.fields[0]).sval, row, inner.location)
+            elif all(part.DESCRIPTOR.name == "String" for part in parts):
                 variable = self._variable(tuple(part.sval for part in parts), inner.location)
                 if variable is not None:
                     self._put(node, variable, inner.location)
@@ -79,13 +84,49 @@ class References:
             if self._scope.find((f"${inner.number}",)) is None:
                 raise PostgresError("42P02", f"there is no parameter ${inner.number}", position=position(inner.location))
             self._put(node, (f"${inner.number}",), inner.location)
+        elif kind == "CurrentOfExpr" and inner.cursor_name and self._scope.find((inner.cursor_name,)) is not None:
+            inner.cursor_param = self._number((inner.cursor_name,))
+            inner.cursor_name = ""
         else:
             self.replace(inner)
 
+    def _whole_row(self, parts: Sequence[ParseNode]) -> Row | None:
+        """Return the row that ``record`` or ``record.*`` denotes inside an expression, or None.
+
+        The type of a table's rows is not known to the binder, so the fields replace the row.
+        """
+        name = parts[0].sval if parts[0].DESCRIPTOR.name == "String" else None
+        is_star = len(parts) == 2 and parts[1].DESCRIPTOR.name == "A_Star"
+        if name is None or not (is_star or len(parts) == 1):
+            return None
+        if any(name in (level.aliases if is_star else level.columns | level.aliases) for level in self._levels):
+            return None
+        found = self._scope.find((name,))
+        if found is None or not isinstance(found[0].value, Row):
+            return None
+        is_known = found[0].type.oid == registry.RECORD or registry.known().find(found[0].type.oid) is not None
+        return found[0].value if is_star or not is_known else None
+
+    def _put_row(self, node: ParseNode, name: str, row: Row, location: int) -> None:
+        """Replace a row by ``ROW(record.field, …)``."""
+        node.Clear()
+        node.row_expr.row_format, node.row_expr.location = pb.COERCE_EXPLICIT_CALL, location
+        for field_name in row.fields:
+            item = node.row_expr.args.add()
+            item.param_ref.number, item.param_ref.location = self._number((name, field_name)), location
+
+    def _number(self, variable: Names) -> int:
+        """Return the number of the parameter for a variable."""
+        known = self._scope.find(variable)
+        for number, found in enumerate(self.found, 1):  # $1 and the name of the first argument are one variable
+            other = self._scope.find(found)
+            if known is not None and other is not None and known[0] is other[0] and known[1] == other[1]:
+                return number
+        self.found.append(variable)
+        return len(self.found)
+
     def _put(self, node: ParseNode, variable: Names, location: int) -> None:
-        if variable not in self.found:
-            self.found.append(variable)
-        number = self.found.index(variable) + 1
+        number = self._number(variable)
         node.Clear()
         node.param_ref.number, node.param_ref.location = number, location
 
@@ -94,7 +135,9 @@ class References:
         is_column = any(parts[0] in level.columns if len(parts) == 1 else parts[0] in level.aliases for level in reversed(self._levels))
         if self._scope.find(parts) is None:
             return None
-        if is_column:
+        if is_column and self._conflict == "use_column":
+            return None
+        if is_column and self._conflict != "use_variable":
             raise PostgresError(
                 "42702", f'column reference "{".".join(parts)}" is ambiguous',
                 detail="It could refer to either a PL/pgSQL variable or a table column.", position=position(location),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from headgate.catalog import database as databases
 from headgate.catalog.physical import Cursor
@@ -52,6 +53,7 @@ class WorkerSession:
     read_only: bool = False
     deferral: Deferral = field(default_factory=Deferral)
     pending: PendingNotifications = field(default_factory=PendingNotifications)
+    portals: Any = None
 
     def begin_statement(self) -> Transaction:
         """Return the worker's transaction."""

@@ -22,8 +22,8 @@ def as_postgres_error(error: BaseException) -> PostgresError:
     """Return the error itself, or XX000 with the first line of the cause. Fields longer than `LONGEST` are cut."""
     converted = _known(error)
     converted.message = _cut(converted.message)
-    converted.detail, converted.hint, converted.context = (
-        text and _cut(text) for text in (converted.detail, converted.hint, converted.context)
+    converted.detail, converted.hint, converted.context, converted.internal_query = (
+        text and _cut(text) for text in (converted.detail, converted.hint, converted.context, converted.internal_query)
     )
     converted.log_detail = converted.log_detail and _cut(converted.log_detail)
     return converted

@@ -216,6 +216,8 @@ def error_response(error: PostgresError, *, severity: Severity | None = None, en
         "D": error.detail,
         "H": error.hint,
         "P": None if error.position is None else str(error.position),
+        "p": None if error.internal_position is None else str(error.internal_position),
+        "q": error.internal_query,
         "W": error.context,
         "s": error.schema,
         "t": error.table,

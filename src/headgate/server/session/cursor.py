@@ -7,6 +7,7 @@ Large amounts of kept rows are spilled to a file (`row_store`). Called by `utili
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -18,11 +19,12 @@ from headgate.errors import PostgresError, not_supported
 from headgate.server.protocol.portal import Portal, PreparedStatement, RowSource
 from headgate.server.session.transaction_block import BlockState
 from headgate.sql import parser
-from headgate.sql.parser import Statement, position
+from headgate.sql.parser import ParseNode, Statement, position
 from headgate.storage.row_store import NO_ROWS, RowPart, RowStore
 from headgate.types.resultset import ResultSet, batch_of_rows
 
 if TYPE_CHECKING:
+    from headgate.commands.session import Session
     from headgate.server.session.session import ClientSession
 
 _BINARY, _SCROLL, _NO_SCROLL, _INSENSITIVE, _HOLD = 0x0001, 0x0002, 0x0004, 0x0008, 0x0020
@@ -118,7 +120,7 @@ class CursorPosition:
             raise PostgresError("55000", "cursor can only scan forward", hint="Declare it with SCROLL option to enable backward scan.")
 
 
-def _new_store(session: ClientSession) -> Callable[[], RowStore]:
+def _new_store(session: Session) -> Callable[[], RowStore]:
     from headgate.commands.query import rendering
 
     return lambda: rendering.kept(session)
@@ -145,7 +147,7 @@ def declare(session: ClientSession, node: pb.DeclareCursorStmt, text: str) -> st
     return "DECLARE CURSOR"
 
 
-def opened(session: ClientSession, name: str) -> OpenCursor | None:
+def opened(session: Session, name: str) -> OpenCursor | None:
     """Return the cursor or portal of that name for ``WHERE CURRENT OF``, or None."""
     portal = session.portals.get(name)
     if portal is None or portal.prepared.statement is None:
@@ -193,15 +195,50 @@ def fetch(session: ClientSession, node: pb.FetchStmt, text: str) -> str | Result
             session.parameters = parameters
     if portal.rows is None:
         raise PostgresError("55000", f'portal "{node.portalname}" cannot be run')
-    if portal.buffered is None:
-        portal.buffered = CursorPosition(_new_store(session), scroll=False)
     direction = str(node.DESCRIPTOR.fields_by_name["direction"].enum_type.values_by_number[node.direction].name)
-    with portal.running():
-        part, count = _moved(portal.rows, portal.buffered, direction, node.how_many, fetching=not node.ismove)
+    part, count = _move(session, portal, portal.rows, direction, node.how_many, fetching=not node.ismove)
     if node.ismove:
         return f"MOVE {count}"
     columns = portal.rows.columns
     return ResultSet(columns, part if part.rows else [batch_of_rows(columns, [])], f"FETCH {count}", binary=any(portal.formats))
+
+
+def _move(session: Session, portal: Portal, source: RowSource, direction: str, many: int, *, fetching: bool) -> tuple[RowPart, int]:
+    """Move the cursor of a portal. Return the rows and their number."""
+    if portal.buffered is None:
+        portal.buffered = CursorPosition(_new_store(session), scroll=False)
+    with portal.running():
+        return _moved(source, portal.buffered, direction, many, fetching=fetching)
+
+
+def open_for_function(session: Session, name: str | None, query: ParseNode, result: ResultSet, scroll: bool | None) -> str:
+    """Open a cursor of a function (SPI_cursor_open) and return its name. Raise 42P03 if the name is in use."""
+    if name is None:
+        name = next(unnamed for number in itertools.count(1) if (unnamed := f"<unnamed portal {number}>") not in session.portals)
+    if name in session.portals:
+        raise PostgresError("42P03", f'cursor "{name}" already in use')
+    prepared = PreparedStatement("", "", Statement(query, "", 0, 0), (), result.columns)
+    portal = Portal(name, prepared, (), (), rows=RowSource(result), started=True)
+    portal.buffered = CursorPosition(_new_store(session), scroll=scroll)
+    portal.view = session.begin_statement().statement_view()
+    session.portals.open(portal)
+    return name
+
+
+def move_for_function(session: Session, name: str, direction: str, many: int, *, is_move: bool) -> tuple[ResultSet, int]:
+    """Move a cursor of a function. Return the rows, and their number. MOVE returns no rows. Raise 34000 if the cursor does not exist."""
+    portal = None if session.portals is None else session.portals.get(name)
+    if portal is None or portal.rows is None:
+        raise PostgresError("34000", f'cursor "{name}" does not exist')
+    part, count = _move(session, portal, portal.rows, direction, many, fetching=not is_move)
+    return ResultSet(portal.rows.columns, NO_ROWS if is_move else part), count
+
+
+def close_for_function(session: Session, name: str) -> None:
+    """Close a cursor of a function. Raise 34000 if it does not exist."""
+    if session.portals is None or name not in session.portals:
+        raise PostgresError("34000", f'cursor "{name}" does not exist')
+    session.portals.close(name)
 
 
 def _moved(source: RowSource, position: CursorPosition, direction: str, many: int, *, fetching: bool) -> tuple[RowPart, int]:

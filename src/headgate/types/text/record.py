@@ -6,6 +6,7 @@ together by the reader and the writer of their attribute.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Sequence
 
@@ -54,14 +55,19 @@ def _check(text: str, kind: registry.PgType, convert: Convert) -> None:
             convert(pa.array([item], pa.string()), attribute)
 
 
-def parse(text: str, count: int, found: list[str | None] | None = None) -> list[str | None]:
-    """Return the texts of the fields of one value. They are also appended to `found` one by one. Raise 22P02."""
+def parse(text: str, count: int | None, found: list[str | None] | None = None) -> list[str | None]:
+    """Return the texts of the fields of one value. They are also appended to `found` one by one. Raise 22P02.
+
+    `count`: the number of fields, or None for a record of unknown type.
+    """
     found = [] if found is None else found
     index = len(text) - len(text.lstrip(text_column.SPACE))
     if text[index : index + 1] != "(":
         raise _malformed(text, "Missing left parenthesis.")
     index += 1
-    for number in range(count):
+    for number in itertools.count() if count is None else range(count):
+        if count is None and (text[index : index + 1] == ")" if number else text[index:].strip(text_column.SPACE) == ")"):
+            break
         if number:
             if text[index : index + 1] != ",":
                 raise _malformed(text, "Too few columns.")
