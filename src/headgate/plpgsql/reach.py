@@ -67,6 +67,59 @@ def texts(function: tree.Function) -> list[str] | None:
     return None if any(is_session_needed(text) for text in expressions) else expressions
 
 
+def all_texts(function: tree.Function) -> list[str]:
+    """Return the texts of all expressions and static statements of a function."""
+    return [part.text if part.is_statement else f"SELECT {part.text}" for part in _parts(function.block) if isinstance(part, Sql)]
+
+
+def called(text: str) -> list[pb.FuncCall]:
+    """Return the calls in the statements of a text, of functions that are not built in."""
+    try:
+        statements = parse(text)
+    except (PostgresError, ValueError):
+        return []
+    nodes = (part for statement in statements for part in walk(statement.node) if part.DESCRIPTOR.name == "FuncCall")
+    return [part for part in nodes if names.strings(part.funcname)[-1] not in builtin.builtins().functions_named]
+
+
+def only_reads(function: tree.Function, *, is_stable: bool) -> bool:
+    """Return whether a function neither writes nor sends messages to the client, apart from the functions that it calls.
+
+    `is_stable`: it is declared STABLE or IMMUTABLE, so that its statements cannot write.
+    """
+    for part in _parts(function.block):
+        if isinstance(part, tree.Raise) and part.level not in ("ERROR", "LOG", "DEBUG"):
+            return False
+        if is_stable:
+            continue
+        if isinstance(part, (tree.Call, tree.EndTransaction)) or _is_dynamic(part):
+            return False
+        if isinstance(part, Sql) and not all(
+            is_reading(statement.node) for statement in parse(part.text if part.is_statement else f"SELECT {part.text}")
+        ):
+            return False
+    return True
+
+
+def _is_dynamic(part: object) -> bool:
+    return isinstance(part, (tree.Execute, tree.ForQuery, tree.ReturnQuery, tree.Open)) and part.dynamic
+
+
+def is_reading(node: ParseNode) -> bool:
+    """Return whether a statement is a query without effects: it changes no rows, locks none and calls no volatile built-in function."""
+    if node.DESCRIPTOR.name != "SelectStmt":
+        return False
+    writing = ("InsertStmt", "UpdateStmt", "DeleteStmt", "MergeStmt", "LockingClause", "IntoClause")
+    return not any(part.DESCRIPTOR.name in writing or _is_volatile(part) for part in walk(node))
+
+
+def _is_volatile(part: ParseNode) -> bool:
+    if part.DESCRIPTOR.name != "FuncCall":
+        return False
+    functions = builtin.builtins().functions_named.get(names.strings(part.funcname)[-1], ())
+    return any(function.volatility == "v" for function in functions)
+
+
 def calls(text: str) -> set[tuple[str, ...]]:
     """Return the names of the functions that an expression calls and that are not built in."""
     function_names = {tuple(names.strings(part.funcname)) for part in _nodes(text) if part.DESCRIPTOR.name == "FuncCall"}

@@ -25,6 +25,7 @@ from headgate.commands.function.function_choice import chosen
 from headgate.commands.function.host import Prepared, SessionHost
 from headgate.commands.function.permission import check_execute
 from headgate.commands.function.row_function import Library, Program, RowFunction
+from headgate.commands.function.session_function import SessionFunction, refusal
 from headgate.commands.query.evaluation import Evaluation
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
@@ -39,8 +40,9 @@ from headgate.sql import names
 class Resolver:
     """The functions of a session's database. A call needs EXECUTE."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, session: Session, *, computes: bool = True) -> None:
+        """Create the resolver. Without `computes`, calls are bound for their types and texts, and cannot be evaluated."""
+        self._session, self._computes = session, computes
         self._inlined: list[int] = []
         """The SQL functions whose bodies are being bound, the outermost first."""
 
@@ -80,14 +82,20 @@ class Resolver:
             type=kinds[-1], function=function.oid, schema="" if visible else function.schema, name=function.name, args=tuple(given),
             volatility=function.volatility, strict=function.strict, location=node.location,
         )  # fmt: skip
+        if not self._computes:
+            return bound_call
         if function.language == PLPGSQL:
-            return replace(bound_call, compute=self._row_function(function, where))
+            return replace(bound_call, compute=self._computed(function, where))
         if function.oid in self._inlined:
             raise PostgresError("54001", "stack depth limit exceeded", hint="An SQL function calls itself.")
         self._inlined.append(function.oid)
         try:
             with call.acting(function, session):
                 inlined = inlining.body(function, context, where)
+        except PostgresError as error:
+            if error.sqlstate != "0A000" or session.context.row_values is None:
+                raise
+            return replace(bound_call, compute=SessionFunction(function, session, session.context.row_values.get(function.oid, {})))
         finally:
             self._inlined.pop()
         uses = [node_part.number for node_part in walk(inlined) if isinstance(node_part, Param)]
@@ -95,6 +103,16 @@ class Resolver:
             detail = "An argument is volatile, and the function uses it more than once."
             raise not_supported(f"calling the function {names.quote_ident(function.name)} for each row is not supported", detail=detail)
         return replace(bound_call, body=inlined)
+
+    def _computed(self, function: UserFunction, where: int | None) -> RowFunction | SessionFunction:
+        """Return the function object that computes a PL/pgSQL function, in tasks or with values that the session has computed."""
+        values = self._session.context.row_values
+        try:
+            return self._row_function(function, where)
+        except PostgresError as error:
+            if error.sqlstate != "0A000" or values is None:
+                raise
+        return SessionFunction(function, self._session, values.get(function.oid, {}))
 
     def _row_function(self, function: UserFunction, where: int | None) -> RowFunction:
         """Return the function object that computes a PL/pgSQL function for rows, with the functions that it calls."""
@@ -110,12 +128,7 @@ class Resolver:
                 tree = body.of(current, self._session).function if current.language == PLPGSQL else None
                 texts = reach.texts(tree) if tree is not None else []
                 if texts is None:
-                    raise not_supported(
-                        f"calling the function {names.quote_ident(current.name)} for each row is not supported",
-                        detail="It does more than compute: it runs statements, sends messages, or needs the session.",
-                        hint="A node can call it once for a statement, with arguments that do not depend on rows.",
-                        position=where,
-                    )  # fmt: skip
+                    raise refusal(current, where)
                 called = reach.calls(current.body.strip().removeprefix("SELECT")) if tree is None else set()
                 for parts in called.union(*map(reach.calls, texts)) - functions_by_name.keys():
                     functions_by_name[parts] = self._named(parts, anywhere=False)

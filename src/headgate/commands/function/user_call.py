@@ -15,7 +15,7 @@ from postgast import pg_query_pb2 as pb
 from headgate.catalog.function import UserFunction
 from headgate.catalog.physical import one
 from headgate.commands import lookup
-from headgate.commands.function import call
+from headgate.commands.function import call, row_values
 from headgate.commands.function.function_choice import as_builtin, specialized
 from headgate.commands.function.host import Prepared, SessionHost, of_parameters
 from headgate.commands.function.permission import check_execute
@@ -47,6 +47,7 @@ def described(node: ParseNode, session: Session, parameters: dict[int, int]) -> 
 
 
 def _settled(node: ParseNode, session: Session, parameters: dict[int, int] | None) -> ParseNode:
+    session.context.row_values = None
     if node.DESCRIPTOR.name not in KINDS:
         return node
     database = session.context.database
@@ -59,6 +60,9 @@ def _settled(node: ParseNode, session: Session, parameters: dict[int, int] | Non
     copied = type(node)()
     copied.CopyFrom(node)
     calls.replace(copied, _Place())
+    session.context.row_values = {}
+    if parameters is None:
+        session.context.row_values = row_values.compute(copied, session, calls.named)
     return copied
 
 
@@ -287,8 +291,11 @@ class _Calls:
         if done is None:
             return columns, [] if function.is_set or self._describing else [[None] * len(columns)]
         if function.is_set or function.outputs:
-            found = [
-                [self._host.cast(value, TypeRef(kind)).text for value, (_, kind) in zip(row, columns, strict=True)] for row in done.rows
+            found: list[list[str | None]] = [
+                [self._host.cast(value, TypeRef(kind)).text for value, (_, kind) in zip(row, columns, strict=True)]
+                if row
+                else [None] * len(columns)
+                for row in done.rows
             ]
             return columns, found
         result = self._host.as_value(done.result)
