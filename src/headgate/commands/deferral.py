@@ -60,6 +60,8 @@ class Deferral:
         self._modes: dict[int, bool] = {}
         self._checks: tuple[Check, ...] = ()
         self._endings: dict[int, Action] = {}
+        self.tables_in_use: list[int] = []
+        """The tables (oids) that running statements change, the outermost first."""
 
     # ---- constraints --------------------------------------------------------------------------------------
     def deferred(self, constraint: Deferrable) -> bool:
@@ -79,7 +81,12 @@ class Deferral:
         self._checks = (*self._checks, Check(constraint, relation, check))
 
     def refuse_waiting(self, cursor: Cursor, relation: Relation, command: str) -> None:
-        """Raise 55006 if checks wait for rows of a table, or of its partitions, that a command changes or drops (CheckTableNotInUse)."""
+        """Raise 55006 if a command of a trigger changes or drops the table of a running statement (CheckTableNotInUse).
+
+        Also if checks wait for rows of the table or of its partitions.
+        """
+        if relation.oid in self.tables_in_use:
+            raise PostgresError("55006", f'cannot {command} "{relation.name}" because it is being used by active queries in this session')
         waiting = {check.relation for check in self._checks}
         for oid in waiting and [relation.oid, *relations.descendants(cursor, relation.database, relation.oid)]:
             if oid in waiting:

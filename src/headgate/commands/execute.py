@@ -10,6 +10,8 @@ from collections.abc import Callable
 
 from postgast import pg_query_pb2 as pb
 
+from headgate.catalog.relation import trigger as triggers
+from headgate.commands import lookup
 from headgate.commands.constraint import set_constraints
 from headgate.commands.copy import copy
 from headgate.commands.database import comment, database, maintenance, restore, schema
@@ -65,6 +67,8 @@ def run_one(node: ParseNode, session: Session) -> Result:
     read_only.check(
         node, session, lambda statement: describe(statement, "", session, tuple(parameter.type_oid for parameter in session.parameters))
     )
+    if kind in _MODIFYING and _fires_before(node, session):  # PostgreSQL analyses a statement before it fires triggers
+        describe(node, "", session, tuple(parameter.type_oid for parameter in session.parameters))
     by_object = BY_OBJECT.get(kind)
     if by_object is not None:
         field, actions = by_object
@@ -79,6 +83,16 @@ def run_one(node: ParseNode, session: Session) -> Result:
         return action(node, session)
     except RecursionError as error:
         raise PostgresError("54001", "stack depth limit exceeded") from error
+
+
+def _fires_before(node: ParseNode, session: Session) -> bool:
+    """Return whether a statement fires BEFORE STATEMENT triggers of its table."""
+    cursor = session.begin_statement().cursor
+    relation = lookup.find(cursor, session.context, node.relation)
+    if relation is None or not relation.has_triggers:
+        return False
+    fired = triggers.of_relation(cursor, relation.database, relation.oid)
+    return any(trigger.is_before and not trigger.is_row for trigger in fired)
 
 
 def _refusal(node: ParseNode) -> PostgresError:

@@ -144,6 +144,8 @@ trigger_def(o, pretty, db, p) AS (SELECT 'CREATE ' || CASE WHEN _g.tgconstraint 
     CASE WHEN (_g.tgtype & 16) <> 0 THEN 'UPDATE' || coalesce(' OF ' || hg.trigger_columns(_g.tgrelid, _g.tgattr, db), '') END,
     CASE WHEN (_g.tgtype & 32) <> 0 THEN 'TRUNCATE' END], lambda e: e IS NOT NULL), ' OR ') ||
     ' ON ' || CASE WHEN pretty THEN hg.class_name(_g.tgrelid, db, p) ELSE hg.qualified_class(_g.tgrelid, db) END ||
+    CASE WHEN _g.tgconstrrelid <> 0 THEN ' FROM ' ||
+    CASE WHEN pretty THEN hg.class_name(_g.tgconstrrelid, db, p) ELSE hg.qualified_class(_g.tgconstrrelid, db) END ELSE '' END ||
     CASE WHEN _g.tgconstraint <> 0 THEN CASE WHEN _g.tgdeferrable THEN ' DEFERRABLE' ELSE ' NOT DEFERRABLE' END ||
     CASE WHEN _g.tginitdeferred THEN ' INITIALLY DEFERRED' ELSE ' INITIALLY IMMEDIATE' END ELSE '' END ||
     CASE WHEN _g.tgoldtable IS NOT NULL OR _g.tgnewtable IS NOT NULL THEN ' REFERENCING' || coalesce(' OLD TABLE AS ' || hg.quote_ident(_g.tgoldtable), '')
@@ -219,7 +221,19 @@ CREATE OR REPLACE VIEW hg.every_dependency AS
     UNION ALL SELECT c.dbid, 1247, c.reltype, 0, 1259, c.oid, 0, 'i' FROM hg.pg_class c WHERE c.dbid <> 0 AND c.reltype <> 0
     UNION ALL SELECT a.dbid, 1259, a.attrelid, a.attnum, 1247, a.atttypid, 0, 'n'
         FROM hg.pg_attribute a JOIN hg.pg_class c ON c.dbid = a.dbid AND c.oid = a.attrelid AND c.relkind NOT IN ('i', 'I')
-        WHERE a.dbid <> 0 AND a.atttypid >= 16384;
+        WHERE a.dbid <> 0 AND a.atttypid >= 16384
+    UNION ALL SELECT p.dbid, 1255, p.oid, 0, 2615, p.pronamespace, 0, 'n' FROM hg.pg_proc p WHERE p.dbid <> 0
+    UNION ALL SELECT p.dbid, 1255, p.oid, 0, 2612, p.prolang, 0, 'n' FROM hg.pg_proc p WHERE p.dbid <> 0 AND p.prolang >= 12000
+    UNION ALL SELECT DISTINCT p.dbid, 1255, p.oid, 0, 1247, p.type, 0, 'n'
+        FROM (SELECT dbid, oid, unnest(list_append(coalesce(proallargtypes, proargtypes), prorettype)) AS type FROM hg.pg_proc WHERE dbid <> 0) p
+        WHERE p.type >= 16384
+    UNION ALL SELECT t.dbid, 2620, t.oid, 0, 1255, t.tgfoid, 0, 'n' FROM hg.pg_trigger t WHERE t.dbid <> 0
+    UNION ALL SELECT t.dbid, 2620, t.oid, 0, 1259, t.tgrelid, 0, 'a' FROM hg.pg_trigger t WHERE t.dbid <> 0
+    UNION ALL SELECT t.dbid, 2620, t.oid, 0, 1259, t.tgconstrrelid, 0, 'a' FROM hg.pg_trigger t WHERE t.dbid <> 0 AND t.tgconstrrelid <> 0
+    UNION ALL SELECT t.dbid, 2620, t.oid, 0, 1259, t.tgrelid, 0, 'S' FROM hg.pg_trigger t WHERE t.dbid <> 0 AND t.tgparentid <> 0
+    UNION ALL SELECT t.dbid, 2620, t.oid, 0, 2620, t.tgparentid, 0, 'P' FROM hg.pg_trigger t WHERE t.dbid <> 0 AND t.tgparentid <> 0
+    UNION ALL SELECT t.dbid, 2620, t.oid, 0, 1259, t.tgrelid, t.attnum, 'n'
+        FROM (SELECT dbid, oid, tgrelid, unnest(tgattr) AS attnum FROM hg.pg_trigger WHERE dbid <> 0) t;
 CREATE OR REPLACE VIEW hg.type_name AS
     SELECT t.dbid, t.oid, t.typnamespace, n.nspname, coalesce(e.typname, t.typname) AS typname, CASE WHEN e.oid IS NULL THEN '' ELSE '[]' END AS brackets
     FROM hg.pg_type t JOIN hg.pg_namespace n ON n.oid = t.typnamespace AND n.dbid IN (0, t.dbid)

@@ -55,7 +55,7 @@ def drop(cursor: Cursor, database: int, oid: int) -> None:
             ("pg_publication_rel", "prrelid"), ("pg_subscription_rel", "srrelid"), ("pg_description", "objoid"),
             ("pg_depend", "objid"), ("pg_depend", "refobjid"), ("partition_ancestor", "relid"), ("sequence_state", "seqrelid"),
             ("pg_rewrite", "ev_class"), ("pg_policy", "polrelid"), ("pg_trigger", "tgrelid"),
-            ("subscription_column", "relid"), ("subscription_resync", "relid"),
+            ("pg_trigger", "tgconstrrelid"), ("subscription_column", "relid"), ("subscription_resync", "relid"),
             ("subscription_history", "relid"), ("subscription_history", "histid"),
         ):  # fmt: skip
             run(cursor, f"DELETE FROM hg.{table} WHERE dbid = ? AND {column} = ?", [database, removed])

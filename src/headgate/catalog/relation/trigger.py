@@ -46,6 +46,8 @@ class Trigger:
     """The name of the transition table of old rows (tgoldtable)."""
     new_table: str | None = None
     """The name of the transition table of new rows (tgnewtable)."""
+    referenced: int = 0
+    """The table of FROM of a constraint trigger (tgconstrrelid); 0 for none."""
 
     @property
     def is_row(self) -> bool:
@@ -69,7 +71,7 @@ class Trigger:
 
 _COLUMNS = (
     "oid, tgrelid, tgname, tgfoid, tgtype, tgenabled, tgattr, tgargs, tgqual, tgqualpretty, tgconstraint, tgparentid,"
-    " tgdeferrable, tginitdeferred, tgoldtable, tgnewtable"
+    " tgdeferrable, tginitdeferred, tgoldtable, tgnewtable, tgconstrrelid"
 )
 
 
@@ -81,12 +83,12 @@ def of_relation(cursor: Cursor, database: int, relation: int) -> list[Trigger]:
 
 def _read(row: Row) -> Trigger:
     oid, relation, name, function, kind, enabled, columns, arguments, condition, pretty, constraint, parent, *others = row
-    deferrable, deferred, old_table, new_table = others
+    deferrable, deferred, old_table, new_table, referenced = others
     words = bytes(arguments or b"").split(b"\0")[:-1]
     return Trigger(
         oid, relation, name, function, kind, enabled, tuple(columns or ()), tuple(word.decode() for word in words), condition, pretty,
         is_constraint=bool(constraint), parent=int(parent or 0), deferrable=bool(deferrable),
-        initially_deferred=bool(deferred), old_table=old_table, new_table=new_table,
+        initially_deferred=bool(deferred), old_table=old_table, new_table=new_table, referenced=int(referenced or 0),
     )  # fmt: skip
 
 
@@ -95,7 +97,8 @@ def write(cursor: Cursor, database: int, trigger: Trigger) -> None:
     _remove(cursor, database, trigger.oid)
     insert(
         cursor, "pg_trigger", dbid=database, oid=trigger.oid, tgrelid=trigger.relation, tgparentid=trigger.parent, tgname=trigger.name,
-        tgfoid=trigger.function, tgtype=trigger.kind, tgenabled=trigger.enabled, tgisinternal=False, tgconstrrelid=0, tgconstrindid=0,
+        tgfoid=trigger.function, tgtype=trigger.kind, tgenabled=trigger.enabled, tgisinternal=False, tgconstrindid=0,
+        tgconstrrelid=trigger.referenced,
         tgconstraint=trigger.oid if trigger.is_constraint else 0, tgdeferrable=trigger.deferrable,
         tginitdeferred=trigger.initially_deferred, tgnargs=len(trigger.arguments), tgattr=list(trigger.columns),
         tgargs=b"".join(word.encode() + b"\0" for word in trigger.arguments), tgqual=trigger.condition,
@@ -132,25 +135,30 @@ def clones(cursor: Cursor, database: int, oid: int) -> list[tuple[int, int]]:
     )]  # fmt: skip
 
 
-def clone(cursor: Cursor, next_oid: Callable[[], int], trigger: Trigger, table: Relation, partition: Relation) -> None:
+def clone(
+    cursor: Cursor, next_oid: Callable[[], int], trigger: Trigger, table: Relation, partition: Relation, *, replaces: bool = False
+) -> None:
     """Give a partition, and the partitions below it, a clone of a row trigger of the table above (CloneRowTriggersToPartition).
 
-    Raises 42710 if the partition has a trigger of that name.
+    Raises 42710 if the partition has a trigger of that name, unless the clone replaces it (CREATE OR REPLACE TRIGGER).
     """
-    if any(own.name == trigger.name for own in of_relation(cursor, partition.database, partition.oid)):
+    own = next((own for own in of_relation(cursor, partition.database, partition.oid) if own.name == trigger.name), None)
+    if own is not None and replaces and not own.is_constraint:
+        drop(cursor, partition.database, own.oid)
+    elif own is not None:
         raise PostgresError("42710", f'trigger "{trigger.name}" for relation "{partition.name}" already exists')
     names = [column.name for number in trigger.columns if (column := table.numbered(number)) is not None]
     columns = tuple(column.attnum for name in names if (column := partition.column(name)) is not None)
     made = replace(trigger, oid=next_oid(), relation=partition.oid, columns=columns, parent=trigger.oid)
     write(cursor, partition.database, made)
-    clone_below(cursor, next_oid, made, partition)
+    clone_below(cursor, next_oid, made, partition, replaces=replaces)
 
 
-def clone_below(cursor: Cursor, next_oid: Callable[[], int], trigger: Trigger, table: Relation) -> None:
+def clone_below(cursor: Cursor, next_oid: Callable[[], int], trigger: Trigger, table: Relation, *, replaces: bool = False) -> None:
     """Give each partition of a partitioned table a clone of one of its row triggers."""
     if table.is_partitioned and trigger.is_row:
         for branch in partitions.load(cursor, table.database, table.oid).children:
-            clone(cursor, next_oid, trigger, table, branch.relation)
+            clone(cursor, next_oid, trigger, table, branch.relation, replaces=replaces)
 
 
 def inherit(cursor: Cursor, next_oid: Callable[[], int], table: Relation, partition: Relation) -> None:

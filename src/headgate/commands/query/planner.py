@@ -98,6 +98,7 @@ class Planner:
         """Whether the callbacks in `fires_later` are running."""
         self.firings: dict[int, Any] = {}
         """The triggers that fire in this statement, by table (`trigger.firing.of_statement`)."""
+        self.changed_by_actions: dict[tuple[int, int], set[str] | None] = {}  # see `trigger.firing.change_by_action`
         self.multiplies = False
         """Whether the FROM clause being planned makes pairs of rows in a nested loop (`from_clause.multiplies`)."""
         self.only_where: ParseNode | None = None

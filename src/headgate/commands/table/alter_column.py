@@ -13,8 +13,10 @@ from headgate.catalog import hold
 from headgate.catalog.physical import run
 from headgate.catalog.relation import attribute, removal
 from headgate.catalog.relation import sequence as sequences
+from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.catalog.relation.replica_identity import ReplicaIdentity
+from headgate.catalog.relation.trigger import Trigger
 from headgate.commands import dependency, stored_expression
 from headgate.commands.constraint import uniqueness
 from headgate.commands.dml.rows import next_value
@@ -26,7 +28,7 @@ from headgate.commands.table.alteration import Alteration
 from headgate.errors import PostgresError
 from headgate.expression.binding.scope import SYSTEM_COLUMNS
 from headgate.sql import names
-from headgate.sql.parser import unwrap
+from headgate.sql.parser import parse_expression, unwrap, walk
 
 
 def add_column(alteration: Alteration, command: pb.AlterTableCmd) -> None:
@@ -105,9 +107,34 @@ def _settle_column(alteration: Alteration, column: Column, *, cascade: bool) -> 
     ]
     dependants += dependency.of_column(cursor, context, relation, column.attnum)
     dependants += policy.dependants(cursor, relation, table, on, column.name)
+    dependants += _triggers(alteration, column, table, on)
     dependants += [_member(alteration, table, on, member) for member in membership.depending(cursor, relation, column.attnum)]
     dependency.settle(alteration.transaction, dependants, [on], alteration.session.notices, cascade=cascade)
     alteration.refresh()
+
+
+def _triggers(alteration: Alteration, column: Column, table: str, on: str) -> list[dependency.Dependant]:
+    """Return the triggers that name a column in UPDATE OF or in WHEN, in the order in which they were created."""
+    relation, cursor = alteration.relation, alteration.cursor
+    dependants = []
+    for trigger in sorted(triggers.of_relation(cursor, relation.database, relation.oid), key=lambda trigger: trigger.oid):
+        if column.attnum in trigger.columns or column.name in _compared(trigger):
+
+            def drop(oid: int = trigger.oid) -> None:
+                triggers.drop(cursor, relation.database, oid)
+
+            shown = f"trigger {names.quote_ident(trigger.name)} on {table}"
+            dependants.append(dependency.Dependant((2620, trigger.oid), shown, on, drop))
+    return dependants
+
+
+def _compared(trigger: Trigger) -> set[str]:
+    """Return the columns of OLD and NEW that a trigger's WHEN condition names."""
+    if trigger.condition is None:
+        return set()
+    references = [part for part in walk(parse_expression(trigger.condition)) if part.DESCRIPTOR.name == "ColumnRef"]
+    parts = [unwrap(reference.fields[-1]) for reference in references]
+    return {part.sval for part in parts if part.DESCRIPTOR.name == "String"}
 
 
 def _member(alteration: Alteration, table: str, on: str, member: membership.Membership) -> dependency.Dependant:

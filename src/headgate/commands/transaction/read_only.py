@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from headgate.catalog.relation.relation import Relation
     from headgate.commands.session import Session
 
-_ALLOWED = {"CheckPointStmt", "ConstraintsSetStmt", "DeclareCursorStmt", "ExplainStmt", "NotifyStmt", "ReindexStmt", "VacuumStmt"}
+_ALLOWED = {
+    "CheckPointStmt", "ConstraintsSetStmt", "DeclareCursorStmt", "ExplainStmt", "NotifyStmt", "ReindexStmt", "VacuumStmt",
+    "CallStmt", "DoStmt",  # the statements that the body runs are checked
+}  # fmt: skip
 _WRITING = {"InsertStmt", "UpdateStmt", "DeleteStmt", "MergeStmt"}
 
 

@@ -14,11 +14,12 @@ from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.catalog.relation.trigger import Trigger
 from headgate.commands import dependency, lookup, privilege, stored_expression
+from headgate.commands.function import row_call
 from headgate.commands.function.permission import may_execute
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
-from headgate.expression.binding import binder
+from headgate.expression.binding import binder, user_function
 from headgate.expression.deparsing.deparse import deparse
 from headgate.sql import names
 from headgate.sql.names import quote_ident
@@ -52,11 +53,12 @@ def create(node: pb.CreateTrigStmt, session: Session) -> CommandResult:
         transaction.engine.catalog.next_oid() if existing is None else existing.oid, relation.oid, node.trigname, function, kind,
         "O" if existing is None else existing.enabled, _columns(node, relation), tuple(unwrap(argument).sval for argument in node.args),
         *_condition(node, relation, session), node.isconstraint, 0, node.deferrable, node.initdeferred, *transition_tables,
+        _referenced(node, session, cursor),
     )  # fmt: skip
     if existing is not None:
         triggers.drop_clones(cursor, relation.database, existing.oid)
     triggers.write(cursor, relation.database, new_trigger)
-    triggers.clone_below(cursor, transaction.engine.catalog.next_oid, new_trigger, relation)
+    triggers.clone_below(cursor, transaction.engine.catalog.next_oid, new_trigger, relation, replaces=node.replace)
     transaction.catalog_changed(history.touched(relation))
     return CommandResult("CREATE TRIGGER")
 
@@ -147,6 +149,15 @@ def _function(node: pb.CreateTrigStmt, session: Session, cursor: Cursor) -> int:
     return function.oid
 
 
+def _referenced(node: pb.CreateTrigStmt, session: Session, cursor: Cursor) -> int:
+    """Return the table of FROM. Raise 42501 without the right TRIGGER on it."""
+    if not node.HasField("constrrel"):
+        return 0
+    referenced = lookup.target(cursor, session.context, node.constrrel)
+    privilege.check_table(cursor, session.context.user, referenced.database, referenced.oid, referenced.name, "TRIGGER")
+    return referenced.oid
+
+
 def _columns(node: pb.CreateTrigStmt, relation: Relation) -> tuple[int, ...]:
     attnums: list[int] = []
     for item in node.columns:
@@ -184,7 +195,8 @@ def _condition(node: pb.CreateTrigStmt, relation: Relation, session: Session) ->
         if name is not None and relation.column(name) is None:
             raise PostgresError("42703", f"column {side}.{name} does not exist", position=where)
     scope = stored_expression.scope_of_sides(relation)
-    bound = binder.bind_condition(node.when_clause, scope, "WHEN", context=stored_expression.context(session.context.forms))
+    with user_function.resolving(row_call.Resolver(session, computes=False)):  # a host evaluates the text
+        bound = binder.bind_condition(node.when_clause, scope, "WHEN", context=stored_expression.context(session.context.forms))
     return deparse(bound, types=registry.known()), deparse(bound, pretty=True, types=registry.known())
 
 

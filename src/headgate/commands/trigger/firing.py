@@ -13,6 +13,7 @@ of these objects for each table (`of_statement`), which collects the rows of tra
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -256,7 +257,7 @@ class Firing:
     def after_each(
         self, event: int, old: pa.Table | None, new: pa.Table | None, columns: set[str] | None = None
     ) -> list[Callable[[], None]]:
-        """Return the calls of the AFTER triggers, one for each row."""
+        """Return the calls of the AFTER triggers, one for each row. Their WHEN conditions are evaluated here, before any of them fires."""
         fired = self.of(event, row=True, before=False, columns=columns)
         if not fired:
             return []
@@ -264,12 +265,14 @@ class Firing:
         olds: Sequence[Row | None] = [None] * count if old is None else self.rows_of(old)
         news: Sequence[Row | None] = [None] * count if new is None else self.rows_of(new)
 
-        def fire(before: Row | None, after: Row | None) -> None:
-            for trigger in fired:
-                if self._is_met(trigger, before, after):
-                    self._call_after(trigger, event, before, after)
+        def fire(met: Sequence[Trigger], before: Row | None, after: Row | None) -> None:
+            for trigger in met:
+                self._call_after(trigger, event, before, after)
 
-        return [lambda pair=pair: fire(*pair) for pair in zip(olds, news, strict=True)]  # type: ignore[misc]
+        return [
+            functools.partial(fire, [trigger for trigger in fired if self._is_met(trigger, before, after)], before, after)
+            for before, after in zip(olds, news, strict=True)
+        ]
 
     def _call_after(self, trigger: Trigger, event: int, old: Row | None, new: Row | None) -> None:
         """Call an AFTER trigger's function, or register the call for the end of the transaction if the trigger is deferred."""
@@ -713,9 +716,11 @@ def statement(planner: Planner, relation: Relation, *events: tuple[int, set[str]
         yield
         return
     firing = of_statement(planner, relation)
-    with contextlib.nullcontext() if firing is None else contextlib.closing(firing):
+    own, before = {(relation.oid, event): columns for event, columns in events}, set(planner.changed_by_actions)
+    with contextlib.nullcontext() if firing is None else contextlib.closing(firing), _using(planner.session, relation):
         for event, columns in events if firing is not None else ():
             firing.statement(event, before=True, columns=columns)  # type: ignore[union-attr]
+        planner.changed_by_actions |= own
         outermost = not planner.fires_later and not planner.is_firing
         yield
         if outermost:
@@ -727,6 +732,31 @@ def statement(planner: Planner, relation: Relation, *events: tuple[int, set[str]
                 planner.is_firing = False
         for event, columns in reversed(events) if firing is not None else ():
             firing.statement(event, before=False, columns=columns)  # type: ignore[union-attr]
+        for key in [key for key in planner.changed_by_actions if key not in before and key not in own]:
+            with contextlib.closing(planner.firings[key[0]]) as acted_on:
+                acted_on.statement(key[1], before=False, columns=planner.changed_by_actions[key])
+
+
+@contextlib.contextmanager
+def _using(session: Session, relation: Relation) -> Iterator[None]:
+    """Mark a table as used by a statement, so that the statements of triggers cannot alter it."""
+    tables_in_use = session.deferral.tables_in_use
+    tables_in_use.append(relation.oid)
+    try:
+        yield
+    finally:
+        tables_in_use.pop()
+
+
+def change_by_action(planner: Planner, relation: Relation, event: int, columns: set[str] | None = None) -> None:
+    """Fire the BEFORE STATEMENT triggers of a table that ON DELETE or ON UPDATE is about to change.
+
+    As in PostgreSQL they fire once for the statement that changes the referenced table. Its end fires the AFTER STATEMENT triggers.
+    """
+    acted_on = of_statement(planner, relation)
+    if acted_on is not None and (relation.oid, event) not in planner.changed_by_actions:
+        planner.changed_by_actions[relation.oid, event] = columns
+        acted_on.statement(event, before=True, columns=columns)
 
 
 def _flat(rows: pa.ChunkedArray, relation: Relation) -> pa.Table:

@@ -33,7 +33,7 @@ from headgate.commands.dml.rows.new_rows import NewRows
 from headgate.commands.publication import replica_identity
 from headgate.commands.query.planner import Planner
 from headgate.commands.query.row_security import Violation
-from headgate.commands.trigger.firing import Firing, RoutedFiring, of_statement
+from headgate.commands.trigger.firing import Firing, RoutedFiring, change_by_action, of_statement
 from headgate.storage import row_set, row_store
 from headgate.storage.delta.delta_table import FILE, ROW
 from headgate.storage.partitioned import CHANGED, Fence
@@ -287,6 +287,7 @@ def _writing(planner: Planner) -> referential_action.Writing:
 
     def delete(relation: Relation, rows: Rows) -> None:
         replica_identity.check(planner.transaction.cursor, relation, "delete")
+        change_by_action(planner, relation, triggers.DELETE)
         if isinstance(rows, pa.Table):
             rows = rows.append_column("new", pa.nulls(rows.num_rows, pa.struct(list(arrow_row(relation)))))
         else:
@@ -295,6 +296,7 @@ def _writing(planner: Planner) -> referential_action.Writing:
 
     def update(relation: Relation, rows: Rows, columns: set[str]) -> None:
         replica_identity.check(planner.transaction.cursor, relation, "update")
+        change_by_action(planner, relation, triggers.UPDATE, columns)
         rewrite(planner, relation, rows, columns, violations=())
 
     def default(relation: Relation, column: TableColumn) -> pa.Scalar:
