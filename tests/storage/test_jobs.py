@@ -55,7 +55,7 @@ def test_log_of_a_small_table_is_not_replayed(engine: Engine, jobs: Callable[[],
     assert not [job for job in done if "Compute snapshot" in job]
 
 
-def test_delta_accepts_the_checksum_of_an_empty_table(spark: SparkSession, engine: Engine) -> None:
+def test_checksum_of_an_empty_table_equals_deltas(spark: SparkSession, engine: Engine) -> None:
     made(engine, T)
     row = stored(T, as_lists=False)
     own, delta_path = engine.path((DATABASE, T.oid)), engine.data_dir / "made_by_delta"
