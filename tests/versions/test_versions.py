@@ -1,7 +1,6 @@
 """PostgreSQL 14 to 18 work as publishers of a node and as its subscribers. Short tests run in every run, detailed ones with --all.
 
-`Side.there` has a database on the PostgreSQL of that version, `Side.here` one on the run's node. What a test says of publisher and
-subscriber holds in both directions if it is given both.
+A `Pair` has a database on the PostgreSQL of that version and one on the run's node. Either is the publisher, the other the subscriber.
 """
 
 from __future__ import annotations
