@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from postgast import pg_query_pb2 as pb
 
+from headgate.analysis.query import FromItem
+from headgate.analysis.select_list import expand, resolve_unknown
 from headgate.catalog.relation.relation import Relation
 from headgate.commands.dml import assignment, returning
 from headgate.commands.dml.insert import target, target_columns, target_types
@@ -12,8 +14,7 @@ from headgate.commands.dml.update import changed_source, named
 from headgate.commands.function import user_call
 from headgate.commands.query import explain, rendering, select
 from headgate.commands.query.clause import from_clause
-from headgate.commands.query.clause.select_list import expand, resolve_unknown
-from headgate.commands.query.driver import constant, single_table
+from headgate.commands.query.driver import constant, table_rows
 from headgate.commands.query.evaluation import lit_null
 from headgate.commands.query.plan import Source
 from headgate.commands.query.planner import Planner
@@ -48,8 +49,6 @@ def describe(
     node = user_call.described(node, session, known)
     if node.DESCRIPTOR.name == "SelectStmt" and (answered := constant.answer(node, session)) is not None:
         return Described(_types(known), tuple(answered.columns))
-    if node.DESCRIPTOR.name == "SelectStmt" and (columns := single_table.columns(node, session, known)) is not None:
-        return Described(_types(known), columns)
     if node.DESCRIPTOR.name == "SelectStmt" and select.by_catalog(node, session, known):
         answered_by_catalog = select.described(node, session, known)
         if answered_by_catalog is not None:
@@ -72,7 +71,7 @@ def returned_columns(node: ParseNode, planner: Planner, session: Session) -> tup
 
 
 def _select(node: pb.SelectStmt, planner: Planner, session: Session) -> tuple[ResultColumn, ...] | None:
-    return rendering.result_columns(planner.select(node, None).columns)
+    return rendering.result_columns(select.analysed(node, planner).columns)
 
 
 def _insert(node: pb.InsertStmt, planner: Planner, session: Session) -> tuple[ResultColumn, ...] | None:
@@ -88,7 +87,7 @@ def _insert(node: pb.InsertStmt, planner: Planner, session: Session) -> tuple[Re
                 if not isinstance(bound, SetToDefault):
                     binder.assign(bound, kind, column.name, context)
     elif query is not None:
-        planner.select(query, None)
+        planner.analyse(query)
     return _returning(node, planner, relation)
 
 
@@ -97,22 +96,23 @@ def _update(node: pb.UpdateStmt, planner: Planner, session: Session) -> tuple[Re
     deleting = node.DESCRIPTOR.name == "DeleteStmt"
     relation = target(node.relation, session, "delete from" if deleting else "update", "DELETE" if deleting else "UPDATE")
     from_items = node.using_clause if deleting else node.from_clause
+    others = None
     if from_items:
         table, source = changed_source(planner, relation, node, from_items)
+        scope, others = source.scope(None), returning.joined(table, source)
     else:
-        table = source = _alone(planner, relation, *named(relation, node))
-    scope = source.scope(None)
+        scope = _alone(planner, relation, *named(relation, node)).scope(None)
     if has_condition(node):
         binder.bind_condition(node.where_clause, scope, "WHERE", context=planner.context.within(construct="WHERE"))
     if not deleting:
         assignment.set_list(node.target_list, planner, relation, scope)
-    return _returning(node, planner, relation, returning.joined(table, source))
+    return _returning(node, planner, relation, others)
 
 
-def _alone(planner: Planner, relation: Relation, name: str, schema: str | None) -> Source:
-    """Return a source for a table whose rows are not read."""
+def _alone(planner: Planner, relation: Relation, name: str, schema: str | None) -> FromItem:
+    """Return the names of a table whose rows are not read."""
     table, star = from_clause.named_table(planner, relation, name, schema)
-    return Source(None, (table,), star)  # type: ignore[arg-type]
+    return FromItem((table,), star)
 
 
 def _returning(
@@ -124,7 +124,7 @@ def _returning(
         source = _alone(planner, relation, *named(relation, node))
         context = planner.context.within(construct="RETURNING", aggregates=False)
         targets = expand(node.returning_clause.exprs, source, source.scope(None), context)
-        return single_table.result_columns(resolve_unknown(targets, context))
+        return rendering.result_columns(table_rows.plan_columns(resolve_unknown(targets, context)))
     frame = local_frame(planner.session_spark, arrow_row(relation).empty_table(), spark_columns(relation))
     frame = frame.select("*", *[lit_null(column.type).alias(column.key) for column in others.star])
     frame = frame.select("*", *returning.beside(others))

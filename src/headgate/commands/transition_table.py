@@ -1,7 +1,7 @@
 """Transition tables: the rows that a statement has changed, as a trigger's function reads them (manual, CREATE TRIGGER, REFERENCING).
 
 `commands.trigger.firing` collects the rows while the statement writes. `commands.function.host` puts the tables of the trigger into the
-session for each query of its function, and `query.clause.from_clause` reads them before it looks for a relation of that name.
+session for each query of its function, and `analysis.from_clause` looks for one before it looks for a relation of that name.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def _figure(node: ParseNode) -> tuple[int, str]:
         return 2, "nullif"
     if kind == "TypeCast":
         strength, name = _figure(unwrap(node.arg))
-        return (strength, name) if strength > 1 else (1, sql_names.strings(node.type_name.names)[-1])
+        return (strength, name) if strength > 1 or not node.type_name.names else (1, sql_names.strings(node.type_name.names)[-1])
     if kind == "CollateClause":
         return _figure(unwrap(node.arg))
     if kind == "SubLink":
@@ -42,7 +42,8 @@ def _figure(node: ParseNode) -> tuple[int, str]:
         return 2, "greatest" if node.op == pb.IS_GREATEST else "least"
     if kind == "SQLValueFunction":
         return 2, pb.SQLValueFunctionOp.Name(node.op).removeprefix("SVFOP_").removesuffix("_N").lower()
-    fixed = {"A_ArrayExpr": "array", "RowExpr": "row", "CoalesceExpr": "coalesce", "GroupingFunc": "grouping"}.get(kind)
+    fixed = {"A_ArrayExpr": "array", "RowExpr": "row", "CoalesceExpr": "coalesce", "GroupingFunc": "grouping",
+             "XmlExpr": "xmlserialize", "XmlSerialize": "xmlserialize"}.get(kind)  # fmt: skip
     return (2, fixed) if fixed else (0, "")
 
 
@@ -58,4 +59,5 @@ def _sublink(node: pb.SubLink) -> tuple[int, str]:
         if select.target_list:
             target = select.target_list[0].res_target
             return 2, target.name or title(target.val)
+        return 2, "column1"
     return 0, ""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pyarrow as pa
 from postgast import pg_query_pb2 as pb
 
+from headgate.analysis.query import PlanColumn
 from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.catalog.relation.relation_kind import RelationKind
@@ -25,7 +26,7 @@ from headgate.commands.dml.insert import writable
 from headgate.commands.dml.rows.new_rows import NewRows
 from headgate.commands.query import change_scan, rendering, row_security, select
 from headgate.commands.query.clause import from_clause
-from headgate.commands.query.plan import Plan, PlanColumn, col
+from headgate.commands.query.plan import Plan, col
 from headgate.commands.query.planner import Planner
 from headgate.commands.result import CopyIn, CopyOut, CopyProgress
 from headgate.commands.session import Session
@@ -134,8 +135,7 @@ def _table_plan(
     columns = columns_of(node, relation)
     copy_option.check_forced(options, [column.name for column in columns], relation)
     privilege.check_columns(cursor, context.user, relation, "SELECT", [column.attnum for column in columns])
-    planner.in_order = True
-    table = from_clause.table_source(planner, planner.frame_of(relation), relation, relation.name, None)
+    table = from_clause.table_source(planner, planner.frame_of(relation, in_order=True), relation, relation.name, None)
     source = row_security.of_statement(planner, relation, row_security.Statement.SELECT).visible(table)
     by_name = {column.name: column for column in source.star}
     plan = Plan(source.frame, tuple(by_name[column.name] for column in columns))

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
-from headgate.commands.query.plan import PlanColumn
+from headgate.analysis.query import PlanColumn
 from headgate.commands.result import CopyProgress
 from headgate.types.storage import arrow_type
 

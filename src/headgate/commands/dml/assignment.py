@@ -10,12 +10,13 @@ from postgast import pg_query_pb2 as pb
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from headgate.analysis.query import PlanColumn
 from headgate.catalog.relation.relation import Relation
 from headgate.commands import stored_expression
 from headgate.commands.dml.rows import storage_error
 from headgate.commands.dml.rows.new_rows import Default, NewRows, default_of
 from headgate.commands.query.driver import values_list
-from headgate.commands.query.plan import Plan, PlanColumn, col
+from headgate.commands.query.plan import Plan, col
 from headgate.commands.query.planner import Planner
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import binder

@@ -11,11 +11,13 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from postgast import pg_query_pb2 as pb
 
+from headgate.analysis import from_clause as analysis
+from headgate.analysis import select_list
+from headgate.analysis.query import FromItem, PlanColumn
 from headgate.catalog.relation.relation import Relation
 from headgate.commands.dml import assignment
-from headgate.commands.query.clause import from_clause, select_list
+from headgate.commands.query.clause import from_clause
 from headgate.commands.query.evaluation import table_oid_keys
-from headgate.commands.query.plan import PlanColumn, Source
 from headgate.commands.query.planner import Planner
 from headgate.expression.binding import binder, part_assignment
 from headgate.expression.binding.scope import ScopeTable
@@ -36,7 +38,7 @@ def of_change(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.Upd
     bound = _Bound(planner, relation, node.relation)
     updating = node.DESCRIPTOR.name == "UpdateStmt"
     items = node.from_clause if updating else node.using_clause
-    source = bound.source(from_clause.plan_from(bound.planner, items, None) if items else None)
+    source = bound.source(analysis.analyse(bound.planner.analyser, items, None) if items else None)
 
     def expressions() -> Iterator[Expression]:
         if has_condition(node):
@@ -51,7 +53,7 @@ def of_change(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.Upd
 def of_merge(planner: Planner, relation: Relation, node: pb.MergeStmt) -> bool:
     """Return whether a MERGE reads its table. The values of its INSERT actions cannot name columns of it."""
     bound = _Bound(planner, relation, node.relation)
-    source = bound.source(from_clause.item(bound.planner, node.source_relation, None))
+    source = bound.source(analysis.item(bound.planner.analyser, node.source_relation, None))
 
     def expressions() -> Iterator[Expression]:
         yield bound.condition(node.join_condition, source, "MERGE")
@@ -75,25 +77,25 @@ class _Bound:
         table = from_clause.named_table(self.planner, relation, alias or relation.name, None if alias else relation.schema)
         self._table: tuple[ScopeTable, Sequence[PlanColumn]] = table
 
-    def source(self, others: Source | None) -> Source:
-        """Return the scope of the table and the other relations of the statement; it has no rows."""
+    def source(self, others: FromItem | None) -> FromItem:
+        """Return the names of the table and the other relations of the statement."""
         table, columns = self._table
         if others is None:
-            return Source(None, (table,), tuple(columns))  # type: ignore[arg-type]  # no rows
-        return Source(None, (table, *others.tables), (*columns, *others.star), others.merged)  # type: ignore[arg-type]
+            return FromItem((table,), tuple(columns))
+        return FromItem((table, *others.tables), (*columns, *others.star), others.merged)
 
-    def condition(self, node: pb.Node, source: Source, construct: str) -> Expression:
+    def condition(self, node: pb.Node, source: FromItem, construct: str) -> Expression:
         """Return a condition of the statement, bound."""
         context = self.planner.context.within(construct=construct, aggregates=False)
         return binder.bind_condition(node, source.scope(None), construct, context=context)
 
-    def assigned(self, targets: Sequence[pb.Node], source: Source) -> Iterator[Expression]:
+    def assigned(self, targets: Sequence[pb.Node], source: FromItem) -> Iterator[Expression]:
         """Yield the expressions of a SET list."""
         for value in assignment.set_list(targets, self.planner, self._relation, source.scope(None)).values():
             if not isinstance(value, SetToDefault):
                 yield from part_assignment.operands(value)
 
-    def returned(self, clause: pb.ReturningClause, source: Source) -> Iterator[Expression]:
+    def returned(self, clause: pb.ReturningClause, source: FromItem) -> Iterator[Expression]:
         """Yield the expressions of RETURNING."""
         context = self.planner.context.within(construct="RETURNING", aggregates=False)
         for item in select_list.expand(clause.exprs, source, source.scope(None), context):

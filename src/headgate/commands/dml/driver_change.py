@@ -20,7 +20,7 @@ from headgate.commands.query.driver import key_lookup
 from headgate.commands.query.driver.table_rows import HeldTable, usual_way_says
 from headgate.commands.query.planner import Planner
 from headgate.expression.implementation.implementation import NotColumnwise
-from headgate.expression.node import Expression, SetToDefault
+from headgate.expression.node import Expression, SetToDefault, conjuncts
 from headgate.sql.parser import walk
 from headgate.storage.delta.delta_table import FILE, ROW
 from headgate.storage.write import arrow_row
@@ -57,7 +57,7 @@ def taken(planner: Planner, relation: Relation, clause: pb.OnConflictClause, nam
         return None
     width = len(relation.columns)
     try:
-        table = HeldTable(planner, relation, name, None, also="excluded")
+        table = HeldTable.named(planner, relation, name, None, also="excluded")
         with usual_way_says():
             condition, new_values = table.where(clause), _set_list(table, clause.target_list)
         passing_rows = table.passing(rows, condition)
@@ -92,7 +92,7 @@ def _changed(
     if planner.describing or node.HasField("with_clause") or any(part.DESCRIPTOR.name in _NOT_HERE for part in walk(node)):
         return None
     try:
-        table = HeldTable(planner, relation, *name)
+        table = HeldTable.named(planner, relation, *name)
         with usual_way_says():
             condition, value = table.where(node), new(table)
             replica_identity.check(planner.transaction.cursor, relation, action)
@@ -118,7 +118,7 @@ def _among(table: HeldTable, node: pb.DeleteStmt | pb.UpdateStmt, condition: Exp
     planner, relation = table.planner, table.relation
     if current_row.is_asked(node):
         return current_row.positions(planner, relation, node, keeps_keys=keeps_keys)
-    keys = None if condition is None else key_lookup.of_where(planner, relation, node.where_clause, table.scope)
+    keys = None if condition is None else key_lookup.of_terms(planner, relation, table.star, conjuncts(condition))
     if keys is not None:
         return key_lookup.positions(planner, relation, keys, keeps_keys=keeps_keys)
     rows = planner.transaction.held_positions(relation, keeps_keys=keeps_keys)

@@ -12,6 +12,7 @@ from postgast import pg_query_pb2 as pb
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from headgate.analysis.query import reference
 from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.relation import Column, Relation
@@ -24,7 +25,7 @@ from headgate.commands.dml.rows.new_rows import NewRows
 from headgate.commands.query import rendering, row_security
 from headgate.commands.query.clause import modifying_with
 from headgate.commands.query.driver import values_list
-from headgate.commands.query.plan import Plan, reference
+from headgate.commands.query.plan import Plan
 from headgate.commands.query.planner import Planner
 from headgate.commands.query.row_security import Rows, RowSecurity, Statement
 from headgate.commands.result import CommandResult

@@ -84,7 +84,7 @@ class _Merge:
         )
         self.table = self.security.visible(table)
         self._check_columns()
-        self.source = from_clause.item(planner, node.source_relation, None)
+        self.source = from_clause.item(planner, node.source_relation)
         if any(source_table.name == self.table.tables[0].name for source_table in self.source.tables):
             name = self.table.tables[0].name
             detail = "The name is used both as MERGE target table and data source."

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from postgast import pg_query_pb2 as pb
 from pyspark.sql import functions as F
 
+from headgate.analysis.query import PlanColumn
 from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.relation import Index, Relation
 from headgate.commands import privilege
@@ -28,7 +29,7 @@ from headgate.commands.dml.rows.new_rows import NewRows
 from headgate.commands.dml.rows.owed_references import OwedReferences
 from headgate.commands.publication import replica_identity
 from headgate.commands.query.clause import from_clause
-from headgate.commands.query.plan import PlanColumn, Source, col
+from headgate.commands.query.plan import Source, col
 from headgate.commands.query.planner import Planner
 from headgate.commands.query.row_security import Rows, RowSecurity
 from headgate.errors import PostgresError, not_supported

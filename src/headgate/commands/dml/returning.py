@@ -13,13 +13,14 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from headgate.analysis import select_list
+from headgate.analysis.query import PlanColumn, SelectItem
 from headgate.catalog.relation.relation import Relation
 from headgate.commands.query import rendering
-from headgate.commands.query.clause import from_clause, select_list
-from headgate.commands.query.clause.select_list import SelectItem
+from headgate.commands.query.clause import from_clause
 from headgate.commands.query.driver import table_rows
 from headgate.commands.query.driver.table_rows import HeldTable, usual_way_says
-from headgate.commands.query.plan import Plan, PlanColumn, Source, col
+from headgate.commands.query.plan import Plan, Source, col
 from headgate.commands.query.planner import Planner
 from headgate.expression.implementation.implementation import NotColumnwise
 from headgate.expression.node import Expression
@@ -114,7 +115,7 @@ def _held(
 ) -> tuple[HeldTable, list[SelectItem], list[Expression]]:
     """Return RETURNING over rows in the driver. Raise `NotColumnwise` if that is not possible."""
     with usual_way_says():
-        table = HeldTable(planner, relation, alias or relation.name, None if alias else relation.schema)
+        table = HeldTable.named(planner, relation, alias or relation.name, None if alias else relation.schema)
         context = planner.context.within(construct="RETURNING", aggregates=False)
         targets = select_list.resolve_unknown(select_list.expand(clause.exprs, table.source, table.scope, context), context)
         return table, targets, [table.prepared(item.expression) for item in targets]

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from headgate.analysis import from_clause as analysis
 from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import RelationKind
@@ -185,9 +186,9 @@ def changed_source(
         table = security.visible(table)
     if not items:
         return table, table
-    planner.multiplies = not planner.describing and from_clause.multiplies(items, node.where_clause, beside=1)
-    table, others = from_clause.noticing(planner, table), from_clause.plan_from(planner, items, None)
-    planner.multiplies = False
+    multiplies = not planner.describing and analysis.multiplies(items, node.where_clause, beside=1)
+    table = from_clause.noticing(table) if multiplies else table
+    others = from_clause.plan_from(planner, items, multiplies=multiplies)
     if any(joined_table.name == table.tables[0].name for joined_table in others.tables):
         raise PostgresError("42712", f'table name "{table.tables[0].name}" specified more than once')
     whole = replace(
@@ -219,6 +220,6 @@ def _of_table(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.Upd
 def _of_view(planner: Planner, view: Relation, node: pb.DeleteStmt | pb.UpdateStmt, _items: Sequence[pb.Node]) -> Source:
     """The rows of a view, which have no positions."""
     name, schema = named(view, node)
-    source = from_clause.as_table(planner, planner.view(view), name, (), schema)
+    source = from_clause.as_table(planner, planner.view(view), name, schema)
     from_clause.restrict(planner, view, source.star)
     return source

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 from postgast import pg_query_pb2 as pb
 
-from headgate.commands.query.clause import select_list
 from headgate.errors import PostgresError
 from headgate.plpgsql.scope import Row, Scope
 from headgate.plpgsql.tree import Names
 from headgate.sql import names
+from headgate.sql.column_name import title
 from headgate.sql.parser import ParseNode, position, unwrap
 from headgate.types import registry
 
@@ -231,7 +231,7 @@ class References:
             columns, name = self._outputs(unwrap(node.subquery)), ""
         elif kind == "RangeFunction":
             called = unwrap(unwrap(node.functions[0]).items[0])
-            name = select_list.figure_name(called)
+            name = title(called)
             columns = [node.alias.aliasname or name, *(unwrap(definition).colname for definition in node.coldeflist)]
         else:
             return
@@ -245,7 +245,7 @@ class References:
     def _outputs(self, node: ParseNode) -> Sequence[str]:
         """Return the names of a query's columns."""
         if node.DESCRIPTOR.name != "SelectStmt":
-            return [unwrap(target).name or select_list.figure_name(unwrap(target).val) for target in _returning(node)]
+            return [unwrap(target).name or title(unwrap(target).val) for target in _returning(node)]
         if node.op != pb.SETOP_NONE:
             return self._outputs(node.larg)
         if node.values_lists:
@@ -260,7 +260,7 @@ class References:
             if value.DESCRIPTOR.name == "ColumnRef" and unwrap(value.fields[-1]).DESCRIPTOR.name == "A_Star":
                 outputs += sorted(level.columns)
             else:
-                outputs.append(target.name or select_list.figure_name(value))
+                outputs.append(target.name or title(value))
         return outputs
 
 

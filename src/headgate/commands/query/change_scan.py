@@ -20,14 +20,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from postgast import pg_query_pb2 as pb
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
+from headgate.analysis import select_list
+from headgate.analysis.query import ChangesItem, PlanColumn, renamed, scope_table
 from headgate.catalog.procedure import OWN_SCHEMA
 from headgate.catalog.relation.relation import Column
 from headgate.catalog.security import role as roles
 from headgate.commands import lookup, privilege
-from headgate.commands.query.clause import select_list
-from headgate.commands.query.plan import PlanColumn, Source, renamed, scope_table
+from headgate.commands.query.plan import Plan
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.node import ColumnRef, TypeRef
@@ -43,6 +43,7 @@ from headgate.types.text import record
 from headgate.types.text.text import write_text
 
 if TYPE_CHECKING:
+    from headgate.analysis.analyser import Analyser
     from headgate.commands.query.planner import Planner
 
 NAME = "changes"
@@ -103,27 +104,37 @@ class ChangeScan:
                 yield batch
 
 
-def _called(planner: Planner, node: pb.RangeFunction) -> ChangeScan:
+def item(analyser: Analyser, node: pb.RangeFunction, session: Session, *, describing: bool = False) -> ChangesItem | None:
+    """Return a call of headgate.changes as a FROM item, or None for another function."""
+    if not is_call(unwrap(unwrap(node.functions[0]).items[0])):
+        return None
+    scan = _called(analyser, node, session, describing=describing)
+    alias = node.alias.aliasname or NAME
+    columns = tuple(renamed(scan.columns, names.strings(node.alias.colnames)))
+    return ChangesItem((scope_table(alias, columns, row_key=analyser.row_key(alias, columns)),), columns, scan=scan)
+
+
+def _called(analyser: Analyser, node: pb.RangeFunction, session: Session, *, describing: bool) -> ChangeScan:
     call = unwrap(unwrap(node.functions[0]).items[0])
     if node.is_rowsfrom or node.coldeflist or node.ordinality or len(node.functions) != 1:
         raise not_supported("this form of headgate.changes is not supported", position=position(call.location))
-    values = _arguments(planner, call)
+    values = _arguments(call, session, describing=describing)
     if values[0] is None or values[1] is None or values[3] is None:
         raise PostgresError("22004", "publication, relation and to_lsn of headgate.changes must not be null")
     start = None if values[2] is None else Lsn.parse(values[2])
-    change_range, columns = opened(planner.session, values[0], values[1], (start, Lsn.parse(values[3])))
+    change_range, columns = opened(session, values[0], values[1], (start, Lsn.parse(values[3])))
     own = [
-        PlanColumn(column.name, TypeRef(column.type_oid, column.typmod, column.collation), planner.key(column.name)) for column in columns
+        PlanColumn(column.name, TypeRef(column.type_oid, column.typmod, column.collation), analyser.key(column.name)) for column in columns
     ]
-    head = [PlanColumn(name, _type(oid), planner.key(name)) for (name, _), oid in zip(HEAD, _HEAD_TYPES, strict=True)]
-    return ChangeScan(planner.session, change_range, (*head, *own, PlanColumn(OLD, TypeRef(registry.RECORD), planner.key(OLD))))
+    head = [PlanColumn(name, _type(oid), analyser.key(name)) for (name, _), oid in zip(HEAD, _HEAD_TYPES, strict=True)]
+    return ChangeScan(session, change_range, (*head, *own, PlanColumn(OLD, TypeRef(registry.RECORD), analyser.key(OLD))))
 
 
 def _type(oid: int) -> TypeRef:
     return TypeRef(oid, -1, registry.builtin().by_oid(oid).collation)
 
 
-def _arguments(planner: Planner, call: pb.FuncCall) -> list[str | None]:
+def _arguments(call: pb.FuncCall, session: Session, *, describing: bool) -> list[str | None]:
     """Evaluate the arguments, which cannot reference a row, and return them as text. Raise 42883 if they do not match the signature."""
     arguments: dict[str, pb.Node] = {}
     for place, argument in enumerate(call.args):
@@ -138,7 +149,7 @@ def _arguments(planner: Planner, call: pb.FuncCall) -> list[str | None]:
         text = f"function {OWN_SCHEMA}.{NAME} does not exist with these arguments"
         hint = f"Its arguments are {', '.join(_ARGUMENTS)}."
         raise PostgresError("42883", text, hint=hint, position=position(call.location))
-    if planner.describing and any(descendant.DESCRIPTOR.name == "ParamRef" for descendant in walk(call)):
+    if describing and any(descendant.DESCRIPTOR.name == "ParamRef" for descendant in walk(call)):
         raise not_supported("the columns of headgate.changes are not known before its parameters are", position=position(call.location))
     tree = grammar.parse("SELECT NULL::text, NULL::text, NULL::pg_lsn, NULL::pg_lsn")
     for target, name in zip(tree.stmts[0].stmt.select_stmt.target_list, _ARGUMENTS, strict=True):
@@ -146,30 +157,20 @@ def _arguments(planner: Planner, call: pb.FuncCall) -> list[str | None]:
     from headgate.commands.query import select
 
     [statement] = parse(grammar.deparse(tree))
-    [batch] = [batch for batch in select.run(statement.node, planner.session).batches if batch.num_rows]
+    [batch] = [batch for batch in select.run(statement.node, session).batches if batch.num_rows]
     return [column[0].as_py() for column in batch.columns]
 
 
-def _source(planner: Planner, node: pb.RangeFunction, scanned: ChangeScan, frame: DataFrame | None) -> Source:
-    alias = node.alias.aliasname or NAME
-    columns = renamed(scanned.columns, names.strings(node.alias.colnames))
-    row = planner.row_key(alias)
-    planner.evaluation.rows[row] = tuple(columns)
-    keyed_frame = None if frame is None else frame.select("*", F.lit(True).alias(row))
-    return Source(keyed_frame, (scope_table(alias, columns, row_key=row),), tuple(columns))  # type: ignore[arg-type]  # then unused
-
-
-def scan(planner: Planner, node: pb.RangeFunction) -> Source:
-    """Return the call as a FROM item whose rows Spark reads."""
-    scanned = _called(planner, node)
+def plan(planner: Planner, scanned: ChangeScan) -> Plan:
+    """Return the rows of a call, which Spark reads."""
     keys = [column.key for column in scanned.columns]
     batches = (pa.RecordBatch.from_arrays(_stored(batch, scanned.columns), names=keys) for batch in scanned.batches())
     first = [next(batches)] if not planner.describing else [_stored_nothing(scanned, keys)]
     for batch in batches if not planner.describing else ():
         first.append(batch)
         if sum(batch.num_rows for batch in first) > SMALL_ROWS:
-            return _source(planner, node, scanned, _spooled(planner, first, batches))
-    return _source(planner, node, scanned, local_frame(planner.session_spark, pa.Table.from_batches(first)))
+            return Plan(_spooled(planner, first, batches), scanned.columns)
+    return Plan(local_frame(planner.session_spark, pa.Table.from_batches(first)), scanned.columns)
 
 
 def _stored_nothing(scanned: ChangeScan, keys: Sequence[str]) -> pa.RecordBatch:
@@ -234,14 +235,14 @@ def direct(node: ParseNode, session: Session) -> tuple[list[tuple[int, PlanColum
         return None
     from headgate.commands.query.planner import Planner
 
-    planner = Planner(session, session.begin_statement())
-    scanned = _called(planner, function)
-    source = _source(planner, function, scanned, None)
-    targets = select_list.expand(node.target_list, source, source.scope(None), planner.context)
+    analyser = Planner(session, session.begin_statement()).analyser
+    source = item(analyser, function, session)
+    assert source is not None
+    targets = select_list.expand(node.target_list, source, source.scope(None), analyser.context)
     places = {column.key: place for place, column in enumerate(source.star)}
     shown = []
     for output_place, target in enumerate(targets):
         if not isinstance(target.expression, ColumnRef) or target.expression.key not in places:
             return None
         shown.append((places[target.expression.key], PlanColumn(target.name, target.expression.type, str(output_place))))
-    return shown, scanned
+    return shown, source.scan

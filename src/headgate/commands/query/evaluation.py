@@ -6,19 +6,21 @@ frame it is used on. If `levels_up` > 0, that is the frame of the enclosing quer
 
 from __future__ import annotations
 
+import copy
 import itertools
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from headgate.analysis.query import PlanColumn, Query, reference
 from headgate.commands import lookup
 from headgate.commands.query import instant
 from headgate.commands.query.clause import pushdown, session_function, sublink
 from headgate.commands.query.clause.where_clause import is_membership
-from headgate.commands.query.plan import PlanColumn, col, reference
+from headgate.commands.query.plan import Plan, col
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import builtin, rewriting
@@ -59,12 +61,24 @@ def _has_subquery(expression: Expression) -> bool:
     return any(isinstance(node, SubLink) for node in walk(expression))
 
 
+@dataclass
+class Counts:
+    """Counters of what has been compiled, by which the planner decides whether a query needs a barrier."""
+
+    conditions_in_python: int = 0
+    outer_references: int = 0
+
+
 class Evaluation:
     """Expression evaluation for one statement, with the values that its expressions share."""
 
-    def __init__(self, session: Session, *, describing: bool = False) -> None:
-        """Create the evaluation. With `describing`, the statement does not run, so its parameters have no values."""
+    def __init__(self, session: Session, plan: Callable[[Query], Plan] | None = None, *, describing: bool = False) -> None:
+        """Create the evaluation. `plan`: returns the plan of a subquery.
+
+        With `describing`, the statement does not run, so its parameters have no values.
+        """
         self.session = session
+        self.plan = plan
         self._describing = describing
         self.context = BindContext(forms=session.context.forms)
         since_1970 = session.context.moment("now") - datetime(1970, 1, 1, tzinfo=UTC)
@@ -76,8 +90,13 @@ class Evaluation:
         """Columns (by key) that the role may not read, with the error to raise."""
         self.named: set[str] = set()
         """The keys of the columns that the compiled expressions reference."""
-        self.outer_references = 0
-        """The number of references to columns of an enclosing query."""
+        self.counts = Counts()
+
+    def within(self, plan: Callable[[Query], Plan]) -> Evaluation:
+        """Return the same evaluation for a view, whose subqueries are planned with other rights."""
+        evaluation = copy.copy(self)
+        evaluation.plan = plan
+        return evaluation
 
     def column(self, expression: Expression) -> Column:
         """Return the Column of an expression over a frame whose column names are keys."""
@@ -167,7 +186,7 @@ class Evaluation:
         column = col(reference.key)
         if not reference.levels_up:
             return column
-        self.outer_references += 1
+        self.counts.outer_references += 1
         return column.outer()
 
     def prepare(self, expression: Expression) -> Expression:

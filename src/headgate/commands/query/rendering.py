@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headgate.commands.query.plan import Plan, PlanColumn, col
+from headgate.analysis.query import PlanColumn
+from headgate.commands.query.plan import Plan, col
 from headgate.commands.query.spark_error import translated
 from headgate.commands.session import Session
 from headgate.storage.row_store import RowStore

@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from headgate.analysis.query import PlanColumn
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.security import acl, policy
 from headgate.catalog.security.policy import ALL, DELETE, INSERT, SELECT, UPDATE, Policy
 from headgate.commands import privilege, stored_expression
-from headgate.commands.query.plan import PlanColumn, Source
+from headgate.commands.query.plan import Source
 from headgate.errors import PostgresError
 from headgate.expression.binding import binder
 from headgate.expression.binding.scope import Scope

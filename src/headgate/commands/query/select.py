@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 
 from postgast import pg_query_pb2 as pb
 
+from headgate.analysis.query import Query
 from headgate.catalog.physical import Cursor
 from headgate.commands.query import change_scan, engine_choice, rendering
 from headgate.commands.query.catalog import query as catalog_query
@@ -24,9 +26,6 @@ def run(node: pb.SelectStmt, session: Session) -> ResultSet:
     constant_result = constant.answer(node, session)
     if constant_result is not None:
         return constant_result
-    driver_result = single_table.answer(node, session)
-    if driver_result is not None:
-        return driver_result
     changes = change_scan.answer(node, session)
     if changes is not None:
         return changes
@@ -38,8 +37,20 @@ def run(node: pb.SelectStmt, session: Session) -> ResultSet:
             if not isinstance(refused, catalog_query.BeyondCatalog) or engine_choice.reads_relations(node):
                 plan = engine_choice.instead(refused, session, lambda: _planned(node, session))
     if plan is None:
-        plan = _planned(node, session)
+        planner = Planner(session, transaction)
+        query = analysed(node, planner)
+        driver_result = single_table.answer(planner, query)
+        if driver_result is not None:
+            return driver_result
+        with rendering.running(session, transaction):
+            plan = planner.plan(query)
     return rendering.result(plan, session, transaction)
+
+
+def analysed(node: pb.SelectStmt, planner: Planner) -> Query:
+    """Return the analysed query. Spark may run the statements in its WITH clause."""
+    with rendering.running(planner.session, planner.transaction) if node.HasField("with_clause") else nullcontext():
+        return planner.analyse(node)
 
 
 def _by_catalog(node: pb.SelectStmt, session: Session, cursor: Cursor) -> ResultSet:

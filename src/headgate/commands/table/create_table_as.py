@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from postgast import pg_query_pb2 as pb
 
+from headgate.analysis.query import PlanColumn
 from headgate.catalog.relation import relation as relations
 from headgate.commands.dml import insert
 from headgate.commands.query import rendering
-from headgate.commands.query.plan import PlanColumn
 from headgate.commands.query.planner import Planner
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
@@ -51,7 +51,7 @@ def _make(into: pb.IntoClause, query: pb.SelectStmt, session: Session, *, if_not
     transaction = session.begin_statement()
     planner = Planner(session, transaction)
     with rendering.running(session, transaction):
-        columns = planner.select(query, None).columns
+        columns = planner.analyse(query).columns
     table.create(_definition(into, columns), session)
     if into.skip_data:
         return CommandResult("CREATE TABLE AS")

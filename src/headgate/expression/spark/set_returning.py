@@ -44,10 +44,12 @@ class Set:
     rows: Make
 
 
-def known(key: str) -> bool:
-    """Return whether a function with this key can be planned."""
-    entry = SETS.get(key)
-    return entry is not None and entry.rows is not None
+def columns_of(node: FuncExpr) -> list[tuple[str, TypeRef]] | None:
+    """Return the names and types of the columns of a call, or None if it cannot be planned. One column without a name is the alias's."""
+    entry = SETS.get(builtin.function(node.function).key)
+    if entry is None or entry.rows is None:
+        return None
+    return [(name, _typed(kind)) for name, kind in entry.columns] or [("", node.type)]
 
 
 def build(node: FuncExpr, args: Sequence[Value]) -> Set:
@@ -56,7 +58,7 @@ def build(node: FuncExpr, args: Sequence[Value]) -> Set:
     entry = SETS.get(called.key)
     if entry is None or entry.rows is None:
         raise refuse_function(called, f"the set-returning function {called.name}")
-    columns = tuple(SetColumn(name, _typed(kind)) for name, kind in entry.columns) or (SetColumn("", node.type),)
+    columns = tuple(SetColumn(*column) for column in columns_of(node) or ())
     items = [settle(as_item(value, arg.type)) for value, arg in zip(args, node.args, strict=True)]
     run = functools.partial(entry.rows, forms().timezone) if entry.in_zone else entry.rows
     rows = _row_function(run, called.key, len(columns), strict=called.strict)

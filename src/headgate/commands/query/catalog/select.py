@@ -13,12 +13,14 @@ from typing import Any
 import pyarrow as pa
 from postgast import pg_query_pb2 as pb
 
+from headgate.analysis import sublink
+from headgate.analysis.analyser import mentions
+from headgate.analysis.ordering import plain_name
 from headgate.catalog import namespace, system_view
 from headgate.catalog.physical import Cursor
 from headgate.catalog.session import SessionContext
 from headgate.commands.query.catalog.from_item import FromItems
 from headgate.commands.query.catalog.relation_source import CatalogQuery, CatalogSource, Cte, Lookups, OutputColumn, SourceColumn
-from headgate.commands.query.clause import sublink_binding
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import builtin, rewriting
 from headgate.expression.binding import binder, literal
@@ -47,7 +49,6 @@ from headgate.expression.node import (
 from headgate.sql import names
 from headgate.sql.column_name import title
 from headgate.sql.parser import ParseNode, position, unwrap
-from headgate.sql.parser import walk as walk_tree
 from headgate.types import registry as t
 
 _WORDS = {pb.SETOP_UNION: "UNION", pb.SETOP_INTERSECT: "INTERSECT", pb.SETOP_EXCEPT: "EXCEPT"}
@@ -198,7 +199,7 @@ class CatalogPlanner(FromItems):
                 raise not_supported("data-modifying statements in WITH are not supported in a query on system catalogs")
             name = self.alias("w")
             aliases = names.strings(cte.aliascolnames)
-            if node.with_clause.recursive and inner.op != pb.SETOP_NONE and _mentions(inner.rarg, cte.ctename):
+            if node.with_clause.recursive and inner.op != pb.SETOP_NONE and mentions(inner.rarg, cte.ctename):
                 base = self.select(inner.larg, outer)
                 self.ctes[cte.ctename] = Cte(name, tuple(self.shown(base, name, aliases)))
                 step = self.select(inner.rarg, outer)
@@ -433,7 +434,7 @@ class CatalogPlanner(FromItems):
             if not 1 <= node.ival.ival <= len(targets):
                 raise PostgresError("42P10", f"{clause} position {node.ival.ival} is not in select list", position=position(node.location))
             return resolve_unknown(targets[node.ival.ival - 1].expression, context)
-        name = _plain_name(node)
+        name = plain_name(node)
         if name is not None:
             named = [target for target in targets if target.name == name]
             if named and not (input_first and any(name == column.name for table in scope.tables for column in table.columns)):
@@ -486,7 +487,7 @@ class CatalogPlanner(FromItems):
     def _bound_subquery(self, node: pb.SubLink, scope: Scope, context: BindContext) -> Expression:
         """Plan and bind a subquery (a callback of the binder)."""
         query = self.inner_select(node.subselect, scope, keep_order=node.sub_link_type == pb.ARRAY_SUBLINK)
-        return sublink_binding.bound(node, scope, context, self.types_of(query), query)
+        return sublink.bound(node, scope, context, self.types_of(query), query)
 
     def subquery(self, node: SubLink) -> str:
         """Return the SQL of a subquery in an expression."""
@@ -548,21 +549,11 @@ def _sort(node: pb.SortBy, sql: str) -> str:
     return f"{sql} {'DESC' if descending else 'ASC'} NULLS {'FIRST' if first else 'LAST'}"
 
 
-def _plain_name(node: ParseNode) -> str | None:
-    if node.DESCRIPTOR.name == "ColumnRef" and len(node.fields) == 1 and unwrap(node.fields[0]).DESCRIPTOR.name == "String":
-        return str(unwrap(node.fields[0]).sval)
-    return None
-
-
 def _output_place(node: ParseNode, listed: list[str]) -> int | None:
     """Return the index (from 0) of the output column that an ORDER BY key names by number or name, or None."""
     if node.DESCRIPTOR.name == "A_Const" and node.WhichOneof("val") == "ival":
         if not 1 <= node.ival.ival <= len(listed):
             raise PostgresError("42P10", f"ORDER BY position {node.ival.ival} is not in select list", position=position(node.location))
         return int(node.ival.ival) - 1
-    name = _plain_name(node)
+    name = plain_name(node)
     return listed.index(name) if name in listed else None
-
-
-def _mentions(node: ParseNode, name: str) -> bool:
-    return any(descendant.DESCRIPTOR.name == "RangeVar" and descendant.relname == name for descendant in walk_tree(node))

@@ -10,23 +10,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from postgast import pg_query_pb2 as pb
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from headgate.catalog import procedure
-from headgate.commands.query import change_scan
+from headgate.analysis.from_clause import catalog_query
+from headgate.analysis.query import FunctionItem, PlanColumn, SelectItem, reference
 from headgate.commands.query.clause import system_relation
-from headgate.commands.query.clause.select_list import SelectItem
-from headgate.commands.query.plan import Plan, PlanColumn, Source, col, reference, renamed, scope_table
+from headgate.commands.query.plan import Plan, Source, col
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import builtin
-from headgate.expression.binding import binder
-from headgate.expression.binding.scope import Scope
-from headgate.expression.node import Const, Expression, FuncExpr, OpExpr, TypeRef, walk
+from headgate.expression.node import Const, Expression, FuncExpr, OpExpr, walk
 from headgate.expression.spark import set_returning
-from headgate.sql import grammar, names
-from headgate.sql.parser import ParseNode, unwrap
 from headgate.storage.spark import job_group
 from headgate.types import registry
 from headgate.types.storage import spark_type
@@ -39,94 +33,45 @@ _PIECE, _MOST_PIECES = 500_000, 20_000
 _WHOLE = (registry.INT4, registry.INT8)
 
 
-def scan(planner: Planner, node: pb.RangeFunction, outer: Scope | None, left: Source | None = None, *, keep_left: bool = False) -> Source:
-    """Plan ``FROM f(…) [WITH ORDINALITY] AS a (x, …)``. With `left`, join it with those rows; the result also has their columns.
-
-    `keep_left`: keep a row of `left` for which the function returns no rows (LEFT JOIN … ON true).
-    """
-    if change_scan.is_call(unwrap(unwrap(node.functions[0]).items[0])):
-        if left is not None:
-            raise not_supported("headgate.changes is only supported as the first item of FROM or in a subquery")
-        return change_scan.scan(planner, node)
-    if node.is_rowsfrom or node.coldeflist:
-        raise not_supported("this form of function in FROM is not supported")
-    call = unwrap(unwrap(node.functions[0]).items[0])
-    name = names.strings(call.funcname)[-1] if call.DESCRIPTOR.name == "FuncCall" else "function"
-    alias = node.alias.aliasname or name
-    own = call.DESCRIPTOR.name == "FuncCall" and procedure.called(names.strings(call.funcname)) in procedure.OWN
-    calls = [] if own else _calls(planner, call, name, left.scope(outer) if left is not None else Scope((), outer))
-    plan = None if own or left is not None or node.ordinality or len(calls) > 1 else series(planner, planner.prepare(calls[0]), name)
-    if (
-        plan is None
-        and not own
-        and all(isinstance(bound_call, FuncExpr) and set_returning.known(builtin.function(bound_call.function).key) for bound_call in calls)
-    ):
-        plan = _exploded(planner, calls, name, left, ordinality=node.ordinality, keep_left=keep_left)
-    elif plan is None:
-        if node.ordinality:
-            raise not_supported("WITH ORDINALITY of this function is not supported")
-        plan = _by_catalog(planner, call)
-        if left is not None:
-            plan = Plan(left.frame.join(plan.frame, how="left" if keep_left else "cross"), plan.columns)
-    columns = list(plan.columns)
-    if node.HasField("alias") and not node.alias.colnames and len(columns) - node.ordinality == 1:
-        columns = renamed(columns, [alias])
-    columns = renamed(columns, names.strings(node.alias.colnames))
-    row = planner.row_key(alias)
-    planner.evaluation.rows[row] = tuple(columns)
-    frame = plan.frame.select("*", F.lit(True).alias(row))
-    own = Source(frame, (scope_table(alias, columns, row_key=row),), tuple(columns))
-    if left is None:
-        return own
-    return Source(frame, left.tables + own.tables, left.star + own.star, left.merged)
+def scan(planner: Planner, item: FunctionItem, left: Source | None) -> Source:
+    """Return the rows of functions in FROM, joined with those of `left`."""
+    plan = _series(planner, item) if left is None and not item.ordinality and len(item.calls) == 1 else None
+    if plan is None and item.calls:
+        frame = _exploded(planner, item, left)
+    else:
+        frame = (plan or _by_catalog(planner, item)).frame
+        frame = frame if left is None else left.frame.join(frame, how="left" if item.keep_left else "cross")
+    row = F.lit(True).alias(item.tables[-1].row_key)
+    return Source(frame.select("*", row), item.tables, item.star, item.merged)
 
 
-def _calls(planner: Planner, call: pb.FuncCall, name: str, scope: Scope) -> list[Expression]:
-    """Bind the call; ``unnest(a, b)`` becomes one unnest for each array."""
-    context = planner.context.within(construct="functions in FROM", sets=True, aggregates=False)
-    if name != "unnest" or len(call.args) < 2:
-        return [binder.bind(call, scope, context=context)]
-    bound_calls = []
-    for argument in call.args:
-        single = type(call)()
-        single.CopyFrom(call)
-        del single.args[:]
-        single.args.append(argument)
-        bound_calls.append(binder.bind(single, scope, context=context))
-    return bound_calls
-
-
-def _exploded(planner: Planner, calls: Sequence[Expression], name: str, left: Source | None, *, ordinality: bool, keep_left: bool) -> Plan:
-    planned = [planner.evaluation.set_of(bound_call) for bound_call in calls if isinstance(bound_call, FuncExpr)]
+def _exploded(planner: Planner, item: FunctionItem, left: Source | None) -> DataFrame:
+    planned = [planner.evaluation.set_of(bound_call) for bound_call in item.calls if isinstance(bound_call, FuncExpr)]
     rows, place = planner.key("rows"), planner.key("place")
     base = planner.one_row() if left is None else left.frame
-    exploder = F.posexplode_outer if keep_left else F.posexplode
+    exploder = F.posexplode_outer if item.keep_left else F.posexplode
     frame = base.select("*", exploder(planner.evaluation.sets_together(planned)).alias(place, rows))
-    columns, values = [], []
-    for number, planned_set in enumerate(planned):
-        for field, column in enumerate(planned_set.columns):
-            plan_column = PlanColumn(column.name or name, column.type, planner.key(column.name or name))
-            columns.append(plan_column)
-            values.append(set_returning.value_of(col(rows)[f"s{number}"][f"v{field}"], column.type).alias(plan_column.key))
-    if ordinality:
-        plan_column = PlanColumn("ordinality", TypeRef(registry.INT8), planner.key("ordinality"))
-        columns.append(plan_column)
-        values.append((col(place) + 1).cast("bigint").alias(plan_column.key))
+    fields = [(number, field) for number, planned_set in enumerate(planned) for field in range(len(planned_set.columns))]
+    values = [
+        set_returning.value_of(col(rows)[f"s{number}"][f"v{field}"], column.type).alias(column.key)
+        for (number, field), column in zip(fields, item.columns, strict=False)
+    ]
+    if item.ordinality:
+        values.append((col(place) + 1).cast("bigint").alias(item.columns[-1].key))
     left_columns = [] if left is None else [col(name) for name in left.frame.columns]
-    return Plan(frame.select(*left_columns, *values), tuple(columns))
+    return frame.select(*left_columns, *values)
 
 
-def series(planner: Planner, expression: Expression, name: str) -> Plan | None:
-    """Return a frame for generate_series over int4 or int8 constants, or None for any other expression."""
-    bounds = constant_series(expression)
+def _series(planner: Planner, item: FunctionItem) -> Plan | None:
+    """Return a frame for generate_series over int4 or int8 constants, or None for any other call."""
+    bounds = constant_series(planner.prepare(item.calls[0]))
     if bounds is None:
         return None
-    assert isinstance(expression, FuncExpr)
-    column = PlanColumn(name, expression.type, planner.key(name))
+    [column] = item.columns
     rows = _count(*bounds)
     # Spark's range does not notice that its task was cancelled, so tasks are short, or rows check for it
     pieces = min(rows // _PIECE, _MOST_PIECES) if rows > 8 * _PIECE else None
-    frame = planner.session_spark.range(*bounds, pieces).select(F.col("id").cast(spark_type(expression.type.oid)).alias(column.key))
+    frame = planner.session_spark.range(*bounds, pieces).select(F.col("id").cast(spark_type(column.type.oid)).alias(column.key))
     return Plan(frame if rows <= _PIECE * _MOST_PIECES else frame.where(job_group.noticing()), (column,))
 
 
@@ -171,13 +116,10 @@ def _integer(expression: Expression) -> int | None:
     return None
 
 
-def _by_catalog(planner: Planner, call: ParseNode) -> Plan:
-
-    statement = pb.ParseResult()
-    statement.CopyFrom(grammar.parse("SELECT * FROM f()"))
-    function = statement.stmts[0].stmt.select_stmt.from_clause[0].range_function.functions[0].list.items[0]
-    function.func_call.CopyFrom(call)
-    return system_relation.answer(planner, grammar.deparse(statement))
+def _by_catalog(planner: Planner, item: FunctionItem) -> Plan:
+    plan = system_relation.answer(planner, catalog_query(item.call))
+    named = [col(old.key).alias(new.key) for old, new in zip(plan.columns, item.columns, strict=True)]
+    return Plan(plan.frame.select(*named), item.columns)
 
 
 def expand(planner: Planner, frame: DataFrame, targets: Sequence[SelectItem]) -> tuple[DataFrame, dict[Expression, Expression]]:

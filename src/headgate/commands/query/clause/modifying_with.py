@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from postgast import pg_query_pb2 as pb
 
+from headgate.analysis.query import PlanColumn
 from headgate.catalog.relation.relation_kind import TABLE_KINDS
 from headgate.commands import lookup
 from headgate.commands.query.clause import system_relation
@@ -24,10 +25,11 @@ from headgate.types.registry import FIRST_USER_OID
 from headgate.types.resultset import ResultSet
 
 if TYPE_CHECKING:
+    from headgate.analysis.analyser import Analyser
     from headgate.commands.query.planner import Planner
 
 
-def freeze(planner: Planner, clause: pb.WithClause, statement: pb.SelectStmt) -> None:
+def freeze(planner: Planner, clause: pb.WithClause, statement: ParseNode) -> None:
     """Create the frames of the statement's tables, if its WITH clause changes data."""
     if planner.frozen or all(unwrap(unwrap(item).ctequery).DESCRIPTOR.name == "SelectStmt" for item in clause.ctes):
         return
@@ -55,13 +57,19 @@ def _freeze(planner: Planner, nodes: Iterable[ParseNode]) -> None:
             planner.frozen[relation.oid] = planner.frame_of(relation)
 
 
-def run(planner: Planner, query: pb.DeleteStmt | pb.InsertStmt) -> Plan | None:
-    """Run the statement. Return the rows of its RETURNING, or None."""
-    result = planner.session.node.modify(query, planner if planner.describing else planner.nested())
+def run(planner: Planner, analyser: Analyser, query: ParseNode) -> tuple[tuple[PlanColumn, ...] | None, Plan | None]:
+    """Run the statement. Return the columns and the rows of its RETURNING, or None. `analyser`: has the WITH queries before it."""
+    for cte in analyser.ctes.values():
+        planner.plan_of_cte(cte)  # it reads the tables as they are before the statement
+    result = planner.session.node.modify(query, planner.within(analyser) if planner.describing else planner.nested(analyser=analyser))
     if result is None:
-        return None
+        return None, None
     rows = result.batches
-    return _in_files(planner, result, rows) if isinstance(rows, RowPart) and rows.is_large else system_relation.frame_of(planner, result)
+    if isinstance(rows, RowPart) and rows.is_large:
+        plan = _in_files(planner, result, rows)
+    else:
+        plan = system_relation.frame_of(planner, result)
+    return plan.columns, plan
 
 
 def _in_files(planner: Planner, done: ResultSet, rows: RowPart) -> Plan:

@@ -1,4 +1,4 @@
-"""UNION, INTERSECT and EXCEPT. Both sides are coerced to common types and compared as in PostgreSQL.
+"""UNION, INTERSECT and EXCEPT of two plans, whose rows are compared as in PostgreSQL.
 
 Called by the planner. If stored values are equal exactly when PostgreSQL's values are, Spark's own operations are used. Otherwise the rows
 of both sides are grouped by their keys (``1.0`` and ``1.00`` are the same numeric) and counted by side.
@@ -12,30 +12,21 @@ from postgast import pg_query_pb2 as pb
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from headgate.analysis.query import PlanColumn, SetOperation, reference
 from headgate.commands.query.clause import ordering
-from headgate.commands.query.plan import Plan, PlanColumn, col, reference
-from headgate.errors import PostgresError
-from headgate.expression.binding import binder
+from headgate.commands.query.plan import Plan, col
 
 if TYPE_CHECKING:
     from headgate.commands.query.planner import Planner
 
-_WORDS = {pb.SETOP_UNION: "UNION", pb.SETOP_INTERSECT: "INTERSECT", pb.SETOP_EXCEPT: "EXCEPT"}
 
-
-def combine(planner: Planner, node: pb.SelectStmt, left: Plan, right: Plan) -> Plan:
-    """Return the rows of ``left op right``. The columns have the names of the left side."""
-    word = _WORDS[node.op]
-    if len(left.columns) != len(right.columns):
-        raise PostgresError("42601", f"each {word} query must have the same number of columns")
-    columns, ours, theirs = [], [], []
-    for left_column, right_column in zip(left.columns, right.columns, strict=True):
-        sides, kind = binder.unify([column.literal or reference(column) for column in (left_column, right_column)], word, planner.context)
-        column = PlanColumn(left_column.name, kind, planner.key(left_column.name))
-        columns.append(column)
-        ours.append(planner.column(sides[0]).alias(column.key))
-        theirs.append(planner.column(sides[1]).alias(column.key))
-    return _rows(planner, node, left.frame.select(*ours), right.frame.select(*theirs), tuple(columns))
+def combine(planner: Planner, operation: SetOperation, columns: tuple[PlanColumn, ...]) -> Plan:
+    """Return the rows of ``left op right``."""
+    ours, theirs = (
+        planner.plan(query).frame.select(*[planner.column(value).alias(column.key) for value, column in zip(values, columns, strict=True)])
+        for query, values in ((operation.left, operation.left_values), (operation.right, operation.right_values))
+    )
+    return _rows(planner, operation, ours, theirs, columns)
 
 
 def new_rows(planner: Planner, frame: DataFrame, before: DataFrame, columns: tuple[PlanColumn, ...]) -> DataFrame:
@@ -45,15 +36,15 @@ def new_rows(planner: Planner, frame: DataFrame, before: DataFrame, columns: tup
     return _counted(planner, pb.SETOP_EXCEPT, False, frame, before, columns).frame
 
 
-def _rows(planner: Planner, node: pb.SelectStmt, ours: DataFrame, theirs: DataFrame, columns: tuple[PlanColumn, ...]) -> Plan:
-    if node.op == pb.SETOP_UNION:
+def _rows(planner: Planner, operation: SetOperation, ours: DataFrame, theirs: DataFrame, columns: tuple[PlanColumn, ...]) -> Plan:
+    if operation.op == pb.SETOP_UNION:
         plan = Plan(ours.unionAll(theirs), columns)
-        return plan if node.all else ordering.distinct(planner, plan)
+        return plan if operation.all else ordering.distinct(planner, plan)
     if not columns or not all(ordering.plain_equality(column.type) for column in columns):
-        return _counted(planner, node.op, node.all, ours, theirs, columns)
-    if node.op == pb.SETOP_INTERSECT:
-        return Plan(ours.intersectAll(theirs) if node.all else ours.intersect(theirs), columns)
-    return Plan(ours.exceptAll(theirs) if node.all else ours.subtract(theirs), columns)
+        return _counted(planner, operation.op, operation.all, ours, theirs, columns)
+    if operation.op == pb.SETOP_INTERSECT:
+        return Plan(ours.intersectAll(theirs) if operation.all else ours.intersect(theirs), columns)
+    return Plan(ours.exceptAll(theirs) if operation.all else ours.subtract(theirs), columns)
 
 
 def _counted(planner: Planner, op: int, every: bool, ours: DataFrame, theirs: DataFrame, columns: tuple[PlanColumn, ...]) -> Plan:

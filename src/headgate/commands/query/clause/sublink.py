@@ -1,6 +1,6 @@
 """Subqueries in expressions (EXISTS, scalar, IN and other quantified comparisons, ARRAY(SELECT …)) as Columns of the outer frame.
 
-Called by `evaluation` for each SubLink, whose `query` is the `Plan` of the planner. It references columns of the enclosing query as outer
+Called by `evaluation` for each SubLink, whose `query` the planner plans. The plan references columns of the enclosing query as outer
 references, which Spark decorrelates.
 """
 
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from headgate.commands.query.plan import Plan, col, reference
+from headgate.analysis.query import reference
+from headgate.commands.query.plan import Plan, col
 from headgate.errors import not_supported
 from headgate.expression import builtin, rewriting
 from headgate.expression.node import (
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
 
 def column(evaluation: Evaluation, node: SubLink) -> Column:
     """Return the value of the subquery."""
-    plan: Plan = node.query
+    assert evaluation.plan is not None
+    plan = evaluation.plan(node.query)
     frame = plan.frame.select(*[col(column.key) for column in plan.columns]) if plan.columns else plan.frame
     if node.kind == "EXISTS":
         return frame.exists()

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headgate.catalog.physical import one
+from headgate.analysis.query import PlanColumn
+from headgate.catalog.physical import Cursor, one
 from headgate.catalog.relation.relation import Relation
-from headgate.commands.query.plan import Plan, PlanColumn
+from headgate.commands.query.plan import Plan
+from headgate.commands.session import Session
 from headgate.expression.node import TypeRef
 from headgate.sql import names
-from headgate.sql.parser import ParseNode, parse
+from headgate.sql.parser import parse
 from headgate.storage.spark.local_relation import local_frame
 from headgate.types import registry
 from headgate.types.resultset import ResultSet
@@ -26,9 +28,19 @@ if TYPE_CHECKING:
     from headgate.commands.query.planner import Planner
 
 
-def read(planner: Planner, node: ParseNode, relation: Relation) -> Plan:
+def read(planner: Planner, relation: Relation) -> Plan:
     """Return all rows of a system relation."""
     return answer(planner, f"SELECT * FROM {names.qualified(relation.schema, relation.name)}")
+
+
+def described(sql: str, session: Session, cursor: Cursor) -> list[tuple[str, TypeRef]]:
+    """Return the names and types of the columns of a query that the catalog can answer by itself."""
+    from headgate.commands.query.catalog import query
+
+    [statement] = parse(sql)
+    parameter_types = tuple(parameter.type_oid for parameter in session.parameters)
+    _, columns = query.describe(statement.node, session.context, cursor, parameter_types, session.functions)
+    return [(column.name, TypeRef(column.type_oid, column.typmod, _collation(column.type_oid))) for column in columns]
 
 
 def answer(planner: Planner, sql: str) -> Plan:

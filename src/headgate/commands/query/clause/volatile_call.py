@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
 
-from headgate.commands.query.plan import PlanColumn, reference
+from headgate.analysis.query import PlanColumn, reference
 from headgate.expression import builtin, rewriting
 from headgate.expression.implementation.system import VOLATILE
 from headgate.expression.node import Expression, FuncExpr, walk

@@ -9,11 +9,11 @@ from __future__ import annotations
 import pyarrow as pa
 from postgast import pg_query_pb2 as pb
 
+from headgate.analysis import select_list
+from headgate.analysis.query import PlanColumn, SelectItem
 from headgate.commands.query.catalog import volatile_function
-from headgate.commands.query.clause import select_list
 from headgate.commands.query.driver import table_rows, values_list
 from headgate.commands.query.evaluation import Evaluation
-from headgate.commands.query.plan import PlanColumn
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
 from headgate.expression import columnwise
@@ -25,6 +25,7 @@ from headgate.expression.node import walk as expressions
 from headgate.expression.spark import compiler
 from headgate.expression.spark.array_element import as_item
 from headgate.expression.spark.session_time import planning
+from headgate.sql.column_name import title
 from headgate.sql.parser import unwrap, walk
 from headgate.types.resultset import ResultSet
 from headgate.types.text.text import read_text
@@ -69,6 +70,6 @@ def _value(expression: Expression, evaluation: Evaluation) -> pa.Array:
     return read_text(pa.array([as_item(planned, kind).constant], pa.string()), kind.oid, kind.typmod)
 
 
-def _targets(target: pb.ResTarget, evaluation: Evaluation) -> list[select_list.SelectItem]:
+def _targets(target: pb.ResTarget, evaluation: Evaluation) -> list[SelectItem]:
     expression = binder.bind_raw(target.val, EMPTY, evaluation.context)
-    return [select_list.SelectItem(target.name or select_list.figure_name(target.val), expression, target.val)]
+    return [SelectItem(target.name or title(target.val), expression, target.val)]

@@ -14,11 +14,10 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.changes import lookup
@@ -27,9 +26,24 @@ from headgate.errors import PostgresError
 from headgate.expression import builtin
 from headgate.expression.binding import binder
 from headgate.expression.binding.scope import Scope
-from headgate.expression.node import ArrayExpr, ColumnRef, Const, Expression, OpExpr, Relabel, ScalarArrayOp, TypeRef
-from headgate.sql import names
-from headgate.sql.parser import ParseNode, anded, walk
+from headgate.expression.node import (
+    ArrayExpr,
+    ColumnRef,
+    Const,
+    Expression,
+    Form,
+    FuncExpr,
+    OpExpr,
+    Relabel,
+    ScalarArrayOp,
+    SubLink,
+    TypeRef,
+    UserCall,
+    conjuncts,
+    walk,
+)
+from headgate.sql.parser import ParseNode, anded
+from headgate.sql.parser import walk as walk_tree
 from headgate.storage.delta.delta_table import FILE, ROW
 from headgate.storage.spark.local_relation import in_one_piece
 from headgate.storage.write import columns as spark_columns
@@ -41,6 +55,7 @@ from headgate.types.text.text import read_text
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from headgate.analysis.query import PlanColumn
     from headgate.catalog.relation.relation import Column, Relation
     from headgate.commands.query.planner import Planner
     from headgate.storage.delta.table_state import TableState
@@ -49,8 +64,16 @@ MOST = 1000
 """Maximum number of keys per statement."""
 _EQUAL = 3
 """The btree strategy number of equality."""
-_KINDS = frozenset({pb.AEXPR_OP, pb.AEXPR_OP_ANY, pb.AEXPR_IN})
-_OTHERS = frozenset({"SubLink", "FuncCall", "SetToDefault"})
+_CASTS = frozenset({Form.EXPLICIT, Form.IMPLICIT})
+
+
+class Keyed(Protocol):
+    """A column that expressions reference by its key."""
+
+    @property
+    def key(self) -> str:
+        """Return its key."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -61,15 +84,14 @@ class WantedKeys:
     values: pa.Table
 
 
-def frame(planner: Planner, relation: Relation, alias: str, schema: str | None, aliases: Sequence[str]) -> DataFrame | None:
-    """Return the rows that WHERE can match, or None if it does not fix a key or names more than `MOST` keys."""
-    where, planner.only_where = planner.only_where, None
-    if where is None or planner.describing or relation.oid in planner.frozen:
-        return None
-    from headgate.commands.query.clause import from_clause
+def frame(planner: Planner, relation: Relation, columns: Sequence[PlanColumn], where: Expression) -> DataFrame | None:
+    """Return the rows that a condition can match, or None if it does not fix a key or names more than `MOST` keys.
 
-    table, _ = from_clause.named_table(planner, relation, alias, schema, aliases)
-    keys = of_where(planner, relation, where, Scope((table,)))
+    `columns`: the table's columns, as the condition references them.
+    """
+    if planner.describing or relation.oid in planner.frozen:
+        return None
+    keys = of_terms(planner, relation, columns, conjuncts(where))
     if keys is None:
         return None
     return in_one_piece(planner.session_spark, rows(planner, relation, keys), spark_columns(relation))
@@ -100,16 +122,26 @@ def _found(planner: Planner, relation: Relation, state: TableState, keys: Wanted
 
 def of_where(planner: Planner, relation: Relation, where: ParseNode, scope: Scope) -> WantedKeys | None:
     """Return the keys that a WHERE clause fixes, or None. `scope` has the relation as its only table."""
+    context = planner.context.within(construct="WHERE")
+    parts = [part for part in anded(where) if not any(node.DESCRIPTOR.name == "SubLink" for node in walk_tree(part))]
+    try:
+        terms = [binder.bind_raw(part, scope, context) for part in parts]
+    except PostgresError:  # planning the query as usual raises the error
+        return None
+    return of_terms(planner, relation, scope.tables[0].columns, terms)
+
+
+def of_terms(planner: Planner, relation: Relation, columns: Sequence[Keyed], terms: Iterable[Expression]) -> WantedKeys | None:
+    """Return the keys that the terms of an AND fix, or None. `columns`: the relation's columns, as the terms reference them."""
     indexes = [index for index in relation.unique_indexes if index.plain and index.immediate]
     if relation.kind != RelationKind.TABLE or not indexes:
         return None
-    by_key = {scope_column.key: column for scope_column, column in zip(scope.tables[0].columns, relation.columns, strict=True)}
+    by_key = {shown.key: column for shown, column in zip(columns, relation.columns, strict=True)}
     fixed: dict[int, list[str]] = {}
     try:
-        for part in anded(where):
-            if _may_fix(part):
-                bound = planner.prepare(binder.bind_raw(part, scope, planner.context.within(construct="WHERE")))
-                _fix(bound, by_key, fixed)
+        for term in terms:
+            if _may_fix(term):
+                _fix(planner.prepare(term), by_key, fixed)
     except PostgresError:  # planning the query as usual raises the error
         return None
     for index in indexes:
@@ -118,11 +150,11 @@ def of_where(planner: Planner, relation: Relation, where: ParseNode, scope: Scop
     return None
 
 
-def _may_fix(node: ParseNode) -> bool:
-    """Return whether a condition is syntactically an equality without subqueries and calls."""
-    if node.DESCRIPTOR.name != "A_Expr" or node.kind not in _KINDS or names.strings(node.name)[-1] != "=":
+def _may_fix(term: Expression) -> bool:
+    """Return whether a condition is an equality without subqueries and calls."""
+    if not isinstance(term, OpExpr | ScalarArrayOp):
         return False
-    return not any(descendant.DESCRIPTOR.name in _OTHERS for descendant in walk(node))
+    return not any(isinstance(node, SubLink | UserCall) or (isinstance(node, FuncExpr) and node.form not in _CASTS) for node in walk(term))
 
 
 def _fix(bound: Expression, by_key: dict[str, Column], fixed: dict[int, list[str]]) -> None:

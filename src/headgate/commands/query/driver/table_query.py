@@ -1,8 +1,7 @@
-"""Bind a SELECT of one table and evaluate it over rows that the driver holds: grouping, DISTINCT, ORDER BY, LIMIT, SELECT list.
+"""Evaluate a SELECT of one table over rows that the driver holds: grouping, DISTINCT, ORDER BY, LIMIT, SELECT list.
 
-Called by `single_table`. `TableQuery.bound` decides from the tree alone whether Arrow supports every function and aggregate of the query,
-and raises `NotColumnwise` if not. Only then are parameters and session values substituted and rows read. The modules that bind the clauses
-for Spark (`clause`) must also bind them here, in the same order.
+Called by `single_table`. `TableQuery.of` decides from the analysed query alone whether Arrow supports every function and aggregate of it,
+and raises `NotColumnwise` if not. Only then are parameters and session values substituted and rows read.
 """
 
 from __future__ import annotations
@@ -12,18 +11,14 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from postgast import pg_query_pb2 as pb
 
-from headgate.commands.query.clause import grouping, ordering, select_list
-from headgate.commands.query.clause.select_list import SelectItem
-from headgate.commands.query.driver import table_rows
+from headgate.analysis.query import Grouped, Limit, PlanColumn, Query, Select, SelectItem, Sort
+from headgate.commands.query.clause import ordering
 from headgate.commands.query.driver.table_rows import HeldTable
 from headgate.commands.query.driver.table_scan import Rows, keys_of
-from headgate.commands.query.plan import PlanColumn, Sort
 from headgate.expression import columnwise, columnwise_group
 from headgate.expression.implementation.implementation import NotColumnwise
 from headgate.expression.node import Aggregate, ColumnRef, Expression
-from headgate.sql.parser import ParseNode
 
 
 @dataclass(frozen=True)
@@ -49,36 +44,24 @@ class TableQuery:
     offset: int
 
     @classmethod
-    def bound(cls, table: HeldTable, node: pb.SelectStmt) -> TableQuery:
-        """Bind the clauses of a query."""
-        planner, scope = table.planner, table.scope
-        condition = table.bound_where(node)
-        targets = select_list.expand(node.target_list, table.source, scope, planner.context.within(aggregates=True))
-        sorts: Sequence[Sort] = ordering.read(planner, node.sort_clause, targets, scope)
-        if any(item.ByteSize() for item in node.distinct_clause):
+    def of(cls, table: HeldTable, query: Query, select: Select) -> TableQuery:
+        """Prepare the clauses of an analysed query."""
+        if select.on:
             raise NotColumnwise("DISTINCT ON")
-        targets = select_list.resolve_unknown(targets, planner.context)
-        columns = table_rows.plan_columns(targets)
-        groups = None
-        grouped = grouping.read(planner, node, table.source, scope, targets, sorts)
-        if grouped is not None:
-            groups = _bound_groups(table, grouped)
-            targets, sorts = grouped.targets, grouped.sorts
-        if node.distinct_clause:
-            ordering.check_distinct(sorts, targets, on=False)
-            for target in targets:
-                ordering.require_equality(target.expression)
-        if not planner.describing:
-            _require_keys(targets if node.distinct_clause else (), sorts, {} if groups is None else groups.aggregates)
+        groups = None if select.grouped is None else _groups(table, select.grouped)
+        _require_keys(select.targets if select.distinct else (), query.sorts, {} if groups is None else groups.aggregates)
+        limit = query.limit or Limit(None, None, with_ties=False)
+        if limit.with_ties:
+            raise NotColumnwise("WITH TIES")
         return cls(
-            columns,
-            None if condition is None else _prepared(table, condition),
+            query.columns,
+            None if select.where is None else _prepared(table, select.where),
             groups,
-            tuple(_prepared(table, target.expression) for target in targets),
-            bool(node.distinct_clause),
-            tuple(replace(sort, expression=_prepared(table, sort.expression)) for sort in sorts),
-            _count(table, node.limit_count, "LIMIT") if node.HasField("limit_count") else None,
-            (_count(table, node.limit_offset, "OFFSET") or 0) if node.HasField("limit_offset") else 0,
+            tuple(_prepared(table, target.expression) for target in select.targets),
+            select.distinct,
+            tuple(replace(sort, expression=_prepared(table, sort.expression)) for sort in query.sorts),
+            None if limit.count is None else _count(table, limit.count),
+            0 if limit.offset is None else _count(table, limit.offset) or 0,
         )
 
     @property
@@ -136,22 +119,21 @@ class TableQuery:
         return pc.sort_indices(pa.table(columns), sort_keys=keys)
 
 
-def _bound_groups(table: HeldTable, grouped: grouping.GroupedQuery) -> _Groups:
-    """Bind the groups of a query. A column that depends on a grouped primary key becomes an additional item."""
-    groups = grouped.groups
-    if len(groups.sets) != 1 or groups.masks:
+def _groups(table: HeldTable, grouped: Grouped) -> _Groups:
+    """Prepare the groups of a query. A column that depends on a grouped primary key becomes an additional item."""
+    if len(grouped.sets) != 1 or grouped.masks:
         raise NotColumnwise("grouping sets")
-    items = {key: _prepared(table, item) for item, key in groups.items.items()}
+    items = {key: _prepared(table, item) for item, key in grouped.items.items()}
     columns = {part.key: part for part in table.references}
-    items |= {key: _prepared(table, columns[source]) for source, key in groups.dependent.items()}
+    items |= {key: _prepared(table, columns[source]) for source, key in grouped.dependent.items()}
     aggregates = {}
-    for aggregate, key in groups.aggregates.items():
-        if not (table.planner.describing or columnwise_group.is_known(aggregate)):
+    for aggregate, key in grouped.aggregates.items():
+        if not columnwise_group.is_known(aggregate):
             raise NotColumnwise("an aggregate")
-        prepared = aggregate if table.planner.describing else table.prepared(aggregate)
+        prepared = table.prepared(aggregate)
         assert isinstance(prepared, Aggregate)
         aggregates[key] = prepared
-    if not (table.planner.describing or all(map(columnwise.is_grouped, items.values()))):
+    if not all(map(columnwise.is_grouped, items.values())):
         raise NotColumnwise("equal values that differ")
     return _Groups(items, aggregates, None if grouped.having is None else _prepared(table, grouped.having))
 
@@ -171,10 +153,8 @@ def _is_computed(expression: Expression, aggregates: Mapping[str, Aggregate]) ->
 def _prepared(table: HeldTable, expression: Expression) -> Expression:
     """Return an expression with substituted parameters. Raise NotColumnwise if Arrow does not support all of it.
 
-    So functions with side effects are never called here. If the query is only described, the expression is returned as it is.
+    So functions with side effects are never called here.
     """
-    if table.planner.describing:
-        return expression
     if not columnwise.is_known(expression):
         raise NotColumnwise("a function")
     return table.prepared(expression)
@@ -187,9 +167,9 @@ def _value(expression: Expression, rows: Rows) -> pa.Array:
     return columnwise.value(expression, rows.columns, rows.count)
 
 
-def _count(table: HeldTable, node: ParseNode, clause: str) -> int | None:
+def _count(table: HeldTable, value: Expression) -> int | None:
     """Return LIMIT or OFFSET, or None for NULL. Raise NotColumnwise if it is not a constant or is negative."""
-    constant, _ = ordering.constant_count(table.planner, node, clause)
+    constant = ordering.constant_count(table.planner, value)
     if constant is None or (constant.value is not None and int(constant.value) < 0):
-        raise NotColumnwise(clause)
+        raise NotColumnwise("LIMIT")
     return None if constant.value is None else int(constant.value)

@@ -12,23 +12,19 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 from postgast import pg_query_pb2 as pb
 
+from headgate.analysis.query import FromItem, PlanColumn, SelectItem, reference
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.commands import privilege
 from headgate.commands.query import rendering
 from headgate.commands.query.clause import from_clause
-from headgate.commands.query.clause.select_list import SelectItem
-from headgate.commands.query.plan import PlanColumn, Source, reference
 from headgate.commands.query.planner import Planner
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
 from headgate.expression import columnwise
-from headgate.expression.binding import binder
-from headgate.expression.binding.scope import ScopeTable
 from headgate.expression.implementation.implementation import NotColumnwise
 from headgate.expression.node import ColumnRef, Expression
 from headgate.expression.node import walk as expressions
-from headgate.sql.parser import has_condition
 from headgate.types import buffers
 from headgate.types.resultset import ResultSet
 
@@ -38,41 +34,37 @@ CANCELLED = ("57014", "57P01")
 class HeldTable:
     """One table of a statement, on which the role has a right. A column that the role may not read raises NotColumnwise."""
 
-    def __init__(
-        self, planner: Planner, relation: Relation, alias: str, schema: str | None, aliases: Sequence[str] = (), *, also: str | None = None
-    ) -> None:
-        """Create the table. `also`: a second name for the table, under which the rows have its columns again after the first ones."""
+    def __init__(self, planner: Planner, relation: Relation, source: FromItem, also: Sequence[PlanColumn] = ()) -> None:
+        """Create the table. `also`: its columns under a second name, which the rows have after the first ones."""
         if relation.kind != RelationKind.TABLE or not relation.columns or relation.oid in planner.frozen:
             raise NotColumnwise(relation.kind)
         if privilege.has_row_security(planner.transaction.cursor, relation):
             raise NotColumnwise(relation.kind)
         self.planner = planner
         self.relation = relation
-        table, self.star = from_clause.named_table(planner, relation, alias, schema, aliases)
-        tables: tuple[ScopeTable, ...] = (table,)
-        self._columns = self.star
-        if also is not None:
-            second_table, columns = from_clause.named_table(planner, relation, also, None)
-            tables, self._columns = (table, second_table), self.star + columns
+        self.source, self.star = source, source.star
+        self._columns = (*source.star, *also)
         from_clause.restrict(planner, relation, self._columns)
-        self.source = Source(None, tables, self.star)  # type: ignore[arg-type]  # its frame is not used
-        self.scope = self.source.scope(None)
+        self.scope = source.scope(None)
+
+    @classmethod
+    def named(cls, planner: Planner, relation: Relation, alias: str, schema: str | None, *, also: str | None = None) -> HeldTable:
+        """Return the table of a statement that is not a query. `also`: a second name for it."""
+        table, star = from_clause.named_table(planner, relation, alias, schema)
+        if also is None:
+            return cls(planner, relation, FromItem((table,), star))
+        second_table, columns = from_clause.named_table(planner, relation, also, None)
+        return cls(planner, relation, FromItem((table, second_table), star), columns)
 
     @property
     def references(self) -> list[ColumnRef]:
         """Return the table's columns as expressions."""
         return [reference(column) for column in self.star]
 
-    def where(self, node: pb.DeleteStmt | pb.OnConflictClause | pb.SelectStmt | pb.UpdateStmt) -> Expression | None:
+    def where(self, node: pb.DeleteStmt | pb.OnConflictClause | pb.UpdateStmt) -> Expression | None:
         """Return the WHERE condition of a statement with substituted parameters, or None."""
-        bound = self.bound_where(node)
+        bound = self.planner.analyser.where(node, self.scope)
         return None if bound is None else self.prepared(bound)
-
-    def bound_where(self, node: pb.DeleteStmt | pb.OnConflictClause | pb.SelectStmt | pb.UpdateStmt) -> Expression | None:
-        """Return the WHERE condition of a statement without substituted parameters, or None."""
-        if not has_condition(node):
-            return None
-        return binder.bind_condition(node.where_clause, self.scope, "WHERE", context=self.planner.context.within(construct="WHERE"))
 
     def prepared(self, expression: Expression) -> Expression:
         """Return the expression with substituted parameters. Raise NotColumnwise if it names a column that the role may not read."""

@@ -28,7 +28,7 @@ from headgate.types.storage import spark_type
 from headgate.types.text.text import read_text
 
 if TYPE_CHECKING:
-    from headgate.commands.query.plan import PlanColumn
+    from headgate.analysis.query import PlanColumn
     from headgate.commands.query.planner import Planner
 
 _LOOK = 1_000

@@ -1,0 +1,257 @@
+"""Analyse a SELECT, VALUES or set operation, clause by clause, in PostgreSQL's order (transformSelectStmt).
+
+    FROM (from_clause) → SELECT list → WHERE → ORDER BY → DISTINCT ON → GROUP BY, HAVING (grouping) → LIMIT
+
+Example: ``SELECT b, count(*) FROM t WHERE a > 1 GROUP BY b ORDER BY 2`` reads t as (k1_a, k2_b), keeps the rows of ``k1_a > 1``, groups
+by g4 = k2_b with a5 = count(*), selects (g4, a5) as (k6_b, k7_count) and sorts by a5 with NULLs last.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+
+from postgast import pg_query_pb2 as pb
+
+from headgate.analysis import from_clause, grouping, ordering, row_locking, select_list, sublink
+from headgate.analysis.names import Names
+from headgate.analysis.query import (
+    Cte,
+    PlanColumn,
+    Query,
+    Recursion,
+    RowLock,
+    Select,
+    SetOperation,
+    Values,
+    reference,
+    renamed,
+)
+from headgate.errors import PostgresError, not_supported
+from headgate.expression.binding import binder
+from headgate.expression.binding.coercion import coerce, resolve_unknown
+from headgate.expression.binding.coercion_pathway import Reach
+from headgate.expression.binding.context import BindContext
+from headgate.expression.binding.scope import Scope
+from headgate.expression.node import Expression, TypeRef
+from headgate.sql import command_tag
+from headgate.sql import names as identifiers
+from headgate.sql.parser import ParseNode, has_condition, position, unwrap, walk
+
+_WORDS = {pb.SETOP_UNION: "UNION", pb.SETOP_INTERSECT: "INTERSECT", pb.SETOP_EXCEPT: "EXCEPT"}
+
+
+class Analyser:
+    """Analyses the queries of one statement. `ctes`: the WITH queries in scope, by name."""
+
+    def __init__(self, names: Names, context: BindContext, rows: dict[str, tuple[PlanColumn, ...]], *, in_view: bool = False) -> None:
+        """Create an analyser. `rows` receives the columns of the tables in FROM, by the keys of their whole rows."""
+        self.names = names
+        self.context = context.within(subquery=self.subquery, construct="SELECT")
+        self.rows = rows
+        self.in_view = in_view
+        self.ctes: dict[str, Cte] = {}
+        self._keys: Iterator[int] = itertools.count(1)
+
+    def nested(self, *, in_view: bool | None = None, ctes: bool = True) -> Analyser:
+        """Return an analyser of a part of the statement, which can add WITH queries of its own. With `ctes`, it has those in scope."""
+        analyser = Analyser(self.names, self.context, self.rows, in_view=self.in_view if in_view is None else in_view)
+        analyser._keys = self._keys
+        analyser.ctes = dict(self.ctes) if ctes else {}
+        return analyser
+
+    def key(self, name: str = "") -> str:
+        """Return a new key. The name in it is for readers of a plan, without the characters that Spark interprets in a name."""
+        return f"k{next(self._keys)}_{re.sub(r'[.`]', '_', name)}"
+
+    def row_key(self, alias: str, columns: Sequence[PlanColumn]) -> str:
+        """Return a key for the whole rows of a table: a column that is true, or NULL in rows that an outer join filled with NULLs."""
+        key = self.key(f"row_{alias}")
+        self.rows[key] = tuple(columns)
+        return key
+
+    def select(
+        self, node: pb.SelectStmt, outer: Scope | None, wanted: Sequence[TypeRef] = (), locks: Sequence[RowLock] = (), *, top: bool = False
+    ) -> Query:
+        """Analyse a SELECT, VALUES or set operation, with its WITH clause.
+
+        `wanted`: the types of the columns that INSERT … SELECT fills; literals of unknown type are read as these. `locks`: the locking
+        clauses of the enclosing query. `top`: the query is not part of another query, so WITH may change data.
+        """
+        if node.HasField("with_clause"):
+            inner = self.nested()
+            inner.with_queries(node.with_clause, top=top)
+            return inner._select(node, outer, wanted, locks)
+        return self._select(node, outer, wanted, locks)
+
+    def _select(self, node: pb.SelectStmt, outer: Scope | None, wanted: Sequence[TypeRef], locks: Sequence[RowLock]) -> Query:
+        if node.locking_clause and node.values_lists:
+            strength = command_tag.STRENGTHS[unwrap(node.locking_clause[0]).strength]
+            raise PostgresError("0A000", f"{strength} cannot be applied to VALUES")
+        own_locks = row_locking.of_query(node, locks, self.ctes)
+        if node.into_clause.ByteSize():
+            raise PostgresError("42601", "SELECT ... INTO is not allowed here")
+        if node.op != pb.SETOP_NONE:
+            return self._set_operation(node, outer)
+        if node.values_lists:
+            return self._values(node, outer)
+        return self._plain(node, outer, wanted, own_locks)
+
+    def with_queries(self, clause: pb.WithClause, *, top: bool) -> None:
+        """Analyse the queries of a WITH clause for the queries after them, and run the data-modifying ones."""
+        for item in clause.ctes:
+            cte = unwrap(item)
+            query = unwrap(cte.ctequery)
+            if query.DESCRIPTOR.name != "SelectStmt":
+                if not top:
+                    message = "WITH clause containing a data-modifying statement must be at the top level"
+                    raise PostgresError("0A000", message, position=position(cte.location))
+                columns, rows = self.names.modify(self, query)
+                named_columns = None if columns is None else _named(cte, columns)
+                self.ctes[cte.ctename] = Cte(cte.ctename, named_columns, rows=rows)
+            elif clause.recursive and mentions(query, cte.ctename):
+                self.ctes[cte.ctename] = self._recursive(cte, query)
+            else:
+                analysed = self.select(query, None)
+                self.ctes[cte.ctename] = Cte(cte.ctename, _named(cte, analysed.columns), analysed)
+
+    def _recursive(self, cte: ParseNode, query: ParseNode) -> Cte:
+        where = position(cte.location)
+        if query.op != pb.SETOP_UNION:
+            message = f'recursive query "{cte.ctename}" does not have the form non-recursive-term UNION [ALL] recursive-term'
+            raise PostgresError("42P19", message, position=where)
+        if query.sort_clause or query.HasField("limit_count") or query.HasField("limit_offset"):
+            raise not_supported("ORDER BY, OFFSET and LIMIT in a recursive query are not implemented", position=where)
+        first = self.select(query.larg, None)
+        if not query.all:
+            _require_equality(first.columns)
+        columns = _named(cte, first.columns)
+        inner = self.nested()
+        working = inner.ctes[cte.ctename] = Cte(cte.ctename, columns)
+        term = inner.select(query.rarg, None)
+        recursion = Recursion(working, term, self._like_first(cte, term.columns, columns), query.all)
+        return Cte(cte.ctename, columns, first, recursion)
+
+    def _like_first(self, cte: ParseNode, ours: Sequence[PlanColumn], columns: Sequence[PlanColumn]) -> tuple[Expression, ...]:
+        """Return the columns of the recursive term in the types of the first term. Raise 42804 if a type would have to change."""
+        if len(ours) != len(columns):
+            raise PostgresError("42601", "each UNION query must have the same number of columns")
+        values = []
+        for place, (one, target) in enumerate(zip(ours, columns, strict=True), 1):
+            value = coerce(reference(one), target.type, Reach.IMPLICIT, self.context)
+            if value is None or (value.type.oid, one.type.oid) != (target.type.oid, target.type.oid):
+                shown = self.context.types.format_type
+                first_type, own_type = shown(target.type.oid, target.type.typmod), shown(one.type.oid, one.type.typmod)
+                raise PostgresError(
+                    "42804",
+                    f'recursive query "{cte.ctename}" column {place} has type {first_type} in non-recursive term'
+                    f" but type {own_type} overall",
+                    hint="Cast the output of the non-recursive term to the correct type.",
+                )
+            values.append(value)
+        return tuple(values)
+
+    def _plain(self, node: pb.SelectStmt, outer: Scope | None, wanted: Sequence[TypeRef], locks: Sequence[RowLock]) -> Query:
+        windows = {unwrap(definition).name: unwrap(definition) for definition in node.window_clause}
+        source = from_clause.analyse(self, node.from_clause, outer, locks)
+        scope = source.scope(outer)
+        targets = select_list.expand(node.target_list, source, scope, self.context.within(aggregates=True, sets=True, windows=windows))
+        row_locking.check_targets(locks, targets)
+        where = self.where(node, scope)
+        sorts = ordering.read(self.context, node.sort_clause, targets, scope, windows)
+        on = ordering.read_on(self.context, node, targets, scope, sorts)
+        literals = [None if node.distinct_clause else select_list.undecided(target) for target in targets]
+        targets = select_list.resolve_unknown(targets, self.context, wanted)
+        grouped = grouping.read(self, node, source, scope, targets, [*sorts, *on])
+        if grouped is not None:
+            targets, rewritten = grouped.targets, grouped.sorts
+            sorts, on = rewritten[: len(sorts)], rewritten[len(sorts) :]
+        columns = tuple(
+            PlanColumn(target.name, target.expression.type, self.key(target.name), target.relation, target.attnum, literal)
+            for target, literal in zip(targets, literals, strict=True)
+        )
+        if node.distinct_clause:
+            ordering.check_distinct(sorts, targets, on=bool(on))
+            _require_equality(() if on else columns)
+        body = Select(
+            source,
+            where,
+            None if grouped is None else grouped.grouped,
+            tuple(targets),
+            bool(node.distinct_clause) and not on,
+            tuple(on),
+            in_order=outer is None and ordering.unsorted(node),
+            multiplies=from_clause.multiplies(node.from_clause, node.where_clause),
+        )
+        return Query(body, columns, tuple(sorts), ordering.limit(self.context, node, sorts))
+
+    def where(self, node: pb.DeleteStmt | pb.OnConflictClause | pb.SelectStmt | pb.UpdateStmt, scope: Scope) -> Expression | None:
+        """Return the WHERE condition of a statement, or None."""
+        if not has_condition(node):
+            return None
+        return binder.bind_condition(node.where_clause, scope, "WHERE", context=self.context.within(construct="WHERE"))
+
+    def _values(self, node: pb.SelectStmt, outer: Scope | None) -> Query:
+        """Analyse VALUES (…), (…). Each column has the common type of its expressions."""
+        scope = Scope((), outer)
+        context = self.context.within(construct="VALUES")
+        rows = [[binder.bind_raw(value, scope, context) for value in unwrap(row).items] for row in node.values_lists]
+        if len({len(row) for row in rows}) > 1:
+            raise PostgresError("42601", "VALUES lists must all be the same length")
+        columns, values = [], []
+        for place in range(len(rows[0])):
+            cells, type_ref = binder.unify(
+                [resolve_unknown(row[place], self.context) if len(rows) == 1 else row[place] for row in rows], "VALUES", self.context
+            )
+            columns.append(PlanColumn(f"column{place + 1}", type_ref, self.key(f"column{place + 1}")))
+            values.append(tuple(cells))
+        return self._by_output(node, Values(tuple(values)), columns)
+
+    def _set_operation(self, node: pb.SelectStmt, outer: Scope | None) -> Query:
+        """Analyse both sides and coerce them to common types. The columns have the names of the left side."""
+        left, right = self.select(node.larg, outer), self.select(node.rarg, outer)
+        word = _WORDS[node.op]
+        if len(left.columns) != len(right.columns):
+            raise PostgresError("42601", f"each {word} query must have the same number of columns")
+        columns, ours, theirs = [], [], []
+        for left_column, right_column in zip(left.columns, right.columns, strict=True):
+            sides, kind = binder.unify([column.literal or reference(column) for column in (left_column, right_column)], word, self.context)
+            columns.append(PlanColumn(left_column.name, kind, self.key(left_column.name)))
+            ours.append(sides[0])
+            theirs.append(sides[1])
+        if node.op == pb.SETOP_UNION and not node.all:
+            _require_equality(columns)
+        body = SetOperation(node.op, node.all, left, right, tuple(ours), tuple(theirs))
+        return self._by_output(node, body, columns)
+
+    def _by_output(self, node: pb.SelectStmt, body: Values | SetOperation, columns: Sequence[PlanColumn]) -> Query:
+        sorts = ordering.by_output(node.sort_clause, columns)
+        return Query(body, tuple(columns), tuple(sorts), ordering.limit(self.context, node, sorts))
+
+    def subquery(self, node: pb.SubLink, scope: Scope, context: BindContext) -> Expression:
+        """Analyse the query of a SubLink (a callback of the binder). The scope of the expression becomes its outer scope."""
+        query = self.select(unwrap(node.subselect), scope)
+        return sublink.bound(node, scope, context, [column.type for column in query.columns], query)
+
+
+def _require_equality(columns: Sequence[PlanColumn]) -> None:
+    for column in columns:
+        ordering.require_equality(reference(column))
+
+
+def _named(cte: pb.CommonTableExpr, columns: Sequence[PlanColumn]) -> tuple[PlanColumn, ...]:
+    """Return the columns of a WITH query with its column names. Raise 42P10 if it names too many."""
+    aliases = identifiers.strings(cte.aliascolnames)
+    if len(aliases) > len(columns):
+        raise PostgresError(
+            "42P10",
+            f'WITH query "{cte.ctename}" has {len(columns)} columns available but {len(aliases)} columns specified',
+            position=position(cte.location),
+        )
+    return tuple(renamed(columns, aliases))
+
+
+def mentions(query: ParseNode, name: str) -> bool:
+    """Return whether a query of WITH RECURSIVE references a WITH query."""
+    return any(node.DESCRIPTOR.name == "RangeVar" and node.relname == name and not node.schemaname for node in walk(query))

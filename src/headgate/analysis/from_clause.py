@@ -1,0 +1,363 @@
+"""Analyse FROM: tables, subqueries, functions, VALUES and joins become a `FromItem` (transformFromClause)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from postgast import pg_query_pb2 as pb
+
+from headgate.analysis import row_locking
+from headgate.analysis.query import (
+    AliasItem,
+    CteItem,
+    FromItem,
+    FunctionItem,
+    JoinItem,
+    PlanColumn,
+    RelationItem,
+    RowLock,
+    SubqueryItem,
+    TransitionItem,
+    reference,
+    renamed,
+    scope_table,
+)
+from headgate.catalog import procedure
+from headgate.catalog.relation.relation import Relation
+from headgate.catalog.relation.relation_kind import RelationKind
+from headgate.errors import PostgresError, not_supported
+from headgate.expression.binding import binder, operators
+from headgate.expression.binding.scope import Scope, ScopeColumn, ScopeTable, using_column
+from headgate.expression.node import BoolKind, Coalesce, Expression, FuncExpr, TypeRef, joined
+from headgate.sql import grammar, names
+from headgate.sql.parser import ParseNode, anded, kind, position, unwrap, walk
+from headgate.types import registry
+from headgate.types.registry import FIRST_USER_OID
+
+if TYPE_CHECKING:
+    from headgate.analysis.analyser import Analyser
+
+_JOINS = {pb.JOIN_INNER: "inner", pb.JOIN_LEFT: "left", pb.JOIN_RIGHT: "right", pb.JOIN_FULL: "full"}
+_SEQUENCE = (("last_value", registry.INT8), ("log_cnt", registry.INT8), ("is_called", registry.BOOL))
+
+
+def analyse(analyser: Analyser, items: Sequence[pb.Node], outer: Scope | None, locks: Sequence[RowLock] = ()) -> FromItem:
+    """Analyse the FROM list. Several items are a cross join; without items, the result is one row without columns."""
+    if not items:
+        return FromItem()
+    whole = item(analyser, items[0], outer, locks=locks)
+    for node in items[1:]:
+        whole = _beside(analyser, whole, node, outer, locks)
+    return whole
+
+
+def multiplies(items: Sequence[pb.Node], where: pb.Node, *, beside: int = 0) -> bool:
+    """Return whether FROM has fewer equalities than its joins need.
+
+    Spark then makes pairs of rows in a loop, which does not notice a cancel.
+
+    `beside`: the number of relations in addition to the FROM list (the table of UPDATE and DELETE).
+    """
+    relations, equalities = beside, _equalities(where)
+    pending = [unwrap(node) for node in items]
+    while pending:
+        node = pending.pop()
+        if node.DESCRIPTOR.name == "JoinExpr":
+            pending += [unwrap(node.larg), unwrap(node.rarg)]
+            equalities += 1 if node.using_clause or node.is_natural else _equalities(node.quals)
+        else:
+            relations += 1
+    return relations > 1 + equalities
+
+
+def _equalities(condition: pb.Node) -> int:
+    """Return the number of equalities in a condition whose sides both name a column."""
+    return sum(
+        all(any(kind(node) == "ColumnRef" for node in walk(side)) for side in (term.lexpr, term.rexpr))
+        for term in anded(condition)
+        if term.DESCRIPTOR.name == "A_Expr" and term.kind == pb.AEXPR_OP and names.strings(term.name)[-1] == "="
+    )
+
+
+def _beside(analyser: Analyser, left: FromItem, node: ParseNode, outer: Scope | None, locks: Sequence[RowLock]) -> FromItem:
+    """Add a FROM item. A function or LATERAL subquery may use the columns of the items before it."""
+    inner = unwrap(node)
+    if inner.DESCRIPTOR.name == "RangeFunction":
+        return _after(left, function(analyser, inner, outer, left))
+    right = item(analyser, node, outer, left, locks)
+    _check_alias(left.tables, right.tables)
+    return JoinItem(left.tables + right.tables, left.star + right.star, left.merged + right.merged, left=left, right=right, how="cross")
+
+
+def _after(left: FromItem, whole: FromItem) -> FromItem:
+    _check_alias(left.tables, whole.tables[len(left.tables) :])
+    return whole
+
+
+def _check_alias(left: Sequence[ScopeTable], right: Sequence[ScopeTable]) -> None:
+    for table in right:
+        if any(left_table.name == table.name and left_table.schema == table.schema for left_table in left if table.name):
+            raise PostgresError("42712", f'table name "{table.name}" specified more than once')
+
+
+def item(analyser: Analyser, node: ParseNode, outer: Scope | None, left: FromItem | None = None, locks: Sequence[RowLock] = ()) -> FromItem:
+    """Analyse one item of a FROM list. `left`: the items that a LATERAL subquery can use."""
+    inner = unwrap(node)
+    match inner.DESCRIPTOR.name:
+        case "RangeVar":
+            return _range_var(analyser, inner, locks)
+        case "RangeSubselect":
+            return _subselect(analyser, inner, outer, left, locks)
+        case "JoinExpr":
+            return _join(analyser, inner, outer, locks)
+        case "RangeFunction":
+            return function(analyser, inner, outer)
+        case node_type:
+            raise not_supported(f"{node_type} in FROM is not supported")
+
+
+# ---- relations --------------------------------------------------------------------------------------------------------------
+
+
+def _range_var(analyser: Analyser, node: pb.RangeVar, locks: Sequence[RowLock]) -> FromItem:
+    aliases = names.strings(node.alias.colnames)
+    if not node.schemaname and node.relname in analyser.ctes:
+        cte = analyser.ctes[node.relname]
+        if cte.columns is None:
+            message = f'WITH query "{node.relname}" does not have a RETURNING clause'
+            raise PostgresError("0A000", message, position=position(node.location))
+        own = [replace(column, key=analyser.key(column.name)) for column in cte.columns]
+        table, columns = entry(analyser, own, node.alias.aliasname or node.relname, aliases)
+        return CteItem((table,), columns, cte=cte)
+    transition = None if node.schemaname or analyser.in_view else analyser.names.transition(node.relname)
+    if transition is not None:
+        table, columns = named_table(analyser, transition, node.alias.aliasname or node.relname, None, aliases)
+        return TransitionItem((table,), columns, name=node.relname)
+    relation = analyser.names.relation(node, not analyser.in_view)
+    alias = node.alias.aliasname or relation.name
+    schema = None if node.alias.aliasname else relation.schema
+    if relation.kind in (RelationKind.TABLE, RelationKind.PARTITIONED_TABLE) and relation.oid >= FIRST_USER_OID:
+        table, columns = named_table(analyser, relation, alias, schema, aliases)
+    else:
+        table, columns = entry(analyser, _columns(analyser, relation), alias, aliases, schema)
+    applying = tuple(lock for lock in locks if lock.of(alias))
+    return RelationItem((table,), columns, relation=relation, alias=alias, only=not node.inh, locks=applying, location=node.location)
+
+
+def _columns(analyser: Analyser, relation: Relation) -> list[PlanColumn]:
+    """Return the columns of a view, a sequence or a system relation with new keys."""
+    if relation.oid < FIRST_USER_OID:
+        described = analyser.names.catalog_columns(f"SELECT * FROM {names.qualified(relation.schema, relation.name)}")
+        return [PlanColumn(name, type_ref, analyser.key(name)) for name, type_ref in described]
+    if relation.kind == RelationKind.SEQUENCE:
+        numbered = enumerate(_SEQUENCE, 1)
+        return [PlanColumn(name, TypeRef(oid), analyser.key(name), relation.oid, place) for place, (name, oid) in numbered]
+    return relation_columns(analyser, relation)
+
+
+def relation_columns(analyser: Analyser, relation: Relation) -> list[PlanColumn]:
+    """Return the columns of a relation with new keys."""
+    return [
+        PlanColumn(
+            column.name, TypeRef(column.type_oid, column.typmod, column.collation), analyser.key(column.name), relation.oid, column.attnum
+        )
+        for column in relation.columns
+    ]
+
+
+def named_table(
+    analyser: Analyser, relation: Relation, alias: str, schema: str | None, aliases: Sequence[str] = ()
+) -> tuple[ScopeTable, tuple[PlanColumn, ...]]:
+    """Return a table as a scope entry, with system columns, and its columns with new keys."""
+    columns = _aliased(relation_columns(analyser, relation), alias, aliases)
+    fields = tuple(ScopeColumn(column.name, column.attnum, column.type, column.key) for column in columns)
+    return ScopeTable(alias, fields, schema, relation.oid, row_key=analyser.row_key(alias, columns)), columns
+
+
+def entry(
+    analyser: Analyser, columns: Sequence[PlanColumn], alias: str, aliases: Sequence[str], schema: str | None = None
+) -> tuple[ScopeTable, tuple[PlanColumn, ...]]:
+    """Return the scope entry of a FROM item without system columns, and its columns."""
+    shown = _aliased(columns, alias, aliases)
+    return scope_table(alias, shown, schema, row_key=analyser.row_key(alias, shown)), shown
+
+
+def _aliased(columns: Sequence[PlanColumn], alias: str, aliases: Sequence[str]) -> tuple[PlanColumn, ...]:
+    if len(aliases) > len(columns):
+        raise PostgresError("42P10", f'table "{alias}" has {len(columns)} columns available but {len(aliases)} columns specified')
+    return tuple(renamed(columns, aliases))
+
+
+def _subselect(
+    analyser: Analyser, node: pb.RangeSubselect, outer: Scope | None, left: FromItem | None, locks: Sequence[RowLock]
+) -> FromItem:
+    if not node.HasField("alias"):
+        values = bool(unwrap(node.subquery).values_lists)
+        what, example = ("VALUES in FROM", "FROM (VALUES ...) [AS] foo.") if values else ("subquery in FROM", "FROM (SELECT ...) [AS] foo.")
+        raise PostgresError("42601", f"{what} must have an alias", hint=f"For example, {example}")
+    alias = node.alias.aliasname
+    around = left.scope(outer) if node.lateral and left is not None else outer
+    query = analyser.select(unwrap(node.subquery), around, locks=row_locking.inside(locks, alias))
+    table, columns = entry(analyser, query.columns, alias, names.strings(node.alias.colnames))
+    return SubqueryItem((table,), columns, query=query, lateral=node.lateral)
+
+
+# ---- joins ------------------------------------------------------------------------------------------------------------------
+
+
+def _join(analyser: Analyser, node: pb.JoinExpr, outer: Scope | None, locks: Sequence[RowLock]) -> FromItem:
+    row_locking.refuse_nullable(locks, node)
+    left = item(analyser, node.larg, outer, locks=locks)
+    how = _JOINS[node.jointype]
+    inner = unwrap(node.rarg)
+    if inner.DESCRIPTOR.name == "RangeFunction" and how in ("inner", "left"):
+        return _aliased_join(analyser, node, _join_function(analyser, node, left, outer, how))
+    right = item(analyser, node.rarg, outer, left, locks)
+    _check_alias(left.tables, right.tables)
+    using = names.strings(node.using_clause)
+    if node.is_natural:
+        right_names = {column.name for column in right.star}
+        using = [column.name for column in left.star if column.name in right_names]
+    both = JoinItem(left.tables + right.tables, left.star + right.star, left.merged + right.merged, left=left, right=right, how=how)
+    if using:
+        both = _using(analyser, both, using)
+    else:
+        condition = _quals(analyser, node, both, outer)
+        both = replace(both, condition=condition, how="cross" if condition is None else how)
+        if inner.DESCRIPTOR.name == "RangeSubselect" and inner.lateral and how not in ("inner", "left"):
+            raise PostgresError("42P10", "The combining JOIN type must be INNER or LEFT for a LATERAL reference.")
+    return _aliased_join(analyser, node, both)
+
+
+def _quals(analyser: Analyser, node: pb.JoinExpr, both: FromItem, outer: Scope | None) -> Expression | None:
+    if not node.HasField("quals"):
+        return None
+    context = analyser.context.within(construct="JOIN/ON", aggregates=False)
+    return binder.bind_condition(node.quals, both.scope(outer), "JOIN/ON", context=context)
+
+
+def _aliased_join(analyser: Analyser, node: pb.JoinExpr, whole: FromItem) -> FromItem:
+    if not node.HasField("alias"):
+        return whole
+    table, columns = entry(analyser, whole.star, node.alias.aliasname, names.strings(node.alias.colnames))
+    return AliasItem((table,), columns, item=whole)
+
+
+def _join_function(analyser: Analyser, node: pb.JoinExpr, left: FromItem, outer: Scope | None, how: str) -> FromItem:
+    """Analyse ``… [LEFT] JOIN f(…) ON …``. LEFT JOIN supports only ON true."""
+    always = node.HasField("quals") and unwrap(node.quals).DESCRIPTOR.name == "A_Const" and unwrap(node.quals).boolval.boolval
+    if how == "left" and not always:
+        raise not_supported("LEFT JOIN of a function with a condition other than true is not supported")
+    whole = function(analyser, unwrap(node.rarg), outer, left, keep_left=how == "left")
+    _after(left, whole)
+    if node.using_clause or node.is_natural:
+        raise not_supported("JOIN ... USING with a function is not supported")
+    if how == "inner" and isinstance(whole, FunctionItem):
+        return replace(whole, condition=_quals(analyser, node, whole, outer))
+    return whole
+
+
+def _using(analyser: Analyser, both: JoinItem, using: Sequence[str]) -> JoinItem:
+    """Analyse JOIN … USING and NATURAL JOIN. The named columns appear once, at the start.
+
+    Their value is that of the left side for inner and left joins, that of the right side for right joins, and the first that is not NULL
+    for full joins.
+    """
+    conditions: list[Expression] = []
+    merged: list[tuple[PlanColumn, Expression]] = []
+    for name in using:
+        left_column, right_column = using_column(both.left.star, name, "left"), using_column(both.right.star, name, "right")
+        conditions.append(operators.make(["="], reference(left_column), reference(right_column), analyser.context, -1))
+        sides, type_ref = binder.unify([reference(left_column), reference(right_column)], "JOIN/USING", analyser.context)
+        chosen = {"inner": sides[0], "left": sides[0], "right": sides[1]}.get(both.how)
+        value: Expression = chosen or Coalesce(type=type_ref, args=tuple(sides))
+        origin = (left_column.relation, left_column.attnum) if both.how in ("inner", "left") else (0, 0)
+        merged.append((PlanColumn(name, type_ref, analyser.key(name), *origin), value))
+    columns = [column for column, _ in merged]
+    merged_scope = tuple(ScopeColumn(column.name, place, column.type, column.key) for place, column in enumerate(columns, 1))
+    return replace(
+        both,
+        star=(*columns, *(column for column in both.star if column.name not in using)),
+        merged=both.merged + merged_scope,
+        condition=joined(BoolKind.AND, conditions),
+        using=tuple(merged),
+    )
+
+
+# ---- functions --------------------------------------------------------------------------------------------------------------
+
+
+def function(
+    analyser: Analyser, node: pb.RangeFunction, outer: Scope | None, left: FromItem | None = None, *, keep_left: bool = False
+) -> FromItem:
+    """Analyse ``FROM f(…) [WITH ORDINALITY] AS a (x, …)``. With `left`, the item also has those rows and their columns.
+
+    `keep_left`: keep a row of `left` for which the function returns no rows (LEFT JOIN … ON true).
+    """
+    changes = analyser.names.changes(analyser, node)
+    if changes is not None:
+        if left is not None:
+            raise not_supported("headgate.changes is only supported as the first item of FROM or in a subquery")
+        return changes
+    if node.is_rowsfrom or node.coldeflist:
+        raise not_supported("this form of function in FROM is not supported")
+    call = unwrap(unwrap(node.functions[0]).items[0])
+    is_call = call.DESCRIPTOR.name == "FuncCall"
+    name = names.strings(call.funcname)[-1] if is_call else "function"
+    alias = node.alias.aliasname or name
+    own = is_call and procedure.called(names.strings(call.funcname)) in procedure.OWN
+    calls = () if own else _calls(analyser, call, name, left.scope(outer) if left is not None else Scope((), outer))
+    described = [analyser.names.set_columns(bound) if isinstance(bound, FuncExpr) else None for bound in calls]
+    if own or any(columns is None for columns in described):
+        if node.ordinality:
+            raise not_supported("WITH ORDINALITY of this function is not supported")
+        calls, described = (), [analyser.names.catalog_columns(catalog_query(call))]
+    columns = [
+        PlanColumn(own_name or name, type_ref, analyser.key(own_name or name))
+        for set_columns in described
+        for own_name, type_ref in set_columns or ()
+    ]
+    if node.ordinality:
+        columns.append(PlanColumn("ordinality", TypeRef(registry.INT8), analyser.key("ordinality")))
+    if node.HasField("alias") and not node.alias.colnames and len(columns) - node.ordinality == 1:
+        columns = renamed(columns, [alias])
+    columns = renamed(columns, names.strings(node.alias.colnames))
+    table = scope_table(alias, columns, row_key=analyser.row_key(alias, columns))
+    before = left or FromItem()
+    return FunctionItem(
+        (*before.tables, table),
+        (*before.star, *columns),
+        before.merged,
+        left=left,
+        calls=calls,
+        call=call,
+        columns=tuple(columns),
+        ordinality=node.ordinality,
+        keep_left=keep_left,
+    )
+
+
+def _calls(analyser: Analyser, call: pb.FuncCall, name: str, scope: Scope) -> tuple[Expression, ...]:
+    """Bind the call; ``unnest(a, b)`` becomes one unnest for each array."""
+    context = analyser.context.within(construct="functions in FROM", sets=True, aggregates=False)
+    if name != "unnest" or len(call.args) < 2:
+        return (binder.bind(call, scope, context=context),)
+    bound_calls = []
+    for argument in call.args:
+        single = type(call)()
+        single.CopyFrom(call)
+        del single.args[:]
+        single.args.append(argument)
+        bound_calls.append(binder.bind(single, scope, context=context))
+    return tuple(bound_calls)
+
+
+def catalog_query(call: ParseNode) -> str:
+    """Return the text of the query with which the catalog evaluates a function in FROM."""
+    statement = pb.ParseResult()
+    statement.CopyFrom(grammar.parse("SELECT * FROM f()"))
+    function_item = statement.stmts[0].stmt.select_stmt.from_clause[0].range_function.functions[0].list.items[0]
+    function_item.func_call.CopyFrom(call)
+    return grammar.deparse(statement)

@@ -1,0 +1,139 @@
+"""Analyse GROUP BY, aggregates and HAVING.
+
+`read` splits the SELECT list, HAVING and ORDER BY into aggregates, which are computed over the groups, and expressions over the groups'
+columns. An expression that equals an item of GROUP BY references that item. Any other column raises 42803, unless the query groups by the
+primary key of its table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from postgast import pg_query_pb2 as pb
+
+from headgate.analysis import grouping_sets, ordering
+from headgate.analysis.query import FromItem, Grouped, SelectItem, Sort
+from headgate.errors import PostgresError
+from headgate.expression import rewriting
+from headgate.expression.binding import binder
+from headgate.expression.binding.coercion import resolve_unknown
+from headgate.expression.binding.scope import Scope
+from headgate.expression.node import Aggregate, ColumnRef, Expression, Grouping, walk
+from headgate.sql.parser import ParseNode, unwrap
+
+if TYPE_CHECKING:
+    from headgate.analysis.analyser import Analyser
+
+
+@dataclass(frozen=True)
+class GroupedQuery:
+    """The groups of a query, and its SELECT list and sort items as expressions over the columns of the groups."""
+
+    grouped: Grouped
+    targets: list[SelectItem]
+    sorts: list[Sort]
+
+
+def read(
+    analyser: Analyser, node: pb.SelectStmt, source: FromItem, scope: Scope, targets: Sequence[SelectItem], sorts: Sequence[Sort]
+) -> GroupedQuery | None:
+    """Resolve GROUP BY, aggregates and HAVING; return None if the query does not group."""
+    having = None
+    context = analyser.context.within(construct="HAVING", aggregates=True)
+    if node.HasField("having_clause"):
+        having = binder.bind_condition(node.having_clause, scope, "HAVING", context=context)
+    expressions = [item.expression for item in targets] + [item.expression for item in sorts] + ([having] if having is not None else [])
+    if not node.group_clause and having is None and not any(_has_aggregate(expression) for expression in expressions):
+        return None
+    groups = _Groups(analyser, source, grouping_sets.read(node, lambda item: _item(analyser, item, targets, scope)))
+    targets = [replace(target, expression=groups.over_groups(target.expression)) for target in targets]
+    sorts = [replace(sort_item, expression=groups.over_groups(sort_item.expression)) for sort_item in sorts]
+    over_groups = None if having is None else groups.over_groups(having)
+    sets = tuple(map(tuple, groups.sets))
+    grouped = Grouped(sets, groups.items, groups.masks, groups.aggregates, groups.dependent, over_groups)
+    return GroupedQuery(grouped, targets, sorts)
+
+
+def _has_aggregate(expression: Expression) -> bool:
+    return any(isinstance(node, (Aggregate, Grouping)) for node in walk(expression))
+
+
+def _item(analyser: Analyser, node: ParseNode, targets: Sequence[SelectItem], scope: Scope) -> Expression:
+    """Bind an item of GROUP BY: a position in the SELECT list, a column of FROM, an output name, or an expression."""
+    inner = unwrap(node)
+    place = ordering.group_place(inner, targets)
+    context = analyser.context.within(construct="GROUP BY")
+    if place is not None:
+        expression = targets[place].expression
+    else:
+        name = ordering.plain_name(inner)
+        named = [target for target in targets if target.name == name] if name is not None else []
+        in_scope = any(column.name == name for table in scope.tables for column in table.columns)
+        expression = named[0].expression if named and not in_scope else binder.bind(inner, scope, context=context)
+    if _has_aggregate(expression):
+        raise PostgresError("42803", "aggregate functions are not allowed in GROUP BY")
+    resolved = resolve_unknown(expression, context)
+    ordering.require_equality(resolved)
+    return resolved
+
+
+class _Groups:
+    """The groups of a query and the values that are computed over them."""
+
+    def __init__(self, analyser: Analyser, source: FromItem, sets: Sequence[Sequence[Expression]]) -> None:
+        self.analyser = analyser
+        self.source = source
+        self.sets = sets
+        self.items = {item: analyser.key("group") for grouping_set in sets for item in grouping_set}
+        self.masks: dict[Grouping, str] = {}
+        self.aggregates: dict[Aggregate, str] = {}
+        self.dependent: dict[str, str] = {}
+
+    def over_groups(self, expression: Expression) -> Expression:
+        """Return the expression with aggregates and grouped items replaced by columns of the grouped frame."""
+        return rewriting.rewrite(expression, self._substitute)
+
+    def _substitute(self, node: Expression) -> Expression | None:
+        if node in self.items:
+            return ColumnRef(type=node.type, name="group", attnum=1, key=self.items[node], location=node.location)
+        if isinstance(node, Grouping):
+            return self._mask(node)
+        if isinstance(node, Aggregate):
+            key = self.aggregates.setdefault(node, self.analyser.key("aggregate"))
+            return ColumnRef(type=node.type, name="aggregate", attnum=1, key=key, location=node.location)
+        if isinstance(node, ColumnRef) and not node.levels_up:
+            return self._column(node)
+        return None
+
+    def _mask(self, node: Grouping) -> Expression:
+        if any(argument not in self.items for argument in node.args):
+            message = "arguments to GROUPING must be grouping expressions of the associated query level"
+            raise PostgresError("42803", message, position=node.location + 1 if node.location >= 0 else None)
+        key = self.masks.setdefault(node, self.analyser.key("grouping"))
+        return ColumnRef(type=node.type, name="grouping", attnum=1, key=key, location=node.location)
+
+    def _column(self, node: ColumnRef) -> Expression:
+        if not self._depends_on_key(node):
+            table = f"{node.qualifier}." if node.qualifier else ""
+            raise PostgresError(
+                "42803",
+                f'column "{table}{node.name}" must appear in the GROUP BY clause or be used in an aggregate function',
+                position=node.location + 1 if node.location >= 0 else None,
+            )
+        key = self.dependent.setdefault(node.key, self.analyser.key("dependent"))
+        return replace(node, key=key)
+
+    def _depends_on_key(self, node: ColumnRef) -> bool:
+        table = next(
+            (scope_table for scope_table in self.source.tables if any(column.key == node.key for column in scope_table.columns)), None
+        )
+        if table is None or not table.relation:
+            return False
+        relation = self.analyser.names.relation_of_oid(table.relation)
+        if relation is None or not relation.primary_key:
+            return False
+        grouped = {item.key for item in self.items if isinstance(item, ColumnRef)}
+        keys = {column.key for column in table.columns if column.attnum in relation.primary_key}
+        return bool(keys) and keys <= grouped

@@ -1,0 +1,280 @@
+"""The analysed query: range table, typed expressions and clauses, without names to resolve and without an engine.
+
+`Analyser` makes it, an engine runs it. All parts are frozen. Each column has a key that is unique in the statement, so that any two
+relations of the statement can be joined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from headgate.catalog.relation.relation import Relation
+from headgate.expression.binding.scope import Scope, ScopeColumn, ScopeTable
+from headgate.expression.node import Aggregate, ColumnRef, Const, Expression, Grouping, TypeRef
+from headgate.sql.parser import ParseNode
+
+
+@dataclass(frozen=True)
+class PlanColumn:
+    """A column of a query.
+
+    `key` is its name in a frame, unique within the whole statement. `relation` and `attnum` are as in RowDescription. `literal` is the
+    literal in the SELECT list if its type is undecided. Its type is text for now; in a set operation, the other side decides it.
+    """
+
+    name: str
+    type: TypeRef
+    key: str
+    relation: int = 0
+    attnum: int = 0
+    literal: Const | None = None
+
+
+@dataclass(frozen=True)
+class Sort:
+    """One item of ORDER BY."""
+
+    expression: Expression
+    descending: bool
+    nulls_first: bool
+
+
+@dataclass(frozen=True)
+class SelectItem:
+    """An item of a SELECT list. `node` is its parse node (None for a column of ``*``)."""
+
+    name: str
+    expression: Expression
+    node: ParseNode | None = None
+    relation: int = 0
+    attnum: int = 0
+
+
+@dataclass(frozen=True)
+class RowLock:
+    """A locking clause: its strength, its wait policy, and the FROM items that it names (empty: all)."""
+
+    strength: str
+    policy: int
+    names: frozenset[str] = frozenset()
+
+    def of(self, alias: str) -> bool:
+        """Return whether the clause locks a FROM item."""
+        return not self.names or alias in self.names
+
+
+# ---- FROM -------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FromItem:
+    """A FROM clause, or a part of it: the names that it brings into scope, and the columns of ``*``. As such, one row without columns.
+
+    An unqualified ``*`` leaves out the columns of the tables of a JOIN … USING, because `merged` has them.
+    """
+
+    tables: tuple[ScopeTable, ...] = ()
+    star: tuple[PlanColumn, ...] = ()
+    merged: tuple[ScopeColumn, ...] = ()
+
+    def scope(self, outer: Scope | None) -> Scope:
+        """Return the scope of expressions over this FROM clause."""
+        return Scope(self.tables, outer, self.merged)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RelationItem(FromItem):
+    """A table, view, sequence or system relation. `only`: without its partitions. `locks`: the locking clauses that apply to it."""
+
+    relation: Relation
+    alias: str
+    only: bool
+    locks: tuple[RowLock, ...] = ()
+    location: int = -1
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransitionItem(FromItem):
+    """A transition table of the trigger whose function runs the query."""
+
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CteItem(FromItem):
+    """A reference to a WITH query."""
+
+    cte: Cte
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubqueryItem(FromItem):
+    """A subquery in FROM, also VALUES."""
+
+    query: Query
+    lateral: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class FunctionItem(FromItem):
+    """Calls of set-returning functions side by side. `tables` and `star` also have those of `left`, the items that it may use.
+
+    `columns`: the columns of the functions. `call`: the parse tree of a function that only the catalog has; `calls` is then empty.
+    `keep_left`: keep a row of `left` for which the functions return no rows. `condition`: of the join with `left`.
+    """
+
+    left: FromItem | None
+    calls: tuple[Expression, ...]
+    call: ParseNode
+    columns: tuple[PlanColumn, ...]
+    ordinality: bool
+    keep_left: bool
+    condition: Expression | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangesItem(FromItem):
+    """A call of headgate.changes. `scan` is the value of `Names.changes`."""
+
+    scan: Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class JoinItem(FromItem):
+    """A join. `how`: inner, left, right, full or cross. `using`: the merged columns of USING with their values."""
+
+    left: FromItem
+    right: FromItem
+    how: str
+    condition: Expression | None = None
+    using: tuple[tuple[PlanColumn, Expression], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class AliasItem(FromItem):
+    """A join with an alias, which hides the names of its tables."""
+
+    item: FromItem
+
+
+# ---- the query --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """GROUP BY. The SELECT list, ORDER BY and HAVING reference its columns by their keys.
+
+    `sets`: the grouping sets. `items`: the keys of the items of all sets. `masks`: the keys of the calls of GROUPING. `dependent`: the
+    keys of the columns that depend on a grouped primary key, by the keys of the table's columns.
+    """
+
+    sets: tuple[tuple[Expression, ...], ...]
+    items: Mapping[Expression, str]
+    masks: Mapping[Grouping, str]
+    aggregates: Mapping[Aggregate, str]
+    dependent: Mapping[str, str]
+    having: Expression | None
+
+
+@dataclass(frozen=True)
+class Select:
+    """A plain SELECT. `in_order`: its result shows the order in which the rows were written. `on`: DISTINCT ON.
+
+    `multiplies`: its FROM clause makes pairs of rows in a nested loop (`from_clause.multiplies`).
+    """
+
+    source: FromItem
+    where: Expression | None
+    grouped: Grouped | None
+    targets: tuple[SelectItem, ...]
+    distinct: bool
+    on: tuple[Sort, ...]
+    in_order: bool
+    multiplies: bool
+
+
+@dataclass(frozen=True)
+class Values:
+    """VALUES. `cells`: the values of each column, in its type."""
+
+    cells: tuple[tuple[Expression, ...], ...]
+
+
+@dataclass(frozen=True)
+class SetOperation:
+    """UNION, INTERSECT or EXCEPT. `left_values` and `right_values` are the columns of both sides in the types of the result."""
+
+    op: int
+    all: bool
+    left: Query
+    right: Query
+    left_values: tuple[Expression, ...]
+    right_values: tuple[Expression, ...]
+
+
+@dataclass(frozen=True)
+class Limit:
+    """LIMIT and OFFSET as bigint expressions."""
+
+    count: Expression | None
+    offset: Expression | None
+    with_ties: bool
+
+
+@dataclass(frozen=True)
+class Query:
+    """An analysed SELECT, VALUES or set operation."""
+
+    body: Select | Values | SetOperation
+    columns: tuple[PlanColumn, ...]
+    sorts: tuple[Sort, ...]
+    limit: Limit | None
+
+
+@dataclass(frozen=True, eq=False)
+class Cte:
+    """A WITH query. `columns` is None for a data-modifying statement without RETURNING. `rows`: the value of `Names.modify`.
+
+    The recursive term of a WITH RECURSIVE query references a Cte without a query, the working table.
+    """
+
+    name: str
+    columns: tuple[PlanColumn, ...] | None
+    query: Query | None = None
+    recursion: Recursion | None = None
+    rows: Any = None
+
+
+@dataclass(frozen=True)
+class Recursion:
+    """The recursive term of a WITH RECURSIVE query. `values`: its columns in the types of the first term."""
+
+    working: Cte
+    term: Query
+    values: tuple[Expression, ...]
+    all: bool
+
+
+def reference(column: PlanColumn) -> ColumnRef:
+    """Return an expression that references this column."""
+    return ColumnRef(type=column.type, name=column.name, attnum=max(column.attnum, 1), key=column.key)
+
+
+def renamed(columns: Sequence[PlanColumn], aliases: Sequence[str]) -> list[PlanColumn]:
+    """Return the columns with the names of an alias list. Columns beyond the list keep their names."""
+    names = list(aliases) + [column.name for column in columns[len(aliases) :]]
+    return [replace(column, name=name) for column, name in zip(columns, names, strict=True)]
+
+
+def scope_table(alias: str, columns: Sequence[PlanColumn], schema: str | None = None, relation: int = 0, row_key: str = "") -> ScopeTable:
+    """Return a scope entry for planned columns. It has no system columns."""
+    return ScopeTable(
+        alias,
+        tuple(ScopeColumn(column.name, place, column.type, column.key) for place, column in enumerate(columns, 1)),
+        schema,
+        relation,
+        system=False,
+        row_key=row_key,
+    )
