@@ -502,7 +502,7 @@ def _get_diagnostics(node: tree.GetDiagnostics, execution: Execution, scope: Sco
         if item is tree.Diagnostic.ROW_COUNT:
             value = Value(TypeRef(registry.INT8), str(execution.processed))
         elif item is tree.Diagnostic.CONTEXT:
-            value = Value(TEXT, "\n".join(line() for line in reversed(execution.host.callers)))
+            value = Value(TEXT, "\n".join(filter(None, (line() for line in reversed(execution.host.callers)))))
         else:
             value = Value(TEXT, _diagnostic(execution.errors[-1], item))
             if item is tree.Diagnostic.ERROR_CONTEXT:

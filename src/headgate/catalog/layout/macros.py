@@ -144,8 +144,7 @@ trigger_def(o, pretty, db, p) AS (SELECT 'CREATE ' || CASE WHEN _g.tgconstraint 
     CASE WHEN (_g.tgtype & 16) <> 0 THEN 'UPDATE' || coalesce(' OF ' || hg.trigger_columns(_g.tgrelid, _g.tgattr, db), '') END,
     CASE WHEN (_g.tgtype & 32) <> 0 THEN 'TRUNCATE' END], lambda e: e IS NOT NULL), ' OR ') ||
     ' ON ' || CASE WHEN pretty THEN hg.class_name(_g.tgrelid, db, p) ELSE hg.qualified_class(_g.tgrelid, db) END ||
-    CASE WHEN _g.tgconstrrelid <> 0 THEN ' FROM ' ||
-    CASE WHEN pretty THEN hg.class_name(_g.tgconstrrelid, db, p) ELSE hg.qualified_class(_g.tgconstrrelid, db) END ELSE '' END ||
+    CASE WHEN _g.tgconstrrelid <> 0 THEN ' FROM ' || hg.class_name(_g.tgconstrrelid, db, p) ELSE '' END ||
     CASE WHEN _g.tgconstraint <> 0 THEN CASE WHEN _g.tgdeferrable THEN ' DEFERRABLE' ELSE ' NOT DEFERRABLE' END ||
     CASE WHEN _g.tginitdeferred THEN ' INITIALLY DEFERRED' ELSE ' INITIALLY IMMEDIATE' END ELSE '' END ||
     CASE WHEN _g.tgoldtable IS NOT NULL OR _g.tgnewtable IS NOT NULL THEN ' REFERENCING' || coalesce(' OLD TABLE AS ' || hg.quote_ident(_g.tgoldtable), '')

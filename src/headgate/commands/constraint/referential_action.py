@@ -148,6 +148,8 @@ def _refuse_mixed(relation: Relation, key: ForeignKey, values: Rows) -> None:
 class Writing:
     """The functions that change rows of another table: DELETE of `changed` rows, and UPDATE with the names of the set columns."""
 
+    begin: Callable[[Relation, set[str] | None], None]
+    """Fire the BEFORE STATEMENT triggers of a DELETE (None), or of an UPDATE of columns, also if it finds no rows."""
     delete: Callable[[Relation, Rows], None]
     update: Callable[[Relation, Rows, set[str]], None]
     default: Callable[[Relation, Column], pa.Scalar]
@@ -173,6 +175,7 @@ def left(session: Session, transaction: Transaction, relation: Relation, changed
             _refuse(session, transaction, relation, key, child, old, restrict=action == RESTRICT)
             continue
         transaction.lock(child)
+        writing.begin(child, None if action == CASCADE and deleting else set(reference_key.column_names(child, key.columns)))
         found = reference_key.rows_with(transaction, child, key.columns, relation, key.target_columns, old, keep=not deleting)
         if row_set.is_known_empty(found):
             continue

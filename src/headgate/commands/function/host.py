@@ -80,8 +80,8 @@ class PreparedText:
     """The expression to compute, or None if the text has to run as a query or statement."""
     is_simple: bool = False
     """Whether PostgreSQL evaluates the text as an expression (exec_simple_check_plan): it has no FROM and no subquery."""
-    connected: tuple[pb.BoolExprType.ValueType, tuple[PreparedText, ...]] | None = None
-    """The operands of AND or OR, which are evaluated one by one until one decides. None for any other text."""
+    connected: tuple[pb.BoolExprType.ValueType | None, tuple[PreparedText, ...]] | None = None
+    """The operands of AND, OR or COALESCE (None), which are evaluated one by one until one decides. None for any other text."""
     bound: dict[tuple[TypeRef, ...], Expression] = field(default_factory=dict)
     quick: dict[tuple[TypeRef, ...], tuple[TypeRef, scalar.Scalar]] = field(default_factory=dict)
     """By the types of the variables: the type of the value, and a Python function that computes it."""
@@ -124,6 +124,13 @@ class SessionHost:
         if prepared.connected is None:
             return self._queried(prepared, values)
         kind, operands = prepared.connected
+        if kind is None:
+            value = self._evaluated(operands[0], values)
+            return (
+                value
+                if value.text is not None or len(operands) == 1
+                else self._evaluated(PreparedText(prepared.node, prepared.variables, None, connected=(None, operands[1:])), values)
+            )
         deciding = "t" if kind == pb.OR_EXPR else "f"
         result: str | None = "f" if kind == pb.OR_EXPR else "t"
         for operand in operands:
@@ -372,7 +379,11 @@ class SessionHost:
         node.CopyFrom(statement.node)
         conflict = self._prepared.variable_conflict or self.setting("plpgsql.variable_conflict")
         references = References(scope, self._columns, conflict)
-        references.replace(node)
+        try:
+            references.replace(node)
+        except PostgresError as error:
+            _cite(error, sql.text, 0 if sql.is_statement else len("SELECT "))
+            raise
         expression, is_simple = None, False
         if (
             node.DESCRIPTOR.name == "SelectStmt"
@@ -383,7 +394,10 @@ class SessionHost:
             is_simple = not _has_query(value)
             expression = unwrap(value) if is_simple and not self._calls_users(value) else None
         prepared = PreparedText(node, references.found, expression, is_simple)
-        if is_simple and expression is None:
+        if expression is not None and self._coalesces_rows(expression, references.found, scope):
+            prepared.expression = None
+            prepared.connected = (None, tuple(self._operand_text(operand, references.found) for operand in expression.args))
+        elif is_simple and expression is None:
             prepared.connected = self._operands(node.target_list[0].res_target.val, references.found)
         self._prepared.texts[id(sql)] = (sql, prepared)  # the Sql is kept too, so that its id stays unique
         return prepared
@@ -393,15 +407,24 @@ class SessionHost:
         connection = unwrap(node)
         if connection.DESCRIPTOR.name != "BoolExpr" or connection.boolop == pb.NOT_EXPR:
             return None
-        operands = []
-        for operand in connection.args:
-            select = pb.SelectStmt(limit_option=pb.LIMIT_OPTION_DEFAULT, op=pb.SETOP_NONE)
-            select.target_list.add().res_target.val.CopyFrom(operand)
-            prepared = PreparedText(select, variables, None if self._calls_users(operand) else unwrap(operand), is_simple=True)
-            if prepared.expression is None:
-                prepared.connected = self._operands(operand, variables)
-            operands.append(prepared)
-        return connection.boolop, tuple(operands)
+        return connection.boolop, tuple(self._operand_text(operand, variables) for operand in connection.args)
+
+    def _operand_text(self, node: pb.Node, variables: list[Names]) -> PreparedText:
+        """Return an operand of a text as a text of its own with the same variables."""
+        select = pb.SelectStmt(limit_option=pb.LIMIT_OPTION_DEFAULT, op=pb.SETOP_NONE)
+        select.target_list.add().res_target.val.CopyFrom(node)
+        prepared = PreparedText(select, variables, None if self._calls_users(node) else unwrap(node), is_simple=True)
+        if prepared.expression is None:
+            prepared.connected = self._operands(node, variables)
+        return prepared
+
+    def _coalesces_rows(self, expression: ParseNode, variables: list[Names], scope: Scope) -> bool:
+        """Return whether an expression is COALESCE of whole rows. The binder does not know the types of the rows of tables."""
+        if expression.DESCRIPTOR.name != "CoalesceExpr":
+            return False
+        parts = [unwrap(operand) for operand in expression.args]
+        found = [scope.find(variables[part.number - 1]) for part in parts if part.DESCRIPTOR.name == "ParamRef"]
+        return any(variable is not None and variable[0].row and variable[1] is None for variable in found)
 
     def _calls_users(self, node: ParseNode) -> bool:
         """Return whether an expression may call a function that is not built in. It is then run as a query, which `user_call` evaluates."""
@@ -442,9 +465,7 @@ class SessionHost:
         try:
             yield
         except PostgresError as error:
-            if error.position is not None and error.internal_query is None:
-                error.internal_query, error.internal_position = text, max(error.position - before, 1)
-                error.position = None
+            if _cite(error, text, before):
                 raise
             raise (error if shown is None else error.within(shown)) from error
         finally:
@@ -687,6 +708,14 @@ _DIRECTIONS = ("FETCH_FORWARD", "FETCH_BACKWARD", "FETCH_ABSOLUTE", "FETCH_RELAT
 def _rows(result: ResultSet) -> Rows:
     columns = tuple((column.name, type_of(column.type_oid, column.typmod)) for column in result.columns)
     return Rows(columns, (tuple(row.values()) for batch in result for row in batch.to_pylist()))
+
+
+def _cite(error: PostgresError, text: str, before: int) -> bool:
+    """Make the position of an error one in the text of a function. Return whether it had a position."""
+    if error.position is None or error.internal_query is not None:
+        return False
+    error.internal_query, error.internal_position, error.position = text, max(error.position - before, 1), None
+    return True
 
 
 def of_parameters(session: Session) -> Scope:

@@ -74,7 +74,7 @@ class Resolver:
             raise not_supported("a set-returning function of one's own is only supported in FROM", position=where)
         host = SessionHost(session, Prepared())
         kinds = [type_of(oid) for oid in (*function.types, function.result)]
-        if function.outputs or any(host.is_row(kind) for kind in kinds):
+        if len(function.outputs) > 1 or any(host.is_row(kind) for kind in kinds):
             raise not_supported(f"calling the function {names.quote_ident(function.name)} for each row is not supported",
                                 detail="It has OUT parameters, or takes or returns rows.", position=where)  # fmt: skip
         visible = function.schema in lookup.search_path(session.begin_statement().cursor, session.context)
@@ -108,6 +108,8 @@ class Resolver:
         """Return the function object that computes a PL/pgSQL function, in tasks or with values that the session has computed."""
         values = self._session.context.row_values
         try:
+            if function.outputs:
+                raise refusal(function, where)
             return self._row_function(function, where)
         except PostgresError as error:
             if error.sqlstate != "0A000" or values is None:

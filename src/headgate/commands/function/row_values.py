@@ -133,9 +133,9 @@ def _own_calls(node: ParseNode, named: Named) -> Iterator[pb.FuncCall]:
 
 def _needs_session(function: UserFunction, session: Session, named: Named) -> bool:
     """Return whether a function cannot be called in Spark's tasks, because it or a function that it calls needs the session."""
-    return (
-        function.kind == "f" and not function.is_set and any(_is_of_session(each, session) for each in _closure(function, session, named))
-    )
+    if function.kind != "f" or function.is_set or len(function.outputs) > 1:
+        return False
+    return bool(function.outputs) or any(_is_of_session(callee, session) for callee in _closure(function, session, named))
 
 
 def _is_of_session(function: UserFunction, session: Session) -> bool:

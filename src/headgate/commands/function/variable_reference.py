@@ -57,7 +57,7 @@ class References:
                 if described.is_repeated:
                     self._spread(value)
                 for child in value if described.is_repeated else (value,):
-                    self._visit(child, is_alone=kind == "ResTarget")
+                    self._visit(child, is_alone=kind in ("ResTarget", "CoalesceExpr"))
         finally:
             if level is not None:
                 self._levels.pop()

@@ -474,7 +474,9 @@ class Firing:
         function = functions.find(session.begin_statement().cursor, relation.database, trigger.function)
         if function is None:
             raise PostgresError("42883", f"function with OID {trigger.function} does not exist")
-        return function, body.of(function, session, (relation.oid, trigger.old_table, trigger.new_table)), call.shown(function, session)
+        columns = tuple(column.name for column in relation.columns)  # a whole row in a prepared text stands for them
+        caller = (relation.oid, columns, trigger.old_table, trigger.new_table)
+        return function, body.of(function, session, caller), call.shown(function, session)
 
     def _returned(self, execution: Execution, host: SessionHost) -> Row | None:
         result = execution.result

@@ -285,9 +285,11 @@ def check_references(planner: Planner, relation: Relation, changed: Rows, *, del
 def _writing(planner: Planner) -> referential_action.Writing:
     """Return the functions with which ON DELETE and ON UPDATE change rows of other tables."""
 
+    def begin(relation: Relation, columns: set[str] | None) -> None:
+        change_by_action(planner, relation, triggers.DELETE if columns is None else triggers.UPDATE, columns)
+
     def delete(relation: Relation, rows: Rows) -> None:
         replica_identity.check(planner.transaction.cursor, relation, "delete")
-        change_by_action(planner, relation, triggers.DELETE)
         if isinstance(rows, pa.Table):
             rows = rows.append_column("new", pa.nulls(rows.num_rows, pa.struct(list(arrow_row(relation)))))
         else:
@@ -296,13 +298,12 @@ def _writing(planner: Planner) -> referential_action.Writing:
 
     def update(relation: Relation, rows: Rows, columns: set[str]) -> None:
         replica_identity.check(planner.transaction.cursor, relation, "update")
-        change_by_action(planner, relation, triggers.UPDATE, columns)
         rewrite(planner, relation, rows, columns, violations=())
 
     def default(relation: Relation, column: TableColumn) -> pa.Scalar:
         return NewRows(planner, relation, violations=()).default(column, 1)[0]
 
-    return referential_action.Writing(delete, update, default)
+    return referential_action.Writing(begin, delete, update, default)
 
 
 # ---- the sides of a change ---------------------------------------------------------------------------------------------

@@ -1,0 +1,35 @@
+-- Cursors that functions open: their directions, names, and use outside the function.
+CREATE TABLE t (a int, b int);
+INSERT INTO t SELECT i, 10 * i FROM generate_series(1, 5) i;
+CREATE FUNCTION opened(c refcursor) RETURNS refcursor LANGUAGE plpgsql AS $$ BEGIN OPEN c FOR SELECT a FROM t ORDER BY a; RETURN c; END $$;
+BEGIN;
+SELECT opened('named');
+FETCH 2 FROM named;
+FETCH ALL FROM named;
+CLOSE named;
+SELECT opened('again');
+SELECT opened('again');
+ROLLBACK;
+FETCH named;
+CREATE FUNCTION backwards() RETURNS SETOF int LANGUAGE plpgsql AS $$
+DECLARE c SCROLL CURSOR FOR SELECT a FROM t ORDER BY a; x int;
+BEGIN OPEN c; FETCH LAST FROM c INTO x; WHILE FOUND LOOP RETURN NEXT x; FETCH PRIOR FROM c INTO x; END LOOP; CLOSE c; END $$;
+SELECT * FROM backwards();
+CREATE OR REPLACE FUNCTION backwards() RETURNS SETOF int LANGUAGE plpgsql AS $$
+DECLARE c NO SCROLL CURSOR FOR SELECT a FROM t ORDER BY a; x int; BEGIN OPEN c; FETCH LAST FROM c INTO x; FETCH PRIOR FROM c INTO x; END $$;
+SELECT * FROM backwards();
+CREATE OR REPLACE FUNCTION backwards() RETURNS SETOF int LANGUAGE plpgsql AS $$
+DECLARE c refcursor; x int; n int; BEGIN
+  OPEN c SCROLL FOR EXECUTE 'SELECT a FROM t WHERE a < $1 ORDER BY a' USING 5;
+  MOVE FORWARD 2 FROM c; GET DIAGNOSTICS n = ROW_COUNT; FETCH RELATIVE -1 FROM c INTO x; RETURN NEXT n; RETURN NEXT x;
+  FETCH ABSOLUTE 3 FROM c INTO x; RETURN NEXT x; MOVE BACKWARD ALL FROM c; FETCH c INTO x; RETURN NEXT x; CLOSE c; FETCH c INTO x; END $$;
+SELECT * FROM backwards();
+DO $$ DECLARE c CURSOR (low int, high int) FOR SELECT a FROM t WHERE a BETWEEN low AND high ORDER BY a; d CURSOR FOR SELECT 7 AS s; BEGIN
+  FOR r IN c(2, 3) LOOP RAISE NOTICE '% of %', r.a, c; END LOOP;
+  FOR r IN c(high := 5, low := 4) LOOP RAISE NOTICE '% of %', r.a, c; EXIT; END LOOP;
+  d := NULL; FOR r IN d LOOP RAISE NOTICE '%', r.s; END LOOP; RAISE NOTICE 'd is %', d; END $$;
+DO $$ DECLARE c CURSOR FOR SELECT a, b FROM t; BEGIN FOR r IN c LOOP UPDATE t SET b = r.a * 100 WHERE CURRENT OF c; END LOOP; END $$;
+SELECT * FROM t ORDER BY a;
+DO $$ DECLARE c refcursor := 'mine'; r record; BEGIN OPEN c FOR SELECT a, b FROM t WHERE a = 2; FETCH c INTO r; DELETE FROM t WHERE CURRENT OF c; CLOSE c; END $$;
+SELECT * FROM t ORDER BY a;
+DO $$ DECLARE c CONSTANT refcursor; BEGIN OPEN c FOR SELECT 1; END $$;
