@@ -25,8 +25,7 @@ from headgate.catalog.replication import publication as publications
 from headgate.server.monitoring import status_report
 from headgate.server.monitoring.metrics_port import Render
 from headgate.server.monitoring.problem import KINDS
-from headgate.storage.spark.application.heap import usage
-from headgate.storage.spark.internals import gateway
+from headgate.storage.spark.internals import gateway, java_memory
 from headgate.subscriber.report import STATES, TABLE_STATES, table_report
 from headgate.subscriber.snapshot import SubscriptionReport
 
@@ -133,9 +132,9 @@ class _Reading:
     def of_storage(self) -> Iterator[Metric]:
         """Yield the metrics of memory, tables, files and disks."""
         engine = self.node.engine
-        used, most = usage(engine.spark)
-        yield _gauge("heap_used_bytes", "Java's heap.", (), [((), used)])
-        yield _gauge("heap_max_bytes", "How large Java's heap may become.", (), [((), most)])
+        heap = java_memory.heap(engine.spark.sparkContext)
+        yield _gauge("heap_used_bytes", "Java's heap.", (), [((), heap.used)])
+        yield _gauge("heap_max_bytes", "How large Java's heap may become.", (), [((), heap.most)])
         java = gateway.process(engine.spark.sparkContext)
         if java is not None:
             yield _gauge("java_resident_bytes", "Memory of the Java process.", (), [((), _resident(java.pid))])

@@ -48,12 +48,6 @@ def settle() -> None:
     atexit.register(gc.unfreeze)  # otherwise libraries that count their objects would report them as leaked
 
 
-def usage(session: SparkSession) -> tuple[int, int]:
-    """Return (used, largest) bytes of the heap of a session's Java."""
-    heap = java_memory.heap(session.sparkContext)
-    return heap.used, heap.most
-
-
 class Heap:
     """The heap of a session's Java, used by one thread.
 
