@@ -22,7 +22,7 @@ import psycopg
 from rich.console import Console
 from rich.table import Table
 
-from bench import busy, catalogs, compare, gate, hostile, jobs, replication, sessions, tables, triggers, wide
+from bench import busy, catalogs, compare, gate, hostile, java, jobs, replication, sessions, tables, triggers, wide
 from bench import filter as filters
 from bench import source as source_rates
 from bench.memory import Peak
@@ -414,6 +414,7 @@ def main() -> int:
     parser.add_argument("--scale", type=float, default=1.0, help="share of the full number of rows")
     parser.add_argument("--only", default="copy,stream,publish,gate,sessions,latency,filter", help="which measurements, comma-separated")
     parser.add_argument("--types", default="", help="of the part wide, which types, comma-separated")
+    parser.add_argument("--ways", default="/".join(java.WAYS), help="of the part java, which ways, separated by slashes")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     options = parser.parse_args()
     report = Report()
@@ -421,7 +422,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="headgate-bench-", ignore_cleanup_errors=True) as folder:
         root = Path(folder)
         root.chmod(0o755)
-        if set(options.only.split(",")) - {"filter", "cluster", "jobs"}:
+        if set(options.only.split(",")) - {"filter", "cluster", "java", "jobs"}:
             with_servers(report, options, root)
         if "cluster" in options.only.split(","):
             from bench import cluster  # it is made of what tests are made of
@@ -432,6 +433,11 @@ def main() -> int:
                 each = ", ".join(f"{count} {kind} ({tasks} tasks)" for kind, (count, tasks) in done.jobs.items()) or "no job"
                 share = "" if done.share is None else f", {done.share:.0%} of the changes by tasks"
                 report.value(f"jobs of: {done.name}", f"{done.seconds:.1f} s, {each}{share}", "95 % of a backlog")
+        if "java" in options.only.split(","):
+            for run in range(options.runs):
+                for figure in java.measured(root / f"java{run}", options.scale, options.ways.split("/")):
+                    shown = f"{figure.cpu:.2f} s of CPU, {figure.seconds:.2f} s, {figure.memory / 2**20:,.0f} MiB"
+                    report.value(f"{figure.way}: {figure.what}", shown, "")
         if "filter" in options.only.split(","):
             measure_filters(report, root, int(10_000_000 * options.scale), options.runs)
     report.print()

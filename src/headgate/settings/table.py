@@ -139,6 +139,15 @@ _OWN = (
         maximum=1048576,
     ),
     _own(
+        "spark_driver_jit",
+        SettingKind.ENUM,
+        "c1",
+        SettingContext.POSTMASTER,
+        "Sets which compilers the node's Java virtual machine uses.",
+        extra='"c1" compiles each method once, soon. "tiered" compiles frequent ones again with C2, which takes time and memory.',
+        choices=("c1", "tiered"),
+    ),
+    _own(
         "driver_query_memory",
         SettingKind.INTEGER,
         65536,

@@ -50,11 +50,15 @@ _UNSEEN = {
 """Limits of the ended work of which Java keeps a record, for web pages that are disabled: by default a thousand plans, some 30 MB."""
 
 
-def _defaults(jars: list[str], scratch: Path) -> dict[str, str]:
+_JIT = {"c1": ["-XX:TieredStopAtLevel=1"], "tiered": []}
+"""Java's options by the value of `spark_driver_jit`. The default was measured (bench/README.md). Executors have their own options."""
+
+
+def _defaults(jars: list[str], scratch: Path, jit: Sequence[str]) -> dict[str, str]:
     java = [
         "-Xss16m",
         "-XX:+UseSerialGC",
-        "-XX:TieredStopAtLevel=1",
+        *jit,
         "-Xlog:disable",
         "-Duser.timezone=UTC",
         f"-Dderby.system.home={scratch}",
@@ -130,7 +134,7 @@ def start(settings: Mapping[str, str] | None = None, *, scratch: Path | None = N
     scratch = scratch or Path(tempfile.gettempdir()) / f"headgate-spark-{os.getpid()}"
     scratch.mkdir(parents=True, exist_ok=True)
     jars = [str(jar) for jar in find_jars()]
-    configured = _defaults(jars, scratch)
+    configured = _defaults(jars, scratch, _JIT[(settings or {}).get("spark_driver_jit", "c1")])
     store_jars: list[str] = []
     store = object_store.named(settings or {})
     if store is not None:

@@ -1,0 +1,116 @@
+"""Measure a node with each of its Java's compilers, and with adaptive execution of Spark's plans on and off.
+
+Called by `__main__` as the part `java`. Each way has a node of its own, in turn, with one publisher for all. The seconds of CPU are
+those of Java and of its children (Spark's Python workers). Other work on the machine changes them less than the time that passes.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+
+from bench.memory import resident, tree
+from bench.replication import catch_up, fill, pair, prepare, subscribe, wait_synced
+from headgate.cli.demo.servers import DemoNode, PostgreSQL
+
+LOOK_UPS, QUERIES, LATER_QUERIES, BATCHES = 10, 8, 40, 3
+SETTLE_SECONDS = 10.0
+"""Time after a start, in which the node runs what its first statements need (`warm_up`)."""
+WAYS = {
+    "c1": {"spark_driver_jit": "c1"},
+    "tiered": {"spark_driver_jit": "tiered"},
+    "c1, adaptive": {"spark_driver_jit": "c1", "spark.sql.adaptive.enabled": "'true'"},
+    "tiered, adaptive": {"spark_driver_jit": "tiered", "spark.sql.adaptive.enabled": "'true'"},
+}
+_TICK = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure of one way: seconds of CPU, seconds that passed (the median of its repetitions), and Java's memory in bytes afterwards."""
+
+    way: str
+    what: str
+    cpu: float
+    seconds: float
+    memory: int
+
+
+def measured(root: Path, scale: float, ways: list[str]) -> Iterator[Figure]:
+    """Yield the figures of each way. `scale`: the share of the full number of rows."""
+    publisher = PostgreSQL("publisher", root / "publisher", "postgres")
+    try:
+        publisher.start()
+        for number, way in enumerate(ways):
+            settings = WAYS[way] | {"spark_master": "'local[2]'", "driver_query_memory": "0"}
+            node = DemoNode("node", root / f"node{number}", "postgres", settings=settings)
+            try:
+                yield from _of(way, publisher, node, scale)
+            finally:
+                node.stop()
+    finally:
+        publisher.stop()
+
+
+def _of(way: str, publisher: PostgreSQL, node: DemoNode, scale: float) -> Iterator[Figure]:
+    began = time.perf_counter()
+    node.start()
+    started = time.perf_counter() - began
+    time.sleep(SETTLE_SECONDS)
+    java = _java(node)
+    yield Figure(way, "start, with its warm-up", _cpu(java), started, resident(java))
+
+    def figure(what: str, times: int, work: Callable[[], float]) -> Figure:
+        before, taken = _cpu(java), [work() for _ in range(times)]
+        return Figure(way, what, (_cpu(java) - before) / times, statistics.median(taken), resident(java))
+
+    rows, changed = int(1_000_000 * scale), int(130_000 * scale)
+    with pair(publisher, node) as (pub, sub, name):
+        prepare(pub, sub)
+        fill(pub, rows)
+        subscribe(pub, sub, name)
+        wait_synced(sub)
+        with psycopg.connect(sub.conninfo, autocommit=True, prepare_threshold=None) as session:
+
+            def query(text: str) -> float:
+                began = time.perf_counter()
+                session.execute(text.encode()).fetchall()
+                return time.perf_counter() - began
+
+            few = "SELECT bid, count(*), sum(aid) FROM accounts WHERE aid BETWEEN 5 AND 500 GROUP BY bid"
+            yield figure(f"first {LOOK_UPS} ranges of 496 rows, each", LOOK_UPS, lambda: query(few))
+            groups = "SELECT count(*) FROM (SELECT aid % 100000 AS g, count(*), sum(bid) FROM accounts GROUP BY aid % 100000) s"
+            yield figure(f"GROUP BY of {rows:,} rows, first {QUERIES}, each", QUERIES, lambda: query(groups))
+            yield figure(f"GROUP BY of {rows:,} rows, next {LATER_QUERIES}, each", LATER_QUERIES, lambda: query(groups))
+            # the plan cannot know that the condition leaves one row
+            joined = "SELECT count(*) FROM accounts a JOIN accounts b ON a.aid = b.aid + 1 WHERE b.filler || b.aid = 'filler7'"
+            yield figure(f"join of {rows:,} rows with one of as many, {QUERIES} times, each", QUERIES, lambda: query(joined))
+        update = f"UPDATE accounts SET abalance = abalance + 1 WHERE aid <= {changed}"
+        yield figure(
+            f"{changed:,} updates by tasks, {BATCHES} times, each", BATCHES, lambda: catch_up(pub, sub, name, lambda: pub.execute(update))
+        )
+
+
+def _java(node: DemoNode) -> int:
+    """Return the process id of a node's Java."""
+    pid = int((node.data / "headgate.pid").read_text().splitlines()[0])
+    [java] = [child for child in tree(pid) if Path(f"/proc/{child}/comm").read_text().strip() == "java"]
+    return java
+
+
+def _cpu(java: int) -> float:
+    """Return the seconds of CPU of Java and its descendants, those that have ended included."""
+    total = 0.0
+    for pid in tree(java):
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+        except OSError:  # it has ended meanwhile; its parent counts it
+            continue
+        total += sum(map(int, fields[11:15])) / _TICK
+    return total
