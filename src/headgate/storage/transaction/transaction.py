@@ -49,7 +49,6 @@ from headgate.storage.lock import Key, Keys
 from headgate.storage.partitioned import PartitionedTable
 from headgate.storage.spark.column_name import quoted
 from headgate.storage.spark.local_relation import in_one_piece, local_frame
-from headgate.storage.statistics import TableCounts, table_counts
 from headgate.storage.transaction.intent import Intent
 from headgate.storage.transaction.log import Emitted, EntryKind, OriginProgress, TableWrite
 from headgate.storage.transaction.pending_rows import Check, PendingInsert
@@ -155,12 +154,12 @@ class Transaction(Uncommitted):
         if not self._looking_up and self._pending.has(key):
             self._lock(relation)
         self._read.add(key)
-        if self._seeing_newest and (key in self._open.tables or key in self.engine.visible):
-            return self._base(key)
-        if key in self._open.seen:
-            return self._open.seen[key]
-        if key in self._open.tables:
-            return self._open.tables[key].state
+        if self._seeing_newest and (key in self.staging.tables or key in self.engine.visible):
+            return self.staging.base(key)
+        if key in self.staging.seen:
+            return self.staging.seen[key]
+        if key in self.staging.tables:
+            return self.staging.tables[key].state
         view = self._view if self._view is not None else self.engine.visible
         shown: Visible | None = view.get(key) or (None if self._fixed else self.engine.visible.get(key))
         if shown is None:
@@ -175,7 +174,7 @@ class Transaction(Uncommitted):
         if not self._looking_up and self._pending.has(key):
             self._lock(relation)
         self._read.add(key)
-        return self._base(key)
+        return self.staging.base(key)
 
     def states(self, relation: Relation) -> list[TableState]:
         """Return the state of a table, or the states of a partitioned table's leaves."""
@@ -184,7 +183,7 @@ class Transaction(Uncommitted):
     def newest_files(self, relation: Relation) -> list[TableState]:
         """Return the newest states, as `states` does, to estimate the size of a table. This does not count as a read of its rows."""
         keys = [(leaf.database, leaf.oid) for leaf in (self.partitioned(relation).leaves if relation.is_partitioned else (relation,))]
-        return [self._base(key) for key in keys if key in self._open.tables or key in self.engine.visible]
+        return [self.staging.base(key) for key in keys if key in self.staging.tables or key in self.engine.visible]
 
     def partitioned(self, relation: Relation) -> PartitionedTable:
         """Return a partitioned table as this transaction's catalog defines it."""
@@ -201,7 +200,7 @@ class Transaction(Uncommitted):
     def refuse_changed(self, relation: Relation) -> None:
         """Raise 40001 if any row of the table has changed since the REPEATABLE READ snapshot. The caller holds the lock."""
         key = (relation.database, relation.oid)
-        shown, base = self._view.get(key) if self._fixed else None, self._staged(key).base
+        shown, base = self._view.get(key) if self._fixed else None, self.staging.staged(key).base
         if shown is None or shown.state is base:
             return
         current = base.files
@@ -223,7 +222,7 @@ class Transaction(Uncommitted):
 
     def _seen(self, key: Key) -> TableState | None:
         """Return the snapshot's state with own writes if other transactions have changed the table since, otherwise None."""
-        return self._view[key].state if self._is_behind(key, self._staged(key)) else self._open.seen.get(key)
+        return self._view[key].state if self._is_behind(key, self.staging.staged(key)) else self.staging.seen.get(key)
 
     def own(self, relation: Relation, hold: Hold = Hold.ALONE) -> None:
         """Own a table as `Uncommitted.own` does, with all partitions of a partitioned table. Raise 42501 for a system catalog."""
@@ -271,14 +270,14 @@ class Transaction(Uncommitted):
 
     def statement_view(self) -> StatementView:
         """Return what this statement sees of all tables."""
-        opened, visible = self._open, self.engine.visible
+        opened, visible = self.staging, self.engine.visible
         view = visible if self._view is None else self._view
         return StatementView(view, visible, dict(opened.tables), dict(opened.seen), self._pending.saved()[0], len(opened.writes))
 
     def own_writes(self, relation: Relation, since: int) -> list[tuple[TableWrite, pa.Table | None]]:
         """Return the transaction's writes to a table from write `since` on, each with its change rows if it has no files yet."""
-        writes = [write for write in self._open.writes[since:] if write.relation == relation.oid]
-        return [(write, self._open.held.rows(write.seq)) for write in writes]
+        writes = [write for write in self.staging.writes[since:] if write.relation == relation.oid]
+        return [(write, self.staging.held.rows(write.seq)) for write in writes]
 
     def changing(self, relation: Relation, *, keeps_keys: bool = False) -> TableState:
         """Acquire the table's write lock and return its state, for callers that look up the rows that they then `rewrite`."""
@@ -328,16 +327,16 @@ class Transaction(Uncommitted):
             self.engine.set_aside(key)
         elif data_location.has_any(path):
             self.engine.forget(key)
-        self._open.created.add(key)  # before the folder is made, so that a half-made one is removed too
+        self.staging.created.add(key)  # before the folder is made, so that a half-made one is removed too
         vectors = relation.is_on("deletion_vectors", self.engine.deletion_vectors)
         delta_log.create(
             path, stored(relation, as_lists=self._as_lists(relation)), description=f"{relation.schema}.{relation.name}", vectors=vectors
         )
-        self._open.tables[key] = StagedTable.of(self._table(relation).state(0))
+        self.staging.tables[key] = StagedTable.of(self._table(relation).state(0))
 
     def drop_table(self, relation: Relation) -> None:
         """Drop the table of a relation when the transaction commits."""
-        self._open.dropped.add(self._lock(relation, damaged=True))
+        self.staging.dropped.add(self._lock(relation, damaged=True))
 
     def alter_table(self, old: Relation, new: Relation) -> None:
         """Alter the Delta table of `old` to match `new`: columns added (NULL in existing rows), dropped, renamed. Logs no change rows."""
@@ -347,7 +346,7 @@ class Transaction(Uncommitted):
 
     def _altered(self, key: Key, old: Relation, new: Relation, retyped: str | None = None) -> list[Action]:
         may_map, as_lists = self._may_map(old), self._as_lists(old)
-        return alteration.actions(self._staged(key), old, new, retyped, may_map=may_map, as_lists=as_lists)
+        return alteration.actions(self.staging.staged(key), old, new, retyped, may_map=may_map, as_lists=as_lists)
 
     def _as_lists(self, relation: Relation) -> bool:
         return (relation.option("array_storage") or self.engine.array_storage).lower() == "array"
@@ -361,7 +360,7 @@ class Transaction(Uncommitted):
         Raise 0A000 if the table has column mapping, which cannot be removed, and its option is off.
         """
         key = self._lock(relation)
-        before, vectors = self._base(key), relation.is_on("deletion_vectors", self.engine.deletion_vectors)
+        before, vectors = self.staging.base(key), relation.is_on("deletion_vectors", self.engine.deletion_vectors)
         if not relation.is_on("column_mapping", True) and alteration.is_mapped(before):
             raise alteration.has_mapping(relation)
         if before.has_vectors != vectors:
@@ -373,11 +372,11 @@ class Transaction(Uncommitted):
         """Change a column's type: `value` computes the new value from the columns of `old`. The log does not name the rewritten rows."""
         key = self._lock(old)
         self._record_history()
-        table, before = self.engine.table(key), self._base(key)
+        table, before = self.engine.table(key), self.staging.base(key)
         values = [value.alias(column.name) if column.name == name else F.col(quoted(column.name)) for column in old.columns]
         rows = table.frame(before).select(*values)
         self._stage(key, self._altered(key, old, new, name))
-        added = [{"add": {**action["add"], "dataChange": False}} for action in table.write(self._base(key), rows) if "add" in action]
+        added = [{"add": {**action["add"], "dataChange": False}} for action in table.write(self.staging.base(key), rows) if "add" in action]
         removed = [file_action.removal(add, data_change=False) for add in before.files.values()]
         if removed or added:
             self._stage(key, removed + added)
@@ -387,7 +386,7 @@ class Transaction(Uncommitted):
         if relation.is_partitioned:
             return self.partitioned(relation).append(rows)
         key = self._lock(relation)
-        written = write.append(self.engine.table(key), relation, self._base(key), rows, kept=self._open.held.room)
+        written = write.append(self.engine.table(key), relation, self.staging.base(key), rows, kept=self.staging.held.room)
         return self._stage_written(key, written)
 
     def claim(self, relation: Relation, keys: Keys) -> bool:
@@ -397,7 +396,7 @@ class Transaction(Uncommitted):
         """
         key = (relation.database, relation.oid)
         if (
-            key in self._open.tables
+            key in self.staging.tables
             or self._history_due
             or self._history_recorded
             or not self.engine.locks.claim(key, self.xid, keys, self.cancelled)
@@ -437,12 +436,12 @@ class Transaction(Uncommitted):
     def add_changed(self, relation: Relation, actions: Sequence[Action], gone: write.Positions, changes: int) -> int:
         """Add files of changed rows that tasks wrote into `data_path`, delete the rows that they replace. Return the number of changes."""
         key = self._lock(relation)
-        return self._stage_written(key, write.with_deletions(self.engine.table(key), self._base(key), actions, gone, changes))
+        return self._stage_written(key, write.with_deletions(self.engine.table(key), self.staging.base(key), actions, gone, changes))
 
     def replace_rows(self, relation: Relation, changed: DataFrame | pa.Table) -> int:
         """Rewrite rows as `rewrite` does, but without change rows: ALTER TABLE fills an added column with its default."""
         key = self._lock(relation)
-        written = write.rewrite(self.engine.table(key), relation, self._base(key), changed)
+        written = write.rewrite(self.engine.table(key), relation, self.staging.base(key), changed)
         if written.changes:
             self._stage(key, written.actions)
         return written.changes
@@ -460,9 +459,9 @@ class Transaction(Uncommitted):
         if relation.is_partitioned:
             return self.partitioned(relation).rewrite(changed)
         key = self._lock(relation)
-        room = self._open.held.room
+        room = self.staging.held.room
         seen = self._seen(key)
-        table, base = self.engine.table(key), self._base(key)
+        table, base = self.engine.table(key), self.staging.base(key)
         written = write.rewrite(table, relation, base, changed, seen=seen, kept=room, is_kept=is_kept)
         return self._stage_written(key, written)
 
@@ -477,7 +476,7 @@ class Transaction(Uncommitted):
 
     def truncate(self, relations: Sequence[Relation], restart_identity: bool = False, cascade: bool = False) -> None:
         """Truncate tables, and all leaves of partitioned ones, as one statement in the log. The entry names the partitioned table too."""
-        statement = len(self._open.writes)
+        statement = len(self.staging.writes)
         options = (CASCADE if cascade else 0) | (RESTART_IDENTITY if restart_identity else 0)
         emptied: dict[int, Relation] = {}
         for relation in relations:
@@ -488,13 +487,13 @@ class Transaction(Uncommitted):
                 self._name_truncated(relation.oid, statement, options)
                 continue
             key = self._lock(relation)
-            actions = [file_action.removal(add, data_change=True) for add in self._base(key).files.values()]
+            actions = [file_action.removal(add, data_change=True) for add in self.staging.base(key).files.values()]
             self._stage_write(key, actions, 0, kind="truncate", statement=statement, options=options)
 
     @property
     def has_writes(self) -> bool:
         """Whether the transaction has written rows."""
-        return bool(self._open.writes or self._pending)
+        return bool(self.staging.writes or self._pending)
 
     # ending
 
@@ -510,7 +509,7 @@ class Transaction(Uncommitted):
         return end
 
     def _commit_all(self, origin: OriginProgress | None) -> Lsn | None:
-        opened, engine = self._open, self.engine
+        opened, engine = self.staging, self.engine
         self._record_history()
         if not (opened.tables or opened.writes or opened.dropped or self._history_recorded or origin):
             if self._catalog is not None:
@@ -523,9 +522,9 @@ class Transaction(Uncommitted):
                         self._catalog.commit()
             self._end()
             return None
-        counts = self._table_counts()
-        self._make_whole()
-        tables = self._kept()
+        counts = self.staging.table_counts()
+        self.staging.make_whole()
+        tables = self.staging.kept()
         changed = {key: staged for key, staged in tables.items() if staged.is_changed}
         intent = self._intent(changed, origin)
         if engine.durable:
@@ -537,14 +536,6 @@ class Transaction(Uncommitted):
         engine.statistics.dropped(opened.dropped)
         return end
 
-    def _table_counts(self) -> dict[Key, TableCounts]:
-        """Count the changes to the rows of each table, for the statistics."""
-        writes: dict[int, list[TableWrite]] = {}
-        for table_write in self._open.writes:
-            if table_write.kind == "write":
-                writes.setdefault(table_write.relation, []).append(table_write)
-        return {key: table_counts(staged, writes[key[1]]) for key, staged in self._kept().items() if key[1] in writes}
-
     @contextlib.contextmanager
     def in_series(self, *, prepares: bool = False) -> Iterator[None]:
         """Commit serializable transactions that write one after another. Raise 40001 if a table that this one has read has changed.
@@ -553,7 +544,7 @@ class Transaction(Uncommitted):
         compared: PostgreSQL compares rows, and rejects fewer transactions. Tables that a prepared transaction has read stay unchanged until
         it ends. A transaction that `prepares` must not have read a table that another prepared transaction will change.
         """
-        if not (self._serializable and self._open.writes):
+        if not (self._serializable and self.staging.writes):
             yield
             return
         with self.engine.serial_lock:
@@ -561,14 +552,14 @@ class Transaction(Uncommitted):
                 shown = self._view.get(key)
                 if shown is not None and self.engine.visible.get(key) is not shown:
                     raise _not_in_series()
-            written = {*self._kept(), *self._open.dropped}
+            written = {*self.staging.kept(), *self.staging.dropped}
             for prepared in self.engine.prepared.all():
                 if prepared.read & written or (prepares and prepared.read and prepared.keys & self._read):
                     raise _not_in_series()
             yield
 
     def _commit_intent(self, intent: Intent, changed: Mapping[Key, StagedTable], states: dict[Key, TableState]) -> Lsn:
-        opened, engine = self._open, self.engine
+        opened, engine = self.staging, self.engine
         try:
             if changed:
                 self._named = set(changed)
@@ -592,25 +583,21 @@ class Transaction(Uncommitted):
         self._committed(intent)
         return entry.end_lsn
 
-    def _kept(self) -> dict[Key, StagedTable]:
-        """Return the staged tables that this transaction does not drop."""
-        return {key: staged for key, staged in self._open.tables.items() if key not in self._open.dropped}
-
     def _intent(self, changed: Mapping[Key, StagedTable], origin: OriginProgress | None) -> Intent:
         catalog = () if self._catalog is None else tuple(self.cursor.written)
-        kept = self._kept()
+        kept = self.staging.kept()
         return Intent(
-            self.xid, self.database, EntryKind.COMMIT, tuple(self.logged_writes()),
+            self.xid, self.database, EntryKind.COMMIT, tuple(self.staging.logged_writes()),
             {key[1]: (staged.base.version, staged.actions()) for key, staged in changed.items()},
             {key[1]: staged.state.version for key, staged in kept.items() if key not in changed},
-            frozenset(key[1] for key in self._open.dropped - self._open.created), origin, catalog, self._history_recorded,
+            frozenset(key[1] for key in self.staging.dropped - self.staging.created), origin, catalog, self._history_recorded,
         )  # fmt: skip
 
     def _committed(self, intent: Intent) -> None:
         """Clean up after the commit. A failure here is logged and is not an error of the transaction."""
-        opened, engine = self._open, self.engine
-        kept = {key: self._files_kept(key, intent) for key in opened.files}
-        self._remove_files(kept)
+        opened, engine = self.staging, self.engine
+        kept = {key: _named_files(self.engine.path(key), key[1], intent) for key in opened.files}
+        self.staging.remove_files(kept)
         self._end()
         try:
             for key in opened.dropped & opened.created:
@@ -622,24 +609,12 @@ class Transaction(Uncommitted):
         except Exception:  # noqa: BLE001 (see above)
             _log.exception("could not clean up behind a transaction that has committed")
 
-    def _files_kept(self, key: Key, intent: Intent) -> set[DataPath]:
-        path = self.engine.path(key)
-        _, actions = intent.tables.get(key[1], (0, []))
-        return set(file_action.files_of(path, actions)) | {
-            path / unquote(file.path) for write in intent.writes if write.relation == key[1] for file in write.files or ()
-        }
-
-    def logged_writes(self) -> list[TableWrite]:
-        """Return the writes that the log will name: all but those to tables that were created and dropped here."""
-        discarded = self._open.created & self._open.dropped
-        return [write for write in self._open.writes if (self.database, write.relation) not in discarded]
-
     @step(Step.SYNC)
     def _sync(self, intent: Intent) -> None:
         """Fsync the staged files and version 0 of new tables."""
         for relation, (_, actions) in intent.tables.items():
             fsync.sync_files(self.engine.path((self.database, relation)), actions)
-        for key in self._open.created - self._open.dropped:
+        for key in self.staging.created - self.staging.dropped:
             fsync.sync_version(self.engine.path(key), 0)
 
     def rollback(self) -> None:
@@ -652,9 +627,9 @@ class Transaction(Uncommitted):
         finally:
             try:
                 # cleaning removes files that a version names or that recovery may need
-                for key in self._open.created - self._named:
+                for key in self.staging.created - self._named:
                     self.engine.forget(key)
-                self._remove_files({key: self._open.files[key] for key in self._named & self._open.files.keys()})
+                self.staging.remove_files({key: self.staging.files[key] for key in self._named & self.staging.files.keys()})
             finally:
                 self._end()
 
@@ -662,9 +637,9 @@ class Transaction(Uncommitted):
         """Write a transactional logical decoding message at this place in the log."""
         self._pending.settle()
         self._record_history()
-        seq, size, xid = len(self._open.writes), len(content), self._subtransaction()
+        seq, size, xid = len(self.staging.writes), len(content), self._subtransaction()
         message = Emitted(prefix, content)
-        self._open.writes.append(TableWrite(seq, 0, "message", 0, 1, seq, bytes=size, seen=self.engine.log.end, xid=xid, emitted=message))
+        self.staging.writes.append(TableWrite(seq, 0, "message", 0, 1, seq, bytes=size, seen=self.engine.log.end, xid=xid, emitted=message))
 
     def hand_over(self) -> Handed:
         """Hand over what is staged for PREPARE TRANSACTION, without releasing the locks (`prepared`). Raise 0A000 if `unpreparable`."""
@@ -672,16 +647,18 @@ class Transaction(Uncommitted):
             raise PostgresError("0A000", self.unpreparable)
         self._pending.settle()
         self._record_history()
-        self._make_whole()
-        kept = self._kept()
+        self.staging.make_whole()
+        kept = self.staging.kept()
         if self.engine.durable:
             self._sync(self._intent(kept, None))
         recorded = history.recorded(self.cursor, self.database, self.xid) if self._history_recorded else []
         catalog = [] if self._catalog is None else list(self.cursor.written)
-        opened = self._open
+        opened = self.staging
         held = dict(self._catalog_keys)
         read = frozenset(self._read if self._serializable else ())
-        return Handed(self.xid, self.database, self.logged_writes(), kept, opened.created, opened.dropped, catalog, held, recorded, read)
+        return Handed(
+            self.xid, self.database, self.staging.logged_writes(), kept, opened.created, opened.dropped, catalog, held, recorded, read
+        )
 
     def handed_over(self) -> None:
         """End the transaction after the caller has stored what `hand_over` returned."""
@@ -689,6 +666,13 @@ class Transaction(Uncommitted):
             self._catalog.rollback()
         self._ended = True
         self.engine.ended(self)
+
+
+def _named_files(path: DataPath, relation: int, intent: Intent) -> set[DataPath]:
+    """Return the files of a table that an intent names."""
+    _, actions = intent.tables.get(relation, (0, []))
+    of_writes = {path / unquote(file.path) for write in intent.writes if write.relation == relation for file in write.files or ()}
+    return set(file_action.files_of(path, actions)) | of_writes
 
 
 def _not_in_series() -> PostgresError:

@@ -1,7 +1,6 @@
-"""The uncommitted writes of a transaction: the files staged for each table, the writes for the log, savepoints.
+"""A transaction that has not committed: its locks and catalog keys, its snapshot, its savepoints, the writes that it stages (`staging`).
 
-This is the base class of `transaction.Transaction` and has no other users. Invariant: a Delta log contains none of it, so discarding
-it undoes it. The only trace is the folder of a table that the transaction has created, with its empty version 0.
+This is the base class of `transaction.Transaction` and has no other users.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
@@ -24,18 +23,16 @@ from headgate.catalog.unwritten import PROVISIONAL
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
 from headgate.storage import write
-from headgate.storage.delta import compaction, delta_table, file_action, parquet
+from headgate.storage.delta import delta_table, file_action, parquet
 from headgate.storage.delta.file_action import Action
 from headgate.storage.delta.table_state import TableState
 from headgate.storage.engine import Engine
-from headgate.storage.location import data_location
-from headgate.storage.location.data_location import DataPath
 from headgate.storage.lock import Key
 from headgate.storage.transaction.catalog_transaction import RecordedCatalog
-from headgate.storage.transaction.change_file import HeldChanges
 from headgate.storage.transaction.log import TableWrite, WriteKind, WrittenFile
 from headgate.storage.transaction.pending_rows import PendingRows, Saved
 from headgate.storage.transaction.staged import StagedTable
+from headgate.storage.transaction.staging import SavedStaging, Staging
 from headgate.types import registry
 
 if TYPE_CHECKING:
@@ -57,30 +54,11 @@ class StaleDefinitionError(PostgresError):
 @dataclass
 class _Savepoint:
     name: str
-    tables: dict[Key, StagedTable]
-    seen: dict[Key, TableState]
-    writes: int
-    created: set[Key]
-    dropped: set[Key]
+    staging: SavedStaging
     catalog: int
     history: tuple[bool, AbstractSet[int] | None, bool]
     pending: Saved
     xid: int = 0
-
-
-@dataclass
-class _Open:
-    """The writes of a transaction so far."""
-
-    tables: dict[Key, StagedTable] = field(default_factory=dict)
-    writes: list[TableWrite] = field(default_factory=list)
-    created: set[Key] = field(default_factory=set)
-    dropped: set[Key] = field(default_factory=set)
-    seen: dict[Key, TableState] = field(default_factory=dict)
-    """Snapshot states with own writes, for tables that others had changed when a transaction that reads as of its begin wrote to them."""
-    files: dict[Key, set[DataPath]] = field(default_factory=dict)
-    """All files that were written, including those of statements that were undone."""
-    held: HeldChanges = field(default_factory=HeldChanges)
 
 
 @dataclass(frozen=True)
@@ -111,7 +89,7 @@ class Uncommitted:
         self.cancelled: Callable[[], None] | None = None
         """Called while waiting for a lock. It raises to end the wait."""
         self._catalog: Any = None
-        self._open = _Open()
+        self.staging = Staging(engine.table, lambda key: engine.visible[key].state)
         self._pending = PendingRows(self)
         self._noted = 0
         """Number of writes noted for the log, without those of pending rows."""
@@ -254,23 +232,18 @@ class Uncommitted:
 
     def savepoint(self, name: str) -> None:
         """Define a savepoint. A name may be used again and then hides the earlier savepoint."""
-        opened = self._open
         place = self._catalog.place if self._catalog is not None else 0
         recorded = (self._history_due, self._history_among, self._history_recorded)
-        created, dropped = set(opened.created), set(opened.dropped)
-        saved = _Savepoint(
-            name, dict(opened.tables), dict(opened.seen), len(opened.writes), created, dropped, place, recorded, self._pending.saved()
-        )
+        saved = _Savepoint(name, self.staging.saved(), place, recorded, self._pending.saved())
         self._savepoints.append(saved)
 
     def rollback_to(self, name: str) -> None:
         """Undo the writes after a savepoint, which stays defined."""
         index = self._find(name)
         saved = self._savepoints[index]
-        opened = self._open
-        for key in opened.created - saved.created:
+        for key in self.staging.created - saved.staging.created:
             self.engine.forget(key)
-        opened.tables, opened.seen = dict(saved.tables), dict(saved.seen)
+        self.staging.restore(saved.staging)
         self._partitioned.clear()
         self._pending.restore(saved.pending)
         if self._catalog is not None:
@@ -280,9 +253,6 @@ class Uncommitted:
                     self.engine.catalog.types_changed()
                 self._catalog.rollback_to(saved.catalog)
         self._history_due, self._history_among, self._history_recorded = saved.history
-        del opened.writes[saved.writes :]
-        opened.held.forget_from(saved.writes)
-        opened.created, opened.dropped = set(saved.created), set(saved.dropped)
         del self._savepoints[index + 1 :]
         saved.xid = 0
 
@@ -313,7 +283,7 @@ class Uncommitted:
         self.engine.locks.acquire(key, self.xid, self.cancelled, row=(row, hold))
         if self._holds(row, hold):
             raise StaleDefinitionError("40001", "could not serialize access due to concurrent update")
-        if self._fixed and self._is_behind(key, self._staged(key)):  # its rows would be altered as the snapshot shows them
+        if self._fixed and self._is_behind(key, self.staging.staged(key)):  # its rows would be altered as the snapshot shows them
             raise StaleDefinitionError("40001", "could not serialize access due to concurrent update")
         self._lock(relation, damaged=True)  # DROP accepts a table that cannot be read; a later read raises the error
 
@@ -328,7 +298,7 @@ class Uncommitted:
     def has_written(self, relation: Relation) -> bool:
         """Whether this transaction has written to the relation."""
         key = (relation.database, relation.oid)
-        return key in self._open.tables or self._pending.has(key)
+        return key in self.staging.tables or self._pending.has(key)
 
     def catalog_changed(self, among: AbstractSet[int] | None = None) -> None:
         """Note a catalog change that streams must know. The catalog's state is recorded at this place, before the next write.
@@ -343,11 +313,11 @@ class Uncommitted:
     def _record_history(self) -> None:
         """Record the catalog's state under a provisional LSN above all others. `commit` replaces it with the entry's LSN."""
         if self._history_due:
-            place = PROVISIONAL + self.xid, len(self._open.writes)
+            place = PROVISIONAL + self.xid, len(self.staging.writes)
             if history.record(self.cursor, self.database, *place, self._history_among):
                 self._history_recorded = True
             self._history_due, self._history_among = False, frozenset()
-            self._open.held.catalog_recorded()
+            self.staging.held.catalog_recorded()
 
     # inside
 
@@ -372,7 +342,7 @@ class Uncommitted:
 
     def _check_definition(self, relation: Relation) -> None:
         """Raise `StaleDefinitionError` if another transaction has changed the relation's definition since the statement began."""
-        if self.engine.definitions == self._definitions or relation.oid in {created[1] for created in self._open.created}:
+        if self.engine.definitions == self._definitions or relation.oid in {created[1] for created in self.staging.created}:
             return
         cursor = self.engine.catalog.cursor()
         try:
@@ -400,15 +370,8 @@ class Uncommitted:
     def append_pending(self, relation: Relation, rows: pa.Table, made: tuple[Lsn, int]) -> None:
         """Write rows that were pending (for `PendingRows`). `made`: `seen` and `xid` of the INSERT."""
         key = self._lock(relation)
-        written = write.append(self.engine.table(key), relation, self._base(key), rows, kept=self._open.held.room)
+        written = write.append(self.engine.table(key), relation, self.staging.base(key), rows, kept=self.staging.held.room)
         self._stage_write(key, written.actions, written.changes, made=made, rows=written.rows)
-
-    def _staged(self, key: Key) -> StagedTable:
-        """Return the state to write on: the transaction's own, or the visible one, as the lock is held."""
-        return self._open.tables.get(key) or StagedTable.of(self.engine.visible[key].state)
-
-    def _base(self, key: Key) -> TableState:
-        return self._staged(key).state
 
     def _is_behind(self, key: Key, staged: StagedTable) -> bool:
         """Whether a transaction that reads as of its begin is about to write to a table that has changed since."""
@@ -417,17 +380,17 @@ class Uncommitted:
 
     def _stage(self, key: Key, actions: Sequence[Action]) -> None:
         """Stage actions that change no rows."""
-        staged, table = self._staged(key), self.engine.table(key)
-        seen = self._open.seen.get(key)
+        staged, table = self.staging.staged(key), self.engine.table(key)
+        seen = self.staging.seen.get(key)
         if seen is None and self._is_behind(key, staged):
             seen = self._view[key].state
-        files = self._open.files.setdefault(key, set())
+        files = self.staging.files.setdefault(key, set())
         files.update(file for file in file_action.files_made(table.path, actions) if not parquet.is_unwritten(file.name))
         if seen is not None:
             on_snapshot = write.on_other_state(table, staged.state, seen, actions)
             files.update(file_action.vectors_of(table.path, on_snapshot))
-            self._open.seen[key] = table.stage(seen, on_snapshot)
-        self._open.tables[key] = staged.with_actions(table.stage(staged.state, actions), actions)
+            self.staging.seen[key] = table.stage(seen, on_snapshot)
+        self.staging.tables[key] = staged.with_actions(table.stage(staged.state, actions), actions)
 
     def _stage_write(
         self, key: Key, actions: list[Action], changes: int, *, kind: WriteKind = "write", statement: int | None = None, options: int = 0,
@@ -439,24 +402,24 @@ class Uncommitted:
         """
         self._record_history()
         self._stage(key, actions)
-        staged = self._open.tables[key]
+        staged = self.staging.tables[key]
         named = [action[name] for action in actions for name in ("add", "cdc") if name in action and kind == "write"]
         size = sum(file["size"] for file in named if not file_action.is_kept(file))
         physical = {name: stored for name, stored in staged.state.physical.items() if stored != name} or None
         files = write.files_of(self.engine.path(key), actions, rows) if kind == "write" else ()
         if rows is not None:
-            self._open.held.add(len(self._open.writes), rows, self.engine.definitions if made is None else None)
+            self.staging.held.add(len(self.staging.writes), rows, self.engine.definitions if made is None else None)
         self._note(key[1], kind, staged.base.version + 1, changes, statement, options, size, made, files, physical)
 
     def _note(
         self, relation: int, kind: WriteKind, version: int, changes: int, statement: int | None = None, options: int = 0, size: int = 0,
         made: tuple[Lsn, int] | None = None, files: tuple[WrittenFile, ...] | None = None, physical: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
-        seq = len(self._open.writes)
+        seq = len(self.staging.writes)
         self._noted += made is None
         seen, xid = made or (self.engine.log.end, self._subtransaction())
         place = seq if statement is None else statement
-        self._open.writes.append(
+        self.staging.writes.append(
             TableWrite(
                 seq, relation, kind, version, changes, place, options, bytes=size, seen=seen, xid=xid, files=files, physical=physical
             )
@@ -469,7 +432,7 @@ class Uncommitted:
 
     def adopt(self, key: Key, state: TableState, version: int, kind: Any, changes: int, size: int) -> None:
         """Adopt a commit of a foreign writer (`foreign`, which holds the lock). `kind` None: it changed no rows."""
-        self._open.tables[key] = StagedTable.of(state)
+        self.staging.tables[key] = StagedTable.of(state)
         if kind is not None:
             self._note(key[1], kind, version, changes, size=size)
 
@@ -483,40 +446,6 @@ class Uncommitted:
             innermost.xid = self.engine.log.next_xid()
             self._subtransactions += 1
         return innermost.xid
-
-    def _make_whole(self) -> None:
-        """Before the end, write the files in which the changes of each write stay (`StagedTable.whole`)."""
-        opened = self._open
-        for key, before in list(opened.tables.items()):
-            staged = self._write_held(key, before)
-            written = {write.seq: write.files for write in opened.writes if write.relation == key[1] and write.files is not None}
-            table = self.engine.table(key)
-            whole, files = staged.whole(written, functools.partial(write.copy_changes, table))
-            if whole is staged:
-                continue
-            opened.tables[key] = whole
-            opened.files[key] |= set(file_action.files_made(table.path, whole.changes))
-            opened.writes = [
-                replace(write, files=files.get(write.seq, write.files)) if write.seq in files else write for write in opened.writes
-            ]
-
-    def _write_held(self, key: Key, before: StagedTable) -> StagedTable:
-        """Write kept change rows to files and merge the table's own small files into one (`change_file`, `compaction`)."""
-        opened, table = self._open, self.engine.table(key)
-        staged, opened.writes = opened.held.written(table, key[1], before, opened.writes)
-        if staged is before:
-            return before
-        own_files = [add for path, add in staged.state.files.items() if path not in staged.base.files]
-        actions = compaction.together(table, staged.state, own_files)
-        staged = replace(staged, state=table.stage(staged.state, actions)) if actions else staged
-        opened.files[key] |= {*file_action.files_made(table.path, [*staged.changes, *actions])}
-        opened.tables[key] = staged
-        return staged
-
-    def _remove_files(self, kept: Mapping[Key, set[DataPath]]) -> None:
-        """Remove the files that were written and are not in `kept`. Cleaning removes those that cannot be removed now."""
-        for key, files in self._open.files.items():
-            data_location.forsake(files - kept.get(key, set()))
 
     def _end(self) -> None:
         self._ended = True
