@@ -190,7 +190,7 @@ def refuse_clash(
 def _refuse_few(
     session: Session, transaction: Transaction, relation: Relation, rows: pa.Table, indexes: Sequence[Index], leaving: Rows | None
 ) -> None:
-    """Raise the error of the first row. The keys are looked up in the files: 2 ms for a row, where a Spark job takes 60 ms."""
+    """Raise the error of the first row. A lookup in the files takes 0.01 to 0.1 s, where a Spark job takes over a second (`lookup`)."""
     clashes = []
     for number, index in enumerate(indexes):
         stored = row_key.stored(transaction, relation, index, rows)
