@@ -69,9 +69,9 @@ def applied(
 
 def feed_of(engine: Engine, transaction: Transaction) -> list[str]:
     """The change rows of a transaction's writes, sorted; the log counts as many changes."""
-    transaction._make_whole()
-    changes = feed.changes(engine, T, transaction._open.writes).select("op", "old", "new").toArrow().to_pylist()
-    assert sum(logged_write.changes for logged_write in transaction.logged_writes()) == len(changes)
+    transaction.staging.make_whole()
+    changes = feed.changes(engine, T, transaction.staging.writes).select("op", "old", "new").toArrow().to_pylist()
+    assert sum(logged_write.changes for logged_write in transaction.staging.logged_writes()) == len(changes)
     return sorted(map(repr, changes))
 
 

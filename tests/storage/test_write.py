@@ -53,8 +53,8 @@ def test_all_types_are_written_and_changed_alike(engine: Engine, way: str) -> No
     assert change(writer, ALL, "i2 < 5", t="concat(t, '!')") == 2
     assert change(writer, ALL, "i2 IS NULL") == 1
     table = contents(writer, ALL)
-    writer._make_whole()
-    changed = feed.changes(engine, ALL, writer._open.writes).select("op", "old", "new").toArrow().to_pylist()
+    writer.staging.make_whole()
+    changed = feed.changes(engine, ALL, writer.staging.writes).select("op", "old", "new").toArrow().to_pylist()
     state = writer.state(ALL)
     stats = [json.loads(add["stats"]) for add in state.files.values()]
     lows, highs = [stat["minValues"].get("i8", 0) for stat in stats], [stat["maxValues"].get("i8", 0) for stat in stats]
@@ -72,11 +72,11 @@ def test_changes_are_in_the_order_of_the_statement(engine: Engine, way: str) -> 
     numbers = [(number * 7919 % 1000, "x") for number in range(1000)]
     rows_to_append = rows(table, *numbers)
     writer.append(table, rows_to_append if way == "driver" else local_frame(engine.spark, rows_to_append))
-    inserted = feed.changes(engine, table, writer._open.writes[-1:]).orderBy("seq", "position").toArrow().to_pylist()
+    inserted = feed.changes(engine, table, writer.staging.writes[-1:]).orderBy("seq", "position").toArrow().to_pylist()
     assert [change_row["new"]["id"] for change_row in inserted] == [number for number, _ in numbers]
     change(writer, table, "id % 2 = 0", v="concat('y', id)")
-    writer._make_whole()
-    changed = feed.changes(engine, table, writer._open.writes[-1:]).orderBy("seq", "position").toArrow().to_pylist()
+    writer.staging.make_whole()
+    changed = feed.changes(engine, table, writer.staging.writes[-1:]).orderBy("seq", "position").toArrow().to_pylist()
     updated = changed[-500:]  # the changes of small statements are in one file
     assert len(updated) == 500
     assert all(
