@@ -32,12 +32,9 @@ CONDITIONS = st.recursive(
 
 def computed(text: str) -> tuple[bool, str | None]:
     """Whether an expression is computed in Python, and its value or SQLSTATE."""
-    bound = binder.bind_raw(parse_expression(text), EMPTY, BindContext())
-    function = scalar.compiled(bound)
-    if function is None:
-        return False, None
     try:
-        return True, scalar.printed(function(()))
+        function = scalar.compiled(binder.bind_raw(parse_expression(text), EMPTY, BindContext()))
+        return function is not None, None if function is None else scalar.printed(function(()))
     except PostgresError as error:
         return True, error.sqlstate
 

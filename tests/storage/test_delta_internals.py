@@ -116,7 +116,7 @@ def test_a_commit_goes_behind_that_of_another_writer_unless_it_removes_the_same_
     removal = {"remove": {"path": add["path"], "deletionTimestamp": 1, "dataChange": True, "extendedFileMetadata": False}}
     assert commit(delta, table, written(delta, table, 1, 1), version=1) == 2
     assert commit(delta, table, [removal]) == 3
-    with pytest.raises(Exception, match="(?i)concurrent") as raised:
+    with pytest.raises(Exception, match=r"(?i)concurrent") as raised:
         commit(delta, table, [removal], version=1)
     assert is_conflict(raised.value)
     assert not is_conflict(ValueError("another"))
