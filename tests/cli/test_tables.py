@@ -46,6 +46,7 @@ def in_background(work: Callable[[], None]) -> Iterator[None]:
     assert not failed
 
 
+@pytest.mark.slow
 def test_snapshot_names_consistent_versions_while_others_commit(node: Server) -> None:
     database = node.new_database()
     node.psql(database, "CREATE TABLE a (i int); CREATE SCHEMA s; CREATE TABLE s.b (i int)")

@@ -164,6 +164,7 @@ def several_row_groups(node: Server) -> Iterator[psycopg.Connection]:
         yield session
 
 
+@pytest.mark.slow
 def test_privileges_row_security_and_own_changes_are_respected(node: Server) -> None:
     database, role = node.new_database(), "column_reader"
     node.psql(database, MADE.format(rows=ROWS, float="2.5"))

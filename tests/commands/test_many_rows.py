@@ -231,6 +231,7 @@ def test_rows_copied_into_a_new_file_are_not_counted_as_rows_of_the_command(spar
         assert differences(node, postgres, lines(statements)) == ""
 
 
+@pytest.mark.slow
 def test_stored_rows_of_volatile_expressions_are_those_that_were_returned(node: Server) -> None:
     database = node.new_database()
     definition = "CREATE TABLE t (id bigserial, a int, r float8 DEFAULT random(), u uuid DEFAULT gen_random_uuid()); CREATE TABLE s AS SELECT g FROM generate_series(1, 50) g"

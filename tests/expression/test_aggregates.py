@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import psycopg
 import pyarrow as pa
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from tests.expression.comparison import scope_of, type_of
@@ -52,6 +53,7 @@ AGGREGATES = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_aggregates_give_postgresqls_values(spark: SparkSession, oracle: psycopg.Connection) -> None:
     frame = _frame(spark)
     expected = _expected(oracle, ", ".join(f"({aggregate})::text" for aggregate in AGGREGATES), "GROUP BY k ORDER BY k")

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 
 import psycopg
+import pytest
 from pyspark.sql import SparkSession
 from tests.expression.cases import CASES
 from tests.expression.comparison import Comparison, Probe, Verdict, type_of
@@ -54,6 +55,7 @@ def judged(spark: SparkSession, connection: psycopg.Connection) -> tuple[list[Ve
     return verdicts, Counter(verdict.outcome for verdict in verdicts if accepted(connection, verdict.probe))
 
 
+@pytest.mark.slow
 def test_every_expression_agrees_or_is_rejected(
     spark: SparkSession, oracle: psycopg.Connection, record_property: Callable[[str, object], None]
 ) -> None:

@@ -66,6 +66,7 @@ def test_prepared_statements_of_a_session_are_limited(node: Server) -> None:
         assert session.execute("SELECT 1").fetchall() == [(1,)]
 
 
+@pytest.mark.slow
 def test_one_large_unnamed_statement_or_parameter_is_accepted(node: Server) -> None:
     with psycopg.connect(node.conninfo(node.new_database()), autocommit=True) as session:
         long = b"SELECT length('" + b"x" * 8_000_000 + b"') + length($1)"

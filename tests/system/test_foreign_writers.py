@@ -79,6 +79,7 @@ def test_operations_that_change_no_row_publish_nothing_and_own_writes_continue(t
     assert table.published() == ["Insert t (7, seven)", "Delete t (7, null)", "Insert t (5, own)"]
 
 
+@pytest.mark.slow
 def test_deleting_a_row_of_a_file_without_statistics_keeps_the_other_rows(node: Server, spark: SparkSession) -> None:
     table = Table(node, spark)
     table.spark.conf.set("spark.databricks.delta.stats.collect", "false")

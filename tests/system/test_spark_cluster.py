@@ -90,6 +90,7 @@ def same(node: NodeServer, postgres: Server, source: str, seconds: float = 180) 
     assert node.psql("postgres", TOTALS) == postgres.psql(source, TOTALS)
 
 
+@pytest.mark.slow
 def test_executor_copies_merges_and_filters(
     spare_node: Callable[..., Server], spark: SparkSession, tmp_path: Path, postgres: Server
 ) -> None:

@@ -159,6 +159,7 @@ def test_no_difference_is_reported_while_both_sides_are_written_to(pair: tuple[D
     arrived(publisher, "s")
 
 
+@pytest.mark.slow
 def test_constantly_changing_table_without_key_is_skipped_and_a_truncated_one_is_compared_again(
     pair: tuple[Database, Database],
 ) -> None:
