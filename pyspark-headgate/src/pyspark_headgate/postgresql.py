@@ -26,6 +26,7 @@ from psycopg import sql
 from pyarrow import csv
 
 from headgate.pgoutput import message as m
+from headgate.pgoutput.change_columns import HEAD, Definition, schema_of
 from headgate.pgoutput.decode import Changes, DecodedFrames, decode
 from headgate.pgoutput.outline import Numbers, scan
 from headgate.types.datetime import calendar
@@ -35,23 +36,11 @@ from pyspark_headgate.connection import Range, ServerConnection, lost
 from pyspark_headgate.options import SourceOptions, lsn_text, parse_lsn
 from pyspark_headgate.walsender import Run
 
-HEAD = (
-    ("_op", pa.string()),
-    ("_lsn", pa.int64()),
-    ("_seq", pa.int64()),
-    ("_xid", pa.int64()),
-    ("_commit_time", pa.timestamp("us", "UTC")),
-    ("_origin", pa.string()),
-)
-"""The columns before the table's own, as a node has them."""
 PIECE = 4 << 20
 """The number of bytes of a table's rows that are converted together."""
 _CODES, _LETTERS = np.frombuffer(b"DIU", np.uint8), pa.array(["D", "I", "U"])
 _WITH_COLUMN_LISTS = 150000
 _FIRST_USER_OID = 16384
-
-Definition = tuple[tuple[str, int, int], ...]
-"""The name, type and type modifier of each published column."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +80,7 @@ class PostgresConnection(ServerConnection):
         """Create the slot of a query, with a snapshot of the database at its position. The server waits for running transactions."""
         self.published(options)
         connection = psycopg.connect(walsender.conninfo(self.url, replication="database"), autocommit=True)
-        command = f"CREATE_REPLICATION_SLOT {walsender.quoted(options.slot)} LOGICAL pgoutput EXPORT_SNAPSHOT"
+        command = f"CREATE_REPLICATION_SLOT {sql.Identifier(options.slot).as_string(None)} LOGICAL pgoutput EXPORT_SNAPSHOT"
         row = connection.execute(command.encode()).fetchone()
         assert row is not None
         return TableSnapshot(parse_lsn(row[1], ""), row[2], connection)
@@ -136,7 +125,7 @@ class PostgresConnection(ServerConnection):
     def arrow_schema(self, definition: Definition) -> pa.Schema:
         """Return the schema of the changes of a table with these columns."""
         row = [pa.field(name, arrow_type(*self._base(oid, modifier))) for name, oid, modifier in definition]
-        return pa.schema([*(pa.field(name, kind) for name, kind in HEAD), *row, pa.field("_old", pa.struct(row))])
+        return schema_of(row)
 
     def _base(self, oid: int, modifier: int) -> tuple[int, int]:
         """Return the type of which a domain consists, or the type itself."""

@@ -13,19 +13,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import psycopg
-from psycopg import pq
+from psycopg import pq, sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq.abc import PGconn
 
 from headgate.pgoutput.outline import XLOG_HEADER, Bytes, Numbers, frames_of
+from headgate.pgoutput.text_settings import TEXT_SETTINGS
 from pyspark_headgate.connection import PATIENCE
 from pyspark_headgate.options import lsn_text
 
-SETTINGS = {
-    "datestyle": "ISO", "intervalstyle": "postgres", "extra_float_digits": "3", "bytea_output": "hex", "timezone": "UTC",
-    "lc_monetary": "C", "row_security": "off", "wal_sender_timeout": "10min",
-}  # fmt: skip
-"""The settings on which the text form depends. Also, row security is an error, and a slow sink does not end the stream."""
+SETTINGS = {**TEXT_SETTINGS, "row_security": "off", "wal_sender_timeout": "10min"}
+"""Beside the settings of the text form: row security is an error, and a slow sink does not end the stream."""
 RUN = 8 << 20
 """The number of bytes of frames that are decoded together."""
 _ASK = 0.05
@@ -53,11 +51,6 @@ def conninfo(url: str, **words: str) -> str:
     return make_conninfo(url, **{"options": options.strip(), "client_encoding": "UTF8", **words})
 
 
-def quoted(name: str) -> str:
-    """Return a name in double quotes, as replication commands take it."""
-    return '"' + name.replace('"', '""') + '"'
-
-
 def runs(url: str, slot: str, publication: str, start: int, end: int) -> Iterator[Run]:
     """Yield the frames of the transactions whose commit record begins in [start, end).
 
@@ -81,8 +74,8 @@ def runs(url: str, slot: str, publication: str, start: int, end: int) -> Iterato
 
 def _started(url: str, slot: str, publication: str, start: int) -> PGconn:
     """Return a connection that streams. It waits until no other process uses the slot."""
-    listed = quoted(publication).replace("'", "''")
-    command = f"START_REPLICATION SLOT {quoted(slot)} LOGICAL {lsn_text(start)} (proto_version '1', publication_names '{listed}')"
+    of_slot, listed = sql.Identifier(slot).as_string(None), sql.Identifier(publication).as_string(None).replace("'", "''")
+    command = f"START_REPLICATION SLOT {of_slot} LOGICAL {lsn_text(start)} (proto_version '1', publication_names '{listed}')"
     deadline = time.monotonic() + PATIENCE
     while True:
         link = pq.PGconn.connect(conninfo(url, replication="database").encode())

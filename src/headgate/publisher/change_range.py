@@ -28,6 +28,7 @@ from headgate.catalog.history import PublishedState
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.errors import PostgresError
 from headgate.lsn import INVALID, Lsn
+from headgate.pgoutput.change_columns import HEAD, Definition, schema_of
 from headgate.pgoutput.encode import DELETE
 from headgate.publisher import alteration, framing
 from headgate.publisher.alteration import Crossing, PublicationAlteration
@@ -50,21 +51,6 @@ RUN = 32_768
 """The number of changes of small writes that are read and judged together. A write with more is read separately."""
 LAST = 2**31 - 1
 """A sequence number after all changes of a transaction."""
-
-Definition = tuple[tuple[str, int, int], ...]
-"""The name, type and type modifier of each published column."""
-
-HEAD = (
-    ("_op", pa.string()),
-    ("_lsn", pa.int64()),
-    ("_seq", pa.int64()),
-    ("_xid", pa.int64()),
-    ("_commit_time", pa.timestamp("us", "UTC")),
-    ("_origin", pa.string()),
-)
-"""The columns before the table's own."""
-OLD = "_old"
-"""The column after them: the old row, as far as the replica identity provides it."""
 
 
 @dataclass(frozen=True)
@@ -356,7 +342,7 @@ def definition(columns: Sequence[Column]) -> Definition:
 def schema(columns: Sequence[Column]) -> pa.Schema:
     """Return the Arrow schema of a range whose table has these columns."""
     row = [pa.field(column.name, arrow_type(column.type_oid, column.typmod)) for column in columns]
-    return pa.schema([*(pa.field(name, kind) for name, kind in HEAD), *row, pa.field(OLD, pa.struct(row))])
+    return schema_of(row)
 
 
 def _kept(changes: DecodedChanges, letters: npt.NDArray[np.uint8], plan: Published, entries: dict[int, LogEntry]) -> list[pa.Table]:

@@ -21,22 +21,10 @@ from psycopg import pq
 from psycopg.pq.abc import PGconn, PGresult
 
 from headgate.errors import PostgresError, Severity
+from headgate.pgoutput.text_settings import TEXT_SETTINGS
 from headgate.walreceiver import answer
 from headgate.walreceiver.waker import Waker
 
-TEXT_SETTINGS = {
-    "datestyle": "ISO",
-    "intervalstyle": "postgres",
-    "extra_float_digits": "3",
-    "bytea_output": "hex",
-    "timezone": "UTC",
-    "lc_monetary": "C",
-    "xmlbinary": "base64",
-    "standard_conforming_strings": "on",
-    "quote_all_identifiers": "off",
-    "transform_null_equals": "off",
-}
-"""The settings on which the text of values and the meaning of queries depend. Those of the publisher's role or database may differ."""
 OPTIONS = "".join(f" -c {name}={value}" for name, value in TEXT_SETTINGS.items())
 Row = tuple[str | None, ...]
 

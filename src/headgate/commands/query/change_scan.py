@@ -32,7 +32,8 @@ from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.node import ColumnRef, TypeRef
 from headgate.lsn import Lsn
-from headgate.publisher.change_range import HEAD, OLD, ChangeRange
+from headgate.pgoutput.change_columns import HEAD, OLD
+from headgate.publisher.change_range import ChangeRange
 from headgate.sql import grammar, names
 from headgate.sql.parser import ParseNode, parse, position, unwrap, walk
 from headgate.storage.location import data_location
