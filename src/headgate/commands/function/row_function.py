@@ -82,10 +82,7 @@ class RowFunction:
 
     def __call__(self, *arrays: pa.Array) -> pa.Array:
         """Return the values for rows of arguments; both are in the plain form of `expression.spark.vectorised`."""
-        function = self._function
-        columns = [texts_of(array, oid) for array, oid in zip(arrays, function.types, strict=True)]
-        rows: Sequence[tuple[str | None, ...]] = list(zip(*columns, strict=True)) if columns else [()]
-        return plain_values([self.of_row(row) for row in rows], function.result)
+        return of_rows(self._function, arrays, self.of_row)
 
     def of_row(self, row: Sequence[str | None]) -> str | None:
         """Return the text of the value for one row of arguments' texts."""
@@ -105,6 +102,13 @@ class RowFunction:
             return ""
         assert not isinstance(result, Row)
         return None if result is None else result.text
+
+
+def of_rows(function: UserFunction, arrays: Sequence[pa.Array], of_row: Callable[[tuple[str | None, ...]], str | None]) -> pa.Array:
+    """Return the values that `of_row` returns for the texts of each row of arguments, in their plain form as the arguments are."""
+    columns = [texts_of(array, oid) for array, oid in zip(arrays, function.types, strict=True)]
+    rows: Sequence[tuple[str | None, ...]] = list(zip(*columns, strict=True)) if columns else [()]
+    return plain_values([of_row(row) for row in rows], function.result)
 
 
 def texts_of(array: pa.Array, oid: int) -> list[str | None]:

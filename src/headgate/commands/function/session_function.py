@@ -6,14 +6,14 @@ session. They look up the values that `row_values` computed before the statement
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
 
 from headgate.catalog.function import UserFunction
 from headgate.commands.function import call
-from headgate.commands.function.row_function import plain_values, texts_of
+from headgate.commands.function.row_function import of_rows
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
 from headgate.plpgsql.scope import Row, Value, type_of
@@ -39,10 +39,7 @@ class SessionFunction:
 
     def __call__(self, *arrays: pa.Array) -> pa.Array:
         """Return the values for rows of arguments; both are in the plain form of `expression.spark.vectorised`."""
-        function = self._function
-        columns = [texts_of(array, oid) for array, oid in zip(arrays, function.types, strict=True)]
-        rows: Sequence[Arguments] = list(zip(*columns, strict=True)) if columns else [()]
-        return plain_values([self._of_row(row) for row in rows], function.result)
+        return of_rows(self._function, arrays, self._of_row)
 
     def _of_row(self, row: Arguments) -> str | None:
         if row in self._values:
