@@ -67,7 +67,7 @@ class Hooked:
         return process.returncode, errors
 
     def changes(self) -> list[list[Any]]:
-        """What the function has got, in order."""
+        """The changes that the function was called with, in order."""
         file = self.folder / "changes"
         return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 

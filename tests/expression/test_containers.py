@@ -50,7 +50,8 @@ def test_containers_have_postgresqls_values(in_columns: bool, spark: SparkSessio
     is_raised = {probe.expression: (comparison.expected(probe)[0] or "").startswith("!") for probe in constant_probes}
     without_errors = [probe for probe in constant_probes if not is_raised[probe.expression]]
     with_errors = [probe for probe in constant_probes if is_raised[probe.expression]]
-    verdicts = comparison.run(([over_columns(each.expression) for each in without_errors] if in_columns else without_errors) + with_errors)
+    compared = [over_columns(case.expression) for case in without_errors] if in_columns else without_errors
+    verdicts = comparison.run(compared + with_errors)
     assert [str(verdict) for verdict in verdicts if verdict.outcome not in ("agree", "rejected")] == []
 
 

@@ -22,7 +22,7 @@ EXECUTOR = yaml.safe_load((FOLDER / "executor.yaml").read_text())
 
 
 def of_kind(kind: str) -> list[dict[str, Any]]:
-    return [each for each in NODE if each["kind"] == kind]
+    return [document for document in NODE if document["kind"] == kind]
 
 
 def pod() -> dict[str, Any]:
@@ -74,7 +74,7 @@ def test_executors_reach_the_driver_by_the_service_of_its_pod() -> None:
     [stateful_set] = of_kind("StatefulSet")
     pod_name, service, namespace, suffix = given["spark.driver.host"].split(".")
     assert (pod_name, service, namespace, suffix) == ("headgate-0", stateful_set["spec"]["serviceName"], "lake", "svc")
-    [headless] = [each for each in of_kind("Service") if each["metadata"]["name"] == service]
+    [headless] = [document for document in of_kind("Service") if document["metadata"]["name"] == service]
     assert headless["spec"]["clusterIP"] == "None"
     assert headless["spec"]["publishNotReadyAddresses"], "the node needs executors before it is ready"
     assert (given["spark.driver.port"], given["spark.driver.blockManager.port"]) == (ports["driver"], ports["blocks"])
@@ -84,11 +84,13 @@ def test_the_commands_of_the_comment_make_what_the_pod_names() -> None:
     text = (FOLDER / "node.yaml").read_text()
     secrets = dict(re.findall(r"create secret generic (\S+) (.*)", text))
     keys = set(re.findall(r"--from-literal=([\w-]+)=", secrets["headgate"]))
-    variables = [each["valueFrom"]["secretKeyRef"] for each in container()["env"] if "secretKeyRef" in each.get("valueFrom", {})]
+    variables = [
+        variable["valueFrom"]["secretKeyRef"] for variable in container()["env"] if "secretKeyRef" in variable.get("valueFrom", {})
+    ]
     [password, template] = pod()["spec"]["volumes"]
-    named = {each["key"] for each in variables} | {item["key"] for item in password["secret"]["items"]}
+    named = {variable["key"] for variable in variables} | {item["key"] for item in password["secret"]["items"]}
     assert keys == named
-    assert {each["name"] for each in variables} | {password["secret"]["secretName"]} == set(secrets)
+    assert {variable["name"] for variable in variables} | {password["secret"]["secretName"]} == set(secrets)
     [(config_map, file)] = re.findall(r"create configmap (\S+) --from-file=(\S+)", text)
     assert template["configMap"]["name"] == config_map
     assert (FOLDER.parents[1] / file).exists()
@@ -131,7 +133,7 @@ def test_spark_makes_executors_pods_of_the_template(spark: SparkSession) -> None
     assert executor["image"] == settings()["spark.kubernetes.container.image"]
     assert executor["resources"]["requests"]["cpu"] == settings()["spark.executor.cores"]
     assert executor["resources"]["limits"]["memory"] == "6144Mi", "Java's heap, and what Python's workers need beside it"
-    variables = {each["name"]: each.get("value") for each in executor["env"]}
+    variables = {variable["name"]: variable.get("value") for variable in executor["env"]}
     assert variables["SPARK_DRIVER_URL"] == "spark://CoarseGrainedScheduler@headgate-0.headgate-driver.lake.svc:7078"
     assert variables["SPARK_LOCAL_DIRS"] == "/var/spark"
     [template] = EXECUTOR["spec"]["containers"]

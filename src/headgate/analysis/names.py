@@ -1,4 +1,4 @@
-"""What the analysis asks of the session that runs the statement: relations, and the columns of the functions that engines evaluate.
+"""The look-ups that the analysis needs from the session: relations, and the columns of functions that engines evaluate.
 
 The owner of the analysis (`commands.query.planner`) fills in the callables.
 """

@@ -29,7 +29,7 @@ T = TypeVar("T")
 MARK = "headgate:"
 _LINE_END = "\n"
 _NEWLINE = "\x1e"
-"""What stands for a line end of a message: the text of an exception is one line, which Spark's own texts follow."""
+"""The replacement of a line end in a message. `from_spark` reads a message up to the end of its line, because Spark's own text follows."""
 _MARKED = re.compile(r"headgate:([0-9A-Z]{5}):([^\n]*)")
 _CONDITION = re.compile(r"\[([A-Z_]+(?:\.[A-Z_]+)*)\] ([^\n]*)")
 _FROM_JAVA = "An error occurred while calling"

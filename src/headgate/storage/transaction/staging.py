@@ -1,4 +1,4 @@
-"""What a transaction has staged so far: the state of each table that it has written to, the writes for the log, the files.
+"""The staged, uncommitted work of a transaction: the state of each table that it has written to, the writes for the log, the files.
 
 Used by `uncommitted` and `transaction`. Invariant: a Delta log contains none of it, so discarding it undoes it. The only trace is the
 folder of a table that the transaction has created, with its empty version 0.
@@ -25,7 +25,7 @@ from headgate.storage.transaction.staged import StagedTable
 
 @dataclass(frozen=True)
 class SavedStaging:
-    """What was staged at a savepoint. `writes` is the number of writes."""
+    """A copy of the staging at a savepoint. `writes` is the number of writes."""
 
     tables: dict[Key, StagedTable]
     seen: dict[Key, TableState]

@@ -6,7 +6,7 @@ Made by `object_store`. The setting `data_location_credentials` names the source
 (AZURE_FEDERATED_TOKEN_FILE, AZURE_TENANT_ID, AZURE_CLIENT_ID). If there is no such file, they use the identity of the machine
 (AZURE_CLIENT_ID selects it). These are the two ways that both clients support. Java gets them with its other settings (`spark_session`).
 
-Invariant: both clients are told the kind of their credentials, so that an environment variable that only obstore reads does not make
+Invariant: the credentials of both clients name their kind, so that an environment variable that only obstore reads does not make
 them differ. Both use the Blob endpoint, which Hadoop's authors recommend for a flat namespace (an account's other one is DFS). Their client
 rejects an account with a hierarchical namespace there. Java marks folders by empty files with the folders' names. They are listed with a
 slash at the end, so that they are removed together with a folder.

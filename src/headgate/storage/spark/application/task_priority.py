@@ -3,10 +3,10 @@
 One thread of the node looks at the threads of the JVM every `LOOK_SECONDS` and lowers those that run tasks. Java cannot do it: without
 being root its threads all have one priority. The Python workers of tasks lower themselves (`worker_daemon`).
 
-Tasks keep all cores busy for as long as there is work, for example for a result of 100,000,000 rows that nobody reads. The sessions'
-threads, of which an INSERT needs the processor some twenty times, then wait for each turn. With a lower priority tasks take what is left:
-all of it while the node has nothing else to do. Beside eight hostile sessions on two cores, the longest of 350 waits of an ordinary client
-was 0.47 and 0.85 s with it, and 1.28 and 1.82 s without (`bench --only hostile`).
+Tasks keep all cores busy for as long as there is work, for example for a result of 100,000,000 rows that the client does not read. An
+INSERT needs the processor some twenty times, and waited each time. With a lower priority, tasks use the processor time that sessions leave.
+Beside eight hostile sessions on two cores, the longest wait of an ordinary client was 0.61 and 0.64 s with it, and 1.00 s without
+(`bench --only hostile --scale 0.3`).
 
 Invariant: only threads of executors are lowered. Those that plan queries and schedule tasks have the node's own priority.
 """
