@@ -173,12 +173,13 @@ ACT = st.tuples(
     st.one_of(st.sampled_from(("BEGIN", "COMMIT", "ROLLBACK")), st.sampled_from(OF_OBJECTS)),
     st.integers(1, 3),
     st.sampled_from("abc"),
+    st.booleans(),
 )
 
 
 @given(st.lists(ACT, max_size=20))
 @settings(max_examples=25, deadline=None)
-def test_cached_lookups_of_single_objects_equal_duckdbs_answers(acts: list[tuple[int, Any, int, str]]) -> None:
+def test_cached_lookups_of_single_objects_equal_duckdbs_answers(acts: list[tuple[int, Any, int, str, bool]]) -> None:
     connection = duckdb.connect()
     connection.execute(OBJECTS)
     answers = Answers(connection)
@@ -188,7 +189,7 @@ def test_cached_lookups_of_single_objects_equal_duckdbs_answers(acts: list[tuple
     def values(kinds: str, oid: int, name: str) -> list[object]:
         return [next(new) if kind == "+" else {"d": 5, "o": oid, "n": name}[kind] for kind in kinds]
 
-    for index, act, oid, name in acts:
+    for index, act, oid, name, is_compared in acts:
         cursor = cursors[index]
         try:
             if isinstance(act, str):
@@ -202,7 +203,10 @@ def test_cached_lookups_of_single_objects_equal_duckdbs_answers(acts: list[tuple
             cursor.execute("ROLLBACK") if act != "COMMIT" else None
         for (query, kinds), number, letter in itertools.product(ON_OBJECTS, (1, 3), "a"):
             parameters = values(kinds, number, letter)
-            assert sorted(cursor.rows(query, parameters), key=str) == sorted(cursor.execute(query, parameters).fetchall(), key=str), query
+            rows = cursor.rows(query, parameters)
+            # What DuckDB answers is not asked always: the transaction would write its buffered rows for it, and not at COMMIT.
+            if is_compared or not begun[index]:
+                assert sorted(rows, key=str) == sorted(cursor.execute(query, parameters).fetchall(), key=str), query
     connection.close()
 
 
@@ -222,6 +226,27 @@ def test_change_of_one_table_keeps_the_cached_lookups_of_another() -> None:
     assert reader.rows(by_oid, [1, 5]) == [(1, "a")], "the lookup does not depend on the table's privileges"
     writer.execute("UPDATE hg.pg_class SET relnamespace = ? WHERE oid = ?", [8, 1])
     assert reader.rows(by_oid, [1, 5]) == [(1, "x")]
+
+
+def test_table_altered_by_a_transaction_is_not_loaded_again_by_the_next_one() -> None:
+    connection = duckdb.connect()
+    connection.execute(OBJECTS)
+    answers = Answers(connection)
+    reader, writer = CatalogCursor(connection.cursor(), answers), CatalogCursor(connection.cursor(), answers)
+    (by_name, _), (by_oid, _), *_, (constraints, _), _ = ON_OBJECTS
+    writer.execute("BEGIN")
+    writer.execute("SELECT oid FROM hg.pg_class")  # takes the snapshot
+    assert writer.rows(by_name, [5, "c"]) == []
+    assert writer.rows(constraints, [1, 1, 5]) == [("c",)]
+    writer.execute(OF_OBJECTS[0][0], [5, 3, "c", 9])
+    writer.execute(OF_OBJECTS[2][0], [5, 3, 1, "k"])
+    assert writer.rows(by_oid, [3, 5]) == [(3, "c")]
+    writer.execute("COMMIT")
+    connection.execute("DELETE FROM hg.pg_class; DELETE FROM hg.pg_constraint")  # no cursor of the catalog knows of this
+    assert reader.rows(by_name, [5, "c"]) == [(9, 3)], "the query was sent to DuckDB again"
+    assert reader.rows(by_oid, [3, 5]) == [(3, "c")]
+    assert reader.rows(constraints, [1, 1, 5]) == [("c",), ("k",)]
+    connection.close()
 
 
 def test_concurrent_readers_and_writers_see_duckdbs_answers(opened: tuple[duckdb.DuckDBPyConnection, Answers]) -> None:

@@ -15,6 +15,8 @@ not unsettled, and if no later commit has written it. Invariant: every write to 
     some part older, unknown, or written by it              from the transaction's own cache since it last wrote one of them, otherwise
                                                             fetched; moved to the shared cache at COMMIT if no other transaction has
                                                             written the parts
+    a plain query, rows of which are buffered               the rows of DuckDB as above and the buffered rows; both are in the shared cache
+                                                            after COMMIT
     outside a transaction, parts settled                    from the shared cache for the current versions, otherwise fetched; cached if the
                                                             parts stay settled
     the query reads what has no version (`Answers.reads`)   fetched
@@ -72,6 +74,21 @@ characters and elements."""
 def is_read(sql: str) -> bool:
     """Return whether a statement only reads."""
     return sql.lstrip()[:8].upper().startswith(_READS)
+
+
+def _key(query: str, parameters: Sequence[object] | None) -> _Key | None:
+    """Return a query with its parameters and their types, or None if a parameter has no hash."""
+    key = (query, *((type(parameter), parameter) for parameter in parameters or ()))
+    try:
+        hash(key)
+    except TypeError:
+        return None
+    return key
+
+
+def _parameters(key: _Key) -> list[object]:
+    """Return the parameters of a query in a key."""
+    return [value for _, value in key[1:]]
 
 
 @dataclass(frozen=True)
@@ -279,6 +296,10 @@ class CatalogCursor:
         self._wrote: dict[Part, int] = {}
         self._asked: dict[_Key, tuple[tuple[int, ...], Rows]] = {}
         self._unwritten = UnwrittenRows()
+        self._plain: set[_Key] = set()
+        """The plain queries that the transaction has asked."""
+        self._final: dict[_Key, Rows] = {}
+        """Results that plain queries have after the COMMIT that is in progress."""
 
     def newest(self, _sql: str) -> CatalogCursor:
         """Return a cursor whose query sees all committed changes. A session's transaction overrides this (`storage.transaction`)."""
@@ -315,6 +336,8 @@ class CatalogCursor:
             if table is not None or deleted or self._unwritten.update(query, values):
                 return None
         if deleted is None:
+            if query == "COMMIT":
+                self._final = self._finished()
             self._write_for(query)
         return self._executed(query, parameters)
 
@@ -359,6 +382,9 @@ class CatalogCursor:
         if own is None:
             return self._answered(query, parameters)
         own_rows, is_all = own
+        key = _key(query, parameters)
+        if key is not None and len(self._plain) < _MOST_ANSWERS:
+            self._plain.add(key)
         return own_rows if is_all else [*self._answered(query, parameters, whole=False), *own_rows]
 
     def _answered(self, query: str, parameters: Sequence[object] | None, *, whole: bool = True) -> Rows:
@@ -366,18 +392,14 @@ class CatalogCursor:
         parts = self._answers.parts(query, parameters)
         if whole:
             self._write_for(query)
-        if parts is None:
-            return self._fetched(query, parameters)
-        try:
-            key: _Key = (query, *((type(parameter), parameter) for parameter in parameters or ()))
-            hash(key)
-        except TypeError:
+        key = None if parts is None else _key(query, parameters)
+        if parts is None or key is None:
             return self._fetched(query, parameters)
         if not self._begun:
             return self._outside(key, parts, query, parameters)
         if self._seen is None:
             return self._fetched(query, parameters)
-        stamp = None if EVERY in self._wrote or not self._wrote.keys().isdisjoint(parts) else self._answers.stamp(self._seen, parts)
+        stamp = self._shared_stamp(self._seen, parts)
         if stamp is None:
             return self._own(key, parts, query, parameters)
         result = self._answers.kept((*key, stamp))
@@ -385,6 +407,11 @@ class CatalogCursor:
             result = self._fetched(query, parameters)
             self._answers.keep((*key, stamp), result)
         return result
+
+    def _shared_stamp(self, seen: Snapshot, parts: tuple[Part, ...]) -> tuple[int, ...] | None:
+        """Return the versions of parts if the transaction sees the newest ones and has not written the parts, otherwise None."""
+        is_written = EVERY in self._wrote or not self._wrote.keys().isdisjoint(parts)
+        return None if is_written else self._answers.stamp(seen, parts)
 
     def _outside(self, key: _Key, parts: tuple[Part, ...], query: str, parameters: Sequence[object] | None) -> Rows:
         before = self._answers.stamp(self._answers.snapshot(), parts)
@@ -462,24 +489,54 @@ class CatalogCursor:
             is_done = True
         finally:
             moment, before = self._answers.settle(parts)
-            if is_done and self._asked:
+            if is_done and (self._asked or self._final):
                 self._publish(moment, before)
             self._forget()
         return result
 
+    def _finished(self) -> dict[_Key, Rows]:
+        """Return the results that plain queries of this transaction have after it, where they are known without another query.
+
+        The rows are those of DuckDB, if an earlier result is still valid, followed by the buffered rows. So the next transaction need not
+        load a table again that this one has created or altered.
+        """
+        finished = {}
+        for key in self._plain if self._unwritten else ():
+            own = self._unwritten.select(str(key[0]), _parameters(key))
+            if own is not None:
+                own_rows, is_all = own
+                stored_rows = [] if is_all else self._still_valid(key)
+                if stored_rows is not None:
+                    finished[key] = [*stored_rows, *own_rows]
+        return finished
+
+    def _still_valid(self, key: _Key) -> Rows | None:
+        """Return an earlier result of a query in DuckDB, if nothing that it reads has changed since."""
+        parts = self._answers.parts(str(key[0]), _parameters(key))
+        if parts is None or self._seen is None:
+            return None
+        stamp = self._shared_stamp(self._seen, parts)
+        if stamp is not None:
+            return self._answers.kept((*key, stamp))
+        asked = self._asked.get(key)
+        return asked[1] if asked is not None and asked[0] == self._stamp(parts) else None
+
     def _publish(self, moment: int, before: Mapping[Part, int]) -> None:
-        """Move results that this transaction, committed at a moment, has fetched since its last write to the shared cache.
+        """Move results that are valid after this transaction, committed at a moment, to the shared cache.
 
         The transaction saw the state after its commit if no other transaction has committed a change of these parts since its snapshot.
         """
         if self._seen is None or EVERY in self._wrote:
             return
         for key, (stamp, result) in self._asked.items():
-            parts = self._answers.parts(str(key[0]), [value for _, value in key[1:]]) or ()
+            parts = self._answers.parts(str(key[0]), _parameters(key)) or ()
             if stamp == self._stamp(parts):
-                after = self._answers.stamp_after(self._seen, moment, before, parts)
-                if after is not None:
-                    self._answers.keep((*key, after), result)
+                self._final.setdefault(key, result)
+        for key, result in self._final.items():
+            parts = self._answers.parts(str(key[0]), _parameters(key)) or ()
+            after = self._answers.stamp_after(self._seen, moment, before, parts)
+            if after is not None:
+                self._answers.keep((*key, after), result)
 
     def _stamp(self, parts: Iterable[Part]) -> tuple[int, ...]:
         """Return how often this transaction has written each of the parts."""
@@ -488,6 +545,7 @@ class CatalogCursor:
     def _forget(self, *, begun: bool = False) -> None:
         self._begun, self._seen, self._moment = begun, None, None
         self._wrote, self._asked = {}, {}
+        self._plain, self._final = set(), {}
         self._unwritten = UnwrittenRows()
 
     def __getattr__(self, name: str) -> Any:
