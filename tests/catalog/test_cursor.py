@@ -199,8 +199,8 @@ def test_cached_lookups_of_single_objects_equal_duckdbs_answers(acts: list[tuple
             else:
                 cursor.execute(act[0], values(act[1], oid, name))
         except duckdb.TransactionException:  # another was first
+            cursor.execute("ROLLBACK") if begun[index] else None
             begun[index] = False
-            cursor.execute("ROLLBACK") if act != "COMMIT" else None
         for (query, kinds), number, letter in itertools.product(ON_OBJECTS, (1, 3), "a"):
             parameters = values(kinds, number, letter)
             rows = cursor.rows(query, parameters)
