@@ -112,6 +112,7 @@ def pair(own_node: Callable[..., Server], postgres: Server) -> Iterator[tuple[No
     postgres.psql(source, f"SELECT pg_drop_replication_slot(slot_name) {mine}")
 
 
+@pytest.mark.slow
 def test_backup_is_the_node_at_one_lsn_and_starts_in_its_place(
     pair: tuple[NodeServer, str, str], postgres: Server, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -115,6 +115,7 @@ def test_cache_is_limited(opened: tuple[duckdb.DuckDBPyConnection, Answers]) -> 
 DEED = st.tuples(st.integers(0, 2), st.sampled_from(["begin", "commit", "rollback", "names", "others", "remove", *["look"] * 4]))
 
 
+@pytest.mark.slow
 @given(st.lists(DEED, max_size=40))
 @settings(max_examples=25, deadline=None)
 def test_three_transactions_are_answered_as_by_duckdb(deeds: list[tuple[int, str]]) -> None:

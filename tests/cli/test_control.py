@@ -282,6 +282,7 @@ def test_error_during_the_start_ends_the_node_with_its_message(directory: Direct
     assert directory.leaves_nothing()
 
 
+@pytest.mark.slow
 def test_pid_file_of_a_killed_node_is_replaced(directory: Directory) -> None:
     directory.start()
     os.kill(directory.pid(), 9)
@@ -292,6 +293,7 @@ def test_pid_file_of_a_killed_node_is_replaced(directory: Directory) -> None:
     assert directory.do("status").returncode == 0
 
 
+@pytest.mark.slow
 def test_pid_file_that_names_an_unrelated_process_is_stale(directory: Directory) -> None:
     (directory.data / "headgate.pid").write_text(f"{os.getpid()}\n{directory.data}\n1\n5432\n\n\n\nready   \n")
     assert directory.do("status").returncode == 3
@@ -311,6 +313,7 @@ def test_unknown_mode_of_stop_is_rejected(directory: Directory) -> None:
     assert done.stderr == 'headgate: unrecognized shutdown mode "slow"\nTry "headgate --help" for more information.\n'
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("words", "environment"), [(["-t", "0.3"], {}), ([], {"PGCTLTIMEOUT": "0.3"})])
 def test_stop_ends_after_its_timeout(directory: Directory, words: list[str], environment: dict[str, str]) -> None:
     directory.start(STANDIN_STAYS="1")
@@ -351,6 +354,7 @@ def test_reload_of_files_with_errors_is_reported(directory: Directory) -> None:
     assert done.stderr == "headgate: the configuration files have errors, and not all changes were applied: see the server log\n"
 
 
+@pytest.mark.slow
 def test_interrupted_start_reports_that_the_node_continues(directory: Directory) -> None:
     words = [*HEADGATE, "start", "-D", str(directory.data), "-l", str(directory.log), "-p", str(directory.port)]
     environment = {**directory.environment, "STANDIN_NEVER_READY": "1"}
@@ -364,6 +368,7 @@ def test_interrupted_start_reports_that_the_node_continues(directory: Directory)
     assert directory.leaves_nothing()
 
 
+@pytest.mark.slow
 def test_restart_keeps_the_options_of_the_last_start(directory: Directory) -> None:
     directory.start("-o", "-c cluster_name=lake")
     pid_before = directory.pid()

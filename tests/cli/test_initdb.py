@@ -84,10 +84,12 @@ def test_password_is_stored_only_as_a_scram_verifier(tmp_path: Path) -> None:
     assert b"geheim" not in b"".join(file.read_bytes() for file in data.iterdir() if file.is_file())
 
 
+@pytest.mark.slow
 def test_default_trust_authentication_gives_a_warning(tmp_path: Path) -> None:
     assert 'initdb: warning: enabling "trust" authentication' in headgate("initdb", "-D", str(tmp_path / "data")).stderr
 
 
+@pytest.mark.slow
 def test_settings_can_be_given(tmp_path: Path) -> None:
     headgate("initdb", "-D", str(tmp_path / "data"), "-c", "port=5440", "-c", "spark.sql.shuffle.partitions=3")
     lines = (tmp_path / "data" / "headgate.conf").read_text().splitlines()

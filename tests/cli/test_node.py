@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from tests.conftest import NodeServer, Server, until
 
 
@@ -25,6 +26,7 @@ def gone(pids: set[int]) -> bool:
     return until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), f"{pids} live on", seconds=20)
 
 
+@pytest.mark.slow
 def test_node_serves_restarts_and_leaves_no_process_behind(spare_node: Callable[..., Server]) -> None:
     node = spare_node()
     assert isinstance(node, NodeServer)

@@ -74,6 +74,7 @@ def test_snapshot_names_consistent_versions_while_others_commit(node: Server) ->
         assert reader.execute(SNAPSHOT).fetchall()[0][3] > first[0][3]
 
 
+@pytest.mark.slow
 def test_snapshot_shows_only_committed_tables_that_the_session_may_read(node: Server) -> None:
     database = node.new_database()
     node.psql(

@@ -45,7 +45,7 @@ def test_each_earlier_format_has_a_step_and_a_sample_directory() -> None:
     assert list(range(OLDEST, FORMAT)) == sorted(STEPS) == EARLIER
 
 
-@pytest.mark.parametrize("number", EARLIER)
+@pytest.mark.parametrize("number", [pytest.param(number, marks=[] if number == OLDEST else pytest.mark.slow) for number in EARLIER])
 def test_upgraded_catalog_has_the_layout_of_a_new_one(number: int, tmp_path: Path, catalog_file: Path) -> None:
     data = unpacked(number, tmp_path)
     refused = headgate("run", data)
@@ -59,6 +59,7 @@ def test_upgraded_catalog_has_the_layout_of_a_new_one(number: int, tmp_path: Pat
     Catalog.open(data / "catalog.duckdb").close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("failpoint_place", ["definition before", "definition behind"])
 def test_interrupted_upgrade_can_be_run_again(failpoint_place: str, tmp_path: Path, catalog_file: Path) -> None:
     data = unpacked(EARLIER[-1], tmp_path)

@@ -103,6 +103,7 @@ def test_binary_header_is_sent_with_the_first_row(node: Server, postgres: Server
     assert messages(node) == messages(postgres)
 
 
+@pytest.mark.slow
 def test_copied_files_of_a_table_have_the_rows_that_the_statement_sees(node: Server, postgres: Server) -> None:
     """Without deleted rows, with the current columns, and with the rows that the transaction itself has written."""
     preparation = [

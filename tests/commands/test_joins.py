@@ -103,7 +103,7 @@ def sessions(postgres: Server, node: Server) -> Iterator[list[psycopg.Connection
         session.close()
 
 
-PARTS = [(0, 8), *((first, first + 25) for first in range(8, 300, 25))]
+PARTS = [(0, 4), *((first, first + 25) for first in range(4, 300, 25))]
 """Seeds of queries: few in the suite."""
 
 

@@ -214,8 +214,8 @@ def lines(statements: str) -> list[str]:
     return (MANY + statements.strip()).split("\n")
 
 
-LONG = ("partitioned", "changed", "inserted", "references", "several statements")
-"""Half a minute each."""
+LONG = ("partitioned", "changed", "do update", "inserted", "references", "rights", "several statements")
+"""Ten seconds to half a minute each."""
 
 
 @pytest.mark.parametrize("which", [pytest.param(name, marks=[pytest.mark.slow] if name in LONG else []) for name in STATEMENTS])

@@ -377,6 +377,7 @@ def test_statement_does_not_see_the_rows_that_it_writes_to_a_partitioned_table(n
     assert not differences(node, postgres, statements)
 
 
+@pytest.mark.slow
 def test_rows_of_the_leaves_after_an_empty_leaf_are_returned(node: Server, postgres: Server) -> None:
     statements = [
         "CREATE TABLE e (a int PRIMARY KEY, b text) PARTITION BY LIST (a)",

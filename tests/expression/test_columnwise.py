@@ -90,7 +90,8 @@ def test_condition_that_raises_or_may_raise_is_left_to_spark(condition: str) -> 
         found(condition, COLUMNS, rows)
 
 
-@pytest.mark.parametrize(("rounds", "seed"), [(1, 1), pytest.param(167, 2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("rounds", "seed"), [(1, 1), (167, 2)])
 def test_generated_conditions_have_postgresqls_result_or_are_left_to_spark(judge: psycopg.Connection, rounds: int, seed: int) -> None:
     outcomes: Counter[str] = Counter()
     for number in range(rounds):

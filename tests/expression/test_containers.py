@@ -43,7 +43,8 @@ def over_columns(expression: str) -> Probe:
     return Probe(LITERAL.sub(column, expression), tuple(columns), (tuple(values), (None,) * len(values)))
 
 
-@pytest.mark.parametrize("in_columns", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("in_columns", [True, False])
 def test_containers_have_postgresqls_values(in_columns: bool, spark: SparkSession, oracle: psycopg.Connection) -> None:
     comparison = Comparison(spark, oracle)
     constant_probes = [Probe(expression, (), ((),)) for expression in ALL]

@@ -6,6 +6,7 @@ A few fixed ones run here, and those that once differed. ``python -m tests.expre
 from __future__ import annotations
 
 import psycopg
+import pytest
 from pyspark.sql import SparkSession
 from tests.expression.agreement import Agreement
 from tests.expression.comparison import Comparison, Probe
@@ -60,10 +61,11 @@ ONCE_DIFFERENT = (
 
 
 def test_generated_expressions_have_postgresqls_values(spark: SparkSession, oracle: psycopg.Connection) -> None:
-    report = Agreement(spark, oracle).run(50, 7, rows=12)
+    report = Agreement(spark, oracle).run(30, 7, rows=12)
     assert report.differences == []
     assert report.outcomes["agree"] > 0.8 * sum(report.outcomes.values())
 
 
+@pytest.mark.slow
 def test_expressions_that_once_differed_agree(spark: SparkSession, oracle: psycopg.Connection) -> None:
     assert [str(verdict) for verdict in Comparison(spark, oracle).run(ONCE_DIFFERENT) if verdict.outcome != "agree"] == []

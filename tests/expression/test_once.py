@@ -79,14 +79,14 @@ def length(expression: str) -> int:
     return len(str(compiler.compile(bound, {name: F.col(name) for name, _ in COLUMNS})))
 
 
-@pytest.mark.parametrize(
-    "pattern", [pytest.param(shape, marks=[pytest.mark.slow] if index % 2 else []) for index, shape in enumerate(PATTERNS)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("pattern", PATTERNS)
 def test_column_grows_linearly_with_the_text_of_its_expression(spark: SparkSession, pattern: str) -> None:
     assert length(spelled(pattern, 16)) < 3 * length(spelled(pattern, 8)) + 5_000
 
 
-@pytest.mark.parametrize("pattern", [pytest.param(UNDER_GUARDS[0], marks=pytest.mark.slow), UNDER_GUARDS[1]])
+@pytest.mark.slow
+@pytest.mark.parametrize("pattern", UNDER_GUARDS)
 def test_chain_of_functions_that_may_raise_at_most_doubles_with_a_term(spark: SparkSession, pattern: str) -> None:
     assert length(spelled(pattern, 5)) < 2.5 * length(spelled(pattern, 4))
 

@@ -51,7 +51,7 @@ def _of_elements(kind: str, values: tuple[str | None, ...], name: str) -> list[P
     return [Probe(expression, columns, _pairs(values, elements)) for expression in ("a @> b", "b <@ a")]
 
 
-@pytest.mark.parametrize("name", RANGES)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name == "num" else []) for name in RANGES])
 def test_functions_of_ranges_give_postgresqls_values(name: str, spark: SparkSession, oracle: psycopg.Connection) -> None:
     kind, values = f"{name}range", RANGES[name]
     element, bounds = ELEMENTS[name]
@@ -70,7 +70,7 @@ def test_functions_of_ranges_give_postgresqls_values(name: str, spark: SparkSess
     assert [str(verdict) for verdict in Comparison(spark, oracle).run(probes) if verdict.outcome != "agree"] == []
 
 
-@pytest.mark.parametrize("name", MULTIRANGES)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name == "num" else []) for name in MULTIRANGES])
 def test_functions_of_multiranges_give_postgresqls_values(name: str, spark: SparkSession, oracle: psycopg.Connection) -> None:
     kind, values = f"{name}multirange", MULTIRANGES[name]
     range_type, ranges = f"{name}range", RANGES[name]

@@ -229,6 +229,7 @@ def test_every_division_into_ranges_gives_the_same_changes(source) -> None:
         assert [row for part in parts for row in part] == whole
 
 
+@pytest.mark.slow
 def test_lsn_that_is_no_longer_kept_is_an_error_that_names_the_oldest(spare_node) -> None:
     source = Source(spare_node())  # on the shared node, sessions and slots of other tests can keep the log
     source.sql("CREATE TABLE t (a int PRIMARY KEY); CREATE PUBLICATION p FOR TABLE t; INSERT INTO t VALUES (1)")

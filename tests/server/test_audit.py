@@ -68,6 +68,7 @@ def test_statements_are_logged_by_log_statement(server: Server, level: str) -> N
     )
 
 
+@pytest.mark.slow
 def test_statements_and_parameters_of_the_extended_protocol_are_logged(server: Server) -> None:
     log = Log(server)
     with psycopg.connect(server.conninfo(), autocommit=True) as session:

@@ -71,9 +71,7 @@ def told(play: Play) -> list[Any]:
 
 LEVELS = ["READ COMMITTED", "REPEATABLE READ"]
 SEEN = [
-    pytest.param(
-        kind, level, marks=[] if (kind, level) in (("a key", "READ COMMITTED"), ("no key", "READ COMMITTED")) else [pytest.mark.slow]
-    )
+    pytest.param(kind, level, marks=[] if (kind, level) == ("a key", "READ COMMITTED") else [pytest.mark.slow])
     for kind in TABLES
     for level in LEVELS
     if level == "READ COMMITTED" or "without vectors" not in kind
@@ -217,6 +215,7 @@ RIGHTS: list[Step] = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_privileges_and_row_security_are_checked(plays: tuple[Play, Play]) -> None:
     on_node, on_postgres = (play.run(RIGHTS) for play in plays)
     assert on_node == on_postgres

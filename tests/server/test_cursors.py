@@ -19,6 +19,7 @@ def test_every_fetch_and_move_returns_what_postgresql_returns(postgres: Server, 
     assert printed[0] == printed[1]
 
 
+@pytest.mark.slow
 def test_cursor_without_scroll_can_go_back_only_a_few_rows(node: Server) -> None:
     with psycopg.connect(node.conninfo(node.new_database())) as session:
         session.execute("DECLARE wide CURSOR FOR SELECT g, repeat('x', 2000) FROM generate_series(1, 30000) g")

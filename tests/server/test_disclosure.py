@@ -98,6 +98,7 @@ def test_hidden_row_makes_no_statement_fail(scene: Scene) -> None:
         assert connection.execute("SELECT a FROM hidden WHERE a = 2 AND 1 / n > 0").fetchall() == []
 
 
+@pytest.mark.slow
 def test_policy_that_needs_python_is_evaluated_before_the_conditions_of_the_query(scene: Scene) -> None:
     """Spark's optimizer would evaluate terms without Python first: a division would disclose rows that the policy hides."""
     with session(scene, "tells_reader") as connection:

@@ -173,6 +173,7 @@ def test_million_values_can_be_aggregated(node: Server, database: str, aggregate
     assert sum(map(int, row[0].strip("{}[]").split(","))) == 500000500000
 
 
+@pytest.mark.slow
 def test_temp_file_limit_of_a_role_ends_its_statement(node: Server, database: str) -> None:
     role = f"spiller_{database}"
     node.psql(database, f"CREATE ROLE {role} LOGIN; ALTER ROLE {role} SET temp_file_limit = '1MB'; GRANT SELECT ON t TO {role}")
@@ -192,7 +193,8 @@ ROWS = {
 }
 
 
-@pytest.mark.parametrize("which", [pytest.param(kind, marks=pytest.mark.slow if kind == "continued lines" else []) for kind in ROWS])
+@pytest.mark.slow
+@pytest.mark.parametrize("which", ROWS)
 def test_endless_row_of_copy_is_rejected(node: Server, database: str, which: str) -> None:
     options, first = ROWS[which]
     node.psql(database, f"CREATE TABLE IF NOT EXISTS copied_{which[:3]} (a text)")
@@ -213,6 +215,7 @@ def copied(session: psycopg.Connection[Any], statement: str, pieces: Iterable[by
             copy.write(piece)
 
 
+@pytest.mark.slow
 def test_statement_larger_than_max_statement_size_is_skipped_and_the_session_continues(node: Server, database: str) -> None:
     with connected(node, database) as session:
         assert session.execute("SHOW max_statement_size").fetchone() == ("64MB",)
@@ -251,7 +254,7 @@ PARTS = {
 }
 
 
-@pytest.mark.parametrize("which", PARTS)
+@pytest.mark.parametrize("which", [pytest.param(kind, marks=[] if kind == "one list" else pytest.mark.slow) for kind in PARTS])
 def test_statement_of_many_parts_can_be_cancelled_in_each_phase(node: Server, database: str, which: str) -> None:
     with connected(node, database) as watcher, connected(node, database) as session:
         running = Running(session, PARTS[which])
@@ -265,6 +268,7 @@ def test_statement_of_many_parts_can_be_cancelled_in_each_phase(node: Server, da
         assert (running.state, time.monotonic() - cancel_time < MOMENTS) == ("57014", True)
 
 
+@pytest.mark.slow
 def test_statement_ends_after_its_client_has_disconnected(node: Server, database: str) -> None:
     with connected(node, database) as watcher:
         for statement in ("SELECT pg_sleep(1000)", PARTS["the walk of a tree"], "SELECT count(*) FROM generate_series(1, 1000000000000)"):

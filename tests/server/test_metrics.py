@@ -45,6 +45,7 @@ def scraped(port: int) -> Samples:
     }
 
 
+@pytest.mark.slow
 def test_metrics_have_the_numbers_of_the_servers(postgres: Server, spare_node) -> None:
     port = free_port()
     node = spare_node(metrics_port=str(port))
@@ -160,6 +161,7 @@ def refused(port: int) -> bool:
         return client.connect_ex(("127.0.0.1", port)) != 0
 
 
+@pytest.mark.slow
 def test_silent_clients_of_the_port_block_no_other_client(served) -> None:
     scrape, gathered = served
     threads_before = threading.active_count()

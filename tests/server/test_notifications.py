@@ -80,6 +80,7 @@ def tell(session: psycopg.Connection, statements: str, times: int, *, at_once: b
             session.commit()
 
 
+@pytest.mark.slow
 def test_notifications_for_a_session_that_does_not_read_are_limited(node: Server) -> None:
     database = node.new_database()
     with psycopg.connect(node.conninfo(database), autocommit=True) as listens, psycopg.connect(node.conninfo(database)) as tells:

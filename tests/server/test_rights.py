@@ -204,6 +204,7 @@ def test_statements_outside_transactions_are_permitted_as_in_postgresql(both: Bo
     assert differences(both, alone) == {}
 
 
+@pytest.mark.slow
 def test_privileges_follow_the_current_role(both: Both) -> None:
     assert differences(both, sequences, ("rights_super", "rights_heir")) == {}
 

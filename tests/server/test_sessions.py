@@ -164,6 +164,7 @@ def test_timeout_during_the_translation_of_a_query_takes_effect(connect: Callabl
     assert value(watcher, "SELECT state FROM pg_stat_activity WHERE pid = %s::int", connection.info.backend_pid) == "idle"
 
 
+@pytest.mark.slow
 def test_timeout_set_in_a_simple_query_applies_to_the_rest_of_it(connect: Callable[..., psycopg.Connection[Any]]) -> None:
     connection = connect()
     with pytest.raises(psycopg.errors.QueryCanceled, match="statement timeout"):
@@ -181,6 +182,7 @@ def test_terminated_backend_reports_the_reason_and_exits(connect: Callable[..., 
     assert value(terminator, "SELECT count(*) FROM pg_stat_activity WHERE pid = %s::int", pid) == 0
 
 
+@pytest.mark.slow
 def test_connection_limit_is_enforced_as_in_postgresql(spare_node: Any) -> None:
     server = spare_node(max_connections="3")
     connections = [psycopg.connect(server.conninfo()) for _ in range(3)]
@@ -190,6 +192,7 @@ def test_connection_limit_is_enforced_as_in_postgresql(spare_node: Any) -> None:
         connection.close()
 
 
+@pytest.mark.slow
 def test_passwords_are_requested_and_checked(spare_node: Any) -> None:
     server = spare_node()
     server.psql("postgres", "CREATE ROLE alice LOGIN PASSWORD 'wonder'; CREATE ROLE asked LOGIN")

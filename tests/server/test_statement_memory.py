@@ -56,6 +56,7 @@ def test_large_unnamed_statement_counts_until_it_is_replaced() -> None:
     second.keep("", heavy)
 
 
+@pytest.mark.slow
 def test_prepared_statements_of_a_session_are_limited(node: Server) -> None:
     long = f"SELECT '{'x' * 12_000_000}'".encode()
     with psycopg.connect(node.conninfo(node.new_database()), autocommit=True) as session:

@@ -26,6 +26,7 @@ def silent(server: Server) -> socket.socket:
     return socket.create_connection(("127.0.0.1", server.port), timeout=10)
 
 
+@pytest.mark.slow
 def test_listener_accepts_connections_after_many_silent_ones(spare_node: Callable[..., Server]) -> None:
     node = spare_node(**PLACES)
     assert isinstance(node, NodeServer)
@@ -65,6 +66,7 @@ def test_last_connections_are_reserved_for_superusers(ordinary: Server) -> None:
             psycopg.connect(ordinary.conninfo())
 
 
+@pytest.mark.slow
 def test_pools_that_reject_clients_subscribers_and_slots_are_reported_as_starved(spare_node: Callable[..., Server]) -> None:
     node = spare_node(**PLACES, max_replication_slots="1")
     assert isinstance(node, NodeServer)

@@ -13,8 +13,8 @@ from tests.conftest import PG_BIN, Server
 SCRIPT = Path(__file__).parent / "statements" / "styles.sql"
 CHOSEN = [
     ("SQL, DMY", "sql_standard", "Europe/Berlin"),
-    pytest.param("Postgres, MDY", "postgres_verbose", "UTC", marks=pytest.mark.slow),
-    pytest.param("German, DMY", "iso_8601", "America/New_York", marks=pytest.mark.slow),
+    ("Postgres, MDY", "postgres_verbose", "UTC"),
+    ("German, DMY", "iso_8601", "America/New_York"),
 ]
 
 
@@ -24,6 +24,7 @@ def printed(server: Server, date_style: str, interval_style: str, zone: str) -> 
     return server.script(server.new_database(), SCRIPT, "-A", PGOPTIONS=options, PGTZ=zone).splitlines()
 
 
+@pytest.mark.slow  # nine seconds each
 @pytest.mark.parametrize(("date_style", "interval_style", "zone"), CHOSEN)
 def test_statements_print_the_same_as_in_postgresql(
     postgres: Server, node: Server, date_style: str, interval_style: str, zone: str

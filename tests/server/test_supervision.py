@@ -57,6 +57,7 @@ def exhaust(node: Server) -> list[psycopg.Connection[Any]]:
     raise AssertionError("the node has descriptors for all")
 
 
+@pytest.mark.slow
 def test_node_without_descriptors_accepts_connections_again_when_some_are_free(own_node: Callable[..., Server]) -> None:
     node = own_node()
     with psycopg.connect(node.conninfo(), autocommit=True) as session:

@@ -264,6 +264,7 @@ def test_handshake_that_does_not_proceed_ends_after_authentication_timeout(autho
         connection.close()
 
 
+@pytest.mark.slow
 def test_interrupted_handshake_blocks_no_other_client_and_times_out(node: NodeServer, authority: Authority) -> None:
     node.psql("postgres", "ALTER SYSTEM SET authentication_timeout = '1s'; SELECT pg_reload_conf()")
     until(lambda: node.psql("postgres", "SHOW authentication_timeout") == "1s", "the setting does not take effect")
@@ -278,6 +279,7 @@ def test_interrupted_handshake_blocks_no_other_client_and_times_out(node: NodeSe
         node.psql("postgres", "ALTER SYSTEM RESET ALL; SELECT pg_reload_conf()")
 
 
+@pytest.mark.slow
 def test_large_data_passes_in_both_directions(node: NodeServer, authority: Authority) -> None:
     database = node.new_database()
     rows = "".join(f"{number}\t{'x' * 1000}\n" for number in range(2000))

@@ -79,6 +79,7 @@ def test_columns_without_privilege_are_rejected(session: psycopg.Connection[Any]
             session.execute(query)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_first_rows_of_a_long_result_are_sent_while_the_others_are_computed(node: Server) -> None:
     with psycopg.connect(node.conninfo("postgres"), autocommit=True) as session:
         began, first = time.monotonic(), None

@@ -81,6 +81,7 @@ def kind(found: pa.DataType) -> pa.DataType:
     return pa.int32() if pa.types.is_date(found) else pa.int64() if pa.types.is_timestamp(found) else found
 
 
+@pytest.mark.slow
 def test_all_types_are_read_as_from_a_node(source: Source, node: Any) -> None:
     database = node.new_database()
     url, slot = node.conninfo(database), f"{database}_s"

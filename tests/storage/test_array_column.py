@@ -57,6 +57,7 @@ def test_readers_find_lists_and_the_node_reads_arrays(engine: Engine, way: str) 
     assert files["s"].dataType.simpleString() == "array<timestamp>"
 
 
+@pytest.mark.slow
 def test_changes_of_arrays_are_streamed_unchanged(engine: Engine, way: str) -> None:
     made(engine, ARRAYS)
     lsn_before = engine.log.end
@@ -109,6 +110,7 @@ def test_rows_are_found_by_a_key_that_is_a_list(engine: Engine, monkeypatch: pyt
     reader.rollback()
 
 
+@pytest.mark.slow
 def test_small_files_of_several_writers_are_compacted(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction, "MOST", 4)
     made(engine, ARRAYS, FIRST)

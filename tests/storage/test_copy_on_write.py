@@ -106,6 +106,7 @@ def test_repeatable_read_transaction_can_change_rows_that_no_other_has_changed(e
     assert contents(engine, PLAIN) == plainly(engine, PLAIN) == [(1, "a"), (2, "b"), (3, "other")]
 
 
+@pytest.mark.slow
 def test_deletion_vectors_can_be_removed_from_a_table_and_added_again(engine: Engine) -> None:
     made(engine, VECTORS, *[(number, "x") for number in range(10)])
     writer = engine.begin(DATABASE)

@@ -75,6 +75,7 @@ def test_flipped_bit_of_a_data_file_is_detected_by_a_key_lookup(engine: Engine) 
     assert found() == [7, 500]
 
 
+@pytest.mark.slow
 @pytest.mark.on_disk
 def test_damaged_file_that_spark_reads_is_reported_with_its_name(engine: Engine) -> None:
     stored = relation(20001, "b", id=INT8, v=TEXT)

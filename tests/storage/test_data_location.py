@@ -113,6 +113,7 @@ def test_listing_an_empty_folder_is_one_request(on_s3: DataPath, requests: list[
     assert requests == ["list_objects_v2"] * 2, "what lies beside was listed as well"
 
 
+@pytest.mark.slow
 def test_many_files_are_listed_and_removed_in_batches_of_a_thousand(
     on_s3: DataPath, requests: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

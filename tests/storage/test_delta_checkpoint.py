@@ -59,12 +59,13 @@ def test_checkpoint_is_fsynced_before_it_is_announced(engine: Engine, monkeypatc
     assert all(not already for _, already in synced)
 
 
+@pytest.mark.slow
 @pytest.mark.on_disk
 @pytest.mark.parametrize(
     "torn",
     [
-        pytest.param(b"", id="empty", marks=pytest.mark.slow),
-        pytest.param(b"PAR1 torn", id="no Parquet", marks=pytest.mark.slow),
+        pytest.param(b"", id="empty"),
+        pytest.param(b"PAR1 torn", id="no Parquet"),
         pytest.param(None, id="a page of zeros"),
     ],
 )
@@ -88,6 +89,7 @@ def test_torn_checkpoint_is_set_aside_at_startup(engine: Engine, torn: bytes | N
     assert by_path(started) == list(range(6))
 
 
+@pytest.mark.slow
 def test_failing_checkpoint_is_logged_and_fails_nothing_else(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

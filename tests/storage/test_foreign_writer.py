@@ -38,6 +38,7 @@ def test_foreign_version_is_adopted_once(engine: Engine) -> None:
         assert changes(engine, start) == [("write", 2)]
 
 
+@pytest.mark.slow
 def test_recovery_keeps_foreign_versions_and_drops_uncommitted_own_ones(engine: Engine) -> None:
     made(engine, A, (1, "x"))
     start = engine.log.end
@@ -52,6 +53,7 @@ def test_recovery_keeps_foreign_versions_and_drops_uncommitted_own_ones(engine: 
     assert again(started).recover() == []
 
 
+@pytest.mark.slow
 def test_foreign_version_is_adopted_before_the_nodes_next_write(engine: Engine) -> None:
     made(engine, A, (1, "x"))
     start = engine.log.end
@@ -63,6 +65,7 @@ def test_foreign_version_is_adopted_before_the_nodes_next_write(engine: Engine) 
     assert contents(engine, A) == [(1, "x"), (2, "y"), (3, "own"), (4, "own")]
 
 
+@pytest.mark.slow
 def test_foreign_version_committed_during_a_transaction_is_adopted_before_it(engine: Engine) -> None:
     made(engine, A, (1, "x"))
     start = engine.log.end
@@ -75,7 +78,8 @@ def test_foreign_version_committed_during_a_transaction_is_adopted_before_it(eng
     assert changes(engine, start) == [("write", 1), ("write", 1), ("write", 1)]
 
 
-@pytest.mark.parametrize("imported", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("imported", [False, True])
 def test_transaction_whose_rows_another_writer_has_deleted_fails_and_leaves_nothing(engine: Engine, *, imported: bool) -> None:
     if imported:  # Delta's package gives its conflicts classes of their own from then on, in the whole process
         importlib.import_module("delta.tables")
@@ -96,6 +100,7 @@ def test_transaction_whose_rows_another_writer_has_deleted_fails_and_leaves_noth
     next_one.rollback()
 
 
+@pytest.mark.slow
 def test_late_version_of_a_failed_transaction_is_not_adopted(engine: Engine) -> None:
     """The store writes a version late, after its request has failed."""
     made(engine, A, (1, "x"))
@@ -115,6 +120,7 @@ def test_late_version_of_a_failed_transaction_is_not_adopted(engine: Engine) -> 
     assert sorted(tuple(row) for row in delta_rows) == [(1, "x"), (2, "own")]
 
 
+@pytest.mark.slow
 def test_rollback_keeps_the_versions_of_other_writers(engine: Engine) -> None:
     made(engine, A, (1, "x"))
     writer = engine.begin(DATABASE)

@@ -62,6 +62,7 @@ def test_memory_that_stays_after_statements_end_does_not_make_the_heap_short(spa
     assert heap._kept < 0.3
 
 
+@pytest.mark.slow
 def test_heap_with_room_is_not_collected_repeatedly(spark: SparkSession) -> None:
     heap = Heap(spark)
     lists = fill(spark, 0.5)
@@ -95,6 +96,7 @@ def test_memory_that_spark_has_released_since_a_collection_is_not_counted_as_for
     assert not heap.is_short()
 
 
+@pytest.mark.slow
 def test_java_references_of_batches_are_released_while_python_collects_nothing(spark: SparkSession) -> None:
     heap, named = Heap(spark), ThreadSafeFinalizer.finalizers
     heap.let_go()
@@ -128,6 +130,7 @@ def test_python_is_told_to_collect_for_a_limited_share_of_the_time(spark: SparkS
         gc.enable()
 
 
+@pytest.mark.slow
 def test_leftover_tasks_of_a_cancelled_statement_are_not_attributed_to_the_next_one(spark: SparkSession, tmp_path: Path) -> None:
     """A task ends with its worker, which can be after the statement."""
     gate, gate_path = tmp_path / "gate", str(tmp_path / "gate")

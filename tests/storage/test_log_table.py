@@ -79,6 +79,7 @@ def test_log_table_continues_after_a_start_and_repeats_no_row(engine: Engine) ->
     assert delta_log.newest_version(inventory.log_table(engine.base)) == newest
 
 
+@pytest.mark.slow
 def test_torn_or_too_new_log_table_is_created_again(engine: Engine) -> None:
     made(engine, A)
     LogTable(engine).catch_up()
@@ -90,6 +91,7 @@ def test_torn_or_too_new_log_table_is_created_again(engine: Engine) -> None:
     assert versions(engine) == {path(A): 0}
 
 
+@pytest.mark.slow
 def test_files_of_a_killed_process_or_a_failed_attempt_are_removed(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     location, log = inventory.log_table(engine.base), LogTable(engine)
 
@@ -114,6 +116,7 @@ def test_files_of_a_killed_process_or_a_failed_attempt_are_removed(engine: Engin
     assert versions(engine) == {path(A): 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missing", [errno.EMFILE, errno.ENOSPC])
 def test_write_without_descriptors_or_disk_space_is_retried_and_the_thread_keeps_running(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, missing: int

@@ -116,6 +116,7 @@ def test_rollback_drops_pending_rows(engine: Engine) -> None:
     assert engine.log.end == end
 
 
+@pytest.mark.slow
 def test_keys_are_looked_up_again_if_others_have_added_rows(engine: Engine) -> None:
     made(engine, A, (1, "x"))
     first_writer, second_writer = engine.begin(DATABASE), engine.begin(DATABASE)

@@ -65,6 +65,7 @@ def test_all_types_are_written_and_changed_alike(engine: Engine, way: str) -> No
     assert SEEN.setdefault("all", result) == result
 
 
+@pytest.mark.slow
 def test_changes_are_in_the_order_of_the_statement(engine: Engine, way: str) -> None:
     table = relation(23001, "o", id=r.INT8, v=r.TEXT)
     made(engine, table)
@@ -88,6 +89,7 @@ def test_changes_are_in_the_order_of_the_statement(engine: Engine, way: str) -> 
     writer.rollback()
 
 
+@pytest.mark.slow
 def test_rows_of_one_file_can_be_deleted_repeatedly_by_either_writer(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     table = relation(23002, "d", id=r.INT8)
     made(engine, table, *[(number,) for number in range(5000)])

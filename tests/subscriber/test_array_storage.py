@@ -80,6 +80,7 @@ def test_node_publishes_lists_as_postgresql_publishes_arrays(publisher, subscrib
         publisher.sql("DROP SUBSCRIPTION back")
 
 
+@pytest.mark.slow
 def test_array_that_is_not_a_list_is_rejected_with_its_column(publisher, subscriber) -> None:
     definition = "CREATE TABLE t (id int PRIMARY KEY, i int[])"
     publisher.sql(f"{definition}; CREATE PUBLICATION p FOR TABLE t")
@@ -109,6 +110,7 @@ def test_array_that_is_not_a_list_is_rejected_with_its_column(publisher, subscri
     subscriber.wait("SELECT i::text FROM t", "{{1,2},{3,4}}")
 
 
+@pytest.mark.slow
 def test_column_keeps_the_array_storage_of_its_creation(subscriber) -> None:
     with pytest.raises(psycopg.errors.InvalidParameterValue) as refused:
         subscriber.sql("CREATE TABLE t (i int[]) WITH (array_storage = json)")
@@ -124,6 +126,7 @@ def test_column_keeps_the_array_storage_of_its_creation(subscriber) -> None:
     assert subscriber.sql("SELECT * FROM t") == "2||{3.00}|"
 
 
+@pytest.mark.slow
 def test_rows_are_found_by_keys_that_are_lists(publisher, subscriber) -> None:
     definition = "CREATE TABLE t (k text[] PRIMARY KEY, n int[])"
     publisher.sql(
@@ -140,6 +143,7 @@ def test_rows_are_found_by_keys_that_are_lists(publisher, subscriber) -> None:
         subscriber.sql("INSERT INTO t VALUES ('{a,7,NULL,\"x y\"}', NULL)")
 
 
+@pytest.mark.slow
 def test_column_declared_with_several_dimensions_is_stored_as_text(publisher, subscriber, place) -> None:
     subscriber.sql("CREATE TYPE mood AS ENUM ('sad', 'ok')")
     publisher.sql(

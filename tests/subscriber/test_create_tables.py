@@ -118,6 +118,7 @@ def test_missing_table_is_reported_with_a_suggested_action(publisher, subscriber
     assert 'NOTICE: table "later" is dropped out of subscription "s"' in subscriber.session.said
 
 
+@pytest.mark.slow
 def test_missing_publication_is_a_state_of_the_subscription(publisher, subscriber) -> None:
     publisher.sql("CREATE TABLE t (a int PRIMARY KEY); INSERT INTO t VALUES (1)")
     subscriber.sql(publisher.subscription("create_tables = true", publication="nope"))
@@ -149,6 +150,7 @@ def test_added_column_is_filled_for_existing_rows_from_the_publisher(publisher, 
     until(lambda: status(subscriber)["unfilled"] == [])
 
 
+@pytest.mark.slow
 def test_column_added_to_the_column_list_is_filled_for_existing_rows(publisher, subscriber) -> None:
     publisher.sql(
         "CREATE TABLE t (a int PRIMARY KEY, b text DEFAULT 'd', c int); INSERT INTO t SELECT i, 'b' || i, i FROM generate_series(1, 50) i"

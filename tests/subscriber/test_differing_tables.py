@@ -103,6 +103,7 @@ def test_violated_check_constraint_stops_the_worker(publisher, subscriber) -> No
     assert subscriber.sql("SELECT * FROM t") == "1|5"
 
 
+@pytest.mark.slow
 def test_user_functions_compute_defaults_generated_columns_and_checks(publisher, subscriber) -> None:
     subscriber.sql("""CREATE FUNCTION twice(x int) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT x * 2';
         CREATE FUNCTION is_fine(x int) RETURNS boolean IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN RETURN x > 0; END $$;

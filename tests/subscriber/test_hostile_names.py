@@ -79,6 +79,7 @@ def last(postgres: Server) -> Iterator[Database]:
     database.unsubscribe()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("key", "identity", "more"),
     [
@@ -120,9 +121,10 @@ def test_publication_may_have_any_name(publisher, lakes) -> None:
         lake.wait("SELECT string_agg(a::text, ' ' ORDER BY a) FROM t", "1 2", seconds=30)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "where",
-    [pytest.param('("a.b" > 0 AND "*" > 0)', marks=pytest.mark.slow), '(upper("..a" || "\'") <> \'Z\')'],
+    ['("a.b" > 0 AND "*" > 0)', '(upper("..a" || "\'") <> \'Z\')'],
     ids=["column by column", "by Spark"],
 )
 def test_filters_and_column_lists_may_name_any_column(publisher, lakes, last, where) -> None:

@@ -102,6 +102,7 @@ def test_origins_beyond_max_replication_slots_are_an_error(publisher, spare) -> 
     until(lambda: of_slot(publisher, "state", "other") == "streaming", "the second subscription gets no origin")
 
 
+@pytest.mark.slow
 def test_table_syncs_beyond_max_sync_workers_per_subscription_wait(publisher, subscriber, set_on_node) -> None:
     publisher.sql(FILLED)
     set_on_node(max_sync_workers_per_subscription="0")
@@ -119,6 +120,7 @@ def test_table_syncs_beyond_max_sync_workers_per_subscription_wait(publisher, su
     assert (behind(subscriber)["starved_of"], starved(subscriber)) == (None, {})
 
 
+@pytest.mark.slow
 def test_worker_ends_after_wal_receiver_timeout_and_restarts_after_the_retry_interval(publisher, subscriber, set_on_node) -> None:
     publisher.sql(FILLED)
     set_on_node(wal_receiver_timeout="1s", wal_retrieve_retry_interval="2s")
@@ -136,6 +138,7 @@ def test_worker_ends_after_wal_receiver_timeout_and_restarts_after_the_retry_int
         subscriber.unsubscribe()
 
 
+@pytest.mark.slow
 def test_status_is_sent_every_wal_receiver_status_interval(publisher, subscriber, set_on_node) -> None:
     publisher.sql(FILLED)
     set_on_node(wal_receiver_status_interval="1s")
@@ -176,6 +179,7 @@ def test_segment_disk_limit_holds_the_publisher_back_and_the_lag_is_reported(pub
     until(lambda: subscriber.log.said('subscription "s" has caught up with its publisher'), "the log does not report the end of the lag")
 
 
+@pytest.mark.slow
 def test_copied_table_whose_slot_is_missing_is_copied_again(publisher, subscriber) -> None:
     publisher.sql("CREATE TABLE a(i int PRIMARY KEY); CREATE TABLE b(i int PRIMARY KEY); CREATE PUBLICATION p FOR TABLE a")
     subscriber.sql(TABLES)

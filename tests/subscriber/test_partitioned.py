@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.subscriber.conftest import READY
 
 ROOT = """
@@ -45,6 +46,7 @@ def test_rows_without_a_key_are_found_by_all_their_columns(publisher, subscriber
     assert subscriber.sql("SELECT tableoid::regclass, a, b FROM t ORDER BY a") == "one|1|x\nrest|7|x"
 
 
+@pytest.mark.slow
 def test_constraints_of_a_single_leaf_are_checked(publisher, subscriber) -> None:
     remote = "CREATE TABLE t(a int PRIMARY KEY, b int, c text); CREATE PUBLICATION p FOR TABLE t; INSERT INTO t VALUES (1, 1, 'x'), (11, 1, NULL)"
     local = """

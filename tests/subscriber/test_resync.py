@@ -41,7 +41,8 @@ def published(publisher: Database, where: str = "id % 10 <> 0") -> str:
     return publisher.sql(f"{ROWS} WHERE {where}")
 
 
-@pytest.mark.parametrize("function", [pytest.param("resync", marks=pytest.mark.slow), "reconcile"])
+@pytest.mark.slow
+@pytest.mark.parametrize("function", ["resync", "reconcile"])
 def test_table_that_others_have_written_equals_its_publisher_again_and_streams(pair: tuple[Database, Database], function: str) -> None:
     publisher, subscriber = pair
     subscriber.sql(
@@ -124,6 +125,7 @@ def test_tables_of_every_kind_are_reconciled_and_local_columns_stay(postgres: Po
         subscriber.unsubscribe()
 
 
+@pytest.mark.slow
 def test_reconcile_follows_a_changed_filter_and_writes_no_other_row(pair: tuple[Database, Database]) -> None:
     publisher, subscriber = pair
     query = "SELECT count(*) FROM t WHERE v = 'mine'"

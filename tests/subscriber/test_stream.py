@@ -122,6 +122,7 @@ def test_progress_of_a_parallel_copy_is_shown_after_each_range(publisher, subscr
     assert subscriber.sql("SELECT count(*), sum(id) FROM t") == publisher.sql("SELECT count(*), sum(id) FROM t")
 
 
+@pytest.mark.slow
 def test_running_copy_shows_its_rows_the_publishers_estimate_and_the_time_left(publisher, subscriber) -> None:
     publisher.sql(
         "CREATE TABLE t(id int PRIMARY KEY, b text); INSERT INTO t SELECT i, repeat('x', 200) FROM generate_series(1, 20000) i; CREATE PUBLICATION p FOR TABLE t; ANALYZE t"
@@ -323,6 +324,7 @@ def test_subscription_without_slot_can_be_dropped_in_the_block_that_detaches_it(
     assert publisher.sql(slots) == "1"
 
 
+@pytest.mark.slow
 def test_copy_with_origin_none_warns_of_tables_that_subscriptions_of_the_publisher_write(publisher, subscriber) -> None:
     tables = "CREATE TABLE t(id int PRIMARY KEY); CREATE TABLE u(id int PRIMARY KEY)"
     publisher.sql(f"{tables}; CREATE PUBLICATION p FOR TABLE t; CREATE PUBLICATION q FOR TABLE u")

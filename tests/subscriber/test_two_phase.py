@@ -46,6 +46,7 @@ def test_prepared_transaction_survives_a_restart_and_is_visible_after_its_commit
     assert not list((subscriber.server.data / "pg_twophase").iterdir())
 
 
+@pytest.mark.slow
 def test_prepared_transaction_of_a_subscription_can_be_finished_by_hand(publisher, subscriber) -> None:
     publisher.sql(f"{TABLE}; INSERT INTO t VALUES (1, 'copied'); CREATE PUBLICATION p FOR TABLE t")
     subscriber.sql(TABLE)

@@ -37,7 +37,7 @@ def test_publishers_rows_at_an_lsn_are_visible_after_the_wait(postgres: Postgres
             subscriber.sql(f"SELECT headgate.wait_for_lsn({arguments})")
 
 
-@pytest.mark.parametrize("kind", ["postgres", "node"])
+@pytest.mark.parametrize("kind", ["postgres", pytest.param("node", marks=pytest.mark.slow)])
 def test_every_commit_up_to_the_returned_time_is_visible(
     request: pytest.FixtureRequest, postgres: PostgresServer, node: NodeServer, kind: str
 ) -> None:
@@ -71,6 +71,7 @@ def test_every_commit_up_to_the_returned_time_is_visible(
         subscriber.sql("DROP ROLE complete_reader")
 
 
+@pytest.mark.slow
 def test_no_time_is_complete_while_a_change_waits_to_be_applied(postgres: PostgresServer, node: NodeServer) -> None:
     publisher, subscriber = Database.new(postgres), Database.new(node)
     publisher.sql("CREATE TABLE t (id int PRIMARY KEY); CREATE PUBLICATION p FOR TABLE t")

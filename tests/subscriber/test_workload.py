@@ -85,7 +85,7 @@ def mirror(postgres: Server, publisher: Publisher) -> Iterator[Subscriber]:
 @pytest.mark.parametrize(
     ("seed", "rounds", "batch"),
     [
-        (0, 5, 300),
+        (0, 3, 300),
         *(pytest.param(seed, 10, 300, marks=pytest.mark.slow) for seed in range(1, 9)),
         pytest.param(9, 5, 10_000, marks=pytest.mark.slow),
     ],

@@ -77,6 +77,7 @@ def test_body_that_waits_for_100_continue_is_part_of_its_request(delay: Delay) -
     assert delay.requests - requests_before == 1
 
 
+@pytest.mark.slow
 def test_connections_are_delayed_concurrently(delay: Delay) -> None:
     delay.milliseconds, connections = MILLISECONDS, 40
     began = time.perf_counter()

@@ -207,6 +207,7 @@ def test_large_transaction_is_replicated_completely(postgres, node):
     assert target.sql("SELECT count(*), count(DISTINCT id), min(length(filler)) FROM big") == "200000|200000|200"
 
 
+@pytest.mark.slow
 def test_changes_of_a_large_update_have_lsns_between_begin_and_commit(node, postgres):
     """An update is two rows of a change file, but its LSNs must not reach into the next transaction."""
     source, target = Database.new(node), Database.new(postgres)

@@ -152,9 +152,10 @@ def recorded(count: int, strace: None) -> Iterator[Recorded]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+@pytest.mark.slow
 @pytest.mark.on_disk
 @pytest.mark.one_java  # what executors write is not recorded
-@pytest.mark.parametrize(("seed", "count"), [(1, 1), pytest.param(2, 320, marks=[pytest.mark.slow, pytest.mark.timeout(6 * 3600)])])
+@pytest.mark.parametrize(("seed", "count"), [(1, 1), pytest.param(2, 320, marks=pytest.mark.timeout(6 * 3600))])
 def test_node_has_exactly_the_acknowledged_commits_after_a_power_failure(
     request: pytest.FixtureRequest, recorded: Recorded, seed: int, count: int
 ) -> None:

@@ -44,6 +44,7 @@ def test_two_databases_replicate_both_ways_without_a_loop_and_into_a_third(node)
         node.psql(database, f"DROP SUBSCRIPTION {name}")
 
 
+@pytest.mark.slow
 def test_status_shows_the_work_of_a_subscription_and_what_to_do_about_its_error(node) -> None:
     publishing, subscribing = node.new_database(), node.new_database()
     for database in (publishing, subscribing):

@@ -121,7 +121,10 @@ GENERATED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("type_name", GENERATED)
+LONG = ("numrange", "numrange[]", "nummultirange")
+
+
+@pytest.mark.parametrize("type_name", [pytest.param(name, marks=pytest.mark.slow if name in LONG else []) for name in GENERATED])
 def test_generated_texts_enter_a_column_as_in_postgresql(check, type_name: str) -> None:
     @settings(max_examples=settings.default.max_examples // 5)
     @given(st.lists(GENERATED[type_name], min_size=1, max_size=30))

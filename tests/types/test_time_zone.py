@@ -92,6 +92,7 @@ def test_posix_time_zone_has_postgresqls_offsets(judge: psycopg.Connection) -> N
     assert compare(judge, [posix(random) for _ in range(300)]) > 50
 
 
+@pytest.mark.slow  # nine seconds
 def test_abbreviation_has_its_meaning_at_the_instant(judge: psycopg.Connection) -> None:
     names = [row[0] for row in judge.execute("SELECT abbrev FROM pg_timezone_abbrevs ORDER BY 1")]
     assert compare(judge, names) == len(names)

@@ -49,6 +49,7 @@ def pair(postgres: PostgresServer, node: NodeServer) -> Iterator[tuple[Database,
     subscriber.unsubscribe()
 
 
+@pytest.mark.slow
 def test_each_planted_difference_is_named_and_nothing_else(pair: tuple[Database, Database], node: NodeServer) -> None:
     publisher, subscriber = pair
     assert subscriber.rows(VERIFY) == EQUAL
@@ -128,6 +129,7 @@ def test_table_that_takes_too_long_is_skipped_and_later_ones_are_compared_under_
     assert len(set(re.findall(r'CREATE_REPLICATION_SLOT "(\w*verify\w*)"', postgres.log()[log_length:]))) == 3
 
 
+@pytest.mark.slow
 def test_table_that_cannot_be_reconciled_is_reported_with_the_suggested_action(pair: tuple[Database, Database], node: NodeServer) -> None:
     _, subscriber = pair
     subscriber.sql("DELETE FROM other WHERE id = 77; ALTER TABLE other ADD CHECK (id <> 77)")
@@ -187,6 +189,7 @@ def test_only_the_owner_can_verify_and_a_disabled_subscription_is_rejected(pair:
         subscriber.sql(VERIFY)
 
 
+@pytest.mark.slow
 def test_cancel_ends_the_comparison_and_leaves_nothing_at_the_publisher(pair: tuple[Database, Database]) -> None:
     publisher, subscriber = pair
     with psycopg.connect(publisher.conninfo) as holder:
@@ -198,6 +201,7 @@ def test_cancel_ends_the_comparison_and_leaves_nothing_at_the_publisher(pair: tu
     assert subscriber.rows(VERIFY) == EQUAL
 
 
+@pytest.mark.slow
 def test_table_that_is_being_copied_is_not_reported_as_different(
     pair: tuple[Database, Database], postgres: PostgresServer, node: NodeServer
 ) -> None:

@@ -71,7 +71,7 @@ def test_every_version_can_publish_to_a_node(pair: Make, version: int) -> None:
     of.await_equal(f"SELECT * FROM t {'WHERE k = $$even$$' if filtered else ''} ORDER BY a", "SELECT * FROM t ORDER BY a")
 
 
-@pytest.mark.parametrize("version", OTHERS)
+@pytest.mark.parametrize("version", [pytest.param(version, marks=pytest.mark.slow if version < 18 else []) for version in OTHERS])
 def test_every_version_can_subscribe_to_a_node(pair: Make, version: int) -> None:
     of = pair(version, "node")
     where = "WHERE (k = 'even')" if version >= 15 else ""  # 14 knows no filters: its first copy brings every row

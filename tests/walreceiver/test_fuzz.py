@@ -194,6 +194,7 @@ def conversations(recorded: Recorded) -> tuple[Callable[[bytes], object], list[b
     return one, seeds, server.close
 
 
+@pytest.mark.slow
 def test_damaged_conversation_ends(recorded: Recorded) -> None:
     converse, seeds, end = conversations(recorded)
     result = run(converse, seeds, 60)

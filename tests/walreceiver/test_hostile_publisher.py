@@ -34,6 +34,7 @@ def talk(postgres: Server, tmp_path: Path) -> Iterator[Talk]:
     repeated.close()
 
 
+@pytest.mark.slow
 def test_publisher_that_falsifies_some_fields_is_detected(talk: Talk) -> None:
     count, wrong = attacked(talk, lambda *site: crc32("".join(site).encode()) % 12 == 0)
     assert not wrong

@@ -219,6 +219,7 @@ def test_silent_publisher_is_a_timeout(stream, postgres, database) -> None:
         os.kill(pid, signal.SIGCONT)
 
 
+@pytest.mark.slow
 def test_receiver_can_be_stopped_while_the_publisher_sends(stream, postgres, database) -> None:
     row_count = 300_000
     postgres.psql(database, f"INSERT INTO t SELECT i, repeat('x', 100) FROM generate_series(1, {row_count}) i")

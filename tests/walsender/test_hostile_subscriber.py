@@ -73,6 +73,7 @@ def scene(node: Server, tmp_path: Path) -> Iterator[Scene]:
     scene.close()
 
 
+@pytest.mark.slow
 def test_subscriber_that_falsifies_some_words_is_rejected(scene: Scene) -> None:
     count, wrong = attacked(scene.talk, lambda *site: crc32("".join(site).encode()) % 40 == 0, scene.ready)
     assert not wrong
@@ -91,7 +92,7 @@ def test_subscriber_that_falsifies_any_word_is_rejected(scene: Scene) -> None:
     assert threading.active_count() <= threads_before + 5
 
 
-@pytest.mark.parametrize("rows", [1, 30_000])
+@pytest.mark.parametrize("rows", [1, pytest.param(30_000, marks=pytest.mark.slow)])
 def test_subscriber_that_never_acknowledges_times_out_and_its_slot_does_not_advance(scene: Scene, rows: int) -> None:
     where = f"SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = '{scene.talk.slot}'"
     lsn_before = scene.session.sql(where)
