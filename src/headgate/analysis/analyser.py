@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 
 from postgast import pg_query_pb2 as pb
 
-from headgate.analysis import from_clause, grouping, ordering, row_locking, select_list, sublink
+from headgate.analysis import from_clause, grouping, ordering, row_locking, row_width, select_list, sublink
 from headgate.analysis.names import Names
 from headgate.analysis.query import (
     Cte,
@@ -38,8 +38,6 @@ from headgate.expression.node import Expression, TypeRef
 from headgate.sql import command_tag
 from headgate.sql import names as identifiers
 from headgate.sql.parser import ParseNode, has_condition, position, unwrap, walk
-
-_WORDS = {pb.SETOP_UNION: "UNION", pb.SETOP_INTERSECT: "INTERSECT", pb.SETOP_EXCEPT: "EXCEPT"}
 
 
 class Analyser:
@@ -130,13 +128,12 @@ class Analyser:
         inner = self.nested()
         working = inner.ctes[cte.ctename] = Cte(cte.ctename, columns)
         term = inner.select(query.rarg, None)
+        row_width.require_equal_sides(query, columns, term.columns)
         recursion = Recursion(working, term, self._like_first(cte, term.columns, columns), query.all)
         return Cte(cte.ctename, columns, first, recursion)
 
     def _like_first(self, cte: ParseNode, ours: Sequence[PlanColumn], columns: Sequence[PlanColumn]) -> tuple[Expression, ...]:
         """Return the columns of the recursive term in the types of the first term. Raise 42804 if a type would have to change."""
-        if len(ours) != len(columns):
-            raise PostgresError("42601", "each UNION query must have the same number of columns")
         values = []
         for place, (one, target) in enumerate(zip(ours, columns, strict=True), 1):
             value = coerce(reference(one), target.type, Reach.IMPLICIT, self.context)
@@ -196,9 +193,11 @@ class Analyser:
         """Analyse VALUES (…), (…). Each column has the common type of its expressions."""
         scope = Scope((), outer)
         context = self.context.within(construct="VALUES")
-        rows = [[binder.bind_raw(value, scope, context) for value in unwrap(row).items] for row in node.values_lists]
-        if len({len(row) for row in rows}) > 1:
-            raise PostgresError("42601", "VALUES lists must all be the same length")
+        lists = [unwrap(row).items for row in node.values_lists]
+        rows = []
+        for row in lists:
+            rows.append([binder.bind_raw(value, scope, context) for value in row])
+            row_width.require_like_first(row, lists[0])
         columns, values = [], []
         for place in range(len(rows[0])):
             cells, type_ref = binder.unify(
@@ -211,9 +210,8 @@ class Analyser:
     def _set_operation(self, node: pb.SelectStmt, outer: Scope | None) -> Query:
         """Analyse both sides and coerce them to common types. The columns have the names of the left side."""
         left, right = self.select(node.larg, outer), self.select(node.rarg, outer)
-        word = _WORDS[node.op]
-        if len(left.columns) != len(right.columns):
-            raise PostgresError("42601", f"each {word} query must have the same number of columns")
+        word = row_width.WORDS[node.op]
+        row_width.require_equal_sides(node, left.columns, right.columns)
         columns, ours, theirs = [], [], []
         for left_column, right_column in zip(left.columns, right.columns, strict=True):
             sides, kind = binder.unify([column.literal or reference(column) for column in (left_column, right_column)], word, self.context)

@@ -214,6 +214,12 @@ def written(node: ParseNode) -> bytes:
     return bytes(copy.SerializeToString(deterministic=True))
 
 
+def beginning(node: ParseNode) -> int:
+    """Return the location at which an expression begins (exprLocation), or -1 if it has none."""
+    locations = [int(part.location) for part in walk(node) if "location" in part.DESCRIPTOR.fields_by_name and part.location >= 0]
+    return min(locations, default=-1)
+
+
 def position(location: int) -> int | None:
     """Convert a node's location to PostgresError.position."""
     return location + 1 if location >= 0 else None

@@ -12,6 +12,7 @@ from postgast import pg_query_pb2 as pb
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from headgate.analysis import row_width
 from headgate.analysis.query import reference
 from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import trigger as triggers
@@ -38,7 +39,7 @@ from headgate.expression.binding import binder
 from headgate.expression.binding.part_assignment import Target
 from headgate.expression.binding.scope import EMPTY
 from headgate.expression.node import Const, Expression, FuncExpr, Param, SetToDefault, TypeRef
-from headgate.sql.parser import ParseNode, position, unwrap, walk
+from headgate.sql.parser import ParseNode, beginning, position, unwrap, walk
 from headgate.types.registry import FIRST_USER_OID
 from headgate.types.resultset import ResultSet
 from headgate.types.storage import NO_COLUMN, arrow_type
@@ -271,12 +272,12 @@ def _values(
     select: pb.SelectStmt, node: pb.InsertStmt, planner: Planner, writer: NewRows, columns: Sequence[Column]
 ) -> pa.Table | DataFrame:
     lists = [list(unwrap(row).items) for row in select.values_lists]
+    for row in lists:
+        row_width.require_like_first(row, lists[0])
     width = len(lists[0])
-    if any(len(row) != width for row in lists):
-        raise PostgresError("42601", "VALUES lists must all be the same length", position=position(_location(lists[-1])))
     if width > len(columns):
         raise PostgresError(
-            "42601", "INSERT has more expressions than target columns", position=position(_location([lists[0][len(columns)]]))
+            "42601", "INSERT has more expressions than target columns", position=position(beginning(lists[0][len(columns)]))
         )
     if node.cols and width < len(columns):
         raise PostgresError(
@@ -335,11 +336,6 @@ def _column_of_values(
     remaining_defaults = list(defaults)
     values = [remaining_defaults.pop(0) if isinstance(cell, SetToDefault) else value for cell, value in zip(cells, explicit, strict=True)]
     return pa.array(values, arrow_type(column.type_oid, column.typmod))
-
-
-def _location(nodes: Sequence[pb.Node]) -> int:
-    inner = unwrap(nodes[0]) if nodes else None
-    return int(inner.location) if inner is not None and "location" in inner.DESCRIPTOR.fields_by_name else -1
 
 
 def _cell(items: Sequence[tuple[ParseNode, Target | None]], column: Column, context: BindContext, planner: Planner) -> Expression:

@@ -25,7 +25,7 @@ from headgate.expression.binding.coercion import coerce
 from headgate.expression.binding.coercion_pathway import Reach
 from headgate.expression.binding.scope import EMPTY
 from headgate.expression.node import Const, Expression
-from headgate.sql.parser import ParseNode, position, walk
+from headgate.sql.parser import ParseNode, beginning, position, walk
 from headgate.storage.routing import order_codes
 from headgate.types.storage import arrow_type
 from headgate.types.text.text import read_text, write_text
@@ -75,7 +75,7 @@ def _hash(node: pb.PartitionBoundSpec) -> tuple[Bound, Places]:
 def _list(node: pb.PartitionBoundSpec, column: Column, planner: Planner) -> tuple[Bound, Places]:
     values: dict[str | None, int] = {}
     for item in node.listdatums:
-        values.setdefault(_value(item, column, planner), _location(item))
+        values.setdefault(_value(item, column, planner), beginning(item))
     return Bound(Strategy.LIST, values=tuple(values)), Places(node.location, tuple(values.values()))
 
 
@@ -84,7 +84,7 @@ def _range(node: pb.PartitionBoundSpec, columns: Sequence[Column], planner: Plan
         if len(datums) != len(columns):
             raise PostgresError(INVALID_TABLE, f"{word} must specify exactly one value per partitioning column")
     lower, upper = _edges(node.lowerdatums, columns, planner), _edges(node.upperdatums, columns, planner)
-    locations = [tuple(_location(datum) for datum in datums) for datums in (node.lowerdatums, node.upperdatums)]
+    locations = [tuple(beginning(datum) for datum in datums) for datums in (node.lowerdatums, node.upperdatums)]
     return Bound(Strategy.RANGE, lower=lower, upper=upper), Places(node.location, (), locations[0], locations[1])
 
 
@@ -101,7 +101,7 @@ def _edges(nodes: Sequence[pb.Node], columns: Sequence[Column], planner: Planner
     for index, (before, edge) in enumerate(itertools.pairwise(edges_read), 1):
         if before.infinite and edge.infinite != before.infinite:
             word = "MINVALUE" if before.infinite < 0 else "MAXVALUE"
-            raise PostgresError("42804", f"every bound following {word} must also be {word}", position=position(_location(nodes[index])))
+            raise PostgresError("42804", f"every bound following {word} must also be {word}", position=position(beginning(nodes[index])))
     return tuple(edges_read)
 
 
@@ -121,12 +121,12 @@ def _value(item: ParseNode, column: Column, planner: Planner) -> str | None:
     if value_expression is None:
         type_text = context.types.format_type(column.type_oid, column.typmod)
         message = f'specified value cannot be cast to type {type_text} for column "{column.name}"'
-        raise PostgresError("42804", message, position=position(_location(item)))
+        raise PostgresError("42804", message, position=position(beginning(item)))
     try:
         return _text(value_expression, column, planner)
     except PostgresError as error:
         if error.position is None:
-            error.position = position(_location(item))
+            error.position = position(beginning(item))
         raise
 
 
@@ -138,12 +138,6 @@ def _text(wanted: Expression, column: Column, planner: Planner) -> str | None:
         values = values.cast(arrow_type(column.type_oid, column.typmod))
     text: str | None = write_text(values, column.type_oid, column.typmod)[0].as_py()
     return text
-
-
-def _location(node: ParseNode) -> int:
-    """Return where an expression begins (exprLocation)."""
-    locations = [int(part.location) for part in walk(node) if "location" in part.DESCRIPTOR.fields_by_name and part.location >= 0]
-    return min(locations, default=-1)
 
 
 # ---- comparison with the other partitions -----------------------------------------------------------------------------

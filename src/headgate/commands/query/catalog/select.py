@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 from postgast import pg_query_pb2 as pb
 
-from headgate.analysis import sublink
+from headgate.analysis import row_width, sublink
 from headgate.analysis.analyser import mentions
 from headgate.analysis.ordering import plain_name
 from headgate.catalog import namespace, system_view
@@ -50,8 +50,6 @@ from headgate.sql import names
 from headgate.sql.column_name import title
 from headgate.sql.parser import ParseNode, position, unwrap
 from headgate.types import registry as t
-
-_WORDS = {pb.SETOP_UNION: "UNION", pb.SETOP_INTERSECT: "INTERSECT", pb.SETOP_EXCEPT: "EXCEPT"}
 
 
 @dataclass(frozen=True)
@@ -203,6 +201,7 @@ class CatalogPlanner(FromItems):
                 base = self.select(inner.larg, outer)
                 self.ctes[cte.ctename] = Cte(name, tuple(self.shown(base, name, aliases)))
                 step = self.select(inner.rarg, outer)
+                row_width.require_equal_sides(inner, base.columns, step.columns)
                 types = self.types_of(base)
                 body = f"({base.build(types)}) {'UNION ALL' if inner.all else 'UNION'} ({step.build(types)})"
                 listed = ", ".join(f"c{place}" for place in range(1, len(types) + 1))
@@ -215,9 +214,8 @@ class CatalogPlanner(FromItems):
 
     def _set_operation(self, node: pb.SelectStmt, outer: Scope | None) -> CatalogQuery:
         left, right = self.select(node.larg, outer), self.select(node.rarg, outer)
-        word = _WORDS[node.op]
-        if len(left.columns) != len(right.columns):
-            raise PostgresError("42601", f"each {word} query must have the same number of columns")
+        row_width.require_equal_sides(node, left.columns, right.columns)
+        word = row_width.WORDS[node.op]
         columns = [self._united(a, b, word) for a, b in zip(left.columns, right.columns, strict=True)]
 
         def build(types: Sequence[TypeRef]) -> str:
@@ -253,9 +251,10 @@ class CatalogPlanner(FromItems):
 
     def _values(self, node: pb.SelectStmt, outer: Scope | None) -> CatalogQuery:
         context, scope = self.binding.within(construct="VALUES"), Scope((), outer)
-        listed = [[binder.bind_raw(cell, scope, context) for cell in unwrap(row).items] for row in node.values_lists]
-        if len({len(row) for row in listed}) > 1:
-            raise PostgresError("42601", "VALUES lists must all be the same length")
+        lists, listed = [unwrap(row).items for row in node.values_lists], []
+        for cells in lists:
+            listed.append([binder.bind_raw(cell, scope, context) for cell in cells])
+            row_width.require_like_first(cells, lists[0])
         columns = []
         for place in range(len(listed[0])):
             cells = [row[place] for row in listed]

@@ -1,0 +1,22 @@
+-- Rows of other lengths: the error names the first one that differs, and where it begins.
+CREATE TABLE t (a int, b int);
+SELECT 1 UNION SELECT  1, 2;
+SELECT a, b FROM t UNION ALL (SELECT a + b FROM t INTERSECT SELECT 2);
+SELECT a FROM t EXCEPT VALUES (1, 2);
+SELECT a FROM t UNION ALL TABLE t;
+SELECT a FROM t UNION ALL SELECT * FROM t;
+SELECT a FROM t UNION ALL SELECT t.*, 3 FROM t;
+SELECT a FROM t UNION ALL SELECT FROM t;
+SELECT oid FROM pg_am UNION SELECT oid, amname FROM pg_am;
+SELECT oid FROM pg_am EXCEPT SELECT oid + 1, amname FROM pg_am;
+WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n, 2 FROM r) SELECT 1 FROM r;
+WITH RECURSIVE r AS (SELECT 1, 2 UNION ALL SELECT 1 FROM r) SELECT 1 FROM r;
+VALUES (1), (1 + 1, 2);
+VALUES (1, 2), (1), (2, 3);
+VALUES (1), (1, 2), (nosuch);
+VALUES (1), (nosuch, 2);
+SELECT * FROM pg_am, (VALUES (1, 2), (3)) v;
+INSERT INTO t VALUES (1, 2), (3), (4, 5);
+INSERT INTO t VALUES (1), (DEFAULT, 2);
+INSERT INTO t VALUES (1, 2, 3 + 4);
+SELECT a FROM t UNION SELECT nosuch, 2 FROM t;
