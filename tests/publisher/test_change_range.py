@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from decimal import Decimal
 
 import psycopg
 import pyarrow as pa
@@ -126,11 +127,45 @@ def test_select_copy_and_a_query_over_changes_agree(source) -> None:
     with psycopg.connect(source.node.conninfo(source.database)) as connection:
         query, values = "SELECT * FROM headgate.changes(%s, %s, %s, %s)", ("p", "t", source.start, source.end())
         rows = psycopg.ClientCursor(connection).execute(query, values).fetchall()
-        with pytest.raises(
-            psycopg.errors.FeatureNotSupported, match=r"columns of headgate\.changes are not known before its parameters are"
-        ):
-            connection.execute(query, values)
     assert [row[0] for row in rows] == ["I", "I", "D", "U", "D"]
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_lsns_may_be_parameters(source, binary) -> None:
+    source.sql("CREATE TABLE t (a int PRIMARY KEY, b numeric(10, 2)); CREATE PUBLICATION p FOR TABLE t")
+    source.sql("INSERT INTO t VALUES (1, 1.5), (2, NULL); UPDATE t SET a = 3 WHERE a = 2; DELETE FROM t WHERE a = 1")
+    query = "SELECT * FROM headgate.changes('p', 't', %s, %s)"
+    with psycopg.connect(source.node.conninfo(source.database)) as connection:
+        for name in (query, query.replace("*", "a, _op, b, _old")):
+            connection.execute(name, (source.start, source.end()), binary=binary)
+        cursor = connection.execute(query.replace("*", "_op, a, b, _old"), (source.start, source.end()), binary=binary)
+        rows = cursor.fetchall()
+    old = ((2, None), (1, None)) if binary else (("2", None), ("1", None))
+    assert rows == [
+        ("I", 1, Decimal("1.50"), None), ("I", 2, None, None), ("U", 3, None, old[0]), ("D", 1, None, old[1]),
+    ]  # fmt: skip
+
+
+def test_query_over_changes_has_parameters(source) -> None:
+    source.sql(SCRIPTS["the whole old row"])
+    query = "SELECT c.a, count(*) FROM headgate.changes('p', 't', %s, %s) c WHERE _op = %s GROUP BY 1 ORDER BY 1"
+    with psycopg.connect(source.node.conninfo(source.database)) as connection:
+        assert connection.execute(query, (source.start, source.end(), "I")).fetchall() == [(1, 1), (2, 1)]
+    prepared = "PREPARE q AS SELECT _op, a FROM headgate.changes('p', 't', $1, $2); EXECUTE q('{}', '{}')"
+    assert source.sql(prepared.format(source.start, source.end())).splitlines()[-1] == "D|4"
+
+
+def test_parameters_give_columns_as_they_are_now_or_an_error(source) -> None:
+    source.sql("CREATE TABLE t (a int PRIMARY KEY, b int); CREATE PUBLICATION p FOR TABLE t; INSERT INTO t VALUES (1, 2)")
+    before = source.end()
+    source.sql("ALTER TABLE t DROP COLUMN b; ALTER TABLE t ADD COLUMN c text; INSERT INTO t VALUES (3, 'x')")
+    query = "SELECT * FROM headgate.changes('p', 't', %s, %s)"
+    with psycopg.connect(source.node.conninfo(source.database), autocommit=True) as connection:
+        assert [row[6:8] for row in connection.execute(query, (before, source.end()))] == [(3, "x")]
+        with pytest.raises(psycopg.errors.FeatureNotSupported, match="cached plan must not change result type"):
+            connection.execute(query, (source.start, before))
+        with pytest.raises(psycopg.errors.FeatureNotSupported, match=r"publication and relation .* must not be parameters"):
+            connection.execute("SELECT * FROM headgate.changes('p', %s, %s, %s)", ("t", before, before))
 
 
 def test_each_change_has_its_transaction_and_its_position_in_it(source) -> None:

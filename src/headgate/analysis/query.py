@@ -14,6 +14,7 @@ from headgate.catalog.relation.relation import Relation
 from headgate.expression.binding.scope import Scope, ScopeColumn, ScopeTable
 from headgate.expression.node import Aggregate, ColumnRef, Const, Expression, Grouping, TypeRef
 from headgate.sql.parser import ParseNode
+from headgate.types import registry
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,7 @@ class PlanColumn:
 
     `key` is its name in a frame, unique within the whole statement. `relation` and `attnum` are as in RowDescription. `literal` is the
     literal in the SELECT list if its type is undecided. Its type is text for now; in a set operation, the other side decides it.
+    `attributes` are as in `ResultColumn`.
     """
 
     name: str
@@ -30,6 +32,7 @@ class PlanColumn:
     relation: int = 0
     attnum: int = 0
     literal: Const | None = None
+    attributes: tuple[registry.Attribute, ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,17 @@ from headgate.types import registry
 
 @dataclass(frozen=True)
 class ResultColumn:
-    """One field of RowDescription. `relation` and `attnum` are 0 unless the column is a table's own column."""
+    """One field of RowDescription. `relation` and `attnum` are 0 unless the column is a table's own column.
+
+    `attributes`: those of a record whose type has no row in pg_type, if they are known.
+    """
 
     name: str
     type_oid: int
     typmod: int = -1
     relation: int = 0
     attnum: int = 0
+    attributes: tuple[registry.Attribute, ...] | None = None
 
     @property
     def type_length(self) -> int:

@@ -30,6 +30,8 @@ from headgate.commands import lookup, privilege
 from headgate.commands.query.plan import Plan
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
+from headgate.expression.binding import binder
+from headgate.expression.binding.scope import EMPTY
 from headgate.expression.node import ColumnRef, TypeRef
 from headgate.lsn import Lsn
 from headgate.pgoutput.change_columns import HEAD, OLD
@@ -119,7 +121,8 @@ def _called(analyser: Analyser, node: pb.RangeFunction, session: Session, *, des
     call = unwrap(unwrap(node.functions[0]).items[0])
     if node.is_rowsfrom or node.coldeflist or node.ordinality or len(node.functions) != 1:
         raise not_supported("this form of headgate.changes is not supported", position=position(call.location))
-    values = _arguments(call, session, describing=describing)
+    query = _typed_arguments(call)
+    values = _described(query, call, analyser, session) if describing else _values(query, session)
     if values[0] is None or values[1] is None or values[3] is None:
         raise PostgresError("22004", "publication, relation and to_lsn of headgate.changes must not be null")
     start = None if values[2] is None else Lsn.parse(values[2])
@@ -128,15 +131,17 @@ def _called(analyser: Analyser, node: pb.RangeFunction, session: Session, *, des
         PlanColumn(column.name, TypeRef(column.type_oid, column.typmod, column.collation), analyser.key(column.name)) for column in columns
     ]
     head = [PlanColumn(name, _type(oid), analyser.key(name)) for (name, _), oid in zip(HEAD, _HEAD_TYPES, strict=True)]
-    return ChangeScan(session, change_range, (*head, *own, PlanColumn(OLD, TypeRef(registry.RECORD), analyser.key(OLD))))
+    fields = tuple(registry.Attribute(column.name, column.type_oid, column.typmod) for column in columns)
+    old = PlanColumn(OLD, TypeRef(registry.RECORD), analyser.key(OLD), attributes=fields)
+    return ChangeScan(session, change_range, (*head, *own, old))
 
 
 def _type(oid: int) -> TypeRef:
     return TypeRef(oid, -1, registry.builtin().by_oid(oid).collation)
 
 
-def _arguments(call: pb.FuncCall, session: Session, *, describing: bool) -> list[str | None]:
-    """Evaluate the arguments, which cannot reference a row, and return them as text. Raise 42883 if they do not match the signature."""
+def _typed_arguments(call: pb.FuncCall) -> pb.SelectStmt:
+    """Return a query of the arguments with their types, in the order of `_ARGUMENTS`. Raise 42883 if they do not match the signature."""
     arguments: dict[str, pb.Node] = {}
     for place, argument in enumerate(call.args):
         inner = unwrap(argument)
@@ -150,16 +155,41 @@ def _arguments(call: pb.FuncCall, session: Session, *, describing: bool) -> list
         text = f"function {OWN_SCHEMA}.{NAME} does not exist with these arguments"
         hint = f"Its arguments are {', '.join(_ARGUMENTS)}."
         raise PostgresError("42883", text, hint=hint, position=position(call.location))
-    if describing and any(descendant.DESCRIPTOR.name == "ParamRef" for descendant in walk(call)):
-        raise not_supported("the columns of headgate.changes are not known before its parameters are", position=position(call.location))
-    tree = grammar.parse("SELECT NULL::text, NULL::text, NULL::pg_lsn, NULL::pg_lsn")
-    for target, name in zip(tree.stmts[0].stmt.select_stmt.target_list, _ARGUMENTS, strict=True):
+    query = grammar.parse("SELECT NULL::text, NULL::text, NULL::pg_lsn, NULL::pg_lsn").stmts[0].stmt.select_stmt
+    for target, name in zip(query.target_list, _ARGUMENTS, strict=True):
         target.res_target.val.type_cast.arg.CopyFrom(arguments[name])
+    return query
+
+
+def _values(query: pb.SelectStmt, session: Session) -> list[str | None]:
+    """Evaluate the arguments, which cannot reference a row, and return them as text."""
     from headgate.commands.query import select
 
+    tree = pb.ParseResult()
+    tree.stmts.add().stmt.select_stmt.CopyFrom(query)
     [statement] = parse(grammar.deparse(tree))
     [batch] = [batch for batch in select.run(statement.node, session).batches if batch.num_rows]
     return [column[0].as_py() for column in batch.columns]
+
+
+def _described(query: pb.SelectStmt, call: pb.FuncCall, analyser: Analyser, session: Session) -> list[str | None]:
+    """Return the arguments of a call that is only described. LSNs that are parameters become the end of the log.
+
+    The types of the parameters are inferred in place. A call whose range has other columns fails when it is executed (`check_unchanged`).
+    """
+    has_parameters = []
+    for target in query.target_list:
+        has_parameters.append(any(descendant.DESCRIPTOR.name == "ParamRef" for descendant in walk(target)))
+        binder.bind_raw(target.res_target.val, EMPTY, analyser.context)
+    if any(has_parameters[:2]):
+        detail = "The columns depend on the publication and the relation."
+        message = "publication and relation of headgate.changes must not be parameters"
+        raise not_supported(message, detail=detail, position=position(call.location))
+    if any(has_parameters):
+        for target, value in zip(query.target_list[2:], (None, session.node.engine.log.end), strict=True):
+            constant = pb.A_Const(isnull=True) if value is None else pb.A_Const(sval=pb.String(sval=str(value)))
+            target.res_target.val.type_cast.arg.CopyFrom(pb.Node(a_const=constant))
+    return _values(query, session)
 
 
 def plan(planner: Planner, scanned: ChangeScan) -> Plan:
@@ -245,5 +275,7 @@ def direct(node: ParseNode, session: Session) -> tuple[list[tuple[int, PlanColum
     for output_place, target in enumerate(targets):
         if not isinstance(target.expression, ColumnRef) or target.expression.key not in places:
             return None
-        shown.append((places[target.expression.key], PlanColumn(target.name, target.expression.type, str(output_place))))
+        place = places[target.expression.key]
+        attributes = source.star[place].attributes
+        shown.append((place, PlanColumn(target.name, target.expression.type, str(output_place), attributes=attributes)))
     return shown, source.scan

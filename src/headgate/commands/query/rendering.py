@@ -30,7 +30,8 @@ def result_columns(columns: Sequence[PlanColumn]) -> tuple[ResultColumn, ...]:
     """Return the RowDescription columns of a plan."""
     base = registry.known().base  # the protocol reports a domain's base type
     return tuple(
-        ResultColumn(column.name, *base(column.type.oid, column.type.typmod), column.relation, column.attnum) for column in columns
+        ResultColumn(column.name, *base(column.type.oid, column.type.typmod), column.relation, column.attnum, column.attributes)
+        for column in columns
     )
 
 

@@ -242,11 +242,16 @@ class ExtendedQuery:
         portal.done = True
 
     def check_unchanged(self, prepared: PreparedStatement, statement: Statement, result: ResultSet) -> None:
-        """Raise 0A000 if the statement's columns differ from those described: drivers decode rows by the description."""
+        """Raise 0A000 if the statement's columns differ from those described: drivers decode rows by the description.
+
+        A second description decides, except for headgate.changes, whose columns depend on the values of parameters.
+        """
         if utility.handles(statement) or prepared.columns is None or _shape(prepared.columns) == _shape(result.columns):
             return
+        from headgate.commands.query import change_scan
+
         _, current = self._described(statement, prepared.parameters)
-        if current is None or _shape(current) != _shape(prepared.columns):
+        if current is None or _shape(current) != _shape(prepared.columns) or change_scan.is_in(statement.node):
             raise PostgresError("0A000", "cached plan must not change result type")
 
     def _send(self, portal: Portal, source: RowSource, limit: int) -> str:

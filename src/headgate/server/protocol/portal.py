@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from headgate.errors import PostgresError
 from headgate.server.protocol import data_row
-from headgate.types import text_column
+from headgate.types import registry, text_column
 from headgate.types.encoded import encoded
 from headgate.types.resultset import ResultColumn, ResultSet
 from headgate.types.text.text import read_text, styled
@@ -189,7 +189,10 @@ def send(connection: Connection, source: RowSource, limit: int, formats: Sequenc
 
 def binary_column(texts: pa.Array, described: ResultColumn, encoding: Encoding) -> pa.Array:
     """Convert a text column to the type's binary (send) format."""
+    from headgate.types.binary import binary_record
     from headgate.types.binary.binary import write_binary
 
+    if described.attributes is not None:
+        return binary_record.send(texts, described.attributes, registry.known(), encoding)
     values = read_text(texts, described.type_oid, described.typmod)
     return write_binary(values, described.type_oid, encoding=encoding)

@@ -116,7 +116,7 @@ def write_binary(
             raise _no_form(oid, types)
         return described.send(array, encoding)
     if (composite := _composite(oid, types)) is not None:
-        return binary_record.send(array, composite, types, encoding)
+        return binary_record.send(array, composite.attributes, types, encoding)
     array_type = _array(oid, types)
     return pa.array(
         [None if value is None else binary_array.send(value, array_type, types, encoding) for value in array.to_pylist()], pa.large_binary()

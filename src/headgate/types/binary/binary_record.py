@@ -61,22 +61,22 @@ def _take_apart(raw: bytes, begin: int, kind: r.PgType, types: r.TypeRegistry, p
         raise PostgresError("08P01", "invalid message format")
 
 
-def send(values: pa.StringArray, kind: r.PgType, types: r.TypeRegistry, encoding: Encoding) -> pa.LargeBinaryArray:
+def send(values: pa.StringArray, attributes: Sequence[r.Attribute], types: r.TypeRegistry, encoding: Encoding) -> pa.LargeBinaryArray:
     """Return the binary forms of a column of values in normal text form."""
     from headgate.types.binary import binary
 
     sent: list[Sequence[bytes | None]] = []
-    for attribute, texts in zip(kind.attributes, record.columns(values, kind), strict=True):
+    for attribute, texts in zip(attributes, record.columns(values, len(attributes)), strict=True):
         typed = text.read_text(texts, attribute.type_oid, attribute.typmod, registry=types)
         sent.append(binary.write_binary(typed, attribute.type_oid, attribute.typmod, registry=types, encoding=encoding).to_pylist())
     return pa.array(
-        [_put_together(kind, [column[row] for column in sent]) if values[row].is_valid else None for row in range(len(values))],
+        [_put_together(attributes, [column[row] for column in sent]) if values[row].is_valid else None for row in range(len(values))],
         pa.large_binary(),
     )
 
 
-def _put_together(kind: r.PgType, items: Sequence[bytes | None]) -> bytes:
+def _put_together(attributes: Sequence[r.Attribute], items: Sequence[bytes | None]) -> bytes:
     out = [struct.pack(">i", len(items))]
-    for attribute, item in zip(kind.attributes, items, strict=True):
+    for attribute, item in zip(attributes, items, strict=True):
         out.append(struct.pack(">Ii", attribute.type_oid, -1 if item is None else len(item)) + (item or b""))
     return b"".join(out)

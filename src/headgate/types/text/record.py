@@ -100,10 +100,10 @@ def quoted(item: str) -> str:
     return '"' + item.replace("\\", "\\\\").replace('"', '""') + '"'
 
 
-def columns(strings: pa.StringArray, kind: registry.PgType) -> list[pa.StringArray]:
-    """Split values in normal form into a column per field. A field is NULL if the value is."""
-    rows = [None if text is None else parse(text, len(kind.attributes)) for text in strings.to_pylist()]
-    return [pa.array([None if row is None else row[index] for row in rows], pa.string()) for index in range(len(kind.attributes))]
+def columns(strings: pa.StringArray, count: int) -> list[pa.StringArray]:
+    """Split values of `count` fields in normal form into a column per field. A field is NULL if the value is."""
+    rows = [None if text is None else parse(text, count) for text in strings.to_pylist()]
+    return [pa.array([None if row is None else row[index] for row in rows], pa.string()) for index in range(count)]
 
 
 def joined(fields: Sequence[pa.StringArray], present: pa.BooleanArray) -> pa.StringArray:
