@@ -127,6 +127,7 @@ def measure(report: Report, options: argparse.Namespace, source: DemoServer, nat
     parts: dict[str, Callable[[], None]] = {
         "tables": lambda: measure_tables(report, source, node, int(2_000 * scale)),
         "busy": lambda: measure_busy(report, source, node, int(1_000 * scale)),
+        "hostile": lambda: measure_hostile(report, native, node, 120 * scale),
         "source": lambda: measure_source(report, node, int(1_000_000 * scale), runs),
         "catalogs": lambda: measure_catalogs(report, native, node, (10, int(1_000 * scale))),
     }
@@ -379,9 +380,6 @@ def with_servers(report: Report, options: argparse.Namespace, root: Path) -> Non
             measure(report, options, source, native, node)
         if peak.bytes:
             report.value("peak memory of the node", f"{peak.bytes / 2**30:.2f} GiB", "2.5 GiB")
-        if "hostile" in options.only.split(","):
-            # not beside Peak: while smaps_rollup is read, threads wait for their memory (worst wait 2.3 s instead of 0.8 s)
-            measure_hostile(report, native, node, 120 * options.scale)
     finally:
         for server in servers:
             server.stop()

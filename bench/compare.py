@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from bench.memory import Peak, resident, tree
+from bench.memory import Peak, proportional, tree
 from bench.replication import Side, pair, subscribe, wait_flushed, wait_synced
 from headgate.cli.demo.servers import DemoServer
 
@@ -57,7 +57,7 @@ class Compared:
     def verified(self) -> tuple[float, list[str], int]:
         """Seconds of the node's comparison with the publisher, what differs, and the bytes of the node at its peak above those before."""
         root = int((self.node.server.data / "headgate.pid").read_text().splitlines()[0])
-        before = sum(resident(pid) for pid in tree(root))
+        before = sum(proportional(pid) for pid in tree(root))
         began = time.perf_counter()
         with Peak(root) as peak:
             found = self.node.execute(f"SELECT result, key FROM headgate.verify('{self.name}')")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psycopg
 
-from bench.memory import resident, tree
+from bench.memory import proportional, tree
 from bench.replication import catch_up, fill, pair, prepare, subscribe, wait_synced
 from headgate.cli.demo.servers import DemoNode, PostgreSQL
 
@@ -64,11 +64,11 @@ def _of(way: str, publisher: PostgreSQL, node: DemoNode, scale: float) -> Iterat
     started = time.perf_counter() - began
     time.sleep(SETTLE_SECONDS)
     java = _java(node)
-    yield Figure(way, "start, with its warm-up", _cpu(java), started, resident(java))
+    yield Figure(way, "start, with its warm-up", _cpu(java), started, proportional(java))
 
     def figure(what: str, times: int, work: Callable[[], float]) -> Figure:
         before, taken = _cpu(java), [work() for _ in range(times)]
-        return Figure(way, what, (_cpu(java) - before) / times, statistics.median(taken), resident(java))
+        return Figure(way, what, (_cpu(java) - before) / times, statistics.median(taken), proportional(java))
 
     rows, changed = int(1_000_000 * scale), int(130_000 * scale)
     with pair(publisher, node) as (pub, sub, name):

@@ -27,19 +27,36 @@ def tree(root: int) -> list[int]:
     return found
 
 
-def resident(pid: int) -> int:
-    """PSS of one process in bytes, 0 if it is gone."""
+def proportional(pid: int) -> int:
+    """PSS of one process in bytes, 0 if it is gone. The process waits while it is read, if it asks for memory itself."""
+    return _kilobytes(Path(f"/proc/{pid}/smaps_rollup"), "Pss:")
+
+
+def anonymous(pid: int) -> int:
+    """Memory of one process that is no file's, in bytes, 0 if it is gone. Processes that share pages count them each."""
+    return _kilobytes(Path(f"/proc/{pid}/status"), "RssAnon:")
+
+
+def _kilobytes(file: Path, name: str) -> int:
     try:
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
+        for line in file.read_text().splitlines():
+            if line.startswith(name):
                 return int(line.split()[1]) * 1024
     except OSError:
         pass
     return 0
 
 
+GROWTH = 1.02
+"""How much larger the anonymous memory must be than at the last reading of PSS for the next one."""
+
+
 class Peak:
-    """Samples the tree's memory every half second between enter and exit; `bytes` is the largest sum seen. `alone`: without children."""
+    """Samples the tree's memory every half second between enter and exit; `bytes` is the largest sum seen. `alone`: without children.
+
+    PSS is read when the anonymous memory has grown, and not each time: statements of a process whose PSS is read twice a second wait longer
+    (worst wait beside hostile sessions 2.3 s instead of 0.8 s).
+    """
 
     def __init__(self, pid: int, *, alone: bool = False) -> None:
         self.pid, self.alone, self.bytes = pid, alone, 0
@@ -47,8 +64,13 @@ class Peak:
         self._thread = threading.Thread(target=self._sample, daemon=True)
 
     def _sample(self) -> None:
+        largest = 0
         while not self._stop.wait(0.5):
-            self.bytes = max(self.bytes, sum(resident(pid) for pid in ([self.pid] if self.alone else tree(self.pid))))
+            processes = [self.pid] if self.alone else tree(self.pid)
+            sampled = sum(map(anonymous, processes))
+            if sampled > GROWTH * largest:
+                largest = sampled
+                self.bytes = max(self.bytes, sum(map(proportional, processes)))
 
     def __enter__(self) -> Self:
         self._thread.start()

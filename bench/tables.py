@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psycopg
 
-from bench.memory import resident, tree
+from bench.memory import proportional, tree
 from bench.replication import Side, subscribe, wait_flushed, wait_synced
 from headgate.cli.demo.servers import DemoServer
 
@@ -44,7 +44,7 @@ def size(pid: int) -> Size:
     heap = sum(float(found[name]) for name in ("S0U", "S1U", "EU", "OU")) / 1024
     threads = sum(len(list(Path(f"/proc/{each}/task").iterdir())) for each in (pid, java))
     handles = sum(len(os.listdir(f"/proc/{each}/fd")) for each in (pid, java))  # noqa: PTH208 (each entry is a link)
-    return Size(heap, sum(resident(each) for each in processes) / 2**20, threads, handles)
+    return Size(heap, sum(proportional(each) for each in processes) / 2**20, threads, handles)
 
 
 def _name(pid: int) -> str:

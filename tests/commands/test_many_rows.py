@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
-from bench.memory import Peak, resident
+from bench.memory import Peak, proportional
 from tests.commands.typed import differences
 from tests.conftest import NodeServer, Server, SqlError, check, until
 
@@ -337,7 +337,7 @@ def test_memory_of_a_node_does_not_grow_with_the_rows_that_are_written_and_retur
     node = own_node()
     node.psql("postgres", "CREATE TABLE s AS SELECT g AS id, repeat(md5(g::text), 10) AS v FROM generate_series(1, 1000000) g", timeout=600)
     node.psql("postgres", "CREATE TABLE t (id int PRIMARY KEY, v text); INSERT INTO t SELECT * FROM s WHERE id % 2 = 0", timeout=600)
-    memory_before = resident(node.pid)
+    memory_before = proportional(node.pid)
 
     with psycopg.connect(node.conninfo(), autocommit=True) as session:
         for statement in (
