@@ -62,20 +62,24 @@ _OPTIONS: dict[str, str | int | float | list[str]] = {
     # after which the open database can no longer be used (the query of SQLAlchemy for primary keys caused it).
     "disabled_optimizers": "join_filter_pushdown",
 }
+FIRST_READ = "SELECT value FROM hg.counter LIMIT 1"
 CHECKPOINT_BYTES = 16 << 20
 """A log of this size is checkpointed."""
 _TRIES = 50
 
 
 class CatalogTransaction:
-    """A transaction on the catalog. `cursor` sees the state at its beginning and its own writes."""
+    """A transaction on the catalog. `cursor` sees the state at its beginning and its own writes.
+
+    DuckDB takes its snapshot at the first read and not at BEGIN, so a transaction begins with one.
+    """
 
     def __init__(self, cursor: Cursor, committed: Callable[[], None]) -> None:
         """Begin the transaction. `committed` is called after the COMMIT."""
         self.cursor = cursor
         self._open = True
         self._committed = committed
-        run(cursor, "BEGIN TRANSACTION")
+        run(cursor, f"BEGIN TRANSACTION; {FIRST_READ}").fetchall()
 
     def commit(self) -> None:
         """Make the writes durable. Raise 40001 if a concurrent transaction has written the same rows."""
@@ -134,12 +138,15 @@ class Catalog:
         if Path(path).exists():
             raise PostgresError("58P02", f'file "{path}" already exists')
         catalog = cls(_connect(path), Path(path))
-        with catalog.begin() as transaction:
-            bootstrap.bootstrap(transaction.cursor, superuser, password_verifier)
-            for definition in bootstrap.LATER_TABLES:
-                run(transaction.cursor, definition)
-            macros.install(transaction.cursor)
-            roles.make_own(transaction.cursor)
+        cursor = catalog.cursor()
+        run(cursor, "BEGIN TRANSACTION")  # `begin` reads a table that is created here
+        bootstrap.bootstrap(cursor, superuser, password_verifier)
+        for definition in bootstrap.LATER_TABLES:
+            run(cursor, definition)
+        macros.install(cursor)
+        roles.make_own(cursor)
+        run(cursor, "COMMIT")
+        cursor.close()
         catalog.mock_authentication_nonce()
         catalog.system_identifier()
         run(catalog.cursor(), "CHECKPOINT")

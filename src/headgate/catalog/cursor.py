@@ -446,7 +446,7 @@ class CatalogCursor:
         word = query.split(None, 1)[0].upper().rstrip(";")
         if word == "BEGIN":
             self._forget(begun=True)
-            return run()
+            return self._looking(run) if "SELECT" in query else run()
         if word == "COMMIT":
             return self._committing([*self._wrote], run)
         if word == "ROLLBACK":

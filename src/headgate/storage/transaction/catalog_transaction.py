@@ -102,7 +102,7 @@ class RecordedCatalog:
         newest: Callable[[str], CatalogCursor],
     ) -> None:
         self._catalog = catalog
-        self._transaction = _begun(catalog)
+        self._transaction = catalog.begin()
         self._beside: CatalogCursor | None = None
         self._replay_from = 0.0
         """The time (of `time.monotonic`) from which on the writes may be replayed again."""
@@ -128,7 +128,7 @@ class RecordedCatalog:
         began = time.monotonic()
         self.failed = False
         self._transaction.rollback()
-        self._transaction = _begun(self._catalog)
+        self._transaction = self._catalog.begin()
         self.cursor.repeat(self._transaction.cursor, place)
         self._replay_from = (ended := time.monotonic()) + _PAUSE * (ended - began)
 
@@ -158,10 +158,3 @@ class RecordedCatalog:
         if self._beside is not None:
             self._beside.close()
             self._beside = None
-
-
-def _begun(catalog: Catalog) -> Any:
-    """Return a catalog transaction that sees what is committed now: DuckDB takes its snapshot at the first query, not at BEGIN."""
-    transaction = catalog.begin()
-    transaction.cursor.execute("SELECT value FROM hg.counter LIMIT 1").fetchall()
-    return transaction
