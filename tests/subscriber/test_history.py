@@ -184,6 +184,39 @@ def test_changes_older_than_history_retention_are_removed(publisher, subscriber,
     subscriber.wait("SELECT string_agg(id::text, ',') FROM t_history", "21")
 
 
+def test_only_its_subscription_changes_a_history(publisher, subscriber) -> None:
+    subscribed(publisher, subscriber)
+    cannot = 'cannot {} history table "t_history"'
+    for statement, action in (
+        ("INSERT INTO t_history (_op) VALUES ('I')", "change"),
+        ("UPDATE t_history SET n = 0", "change"),
+        ("DELETE FROM t_history", "change"),
+        ("MERGE INTO t_history h USING t ON h.id = t.id WHEN MATCHED THEN DELETE", "change"),
+        ("COPY t_history FROM STDIN", "change"),
+        ("TRUNCATE t, t_history", "truncate"),
+        ("ALTER TABLE t_history ADD COLUMN x int", "alter"),
+        ("ALTER TABLE t_history ADD CHECK (n > 0)", "alter"),
+        ("ALTER TABLE t_history RENAME COLUMN v TO w", "alter"),
+        ("CREATE UNIQUE INDEX ON t_history (id)", "create a unique index on"),
+    ):
+        with pytest.raises(psycopg.Error, match=cannot.format(action)):
+            subscriber.sql(statement)
+    with pytest.raises(psycopg.Error, match=r"cannot drop table t_history because subscription .* requires it"):
+        subscriber.sql("DROP TABLE t_history")
+    subscriber.sql("CREATE ROLE reader; GRANT SELECT ON t_history TO reader; CREATE INDEX ON t_history (id)")
+    subscriber.sql("ALTER TABLE t_history RENAME TO changes_of_t; ALTER TABLE t ADD COLUMN x int")
+    publisher.sql("ALTER TABLE t ADD COLUMN x int; INSERT INTO t VALUES (21, 'v', 21, 7)")
+    subscriber.wait("SELECT count(*) FROM changes_of_t WHERE id = 21", "1")
+    assert subscriber.sql("SELECT x FROM changes_of_t WHERE id = 21") == "7"
+    subscriber.sql("DROP OWNED BY reader; DROP ROLE reader; DROP TABLE t, changes_of_t")
+
+
+def test_history_that_has_ended_is_a_plain_table(publisher, subscriber) -> None:
+    subscribed(publisher, subscriber)
+    subscriber.sql("ALTER SUBSCRIPTION s SET (history = false)")
+    subscriber.sql("DELETE FROM t_history WHERE id > 1; ALTER TABLE t_history ADD COLUMN x int; DROP TABLE t_history")
+
+
 def test_table_that_is_not_a_history_is_not_used_as_one(publisher, subscriber) -> None:
     publisher.sql(f"{TABLE}; CREATE PUBLICATION p FOR TABLE t")
     subscriber.sql(f"{TABLE}; CREATE TABLE t_history (id int)")

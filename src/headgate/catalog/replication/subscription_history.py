@@ -14,6 +14,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from headgate.catalog.physical import Cursor, rows, run
+from headgate.errors import PostgresError
 from headgate.sql.names import split_identifiers
 
 DEFINITION = (
@@ -53,6 +54,28 @@ def forget(cursor: Cursor, subscription: int, relation: int | None = None) -> No
     """Remove the history of a table, or those of a subscription; the tables that hold them stay."""
     only = "" if relation is None else " AND relid = ?"
     run(cursor, f"DELETE FROM hg.subscription_history WHERE subid = ?{only}", [subscription, *([] if relation is None else [relation])])
+
+
+def recorded_by(cursor: Cursor, database: int, history: int) -> tuple[str, int] | None:
+    """Return the subscription that writes a history table and the table whose changes it records. None for any other table."""
+    query = (
+        "SELECT s.subname, h.relid FROM hg.subscription_history h JOIN hg.pg_subscription s ON s.oid = h.subid"
+        " WHERE h.dbid = ? AND h.histid = ?"
+    )
+    found = rows(cursor, query, [database, history])
+    return found[0] if found else None
+
+
+def refuse_change(cursor: Cursor, database: int, history: int, name: str, action: str = "change") -> None:
+    """Raise 42809 for a history table, which only its subscription writes."""
+    recorded = recorded_by(cursor, database, history)
+    if recorded is not None:
+        raise PostgresError(
+            "42809",
+            f'cannot {action} history table "{name}"',
+            detail=f'Subscription "{recorded[0]}" records the changes of a table in it.',
+            hint="ALTER SUBSCRIPTION ... SET (history = ...) ends the history of a table.",
+        )
 
 
 def named(option: str) -> list[tuple[str | None, str]] | None:

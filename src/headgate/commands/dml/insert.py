@@ -18,6 +18,7 @@ from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.catalog.relation.relation_kind import INDEX_KINDS, RelationKind
+from headgate.catalog.replication import subscription_history
 from headgate.commands import lookup, privilege, stored_expression, temporary_schema
 from headgate.commands.constraint import referential_action
 from headgate.commands.dml import column_reads, on_conflict, returning, unwritable_view
@@ -185,6 +186,7 @@ def writable(relation: Relation, session: Session, doing: str, *rights: str, cur
         _check_right(cursor, context.user, relation, right)
     if relation.oid < FIRST_USER_OID:
         raise not_supported(f'changing the system catalog "{relation.name}" is not supported')
+    subscription_history.refuse_change(cursor, relation.database, relation.oid, relation.name)
     if relation.persistence == "t":
         temporary_schema.touched(session, session.begin_statement(), relation)
     return relation

@@ -69,6 +69,7 @@ def _prepare(session: Session, transaction: Transaction, subscription: Subscript
     cursor, database, lines = transaction.cursor, subscription.database, []
     histories = subscription_history.of_subscription(cursor, subscription.oid)
     for oid in subscriptions.without_history(cursor, subscription):
+        subscription_history.forget(cursor, subscription.oid, oid)  # no table is a history while this function alters it
         local = relations.get(cursor, database, oid)
         history = _opened(session, local, histories.get(oid))
         _begin(transaction, subscription, local, history)
@@ -76,9 +77,11 @@ def _prepare(session: Session, transaction: Transaction, subscription: Subscript
         lines.append(f'table "{history.schema}.{history.name}" records the changes of table "{local.schema}.{local.name}"')
     for oid, table_record in histories.items():
         if table_record.is_begun:
+            subscription_history.forget(cursor, subscription.oid, oid)
             local, history = relations.get(cursor, database, oid), relations.get(cursor, database, table_record.relation)
             if _extend(session, local, history):
                 lines.append(f'table "{history.schema}.{history.name}" has the columns of table "{local.schema}.{local.name}"')
+            subscription_history.begin(cursor, database, subscription.oid, oid, history.oid)
     return lines
 
 

@@ -21,6 +21,7 @@ from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import INDEX_KINDS, TABLE_KINDS, RelationKind
 from headgate.catalog.relation.replica_identity import ReplicaIdentity
 from headgate.catalog.replication import publication as publications
+from headgate.catalog.replication import subscription_history
 from headgate.commands import lookup, privilege
 from headgate.commands.partition import alter_partition
 from headgate.commands.query import rendering
@@ -54,6 +55,8 @@ def alter(node: pb.AlterTableStmt, session: Session) -> CommandResult:
         cursor, context.user, relation.owner, "table" if relation.kind in TABLE_KINDS else lookup.KINDS[relation.kind], relation.name
     )
     session.deferral.refuse_waiting(cursor, relation, "ALTER TABLE")
+    if any(command.subtype not in _ALSO_OF_HISTORIES for command in commands):
+        subscription_history.refuse_change(cursor, relation.database, relation.oid, relation.name, "alter")
     for command in commands:
         _check_kind(command, relation)
     if relation.is_partitioned and all(command.subtype == pb.AT_AttachPartition for command in commands):
@@ -288,6 +291,11 @@ _BESIDE_USES = frozenset({
     *TRIGGERS, pb.AT_AttachPartition, pb.AT_ValidateConstraint, pb.AT_SetStatistics, pb.AT_SetOptions, pb.AT_ResetOptions,
     pb.AT_SetRelOptions, pb.AT_ResetRelOptions, pb.AT_ClusterOn, pb.AT_DropCluster,
 })  # fmt: skip
+_ALSO_OF_HISTORIES = frozenset({
+    pb.AT_ChangeOwner, pb.AT_ReplicaIdentity,
+    pb.AT_EnableRowSecurity, pb.AT_DisableRowSecurity, pb.AT_ForceRowSecurity, pb.AT_NoForceRowSecurity,
+})  # fmt: skip
+"""Subcommands that do not change which rows a table can hold."""
 
 
 ACTIONS: dict[int, Callable[[Alteration, pb.AlterTableCmd], None]] = {

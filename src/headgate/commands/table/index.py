@@ -18,6 +18,7 @@ from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.index import IndexKey
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.catalog.relation.relation_kind import TABLE_KINDS, RelationKind
+from headgate.catalog.replication import subscription_history
 from headgate.catalog.session import SessionContext
 from headgate.commands import dependency, lookup, privilege, stored_expression
 from headgate.commands.partition import partition_index
@@ -54,6 +55,8 @@ def create(node: pb.IndexStmt, session: Session) -> CommandResult:
     privilege.check_owner(cursor, context.user, relation.owner, "table", relation.name)
     privilege.refuse_system(relation)
     privilege.check_new_name(cursor, context.user, relation)
+    if node.unique:
+        subscription_history.refuse_change(cursor, relation.database, relation.oid, relation.name, "create a unique index on")
     session.deferral.refuse_waiting(cursor, relation, "CREATE INDEX")
     transaction.change_object("pg_class", relation.oid)
     key = _key(node, relation, cursor, session.context.forms)

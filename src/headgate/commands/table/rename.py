@@ -16,6 +16,7 @@ from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import sequence as sequences
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import INDEX_KINDS, TABLE_KINDS, RelationKind
+from headgate.catalog.replication import subscription_history
 from headgate.commands import lookup, privilege, stored_expression
 from headgate.commands.partition import alter_partition, partition_index
 from headgate.commands.publication import membership
@@ -72,6 +73,7 @@ def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
     if relation is None:
         return tag
     if node.rename_type == pb.OBJECT_COLUMN:
+        subscription_history.refuse_change(cursor, relation.database, relation.oid, relation.name, "alter")
         column = relation.column(node.subname)
         if column is None:
             if node.subname in SYSTEM_COLUMNS:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import history
+from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import definition, removal
 from headgate.catalog.relation import foreign_key as foreign_keys
 from headgate.catalog.relation import partition as catalog_partition
@@ -19,6 +20,8 @@ from headgate.catalog.relation.definition import Definition
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.catalog.replication import subscription as subscriptions
+from headgate.catalog.replication import subscription_history
+from headgate.catalog.session import SessionContext
 from headgate.commands import default_privilege, dependency, lookup, privilege, stored_expression, temporary_schema
 from headgate.commands.dml.rows import next_value
 from headgate.commands.partition import partition, partition_constraint, partition_index
@@ -193,6 +196,7 @@ def drop(node: pb.DropStmt, session: Session) -> CommandResult:
     for relation in tables:
         privilege.check_owner(cursor, context.user, relation.owner, "table", relation.name)
         subscriptions.refuse_unfinished_sync(cursor, relation.database, relation.oid, relation.name)
+        _refuse_history(cursor, context, relation, [dropped.oid for dropped in tables])
         session.deferral.refuse_waiting(cursor, relation, "DROP TABLE")
     _tell_subscribed(session, transaction, tables)
     for relation in tables:
@@ -212,6 +216,15 @@ def drop(node: pb.DropStmt, session: Session) -> CommandResult:
     )  # fmt: skip
     drop_all(transaction, tables)
     return CommandResult("DROP TABLE")
+
+
+def _refuse_history(cursor: Cursor, context: SessionContext, relation: Relation, dropped: Sequence[int]) -> None:
+    """Raise 2BP01 for a history table unless the table whose changes it records is dropped too."""
+    recorded = subscription_history.recorded_by(cursor, relation.database, relation.oid)
+    if recorded is not None and recorded[1] not in dropped:
+        name = dependency.shown(cursor, context, relation)
+        hint = "ALTER SUBSCRIPTION ... SET (history = ...) ends the history of a table."
+        raise PostgresError("2BP01", f"cannot drop {name} because subscription {recorded[0]} requires it", hint=hint)
 
 
 def drop_all(transaction: Transaction, found: list[Relation]) -> None:
@@ -254,6 +267,7 @@ def truncate(node: pb.TruncateStmt, session: Session) -> CommandResult:
                 "cannot truncate only a partitioned table",
                 hint="Do not specify the ONLY keyword, or use TRUNCATE ONLY on the partitions directly.",
             )
+        subscription_history.refuse_change(cursor, relation.database, relation.oid, relation.name, "truncate")
         tables.setdefault(relation.oid, relation)
         for oid in relations.descendants(cursor, context.database, relation.oid):
             tables.setdefault(oid, relations.get(cursor, context.database, oid))
