@@ -223,8 +223,12 @@ class _Reader:
     # ---- blocks and declarations --------------------------------------------------------------------------
 
     def block(self, node: Json) -> tree.Block:
-        """Return the tree of a block. Must be called in the order of the text."""
-        section = next(self._sections, _Section((), ()))
+        """Return the tree of a block. Must be called in the order of the text.
+
+        The parser puts the block of a function that returns nothing, and that has a label or an EXCEPTION clause, into another one, to which
+        no line of the text belongs (add_dummy_return).
+        """
+        section = next(self._sections, _Section((), ())) if "lineno" in node else _Section((), ())
         declarations = [self._declared(name, kind) for name, kind in section.declared]
         declarations += [tree.Declaration(name, "", 0, alias=target) for name, target in section.aliases]
         body = self.body(node.get("body"))
@@ -238,7 +242,7 @@ class _Reader:
         return tree.Block(node.get("lineno", 0), node.get("label"), tuple(declarations), body, tuple(handlers))
 
     def _declared(self, name: str, kind: str) -> tree.Declaration:
-        index = next(datum for datum in range(self._next, len(self._datums)) if self._content(datum).get("refname") == name)
+        index = next(datum for datum in range(self._next, len(self._datums)) if self._is_declaration(datum, name))
         self._next, content = index + 1, self._content(index)
         default = content.get("default_val")
         declaration = tree.Declaration(
@@ -255,6 +259,11 @@ class _Reader:
         query = _sql(content["cursor_explicit_expr"], statement=True)
         cursor = tree.Cursor(query, tuple(arguments), _scroll(content))
         return replace(declaration, default=declaration.default or Sql(quote_literal(name)), cursor=cursor)
+
+    def _is_declaration(self, place: int, name: str) -> bool:
+        """Return whether a datum is a declared variable of this name. An argument of the same name has no line."""
+        content = self._content(place)
+        return content.get("refname") == name and "lineno" in content
 
     def _content(self, place: int) -> Json:
         """Return the fields of a datum, of any kind."""

@@ -73,3 +73,55 @@ DO $$ DECLARE a int[]; b int[] := '[2:3]={1,2}'; c text[] := '{x}'; BEGIN
 a[1] := 5; a[2] := 6; a[5] := 7; b[2] := 9; b[0] := 4; c[1] := NULL; RAISE NOTICE '% % %', a, b, c; END $$;
 DO $$ DECLARE a int[] := '{{1,2},{3,4}}'; BEGIN a[1] := 5; END $$;
 DO $$ DECLARE a int[]; i int; BEGIN a[i] := 5; END $$;
+
+-- Blocks with a label or an EXCEPTION clause in functions that return nothing, several rows or parameters.
+CREATE FUNCTION hidden(p int) RETURNS void AS $$
+<<around>>
+DECLARE p int := 1;
+BEGIN
+  <<inside>>
+  DECLARE p int := 2;
+  BEGIN
+    RAISE NOTICE '% % % %', p, hidden.p, around.p, inside.p;
+  END;
+END $$ LANGUAGE plpgsql;
+SELECT hidden(42);
+CREATE FUNCTION late() RETURNS void AS $$
+DECLARE a int;
+BEGIN
+  a := 5;
+  DECLARE b int := a;
+  BEGIN
+    RAISE NOTICE 'b = %', b;
+  END;
+  RAISE EXCEPTION 'end';
+EXCEPTION WHEN raise_exception THEN
+  DECLARE c int := a + 1;
+  BEGIN
+    RAISE NOTICE 'c = %', c;
+  END;
+END $$ LANGUAGE plpgsql;
+SELECT late();
+CREATE PROCEDURE outs(INOUT x int) AS $$
+<<l>>
+DECLARE y int := x + 1;
+BEGIN
+  x := l.y;
+  DECLARE z int := x;
+  BEGIN
+    x := z + 10;
+  END;
+END $$ LANGUAGE plpgsql;
+CALL outs(1);
+CREATE FUNCTION several() RETURNS SETOF int AS $$
+<<l>>
+BEGIN
+  FOR i IN 1..2 LOOP
+    DECLARE j int := i * 10;
+    BEGIN
+      RETURN NEXT j;
+    END;
+  END LOOP;
+END $$ LANGUAGE plpgsql;
+SELECT * FROM several();
+DO $$ <<d>> DECLARE v int := 1; BEGIN DECLARE v int := d.v + 1; BEGIN RAISE NOTICE '% %', v, d.v; END; END $$;
