@@ -225,8 +225,8 @@ class _Reader:
     def block(self, node: Json) -> tree.Block:
         """Return the tree of a block. Must be called in the order of the text.
 
-        The parser puts the block of a function that returns nothing, and that has a label or an EXCEPTION clause, into another one, to which
-        no line of the text belongs (add_dummy_return).
+        If the block of a function that returns nothing has a label or an EXCEPTION clause, the parser puts it into another block, which has
+        no line (add_dummy_return).
         """
         section = next(self._sections, _Section((), ())) if "lineno" in node else _Section((), ())
         declarations = [self._declared(name, kind) for name, kind in section.declared]
