@@ -21,7 +21,7 @@ def test_return_of_a_variable_keeps_its_name() -> None:
 
 def test_trigger_function_knows_new_old_and_their_fields() -> None:
     block = body("BEGIN NEW.a := OLD.b; RETURN NEW; END", "trigger")
-    assert block.body[0] == tree.Assign(1, ("new", "a"), None, tree.Sql("OLD.b", assignment="NEW.a := OLD.b"), "NEW.a := OLD.b")
+    assert block.body[0] == tree.Assign(1, ("new", "a"), (), tree.Sql("OLD.b", assignment="NEW.a := OLD.b"), "NEW.a := OLD.b")
     assert block.body[1] == tree.Return(1, tree.Sql("(NEW)"))
 
 
@@ -46,9 +46,21 @@ def test_alias_names_a_parameter() -> None:
     assert [(declaration.name, declaration.alias) for declaration in block.declarations] == [("x", "$1")]
 
 
-def test_assignment_to_an_element_keeps_its_target() -> None:
-    block = body("DECLARE a int[]; BEGIN a[1 + 1] := 2; END")
-    assert block.body == (tree.Assign(1, ("a",), "a[1 + 1]", tree.Sql("2", assignment="a[1 + 1] := 2"), "a[1 + 1] := 2"),)
+def test_assignment_to_an_element_has_its_subscripts() -> None:
+    block = body("DECLARE a int[]; BEGIN a[1 + 1][b[2]] := 2; END")
+    text = "a[1 + 1][b[2]] := 2"
+    subscripts = (tree.Subscript(None, tree.Sql("1 + 1"), is_slice=False), tree.Subscript(None, tree.Sql("b[2]"), is_slice=False))
+    assert block.body == (tree.Assign(1, ("a",), subscripts, tree.Sql("2", assignment=text), text),)
+
+
+@pytest.mark.parametrize(
+    ("target", "lower", "upper"), [("a[f(1, 2):(SELECT 3)]", "f(1, 2)", "(SELECT 3)"), ("a[:x::int]", None, "x::int"), ("a[:]", None, None)]
+)
+def test_assignment_to_a_slice_has_its_bounds(target: str, lower: str | None, upper: str | None) -> None:
+    [assignment] = body(f"DECLARE a int[]; BEGIN {target} := b; END").body
+    assert isinstance(assignment, tree.Assign)
+    bounds = [None if text is None else tree.Sql(text) for text in (lower, upper)]
+    assert assignment.subscripts == (tree.Subscript(*bounds, is_slice=True),)
 
 
 def test_lines_are_numbered_within_the_body() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import postgast
 from postgast import pg_query_pb2 as pb
 
-from headgate.errors import PostgresError
+from headgate.errors import PostgresError, not_supported
 from headgate.plpgsql import tree
 from headgate.plpgsql.tree import Sql, Statement
 from headgate.sql import grammar
@@ -28,6 +28,7 @@ Json = dict[str, Any]
 _SEMICOLON, _DOT, _OPEN, _CLOSE = pb.ASCII_59, pb.ASCII_46, pb.ASCII_40, pb.ASCII_41
 _EQUALS = (pb.COLON_EQUALS, pb.ASCII_61)
 _ENDS_TYPE = {*_EQUALS, pb.NOT, pb.COLLATE, pb.DEFAULT, _SEMICOLON}
+_OPENING, _CLOSING, _COLON = {_OPEN, pb.ASCII_91}, {_CLOSE, pb.ASCII_93}, pb.ASCII_58
 _BEFORE_STATEMENT = {_SEMICOLON, pb.BEGIN_P, pb.THEN, pb.ELSE}
 _CURSOR_TYPES = ("refcursor", "pg_catalog.refcursor")
 _SCROLL, _NO_SCROLL = 0x0002, 0x0004
@@ -299,7 +300,7 @@ class _Reader:
     def _assign(self, node: Json, line: int) -> Statement:
         text = node["expr"]["PLpgSQL_expr"]["query"]
         left, right = _sides(text)
-        return tree.Assign(line, self._names(node.get("varno", 0)), left if "[" in left else None, Sql(right, assignment=text), text)
+        return tree.Assign(line, self._names(node.get("varno", 0)), _subscripts(left), Sql(right, assignment=text), text)
 
     def _if(self, node: Json, line: int) -> Statement:
         branches = [(_sql(node["cond"]), self.body(node.get("then_body")))]
@@ -431,6 +432,32 @@ def _sql(node: Json, *, statement: bool = False) -> Sql:
 
 def _sqls(nodes: Sequence[Json] | None) -> tuple[Sql, ...]:
     return tuple(_sql(node) for node in nodes or ())
+
+
+def _subscripts(target: str) -> tuple[tree.Subscript, ...]:
+    """Return the subscripts of an assignment's target. Raise 0A000 for a field of an element."""
+    encoded, tokens, found = target.encode(), _tokens(target), list[tree.Subscript]()
+    depth, begin, colon = 0, 0, -1
+
+    def text(start: int, end: int) -> Sql | None:
+        inside = encoded[start:end].decode().strip()
+        return Sql(inside) if inside else None
+
+    for token in tokens:
+        if token.kind in _OPENING:
+            depth += 1
+            if depth == 1:
+                begin, colon = token.end, -1
+        elif token.kind in _CLOSING:
+            depth -= 1
+            if not depth:
+                lower = None if colon < 0 else text(begin, colon)
+                found.append(tree.Subscript(lower, text(begin if colon < 0 else colon + 1, token.start), colon >= 0))
+        elif token.kind == _COLON and depth == 1:
+            colon = token.start
+        elif found and not depth:
+            raise not_supported(f'assignment to a field of an element is not supported: "{target}"')
+    return tuple(found)
 
 
 def _sides(text: str) -> tuple[str, str]:

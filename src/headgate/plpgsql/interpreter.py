@@ -91,8 +91,8 @@ class Host(Protocol):
         """Return the elements of an array, of all its dimensions, or its slices with that many dimensions."""
         ...
 
-    def with_element(self, value: Value, element: str, new: Value, scope: Scope) -> Value:
-        """Return an array with one element replaced. `element` is the text of the target."""
+    def with_part(self, value: Value, assignment: tree.Assign, new: Value, scope: Scope) -> Value:
+        """Return an array in which the element or slice that an assignment names is replaced."""
         ...
 
     def subtransaction(self) -> AbstractContextManager[None]:
@@ -388,13 +388,13 @@ def _is_true(sql: Sql, execution: Execution, scope: Scope) -> bool:
 
 def _assign(node: tree.Assign, execution: Execution, scope: Scope) -> None:
     value = execution.host.evaluate(node.value, scope)
-    if node.element is not None:
+    if node.subscripts:
         variable, name = _target(node.target, scope)
         before = variable.value
         if isinstance(before, Row):
             before = before.fields.get(name or "", Value(TEXT, None))
         assert isinstance(before, Value)
-        value = execution.host.with_element(before, node.element, value, scope)
+        value = execution.host.with_part(before, node, value, scope)
     assign(node.target, value, execution, scope)
 
 

@@ -72,11 +72,20 @@ class Block(Statement):
 
 
 @dataclass(frozen=True)
+class Subscript:
+    """``[upper]``, or ``[lower:upper]`` of a slice, whose bounds may be absent."""
+
+    lower: Sql | None
+    upper: Sql | None
+    is_slice: bool
+
+
+@dataclass(frozen=True)
 class Assign(Statement):
-    """``target := value``. `element`: the text of the target if it is an element of an array. `text`: the whole assignment."""
+    """``target := value``. `subscripts`: those of the target if it is an element or a slice of an array. `text`: the whole assignment."""
 
     target: Names
-    element: str | None
+    subscripts: tuple[Subscript, ...]
     value: Sql
     text: str
 

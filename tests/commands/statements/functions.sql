@@ -125,3 +125,22 @@ BEGIN
 END $$ LANGUAGE plpgsql;
 SELECT * FROM several();
 DO $$ <<d>> DECLARE v int := 1; BEGIN DECLARE v int := d.v + 1; BEGIN RAISE NOTICE '% %', v, d.v; END; END $$;
+-- Assignment to elements and slices of arrays.
+CREATE FUNCTION parts() RETURNS text AS $$
+DECLARE a text[]; b int[] := '{1,2,3,4}'; m int[] := '{{1,2},{3,4}}'; r record; e int[];
+BEGIN
+  a := array[array['foo','bar'], array['baz', 'quux']];
+  a[(SELECT 1)][(SELECT 1 + 1)] := (SELECT 'fool');
+  b[2:3] := '{20,30}'; b[6] := 60; b[:1] := array[10];
+  m[2][1:2] := '{7,8}'; m[1][b[2] - 19] := 9;
+  e[3:4] := '{1,2}';
+  SELECT array[1,2] AS x INTO r;
+  r.x[2] := 5; r.x[4] := 6;
+  RETURN concat_ws(' ', a, b, m, r, e);
+END $$ LANGUAGE plpgsql;
+SELECT parts();
+DO $$ DECLARE m int[] := '{{1,2},{3,4}}'; BEGIN m[1] := 3; END $$;
+DO $$ DECLARE m int[] := '{{1,2},{3,4}}'; BEGIN m[1][3] := 3; END $$;
+DO $$ DECLARE m int[] := '{1,2}'; BEGIN m[NULL] := 3; END $$;
+DO $$ DECLARE m int[]; BEGIN m[:2] := '{1,2}'; END $$;
+DO $$ DECLARE m int; BEGIN m[1] := 2; END $$;

@@ -37,6 +37,7 @@ from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.scope import EMPTY
 from headgate.expression.deparsing.deparse import deparse
 from headgate.expression.functions import array as array_functions
+from headgate.expression.functions.array import Bound
 from headgate.expression.implementation.implementation import NotColumnwise
 from headgate.expression.node import BOOLEAN, ColumnRef, Const, Expression, Param, SetToDefault, TypeRef
 from headgate.expression.node import walk as expressions
@@ -45,7 +46,7 @@ from headgate.expression.spark.array_element import as_item
 from headgate.expression.spark.session_time import planning
 from headgate.plpgsql.interpreter import Outcome, Rows
 from headgate.plpgsql.scope import Row, Scope, Value, Variable, type_of
-from headgate.plpgsql.tree import Names, Sql
+from headgate.plpgsql.tree import Assign, Names, Sql, Subscript
 from headgate.sql import names
 from headgate.sql.parser import ParseNode, Statement, parse, unwrap, walk
 from headgate.storage.spark.local_relation import local_frame
@@ -94,7 +95,7 @@ class Prepared:
         """Create the cache. `variable_conflict`: the function's own option, or None for the session's."""
         self.variable_conflict = variable_conflict
         self.texts: dict[int, tuple[Sql, PreparedText]] = {}
-        self.subscripts: dict[str, Sql] = {}
+        self.expressions: dict[str, Sql] = {}
 
 
 class SessionHost:
@@ -154,7 +155,7 @@ class SessionHost:
 
     def evaluate_text(self, text: str) -> Value:
         """Return the value of an expression text without variables, such as an argument's default."""
-        return self.evaluate(self._prepared.subscripts.setdefault(text, Sql(text)), Scope())
+        return self.evaluate(self._prepared.expressions.setdefault(text, Sql(text)), Scope())
 
     def described_node(self, node: pb.Node, parameters: dict[int, int]) -> Value:
         """Return a NULL of the argument's type without computing it. `parameters`: the types of the statement's parameters."""
@@ -504,7 +505,7 @@ class SessionHost:
         scope = Scope()
         scope.names["value"] = Variable("value", base.type, base)
         for name, text in domain.checks:
-            if self.evaluate(self._prepared.subscripts.setdefault(text, Sql(text)), scope).text == "f":
+            if self.evaluate(self._prepared.expressions.setdefault(text, Sql(text)), scope).text == "f":
                 message = f'value for domain {domain.plain} violates check constraint "{name}"'
                 raise PostgresError("23514", message, schema=domain.schema, datatype=domain.name, constraint=name)
         return Value(TypeRef(domain.oid), base.text)
@@ -630,21 +631,30 @@ class SessionHost:
             for start in range(0, len(texts), size)
         ]
 
-    def with_element(self, value: Value, element: str, new: Value, scope: Scope) -> Value:
-        """Return an array with an element replaced (`functions.array.with_element`). Raise 22004 for a NULL subscript."""
-        kind = registry.known().by_oid(registry.known().base(value.type.oid)[0])
+    def with_part(self, value: Value, assignment: Assign, new: Value, scope: Scope) -> Value:
+        """Return an array with an element or a slice replaced (`functions.array`). Raise 22004 for a NULL subscript."""
+        kind, subscripts = registry.known().by_oid(registry.known().base(value.type.oid)[0]), assignment.subscripts
         if not kind.element:
-            raise PostgresError(
-                "42804", f"cannot subscript type {registry.format_type(value.type.oid)} because it does not support subscripting"
-            )
-        inside = element[element.index("[") + 1 : element.rindex("]")]
-        subscript = self.cast(self.evaluate(self._prepared.subscripts.setdefault(inside, Sql(inside)), scope), TypeRef(registry.INT4)).text
+            shown = registry.format_type(value.type.oid)
+            with self._context_of(None, assignment.text):
+                raise PostgresError("42804", f"cannot subscript type {shown} because it does not support subscripting", position=1)
+        whole, delimiter = TypeRef(kind.oid, value.type.typmod), registry.known().by_oid(kind.element).delimiter
+        if any(subscript.is_slice for subscript in subscripts):
+            bounds = [self._bounds(subscript, scope) for subscript in subscripts]
+            return Value(whole, array_functions.with_part(value.text, bounds, self.cast(new, whole).text, delimiter))
+        indexes = [self._index(subscript.upper, scope) for subscript in subscripts if subscript.upper is not None]
         item = self.cast(new, type_of(kind.element, value.type.typmod)).text
-        index = None if subscript is None else int(subscript)
-        return Value(
-            TypeRef(kind.oid, value.type.typmod),
-            array_functions.with_element(value.text, [index], item, registry.known().by_oid(kind.element).delimiter),
-        )
+        return Value(whole, array_functions.with_element(value.text, indexes, item, delimiter))
+
+    def _bounds(self, subscript: Subscript, scope: Scope) -> tuple[Bound, Bound]:
+        """Return the bounds of a slice. A single subscript beside a slice means all elements from 1."""
+        lower: Bound = "open" if subscript.lower is None else self._index(subscript.lower, scope)
+        upper: Bound = "open" if subscript.upper is None else self._index(subscript.upper, scope)
+        return (lower if subscript.is_slice else 1), upper
+
+    def _index(self, sql: Sql, scope: Scope) -> int | None:
+        text = self.cast(self.evaluate(sql, scope), TypeRef(registry.INT4)).text
+        return None if text is None else int(text)
 
     # ---- the transaction and the client -------------------------------------------------------------------
 

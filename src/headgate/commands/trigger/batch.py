@@ -107,7 +107,7 @@ class BatchCall:
             if not len(at):
                 break
             match statement:
-                case tree.Assign(element=None, target=target, value=value):
+                case tree.Assign(subscripts=(), target=target, value=value):
                     self._assign(target, value, scope, at)
                 case tree.If(branches=branches, otherwise=otherwise):
                     at = self._if(branches, otherwise, scope, at)
