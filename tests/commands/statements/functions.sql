@@ -144,3 +144,17 @@ DO $$ DECLARE m int[] := '{{1,2},{3,4}}'; BEGIN m[1][3] := 3; END $$;
 DO $$ DECLARE m int[] := '{1,2}'; BEGIN m[NULL] := 3; END $$;
 DO $$ DECLARE m int[]; BEGIN m[:2] := '{1,2}'; END $$;
 DO $$ DECLARE m int; BEGIN m[1] := 2; END $$;
+-- Functions that return a set, in the SELECT list.
+CREATE FUNCTION upto(n int) RETURNS SETOF int AS $$ BEGIN FOR i IN 1..n LOOP RETURN NEXT i * i; END LOOP; END $$ LANGUAGE plpgsql;
+CREATE FUNCTION words() RETURNS SETOF text AS $$ SELECT unnest(ARRAY['a,b', NULL, '{"x"}']) $$ LANGUAGE sql;
+CREATE FUNCTION onecolumn() RETURNS TABLE (w text) AS $$ BEGIN w := 'x'; RETURN NEXT; w := 'y'; RETURN NEXT; END $$ LANGUAGE plpgsql;
+SELECT upto(3);
+SELECT upto(0);
+SELECT upto(2) + 1 AS more, 'c' AS c;
+SELECT words();
+SELECT onecolumn();
+SELECT count(*) FROM (SELECT upto(5)) s;
+WITH w AS (SELECT upto(2) AS x) SELECT a.x, b.x FROM w a, w b ORDER BY 1, 2;
+ALTER FUNCTION upto STABLE;
+SELECT a, upto(2) FROM (VALUES (1), (2)) v(a) ORDER BY a, 2;
+SELECT * FROM upto(3) u WHERE u > 1;

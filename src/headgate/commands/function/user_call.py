@@ -103,6 +103,8 @@ class _Calls:
             place = _Place(has_rows or place.has_rows, place.may_not_run)
         elif kind in _DECIDING:
             place = _Place(place.has_rows, may_not_run=True)
+        elif kind == "CommonTableExpr" or (kind == "RangeSubselect" and not node.lateral):
+            place = _Place(has_rows=False, may_not_run=place.may_not_run)  # the query runs once, however many rows the outer one has
         if kind == "ResTarget" and not node.name and unwrap(node.val) is not None and unwrap(node.val).DESCRIPTOR.name == "FuncCall":
             node.name = names.strings(unwrap(node.val).funcname)[-1]  # the column name that the call would have
         for described, value in node.ListFields():
@@ -128,8 +130,9 @@ class _Calls:
                 return
             function, arguments = self._chosen(inner, candidates)
             if function.is_set:
-                raise not_supported("a set-returning function of one's own is only supported in FROM", position=position(inner.location))
-            self._put(node, self._value(function, arguments))
+                self._put_set(node, function, arguments, position(inner.location))
+            else:
+                self._put(node, self._value(function, arguments))
         else:
             self._scan(node, inner, place)
 
@@ -281,6 +284,19 @@ class _Calls:
                 _constant(node.row_expr.args.add(), oid, field_text)
         else:
             _constant(node, registry.TEXT if kind in (registry.VOID, registry.RECORD) else kind, text)
+
+    def _put_set(self, node: ParseNode, function: UserFunction, given: Sequence[Value], where: int | None) -> None:
+        """Replace a call that returns a set by ``unnest`` of an array of its values. Raise 0A000 for a set of rows or of arrays."""
+        columns, rows = self._rows(function, given, pb.RangeFunction())
+        [array] = [registry.known().by_oid(kind).array for _, kind in columns] if len(columns) == 1 else [0]
+        if not array:
+            raise not_supported("a function that returns a set of rows or of arrays is only supported in FROM", position=where)
+        text = self._host.array_of([Value(TypeRef(columns[0][1]), row[0]) for row in rows], array).text
+        node.Clear()
+        for part in ("pg_catalog", "unnest"):
+            node.func_call.funcname.add().string.sval = part
+        _constant(node.func_call.args.add(), array, text)
+        node.func_call.location = -1
 
     def _rows(
         self, function: UserFunction, given: Sequence[Value], scan: pb.RangeFunction
