@@ -98,7 +98,9 @@ def as_node(text: str) -> str:
     return text
 
 
-@pytest.mark.parametrize("command", ["status", "stop", "reload", "restart", "start"])
+@pytest.mark.parametrize(
+    "command", ["status", "start", *(pytest.param(command, marks=pytest.mark.slow) for command in ("stop", "reload", "restart"))]
+)
 def test_missing_directory_is_rejected_as_by_pg_ctl(
     command: str, directory: Directory, pg_ctl: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
@@ -108,7 +110,7 @@ def test_missing_directory_is_rejected_as_by_pg_ctl(
     assert (ours.returncode, ours.stderr, ours.stdout) == (theirs.returncode, as_node(theirs.stderr) + hint, theirs.stdout)
 
 
-@pytest.mark.parametrize("command", ["status", "stop", "reload", "start"])
+@pytest.mark.parametrize("command", ["start", *(pytest.param(command, marks=pytest.mark.slow) for command in ("status", "stop", "reload"))])
 def test_message_without_a_directory_is_pg_ctls(
     command: str, directory: Directory, pg_ctl: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
@@ -213,13 +215,19 @@ def test_port_in_use_is_reported_and_nothing_is_left_behind(directory: Directory
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("nosuch = 1", 'LOG:  unrecognized configuration parameter "nosuch" in file "{conf}" line {line}'),
-        ("port = abc", 'LOG:  invalid value for parameter "port": "abc"'),
+        pytest.param(
+            "nosuch = 1", 'LOG:  unrecognized configuration parameter "nosuch" in file "{conf}" line {line}', marks=pytest.mark.slow
+        ),
+        pytest.param("port = abc", 'LOG:  invalid value for parameter "port": "abc"', marks=pytest.mark.slow),
         ("port = 70000", 'LOG:  70000 is outside the valid range for parameter "port" (1 .. 65535)'),
-        ("wal_sender_timeout = 10x", 'HINT:  Valid units for this parameter are "us", "ms", "s", "min", "h", and "d".'),
+        pytest.param(
+            "wal_sender_timeout = 10x",
+            'HINT:  Valid units for this parameter are "us", "ms", "s", "min", "h", and "d".',
+            marks=pytest.mark.slow,
+        ),
         ("port 1 2", 'LOG:  syntax error in file "{conf}" line {line}, near token "2"'),
         ("server_version = '9'", "HINT:  A node can speak as PostgreSQL 15, 16, 17 or 18, such as 18.1."),
-        ("server_version_num = 180001", 'LOG:  parameter "server_version_num" cannot be changed'),
+        pytest.param("server_version_num = 180001", 'LOG:  parameter "server_version_num" cannot be changed', marks=pytest.mark.slow),
     ],
 )
 def test_invalid_configuration_line_is_reported_and_nothing_is_left_behind(line: str, message: str, directory: Directory) -> None:
@@ -237,9 +245,9 @@ def test_invalid_configuration_line_is_reported_and_nothing_is_left_behind(line:
     ("option", "message"),
     [
         ("-c nosuch=1", 'FATAL:  unrecognized configuration parameter "nosuch"'),
-        ("--nosuch=1", 'FATAL:  unrecognized configuration parameter "nosuch"'),
-        ("-c port=abc", 'FATAL:  invalid value for parameter "port": "abc"'),
-        ("-c wal_level=x", "HINT:  Available values: minimal, replica, logical."),
+        pytest.param("--nosuch=1", 'FATAL:  unrecognized configuration parameter "nosuch"', marks=pytest.mark.slow),
+        pytest.param("-c port=abc", 'FATAL:  invalid value for parameter "port": "abc"', marks=pytest.mark.slow),
+        pytest.param("-c wal_level=x", "HINT:  Available values: minimal, replica, logical.", marks=pytest.mark.slow),
         ("-c port", "FATAL:  -c port requires a value"),
     ],
 )
@@ -300,7 +308,7 @@ def test_pid_file_that_names_an_unrelated_process_is_stale(directory: Directory)
     assert directory.start().returncode == 0
 
 
-@pytest.mark.parametrize("mode", ["smart", "fast", "immediate"])
+@pytest.mark.parametrize("mode", ["fast", *(pytest.param(mode, marks=pytest.mark.slow) for mode in ("smart", "immediate"))])
 def test_each_mode_of_stop_ends_the_node(mode: str, directory: Directory) -> None:
     directory.start()
     assert directory.do("stop", "-m", mode).returncode == 0

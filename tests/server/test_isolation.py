@@ -411,7 +411,9 @@ PLAYS: dict[str, list[Step]] = {
 }
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] if number % 4 else []) for number, name in enumerate(PLAYS)])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if number % 4 or not number else []) for number, name in enumerate(PLAYS)]
+)
 def test_concurrent_sessions_behave_as_in_postgresql(plays: tuple[Play, Play], name: str) -> None:
     steps = [("a", TABLE), *PLAYS[name], ("a", CONTENTS)]
     on_node, on_postgres = (_without_the_kind_of_change(play.run(steps)) for play in plays)

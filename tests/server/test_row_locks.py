@@ -129,9 +129,10 @@ PLAYS: dict[str, list[Step]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if name == "lock_timeout was ignored" else []) for name in PLAYS]
-)
+LONG = ("lock_timeout was ignored", "lock_timeout ends the wait for a key", "FOR UPDATE locked nothing")
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name in LONG else []) for name in PLAYS])
 def test_rows_are_locked_as_in_postgresql(plays: tuple[Play, Play], name: str) -> None:
     on_node, on_postgres = (play.run([*TABLES, *PLAYS[name]]) for play in plays)
     assert on_node == on_postgres

@@ -108,7 +108,17 @@ def under(link: psycopg.Connection[Any], sql: str, policy: str = "SELECT") -> An
         link.execute("ROLLBACK")
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.statement.name}-{rule.rows.name}-{rule.command}")
+def named(rule: Rule) -> str:
+    """Return the name of a rule."""
+    return f"{rule.statement.name}-{rule.rows.name}-{rule.command}"
+
+
+LONG = ("MERGE-UPDATED-r", "MERGE-STORED-r", "MERGE-INSERTED-a", "DELETE-STORED-r")
+
+
+@pytest.mark.parametrize(
+    "rule", [pytest.param(rule, id=named(rule), marks=pytest.mark.slow if named(rule) in LONG else []) for rule in RULES]
+)
 def test_policy_applies_to_the_rows_of_its_rule_as_in_postgresql(links: list[psycopg.Connection[Any]], rule: Rule) -> None:
     reading, blind = ruled(rule)
     expected, actual = (under(link, reading, broken(rule)) for link in links)

@@ -145,7 +145,8 @@ def orphans(engine: Engine, table: Relation) -> list[Path]:
     return [file for file in [*path.glob("*.parquet"), *path.glob("*.bin"), *path.glob("_change_data/*")] if file not in named]
 
 
-@pytest.mark.parametrize("spark_writes", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("spark_writes", [False, True])
 def test_full_disk_at_any_step_of_a_commit_is_an_error_without_leftover_locks(small: Engine, disk: Disk, spark_writes: bool) -> None:
     made(small, A, (0, "x"))
     made(small, B, (0, "x"))

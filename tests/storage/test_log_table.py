@@ -48,6 +48,7 @@ def commit(engine: Engine, *tables: Any) -> Lsn:
     return end
 
 
+@pytest.mark.slow
 def test_reader_finds_the_versions_of_all_tables_that_belong_together(engine: Engine) -> None:
     log = LogTable(engine)
     made(engine, A)

@@ -110,9 +110,11 @@ def test_missing_table_stops_the_worker_even_if_it_was_never_subscribed(publishe
 @pytest.mark.parametrize(
     ("local", "value", "message", "column"),
     [
-        ("id int PRIMARY KEY, b smallint", "100000", 'value "100000" is out of range for type smallint', "b"),
+        pytest.param(
+            "id int PRIMARY KEY, b smallint", "100000", 'value "100000" is out of range for type smallint', "b", marks=pytest.mark.slow
+        ),
         ("id int PRIMARY KEY, b varchar(5)", "too long", "value too long for type character varying(5)", "b"),
-        ("id int PRIMARY KEY, b date", "no date", 'invalid input syntax for type date: "no date"', "b"),
+        pytest.param("id int PRIMARY KEY, b date", "no date", 'invalid input syntax for type date: "no date"', "b", marks=pytest.mark.slow),
     ],
 )
 def test_value_that_the_local_type_rejects_is_reported_with_its_column(publisher, subscriber, local, value, message, column) -> None:

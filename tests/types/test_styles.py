@@ -64,7 +64,11 @@ PART = st.builds(
     st.sampled_from(["", " days", " mons", ":05:06", ":07", "-3", ".5"]),
 )
 SPANS = st.lists(PART, min_size=1, max_size=4).map(" ".join)
-STYLES = [(style, order) for style in DATE_STYLES for order in ORDERS]
+STYLES = [
+    pytest.param(style, order, marks=[] if number % 3 == ORDERS.index(order) else [pytest.mark.slow])
+    for number, style in enumerate(DATE_STYLES)
+    for order in ORDERS
+]
 
 
 @pytest.mark.parametrize(("style", "order"), STYLES)

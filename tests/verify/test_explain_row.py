@@ -25,7 +25,7 @@ class Pair:
         return self.lake.sql(LINES.format(name, key)).splitlines()
 
 
-@pytest.fixture(scope="module", params=["postgres", "node"])
+@pytest.fixture(scope="module", params=["postgres", pytest.param("node", marks=pytest.mark.slow)])
 def pair(request: pytest.FixtureRequest, node: Server) -> Iterator[Pair]:
     publisher, lake = Database.new(request.getfixturevalue(request.param)), Database.new(node)
     publisher.sql(
