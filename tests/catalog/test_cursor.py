@@ -179,7 +179,7 @@ ACT = st.tuples(
 
 
 @given(st.lists(ACT, max_size=20))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=max(5, settings.default.max_examples // 12), deadline=None)
 def test_cached_lookups_of_single_objects_equal_duckdbs_answers(acts: list[tuple[int, Any, int, str, bool]]) -> None:
     connection = duckdb.connect()
     connection.execute(OBJECTS)
