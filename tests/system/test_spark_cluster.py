@@ -412,7 +412,6 @@ def test_node_runs_its_tasks_on_a_cluster(
     node.psql("postgres", "DROP SUBSCRIPTION work")
 
 
-@pytest.mark.slow
 def test_node_reports_a_master_that_does_not_answer(own_node: Callable[..., Server]) -> None:
     node = own_node(start=False, spark_master=f"'spark://127.0.0.1:{free_port()}'")
     assert isinstance(node, NodeServer)
