@@ -43,6 +43,10 @@ class SessionContext:
 
     function_depth: int = 0
     """The nesting depth of function calls."""
+    may_end_transaction: bool = False
+    """Whether the running procedure or DO may use COMMIT and ROLLBACK: a client has called it outside a transaction block."""
+    subtransactions: int = 0
+    """The number of EXCEPTION clauses whose blocks are running."""
     callers: list[Callable[[], str]] = field(default_factory=list)
     """Functions that return the lines of context of the functions and statements that run, the outermost first."""
     row_values: Mapping[int, Mapping[tuple[str | None, ...], Any]] | None = None

@@ -11,7 +11,7 @@ from headgate.commands.dml import assignment, returning
 from headgate.commands.dml.insert import target, target_columns, target_types
 from headgate.commands.dml.returning import plan_returning
 from headgate.commands.dml.update import changed_source, named
-from headgate.commands.function import user_call
+from headgate.commands.function import call, user_call
 from headgate.commands.query import explain, rendering, select
 from headgate.commands.query.clause import from_clause
 from headgate.commands.query.driver import constant, table_rows
@@ -39,13 +39,16 @@ def describe(
     """Return the parameters (0 in `parameter_types`: to be inferred) and columns of a statement without executing it."""
     if node.DESCRIPTOR.name == "ExplainStmt":
         return Described(parameter_types, explain.columns(node))
-    if node.DESCRIPTOR.name not in _QUERIES:
+    if node.DESCRIPTOR.name not in {*_QUERIES, "CallStmt"}:
         return Described(parameter_types, None)
     highest = max((parameter.number for parameter in walk(node) if kind(parameter) == "ParamRef"), default=0)
     known = {
         number: (parameter_types[number - 1] if number <= len(parameter_types) else 0)
         for number in range(1, max(highest, len(parameter_types)) + 1)
     }
+    if node.DESCRIPTOR.name == "CallStmt":
+        columns = call.described(node, session, known)
+        return Described(_types(known), columns)
     node = user_call.described(node, session, known)
     if node.DESCRIPTOR.name == "SelectStmt" and (answered := constant.answer(node, session)) is not None:
         return Described(_types(known), tuple(answered.columns))

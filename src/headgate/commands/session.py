@@ -218,6 +218,13 @@ class Session(Protocol):
         """Activate the types of the session's database for the current thread."""
         ...
 
+    def end_transaction(self, *, commits: bool, chain: bool) -> None:
+        """Commit or roll back the transaction in the middle of a procedure. The next statement begins another one.
+
+        `chain`: the next transaction has the isolation level and access mode of this one.
+        """
+        ...
+
     def prevent_in_block(self, command: str) -> None:
         """Raise 25001 inside a transaction block."""
         ...

@@ -83,6 +83,10 @@ class Host(Protocol):
         """Return the fields of a value of a row type, or None for NULL."""
         ...
 
+    def shown(self, value: Value) -> str | None:
+        """Return a value's text for a message, in the session's DateStyle and IntervalStyle."""
+        ...
+
     def value_of(self, row: Row) -> Value:
         """Return a row as a value."""
         ...
@@ -736,7 +740,7 @@ def _raise(node: tree.Raise, execution: Execution, scope: Scope) -> None:
     sqlstate = condition.sqlstates(node.condition)[0] if node.condition else None
     options: dict[str, str] = {}
     for name, sql in node.options:
-        value = execution.host.evaluate(sql, scope).text
+        value = execution.host.shown(execution.host.evaluate(sql, scope))
         if value is None:
             raise PostgresError("22004", "RAISE statement option cannot be null")
         if name in options or (name == "MESSAGE" and node.message is not None) or (name == "ERRCODE" and sqlstate is not None):
@@ -762,8 +766,8 @@ def _formatted(node: tree.Raise, execution: Execution, scope: Scope) -> str:
     parts, parameters = node.message.replace("%%", "\0").split("%"), list(node.parameters)
     text = parts[0]
     for part in parts[1:]:
-        value = execution.host.evaluate(parameters.pop(0), scope)
-        text += ("<NULL>" if value.text is None else value.text) + part
+        value = execution.host.shown(execution.host.evaluate(parameters.pop(0), scope))
+        text += ("<NULL>" if value is None else value) + part
     return text.replace("\0", "%")
 
 

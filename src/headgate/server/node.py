@@ -52,7 +52,7 @@ from headgate.server.protocol.connection import Connection
 from headgate.server.protocol.open_portals import OpenPortals
 from headgate.server.protocol.startup import serve
 from headgate.server.protocol.statement_memory import OF_ALL, OF_MESSAGES, OF_RUNNING, Pool, Share
-from headgate.server.session import cursor
+from headgate.server.session import cursor, utility
 from headgate.server.session.notification import Channels, Mailbox
 from headgate.server.session.session_origin import OriginUsers
 from headgate.server.signals import SignalWait
@@ -406,7 +406,10 @@ class Node:
     def run_statement(self, statement: ParseNode, session: Session) -> Result:
         """Run a statement that is part of another one."""
         from headgate.commands.execute import run_one  # imported here so that a start does not wait for the planner
+        from headgate.server.session.session import ClientSession
 
+        if isinstance(session, ClientSession) and statement.DESCRIPTOR.name in utility.IN_FUNCTIONS:
+            return utility.run_in_function(session, statement)
         return run_one(statement, session)
 
     def open_cursor(self, session: Session, name: str | None, query: ParseNode, result: ResultSet, scroll: bool | None) -> str:

@@ -84,6 +84,18 @@ STRENGTHS = {
 """The names of locking clauses."""
 
 
+_TRANSACTION = {
+    pb.TRANS_STMT_BEGIN: "BEGIN",
+    pb.TRANS_STMT_START: "START TRANSACTION",
+    pb.TRANS_STMT_COMMIT: "COMMIT",
+    pb.TRANS_STMT_SAVEPOINT: "SAVEPOINT",
+    pb.TRANS_STMT_RELEASE: "RELEASE",
+    pb.TRANS_STMT_PREPARE: "PREPARE TRANSACTION",
+    pb.TRANS_STMT_COMMIT_PREPARED: "COMMIT PREPARED",
+    pb.TRANS_STMT_ROLLBACK_PREPARED: "ROLLBACK PREPARED",
+}
+
+
 def of(node: ParseNode) -> str:
     """Return the command tag of a statement (the message inside RawStmt)."""
     kind = str(node.DESCRIPTOR.name)
@@ -94,6 +106,8 @@ def of(node: ParseNode) -> str:
     match kind:
         case "SelectStmt":
             return _select(node)
+        case "TransactionStmt":
+            return _TRANSACTION.get(node.kind, "ROLLBACK")
         case "CreateTableAsStmt":
             word = "CREATE MATERIALIZED VIEW" if node.objtype == pb.OBJECT_MATVIEW else "CREATE TABLE AS"
             return "SELECT INTO" if node.is_select_into else word

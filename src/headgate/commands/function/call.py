@@ -7,7 +7,8 @@ runs. The nesting depth is limited (54001).
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from postgast import pg_query_pb2 as pb
 
@@ -15,17 +16,22 @@ from headgate.catalog import function as functions
 from headgate.catalog.function import PLPGSQL, Argument, UserFunction
 from headgate.commands import lookup, privilege
 from headgate.commands.function import body, definition
+from headgate.commands.function.function_choice import as_builtin
 from headgate.commands.function.host import Prepared, SessionHost, of_parameters
 from headgate.commands.function.permission import check_execute
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
+from headgate.expression.binding import overload_resolution
+from headgate.expression.binding.context import BindContext
+from headgate.expression.builtin import Function
 from headgate.expression.node import BOOLEAN, TypeRef
 from headgate.plpgsql import interpreter
+from headgate.plpgsql import tree as trees
 from headgate.plpgsql.interpreter import Execution
 from headgate.plpgsql.scope import Scope, Value, Variable, type_of
-from headgate.plpgsql.tree import Function, Sql
-from headgate.sql import names
+from headgate.plpgsql.tree import Sql
+from headgate.sql import command_tag, names
 from headgate.sql.parser import parse, position, unwrap
 from headgate.types import registry
 from headgate.types.resultset import ResultColumn, ResultSet, of_rows
@@ -48,38 +54,118 @@ def do(node: pb.DoStmt, session: Session) -> CommandResult:
     if "as" not in options:
         raise PostgresError("42601", "no inline code specified")
     inline = UserFunction(0, "", 0, INLINE, 0, PLPGSQL, "f", (), registry.VOID, False, options["as"])
-    run(inline, (), session)
+    run(inline, (), session, may_end_transaction=_is_outermost(session))
     return CommandResult("DO")
+
+
+def _is_outermost(session: Session) -> bool:
+    """Return whether a client runs the statement outside a transaction block, or a procedure that may end the transaction runs it."""
+    return session.context.may_end_transaction if session.context.function_depth else not session.in_block
 
 
 def call(node: pb.CallStmt, session: Session) -> CommandResult | ResultSet:
     """Run CALL. The OUT parameters of the procedure are returned as a row."""
-    cursor = session.begin_statement().cursor
-    function_call = node.funccall
-    name = names.strings(function_call.funcname)[-1]
     host, scope = SessionHost(session, Prepared()), of_parameters(session)
-    candidates = lookup.functions_named(cursor, session.context, function_call.funcname)
-    values = [host.evaluate_node(argument, scope) for argument in function_call.args]
-    procedures = [candidate for candidate in candidates if candidate.kind == "p" and len(candidate.arguments) == len(values)]
-    if not procedures:
-        shown = f"{name}({', '.join(registry.format_type(value.type.oid) for value in values)})"
-        if any(candidate.kind == "f" for candidate in candidates):
-            raise PostgresError(
-                "42809", f"{shown} is not a procedure", hint="To call a function, use SELECT.", position=position(function_call.location)
-            )
-        hint = "No procedure matches the given name and argument types. You might need to add explicit type casts."
-        raise PostgresError("42883", f"procedure {shown} does not exist", hint=hint, position=position(function_call.location))
-    procedure = procedures[0]
-    check_execute(session, procedure)
-    execution = run(procedure, [value for value, parameter in zip(values, procedure.arguments, strict=True) if parameter.is_input], session)
-    if not procedure.outputs:
+    procedure, values = _chosen(node.funccall, session, lambda argument: host.evaluate_node(argument, scope))
+    given = [
+        host.evaluate_text(argument.default or "NULL") if value is None else value
+        for argument, value in zip(procedure.arguments, values, strict=True)
+        if argument.is_input
+    ]
+    may_end_transaction = _is_outermost(session) and not procedure.security_definer and not procedure.config
+    execution = run(procedure, given, session, may_end_transaction=may_end_transaction)
+    columns = _columns(procedure)
+    if columns is None:
         return CommandResult("CALL")
     row = execution.rows[0] if execution.rows else []
-    columns = [ResultColumn(output.name, output.type_oid) for output in procedure.outputs]
     return of_rows(columns, [[value.text for value in row]], "CALL")
 
 
-def run(function: UserFunction, given: Sequence[Value], session: Session) -> Execution:
+def described(node: pb.CallStmt, session: Session, parameters: dict[int, int]) -> tuple[ResultColumn, ...] | None:
+    """Return the columns of CALL without running it. `parameters` receives the types of the parameters that are arguments."""
+    host = SessionHost(session, Prepared())
+
+    def value_of(argument: pb.Node) -> Value:
+        try:
+            return host.described_node(argument, parameters)
+        except PostgresError:
+            return Value(TypeRef(registry.UNKNOWN), None)
+
+    procedure, _ = _chosen(node.funccall, session, value_of)
+    for argument_node, argument in zip(node.funccall.args, procedure.arguments, strict=False):
+        inner = unwrap(argument_node)
+        if inner.DESCRIPTOR.name == "ParamRef" and parameters.get(inner.number) in (0, registry.UNKNOWN):
+            parameters[inner.number] = argument.type_oid
+    columns = _columns(procedure)
+    return None if columns is None else tuple(columns)
+
+
+def _columns(procedure: UserFunction) -> list[ResultColumn] | None:
+    return [ResultColumn(output.name, output.type_oid) for output in procedure.outputs] or None
+
+
+def _chosen(node: pb.FuncCall, session: Session, value_of: Callable[[pb.Node], Value]) -> tuple[UserFunction, list[Value | None]]:
+    """Return the procedure that CALL names, and the values of its arguments, None for those that are left out.
+
+    OUT parameters have a place among the arguments. Raises 42883 if no procedure fits, and 42809 for a function.
+    """
+    candidates = lookup.functions_named(session.begin_statement().cursor, session.context, node.funcname)
+    nodes = [unwrap(argument) for argument in node.args]
+    by_name = {inner.name: value_of(inner.arg) for inner in nodes if inner.DESCRIPTOR.name == "NamedArgExpr"}
+    plain = [value_of(argument) for argument, inner in zip(node.args, nodes, strict=True) if inner.DESCRIPTOR.name != "NamedArgExpr"]
+    types = [value.type.oid for value in plain]
+    procedures = {candidate.oid: candidate for candidate in candidates if candidate.kind == "p"}
+    if by_name:
+        fitting = [each for each in procedures.values() if _takes(each.arguments[len(plain) :], by_name, is_array=node.func_variadic)]
+        procedure, spread = (fitting[0], 0) if fitting else (None, 0)
+    else:
+        found = overload_resolution.among(
+            [_as_called(each) for each in procedures.values()], types, BindContext(), variadic=node.func_variadic
+        )
+        procedure = procedures[found.function.oid] if found is not None and found.function is not None else None
+        spread = 0 if found is None else found.spread
+    if procedure is None:
+        raise _no_procedure(node, candidates, types, {name: value.type.oid for name, value in by_name.items()})
+    check_execute(session, procedure)
+    if spread:
+        fixed, host = len(procedure.arguments) - 1, SessionHost(session, Prepared())
+        kind = procedure.arguments[-1].type_oid
+        items = [host.cast(value, type_of(registry.known().by_oid(kind).element)) for value in plain[fixed:]]
+        plain = [*plain[:fixed], host.array_of(items, kind)]
+    given = plain[: len(procedure.arguments)]
+    return procedure, [*given, *(by_name.get(argument.name) for argument in procedure.arguments[len(given) :])]
+
+
+def _takes(arguments: Sequence[Argument], by_name: Mapping[str, Value], *, is_array: bool) -> bool:
+    """Return whether the arguments after the positional ones can be those that a call names, and the others have defaults.
+
+    `is_array`: the call has VARIADIC, without which names are not for variadic procedures.
+    """
+    if arguments and arguments[-1].mode == "v" and not is_array:
+        return False
+    return set(by_name) <= {argument.name for argument in arguments} and all(
+        argument.name in by_name or argument.default is not None for argument in arguments
+    )
+
+
+def _as_called(procedure: UserFunction) -> Function:
+    """Return a procedure as overload resolution takes it: its OUT parameters are arguments too."""
+    arguments = tuple(replace(argument, mode="i") if argument.mode == "o" else argument for argument in procedure.arguments)
+    return as_builtin(replace(procedure, arguments=arguments))
+
+
+def _no_procedure(node: pb.FuncCall, candidates: Sequence[UserFunction], types: Sequence[int], by_name: Mapping[str, int]) -> PostgresError:
+    arguments = [registry.format_type(oid) for oid in types]
+    arguments += [f"{name} => {registry.format_type(oid)}" for name, oid in by_name.items()]
+    shown = f"{names.strings(node.funcname)[-1]}({', '.join(arguments)})"
+    if any(candidate.kind == "f" for candidate in candidates):
+        hint = "To call a function, use SELECT."
+        return PostgresError("42809", f"{shown} is not a procedure", hint=hint, position=position(node.location))
+    hint = "No procedure matches the given name and argument types. You might need to add explicit type casts."
+    return PostgresError("42883", f"procedure {shown} does not exist", hint=hint, position=position(node.location))
+
+
+def run(function: UserFunction, given: Sequence[Value], session: Session, *, may_end_transaction: bool = False) -> Execution:
     """Run a function with the values of its input arguments. The execution has its result, with OUT parameters in its first row."""
     execution = Execution(
         SessionHost(session, Prepared()),
@@ -95,12 +181,12 @@ def run(function: UserFunction, given: Sequence[Value], session: Session) -> Exe
         return execution
     function_body = body.of(function, session)
     execution.host = SessionHost(session, function_body.prepared)
-    with acting(function, session):
+    with acting(function, session, may_end_transaction=may_end_transaction):
         interpret(function, function_body.function, given, execution)
     return execution
 
 
-def interpret(function: UserFunction, tree: Function, given: Sequence[Value], execution: Execution) -> None:
+def interpret(function: UserFunction, tree: trees.Function, given: Sequence[Value], execution: Execution) -> None:
     """Run the tree of a PL/pgSQL function. The execution then has its result."""
     host = execution.host
     execution.result_is_row = host.is_row(TypeRef(function.result))
@@ -148,6 +234,10 @@ def _run_sql(function: UserFunction, given: Sequence[Value], execution: Executio
     _give(function.inputs, given, execution.host, scope)
     outcome = None
     statements = parse(function.body)
+    for statement in statements:
+        if statement.kind == "TransactionStmt":
+            message = f"{command_tag.of(statement.node)} is not allowed in an SQL function"
+            raise PostgresError("0A000", message, context=f'SQL function "{function.name}" during startup')
     try:
         for statement in statements:
             outcome = execution.host.run(Sql(statement.source, is_statement=True), scope)
@@ -181,9 +271,10 @@ def shown(function: UserFunction, session: Session) -> str:
 
 
 @contextlib.contextmanager
-def acting(function: UserFunction, session: Session) -> Iterator[None]:
+def acting(function: UserFunction, session: Session, *, may_end_transaction: bool = False) -> Iterator[None]:
     """Within it the session is the function's: its owner's if it is SECURITY DEFINER, with the function's SETs and no transition tables."""
     context = session.context
+    outer, context.may_end_transaction = context.may_end_transaction, may_end_transaction
     depth = context.function_depth + 1
     if depth > DEEPEST:
         hint = "Functions call each other more deeply than a node allows."
@@ -204,6 +295,7 @@ def acting(function: UserFunction, session: Session) -> Iterator[None]:
             yield
     finally:
         context.function_depth = depth - 1
+        context.may_end_transaction = outer
         context.user, context.user_oid, context.superuser, context.search_path = before
         session.transition_tables = tables
         session.use_types()

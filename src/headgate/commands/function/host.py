@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -56,7 +56,7 @@ from headgate.types.resultset import ResultSet
 from headgate.types.storage import arrow_type, spark_type
 from headgate.types.text import array as arrays
 from headgate.types.text import record
-from headgate.types.text.text import read_text, write_text
+from headgate.types.text.text import read_text, styled, write_text
 
 FEWEST_FOR_SPARK = 100
 """Minimum number of rows for which a Spark job evaluates an expression."""
@@ -658,14 +658,27 @@ class SessionHost:
 
     # ---- the transaction and the client -------------------------------------------------------------------
 
-    def subtransaction(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def subtransaction(self) -> Iterator[None]:
         """See `Host`."""
-        return subtransaction.undone(self.session)
+        context = self.session.context
+        context.subtransactions += 1
+        try:
+            with subtransaction.undone(self.session):
+                yield
+        finally:
+            context.subtransactions -= 1
 
     @property
     def callers(self) -> list[Callable[[], str]]:
         """See `Host`."""
         return self.session.context.callers
+
+    def shown(self, value: Value) -> str | None:
+        """See `Host`."""
+        texts = pa.array([value.text], pa.string())
+        text: str | None = styled(texts, value.type.oid, value.type.typmod, self.session.context.forms)[0].as_py()
+        return text
 
     def setting(self, name: str) -> str:
         """See `Host`."""
@@ -675,8 +688,14 @@ class SessionHost:
             return ""
 
     def end_transaction(self, *, commits: bool, chain: bool) -> None:
-        """Raise 2D000: neither functions nor procedures can end the transaction."""
-        raise PostgresError("2D000", "invalid transaction termination")
+        """End the transaction. Raise 2D000 in a function, in a transaction block, and in the block of an EXCEPTION clause."""
+        context = self.session.context
+        if not context.may_end_transaction:
+            raise PostgresError("2D000", "invalid transaction termination")
+        if context.subtransactions:
+            raise PostgresError("2D000", f"cannot {'commit' if commits else 'roll back'} while a subtransaction is active")
+        self.session.end_transaction(commits=commits, chain=chain)
+        self._evaluation = None
 
     def check(self) -> None:
         """See `Host`."""

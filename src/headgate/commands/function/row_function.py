@@ -10,8 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -246,14 +245,19 @@ class _RowHost(SessionHost):
     def _row_relation(self, oid: int) -> Relation | None:
         return None
 
-    def subtransaction(self) -> AbstractContextManager[None]:
-        """Return a context without effect: a function that only computes has nothing to undo."""
-        return contextlib.nullcontext()
+    @contextlib.contextmanager
+    def subtransaction(self) -> Iterator[None]:
+        """Have no effect: a function that only computes has nothing to undo."""
+        yield
 
     @property
     def callers(self) -> list[Callable[[], str]]:
         """See `Host`."""
         return self._callers
+
+    def shown(self, value: Value) -> str | None:
+        """Return the value's own text: a task has no settings of a session."""
+        return value.text
 
     def setting(self, name: str) -> str:
         """Return an empty text: a task has no settings of a session."""

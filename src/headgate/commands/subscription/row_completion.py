@@ -94,6 +94,10 @@ class WorkerSession:
         """Raise 25001, because applied changes are part of a transaction."""
         raise PostgresError("25001", f"{command} cannot be executed from a function")
 
+    def end_transaction(self, *, commits: bool, chain: bool) -> None:
+        """Raise 2D000, because applied changes are part of a transaction."""
+        raise PostgresError("2D000", "invalid transaction termination")
+
     def after_commit(self, action: Callable[[], None]) -> None:
         """Raise 0A000: actions after a worker's commit are not supported."""
         raise not_supported("this command is not supported in a function that a worker calls")

@@ -127,8 +127,8 @@ class ClientSession:
 
     @property
     def in_block(self) -> bool:
-        """Whether the transaction continues after the statement: in BEGIN … COMMIT, or in a query string of several statements."""
-        return self.block.state is not BlockState.IDLE or self.block.several
+        """Whether the transaction continues after the statement: in BEGIN … COMMIT, among several statements, or in a function."""
+        return self.block.state is not BlockState.IDLE or self.block.several or self.context.function_depth > 0
 
     @property
     def deferral(self) -> Deferral:
@@ -215,9 +215,9 @@ class ClientSession:
 
     @property
     def written(self) -> Hashable:
-        """A value that changes with each write of the open transaction."""
+        """A value that changes with each write of the open transaction, and with each transaction that a procedure ends."""
         storage = self.block.storage
-        return NOTHING if storage is None else storage.place
+        return self.block.ended, NOTHING if storage is None else storage.place
 
     @property
     def shows_old_catalog(self) -> bool:
@@ -287,6 +287,13 @@ class ClientSession:
     def _replicated(self, position: Lsn) -> None:
         """Wait for the synchronous standbys after a commit. If the wait ends early, send a warning: the commit is already durable."""
         self.node.standbys.wait(position, self.settings.text("synchronous_commit"), self.interrupts, self.notices)
+
+    def end_transaction(self, *, commits: bool, chain: bool) -> None:
+        """Commit or roll back the transaction in the middle of a procedure. The next statement begins another one."""
+        self.block.end(commits=commits, chain=chain)
+        self._shown = None
+        self.context.transaction_start = datetime.now(UTC)
+        self.use_types()
 
     def prevent_in_block(self, command: str) -> None:
         """Raise 25001 inside a transaction block or a function."""

@@ -85,6 +85,8 @@ class TransactionBlock:
         self.snapshot: Lsn | None = None
         self.imported: Lsn | None = None
         """The snapshot set by SET TRANSACTION SNAPSHOT or by a walsender's SNAPSHOT 'use'."""
+        self.ended = 0
+        """The number of transactions that procedures have ended."""
         self.statements = 0
         """The number of statements of the transaction that have taken a snapshot."""
         self.origin: SessionOrigin | None = None
@@ -168,6 +170,18 @@ class TransactionBlock:
             self._values.chain(chained)
         self.state = BlockState.BLOCK
         return True
+
+    def end(self, *, commits: bool, chain: bool) -> None:
+        """End the implicit transaction of a procedure, which goes on in another one. `chain`: as AND CHAIN."""
+        settings = self._values.remember()
+        if commits:
+            self.commit()
+        else:
+            self.rollback()
+        self.ended += 1
+        if chain:
+            self.touch()
+            self._values.chain(settings)
 
     def commit(self) -> bool:
         """Commit the open transaction. Return False if it was rolled back because the block had failed."""

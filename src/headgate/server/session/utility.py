@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from postgast import pg_query_pb2 as pb
 
+from headgate.commands.result import CommandResult
 from headgate.commands.transaction import lock_table
 from headgate.errors import PostgresError
 from headgate.server.session import cursor, notification, prepare, transaction_mode, two_phase, variable
@@ -35,6 +36,12 @@ _ENDS = {"TRANS_STMT_COMMIT", "TRANS_STMT_PREPARE", "TRANS_STMT_ROLLBACK", "TRAN
 def handles(statement: Statement) -> bool:
     """Return whether the session itself runs this statement."""
     return statement.kind in HANDLERS
+
+
+def run_in_function(session: ClientSession, node: ParseNode) -> CommandResult | ResultSet:
+    """Run a statement of a function that `IN_FUNCTIONS` has. Its effect on settings ends as that of a client's statement does."""
+    result = HANDLERS[node.DESCRIPTOR.name](session, node, "")
+    return CommandResult(result) if isinstance(result, str) else result
 
 
 def allowed_when_failed(statement: Statement) -> bool:
@@ -176,6 +183,10 @@ HANDLERS: dict[str, Handler] = {
     "LockStmt": _lock,
     "CheckPointStmt": _checkpoint,
 }
+
+
+IN_FUNCTIONS = frozenset({"VariableSetStmt", "VariableShowStmt", "LockStmt", "ListenStmt", "UnlistenStmt", "DiscardStmt"})
+"""The statements of a session that functions may use too."""
 
 
 # ---- parameters -----------------------------------------------------------------------------------------

@@ -1,0 +1,104 @@
+-- COMMIT and ROLLBACK in procedures and DO.
+CREATE TABLE t (a int, b text);
+CREATE PROCEDURE every_second(n int, INOUT kept int DEFAULT 0) LANGUAGE plpgsql AS $$
+BEGIN
+  FOR i IN 1..n LOOP
+    INSERT INTO t VALUES (i, 'p');
+    IF i % 2 = 0 THEN COMMIT; kept := kept + 1; ELSE ROLLBACK; END IF;
+  END LOOP;
+END $$;
+CALL every_second(5, 0);
+SELECT * FROM t ORDER BY 1;
+CREATE PROCEDURE outer_one() LANGUAGE plpgsql AS $$
+DECLARE k int;
+BEGIN
+  INSERT INTO t VALUES (10, 'outer');
+  CALL every_second(2, k);
+  INSERT INTO t VALUES (11, 'outer');
+  ROLLBACK;
+  RAISE NOTICE 'now %', (SELECT count(*) FROM t);
+  INSERT INTO t VALUES (12, 'outer');
+  RAISE EXCEPTION 'end';
+END $$;
+CALL outer_one();
+SELECT * FROM t ORDER BY 1;
+BEGIN;
+CALL every_second(2, 0);
+COMMIT;
+DO $$ BEGIN INSERT INTO t VALUES (20, 'do'); COMMIT; INSERT INTO t VALUES (21, 'do'); ROLLBACK; END $$;
+SELECT a FROM t WHERE b = 'do';
+DO $$ BEGIN BEGIN INSERT INTO t VALUES (30, 'x'); COMMIT; EXCEPTION WHEN division_by_zero THEN NULL; END; END $$;
+DO $$ BEGIN BEGIN ROLLBACK; EXCEPTION WHEN division_by_zero THEN NULL; END; END $$;
+DO $$ BEGIN BEGIN PERFORM 1 / 0; EXCEPTION WHEN division_by_zero THEN INSERT INTO t VALUES (31, 'handler'); COMMIT; END; PERFORM 1 / 0; END $$;
+SELECT a FROM t WHERE b = 'handler';
+CREATE FUNCTION ends() RETURNS int LANGUAGE plpgsql AS $$ BEGIN COMMIT; RETURN 1; END $$;
+SELECT ends();
+DO $$ BEGIN PERFORM ends(); END $$;
+CREATE PROCEDURE defined() LANGUAGE plpgsql SECURITY DEFINER AS $$ BEGIN COMMIT; END $$;
+CALL defined();
+CREATE PROCEDURE configured() LANGUAGE plpgsql SET work_mem = '1MB' AS $$ BEGIN COMMIT; END $$;
+CALL configured();
+CREATE PROCEDURE sql_one() LANGUAGE sql AS $$ INSERT INTO t VALUES (40, 'sql'); COMMIT $$;
+CALL sql_one();
+DO $$
+DECLARE r record;
+BEGIN
+  FOR r IN SELECT a FROM t ORDER BY a LOOP
+    UPDATE t SET b = b || '!' WHERE a = r.a;
+    COMMIT;
+  END LOOP;
+END $$;
+SELECT * FROM t ORDER BY 1;
+DO $$ DECLARE c CURSOR FOR SELECT a FROM t ORDER BY a; x int; BEGIN OPEN c; FETCH c INTO x; COMMIT; FETCH c INTO x; END $$;
+DO $$ BEGIN SET LOCAL work_mem = '3MB'; COMMIT; RAISE NOTICE '%', current_setting('work_mem'); SET work_mem = '5MB'; ROLLBACK; RAISE NOTICE '%', current_setting('work_mem'); END $$;
+DO $$ BEGIN SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; COMMIT AND CHAIN; RAISE NOTICE '%', current_setting('transaction_isolation'); COMMIT; RAISE NOTICE '%', current_setting('transaction_isolation'); END $$;
+DO $$ DECLARE a timestamptz := now(); BEGIN COMMIT; RAISE NOTICE '%', now() > a; END $$;
+CREATE TABLE parent (id int PRIMARY KEY);
+CREATE TABLE child (id int REFERENCES parent DEFERRABLE INITIALLY DEFERRED);
+DO $$ BEGIN INSERT INTO child VALUES (1); COMMIT; EXCEPTION WHEN foreign_key_violation THEN NULL; END $$;
+DO $$ BEGIN INSERT INTO child VALUES (1); COMMIT; RAISE NOTICE 'not reached'; END $$;
+SELECT count(*) FROM child;
+-- Statements of the session in functions.
+CREATE FUNCTION settings_of() RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+  SET LOCAL work_mem = '7MB';
+  SET search_path = pg_catalog;
+  LOCK TABLE public.t IN SHARE MODE;
+  RETURN current_setting('work_mem') || current_setting('search_path');
+END $$;
+SELECT settings_of();
+SHOW work_mem;
+SHOW search_path;
+RESET search_path;
+DO $$ BEGIN RESET search_path; SET TIME ZONE 'Europe/Rome'; EXECUTE 'SET LOCAL DateStyle = German'; RAISE NOTICE '%', date '2020-03-04'; END $$;
+SHOW TimeZone;
+SHOW DateStyle;
+DO $$ BEGIN SET nosuch = 1; END $$;
+DO $$ BEGIN SET work_mem = 'nonsense'; END $$;
+DO $$ BEGIN SET ROLE nosuch; END $$;
+-- Which procedure CALL means.
+CREATE PROCEDURE pick(a int) LANGUAGE plpgsql AS $$ BEGIN RAISE NOTICE 'int %', a; END $$;
+CREATE PROCEDURE pick(a text) LANGUAGE plpgsql AS $$ BEGIN RAISE NOTICE 'text %', a; END $$;
+CREATE PROCEDURE more(a int, b int DEFAULT 7, VARIADIC c int[] DEFAULT '{}') LANGUAGE plpgsql AS $$ BEGIN RAISE NOTICE '% % %', a, b, c; END $$;
+CALL pick(1);
+CALL pick('x');
+CALL pick('x'::text);
+CALL more(1);
+CALL more(1, 2);
+CALL more(1, 2, 3, 4);
+CALL more(1, c => '{5}', b => 3);
+CALL more(1, b => 3);
+CREATE PROCEDURE by_name(a int, b int DEFAULT 7, c text DEFAULT 'x') LANGUAGE plpgsql AS $$ BEGIN RAISE NOTICE '% % %', a, b, c; END $$;
+CALL by_name(c => 'z', a => 1);
+CALL by_name(1, c => 'z');
+CALL by_name(b => 1);
+CALL by_name(1, a => 2);
+CALL more(1, 2, VARIADIC '{8,9}');
+CALL pick(1.5);
+CALL pick();
+CREATE PROCEDURE outs(a int, OUT b int, INOUT c text DEFAULT 'd') LANGUAGE plpgsql AS $$ BEGIN b := a + 1; c := c || '!'; END $$;
+CALL outs(1, NULL);
+CALL outs(1, NULL, 'x');
+CALL outs(c => 'y', a => 2, b => NULL);
+CALL outs(1);
+CALL ends();
