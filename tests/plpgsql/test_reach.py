@@ -1,4 +1,4 @@
-"""Trigger functions that only read the row of their trigger are distinguished from those that also insert rows (the table in `headgate.plpgsql.reach`)."""
+"""Trigger functions that only read the row of their trigger are distinguished from those that insert rows or read tables (`headgate.plpgsql.reach`)."""
 
 from __future__ import annotations
 
@@ -33,3 +33,27 @@ def test_inserts_of_a_trigger_function_are_found(body: str, inserts: list[str] |
     function = compiled(f"BEGIN {body} RETURN NEW; END", "f", (), "trigger", lambda _: False)
     insert_statements = reach.inserts(function)
     assert (None if insert_statements is None else [statement.relation.relname for statement in insert_statements]) == inserts
+
+
+@pytest.mark.parametrize(
+    ("body", "tables"),
+    [
+        ("SELECT m.a INTO NEW.a FROM m WHERE m.b = NEW.b;", ["m"]),
+        ("NEW.a := (SELECT max(m.a) FROM m JOIN s.other USING (b));", ["m", "other"]),
+        ("IF EXISTS (SELECT FROM m) THEN RAISE EXCEPTION 'x'; END IF;", ["m"]),
+        ("PERFORM a FROM m;", ["m"]),
+        ("FOR r IN SELECT a FROM m LOOP NEW.a := r.a; END LOOP;", ["m"]),
+        ("SELECT a INTO NEW.a FROM m FOR UPDATE;", None),
+        ("SELECT own(a) INTO NEW.a FROM m;", None),
+        ("SELECT nextval('s') INTO NEW.a;", None),
+        ("PERFORM pg_notify('a', 'b');", None),
+        ("EXECUTE 'SELECT 1' INTO NEW.a;", None),
+        ("INSERT INTO m VALUES (NEW.a);", None),
+        ("WITH w AS (DELETE FROM m RETURNING a) SELECT a INTO NEW.a FROM w;", None),
+        ("BEGIN SELECT a INTO NEW.a FROM m; EXCEPTION WHEN others THEN NULL; END;", None),
+    ],
+)
+def test_tables_that_a_reading_function_reads_are_found(body: str, tables: list[str] | None) -> None:
+    function = compiled(f"DECLARE r record; BEGIN {body} RETURN NEW; END", "f", (), "trigger", lambda text: text == "record")
+    read = reach.reads(function)
+    assert (None if read is None else [relation.relname for relation in read]) == tables

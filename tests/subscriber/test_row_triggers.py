@@ -58,6 +58,16 @@ def mirror(postgres: Server, publisher: Publisher) -> Iterator[Publisher]:
     database.close()
 
 
+def subscribe_both(publisher: Publisher, subscriber: Subscriber, mirror: Publisher) -> None:
+    """Subscribes the node and the PostgreSQL database to the publication, and waits until their tables are copied."""
+    publisher.sql(f"SELECT pg_create_logical_replication_slot('{publisher.name}_mirror', 'pgoutput')")
+    subscriber.sql(publisher.subscription(""))
+    words = f"slot_name = '{publisher.name}_mirror', create_slot = false"
+    mirror.sql(f"CREATE SUBSCRIPTION s CONNECTION '{publisher.conninfo}' PUBLICATION p WITH ({words})")
+    for database in (subscriber, mirror):
+        until(lambda: database.sql(READY) == "t")  # noqa: B023
+
+
 @pytest.mark.parametrize("identity", ["key", *[pytest.param(kind, marks=pytest.mark.slow) for kind in ("full", "partitions")]])
 def test_triggers_see_and_change_the_rows_that_those_of_postgresql_do(
     publisher: Publisher, subscriber: Subscriber, mirror: Publisher, identity: str
@@ -68,17 +78,12 @@ def test_triggers_see_and_change_the_rows_that_those_of_postgresql_do(
     if identity == "full":
         publisher.sql("ALTER TABLE t REPLICA IDENTITY FULL")
     publisher.sql("INSERT INTO t VALUES (1, 'one', repeat('x', 9000)), (9, 'skip', ''); CREATE PUBLICATION p FOR ALL TABLES")
-    publisher.sql(f"SELECT pg_create_logical_replication_slot('{publisher.name}_mirror', 'pgoutput')")
     for database in (subscriber, mirror):
         database.sql(f"CREATE TABLE t (id int{key}, v text, big text, extra int){partitioned}")
         database.sql(HERE)
         if partitioned:
             database.sql(PARTITIONS)
-    subscriber.sql(publisher.subscription(""))
-    words = f"slot_name = '{publisher.name}_mirror', create_slot = false"
-    mirror.sql(f"CREATE SUBSCRIPTION s CONNECTION '{publisher.conninfo}' PUBLICATION p WITH ({words})")
-    for database in (subscriber, mirror):
-        until(lambda: database.sql(READY) == "t")  # noqa: B023
+    subscribe_both(publisher, subscriber, mirror)
     publisher.sql(WORK)
     for name in ("s", "mirror"):
         publisher.wait_confirmed(name)
@@ -108,6 +113,44 @@ def test_trigger_that_raises_stops_the_worker_with_its_context(publisher: Publis
     assert subscriber.sql("SELECT id FROM t ORDER BY id") == "1\n11"
 
 
+READING = """
+    CREATE TABLE mapping (id int PRIMARY KEY, name text); INSERT INTO mapping SELECT g, 'name ' || g FROM generate_series(0, 9) g;
+    CREATE TABLE seen (n serial PRIMARY KEY, id int);
+    CREATE FUNCTION map() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        SELECT m.name INTO NEW.v FROM public.mapping m WHERE m.id = NEW.id % 8 + 3; RETURN NEW;
+    END $$;
+    CREATE FUNCTION own() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NEW.v := (SELECT count(*) FROM public.own); RETURN NEW; END $$;
+    CREATE FUNCTION count_seen() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        NEW.v := (SELECT count(*) FROM public.seen); RETURN NEW;
+    END $$;
+    CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO public.seen (id) VALUES (NEW.id); RETURN NULL; END $$;
+    CREATE TRIGGER a BEFORE INSERT OR UPDATE ON t FOR EACH ROW EXECUTE FUNCTION map();
+    CREATE TRIGGER a BEFORE INSERT OR UPDATE ON own FOR EACH ROW EXECUTE FUNCTION own();
+    CREATE TRIGGER a BEFORE INSERT OR UPDATE ON counted FOR EACH ROW EXECUTE FUNCTION count_seen();
+    CREATE TRIGGER b AFTER INSERT OR UPDATE ON counted FOR EACH ROW EXECUTE FUNCTION see();
+    ALTER TABLE t ENABLE ALWAYS TRIGGER a; ALTER TABLE own ENABLE ALWAYS TRIGGER a;
+    ALTER TABLE counted ENABLE ALWAYS TRIGGER a; ALTER TABLE counted ENABLE ALWAYS TRIGGER b"""
+READ = ("t", "own", "counted")
+
+
+@pytest.mark.slow
+def test_triggers_that_query_tables_see_what_earlier_changes_have_written(
+    publisher: Publisher, subscriber: Subscriber, mirror: Publisher
+) -> None:
+    tables = "; ".join(f"CREATE TABLE {name} (id int PRIMARY KEY, v text)" for name in READ)
+    publisher.sql(f"{tables}; CREATE PUBLICATION p FOR ALL TABLES")
+    for database in (subscriber, mirror):
+        database.sql(f"{tables}; {READING}")
+    subscribe_both(publisher, subscriber, mirror)
+    for name in READ:
+        publisher.sql(f"INSERT INTO {name} SELECT g, 'x' FROM generate_series(1, 9) g; UPDATE {name} SET v = 'y' WHERE id > 7")
+    for name in ("s", "mirror"):
+        publisher.wait_confirmed(name)
+    for name in (*READ, "seen"):
+        query = f"SELECT * FROM {name} ORDER BY 1"
+        assert subscriber.sql(query) == mirror.sql(query)
+
+
 TRANSITIONS = """
     CREATE TABLE seen (n serial PRIMARY KEY, level text, op text, rows text);
     CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -131,14 +174,9 @@ def test_initial_copy_has_transition_tables_and_applied_changes_have_none(
 ) -> None:
     publisher.sql("CREATE TABLE t (id int PRIMARY KEY, v text); INSERT INTO t VALUES (1, 'a'), (2, 'b'), (3, 'c')")
     publisher.sql("CREATE PUBLICATION p FOR TABLE t")
-    publisher.sql(f"SELECT pg_create_logical_replication_slot('{publisher.name}_mirror', 'pgoutput')")
     for database in (subscriber, mirror):
         database.sql(f"CREATE TABLE t (id int PRIMARY KEY, v text); {TRANSITIONS}")
-    subscriber.sql(publisher.subscription(""))
-    words = f"slot_name = '{publisher.name}_mirror', create_slot = false"
-    mirror.sql(f"CREATE SUBSCRIPTION s CONNECTION '{publisher.conninfo}' PUBLICATION p WITH ({words})")
-    for database in (subscriber, mirror):
-        until(lambda: database.sql(READY) == "t")  # noqa: B023
+    subscribe_both(publisher, subscriber, mirror)
     publisher.sql("INSERT INTO t VALUES (4, 'd'), (5, 'e'); UPDATE t SET v = 'x' WHERE id < 3")
     for name in ("s", "mirror"):
         publisher.wait_confirmed(name)
@@ -162,14 +200,9 @@ def test_deferred_trigger_fires_at_the_end_of_an_applied_transaction(
     publisher: Publisher, subscriber: Subscriber, mirror: Publisher
 ) -> None:
     publisher.sql("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1), (2); CREATE PUBLICATION p FOR TABLE t")
-    publisher.sql(f"SELECT pg_create_logical_replication_slot('{publisher.name}_mirror', 'pgoutput')")
     for database in (subscriber, mirror):
         database.sql(f"CREATE TABLE t (id int PRIMARY KEY); {DEFERRED}")
-    subscriber.sql(publisher.subscription(""))
-    words = f"slot_name = '{publisher.name}_mirror', create_slot = false"
-    mirror.sql(f"CREATE SUBSCRIPTION s CONNECTION '{publisher.conninfo}' PUBLICATION p WITH ({words})")
-    for database in (subscriber, mirror):
-        until(lambda: database.sql(READY) == "t")  # noqa: B023
+    subscribe_both(publisher, subscriber, mirror)
     publisher.sql("BEGIN; INSERT INTO t VALUES (3); INSERT INTO t VALUES (4); DELETE FROM t WHERE id = 1; INSERT INTO t VALUES (5); COMMIT")
     for name in ("s", "mirror"):
         publisher.wait_confirmed(name)

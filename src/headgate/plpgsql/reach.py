@@ -7,7 +7,8 @@ Called by `commands.trigger.firing`.
     an expression with a subquery                             no
     an expression that calls a function that is not built in  no
     INSERT of one row of plain values                         no, but its rows may be written together (`inserts`)
-    other SQL statements, PERFORM, EXECUTE, cursors, CALL     no
+    SELECT INTO, PERFORM, a FOR loop over a query             no, but the tables that it reads are known (`reads`)
+    other SQL statements, EXECUTE, cursors, CALL              no
     EXCEPTION (a subtransaction)                              no
 """
 
@@ -43,10 +44,29 @@ def inserts(function: tree.Function) -> list[pb.InsertStmt] | None:
                 return None
             statements.append(statement)
         elif (
-            isinstance(part, _ACTING) or _is_guarded(part) or (isinstance(part, Sql) and not part.is_statement and not _is_plain(part.text))
+            isinstance(part, _ACTING) or _is_guarded(part) or (isinstance(part, Sql) and not part.is_statement and not is_plain(part.text))
         ):
             return None
     return statements
+
+
+def reads(function: tree.Function) -> list[pb.RangeVar] | None:
+    """Return the relations that a function reads, or None if it may do anything but compute and run queries of named relations."""
+    relations: list[pb.RangeVar] = []
+    for part in _parts(function.block):
+        if isinstance(part, (tree.Call, tree.Open, tree.Fetch, tree.Close, tree.EndTransaction)) or _is_dynamic(part) or _is_guarded(part):
+            return None
+        if not isinstance(part, Sql):
+            continue
+        try:
+            statements = parse(part.text if part.is_statement else f"SELECT {part.text}")
+        except (PostgresError, ValueError):
+            return None
+        for statement in statements:
+            if not is_reading(statement.node) or _calls_acting(statement.node):
+                return None
+            relations += [node for node in walk(statement.node) if isinstance(node, pb.RangeVar)]
+    return relations
 
 
 def texts(function: tree.Function) -> list[str] | None:
@@ -194,7 +214,7 @@ def _parts(part: object) -> Iterator[object]:
                 yield from _parts(value)
 
 
-def _is_plain(text: str) -> bool:
+def is_plain(text: str) -> bool:
     """Return whether an expression has no subquery and calls only built-in functions that are not volatile."""
     try:
         [statement] = parse(f"SELECT {text}")
@@ -205,9 +225,12 @@ def _is_plain(text: str) -> bool:
 
 def _acts(node: ParseNode) -> bool:
     """Return whether a statement contains a subquery, a function that is not built in, or a volatile one."""
+    return any(part.DESCRIPTOR.name == "SubLink" for part in walk(node)) or _calls_acting(node)
+
+
+def _calls_acting(node: ParseNode) -> bool:
+    """Return whether a statement calls a function that is not built in, or a volatile one."""
     for part in walk(node):
-        if part.DESCRIPTOR.name == "SubLink":
-            return True
         if part.DESCRIPTOR.name == "FuncCall":
             functions = builtin.builtins().functions_named.get(names.strings(part.funcname)[-1], ())
             if not functions or any(function.volatility == "v" for function in functions):

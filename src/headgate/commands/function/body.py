@@ -37,6 +37,8 @@ class Body:
     prepared: Prepared
     inserts: list[pb.InsertStmt] | None
     """The INSERTs of a function that may be called for many rows at once (`reach.inserts`)."""
+    reads: list[pb.RangeVar] | None
+    """The relations that a function reads if it does not write (`reach.reads`)."""
 
 
 _kept: OrderedDict[object, Body] = OrderedDict()
@@ -52,7 +54,7 @@ def of(function: UserFunction, session: Session, caller: Hashable = None) -> Bod
             _kept.move_to_end(key)
             return cached
     compiled = _compiled(function, session)
-    function_body = Body(compiled, Prepared(compiled.variable_conflict), reach.inserts(compiled))
+    function_body = Body(compiled, Prepared(compiled.variable_conflict), reach.inserts(compiled), reach.reads(compiled))
     with _lock:
         _kept[key] = function_body
         while len(_kept) > MOST_KEPT:

@@ -20,7 +20,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
-from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import function as functions
 from headgate.catalog.function import UserFunction
@@ -40,7 +39,7 @@ from headgate.commands.transition_table import TransitionTable
 from headgate.commands.trigger.batch import BatchCall, Gathered, RowByRowError, RowNumbers
 from headgate.errors import PostgresError
 from headgate.expression.node import TEXT, TypeRef
-from headgate.plpgsql import interpreter
+from headgate.plpgsql import interpreter, reach
 from headgate.plpgsql.interpreter import Execution
 from headgate.plpgsql.scope import Row, Scope, Value, Variable
 from headgate.plpgsql.tree import Sql
@@ -87,7 +86,7 @@ class Firing:
         self._functions: dict[int, tuple[UserFunction, body.Body, str]] = {}
         self._prepared = Prepared()
         self._fence: Fence | None = None
-        self._rows_only: dict[int, bool] = {}
+        self._known_tables: dict[tuple[int, bool], set[int] | None] = {}
         self._collects = collects
         self._transitions: dict[tuple[int, str], TransitionTable] = {}
 
@@ -112,26 +111,67 @@ class Firing:
     def _instead_of(self, event: int) -> list[Trigger]:
         return [trigger for trigger in self._triggers if trigger.kind & triggers.INSTEAD and trigger.kind & event]
 
-    def reads_rows_only(self, event: int) -> bool:
-        """Return whether the row triggers of an event read only OLD and NEW, and at most insert rows into tables without triggers."""
-        return all(self._reads_rows_only(trigger) for trigger in self._triggers if trigger.kind & event and trigger.is_row)
+    def is_independent(self, event: int) -> bool:
+        """Return whether the row triggers of an event would do the same if the event's earlier rows were not yet written."""
+        return _are_independent([self.accessed(event)])
+
+    def accessed(self, event: int) -> tuple[set[int], set[int]] | None:
+        """Return the tables that the row triggers of an event read, and those into which they insert rows. Return None if unknown."""
+        read, inserted = set[int](), set[int]()
+        for trigger in self._triggers:
+            if not trigger.kind & event or not trigger.is_row:
+                continue
+            tables = self._inserted(trigger)
+            if tables is not None:
+                inserted |= tables
+            elif (tables := self._read(trigger)) is not None:
+                read |= tables
+            else:
+                return None
+        return read, inserted
 
     def _reads_rows_only(self, trigger: Trigger) -> bool:
-        is_known = self._rows_only.get(trigger.function)
-        if is_known is None:
-            function, function_body, _ = self._called(trigger)
-            is_known = function_body.inserts is not None
-            if function_body.inserts:
-                with call.acting(function, self.session):
-                    is_known = all(self._takes_rows(insert.relation) for insert in function_body.inserts)
-            self._rows_only[trigger.function] = is_known
-        return is_known
+        """Return whether a trigger reads only OLD and NEW, and at most inserts rows into tables without triggers."""
+        return self._inserted(trigger) is not None
 
-    def _takes_rows(self, node: pb.RangeVar) -> bool:
+    def _inserted(self, trigger: Trigger) -> set[int] | None:
+        """Return the tables into which a trigger inserts rows that may be written together, or None if it does anything else."""
+        return self._tables_of(trigger, reads=False)
+
+    def _read(self, trigger: Trigger) -> set[int] | None:
+        """Return the tables that a trigger reads, or None if it does anything else, or may see the rows of its own table."""
+        return self._tables_of(trigger, reads=True)
+
+    def _tables_of(self, trigger: Trigger, *, reads: bool) -> set[int] | None:
+        key = trigger.oid, reads
+        if key not in self._known_tables:
+            self._known_tables[key] = self._found_tables(trigger, reads=reads)
+        return self._known_tables[key]
+
+    def _found_tables(self, trigger: Trigger, *, reads: bool) -> set[int] | None:
+        function, function_body, _ = self._called(trigger)
+        inserts = function_body.inserts
+        nodes = function_body.reads if reads else None if inserts is None else [statement.relation for statement in inserts]
+        if nodes is None or (trigger.condition is not None and not reach.is_plain(trigger.condition)):
+            return None
+        tables, is_allowed = set[int](), self._is_elsewhere if reads else self._takes_rows
+        with call.acting(function, self.session) if nodes else contextlib.nullcontext():
+            for node in nodes:
+                target = lookup.find(self.session.begin_statement().cursor, self.session.context, node)
+                if target is None or target.oid == self.relation.oid or not is_allowed(target):
+                    return None
+                tables.add(target.oid)
+        return tables
+
+    def _takes_rows(self, target: Relation) -> bool:
         """Return whether rows can be inserted into a table together and later, with the same result as inserting them one by one."""
-        target = lookup.find(self.session.begin_statement().cursor, self.session.context, node)
-        is_table = target is not None and target.kind in (RelationKind.TABLE, RelationKind.PARTITIONED_TABLE)
-        return is_table and target.oid != self.relation.oid and firing_of(self.session, target) is None  # type: ignore[union-attr,arg-type]
+        is_table = target.kind in (RelationKind.TABLE, RelationKind.PARTITIONED_TABLE)
+        return is_table and firing_of(self.session, target) is None
+
+    def _is_elsewhere(self, target: Relation) -> bool:
+        """Return whether the rows of a relation do not depend on those of other tables: a plain table without policies."""
+        is_plain = target.kind == RelationKind.TABLE and target.oid >= registry.FIRST_USER_OID
+        return is_plain and not target.parent and not target.row_security
 
     @property
     def fires(self) -> bool:
@@ -531,10 +571,10 @@ class RoutedFiring:
         """Return whether any trigger fires."""
         return self.root.fires or any(leaf.fires for leaf in self._leaves)
 
-    def reads_rows_only(self, event: int) -> bool:
+    def is_independent(self, event: int) -> bool:
         """See `Firing`. An UPDATE can also fire the triggers of DELETE and INSERT."""
         events = _EVENTS if event == triggers.UPDATE else (event,)
-        return all(leaf.reads_rows_only(leaf_event) for leaf in self._leaves if leaf.fires for leaf_event in events)
+        return _are_independent([leaf.accessed(leaf_event) for leaf in self._leaves if leaf.fires for leaf_event in events])
 
     def has_rows(self, event: int) -> bool:
         """See `Firing`."""
@@ -702,6 +742,13 @@ def firing_of(session: Session, relation: Relation, *, collects: bool = False) -
     else:
         return None
     return found if found.fires else None
+
+
+def _are_independent(accesses: Sequence[tuple[set[int], set[int]] | None]) -> bool:
+    """Return whether none of the triggers with these accesses (`Firing.accessed`) reads a table into which one of them inserts rows."""
+    known = [access for access in accesses if access is not None]
+    read, inserted = (set[int]().union(*tables) for tables in ([reads for reads, _ in known], [inserts for _, inserts in known]))
+    return len(known) == len(accesses) and not read & inserted
 
 
 def _when(trigger: Trigger) -> str:

@@ -1,8 +1,8 @@
 """Applies changes of a table with triggers that are enabled as REPLICA or ALWAYS (manual, 31.9): each change fires its triggers, in order.
 
 Called by the applier. The triggers of a change must see the earlier changes, so such a batch is not netted. A part of it holds one
-change, or several changes of one kind to different rows if the triggers read nothing but OLD and NEW. The caller must merge a part, and
-call the functions in `behind`, before it requests the next part. A change whose row does not exist fires no trigger. Of statement
+change, or several changes of one kind to different rows if the triggers cannot see the effects of these changes. The caller must merge a
+part, and call the functions in `behind`, before it requests the next part. A change whose row does not exist fires no trigger. Of statement
 triggers, only those of TRUNCATE fire.
 """
 
@@ -58,8 +58,8 @@ class FiringTriggers(Protocol):
         """Fire statement triggers."""
         ...
 
-    def reads_rows_only(self, event: int) -> bool:
-        """Return whether the triggers of an event read nothing but OLD and NEW."""
+    def is_independent(self, event: int) -> bool:
+        """Return whether the row triggers of an event would do the same if the event's earlier rows were not yet written."""
         ...
 
     def collects(self, event: int) -> bool:
@@ -128,7 +128,7 @@ class TriggeredTable:
         ops = frame["op"].to_pylist()
         batch = KeyedBatch.of(self.relation, key, frame)
         steps = [{row_key for row_key in (old, new) if row_key is not None} for _, old, new in batch.steps()]
-        together = {op: self.attnums is not None and self.firing.reads_rows_only(event) for op, event in _EVENTS.items()}
+        together = {op: self.attnums is not None and self.firing.is_independent(event) for op, event in _EVENTS.items()}
         first, seen = 0, set[Hashable]()
         for index, op in enumerate(ops):
             alone = not together.get(op, False)
