@@ -91,7 +91,7 @@ class PostgresError(Exception):
         )
 
     def within(self, context: str) -> PostgresError:
-        """Adds an outer line to the error's context and returns the error itself."""
+        """Add an outer line to the error's context, and return the error."""
         self.context = context if self.context is None else f"{self.context}\n{context}"
         return self
 
@@ -109,54 +109,54 @@ class Notice:
 
 @dataclass
 class Notices:
-    """Collects what a running command has to say; the session sends them before the command's tag."""
+    """The notices of a running command. The session sends them before the command's tag."""
 
     said: list[Notice] = field(default_factory=list)
 
     def notice(self, message: str, *, sqlstate: str = "00000", detail: str | None = None, hint: str | None = None) -> None:
-        """Says a NOTICE."""
+        """Add a NOTICE."""
         self.said.append(Notice(Severity.NOTICE, sqlstate, message, detail, hint))
 
     def warning(self, message: str, *, sqlstate: str = "01000", detail: str | None = None, hint: str | None = None) -> None:
-        """Says a WARNING."""
+        """Add a WARNING."""
         self.said.append(Notice(Severity.WARNING, sqlstate, message, detail, hint))
 
 
 def not_supported(message: str, *, detail: str | None = None, hint: str | None = None, position: int | None = None) -> PostgresError:
-    """An error 0A000: PostgreSQL has the feature and a node has not, or neither has."""
+    """Return an error 0A000: a node does not have the feature, whether PostgreSQL has it or not."""
     return PostgresError("0A000", message, detail=detail, hint=hint, position=position)
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
-    """An exception and what it was raised from, once each: an error to which a line of context was added may be its own cause."""
+    """Yield an exception and its chain of causes, each once: an error to which context was added may be its own cause."""
     seen: set[int] = set()
-    each: BaseException | None = error
-    while each is not None and id(each) not in seen:
-        seen.add(id(each))
-        yield each
-        each = each.__cause__
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        yield cause
+        cause = cause.__cause__
 
 
 def disk_full(error: BaseException, path: object = "") -> PostgresError | None:
-    """53100 where an exception says that the disk has no room: of Python, Arrow, Java (by Py4J, Spark, Delta) or DuckDB; None otherwise.
+    """Return an error 53100 if an exception reports a full disk, otherwise None.
 
-    The one place that knows it: what reports it must call it neither a conflict, which clients repeat, nor damage. `path`: the file, for
-    who knows it better.
+    It recognizes the exceptions of Python, Arrow, Java (through Py4J, Spark or Delta) and DuckDB. Callers check this first, so that a full
+    disk is not reported as damage, or as a conflict, after which clients retry. `path`: the file, if the caller knows it.
     """
-    for seen in causes(error):
-        if isinstance(seen, PostgresError) and seen.sqlstate == "53100":
-            return seen
-        if isinstance(seen, OSError) and seen.errno in _NO_ROOM:
-            return _no_room(path or seen.filename, os.strerror(seen.errno))
-    found = None if isinstance(error, PostgresError) else _FULL.search(str(error))
-    if found is None:
+    for cause in causes(error):
+        if isinstance(cause, PostgresError) and cause.sqlstate == "53100":
+            return cause
+        if isinstance(cause, OSError) and cause.errno in _NO_ROOM:
+            return _no_room(path or cause.filename, os.strerror(cause.errno))
+    full = None if isinstance(error, PostgresError) else _FULL.search(str(error))
+    if full is None:
         return None
-    named = _FILE.search(found.string[: found.start(1)])
-    return _no_room(path or (named and (named[1] or named[2])), found[1])
+    file = _FILE.search(full.string[: full.start(1)])
+    return _no_room(path or (file and (file[1] or file[2])), full[1])
 
 
 def cannot_write(error: OSError, path: object) -> PostgresError:
-    """A file that the operating system does not let be written: 53100 on a full disk, otherwise 58030."""
+    """Return the error for a file that cannot be written: 53100 if the disk is full, otherwise 58030."""
     return disk_full(error, path) or PostgresError("58030", f'could not write to file "{path}": {error.strerror}')
 
 

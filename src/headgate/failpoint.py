@@ -1,24 +1,23 @@
-"""The durable steps of a node, and what a test has happen at them: an error, a kill, a wait, a full disk.
+"""The durable steps of a node, at which tests inject faults: an error, a kill, a delay, a full disk.
 
-What a crash must find whole passes through `step`, which has a place before and one behind what is done::
+Each action after which a crash must find complete data runs inside `step`. A step has two places, before and behind the action::
 
     with step(Step.VERSION):          # "version before"
         table.commit_version(…)
                                       # "version behind"
 
-Nothing happens there unless `arm` was told so: with the setting ``headgate.failpoints`` of headgate.conf, read at the start and with each
-reload; it is for tests and appears in no documentation for users. Its text is a list of ``<step> <place>=<action>``, separated by commas:
+Faults are injected only by the setting ``headgate.failpoints`` of headgate.conf, which `arm` receives at startup and at each reload. It is
+for tests and not documented for users. Its value is a list of ``<step> <place>=<action>``, separated by commas:
 
-    entry before=error            the first two times the step raises XX000 (twice in a row: what follows a fault must bear another)
-    intent before=enospc          as `error`, with the OSError that a full disk is
+    entry before=error            the step raises XX000 the first two times (twice, because recovery from a fault must survive another one)
+    intent before=enospc          as `error`, with the OSError of a full disk
     version behind=kill           SIGKILL of the node's process
-    segment behind=sleep          the first two times half a second passes; nothing fails
+    segment behind=sleep          a delay of half a second the first two times
 
-Behind a commit of the catalog nothing can fail: what follows is done in memory. So there a test can only kill or wait.
+Behind a commit of the catalog only kill and sleep are allowed: the code after it works in memory and cannot fail.
 
-Invariant: everything that writes what outlives the process does so inside of a step; tests/repo/test_steps.py
-looks at what is synchronized, at commits of Delta versions and at feedback.
-Called from all floors; any thread may call anything.
+Invariant: everything that outlives the process is written inside a step. tests/repo/test_steps.py checks this for calls of fsync, commits
+of Delta versions and feedback. Called from all floors; all functions are thread-safe.
 """
 
 from __future__ import annotations
@@ -39,23 +38,23 @@ _log = logging.getLogger("headgate")
 
 
 class Step(enum.StrEnum):
-    """What is durable behind it."""
+    """A durable step. Each comment describes the data that is durable after the step."""
 
     SEGMENT = "segment"
-    """Frames of a publisher's transactions in the files of the spool."""
+    """Messages of a publisher's transactions in the files of the spool."""
     PREPARED_SEGMENT = "prepared segment"
-    """The frames of a transaction that a publisher has prepared."""
+    """The messages of a transaction that a publisher has prepared."""
     STAGED = "staged"
-    """Data, change and vector files of a statement."""
+    """Data files, change files and deletion vectors of a statement."""
     SYNC = "sync"
-    """The same before the intent, and a version's file before the entry, synchronized."""
+    """fsync of these files before the intent, and of a version's file before the entry."""
     INTENT = "intent"
     VERSION = "version"
     """The commit file of one table."""
     ENTRY = "entry"
-    """The log's entry with what the transaction wrote into the catalog; also of what another writer has committed."""
+    """The entry of the log and the catalog rows of a transaction, also for a commit of another writer."""
     DEFINITION = "definition"
-    """What a transaction wrote into the catalog that wrote no table."""
+    """The catalog rows of a transaction that wrote no table."""
     TAKEN_BACK = "taken back"
     """The inverse of a version whose transaction failed."""
     PREPARED = "prepared"
@@ -63,28 +62,28 @@ class Step(enum.StrEnum):
     PREPARED_END = "prepared end"
     """COMMIT PREPARED and ROLLBACK PREPARED: the entry."""
     SLOT = "slot"
-    """A slot made, dropped, or its position."""
+    """The creation, removal or position of a slot."""
     SYNCHRONIZATION = "synchronization"
     """The state of a subscription's table."""
     COPY_RANGE = "copy range"
-    """One range of a first copy, in files."""
+    """The files of one range of an initial copy."""
     FEEDBACK = "feedback"
-    """The publisher is told what is durable here."""
+    """The confirmed LSNs have been sent to the publisher."""
     COMPACTION = "compaction"
     CLEANING = "cleaning"
-    """Files and versions that nobody needs are removed."""
+    """The removal of files and versions that are no longer needed."""
     DELTA_CHECKPOINT = "delta checkpoint"
-    """The log of a table put together, for who begins to read it."""
+    """A Delta checkpoint of a table's log."""
     CHECKPOINT = "checkpoint"
-    """The catalog's own log goes into its file."""
+    """A checkpoint of the catalog's file."""
     LOG_TABLE = "log table"
-    """The log's entries in the Delta table beside the tables."""
+    """The log's entries in the Delta table `_headgate/log`."""
     COUNTER = "counter"
-    """What the catalog counts outside of transactions: oids, sequences, errors of a subscription, origins."""
+    """Catalog counters that are not transactional: oids, sequences, errors of a subscription, origins."""
 
 
 class FaultAction(enum.StrEnum):
-    """What happens."""
+    """The fault to inject."""
 
     ERROR = "error"
     KILL = "kill"
@@ -96,7 +95,7 @@ FAILING = frozenset({FaultAction.ERROR, FaultAction.ENOSPC})
 COMMITS = frozenset({
     Step.ENTRY, Step.DEFINITION, Step.PREPARED, Step.PREPARED_END, Step.SLOT, Step.SYNCHRONIZATION, Step.COUNTER, Step.CHECKPOINT,
 })  # fmt: skip
-"""Steps that are a commit of the catalog, and the last that is done."""
+"""Steps that end with a commit of the catalog."""
 PLACES = ("before", "behind")
 TIMES = 2
 SLEEP_SECONDS = 0.5
@@ -106,24 +105,24 @@ _lock = threading.Lock()
 
 
 def arm(text: str) -> None:
-    """Takes the setting's text; what was armed before and has not happened is forgotten. 22023 for what is none."""
-    found: dict[tuple[str, str], list[FaultAction]] = {}
-    for each in filter(None, (part.strip() for part in text.split(","))):
-        where, _, action = each.partition("=")
+    """Replace all pending faults by those of the setting's text. Raise 22023 if it is invalid."""
+    faults: dict[tuple[str, str], list[FaultAction]] = {}
+    for failpoint in filter(None, (part.strip() for part in text.split(","))):
+        where, _, action = failpoint.partition("=")
         name, _, place = where.strip().rpartition(" ")
         if name not in [str(step) for step in Step] or place not in PLACES or action.strip() not in [str(one) for one in FaultAction]:
-            raise PostgresError("22023", f'invalid failpoint "{each}"')
+            raise PostgresError("22023", f'invalid failpoint "{failpoint}"')
         if FaultAction(action.strip()) in FAILING and place == "behind" and Step(name) in COMMITS:
             raise PostgresError("22023", f'nothing can fail behind the step "{name}"')
-        found[name, place] = [FaultAction(action.strip())] * TIMES
+        faults[name, place] = [FaultAction(action.strip())] * TIMES
     with _lock:
         _armed.clear()
-        _armed.update(found)
+        _armed.update(faults)
 
 
 @contextlib.contextmanager
 def step(of: Step) -> Iterator[None]:
-    """Around what makes something durable."""
+    """Run an action that makes data durable inside the context."""
     if _armed:
         _reach(of, "before")
     yield

@@ -1,8 +1,8 @@
-"""Whether the statement of this thread shall go on: asked by work in Python that may take long.
+"""Lets long-running Python code end when its statement is cancelled.
 
-The server says who knows it, for the time of a statement (`watched`); who works through something long asks now and then (`look`), and what
-that raises ends the work. It must not be asked between two steps that belong together: what is half done stays so. Outside of a statement,
-and in Spark's workers, which are ended from outside, nothing is asked.
+The server sets the check of a statement for the statement's thread (`watched`). Long-running code calls `look` periodically, and the error
+that it raises ends the statement. Do not call `look` between two steps that must both be done or neither. Outside a statement `look` does
+nothing, and neither does it in Spark's workers, because Spark ends them.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-_asked = threading.local()
+_thread = threading.local()
 
 
 @contextmanager
 def watched(check: Callable[[], None]) -> Iterator[None]:
-    """Inside, `look` calls `check`."""
-    before = getattr(_asked, "check", None)
-    _asked.check = check
+    """Have `look` call `check` inside the context."""
+    outer = getattr(_thread, "check", None)
+    _thread.check = check
     try:
         yield
     finally:
-        _asked.check = before
+        _thread.check = outer
 
 
 def look() -> None:
-    """Raises what ends the statement, if anything does."""
-    check: Callable[[], None] | None = getattr(_asked, "check", None)
+    """Raise an error if the statement is cancelled."""
+    check: Callable[[], None] | None = getattr(_thread, "check", None)
     if check is not None:
         check()

@@ -24,7 +24,7 @@ class Lsn(int):
 
     @classmethod
     def parse(cls, text: str) -> Lsn:
-        """Reads the text form; raises 22P02 on anything else."""
+        """Parse the text form. Raise 22P02 if it is invalid."""
         found = _TEXT.match(text.strip())
         if not found:
             raise PostgresError("22P02", f'invalid input syntax for type pg_lsn: "{text}"')

@@ -1,16 +1,16 @@
-"""Background threads that must not end before they are told to, and what keeps their work from succeeding.
+"""Background threads that are restarted after an error, and the reasons why background work does not succeed.
 
-`Supervised` runs `work` in a thread of its own, and `Periodic` a `look` every few seconds. The listener, the launcher, the checkpointer,
-the watch of the log and that of the Java virtual machine are such threads. Apply workers and table syncs have the launcher, and sessions
-end with their clients.
+`Supervised` runs `work` in its own thread. `Periodic` calls `look` every few seconds. The listener, the launcher, the checkpointer and the
+watches of the log and of the JVM are such threads. Apply workers and table syncs are not: the launcher restarts them. Sessions end with
+their clients.
 
     running     `work` runs
-    resting     it raised: the error is in the log with its traceback, and `work` starts again after a pause that doubles from
-                `FIRST_PAUSE` to `LONGEST_PAUSE` seconds, and begins anew once it has run for `CALM` seconds
-    ended       `work` has returned, as it does when it is told to stop
+    pausing     `work` has raised an error, which is in the log with its traceback. It starts again after a pause. The pause doubles from
+                `FIRST_PAUSE` to `LONGEST_PAUSE` seconds, and is reset after `work` has run for `CALM` seconds.
+    ended       `work` has returned, as it does after `stop`
 
-Invariant: `work` may be started again after an error at any place. A thread that is not supervised and ends with an error is in the
-log too (`log_uncaught`).
+Invariant: `work` can be restarted after an error at any point. If a thread that is not supervised ends with an error, the error is logged
+too (`log_uncaught`).
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from dataclasses import dataclass
 _log = logging.getLogger("headgate.server")
 
 Subject = str | tuple[int, int]
-"""A name, or a table by the oids of its database and of itself."""
+"""A name, or the oids of a database and of a table in it."""
 FIRST_PAUSE, LONGEST_PAUSE, CALM = 0.1, 30.0, 60.0
 
 
 @dataclass(frozen=True)
 class Health:
-    """How a supervised thread does: `failures` since the node's start, the last `error` while it rests."""
+    """The state of a supervised thread: its `failures` since the node's start, and the last `error` during a pause."""
 
     name: str
     running: bool
@@ -39,9 +39,10 @@ class Health:
 
 
 class Obstacles:
-    """What keeps background work from succeeding until a later attempt does: texts by the kind of work and by its table or object.
+    """The reasons why background work does not succeed, by the kind of work and its table or object.
 
-    A part notes an obstacle where it logs a WARNING and goes on; `headgate status` shows it. Any thread may call anything.
+    Code that logs a WARNING and continues notes an obstacle. `headgate status` shows it until a later attempt succeeds. All methods are
+    thread-safe.
     """
 
     def __init__(self) -> None:
@@ -61,10 +62,10 @@ class Obstacles:
 
 
 class Supervised:
-    """See the module."""
+    """A background thread that is restarted after an error, as the module describes."""
 
     def __init__(self, name: str, work: Callable[[], None], patience: float | None = None) -> None:
-        """`patience` is for how many seconds `stop` waits for the end of the work; None: until it has ended."""
+        """`patience`: the number of seconds that `stop` waits for the end of the work; None: no limit."""
         self.name = name
         self._patience = patience
         self._work = work
@@ -74,17 +75,17 @@ class Supervised:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Begins the work."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Set `stopping`, on which the work may wait, and wait for the end of the work; it does not start again."""
+        """Set `stopping`, for which the work may wait, and wait for the end of the work. It does not start again."""
         self.stopping.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(self._patience)
 
     def health(self) -> Health:
-        """How it does."""
+        """Return the state of the thread."""
         alive = self._thread.is_alive()
         return Health(self.name, alive and self._error is None, self._failures, self._error)
 
@@ -95,7 +96,7 @@ class Supervised:
             try:
                 self._error = None
                 self._work()
-            except Exception as error:  # noqa: BLE001 (whatever it is, the work goes on)
+            except Exception as error:  # noqa: BLE001 (the work is restarted after any error)
                 if self.stopping.is_set():
                     return
                 pause = FIRST_PAUSE if time.monotonic() - began >= CALM else pause
@@ -113,25 +114,25 @@ class Periodic(Supervised):
     """A supervised thread that calls `look` every `seconds`, first after the first `seconds`."""
 
     def __init__(self, name: str, seconds: float, patience: float) -> None:
-        super().__init__(name, self._look_on, patience)
+        super().__init__(name, self._look_periodically, patience)
         self._seconds = seconds
 
     def look(self) -> None:
-        """Do the work once; a subclass has it."""
+        """Do the work once. Subclasses implement it."""
         raise NotImplementedError
 
-    def _look_on(self) -> None:
+    def _look_periodically(self) -> None:
         while not self.stopping.wait(self._seconds):
             self.look()
 
 
 def log_uncaught() -> None:
-    """From now on a thread that ends with an error says so in the log."""
+    """Log the error of any thread that ends with one from now on."""
 
-    def said(uncaught: threading.ExceptHookArgs) -> None:
+    def log(uncaught: threading.ExceptHookArgs) -> None:
         if uncaught.exc_value is not None:
             name = "" if uncaught.thread is None else uncaught.thread.name
-            known = (uncaught.exc_type, uncaught.exc_value, uncaught.exc_traceback)
-            _log.error('thread "%s" ended with an unexpected error', name, exc_info=known)
+            error = (uncaught.exc_type, uncaught.exc_value, uncaught.exc_traceback)
+            _log.error('thread "%s" ended with an unexpected error', name, exc_info=error)
 
-    threading.excepthook = said
+    threading.excepthook = log
