@@ -1,6 +1,5 @@
-"""The command line: ``headgate initdb | start | stop | restart | reload | status | run | demo``.
+"""The command line: the program ``headgate`` and its commands, such as ``headgate start``.
 
-`main` has the commands' options; the work is done in `initdb`, `control` (what pg_ctl does), `run` (what the postmaster's main
-does) and `demo`. Modules that are heavy to import (duckdb, pyspark) are imported where they are needed: ``headgate status``
-must answer at once.
+`main` defines the commands and their options. Each command's work is in a module of its name, except that `control` has the commands of
+pg_ctl. Modules that are slow to import (duckdb, pyspark) are imported inside functions, so that ``headgate status`` answers at once.
 """

@@ -62,7 +62,7 @@ def beside(data_dir: Path, command_line: Mapping[str, str], username: str | None
 
 @contextmanager
 def _source(data_dir: Path, folder: Path, command_line: Mapping[str, str], username: str | None) -> Iterator[DataPath]:
-    """Copies the catalog; the folder of the tables, whose files stay there inside."""
+    """Copy the catalog. Yield the folder of the tables, whose files are not removed inside the context."""
     if not pidfile.alive(data_dir):
         with pidfile.occupied(data_dir):
             base = data_location.base(read_settings(data_dir, command_line), data_dir)
@@ -78,11 +78,11 @@ def _source(data_dir: Path, folder: Path, command_line: Mapping[str, str], usern
         if isinstance(base, Path):
             target.check_outside(folder, base)
         yield base
-        opened.execute("IDENTIFY_SYSTEM")  # it was connected all the time: nothing was removed
+        opened.execute("IDENTIFY_SYSTEM")  # if the connection was open all the time, no file was removed
 
 
 def _fill(data_dir: Path, base: DataPath, folder: Path) -> str:
-    """Copies what the copied catalog names, and the settings; what is said at the end."""
+    """Copy the tables of the copied catalog, and the settings. Return a summary."""
     copied = catalog.without_slots(folder)
     try:
         end, number = TransactionLog(copied).end, len(TransactionLog(copied).versions())

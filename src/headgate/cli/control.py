@@ -128,7 +128,7 @@ def _fetch(wanted: Sequence[jars.Jar], what: str) -> None:
 
 
 def _named_store(data_dir: Path) -> Store | None:
-    """The object store that data_location names; what is wrong with the settings the node itself says."""
+    """Return the object store of data_location, or None. The node itself reports errors in the settings."""
     try:
         return object_store.named(Settings(data_dir, {}).load())
     except PostgresError:
@@ -194,7 +194,7 @@ def stop(data_dir: Path, mode: str, seconds: float, *, wait: bool = True) -> Non
 def _await_stop(data_dir: Path, pid: int, mode: str, seconds: float) -> None:
     dots = _Dots("node to shut down")
     until = time.monotonic() + seconds
-    # The process looks ended once its first thread has; the others hold the file a moment longer.
+    # the process seems to have ended as soon as its first thread has, but its other threads still hold the file for a moment
     while pidfile.exists(pid) or (pidfile.alive(data_dir) and _holds(data_dir, pid)):
         if time.monotonic() > until:
             out(" failed")

@@ -202,7 +202,7 @@ class _Delivery:
                     raise HookFailed(f'table "{name}"') from error
 
     def _batches(self, table: tuple[str, str], start: Lsn | None, end: Lsn) -> Iterator[pa.RecordBatch]:
-        """Yield the changes of a table in (start, end], or without a start its rows as of `end`. It has a connection of its own."""
+        """Yield the changes of a table in (start, end], or without a start its rows as of `end`. It uses a separate connection."""
         query = sql.SQL("COPY (SELECT * FROM headgate.changes({}, {}, {}, {})) TO STDOUT (FORMAT arrow)").format(
             self._options.publication, _quoted(table), sql.NULL if start is None else str(start), str(end)
         )

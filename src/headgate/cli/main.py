@@ -26,7 +26,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-# Typer brings a click of its own, whose exceptions it exports only in part.
+# Typer contains its own copy of click, and exports only some of its exceptions.
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 _TRY = 'Try "headgate --help" for more information.'
 DataDir = Annotated[str | None, typer.Option("-D", "--pgdata", metavar="DIR", help="The data directory; HEADGATE_DATA stands for it.")]
@@ -81,7 +81,7 @@ def initdb(
         list[str] | None, typer.Option("-c", "--set", metavar="NAME=VALUE", help="Write a setting to headgate.conf.")
     ] = None,
 ) -> None:
-    """Options of initdb; `locale`, `no_locale` and `no_sync` change nothing."""
+    """Create a data directory with the options of initdb. `locale`, `no_locale` and `no_sync` have no effect."""
     from headgate.cli import initdb as making
 
     given = data_dir or directory or os.environ.get("HEADGATE_DATA")
@@ -108,7 +108,7 @@ def start(
     seconds: Seconds = 60,
     wait: Wait = True,
 ) -> None:
-    """Options of pg_ctl start, and -p."""
+    """Start a node with the options of pg_ctl start, and -p."""
     from headgate.cli import control
 
     control.start(control.Start(_data_dir(data_dir), log, _run_words(options, port), wait, seconds))
@@ -116,7 +116,7 @@ def start(
 
 @app.command(help="Stop a node.")
 def stop(data_dir: DataDir = None, mode: Mode = "fast", seconds: Seconds = 60, wait: Wait = True) -> None:
-    """Options of pg_ctl stop."""
+    """Stop a node with the options of pg_ctl stop."""
     from headgate.cli import control
 
     control.stop(_data_dir(data_dir), mode, seconds, wait=wait)
@@ -132,7 +132,7 @@ def restart(
     seconds: Seconds = 60,
     wait: Wait = True,
 ) -> None:
-    """Options of pg_ctl restart; without -o and -p those of the last start are taken."""
+    """Restart a node with the options of pg_ctl restart. Without -o and -p those of the last start are used."""
     from headgate.cli import control
 
     words = _run_words(options, port)
@@ -141,7 +141,7 @@ def restart(
 
 @app.command(help="Make a node read its configuration files again.")
 def reload(data_dir: DataDir = None) -> None:
-    """Sends SIGHUP."""
+    """Send SIGHUP."""
     from headgate.cli import control
 
     control.reload(_data_dir(data_dir))
@@ -154,7 +154,7 @@ def status(
     watch: Annotated[bool, typer.Option("--watch", help="Show it on one screen, anew every two seconds, until Ctrl-C.")] = False,
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="With --watch: show all that status shows.")] = False,
 ) -> None:
-    """As pg_ctl status, and more."""
+    """Print the status of a node, with the exit codes of pg_ctl status."""
     from headgate.cli import status as shown
     from headgate.cli import watch as watching
 
@@ -176,7 +176,7 @@ def check(
     username: Superuser = None,
     settings: Settings = None,
 ) -> None:
-    """As pg_amcheck."""
+    """Check a node's files, as pg_amcheck does."""
     from headgate.cli import check as checking
 
     directory = _data_dir(data_dir)
@@ -188,7 +188,7 @@ def check(
 
 @app.command(help="Take the data directory of a stopped node to the format of this version.")
 def upgrade(data_dir: DataDir = None) -> None:
-    """As pg_upgrade --link: in place."""
+    """Upgrade a data directory in place, as pg_upgrade --link does."""
     from headgate.cli import upgrade as upgrading
 
     upgrading.upgrade(_data_dir(data_dir))
@@ -202,7 +202,7 @@ def backup(
     settings: Settings = None,
     beside: Annotated[bool, typer.Option("--beside", help="Put copies of the catalog and the settings beside the tables instead.")] = False,
 ) -> None:
-    """As pg_basebackup, on the node's own machine."""
+    """Back up a node, as pg_basebackup does, but on the node's own machine."""
     from headgate.cli import backup as backing
 
     directory = _data_dir(data_dir)
@@ -225,7 +225,7 @@ def tables(
     username: Superuser = None,
     settings: Settings = None,
 ) -> None:
-    """Of a running node and of a stopped one."""
+    """List the tables of a running or a stopped node."""
     from headgate.cli import tables as listing
 
     directory = _data_dir(data_dir)
@@ -248,7 +248,7 @@ def verify(
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON, for programs.")] = False,
     username: Superuser = None,
 ) -> None:
-    """Of a running node."""
+    """Compare the tables of a running node with their publishers."""
     from headgate.cli import verify as verifying
 
     directory = _data_dir(data_dir)
@@ -274,7 +274,7 @@ def hook(
         bool, typer.Option("--once", help="Exit when all changes of this moment are delivered; exit code 1 on a failure.")
     ] = False,
 ) -> None:
-    """A process of its own, without the node's data directory."""
+    """Deliver changes in a separate process, which does not use the node's data directory."""
     from headgate.cli import hook as delivering
 
     if start not in (None, "now", "snapshot"):
@@ -295,7 +295,7 @@ def run(
     address: Annotated[str | None, typer.Option("--host", metavar="ADDRESS", help="The addresses to listen on.")] = None,
     settings: Annotated[list[str] | None, typer.Option("-c", metavar="NAME=VALUE", help="Set a setting.")] = None,
 ) -> None:
-    """Options of postgres."""
+    """Run a node with the options of postgres."""
     from headgate.cli import run as running
     from headgate.errors import PostgresError, Severity
 
@@ -315,12 +315,12 @@ def run(
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
-    # not by way of the interpreter's end, at which DuckDB writes fifty lines into the server log about objects that it calls leaked
+    # skips the interpreter's shutdown, during which DuckDB would log some fifty lines about leaked objects
     os._exit(code)
 
 
 def _pair(text: str, option: str) -> tuple[str, str]:
-    """Splits name=value; dashes in the name stand for underscores, as postgres has it."""
+    """Split name=value. Replace dashes in the name by underscores, as postgres does."""
     from headgate.errors import PostgresError
 
     name, equals, value = text.partition("=")
@@ -335,7 +335,7 @@ def demo(
     rows: Annotated[int, typer.Option(help="Rows of the table at the beginning.")] = 200_000,
     seconds: Annotated[float, typer.Option(help="How long the live workload runs.")] = 20,
 ) -> None:
-    """Starts all servers in a temporary directory; exit code 0 only if all contents agreed."""
+    """Run the demonstration in a temporary directory. The exit code is 0 only if all servers have the expected rows."""
     from headgate.cli.control import fetch_jars
     from headgate.cli.demo.course import demo as show
 
@@ -351,7 +351,7 @@ def fetch_jars(
         str | None, typer.Argument(metavar="[s3|gs|azure]", help="Also what an object store needs.", show_default=False)
     ] = None,
 ) -> None:
-    """Prints the folders of the jars. Fetches nothing if they are there."""
+    """Fetch the jars that are missing, and print the folders of all of them."""
     from headgate.cli.control import fetch_jars as fetch
     from headgate.storage.location.object_store import STORES
     from headgate.storage.spark.application.jars import JARS, STORE_JARS, find_jars
@@ -376,7 +376,7 @@ def _top(context: typer.Context, version: Annotated[bool, typer.Option("-V", "--
 
 
 def main() -> None:
-    """Runs the command line and ends the process."""
+    """Run the command line and end the process."""
     sys.exit(_main(sys.argv[1:]))
 
 

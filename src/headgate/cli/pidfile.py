@@ -196,7 +196,7 @@ class PidFile:
             return self._path.stat().st_ino == os.fstat(self._handle).st_ino
         except (FileNotFoundError, NotADirectoryError):
             return False
-        except OSError:  # a disk that does not answer for a moment is no other node
+        except OSError:  # the disk does not respond for a moment: this does not mean that another node has replaced the file
             return True
 
     def remove(self) -> None:

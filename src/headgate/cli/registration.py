@@ -1,8 +1,8 @@
-"""``headgate tables --sql``: the statements by which Spark's catalog, or a Hive metastore, knows the tables of a node by name.
+"""``headgate tables --sql``: the statements that register the tables of a node in Spark's catalog, or in a Hive metastore.
 
-Called by `tables`. A statement names the folder that a table has and keeps: a table that is renamed here is registered anew under its new
-name, and nothing moves (decision 0010). Names there have letters, digits and underscores only and no upper case, so others are spelled with
-underscores, and where two would be the same the later one gets a number.
+Called by `tables`. A statement contains the folder of a table, which never changes. So a table that is renamed on the node is registered
+again under its new name, and no file moves (decision 0010). Registered names contain only lower-case letters, digits and underscores. Other
+characters are replaced by underscores. If two names would then be equal, the later one gets a number.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LONGEST = 120
 
 
 def statements(tables: Sequence[tuple[str, str, str, str]]) -> Iterator[str]:
-    """SQL for (database, schema, name, path) of each table: a schema ``database_schema``, in it a table that lies where the node has it."""
+    """Return the SQL for the (database, schema, name, path) of each table. Its schema is called ``database_schema``."""
     schemas: dict[tuple[str, str], str] = {}
     names: dict[str, set[str]] = {}
     for database, schema, name, path in tables:

@@ -58,7 +58,8 @@ def _serve(data_dir: Path, command_line: Mapping[str, str]) -> None:
     check_java()
     jars.ensure()
     reserve.make_room(data_dir)
-    with _signals(), _pid_file(data_dir, settings) as pid_file:
+    _handle_signals()
+    with _pid_file(data_dir, settings) as pid_file:
         check_port(settings)
         from headgate.server.node import Node
 
@@ -86,9 +87,8 @@ def _pid_file(data_dir: Path, settings: Settings) -> Iterator[PidFile]:
         pid_file.remove()
 
 
-@contextmanager
-def _signals() -> Iterator[None]:
-    """Until the node handles them itself, a signal to stop ends the process in order, and a reload has nothing to do yet."""
+def _handle_signals() -> None:
+    """Handle signals until the node does: a stop signal ends the process cleanly, and the others are ignored."""
 
     def end(_number: int, _frame: FrameType | None) -> None:
         raise SystemExit(1)
@@ -97,7 +97,6 @@ def _signals() -> Iterator[None]:
         signal.signal(number, end)
     for number in (signal.SIGHUP, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)
-    yield
 
 
 def check_directory(data_dir: Path) -> None:
@@ -167,7 +166,7 @@ def _java_version(java: Path) -> int | None:
 
 
 def check_port(settings: Settings) -> None:
-    """Tries the addresses before Spark is started; says why one cannot be had, raises 58000 when none can."""
+    """Check the addresses before Spark starts. Log each one that cannot be bound, and raise 58000 if none can."""
     port = settings.integer("port")
     addresses = settings.places("listen_addresses")
     could = 0

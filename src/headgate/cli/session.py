@@ -1,7 +1,7 @@
-"""A replication connection to the node of a data directory, for the commands that a running node carries out.
+"""A replication connection to the node of a data directory, for the commands that a running node executes.
 
-Called by `check`, `backup`, `tables` and `verify`. The node's pid file says where it listens. The role is the given one, else that of
-PGUSER or PGSERVICE, else the one that initdb made; the password comes from PGPASSWORD or .pgpass.
+Called by `check`, `backup`, `tables` and `verify`. The node's pid file has its address. The role is the one in the option -U, otherwise
+that of PGUSER or PGSERVICE, otherwise the one that initdb created. The password comes from PGPASSWORD or .pgpass.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headgate.cli import control, pidfile
 from headgate.cli.message import fail, show_progress
 from headgate.errors import PostgresError
 
-_ANY = {"*": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 (what they mean to a client)
+_ANY = {"*": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 (the addresses to which a client connects)
 
 
 @contextmanager
@@ -35,7 +35,7 @@ def opened(data_dir: Path, username: str | None, database: str = "postgres") -> 
     host = running.directory or _ANY.get(running.address, running.address)
     try:
         conninfo = make_conninfo(host=host, port=running.port, user=username, dbname=database, replication="database")
-        # a replication connection has no prepared statements, which psycopg makes of what is said often
+        # psycopg prepares statements that it executes often, and a replication connection does not support that
         with psycopg.connect(conninfo, autocommit=True, prepare_threshold=None) as connection:
             yield connection
     except psycopg.Error as error:
@@ -46,7 +46,7 @@ def opened(data_dir: Path, username: str | None, database: str = "postgres") -> 
 
 
 def show_progress_of(connection: psycopg.Connection[TupleRow], beginning: str) -> None:
-    """On a terminal, have what the node says of long commands, as DEBUG messages with this beginning, shown as it comes."""
+    """On a terminal, show the progress of long commands, which the node sends in DEBUG messages with this beginning."""
     if not sys.stderr.isatty():
         return
 

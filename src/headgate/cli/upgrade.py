@@ -36,7 +36,7 @@ def upgrade(data_dir: Path) -> None:
 
 
 def _write(version: Path) -> None:
-    """Writes the number whole, behind all that it speaks of."""
+    """Write the version number atomically, after everything that the upgrade has written is durable."""
     draft = version.with_name(f"{version.name}.tmp")
     draft.write_text(f"{FORMAT}\n")
     draft.chmod(0o600)

@@ -1,5 +1,5 @@
-"""The demonstration: one filtered table on its way PostgreSQL → node A → node B → PostgreSQL.
+"""The demonstration: one table is replicated PostgreSQL → node A → node B → PostgreSQL, with a filter at each node.
 
-`headgate demo` (and `make demo`) runs it. The package holds the servers it starts (`servers`), the table and the live
-workload (`orders`), what a person sees (`display`) and the course of events (`course`).
+`headgate demo` (and `make demo`) runs it. `servers` starts the servers, `orders` has the table and the live workload, `display` shows
+the progress, and `course` runs the steps.
 """

@@ -1,8 +1,8 @@
-"""The course of the demonstration; `demo` is the command `headgate demo`.
+"""The steps of the demonstration. `demo` is the command `headgate demo`.
 
-Order: start the servers (one after the other: a cold JVM takes both cores), fill, publish and subscribe link by link,
-run the live workload, wait until every link has confirmed the source's last change, compare all four contents.
-Exit code 0 only if everything agreed.
+It starts the servers (one after another, because the start of a JVM uses two cores), fills the table, and publishes and subscribes link by
+link. Then it runs the live workload, waits until every link has confirmed the source's last change, and compares the rows of all four
+servers. The exit code is 0 only if they are equal.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from headgate.errors import PostgresError
 
 
 def wait(condition: Callable[[], bool], what: str, seconds: float = 120) -> None:
-    """Polls until the condition holds; raises 57014 naming what did not happen."""
+    """Poll until the condition holds. Raise 57014 with the condition's name `what` at the timeout."""
     until = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > until:
@@ -36,14 +36,14 @@ def wait(condition: Callable[[], bool], what: str, seconds: float = 120) -> None
 
 
 def synced(server: DemoServer) -> bool:
-    """Whether the initial copy of every subscribed table has ended."""
+    """Return whether the initial copy of every subscribed table is complete."""
     with server.connect() as session:
         row = session.execute("SELECT count(*), count(*) FILTER (WHERE srsubstate = 'r') FROM pg_subscription_rel").fetchone()
         return bool(row and row[0] and row[0] == row[1])
 
 
-def caught_up(link: orders.ChainLink) -> bool:
-    """Whether the link's subscriber has everything that its publisher has now."""
+def catch_up(link: orders.ChainLink) -> None:
+    """Wait until the link's subscriber has confirmed the current end of its publisher's log."""
     with link.publisher.connect() as session:
         lsn = session.execute("SELECT pg_current_wal_lsn()").fetchone()
         assert lsn is not None
@@ -55,11 +55,10 @@ def caught_up(link: orders.ChainLink) -> bool:
             return bool(row and row[0])
 
         wait(confirmed, f'subscription "{link.subscription}" confirms {lsn[0]}')
-    return True
 
 
 class Demonstration:
-    """One run: its servers, its links and the folder they live in."""
+    """One run: its servers, its links and its folder."""
 
     def __init__(self, root: Path, console: Console, rows: int) -> None:
         self.console, self.rows, self.root = console, rows, root
@@ -75,7 +74,7 @@ class Demonstration:
         ]
 
     def start(self, progress: Progress) -> None:
-        """Starts the servers and makes their databases and tables."""
+        """Start the servers and create their databases and tables."""
         task = progress.add_task("start", total=7)
         for server in (self.source, self.a, self.b):
             progress.update(task, description=f"starting {server.title}")
@@ -96,7 +95,7 @@ class Demonstration:
         progress.update(task, description="servers are ready")
 
     def copy(self, progress: Progress) -> None:
-        """Subscribes link by link; a later link starts when the one before it has its initial copy."""
+        """Create the subscriptions. Each one waits for the initial copy of the one before it."""
         task = progress.add_task("copy", total=len(self.links))
         for link in self.links:
             progress.update(task, description=f"initial copy: {link.publisher.title} → {link.subscriber.title}")
@@ -106,7 +105,7 @@ class Demonstration:
         progress.update(task, description="initial copies are done")
 
     def live(self, seconds: float) -> None:
-        """Runs the workload while the table shows rows and lag."""
+        """Run the workload while the display shows rows and lag."""
         takes = ["everything", "WHERE (region = 'eu'), 6 of 7 columns", "WHERE (amount >= 100)", "all of node B"]
         incoming = [None, *self.links]
         watches = [Watch(server, text, link) for server, text, link in zip(self.servers, takes, incoming, strict=True)]
@@ -116,19 +115,19 @@ class Demonstration:
             with self.source.connect() as session, Live(table(watches, done), console=self.console, auto_refresh=False) as live:
                 for kind in orders.workload(session, self.rows, seconds):
                     done[kind] += 1
-                    time.sleep(0.01)  # some hundred transactions a second at most: this is a demonstration, not a benchmark
+                    time.sleep(0.01)  # at most 100 transactions a second: this is a demonstration, not a benchmark
                     if time.monotonic() - shown > 1:
                         live.update(table(watches, done), refresh=True)
                         shown = time.monotonic()
                 for link in self.links:
-                    caught_up(link)
+                    catch_up(link)
                 live.update(table(watches, done), refresh=True)
         finally:
             for watch in watches:
                 watch.close()
 
     def agree(self) -> bool:
-        """Compares every server's rows with what the filters let through from the source; says so line by line."""
+        """Compare every server's rows with the source's rows that pass the filters. Print the results and return whether all are equal."""
         everything = True
         for name, server in (("A", self.a), ("B", self.b), ("end", self.end)):
             expected, seen = orders.contents(self.source, orders.EXPECTED[name]), orders.contents(server)
@@ -142,26 +141,26 @@ class Demonstration:
         return everything
 
     def stop(self) -> None:
-        """Stops every server, the last of the chain first."""
+        """Stop all servers, the last of the chain first."""
         for server in (self.b, self.a, self.source):
             server.stop()
 
 
 class DemoServerAlias(DemoServer):
-    """A further database of a server that already runs."""
+    """Another database of a server that is already running."""
 
     def __init__(self, server: DemoServer, title: str, database: str) -> None:
         super().__init__(title, server.root, database, server.port)
 
     def start(self) -> None:
-        """The server runs already."""
+        """Do nothing: the server is already running."""
 
     def stop(self) -> None:
-        """The server is stopped under its first name."""
+        """Do nothing: the other DemoServer stops the server."""
 
 
 def demo(*, keep: bool, rows: int, seconds: float) -> int:
-    """Runs the demonstration; returns the exit code."""
+    """Run the demonstration and return the exit code."""
     console = Console()
     root = Path(tempfile.mkdtemp(prefix="headgate-demo-"))
     root.chmod(0o755)

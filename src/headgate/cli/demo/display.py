@@ -1,6 +1,6 @@
-"""What a person sees of the demonstration: steps with their time, and a live table of rows and lag on each server.
+"""The display of the demonstration: a live table of the rows and the lag of each server, and how to connect to them.
 
-Called by `course`. Numbers come from the servers' own views (pg_stat_replication on the publishing side of each link).
+Called by `course`. The lag comes from pg_stat_replication of each link's publisher.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headgate.cli.demo.servers import DemoServer
 
 @dataclass
 class Watch:
-    """A session that looks at one server again and again."""
+    """Sessions that read the rows and the lag of one server."""
 
     server: DemoServer
     filter: str
@@ -29,18 +29,18 @@ class Watch:
         self.upstream = self.incoming.publisher.connect() if self.incoming else None
 
     def close(self) -> None:
-        """Ends the sessions."""
+        """End the sessions."""
         self.session.close()
         if self.upstream:
             self.upstream.close()
 
     def rows(self) -> int:
-        """How many rows the table has here."""
+        """Return the number of rows in the table."""
         row = self.session.execute("SELECT count(*) FROM orders").fetchone()
         return int(row[0]) if row else 0
 
     def lag(self) -> tuple[str, str]:
-        """State of the link that feeds this server and how many bytes of the publisher's log it has yet to confirm."""
+        """Return the state of the link to this server, and the bytes of the publisher's log that it has not confirmed yet."""
         if self.incoming is None or self.upstream is None:
             return "source", ""
         row = self.upstream.execute(
@@ -51,14 +51,14 @@ class Watch:
 
 
 def table(watches: list[Watch], done: dict[str, int]) -> Table:
-    """The live table: one line a server."""
+    """Return the live table, with a line for each server."""
     shown = Table(title="orders, live", caption_justify="left", expand=False)
     for name, justify in (("server", "left"), ("takes", "left"), ("rows", "right"), ("link", "left"), ("lag, bytes", "right")):
         shown.add_column(name, justify=justify)  # type: ignore[arg-type]
     for watch in watches:
         try:
             rows, (state, behind) = f"{watch.rows():,}", watch.lag()
-        except psycopg.Error as error:  # a line of the display may be late; the comparison at the end may not
+        except psycopg.Error as error:  # only the display is affected, not the comparison at the end
             rows, state, behind = "?", type(error).__name__, ""
         shown.add_row(watch.server.title, watch.filter, rows, state, behind)
     if done:
@@ -67,6 +67,6 @@ def table(watches: list[Watch], done: dict[str, int]) -> Table:
 
 
 def connections(console: Console, servers: list[DemoServer], running: bool) -> None:
-    """Prints how to connect with psql to each server."""
+    """Print how to connect to each server with psql."""
     lines = "\n".join(f"{server.title:<12} [bold]{server.psql()}[/bold]" for server in servers)
     console.print(Panel(lines, title="still running" if running else "while it ran (make demo KEEP=1 leaves them running)", expand=False))

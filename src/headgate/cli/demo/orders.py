@@ -1,7 +1,7 @@
-"""The table of the demonstration, its publications and subscriptions, its live workload, and what must be where.
+"""The table of the demonstration, its publications and subscriptions, its live workload, and the expected rows of each server.
 
-Called by `course`. The chain has two filters: node A takes the orders of region eu with some of their columns, node B
-takes of those the ones of at least 100; the last PostgreSQL takes what B has.
+Called by `course`. The chain has two filters. Node A subscribes to the orders of region eu, with some of their columns. Node B subscribes
+to those of node A whose amount is at least 100. The last PostgreSQL subscribes to all rows of node B.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ EXPECTED = {
     "B": f"SELECT {COLUMNS} FROM orders WHERE region = 'eu' AND amount >= 100",
     "end": f"SELECT {COLUMNS} FROM orders WHERE region = 'eu' AND amount >= 100",
 }
-"""What each server of the chain must hold, as a query on the source."""
+"""The expected rows of each server of the chain, as a query on the source."""
 
 
 @dataclass(frozen=True)
@@ -52,23 +52,23 @@ class ChainLink:
 
 
 def create_source(session: psycopg.Connection, rows: int) -> None:
-    """Fills the source's table and publishes it."""
+    """Create the source's table, fill it and publish it."""
     session.execute(SOURCE_TABLE)
     session.execute(FILL.format(rows=rows).encode())
     session.execute(PUBLISH_SOURCE)
 
 
 def create_target(session: psycopg.Connection, publication: str | None) -> None:
-    """Makes the table on a later server of the chain, published on to the next one where there is one."""
+    """Create the table on a later server of the chain, and publish it if another server follows."""
     session.execute(TABLE)
-    if publication == PUBLISH_A:  # its filter is about a column outside the key
+    if publication == PUBLISH_A:  # its filter uses a column that is not in the key
         session.execute("ALTER TABLE orders REPLICA IDENTITY FULL")
     if publication:
         session.execute(publication.encode())
 
 
 def subscribe(link: ChainLink) -> None:
-    """CREATE SUBSCRIPTION on the link's subscriber."""
+    """Create the subscription on the link's subscriber."""
     with link.subscriber.connect() as session:
         session.execute(
             f"CREATE SUBSCRIPTION {link.subscription} CONNECTION '{link.publisher.conninfo}' PUBLICATION {link.publication}".encode()
@@ -76,7 +76,7 @@ def subscribe(link: ChainLink) -> None:
 
 
 def workload(session: psycopg.Connection, rows: int, seconds: float, seed: int = 31) -> Iterator[str]:
-    """Small transactions on the source for some seconds; gives what each of them did, in words."""
+    """Run small transactions on the source for some seconds. Yield the kind of each one."""
     chance = random.Random(seed)  # noqa: S311 - a repeatable workload, nothing secret
     next_id = rows
     until = time.monotonic() + seconds
@@ -105,6 +105,6 @@ def workload(session: psycopg.Connection, rows: int, seconds: float, seed: int =
 
 
 def contents(server: DemoServer, query: str = f"SELECT {COLUMNS} FROM orders") -> set[tuple[object, ...]]:
-    """All rows that the query gives on the server, as a set (the table has a key, so no row is there twice)."""
+    """Return the rows of a query on the server as a set: the table has a key, so there are no duplicates."""
     with server.connect() as session:
         return set(session.execute(query.encode()))

@@ -1,7 +1,7 @@
-"""The servers of the demonstration: a throw-away PostgreSQL 15 and two nodes, each in a folder of its own.
+"""The servers of the demonstration: a temporary PostgreSQL 15 and two nodes, each in its own folder.
 
-Called by `course`. Every server is driven as a person would drive it: PostgreSQL by initdb and pg_ctl (as the user
-postgres when the caller is root, which PostgreSQL refuses), a node by the headgate command. `stop` leaves no process.
+Called by `course`. PostgreSQL is started and stopped by initdb and pg_ctl, a node by the headgate command. If the caller is root,
+PostgreSQL runs as the user postgres, because it does not run as root. Invariant: after `stop` no process is left.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ SETTINGS = {"wal_level": "logical", "wal_retrieve_retry_interval": "500ms", "tim
 
 
 def free_port() -> int:
-    """A TCP port of the loopback interface that nobody listens on.
+    """Return a free TCP port of the loopback interface.
 
-    None of those that the system gives to outgoing connections: one of them may be taken while the server starts, or is down.
+    It is outside the range of the ports for outgoing connections: one of those could be in use again when the server starts.
     """
     while True:
         port = 12_000 + secrets.randbelow(20_000)
@@ -39,11 +39,11 @@ def free_port() -> int:
 
 
 def postgresql_programs() -> Path:
-    """The folder with PostgreSQL 15's initdb and pg_ctl; raises 58P01 with what to install where there is none."""
+    """Return the folder with PostgreSQL 15's initdb and pg_ctl. Raise 58P01 with a hint if it is not installed."""
     candidates = [Path(f"/usr/lib/postgresql/{MAJOR}/bin")]
-    found = shutil.which("pg_ctl")
-    if found:
-        candidates.append(Path(found).resolve().parent)
+    pg_ctl = shutil.which("pg_ctl")
+    if pg_ctl:
+        candidates.append(Path(pg_ctl).resolve().parent)
     for folder in candidates:
         if (folder / "initdb").exists():
             return folder
@@ -55,7 +55,7 @@ def postgresql_programs() -> Path:
 
 
 def run(*words: str, timeout: float = 180) -> None:
-    """Runs a program to its end; raises 58000 with what it said when it fails."""
+    """Run a program and wait for its end. Raise 58000 with its output if it fails."""
     done = subprocess.run(words, text=True, capture_output=True, timeout=timeout, check=False)
     if done.returncode:
         raise PostgresError(
@@ -65,7 +65,7 @@ def run(*words: str, timeout: float = 180) -> None:
 
 @dataclass
 class DemoServer:
-    """One server of the chain: `title` is what the display calls it, `settings` are its own beside the demonstration's."""
+    """One server of the chain. `title`: its name in the display. `settings`: its settings in addition to SETTINGS."""
 
     title: str
     root: Path
@@ -85,39 +85,39 @@ class DemoServer:
 
     @property
     def conninfo(self) -> str:
-        """The connection string that a subscriber of this server uses."""
+        """The connection string for a subscriber of this server."""
         return f"host=127.0.0.1 port={self.port} user=postgres dbname={self.database}"
 
     def start(self) -> None:
-        """Creates the data directory if there is none, starts the server and waits until it accepts connections."""
+        """Create the data directory if it does not exist, start the server and wait until it accepts connections."""
         raise NotImplementedError
 
     def stop(self) -> None:
-        """Stops the server if it runs."""
+        """Stop the server if it is running."""
         raise NotImplementedError
 
     def connect(self) -> psycopg.Connection:
-        """A session with the server's database that commits every statement."""
+        """Open a session in the server's database, in autocommit mode."""
         return psycopg.connect(self.conninfo, autocommit=True, connect_timeout=30)
 
     def create_database(self) -> None:
-        """Makes the database of the demonstration."""
+        """Create the database of the demonstration."""
         with psycopg.connect(f"host=127.0.0.1 port={self.port} user=postgres dbname=postgres", autocommit=True) as session:
             session.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(self.database)))
 
     def psql(self) -> str:
-        """What a person types to look at it."""
+        """Return the command that connects to it."""
         return f"psql -h 127.0.0.1 -p {self.port} -U postgres {self.database}"
 
     def write_settings(self, file: str, **more: str) -> None:
-        """Appends the settings to the server's configuration file."""
+        """Append the settings to the server's configuration file."""
         lines = {**SETTINGS, "port": str(self.port), "listen_addresses": "'127.0.0.1'", **self.settings, **more}
         with (self.data / file).open("a") as conf:
             conf.writelines(f"{name} = {value}\n" for name, value in lines.items())
 
 
 class PostgreSQL(DemoServer):
-    """A real PostgreSQL 15, owned by the user postgres when the demonstration is run by root."""
+    """A real PostgreSQL 15, owned by the user postgres if the caller is root."""
 
     def _as_owner(self, *words: str) -> None:
         if os.geteuid() == 0:
@@ -126,7 +126,7 @@ class PostgreSQL(DemoServer):
             run(*words)
 
     def start(self) -> None:
-        """Runs initdb the first time, then pg_ctl start."""
+        """Run initdb the first time, then pg_ctl start."""
         programs = postgresql_programs()
         if not self.data.exists():
             self.root.mkdir(parents=True, exist_ok=True)
@@ -140,7 +140,7 @@ class PostgreSQL(DemoServer):
         self._as_owner(str(programs / "pg_ctl"), "-D", str(self.data), "-l", str(self.logfile), "-w", "start")
 
     def stop(self) -> None:
-        """Runs pg_ctl stop if there is something to stop."""
+        """Run pg_ctl stop if the server is running."""
         if (self.data / "postmaster.pid").exists():
             self._as_owner(str(postgresql_programs() / "pg_ctl"), "-D", str(self.data), "-m", "fast", "-w", "stop")
 
@@ -153,7 +153,7 @@ class DemoNode(DemoServer):
         run(sys.executable, "-m", "headgate.cli.main", *words)
 
     def start(self) -> None:
-        """Runs headgate initdb the first time, then headgate start."""
+        """Run headgate initdb the first time, then headgate start."""
         if not self.data.exists():
             self.root.mkdir(parents=True, exist_ok=True)
             self._headgate("initdb", "-D", str(self.data), "-U", "postgres", "-A", "trust")
@@ -161,6 +161,6 @@ class DemoNode(DemoServer):
         self._headgate("start", "-D", str(self.data), "-l", str(self.logfile), "-t", "170")  # seconds; a busy machine takes more than 60
 
     def stop(self) -> None:
-        """Runs headgate stop if there is something to stop."""
+        """Run headgate stop if the node is running."""
         if (self.data / "headgate.pid").exists():
             self._headgate("stop", "-D", str(self.data), "-m", "fast")
