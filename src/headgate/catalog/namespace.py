@@ -11,7 +11,6 @@ from headgate.catalog.security.role import READ_ALL_DATA, WRITE_ALL_DATA
 from headgate.errors import PostgresError
 
 PG_CATALOG = 11
-PUBLIC = 2200
 DATABASE_OWNER = 6171
 """The oid of pg_database_owner."""
 

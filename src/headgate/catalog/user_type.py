@@ -205,7 +205,7 @@ def require_free(cursor: Cursor, database: int, namespace_oid: int, name: str) -
     element = one(cursor, "SELECT typname FROM hg.pg_type WHERE dbid = ? AND typarray = ?", [database, existing.oid])
     if element is None or existing.builtin:
         raise PostgresError("42710", f'type "{name}" already exists')
-    _set(cursor, database, existing.oid, "typname", array_name(cursor, database, namespace_oid, element[0]))
+    set_column(cursor, database, existing.oid, "typname", array_name(cursor, database, namespace_oid, element[0]))
 
 
 def array_name(cursor: Cursor, database: int, namespace_oid: int, name: str) -> str:
@@ -304,11 +304,6 @@ def add_check(cursor: Cursor, oids: Oids, database: int, domain: int, namespace_
     )  # fmt: skip
 
 
-def set_column(cursor: Cursor, database: int, oid: int, column: str, value: object) -> None:
-    """Set a column of a type's row: typnotnull, typdefault."""
-    _set(cursor, database, oid, column, value)
-
-
 def drop_check(cursor: Cursor, database: int, domain: int, name: str) -> bool:
     """Drop a CHECK of a domain. Return whether it existed."""
     scope = "contypid = ? AND conname = ?"
@@ -395,10 +390,10 @@ def rename_label(cursor: Cursor, database: int, oid: int, label: str, new_label:
 def rename(cursor: Cursor, database: int, found: TypeRow, name: str) -> None:
     """Rename a type and its array type."""
     require_free(cursor, database, found.namespace, name)
-    _set(cursor, database, found.oid, "typname", name)
+    set_column(cursor, database, found.oid, "typname", name)
     _set_relation(cursor, database, found, relname=name)
     if found.array:
-        _set(cursor, database, found.array, "typname", array_name(cursor, database, found.namespace, name))
+        set_column(cursor, database, found.array, "typname", array_name(cursor, database, found.namespace, name))
 
 
 def set_schema(cursor: Cursor, database: int, found: TypeRow, namespace_oid: int) -> None:
@@ -410,7 +405,7 @@ def set_schema(cursor: Cursor, database: int, found: TypeRow, namespace_oid: int
         if lookup(cursor, database, namespace_oid, name) is not None:
             raise PostgresError("42710", f'type "{name}" already exists in schema "{_schema(cursor, database, namespace_oid)}"')
     for oid in (found.oid, found.array):
-        _set(cursor, database, oid, "typnamespace", namespace_oid)
+        set_column(cursor, database, oid, "typnamespace", namespace_oid)
     _set_relation(cursor, database, found, relnamespace=namespace_oid)
     sql = "UPDATE hg.pg_depend SET refobjid = ? WHERE dbid = ? AND classid = ? AND objid = ? AND refclassid = ?"
     run(cursor, sql, [namespace_oid, database, _TYPE, found.oid, _NAMESPACE])
@@ -424,7 +419,7 @@ def _schema(cursor: Cursor, database: int, oid: int) -> str:
 def set_owner(cursor: Cursor, database: int, found: TypeRow, owner: int) -> None:
     """Change the owner of a type and its array type."""
     for oid in (found.oid, found.array):
-        _set(cursor, database, oid, "typowner", owner)
+        set_column(cursor, database, oid, "typowner", owner)
     _set_relation(cursor, database, found, relowner=owner)
 
 
@@ -467,5 +462,6 @@ def _set_relation(cursor: Cursor, database: int, found: TypeRow, **columns: obje
         update(cursor, "pg_class", {"dbid": database, "oid": found.relation}, **columns)
 
 
-def _set(cursor: Cursor, database: int, oid: int, column: str, value: object) -> None:
+def set_column(cursor: Cursor, database: int, oid: int, column: str, value: object) -> None:
+    """Set a column of a type's row of pg_type."""
     update(cursor, "pg_type", {"dbid": database, "oid": oid}, **{column: value})

@@ -33,9 +33,7 @@ from headgate.types.resultset import ResultColumn
 _QUERIES = {"SelectStmt", "InsertStmt", "UpdateStmt", "DeleteStmt"}
 
 
-def describe(
-    node: pb.InsertStmt | pb.SelectStmt | pb.UpdateStmt, text: str, session: Session, parameter_types: tuple[int, ...]
-) -> Described:
+def describe(node: pb.InsertStmt | pb.SelectStmt | pb.UpdateStmt, session: Session, parameter_types: tuple[int, ...]) -> Described:
     """Return the parameters (0 in `parameter_types`: to be inferred) and columns of a statement without executing it."""
     if node.DESCRIPTOR.name == "ExplainStmt":
         return Described(parameter_types, explain.columns(node))
@@ -59,7 +57,7 @@ def describe(
     planner = Planner(session, session.begin_statement(), known)
     if node.DESCRIPTOR.name != "SelectStmt" and node.HasField("with_clause"):
         planner.with_queries(node.with_clause, node)
-    columns = _PLANNED[node.DESCRIPTOR.name](node, planner, session)
+    columns = _PLANNED[node.DESCRIPTOR.name](node, planner)
     return Described(_types(known), columns)
 
 
@@ -68,18 +66,17 @@ def _types(known: dict[int, int]) -> tuple[int, ...]:
     return tuple(registry.TEXT if known[number] in (0, registry.UNKNOWN) else known[number] for number in sorted(known))
 
 
-def returned_columns(node: ParseNode, planner: Planner, session: Session) -> tuple[ResultColumn, ...] | None:
+def returned_columns(node: ParseNode, planner: Planner) -> tuple[ResultColumn, ...] | None:
     """Return the columns of the RETURNING clause of a statement that is only described."""
-    return _PLANNED[node.DESCRIPTOR.name](node, planner, session)
+    return _PLANNED[node.DESCRIPTOR.name](node, planner)
 
 
-def _select(node: pb.SelectStmt, planner: Planner, session: Session) -> tuple[ResultColumn, ...] | None:
+def _select(node: pb.SelectStmt, planner: Planner) -> tuple[ResultColumn, ...] | None:
     return rendering.result_columns(select.analysed(node, planner).columns)
 
 
-def _insert(node: pb.InsertStmt, planner: Planner, session: Session) -> tuple[ResultColumn, ...] | None:
-
-    relation = target(node.relation, session, "insert into", "INSERT")
+def _insert(node: pb.InsertStmt, planner: Planner) -> tuple[ResultColumn, ...] | None:
+    relation = target(node.relation, planner.session, "insert into", "INSERT")
     columns = target_columns(node, relation, parts=True)
     query = unwrap(node.select_stmt)
     if query is not None and query.values_lists:
@@ -94,10 +91,9 @@ def _insert(node: pb.InsertStmt, planner: Planner, session: Session) -> tuple[Re
     return _returning(node, planner, relation)
 
 
-def _update(node: pb.UpdateStmt, planner: Planner, session: Session) -> tuple[ResultColumn, ...] | None:
-
+def _update(node: pb.UpdateStmt, planner: Planner) -> tuple[ResultColumn, ...] | None:
     deleting = node.DESCRIPTOR.name == "DeleteStmt"
-    relation = target(node.relation, session, "delete from" if deleting else "update", "DELETE" if deleting else "UPDATE")
+    relation = target(node.relation, planner.session, "delete from" if deleting else "update", "DELETE" if deleting else "UPDATE")
     from_items = node.using_clause if deleting else node.from_clause
     others = None
     if from_items:

@@ -43,8 +43,8 @@ PLANS = 10
 Action = Callable[[ParseNode, Session], Result]
 
 
-def execute(node: ParseNode, text: str, session: Session) -> Result:
-    """Run one statement (the message inside RawStmt; `text` is the whole query string)."""
+def execute(node: ParseNode, session: Session) -> Result:
+    """Run one statement (the message inside RawStmt)."""
     before, notice_count, first = session.written, len(session.notices.said), session.snapshot is None
     for _ in range(PLANS):
         try:
@@ -65,10 +65,10 @@ def run_one(node: ParseNode, session: Session) -> Result:
     kind = node.DESCRIPTOR.name
     node = user_call.settled(node, session)
     read_only.check(
-        node, session, lambda statement: describe(statement, "", session, tuple(parameter.type_oid for parameter in session.parameters))
+        node, session, lambda statement: describe(statement, session, tuple(parameter.type_oid for parameter in session.parameters))
     )
     if kind in _MODIFYING and _fires_before(node, session):  # PostgreSQL analyses a statement before it fires triggers
-        describe(node, "", session, tuple(parameter.type_oid for parameter in session.parameters))
+        describe(node, session, tuple(parameter.type_oid for parameter in session.parameters))
     by_object = BY_OBJECT.get(kind)
     if by_object is not None:
         field, actions = by_object
@@ -109,7 +109,7 @@ def modify(node: ParseNode, planner: object) -> ResultSet | None:
     if action is None:
         raise not_supported("this statement in WITH is not supported")
     if planner.describing:
-        columns = returned_columns(node, planner, planner.session)
+        columns = returned_columns(node, planner)
         return None if columns is None else ResultSet(columns, [], None)
     result = action(node, planner.session, planner)
     return result if isinstance(result, ResultSet) else None

@@ -112,7 +112,7 @@ class Cleaner:
         for name in entries:
             if name.isdigit() and int(name) < needed:
                 data_location.remove_tree(path / "_headgate" / name)
-        self._remove_unnamed(key, path, needed, before)
+        self._remove_unnamed(key, path, before)
         if _REMOVED in entries:
             self._remove_noted(key, path, before)
         upto = self._upto(key, path, needed, before)
@@ -200,7 +200,7 @@ class Cleaner:
             clean_to = version
         return clean_to
 
-    def _remove_unnamed(self, key: Key, path: DataPath, needed: int, before: float) -> None:
+    def _remove_unnamed(self, key: Key, path: DataPath, before: float) -> None:
         """Remove old files that no version names, left by a killed process or a failed Spark job."""
         newest, table = self._engine.visible[key].version, self._engine.table(key)
         # a staged file belongs to a transaction that is running, prepared, or being undone

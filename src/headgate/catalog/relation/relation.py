@@ -156,7 +156,6 @@ class Relation:
     foreign_keys: tuple[ForeignKey, ...] = ()
     referenced: tuple[ForeignKey, ...] = ()
     row_security: bool = False
-    force_row_security: bool = False
     options: tuple[str, ...] = ()
     """pg_class.reloptions: ``name=value``."""
     has_triggers: bool = False
@@ -313,7 +312,7 @@ def load_many(cursor: Cursor, database: int, oids: Sequence[int]) -> list[Relati
         return []
     reader = _Reader(cursor, database)
     classes = reader.read(
-        "oid, relnamespace, relname, relkind, relowner, relpersistence, relreplident, relpartbound, relrowsecurity, relforcerowsecurity,"
+        "oid, relnamespace, relname, relkind, relowner, relpersistence, relreplident, relpartbound, relrowsecurity,"
         " reloptions, relhastriggers, relhasindex, relispartition FROM hg.pg_class", ["oid"], oids,
     )  # fmt: skip
     schemas = _schemas(cursor, database)
@@ -326,11 +325,11 @@ def load_many(cursor: Cursor, database: int, oids: Sequence[int]) -> list[Relati
     parents = dict(reader.read("inhrelid, inhparent FROM hg.pg_inherits", ["inhrelid"], [oid for oid, *_, inherits in classes if inherits]))
     keys = _partition_keys(reader, [oid for oid, _, _, kind, *_ in classes if kind == RelationKind.PARTITIONED_TABLE])
     relations = {}
-    for oid, namespace, name, kind, owner, persistence, identity, bound, secured, forced, options, triggers, *_ in classes:
+    for oid, namespace, name, kind, owner, persistence, identity, bound, secured, options, triggers, *_ in classes:
         relations[oid] = Relation(
             oid, database, namespace, schemas[namespace], name, RelationKind(kind), tuple(columns.get(oid, ())), owner, persistence,
             ReplicaIdentity(identity), tuple(indexes.get(oid, ())), tuple(checks.get(oid, ())), parents.get(oid, 0), bound, keys.get(oid),
-            tuple(own.get(oid, ())), tuple(sorted(referenced.get(oid, ()), key=lambda key: key.oid)), secured, forced,
+            tuple(own.get(oid, ())), tuple(sorted(referenced.get(oid, ()), key=lambda key: key.oid)), secured,
             tuple(options or ()), triggers,
         )  # fmt: skip
     return [relations[oid] for oid in oids if oid in relations]

@@ -54,14 +54,6 @@ def lookup(cursor: Cursor, name: str) -> Slot | None:
     return None if row is None else _slot(*row)
 
 
-def get(cursor: Cursor, name: str) -> Slot:
-    """Return the slot with this name. Raise 42704 if it does not exist."""
-    slot = lookup(cursor, name)
-    if slot is None:
-        raise PostgresError("42704", f'replication slot "{name}" does not exist')
-    return slot
-
-
 def all_slots(cursor: Cursor) -> list[Slot]:
     """Return all slots ordered by name."""
     return [_slot(*row) for row in rows(cursor, f"SELECT {_COLUMNS} FROM hg.replication_slot ORDER BY slot_name")]

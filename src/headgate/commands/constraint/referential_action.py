@@ -182,8 +182,8 @@ def left(session: Session, transaction: Transaction, relation: Relation, changed
         if action == CASCADE and deleting:
             writing.delete(child, found)
         else:
-            _set(key, child, relation, found, action, writing, deleting=deleting)
-        if action == SET_DEFAULT:  # a default that is the key which has gone changes nothing, so that nobody has looked for it
+            _set(key, child, found, action, writing, deleting=deleting)
+        if action == SET_DEFAULT:  # if the default is the removed key, the UPDATE changes nothing and does not check it
             _refuse(session, transaction, relation, key, child, old, now=True)
 
 
@@ -223,7 +223,7 @@ def _refuse_again(session: Session, transaction: Transaction, key: ForeignKey, o
             _refuse(session, transaction, relation, key, child, old, now=True)
 
 
-def _set(key: ForeignKey, child: Relation, relation: Relation, found: Rows, action: str, writing: Writing, *, deleting: bool) -> None:
+def _set(key: ForeignKey, child: Relation, found: Rows, action: str, writing: Writing, *, deleting: bool) -> None:
     """UPDATE the rows that reference a removed key: to its new value (CASCADE), NULL or the defaults."""
     chosen = key.set_columns if deleting and key.set_columns else key.columns
     values: dict[str, str | pa.Scalar] = {}

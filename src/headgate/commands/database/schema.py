@@ -147,7 +147,7 @@ def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
     with sequences.followed(cursor, context.database):
         namespace.rename(cursor, context.database, schema.oid, node.newname)
     for relation in contents:
-        view.renamed(session, transaction, relation, relations.get(cursor, context.database, relation.oid))
+        view.renamed(transaction, relation, relations.get(cursor, context.database, relation.oid))
     user_type.changed(session)
     transaction.catalog_changed()
     return CommandResult("ALTER SCHEMA")

@@ -25,10 +25,7 @@ from headgate.expression.binding.scope import Scope, column_of
 from headgate.expression.node import Expression, SetToDefault, SubLink
 from headgate.sql.parser import ParseNode, position, unwrap, written
 from headgate.storage.spark.persisted import persisted, places
-from headgate.types.storage import own_name, spark_type
-
-_OLD = own_name("_old")
-CHANGED = ["old", "new", "file", "row"]
+from headgate.types.storage import spark_type
 
 
 def set_list(targets: Sequence[pb.Node], planner: Planner, relation: Relation, scope: Scope) -> dict[str, Expression | SetToDefault]:

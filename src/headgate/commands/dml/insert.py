@@ -57,7 +57,7 @@ def insert(node: pb.InsertStmt, session: Session, planner: Planner | None = None
     with rendering.running(session, transaction), firing.statement(planner, relation, *_events(node)):
         if node.HasField("with_clause"):
             planner.with_queries(node.with_clause, node)
-        return _insert(node, session, planner, relation)
+        return _insert(node, planner, relation)
 
 
 def insert_rows(node: pb.InsertStmt, session: Session, rows: pa.Table) -> None:
@@ -86,7 +86,7 @@ def _events(node: pb.InsertStmt) -> list[tuple[int, set[str] | None]]:
     return events
 
 
-def _insert(node: pb.InsertStmt, session: Session, planner: Planner, relation: Relation) -> ResultSet | CommandResult:
+def _insert(node: pb.InsertStmt, planner: Planner, relation: Relation) -> ResultSet | CommandResult:
     security = _security(node, planner, relation)
     with closing(NewRows(planner, relation, violations=security.violations(Rows.INSERTED))) as writer:
         modifying_with.freeze_subqueries(planner, node.on_conflict_clause, node.returning_clause)

@@ -89,7 +89,7 @@ def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
         with sequences.followed(cursor, relation.database):
             pg_class.rename(cursor, relation, node.newname)
     if relation.kind in TABLE_KINDS | {RelationKind.VIEW} and node.rename_type != pb.OBJECT_TABCONSTRAINT:
-        view.renamed(session, transaction, relation, relations.get(cursor, relation.database, relation.oid))
+        view.renamed(transaction, relation, relations.get(cursor, relation.database, relation.oid))
     transaction.catalog_changed()
     return tag
 
@@ -133,6 +133,6 @@ def set_schema(node: pb.AlterObjectSchemaStmt, session: Session) -> CommandResul
         raise PostgresError("42P07", f'relation "{relation.name}" already exists in schema "{node.newschema}"')
     with sequences.followed(cursor, context.database):
         pg_class.set_schema(cursor, relation, namespace)
-    view.renamed(session, transaction, relation, relations.get(cursor, relation.database, relation.oid))
+    view.renamed(transaction, relation, relations.get(cursor, relation.database, relation.oid))
     transaction.catalog_changed()
     return CommandResult(f"ALTER {word}")

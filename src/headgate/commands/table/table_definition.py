@@ -107,7 +107,7 @@ def read(nodes: Sequence[pb.Node], table: str, cursor: Cursor, database: int, fo
     keys = [constraint for draft in drafts for constraint in draft.keys] + [
         declared for declared in constraints if declared.contype != pb.CONSTR_CHECK
     ]
-    elements.keys = _keys(keys, drafts, columns, table)
+    elements.keys = _keys(keys, columns, table)
     primary = next((key.attnums for key in elements.keys if key.primary), ())
     columns = [replace(column, not_null=column.not_null or column.attnum in primary) for column in columns]
     generated = {draft.column.name for draft in drafts if draft.generated is not None}
@@ -146,7 +146,7 @@ def column(
     attnum = max((existing.attnum for existing in others), default=0) + 1
     plain = replace(draft.column, attnum=attnum, not_null=bool(draft.not_null))
     columns = [*others, plain]
-    elements.keys = _keys(draft.keys, [draft], columns, table)
+    elements.keys = _keys(draft.keys, columns, table)
     if any(key.primary for key in elements.keys):
         plain = replace(plain, not_null=True)
     generated = {existing.name for existing in others if existing.generated} | ({plain.name} if draft.generated is not None else set())
@@ -326,7 +326,7 @@ def key(
     )  # fmt: skip
 
 
-def _keys(nodes: Sequence[pb.Constraint | _KeyOf], drafts: list[_Column], columns: Sequence[Column], table: str) -> list[IndexKey]:
+def _keys(nodes: Sequence[pb.Constraint | _KeyOf], columns: Sequence[Column], table: str) -> list[IndexKey]:
     keys: list[IndexKey] = []
     for node in nodes:
         if isinstance(node, _KeyOf):

@@ -174,7 +174,7 @@ def hold_readers(transaction: Transaction, relation: Relation) -> None:
         transaction.change_object("pg_class", oid)
 
 
-def renamed(session: Session, transaction: Transaction, old: Relation, new: Relation) -> None:
+def renamed(transaction: Transaction, old: Relation, new: Relation) -> None:
     """Rewrite the queries of the views that read a relation, after it, a column of it, or its schema was renamed."""
     cursor, database = transaction.cursor, old.database
     if old.kind == RelationKind.VIEW:

@@ -20,7 +20,6 @@ from headgate.expression.spark.comparison import C_COLLATIONS
 from headgate.expression.spark.value import Make, Remembered, Value, after, missing, refuse_function, settle, spark_type
 from headgate.types import registry
 
-_RAISING = (n.UserCall, n.CoerceViaIO, n.ArrayCoerce, n.DomainCoerce)
 _NUMBERS = frozenset({registry.INT2, registry.INT4, registry.INT8, registry.FLOAT4, registry.FLOAT8, registry.NUMERIC})
 
 

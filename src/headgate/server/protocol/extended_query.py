@@ -93,7 +93,7 @@ class ExtendedQuery:
 
         self.session.block.touch()
         known = tuple(0 if oid == UNKNOWN else oid for oid in types)
-        description = describe(statement.node, statement.text, self.session, known)
+        description = describe(statement.node, self.session, known)
         return description.parameters, description.columns
 
     # ---- Bind -------------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ class ResultSender:
 
         session.block.touch()
         with session.executing():
-            return execute(statement.node, statement.text, session)
+            return execute(statement.node, session)
 
     def run_simple(self, statement: Statement) -> str:
         """Run the statement, send its row description and rows, and return the command tag."""

@@ -134,7 +134,7 @@ def declare(session: ClientSession, node: pb.DeclareCursorStmt, text: str) -> st
     _check_options(session, node, inner)
     if node.portalname in session.portals:
         raise PostgresError("42P03", f'cursor "{node.portalname}" already exists')
-    result = execute(inner, text, session)
+    result = execute(inner, session)
     if not isinstance(result, ResultSet):
         raise PostgresError("42P11", "cannot open a query without rows as cursor")
     prepared = PreparedStatement("", text, Statement(inner, text, 0, len(text)), (), result.columns)

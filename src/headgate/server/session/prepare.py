@@ -64,7 +64,7 @@ def execute(session: ClientSession, node: pb.ExecuteStmt, text: str) -> str | Re
         )
     if prepared.statement is None:
         return "EXECUTE"
-    values = [_value(session, parser.unwrap(param), oid, text) for param, oid in zip(node.params, prepared.parameters, strict=True)]
+    values = [_value(session, parser.unwrap(param), oid) for param, oid in zip(node.params, prepared.parameters, strict=True)]
     session.parameters = tuple(BoundParameter(oid, value) for oid, value in zip(prepared.parameters, values, strict=True))
     sender = ResultSender(session)
     result = sender.start(prepared.statement)
@@ -74,7 +74,7 @@ def execute(session: ClientSession, node: pb.ExecuteStmt, text: str) -> str | Re
     return result
 
 
-def _value(session: ClientSession, node: ParseNode, type_oid: int, text: str) -> str | None:
+def _value(session: ClientSession, node: ParseNode, type_oid: int) -> str | None:
     from headgate.server.session.utility import check_input
 
     if str(node.DESCRIPTOR.name) == "A_Const":
@@ -97,9 +97,8 @@ def _evaluated(session: ClientSession, node: ParseNode, type_oid: int) -> str | 
     field = next(name for name, descriptor in argument.DESCRIPTOR.fields_by_name.items() if descriptor.message_type is node.DESCRIPTOR)
     argument.Clear()
     getattr(argument, field).CopyFrom(node)
-    source = grammar.deparse(tree)
-    [statement] = parser.parse(source)
-    result = run(statement.node, source, session)
+    [statement] = parser.parse(grammar.deparse(tree))
+    result = run(statement.node, session)
     if not isinstance(result, ResultSet):
         raise PostgresError("XX000", "parameter of EXECUTE gave no row")
     values = [batch.column(0)[0].as_py() for batch in result if batch.num_rows]

@@ -164,7 +164,7 @@ def _decode(text: str, rightmost: str, style: str) -> Interval:
             else None
         )
         if clock:
-            micros = _clock_micros(clock[2], clock[3], clock[4], clock[5], rightmost)
+            micros = _clock_micros(clock[2], clock[3], clock[4], clock[5])
             _mark(seen, {"hour", "minute", *_SECONDS})
             decoded.micros += -micros if clock[1] == "-" or all_negative else micros
             unit = "day"
@@ -183,7 +183,7 @@ def _decode(text: str, rightmost: str, style: str) -> Interval:
     return decoded.negated() if is_negated else decoded
 
 
-def _clock_micros(hours: str, minutes: str, seconds: str | None, fraction: str | None, rightmost: str) -> int:
+def _clock_micros(hours: str, minutes: str, seconds: str | None, fraction: str | None) -> int:
     hour, minute, second = int(hours), int(minutes or 0), int(seconds or 0)
     if seconds is None and fraction is not None:
         hour, minute, second = 0, hour, minute
