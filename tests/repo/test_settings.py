@@ -312,8 +312,8 @@ def test_rollback_to_a_savepoint_undoes_later_settings() -> None:
 
 def test_reset_restores_the_value_with_the_highest_priority() -> None:
     mine = session_settings()
-    mine.give("work_mem", "8MB", "client")
-    mine.give("work_mem", "6MB", "database")
+    mine.set_initial("work_mem", "8MB", "client")
+    mine.set_initial("work_mem", "6MB", "database")
     mine.set("work_mem", "1MB")
     mine.reset("work_mem")
     assert mine.text("work_mem") == "8MB"
@@ -402,20 +402,20 @@ def test_reload_reports_changes_and_settings_that_need_a_restart(data_dir: Path)
     append(data_dir, "work_mem = 1MB\nport = 1111\nmax_connections = 9\n")
     done = loaded.reload()
     assert done.changed == ("work_mem",)
-    assert [error.message for error in done.said][:2] == [
+    assert [error.message for error in done.messages][:2] == [
         'parameter "port" cannot be changed without restarting the server',
         'parameter "work_mem" changed to "1MB"',
     ]
     assert (loaded.integer("port"), loaded.integer("max_connections")) == (5432, 7)
     assert loaded.pending == {"port"}
     (data_dir / "headgate.conf").write_text("")
-    assert 'parameter "work_mem" removed from configuration file, reset to default' in [error.message for error in loaded.reload().said]
+    assert 'parameter "work_mem" removed from configuration file, reset to default' in [error.message for error in loaded.reload().messages]
 
 
 def test_reload_of_an_invalid_file_changes_nothing(data_dir: Path) -> None:
     loaded = Settings(data_dir).load()
     append(data_dir, "work_mem = 1MB\nnosuch = 1\n")
-    messages = [error.message for error in loaded.reload().said]
+    messages = [error.message for error in loaded.reload().messages]
     assert messages[-1] == f'configuration file "{data_dir}/headgate.conf" contains errors; no changes were applied'
     assert loaded.text("work_mem") == "4MB"
 

@@ -26,11 +26,11 @@ def test_memory_of_closed_or_replaced_statements_is_released() -> None:
     for name in ("a", "b", "a", "c"):
         statements.keep(name, SMALL)
         portals.keep(name, Portal(name, SMALL, ()))
-    assert pool.taken == 3 * (SMALL.weight + Portal("", SMALL, ()).weight)
-    statements.let_go("b")
-    statements.let_go("b")
-    portals.let_go_all()
-    assert (sorted(statements), pool.taken) == (["a", "c"], 2 * SMALL.weight)
+    assert pool.reserved == 3 * (SMALL.weight + Portal("", SMALL, ()).weight)
+    statements.remove("b")
+    statements.remove("b")
+    portals.remove_all()
+    assert (sorted(statements), pool.reserved) == (["a", "c"], 2 * SMALL.weight)
 
 
 def test_all_sessions_together_have_a_limit() -> None:
@@ -40,7 +40,7 @@ def test_all_sessions_together_have_a_limit() -> None:
         first.keep(name, SMALL)
     with pytest.raises(PostgresError, match="out of memory"):
         second.keep("a", SMALL)
-    first.let_go_all()
+    first.remove_all()
     second.keep("a", SMALL)
 
 
@@ -52,7 +52,7 @@ def test_large_unnamed_statement_counts_until_it_is_replaced() -> None:
     with pytest.raises(PostgresError, match="out of memory"):
         second.keep("", heavy)
     first.keep("", SMALL)
-    assert pool.taken == 0
+    assert pool.reserved == 0
     second.keep("", heavy)
 
 

@@ -99,7 +99,7 @@ def test_memory_that_spark_has_released_since_a_collection_is_not_counted_as_for
 @pytest.mark.slow
 def test_java_references_of_batches_are_released_while_python_collects_nothing(spark: SparkSession) -> None:
     heap, named = Heap(spark), ThreadSafeFinalizer.finalizers
-    heap.let_go()
+    heap.free_unused()
     in_use = len(named)
     gc.disable()
     try:
@@ -108,7 +108,7 @@ def test_java_references_of_batches_are_released_while_python_collects_nothing(s
         count_before = len(named)
         assert count_before > in_use + NAMED, "each is a cycle, which only the collector lets go"
         # the first look may have taken long, and the second waits ten times as long
-        until(lambda: heap.let_go() or len(named) < count_before - NAMED // 2)
+        until(lambda: heap.free_unused() or len(named) < count_before - NAMED // 2)
     finally:
         gc.enable()
 
@@ -120,10 +120,10 @@ def test_python_is_told_to_collect_for_a_limited_share_of_the_time(spark: SparkS
     gc.disable()
     try:
         began = time.monotonic()
-        heap.let_go()
+        heap.free_unused()
         took = ended[0] - began
         frames += [spark.range(1) for _ in range(NAMED + 1)]
-        until(lambda: heap.let_go() or len(ended) == 2)
+        until(lambda: heap.free_unused() or len(ended) == 2)
         assert ended[1] - ended[0] > (PAUSE - 1) * took
     finally:
         gc.callbacks.pop()

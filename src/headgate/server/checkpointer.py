@@ -63,7 +63,7 @@ class Checkpointer(Supervised):
     def _watch(self) -> None:
         try:
             with self._jobs.entered(self._node.engine.spark.sparkContext):
-                self._look_on()
+                self._run_periodically()
         except PostgresError:
             if not self.stopping.is_set():
                 raise
@@ -72,10 +72,10 @@ class Checkpointer(Supervised):
         if self.stopping.is_set():
             raise PostgresError("57P01", "terminating checkpointer due to administrator command")
 
-    def _look_on(self) -> None:
+    def _run_periodically(self) -> None:
         while not self.stopping.wait(LOOK_SECONDS):
             if not self._node.catalog.is_usable():
-                reinitialize.give_up(self._node, f'catalog "{self._node.catalog.path}" cannot be used any more')
+                reinitialize.restart_node(self._node, f'catalog "{self._node.catalog.path}" cannot be used any more')
                 return
             self._node.catalog.checkpoint()
             with self._alone(self._check):

@@ -66,7 +66,7 @@ class ClusterWatch:
             time.sleep(LOOK_SECONDS)
             reason = self._look(cluster.application(self.node.engine.spark), time.monotonic())
             if reason is not None and not self.node.stopping:
-                reinitialize.give_up(self.node, reason)
+                reinitialize.restart_node(self.node, reason)
                 return
 
     def _look(self, application: Application, now: float) -> str | None:

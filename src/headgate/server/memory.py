@@ -45,7 +45,7 @@ class MemoryWatch(Supervised):
         before: set[tuple[float, int]] = set()
         self._heap.rest()  # objects that are alive before the first statement belong to no statement
         while not self.stopping.wait(LOOK_SECONDS):
-            self._heap.let_go()
+            self._heap.free_unused()
             now, busy = time.monotonic(), {(since, backend.pid) for since, backend in self._busy()}
             if before - busy:
                 ended, last_seen = now, looked

@@ -233,7 +233,7 @@ class Node:
         self.client_watch = ClientWatch(self.activity)
         self.client_watch.start()
         self.launcher = Launcher(self)
-        kept_statistics.take(self)
+        kept_statistics.restore(self)
         self.launcher.start()
         self.scrape = self._scrape()
 
@@ -253,9 +253,9 @@ class Node:
         """Start the node, serve until a signal requests a stop, and stop it. The main thread must call it."""
         self._signals = SignalWait()
         sys.setswitchinterval(SWITCH_SECONDS)
-        signal.signal(signal.SIGTERM, lambda *_: self.ask("smart"))
-        signal.signal(signal.SIGINT, lambda *_: self.ask("fast"))
-        signal.signal(signal.SIGQUIT, lambda *_: self.ask("immediate"))
+        signal.signal(signal.SIGTERM, lambda *_: self.request_stop("smart"))
+        signal.signal(signal.SIGINT, lambda *_: self.request_stop("fast"))
+        signal.signal(signal.SIGQUIT, lambda *_: self.request_stop("immediate"))
         signal.signal(signal.SIGHUP, lambda *_: self.reload_soon())
         signal.signal(signal.SIGUSR1, lambda *_: self.report_soon())
         self.start()
@@ -264,7 +264,7 @@ class Node:
         self.stop()
         self._signals.close()
 
-    def ask(self, mode: Mode) -> None:
+    def request_stop(self, mode: Mode) -> None:
         """Request the node to stop; a stronger mode overrides a weaker one. Signal handlers and other threads may call it."""
         if mode == "immediate":
             os._exit(2)
@@ -293,8 +293,8 @@ class Node:
         """Reload headgate.conf and pg_hba.conf. Errors are logged and the old values stay in force."""
         _log.info("received SIGHUP, reloading configuration files")
         reload = self.settings.reload()
-        for said in reload.said:
-            log.said(said, "", self.settings)
+        for message in reload.messages:
+            log.log_sent_error(message, "", self.settings)
         failpoint.arm(self.settings.get("headgate.failpoints", ""))
         self.access.reload()
         log.start(self.settings)
@@ -427,7 +427,7 @@ class Node:
         cursor.close_for_function(session, name)
 
     def announce(self, database_oid: int, pending: PendingNotifications) -> None:
-        """Tell the sessions that listen of what a replication worker has committed."""
+        """Deliver the notifications of a replication worker's transaction to the listening sessions."""
         self.channels.committed(Mailbox(database_oid, lambda: None), pending, os.getpid())
 
     def insert_rows(self, statement: ParseNode, session: Session, rows: pa.Table) -> None:
@@ -499,7 +499,7 @@ class Node:
         return evolve(self, subscription, told, stopping, jobs, catalog=catalog)
 
     def applied_histories(self, subscription: Subscription, stopping: Patience, jobs: Jobs) -> list[str]:
-        """Begins the histories of ready tables that have none yet, and gives all the columns that they lack."""
+        """Begin the missing histories of ready tables, and add the columns that histories lack."""
         from headgate.commands.subscription.history_tables import prepare
 
         return prepare(self, subscription, stopping, jobs)

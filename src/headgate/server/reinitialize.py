@@ -62,7 +62,7 @@ def _probe(node: Node, address: Address) -> None:
         silent = time.monotonic() - answered
         node.engine.obstacles.note("running", "Java virtual machine", f"it has not answered for {silent:.0f} s")
         if silent > PATIENCE_SECONDS and not node.stopping:
-            give_up(node, f"Java virtual machine has not answered for {PATIENCE_SECONDS:.0f} s")
+            restart_node(node, f"Java virtual machine has not answered for {PATIENCE_SECONDS:.0f} s")
             return
 
 
@@ -92,7 +92,7 @@ def answers(address: Address) -> bool:
         return error.errno in _NO_SOCKET
 
 
-def give_up(node: Node, reason: str) -> None:
+def restart_node(node: Node, reason: str) -> None:
     """Restart the whole node. The JVM is killed first, so that it writes nothing after recovery has begun."""
     _log.error("%s", reason)
     process = gateway.process(node.engine.spark.sparkContext)

@@ -45,12 +45,12 @@ _MEMORY = {"TB": 1024**4, "GB": 1024**3, "MB": 1024**2, "kB": 1024, "B": 1}
 _TIME = {"d": 86_400_000_000, "h": 3_600_000_000, "min": 60_000_000, "s": 1_000_000, "ms": 1000, "us": 1}
 _MEMORY_HINT = 'Valid units for this parameter are "B", "kB", "MB", "GB", and "TB".'
 _TIME_HINT = 'Valid units for this parameter are "us", "ms", "s", "min", "h", and "d".'
-# What C's strtol(…, 0) and strtod() take from the beginning of a text.
+# The prefixes of a text that C's strtol(…, 0) and strtod() read.
 _WHOLE = re.compile(r"([+-]?)(?:0[xX]([0-9a-fA-F]+)|(0[0-7]*)|([1-9][0-9]*))")
 _REAL = re.compile(r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|inf(?:inity)?|nan)", re.IGNORECASE)
 _BOOLS = {"true": True, "false": False, "yes": True, "no": False}
 _OTHER_BOOLS = {"on": True, "off": False, "of": False, "1": True, "0": False}
-# Spellings that PostgreSQL takes but does not list in pg_settings.enumvals.
+# Spellings that PostgreSQL accepts but does not list in pg_settings.enumvals.
 _HIDDEN = {
     "client_min_messages": {"debug": "debug2", "info": "info"},
     "log_min_messages": {"debug": "debug2"},

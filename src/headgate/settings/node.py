@@ -27,10 +27,10 @@ AUTO_CONF = "headgate.auto.conf"
 
 @dataclass(frozen=True)
 class Reload:
-    """The result of a reload: the names of changed settings, and the lines for the log (LOG)."""
+    """The result of a reload: the names of changed settings, and the messages for the log (severity LOG)."""
 
     changed: tuple[str, ...]
-    said: tuple[PostgresError, ...]
+    messages: tuple[PostgresError, ...]
     has_errors: bool = False
     """Whether the files have errors, so that some or all of them were not applied."""
 
@@ -89,12 +89,12 @@ class Settings(Values):
 
     def reload(self) -> Reload:
         """Read the files again, like SIGHUP: wrong lines are reported and skipped, and changes that need a restart are reported."""
-        values, said = self._read_files()
-        fatal = [error for error in said if error.sqlstate in {"42601", "42704"}]
+        values, messages = self._read_files()
+        fatal = [error for error in messages if error.sqlstate in {"42601", "42704"}]
         if fatal:
-            # PostgreSQL takes nothing from files that it cannot parse or that name a setting it does not know
-            said.append(_log(f'configuration file "{self.conf}" contains errors; no changes were applied'))
-            return Reload((), tuple(said), has_errors=True)
+            # PostgreSQL applies no setting if a file cannot be parsed or has a setting that does not exist
+            messages.append(_log(f'configuration file "{self.conf}" contains errors; no changes were applied'))
+            return Reload((), tuple(messages), has_errors=True)
         old = self._values
         kept = {name for name, setting in old.items() if setting.source in {"command line", "override"}}
         new = _defaults() | {name: old[name] for name in kept}
@@ -111,22 +111,22 @@ class Settings(Values):
                 continue
             title = after.definition.name
             if after.definition.context is SettingContext.POSTMASTER or title in IN_FILE:
-                said.append(_log(f'parameter "{title}" cannot be changed without restarting the server', "55P02"))
+                messages.append(_log(f'parameter "{title}" cannot be changed without restarting the server', "55P02"))
                 new[name] = before
                 pending.add(name)
                 continue
             reset = after.source == "default"
-            said.append(
+            messages.append(
                 _log(f'parameter "{title}" removed from configuration file, reset to default')
                 if reset
                 else _log(f'parameter "{title}" changed to "{after.definition.show(after.value)}"')
             )
             changed.append(title)
-        if any(error.sqlstate != "00000" for error in said):
-            said.append(_log(f'configuration file "{self.conf}" contains errors; unaffected changes were applied'))
+        if any(error.sqlstate != "00000" for error in messages):
+            messages.append(_log(f'configuration file "{self.conf}" contains errors; unaffected changes were applied'))
         self._values = new
         self.pending = frozenset(pending)
-        return Reload(tuple(changed), tuple(said), has_errors=any(error.sqlstate not in ("00000", "55P02") for error in said))
+        return Reload(tuple(changed), tuple(messages), has_errors=any(error.sqlstate not in ("00000", "55P02") for error in messages))
 
     def _read_files(self) -> tuple[dict[str, Setting], list[PostgresError]]:
         values: dict[str, Setting] = {}

@@ -21,7 +21,7 @@ from headgate.settings.node import Settings, placeholder_definition
 from headgate.settings.table import find
 from headgate.settings.values import Setting, Values
 
-# The order of pg_settings.source, weakest first; RESET goes back to the strongest that was given.
+# The order of pg_settings.source, weakest first; RESET restores the strongest one that is set.
 GIVEN_SOURCES = ("global", "database", "user", "database user", "client", "override")
 
 TRANSACTION = ("transaction_isolation", "transaction_read_only", "transaction_deferrable")
@@ -43,14 +43,14 @@ class SessionSettings(Values):
         self.node = node
         self._given: dict[str, Setting] = {}
         self._state = SettingValues()
-        self._told: dict[str, str] = {}
+        self._reported: dict[str, str] = {}
         self.restored: Callable[[], None] = lambda: None
-        """Called when values have come back: at a transaction's end, at ROLLBACK TO."""
+        """Called when values are restored: at a transaction's end, at ROLLBACK TO."""
 
     # ---- what the session starts with ---------------------------------------------------------------------
 
-    def give(self, name: str, text: str, source: str, *, superuser: bool = False) -> None:
-        """Set the value to which RESET goes back: from ALTER DATABASE/ROLE SET or the client's start-up packet.
+    def set_initial(self, name: str, text: str, source: str, *, superuser: bool = False) -> None:
+        """Set the value that RESET restores: from ALTER DATABASE/ROLE SET or the client's start-up packet.
 
         `source` is one of `GIVEN_SOURCES`. A weaker one does not replace a stronger one. Raises as `set` does.
         """
@@ -131,7 +131,7 @@ class SessionSettings(Values):
         return given if given is not None else Setting(definition, "")
 
     def reset_text(self, name: str) -> str:
-        """Return the value to which RESET goes back."""
+        """Return the value that RESET restores."""
         return self._reset_value(name, self.setting(name).definition).shown
 
     # ---- transactions -------------------------------------------------------------------------------------
@@ -197,8 +197,8 @@ class SessionSettings(Values):
         news = []
         for setting in self.in_force().values():
             name = setting.definition.name
-            if setting.definition.report and self._told.get(name) != setting.shown:
-                self._told[name] = setting.shown
+            if setting.definition.report and self._reported.get(name) != setting.shown:
+                self._reported[name] = setting.shown
                 news.append((name, setting.shown))
         return news
 

@@ -22,60 +22,60 @@ class AdvisoryFunctions:
 
     def fn_pg_advisory_lock(self, key: int, second: int | None = None) -> None:
         """Wait for a session-level lock and acquire it."""
-        self._take(key, second)
+        self._acquire(key, second)
 
     def fn_pg_advisory_lock_shared(self, key: int, second: int | None = None) -> None:
         """Wait for a shared session-level lock and acquire it."""
-        self._take(key, second, shared=True)
+        self._acquire(key, second, shared=True)
 
     def fn_pg_advisory_xact_lock(self, key: int, second: int | None = None) -> None:
         """Wait for a transaction-level lock and acquire it."""
-        self._take(key, second, transactional=True)
+        self._acquire(key, second, transactional=True)
 
     def fn_pg_advisory_xact_lock_shared(self, key: int, second: int | None = None) -> None:
         """Wait for a shared transaction-level lock and acquire it."""
-        self._take(key, second, shared=True, transactional=True)
+        self._acquire(key, second, shared=True, transactional=True)
 
     def fn_pg_try_advisory_lock(self, key: int, second: int | None = None) -> bool:
         """Acquire a session-level lock if it is available. Return whether it was."""
-        return self._try(key, second)
+        return self._try_acquire(key, second)
 
     def fn_pg_try_advisory_lock_shared(self, key: int, second: int | None = None) -> bool:
         """Acquire a shared session-level lock if it is available. Return whether it was."""
-        return self._try(key, second, shared=True)
+        return self._try_acquire(key, second, shared=True)
 
     def fn_pg_try_advisory_xact_lock(self, key: int, second: int | None = None) -> bool:
         """Acquire a transaction-level lock if it is available. Return whether it was."""
-        return self._try(key, second, transactional=True)
+        return self._try_acquire(key, second, transactional=True)
 
     def fn_pg_try_advisory_xact_lock_shared(self, key: int, second: int | None = None) -> bool:
         """Acquire a shared transaction-level lock if it is available. Return whether it was."""
-        return self._try(key, second, shared=True, transactional=True)
+        return self._try_acquire(key, second, shared=True, transactional=True)
 
     def fn_pg_advisory_unlock(self, key: int, second: int | None = None) -> bool:
         """Release a session-level lock once. Return false with a warning if the session does not hold it."""
-        return self._give_back(key, second)
+        return self._release(key, second)
 
     def fn_pg_advisory_unlock_shared(self, key: int, second: int | None = None) -> bool:
         """Release a shared session-level lock once. Return false with a warning if the session does not hold it."""
-        return self._give_back(key, second, shared=True)
+        return self._release(key, second, shared=True)
 
     def fn_pg_advisory_unlock_all(self) -> None:
         """Release all session-level locks of the session."""
-        self.session.advisory.give_all_back()
+        self.session.advisory.release_session_level()
 
-    def _take(self, key: int, second: int | None, *, shared: bool = False, transactional: bool = False) -> None:
+    def _acquire(self, key: int, second: int | None, *, shared: bool = False, transactional: bool = False) -> None:
         transaction = self.session.begin_statement()
-        self.session.advisory.take(
+        self.session.advisory.acquire(
             self._key(key, second), transaction.xid, self.session.patience(), shared=shared, transactional=transactional
         )
 
-    def _try(self, key: int, second: int | None, *, shared: bool = False, transactional: bool = False) -> bool:
+    def _try_acquire(self, key: int, second: int | None, *, shared: bool = False, transactional: bool = False) -> bool:
         self.session.begin_statement()
-        return self.session.advisory.try_to_take(self._key(key, second), shared=shared, transactional=transactional)
+        return self.session.advisory.try_acquire(self._key(key, second), shared=shared, transactional=transactional)
 
-    def _give_back(self, key: int, second: int | None, *, shared: bool = False) -> bool:
-        is_released = self.session.advisory.give_back(self._key(key, second), shared=shared)
+    def _release(self, key: int, second: int | None, *, shared: bool = False) -> bool:
+        is_released = self.session.advisory.release(self._key(key, second), shared=shared)
         if not is_released:
             self.session.notices.warning(f"you don't own a lock of type {'ShareLock' if shared else 'ExclusiveLock'}")
         return is_released

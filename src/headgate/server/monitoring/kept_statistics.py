@@ -1,7 +1,7 @@
 """Keeps the statistics of subscriptions, slots and databases over a clean restart.
 
-`keep` is called after a node has stopped its workers, `take` before it starts them. `take` removes the statistics from the catalog at once.
-So they are reset after a crash, as in PostgreSQL. An error in either is only logged, and the node stops or starts anyway.
+`keep` is called after a node has stopped its workers, `restore` before it starts them. `restore` removes the statistics from the catalog at
+once. So they are reset after a crash, as in PostgreSQL. An error in either is only logged, and the node stops or starts anyway.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def keep(node: Node) -> None:
         _log.warning("could not keep statistics: %s", error.message)
 
 
-def take(node: Node) -> None:
+def restore(node: Node) -> None:
     """Restore the statistics from the catalog. It must be called before the node counts anything."""
     with contextlib.closing(node.catalog.cursor()) as cursor:
         content = kept_statistics.read(cursor)
@@ -74,12 +74,12 @@ def take(node: Node) -> None:
         return
     try:
         node.catalog.change(kept_statistics.remove)
-        _give(node, json.loads(content))
+        _apply(node, json.loads(content))
     except (PostgresError, ValueError, KeyError, TypeError) as error:
         _log.warning("statistics begin anew: %s", error)
 
 
-def _give(node: Node, content: KeptStatistics) -> None:
+def _apply(node: Node, content: KeptStatistics) -> None:
     node.counted_since = float(content["since"])
     node.engine.statistics.restore(content["databases"], content.get("tables", []))
     node.slots.restore_statistics({name: (Counts(**slot["counts"]), slot["reset"]) for name, slot in content["slots"].items()})

@@ -1,8 +1,9 @@
 """The server log in PostgreSQL's format (manual, 20.8).
 
 All log messages go through Python's logging. `start` installs a handler that writes ``log_line_prefix``, the severity and the message, and
-DETAIL, HINT, CONTEXT and STATEMENT lines with the same prefix. `said` logs an error that was sent to a client, if log_min_messages permits
-it, with its statement if log_min_error_statement does. Passwords never appear in the log: `sql.secret` hides them in statements and errors.
+DETAIL, HINT, CONTEXT and STATEMENT lines with the same prefix. `log_sent_error` logs an error that was sent to a client, if
+log_min_messages permits it, with its statement if log_min_error_statement does. Passwords never appear in the log: `sql.secret` hides them
+in statements and errors.
 """
 
 from __future__ import annotations
@@ -135,7 +136,7 @@ def start(settings: Settings) -> None:
     logger.setLevel(min(logging.INFO, _MINIMUM.get(settings.text("log_min_messages"), 30)))
 
 
-def said(error: PostgresError, statement: str, settings: Settings | SessionSettings) -> None:
+def log_sent_error(error: PostgresError, statement: str, settings: Settings | SessionSettings) -> None:
     """Log an error that was sent to a client."""
     level = _LEVELS.get(error.severity, 40)
     if level < _server_level(settings.text("log_min_messages")):

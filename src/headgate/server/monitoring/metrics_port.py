@@ -1,7 +1,7 @@
 """The HTTP port for metrics: `metrics_listen_addresses`, `metrics_port`.
 
-One thread of the node serves all requests; the node starts it if `metrics_port` is not 0. Invariant: no client can cost the node more than
-a little, whatever it sends:
+One thread of the node serves all requests; the node starts it if `metrics_port` is not 0. Invariant: the cost of a client is
+limited, whatever it sends:
 
     connections     `MOST` at a time; one more closes the oldest
     a connection    ends with its response, or after `SECONDS`; it may send `REQUEST_BYTES`; the thread never blocks on it
@@ -45,7 +45,7 @@ class _Client:
 
     socket: socket.socket
     until: float
-    said: bytearray = field(default_factory=bytearray)
+    request: bytearray = field(default_factory=bytearray)
     answer: memoryview | None = None
 
 
@@ -145,12 +145,12 @@ class Scrape(Supervised):
     def _read(self, selector: selectors.BaseSelector, client: _Client) -> bool:
         """Read a part of the request. Return whether the connection is finished."""
         data = client.socket.recv(REQUEST_BYTES)
-        client.said += data
-        ended = b"\r\n\r\n" in client.said or b"\n\n" in client.said
-        if not ended and len(client.said) < REQUEST_BYTES:
+        client.request += data
+        ended = b"\r\n\r\n" in client.request or b"\n\n" in client.request
+        if not ended and len(client.request) < REQUEST_BYTES:
             return not data
-        client.answer = memoryview(self._answer(bytes(client.said)) if ended else _response("431 Request Header Fields Too Large"))
-        client.said.clear()
+        client.answer = memoryview(self._answer(bytes(client.request)) if ended else _response("431 Request Header Fields Too Large"))
+        client.request.clear()
         selector.modify(client.socket, selectors.EVENT_WRITE)
         return self._write(client)
 

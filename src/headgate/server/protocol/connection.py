@@ -74,7 +74,7 @@ class Connection:
         """The memory for the large messages of all sessions. None before there is a session; then no message is large."""
         self.longest_statement = MAX_HELD_MESSAGE
         """The size in bytes above which a Query or Parse message is refused."""
-        self._taken = 0
+        self._reserved = 0
         """The bytes of `room` taken since the last `release_room`."""
         self._without_room_since: float | None = None
         """When the next message began to wait for room (seconds, monotonic)."""
@@ -206,7 +206,7 @@ class Connection:
     def _begin(self, kind: str, length: int) -> bool:
         """Reserve room for a large message before any of its body is stored. Return False while there is none."""
         refusal = self._too_long(kind, length)
-        if refusal is None and self.room is not None and not self.room.take(length):
+        if refusal is None and self.room is not None and not self.room.reserve(length):
             now = time.monotonic()
             self._without_room_since = self._without_room_since or now
             if now - self._without_room_since < ROOM_SECONDS:
@@ -218,7 +218,7 @@ class Connection:
                 hint="Repeat the statement later, or send its values in smaller ones, or with COPY.",
             )
         self._without_room_since = None
-        self._taken += 0 if refusal is not None or self.room is None else length
+        self._reserved += 0 if refusal is not None or self.room is None else length
         self._begun = FrontendMessage(kind, b"", refusal)
         self._body = bytearray()  # grows as data arrives: clearing all of its memory at once would hold the interpreter's lock
         return True
@@ -244,9 +244,9 @@ class Connection:
 
     def release_room(self) -> None:
         """Release the room of the messages received so far, which are no longer needed."""
-        if self._taken and self.room is not None:
-            self.room.give(self._taken)
-        self._taken = 0
+        if self._reserved and self.room is not None:
+            self.room.release(self._reserved)
+        self._reserved = 0
 
     def _part(self) -> FrontendMessage | None:
         """Return the arrived part of a large CopyData as a CopyData message, or another message once it is complete, else None."""

@@ -64,7 +64,7 @@ class ExtendedQuery:
         session.start(text)
         if name and name in session.prepared:
             raise PostgresError("42P05", f'prepared statement "{name}" already exists')
-        session.prepared.let_go("")
+        session.prepared.remove("")
         prepared = self.prepare(name, text, types)
         session.prepared.keep(name, prepared)
         session.connection.write(protocol.PARSE_COMPLETE)
@@ -277,7 +277,7 @@ class ExtendedQuery:
         kind, name = chr(reader.byte()), reader.string()
         reader.end()
         if kind == "S":
-            self.session.prepared.let_go(name)
+            self.session.prepared.remove(name)
         elif kind == "P":
             self.session.portals.close(name)
         else:

@@ -26,7 +26,7 @@ class OpenPortals(Kept[Portal]):
 
     def close(self, name: str) -> None:
         """Close a portal, if there is one of that name."""
-        portal = self.let_go(name)
+        portal = self.remove(name)
         if portal is not None:
             portal.close()
 

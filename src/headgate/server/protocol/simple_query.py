@@ -36,7 +36,7 @@ class SimpleQuery:
         session.start(text)
         began = time.monotonic()
         session.portals.close("")
-        session.prepared.let_go("")
+        session.prepared.remove("")
         if session.walsender is not None and session.walsender.run(text):
             return
         statements = parser.parse(text)

@@ -57,11 +57,11 @@ def serve(node: Node, connection: Connection) -> None:
         backend.wake, backend.is_client_gone = connection.interrupt, connection.client_gone
         session = _open(node, connection, backend, parameters, Stranger(host, speaker, deadline))
     except (ConnectionBroken, TimeoutError):
-        _give_up(node, connection, backend)
+        _end_with_error(node, connection, backend)
         return
     except Exception as error:  # noqa: BLE001 - the edge of a connection
         _refuse(node, connection, as_postgres_error(error))
-        _give_up(node, connection, backend)
+        _end_with_error(node, connection, backend)
         return
     session.run()
 
@@ -78,14 +78,14 @@ def _greeted(node: Node, connection: Connection) -> tuple[ClientHost | None, Cli
     return host, speaker
 
 
-def _give_up(node: Node, connection: Connection, backend: Backend | None) -> None:
+def _end_with_error(node: Node, connection: Connection, backend: Backend | None) -> None:
     connection.close()
     if backend is not None:
         node.activity.leave(backend.pid)
 
 
 def _refuse(node: Node, connection: Connection, error: PostgresError) -> None:
-    log.said(error, "", node.settings)
+    log.log_sent_error(error, "", node.settings)
     with contextlib.suppress(ConnectionBroken):
         connection.write(message.error_response(error, severity=Severity.FATAL))
         connection.flush()
@@ -270,11 +270,11 @@ def _session(
     settings = SessionSettings(node.settings)
     settings.override("is_superuser", "on" if role.superuser else "off")
     settings.override("session_authorization", role.name)
-    _give_stored(node, settings, role, database)
-    startup_settings = _given(parameters)
+    _apply_stored(node, settings, role, database)
+    startup_settings = _startup_settings(parameters)
     for name, value in startup_settings:
         if name.lower() not in session_role.NAMES:
-            settings.give(name, value, "client", superuser=role.superuser)
+            settings.set_initial(name, value, "client", superuser=role.superuser)
     backend.application_name = settings.text("application_name")
     local = connection.socket.getsockname() if connection.peer[0] is not None else (None, None)
     context = SessionContext(
@@ -301,17 +301,17 @@ def _session(
     return session
 
 
-def _give_stored(node: Node, settings: SessionSettings, role: Role, database: Database) -> None:
+def _apply_stored(node: Node, settings: SessionSettings, role: Role, database: Database) -> None:
     """Apply the settings of ALTER ROLE and ALTER DATABASE with the rights of a superuser. Log and skip values that are no longer valid."""
     with contextlib.closing(node.catalog.cursor()) as cursor:
         for source, name, value in stored_setting.in_force(cursor, database.oid, role.oid):
             try:
-                settings.give(name, value, source, superuser=True)
+                settings.set_initial(name, value, source, superuser=True)
             except PostgresError as error:
                 _log.warning("%s", error.message)
 
 
-def _given(parameters: dict[str, str]) -> list[tuple[str, str]]:
+def _startup_settings(parameters: dict[str, str]) -> list[tuple[str, str]]:
     """Return the settings in the startup packet: first those of `options`, then the packet's own parameters."""
     settings: list[tuple[str, str]] = []
     words = _split_options(parameters.get("options", ""))

@@ -3,7 +3,7 @@
 PostgreSQL's backends have separate memory. The sessions of a node share theirs, so the memory that one session uses is missing to all. A
 `Pool` counts the bytes of all sessions. The node has a pool for the messages that it reads (`OF_MESSAGES`), one for large statements
 that run (`OF_RUNNING`), and one for prepared statements and portals (`OF_ALL`), which live until the client drops them. `Kept` is a dict
-of prepared statements or portals that takes their memory from the session's `Share`. The weight of a statement is an estimate
+of prepared statements or portals that reserves their memory in the session's `Share`. The weight of a statement is an estimate
 (`sql.parser.Statement.weight`).
 """
 
@@ -42,49 +42,49 @@ class Weighed(Protocol):
 
 
 class Pool:
-    """The bytes taken by all sessions of a node, at most `most`."""
+    """The bytes reserved by all sessions of a node, at most `most`."""
 
     def __init__(self, most: int) -> None:
         self._lock = threading.Lock()
         self._most = most
-        self.taken = 0
+        self.reserved = 0
 
-    def take(self, weight: int, *, alone: bool = False) -> bool:
-        """Take `weight` bytes if they fit, or, with `alone`, if nothing else is taken. Return whether they were taken."""
+    def reserve(self, weight: int, *, alone: bool = False) -> bool:
+        """Reserve `weight` bytes if they fit, or, with `alone`, if nothing else is reserved. Return whether they were reserved."""
         with self._lock:
-            fits = self.taken + weight <= self._most or (alone and not self.taken)
-            self.taken += weight if fits else 0
+            fits = self.reserved + weight <= self._most or (alone and not self.reserved)
+            self.reserved += weight if fits else 0
             return fits
 
-    def give(self, weight: int) -> None:
-        """Give back `weight` bytes."""
+    def release(self, weight: int) -> None:
+        """Release `weight` bytes."""
         with self._lock:
-            self.taken -= weight
+            self.reserved -= weight
 
 
 class Share:
-    """The bytes that one session has taken from the pool. Only the session's own thread uses it."""
+    """The bytes that one session has reserved in the pool. Only the session's own thread uses it."""
 
     def __init__(self, pool: Pool, running: Pool | None = None) -> None:
         self._pool = pool
         self._running = running or Pool(OF_RUNNING)
-        self._taken = 0
+        self._reserved = 0
 
-    def take(self, weight: int, *, kept: bool = True) -> None:
-        """Take `weight` bytes. Raise 53200 if they do not fit. `OF_A_SESSION` limits those `kept` after their statement."""
-        if (kept and self._taken + weight > OF_A_SESSION) or not self._pool.take(weight):
+    def reserve(self, weight: int, *, kept: bool = True) -> None:
+        """Reserve `weight` bytes. Raise 53200 if they do not fit. `OF_A_SESSION` limits those `kept` after their statement."""
+        if (kept and self._reserved + weight > OF_A_SESSION) or not self._pool.reserve(weight):
             raise PostgresError(
                 "53200",
                 "out of memory",
-                detail="Prepared statements and portals hold what memory they may.",
+                detail="Prepared statements and portals use all the memory that they may use.",
                 hint="Deallocate prepared statements and close cursors that are not needed any more.",
             )
-        self._taken += weight if kept else 0
+        self._reserved += weight if kept else 0
 
-    def give(self, weight: int, *, kept: bool = True) -> None:
-        """Give back `weight` bytes."""
-        self._pool.give(weight)
-        self._taken -= weight if kept else 0
+    def release(self, weight: int, *, kept: bool = True) -> None:
+        """Release `weight` bytes."""
+        self._pool.release(weight)
+        self._reserved -= weight if kept else 0
 
     @contextmanager
     def running(self, weight: int) -> Iterator[None]:
@@ -93,7 +93,7 @@ class Share:
             yield
             return
         deadline = time.monotonic() + TURN_SECONDS
-        while not self._running.take(weight, alone=True):
+        while not self._running.reserve(weight, alone=True):
             look()
             if time.monotonic() > deadline:
                 raise PostgresError("53200", "out of memory", detail="Large statements of other sessions have run for a minute.")
@@ -101,14 +101,14 @@ class Share:
         try:
             yield
         finally:
-            self._running.give(weight)
+            self._running.release(weight)
 
 
 Thing = TypeVar("Thing", bound=Weighed)
 
 
 class Kept(dict[str, Thing]):
-    """Prepared statements or portals by name. Only `keep`, `let_go` and `let_go_all` may change it.
+    """Prepared statements or portals by name. Only `keep`, `remove` and `remove_all` may change it.
 
     An unnamed one counts only for the node, and only if its weight exceeds `LIGHT`: the next one replaces it.
     """
@@ -119,19 +119,19 @@ class Kept(dict[str, Thing]):
 
     def keep(self, name: str, thing: Thing) -> None:
         """Store one, replacing the one of the same name. Raise 53200 if its memory does not fit."""
-        self.let_go(name)
+        self.remove(name)
         if name or thing.weight > LIGHT:
-            self._share.take(thing.weight, kept=bool(name))
+            self._share.reserve(thing.weight, kept=bool(name))
         self[name] = thing
 
-    def let_go(self, name: str) -> Thing | None:
-        """Remove one and give back its memory. Return it, or None if there is none."""
+    def remove(self, name: str) -> Thing | None:
+        """Remove one and release its memory. Return it, or None if there is none."""
         thing = self.pop(name, None)
         if thing is not None and (name or thing.weight > LIGHT):
-            self._share.give(thing.weight, kept=bool(name))
+            self._share.release(thing.weight, kept=bool(name))
         return thing
 
-    def let_go_all(self) -> None:
+    def remove_all(self) -> None:
         """Remove all."""
         for name in list(self):
-            self.let_go(name)
+            self.remove(name)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from headgate.settings import SessionSettings
 
-_Taken = tuple[AdvisoryKey, bool]
+_Acquired = tuple[AdvisoryKey, bool]
 """The key of a lock, and whether the lock is shared."""
 
 
@@ -42,28 +42,28 @@ class SessionAdvisoryLocks:
         self._locks = locks
         self._holder = AdvisoryHolder(pid, transaction)
         self._most = most
-        self._of_session: Counter[_Taken] = Counter()
-        self._of_transaction: list[_Taken] = []
+        self._of_session: Counter[_Acquired] = Counter()
+        self._of_transaction: list[_Acquired] = []
 
-    def take(self, key: AdvisoryKey, owner: int, patience: Patience, *, shared: bool, transactional: bool) -> None:
+    def acquire(self, key: AdvisoryKey, owner: int, patience: Patience, *, shared: bool, transactional: bool) -> None:
         """Acquire a lock; transaction `owner` waits for it. Raise 40P01, 55P03, 57014 or 53200."""
         self._locks.acquire_advisory(key, self._holder, owner, shared=shared, most=self._most, cancelled=patience)
         self._note((key, shared), transactional=transactional)
 
-    def try_to_take(self, key: AdvisoryKey, *, shared: bool, transactional: bool) -> bool:
+    def try_acquire(self, key: AdvisoryKey, *, shared: bool, transactional: bool) -> bool:
         """Acquire a lock if it is available without waiting, and return whether it was. Raise 53200."""
         acquired = self._locks.acquire_advisory(key, self._holder, None, shared=shared, most=self._most)
         if acquired:
             self._note((key, shared), transactional=transactional)
         return acquired
 
-    def _note(self, lock: _Taken, *, transactional: bool) -> None:
+    def _note(self, lock: _Acquired, *, transactional: bool) -> None:
         if transactional:
             self._of_transaction.append(lock)
         else:
             self._of_session[lock] += 1
 
-    def give_back(self, key: AdvisoryKey, *, shared: bool) -> bool:
+    def release(self, key: AdvisoryKey, *, shared: bool) -> bool:
         """Release a session-level lock once. Return False if the session does not hold it."""
         if not self._of_session[key, shared]:
             del self._of_session[key, shared]
@@ -72,7 +72,7 @@ class SessionAdvisoryLocks:
         self._locks.release_advisory(key, self._holder, shared=shared)
         return True
 
-    def give_all_back(self) -> None:
+    def release_session_level(self) -> None:
         """Release all session-level locks, each as often as it was acquired. Transaction-level locks remain."""
         for (key, shared), count in self._of_session.items():
             for _ in range(count):
@@ -98,4 +98,4 @@ class SessionAdvisoryLocks:
     def release_all(self) -> None:
         """Release all locks when the session ends."""
         self.end()
-        self.give_all_back()
+        self.release_session_level()

@@ -82,10 +82,10 @@ class CursorPosition:
         if self.scroll is None and store.nbytes > _KEPT_BYTES:
             self.scroll, self._kept = False, self.new_store()
         if part.rows:
-            self._stand(store, first + part.rows - 1)
+            self._set_current(store, first + part.rows - 1)
         return part
 
-    def _stand(self, store: RowStore, index: int) -> None:
+    def _set_current(self, store: RowStore, index: int) -> None:
         """Record the current row. If the store is not kept, copy the row."""
         if self.scroll is False:
             [row] = store.part(index, 1)

@@ -39,7 +39,7 @@ class Interrupts:
 
     @property
     def terminated(self) -> bool:
-        """Whether the session has been asked to terminate."""
+        """Whether the session must terminate."""
         return self._end is not None
 
     @property
@@ -66,11 +66,11 @@ class Interrupts:
 
     def _stop(self) -> None:
         self._wake.set()
-        if self._told():
+        if self._call_stops():
             with contextlib.suppress(RuntimeError):  # no more threads can start; the stop was called once
                 threading.Thread(target=self._insist, name="cancel", daemon=True).start()
 
-    def _told(self) -> bool:
+    def _call_stops(self) -> bool:
         """Call the stop functions. Return whether there were any. The lock is held so that no stop reaches the work that comes next."""
         with self._lock:
             if self._cause is None and self._end is None:
@@ -81,7 +81,7 @@ class Interrupts:
             return bool(self._stops)
 
     def _insist(self) -> None:
-        while self._told():
+        while self._call_stops():
             time.sleep(AGAIN_SECONDS)
 
     # ---- from the session's thread ----------------------------------------------------------------------

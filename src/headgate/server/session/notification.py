@@ -37,7 +37,7 @@ class Notification:
 
     @property
     def size(self) -> int:
-        """How much of the queue it takes, of which it is a part once."""
+        """The bytes that it takes in the queue, once for all mailboxes together."""
         return size(self.channel, self.payload)
 
 
@@ -68,8 +68,8 @@ class Channels:
     def admit(self, box: Mailbox, pending: PendingNotifications) -> None:
         """Raise 54000 if a transaction's notifications do not fit into the queue. They need no space if no session listens."""
         with self._lock:
-            heard = any(each.database == box.database for each in self._boxes)
-            if pending.told and heard and self._waiting + pending.size > QUEUE:
+            has_listeners = any(listener.database == box.database for listener in self._boxes)
+            if pending.told and has_listeners and self._waiting + pending.size > QUEUE:
                 raise queue_is_full()
 
     def committed(self, box: Mailbox, pending: PendingNotifications, pid: int) -> None:
@@ -77,7 +77,7 @@ class Channels:
         with self._lock:
             for command, channel in pending.actions:
                 _act(box, command, channel)
-            self._know(box)
+            self._update_listener(box)
             notifications = [Notification(pid, channel, payload) for channel, payload in pending.told]
             woken = [listener for listener in self._boxes if listener.database == box.database and _deliver(listener, notifications)]
             self._waiting += sum(notification.size for notification in notifications if notification.readers)
@@ -106,9 +106,9 @@ class Channels:
         """Stop listening on all channels, as DISCARD ALL does outside a transaction."""
         with self._lock:
             box.channels.clear()
-            self._know(box)
+            self._update_listener(box)
 
-    def _know(self, box: Mailbox) -> None:
+    def _update_listener(self, box: Mailbox) -> None:
         if box.channels:
             self._boxes.add(box)
         else:

@@ -108,8 +108,8 @@ def _evaluated(session: ClientSession, node: ParseNode, type_oid: int) -> str | 
 def deallocate(session: ClientSession, node: pb.DeallocateStmt, text: str) -> str:
     """Execute DEALLOCATE name or DEALLOCATE ALL."""
     if node.isall or not node.name:
-        session.prepared.let_go_all()
+        session.prepared.remove_all()
         return "DEALLOCATE ALL"
     find(session, node.name)
-    session.prepared.let_go(node.name)
+    session.prepared.remove(node.name)
     return "DEALLOCATE"

@@ -29,7 +29,7 @@ from headgate.errors import Notice, Notices, PostgresError, Severity
 from headgate.expression.binding import user_function
 from headgate.lsn import Lsn
 from headgate.server.monitoring import audit
-from headgate.server.monitoring.log import said
+from headgate.server.monitoring.log import log_sent_error
 from headgate.server.monitoring.log_line_prefix import ClientSpeaker
 from headgate.server.protocol import message as protocol
 from headgate.server.protocol.connection import Connection, ConnectionBroken, FrontendMessage
@@ -137,7 +137,7 @@ class ClientSession:
 
     @property
     def pending(self) -> PendingNotifications:
-        """What the transaction has asked for by LISTEN, UNLISTEN and NOTIFY."""
+        """The LISTEN, UNLISTEN and NOTIFY commands of the transaction."""
         return self.block.pending
 
     @property
@@ -275,7 +275,7 @@ class ClientSession:
         """Deliver the transaction's notifications to the sessions that listen."""
         self.node.channels.committed(self.mailbox, pending, self.backend.pid)
 
-    def _tell_news(self) -> None:
+    def _send_notifications(self) -> None:
         """Send pending notifications to the client, if no transaction is open."""
         while self.block.state is BlockState.IDLE and (item := self.node.channels.next(self.mailbox)) is not None:
             try:
@@ -358,32 +358,32 @@ class ClientSession:
                     self.connection.release_room()
                 else:
                     ready = False
-                    self._tell_idle()
+                    self._send_notifications_when_idle()
         except (ConnectionBroken, SessionEnd):
             pass
         except PostgresError as error:
-            self._last_words(error)
+            self._end_with_error(error)
         except Exception as error:  # noqa: BLE001 - the edge of a session
-            self._last_words(as_postgres_error(error))
+            self._end_with_error(as_postgres_error(error))
         finally:
             self._leave()
 
-    def _tell_idle(self) -> None:
+    def _send_notifications_when_idle(self) -> None:
         """Send pending notifications while the session waits for the client's next message."""
         if self.mailbox.waiting and not self.extended.begun:
-            self._tell_news()
+            self._send_notifications()
             self.connection.flush()
 
-    def _last_words(self, error: PostgresError) -> None:
-        said(error, self.statement_text, self.settings)
+    def _end_with_error(self, error: PostgresError) -> None:
+        log_sent_error(error, self.statement_text, self.settings)
         with contextlib.suppress(ConnectionBroken):
-            self._tell(error, Severity.FATAL)
+            self._send_error(error, Severity.FATAL)
             self.connection.flush()
 
     def _leave(self) -> None:
         self.connection.release_room()
         self.portals.close_all()
-        self.prepared.let_go_all()
+        self.prepared.remove_all()
         self.node.channels.leave(self.mailbox)
         with contextlib.suppress(Exception):
             self.block.rollback()
@@ -413,7 +413,7 @@ class ClientSession:
         self.settings_restored()
         self._report()
         self.send_notices()
-        self._tell_news()
+        self._send_notifications()
         self.statement_text = ""
         self.backend.rest(RESTING[self.block.state])
         self.show(RESTING[self.block.state])
@@ -516,14 +516,14 @@ class ClientSession:
         self.node.slots.error_in_session(self.backend.pid)
         self.parameters = ()
         self.send_notices()
-        said(reported, self.statement_text, self.settings)
+        log_sent_error(reported, self.statement_text, self.settings)
         if reported.severity in (Severity.FATAL, Severity.PANIC):
-            self._tell(reported)
+            self._send_error(reported)
             self.connection.flush()
             raise SessionEnd
-        self._tell(reported, Severity.ERROR)
+        self._send_error(reported, Severity.ERROR)
 
-    def _tell(self, error: PostgresError, severity: Severity | None = None) -> None:
+    def _send_error(self, error: PostgresError, severity: Severity | None = None) -> None:
         """Send ErrorResponse. If the client's encoding cannot represent the error, report that instead."""
         try:
             frame = protocol.error_response(error, severity=severity, encoding=self.connection.encoding)
@@ -538,17 +538,17 @@ class ClientSession:
         for notice in notices:
             if notice.severity is Severity.WARNING:
                 _log.warning("%s", notice.message, extra={"detail": notice.detail, "hint": notice.hint})
-            if self._wanted(notice):
+            if self._is_wanted(notice):
                 self.connection.write(protocol.notice_response(notice, self.connection.encoding))
 
     def tell_progress(self, text: str) -> None:
         """Send the progress of a long statement at once, if the client receives DEBUG messages."""
         notice = Notice(Severity.DEBUG, "00000", text)
-        if self._wanted(notice):
+        if self._is_wanted(notice):
             self.connection.write(protocol.notice_response(notice, self.connection.encoding))
             self.connection.flush()
 
-    def _wanted(self, notice: Notice) -> bool:
+    def _is_wanted(self, notice: Notice) -> bool:
         level = self.settings.text("client_min_messages").upper()
         if notice.severity is Severity.INFO:
             return True
@@ -584,8 +584,8 @@ class ClientSession:
         """Execute DISCARD ALL."""
         self.portals.close_all()
         self.node.channels.forget(self.mailbox)
-        self.prepared.let_go_all()
-        self.advisory.give_all_back()
+        self.prepared.remove_all()
+        self.advisory.release_session_level()
         session_role.discard(self)
         self.settings.reset_all()
 

@@ -69,7 +69,7 @@ def begin_with(session: ClientSession, setting: str, value: str) -> None:
     """
     if setting.lower() == "role":
         set_role(session, value, local=False)
-        session.settings.give(setting, value, "client", superuser=True)
+        session.settings.set_initial(setting, value, "client", superuser=True)
         return
     with _reading(session) as cursor:
         role = roles.lookup(cursor, value)

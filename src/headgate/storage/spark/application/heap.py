@@ -6,8 +6,9 @@ the node's work stops, even the cancellation of the statement. The server checks
 (`server.memory`).
 
 Java keeps the objects that Python references: frames with their plans, and their broadcasts, some megabytes for a batch. PySpark's objects
-are reference cycles (each references its methods, and they it), so only Python's garbage collector frees them. To Python they are small:
-it would collect them after hundreds of batches. So a collection is triggered when there are many (`let_go`), and before the heap is judged.
+are reference cycles (each references its methods, and they it), so only Python's garbage collector frees them. To Python they are small: it
+would collect them after hundreds of batches. So a collection is triggered when there are many (`free_unused`), and before the heap is
+judged.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ class Heap:
             return False
         return self._judged(self._unmanaged())
 
-    def let_go(self) -> None:
+    def free_unused(self) -> None:
         """Free Java objects that Python no longer uses, if they may be many. Takes some milliseconds then, a microsecond otherwise."""
         named, began = gateway.referenced_objects(), time.monotonic()
         if named > self._in_use + NAMED and began >= self._next_look:
