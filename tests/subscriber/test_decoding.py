@@ -110,7 +110,7 @@ def by_driver(whole: Segment, table_changes: TableChanges) -> pa.Table:
 
 def by_tasks(whole: Segment, changes: TableChanges, size: int) -> pa.Table:
     slices = tuple(Slice.of(whole, piece) for part in whole.parts(size) for piece in part.pieces)
-    source: SegmentSource = pickle.loads(pickle.dumps(SegmentSource(slices, decoding.told([], whole), (changes,), SESSION)))
+    source: SegmentSource = pickle.loads(pickle.dumps(SegmentSource(slices, decoding.descriptions_of([], whole), (changes,), SESSION)))
     frames = [frame for _, _, frame in source([pa.RecordBatch.from_pydict({"id": list(range(len(slices)))})])]
     return pa.concat_tables([FORM.empty_table(), *frames]).sort_by("seq")
 

@@ -47,7 +47,7 @@ class Announcer:
             if any(previous.relations.get(parent) != state.relations.get(parent) for parent in parents):
                 self._known.discard(oid)
 
-    def knows(self, relation: int) -> bool:
+    def has_announced(self, relation: int) -> bool:
         """Return whether the relation has been announced."""
         return relation in self._known
 

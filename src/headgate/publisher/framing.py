@@ -191,7 +191,7 @@ def whole(entry: LogEntry, pieces: Iterable[TransactionPiece], wanted: Wanted, c
         yield from (piece.frames.bytes() for piece in held)
         yield end(entry, wanted)
     else:
-        tell_skipped(entry)
+        log_skipped(entry)
     counts.total_txns += 1
     counts.total_bytes += total
     if not wanted.streaming and total > wanted.work_mem:
@@ -200,7 +200,7 @@ def whole(entry: LogEntry, pieces: Iterable[TransactionPiece], wanted: Wanted, c
         counts.spill_bytes += total
 
 
-def tell_skipped(entry: LogEntry) -> None:
+def log_skipped(entry: LogEntry) -> None:
     """Log at DEBUG1 that nothing of the transaction is published (pgoutput_commit_txn)."""
     _log.debug("skipped replication of an empty transaction with XID: %d", entry.xid)
 

@@ -103,21 +103,28 @@ class Stream:
     """
 
     def __init__(
-        self, engine: Engine, catalog: Catalog, database: int, slot: str, position: Lsn, asked: StreamRequest, shared: Shared | None = None
+        self,
+        engine: Engine,
+        catalog: Catalog,
+        database: int,
+        slot: str,
+        position: Lsn,
+        request: StreamRequest,
+        shared: Shared | None = None,
     ) -> None:
         self.engine = engine
         self.database = database
         self.slot = slot
         self.position = position
-        self.asked = asked
+        self.request = request
         self._shared = shared or Shared()
-        form = ValueForm(asked.binary, asked.session, asked.wanted.encoding)
+        form = ValueForm(request.binary, request.session, request.wanted.encoding)
         self._renderer = Renderer(ChangeReader(engine, self._shared, database), form)
-        self.announcer = Announcer(catalog, database, asked.wanted.encoding)
+        self.announcer = Announcer(catalog, database, request.wanted.encoding)
         self._types = KnownTypes(catalog, database)
-        self.wanted = asked.wanted
+        self.wanted = request.wanted
         self._catalog = catalog
-        self._judgement = Judgement(catalog, database, asked.created)
+        self._judgement = Judgement(catalog, database, request.created)
         self._careful = 0
         self._missing: set[str] = set()
         self._altered: dict[Lsn, tuple[PublicationAlteration, list[Crossing]]] = {}
@@ -170,7 +177,7 @@ class Stream:
     def _alterations(self, entries: Sequence[LogEntry]) -> dict[Lsn, tuple[PublicationAlteration, list[Crossing]]]:
         alterations = {}
         for lsn, (before, after) in self._judgement.following(entries).items():
-            altered = alteration.alteration(before, after, self.asked.publications)
+            altered = alteration.alteration(before, after, self.request.publications)
             if altered is not None:
                 alterations[lsn] = altered, altered.crossings(before)
         return alterations
@@ -247,7 +254,7 @@ class Stream:
         callback = "truncate" if write.kind == "truncate" else "change"
         try:
             missing = self._skipped if self.wanted.announced >= 18 else None
-            publications = named(segment.state, self.asked.publications, missing)
+            publications = named(segment.state, self.request.publications, missing)
             return published(segment.state, publications, write.relation, self.wanted.announced)
         except PostgresError as error:
             raise self._context(error, write.lsn, callback) from error
@@ -282,7 +289,7 @@ class Stream:
                     self.announcer.forget(plan.relation.oid)
 
     def _rendered(self, plan: Published, writes: Sequence[TableWrite]) -> Rendered | None:
-        with self._told(writes[0].lsn):
+        with self._with_context(writes[0].lsn):
             rendered = self._renderer.small(plan, writes, now())
             if rendered is not None:
                 return rendered
@@ -294,7 +301,7 @@ class Stream:
 
     def _announce_rows(self, plan: Published, lsn: Numbers, cuts: Sequence[Lsn], pieces: Pieces) -> None:
         """Add an announcement before the first change, and before the first change after each TRUNCATE of the relation."""
-        if not self.announcer.knows(plan.relation.oid) and (not cuts or lsn[0] < cuts[0]):
+        if not self.announcer.has_announced(plan.relation.oid) and (not cuts or lsn[0] < cuts[0]):
             pieces.single.append((int(lsn[0]) * 4 + 1, self.announcer.announce(plan, now())))
         for number, cut in enumerate(cuts):
             index = int(np.searchsorted(lsn, int(cut)))
@@ -325,7 +332,7 @@ class Stream:
                 continue
             first, last = np.searchsorted(marks, [int(entry.writes[0].lsn), int(entry.commit_lsn)])
             if first == last:
-                framing.tell_skipped(entry)
+                framing.log_skipped(entry)
                 continue
             first_lsn = int(marks[first])
             pieces.single.append((first_lsn * 4, framing.begin(entry, first_lsn, self.wanted)))
@@ -394,10 +401,10 @@ class Stream:
     def _crossing(self, entry: LogEntry, crossing: Crossing) -> Iterator[TransactionPiece]:
         """Yield the rows of a table that an alteration adds to or removes from the published rows."""
         oid, lsn, last = crossing.relation.oid, int(entry.commit_lsn), None
-        with self._told(entry.commit_lsn):
+        with self._with_context(entry.commit_lsn):
             for plan, rows in alteration.changes(self.engine, crossing, entry.commit_lsn, entry.end_lsn):
                 part = self._renderer.of_rows(plan, rows, now())
-                if plan is not last or not self.announcer.knows(oid):
+                if plan is not last or not self.announcer.has_announced(oid):
                     last = plan
                     yield TransactionPiece(framing.frames_of(self.announcer.announce(plan, now())), lsn, entry.xid, 0)
                 yield TransactionPiece(part.frames, lsn, entry.xid, len(part.frames))
@@ -405,7 +412,7 @@ class Stream:
             self.announcer.forget(oid)
 
     @contextlib.contextmanager
-    def _told(self, lsn: Lsn) -> Iterator[None]:
+    def _with_context(self, lsn: Lsn) -> Iterator[None]:
         """Give errors the context of the change callback."""
         try:
             yield
@@ -420,12 +427,12 @@ class Stream:
         plan = self._plan(segment, write)
         if plan is None or not plan.actions:
             return
-        with self._told(write.lsn):
+        with self._with_context(write.lsn):
             for part in self._parts(plan, write):
                 if not len(part.lsn):
                     continue
                 first = int(part.lsn[0])
-                if not self.announcer.knows(plan.relation.oid):
+                if not self.announcer.has_announced(plan.relation.oid):
                     yield TransactionPiece(framing.frames_of(self.announcer.announce(plan, now())), first, xid, 0)
                 yield TransactionPiece(part.frames, first, xid, len(part.frames))
 

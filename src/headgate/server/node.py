@@ -81,7 +81,7 @@ if TYPE_CHECKING:
     from headgate.sql.parser import ParseNode
     from headgate.storage.lock import Patience
     from headgate.storage.transaction.transaction import Transaction
-    from headgate.subscriber.apply.evolution import Evolved, Told
+    from headgate.subscriber.apply.evolution import DescribedTable, Evolved
     from headgate.subscriber.apply.relation_map import Mapping as Mapped
     from headgate.subscriber.apply.row_completion import RowCompletion
     from headgate.subscriber.apply.row_triggers import FiringTriggers
@@ -491,12 +491,12 @@ class Node:
         return difference.Difference(self, subscription, transaction, mapping, remote, reader)
 
     def applied_evolution(
-        self, subscription: Subscription, told: Sequence[Told], stopping: Patience, jobs: Jobs, *, catalog: Definitions | None
+        self, subscription: Subscription, tables: Sequence[DescribedTable], stopping: Patience, jobs: Jobs, *, catalog: Definitions | None
     ) -> Evolved:
         """Apply the column changes that the publisher has sent to the tables (schema_evolution)."""
         from headgate.commands.subscription.schema_evolution import evolve
 
-        return evolve(self, subscription, told, stopping, jobs, catalog=catalog)
+        return evolve(self, subscription, tables, stopping, jobs, catalog=catalog)
 
     def applied_histories(self, subscription: Subscription, stopping: Patience, jobs: Jobs) -> list[str]:
         """Begin the missing histories of ready tables, and add the columns that histories lack."""

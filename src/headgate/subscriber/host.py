@@ -19,7 +19,7 @@ from headgate.settings.node import Settings
 from headgate.storage.engine import Engine
 from headgate.storage.lock import Mode, Patience
 from headgate.storage.transaction.transaction import Transaction
-from headgate.subscriber.apply.evolution import Evolved, Told
+from headgate.subscriber.apply.evolution import DescribedTable, Evolved
 from headgate.subscriber.apply.relation_map import Mapping
 from headgate.subscriber.apply.row_completion import RowCompletion
 from headgate.subscriber.apply.row_triggers import FiringTriggers
@@ -125,7 +125,7 @@ class Host(Protocol):
         ...
 
     def applied_evolution(
-        self, subscription: Subscription, told: Sequence[Told], stopping: Patience, jobs: Jobs, *, catalog: Definitions | None
+        self, subscription: Subscription, tables: Sequence[DescribedTable], stopping: Patience, jobs: Jobs, *, catalog: Definitions | None
     ) -> Evolved:
         """Change tables to match the columns that their publisher described (schema_evolution)."""
         ...

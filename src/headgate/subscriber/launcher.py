@@ -223,7 +223,7 @@ class Launcher:
             try:
                 sync = SyncWorker(leader, relation)
             except OSError as error:
-                _say_not_started(error)
+                _log_not_started(error)
                 return Started.NO_ROOM
             self._syncs[oid, relation] = sync
         return Started.YES if self._start(sync) else Started.NO_ROOM
@@ -315,7 +315,7 @@ class Launcher:
                 try:
                     worker = ApplyWorker(self, subscription)
                 except OSError as error:
-                    _say_not_started(error)
+                    _log_not_started(error)
                     pause = min(pause, interval)
                     continue
                 self._workers[subscription.oid] = worker
@@ -329,7 +329,7 @@ class Launcher:
         try:
             worker.start()
         except RuntimeError as error:
-            _say_not_started(error)
+            _log_not_started(error)
             worker.not_started()
             return False
         return True
@@ -364,7 +364,7 @@ class Launcher:
             self.clean_again(oid)
 
 
-def _say_not_started(error: Exception) -> None:
+def _log_not_started(error: Exception) -> None:
     _log.info("could not fork worker process: %s", error.strerror if isinstance(error, OSError) else error)
 
 

@@ -32,7 +32,7 @@ from headgate.storage.lock import Patience
 from headgate.storage.spark import failure, job_group
 from headgate.storage.transaction.transaction import Transaction
 from headgate.subscriber.apply.conversion import InputSettings
-from headgate.subscriber.apply.evolution import Evolve, Evolved, Told
+from headgate.subscriber.apply.evolution import DescribedTable, Evolve, Evolved
 from headgate.subscriber.apply.relation_map import Mapping
 from headgate.subscriber.apply.row_completion import Factory, RowCompletion
 from headgate.subscriber.apply.row_triggers import FiringTriggers, TriggerFactory
@@ -197,8 +197,8 @@ class Worker:
         if self.subscription.schema_evolution == "none":
             return None
 
-        def evolve(told: Sequence[Told], *, catalog: Definitions | None = None) -> Evolved:
-            return self.node.applied_evolution(self.subscription, told, self.patience, self.jobs, catalog=catalog)
+        def evolve(tables: Sequence[DescribedTable], *, catalog: Definitions | None = None) -> Evolved:
+            return self.node.applied_evolution(self.subscription, tables, self.patience, self.jobs, catalog=catalog)
 
         return evolve
 

@@ -139,7 +139,7 @@ class PublisherConnection(Link):
 
         It does not wait. Raise 57P01 if the waker has been stopped: with a publisher that sends without pause, the worker might never wait.
         """
-        self._go_on()
+        self._check_stopped()
         if not self.streaming:
             return None
         frames: list[memoryview] = []
@@ -245,7 +245,7 @@ class PublisherConnection(Link):
             pieces.append(bytes(data))  # not memoryviews: Python's garbage collector would visit them, and all other objects, repeatedly
             held += length
             if held >= size:
-                self._go_on()
+                self._check_stopped()
                 self.arriving = (0, 0)
                 yield b"".join(pieces)
                 pieces, held = [], 0

@@ -159,7 +159,7 @@ class Link:
                         self._pgconn.finish()
                         raise PostgresError("54000", f"answer of the publisher is larger than {answer.LARGEST >> 20} MB")
                     if failed is None:
-                        failed = self._taken(rows, cells, fields)
+                        failed = self._add_row(rows, cells, fields)
                 case pq.ExecStatus.TUPLES_OK | pq.ExecStatus.COMMAND_OK | pq.ExecStatus.EMPTY_QUERY:
                     complete = True
                 case _:
@@ -173,7 +173,7 @@ class Link:
         return rows
 
     @staticmethod
-    def _taken(rows: list[Row], cells: list[bytes | None], fields: int | None) -> PostgresError | None:
+    def _add_row(rows: list[Row], cells: list[bytes | None], fields: int | None) -> PostgresError | None:
         """Add a row. Return the error if it is invalid: the rest of the answer must still be read."""
         try:
             answer.check_fields(len(cells), fields)
@@ -252,7 +252,7 @@ class Link:
 
     def _wait(self, timeout: float | None, *, write: bool = False) -> bool:
         """Wait for the socket. Return False if the waker or the timeout came first."""
-        self._go_on()
+        self._check_stopped()
         waker = self._waker
         poll = select.poll()
         socket = self._pgconn.socket
@@ -262,10 +262,10 @@ class Link:
         ready = dict(poll.poll(None if timeout is None else max(timeout, 0) * 1000))
         if waker is not None and waker.fileno() in ready:
             waker.clear()
-            self._go_on()
+            self._check_stopped()
         return socket in ready
 
-    def _go_on(self) -> None:
+    def _check_stopped(self) -> None:
         """Raise 57P01 if the waker has been stopped, in loops that may always find input and never wait."""
         if self._waker is not None and self._waker.stopped:
             raise terminated()

@@ -102,17 +102,17 @@ class Receiver:
             raise StreamEndError("08006", "data stream from publisher has ended")
         if frames:
             self._heard_at, self._pinged = time.monotonic(), False
-            self._take_in(frames)
+            self._process(frames)
         self._report(limits)
         if not frames:
             self._check_silence(limits, full=full)
             pause = self._pause(limits)
             if full:
-                self._rest(pause)
+                self._wait_for_applier(pause)
             else:
                 self._connection.wait(pause)
 
-    def _take_in(self, frames: Sequence[memoryview]) -> None:
+    def _process(self, frames: Sequence[memoryview]) -> None:
         run: list[memoryview] = []
         for frame in frames:
             if frame[0] == 0x77:
@@ -193,7 +193,7 @@ class Receiver:
             ends.append(self._sent_at + STATUS_PAUSE)
         return max(0.0, min(ends) - moment)
 
-    def _rest(self, seconds: float) -> None:
+    def _wait_for_applier(self, seconds: float) -> None:
         """Wait for the applier without reading the socket."""
         poll = select.poll()
         poll.register(self._waker.fileno(), select.POLLIN)

@@ -108,13 +108,13 @@ def written_by_subscriptions(
         " JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = t.tablename"
         f" JOIN pg_catalog.pg_subscription_rel s ON s.srrelid = c.oid{tree} WHERE t.pubname IN ({_list(publications)})"
     )
-    rows = _ask(connection, sql, "could not receive list of replicated tables from the publisher", 3)
+    rows = _query(connection, sql, "could not receive list of replicated tables from the publisher", 3)
     return sorted({str(name) for name, schema, table in rows if (schema, table) not in without})
 
 
 def _covered(connection: PublisherConnection, listed: set[tuple[str, str]]) -> set[tuple[str, str]]:
     """Return the partitions whose ancestor is also listed and includes their rows. A node omits them, as PostgreSQL does from 16 on."""
-    rows = _ask(
+    rows = _query(
         connection,
         "SELECT n.nspname, c.relname, pn.nspname, p.relname FROM pg_catalog.pg_inherits i"
         " JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
@@ -137,7 +137,7 @@ def fetch_relation(connection: PublisherConnection, schema: str, name: str, publ
     """Read a table with its published columns and filters, inside the transaction of the copy."""
     shown = f"{schema}.{name}"
     about = f'could not fetch table info for table "{shown}" from publisher'
-    tables = _ask(
+    tables = _query(
         connection,
         "SELECT c.oid, c.relreplident, c.relkind  FROM pg_catalog.pg_class c  INNER JOIN pg_catalog.pg_namespace n"
         f"        ON (c.relnamespace = n.oid) WHERE n.nspname = {literal(schema)}   AND c.relname = {literal(name)}",
@@ -149,7 +149,7 @@ def fetch_relation(connection: PublisherConnection, schema: str, name: str, publ
     oid, identity, kind = answer.number(tables[0][0]), str(tables[0][1]), str(tables[0][2])
     included = _column_list(connection, shown, oid, publications)
     generated = ", a.attgenerated != ''" if connection.server_version >= 180000 else ""
-    rows = _ask(
+    rows = _query(
         connection,
         f"SELECT a.attnum,       a.attname,       a.atttypid,       a.attnum = ANY(i.indkey){generated}  FROM pg_catalog.pg_attribute a"
         f"  LEFT JOIN pg_catalog.pg_index i       ON (i.indexrelid = pg_get_replica_identity_index({oid}))"
@@ -167,7 +167,7 @@ def fetch_relation(connection: PublisherConnection, schema: str, name: str, publ
 def _column_list(connection: PublisherConnection, shown: str, oid: int, publications: Sequence[str]) -> frozenset[int] | None:
     if connection.server_version < 150000:
         return None
-    rows = _ask(
+    rows = _query(
         connection,
         "SELECT DISTINCT  (CASE WHEN (array_length(gpt.attrs, 1) = c.relnatts)   THEN NULL ELSE gpt.attrs END)"
         "  FROM pg_publication p,  LATERAL pg_get_publication_tables(p.pubname) gpt,  pg_class c"
@@ -185,7 +185,7 @@ def _column_list(connection: PublisherConnection, shown: str, oid: int, publicat
 def _filters(connection: PublisherConnection, shown: str, oid: int, publications: Sequence[str]) -> tuple[str, ...]:
     if connection.server_version < 150000:
         return ()
-    rows = _ask(
+    rows = _query(
         connection,
         "SELECT DISTINCT pg_get_expr(gpt.qual, gpt.relid)  FROM pg_publication p,  LATERAL pg_get_publication_tables(p.pubname) gpt"
         f" WHERE gpt.relid = {oid}   AND p.pubname IN ( {_list(publications)} )",
@@ -251,7 +251,7 @@ def array_elements(text: str) -> tuple[str, ...]:
     return tuple(bare or re.sub(r"\\(.)", r"\1", quoted) for quoted, bare in elements)
 
 
-def _ask(connection: PublisherConnection, sql: str, about: str, fields: int) -> list[Row]:
+def _query(connection: PublisherConnection, sql: str, about: str, fields: int) -> list[Row]:
     try:
         return connection.query(sql, fields)
     except PostgresError as error:

@@ -221,12 +221,12 @@ class Spool:
         if not closed:
             self._arrived = _Arrived(rest, left_over, 0, sum(piece.size for piece in rest if piece.data is not None))
         if (whole.size > limit or whole.frames > rows) and len(whole.transactions) > 1:
-            whole = self._give_back(whole, limit, rows, closed=closed)
+            whole = self._shorten(whole, limit, rows, closed=closed)
         files = {piece.path for piece in whole.pieces if piece.path is not None}
         self._taken.append((whole.size, files))
         return whole
 
-    def _give_back(self, whole: Segment, limit: int, rows: int, *, closed: bool) -> Segment:
+    def _shorten(self, whole: Segment, limit: int, rows: int, *, closed: bool) -> Segment:
         """Cut a segment that is too large. The part after the cut becomes the beginning of the received data."""
         lengths = np.concatenate([piece.lengths for piece in whole.pieces])
         sizes = np.cumsum(lengths, dtype=np.int64)[whole.transactions.commit - whole.first_seq]

@@ -11,10 +11,10 @@ from collections.abc import Callable
 
 
 class Waker:
-    """An eventfd with a flag. `stop` calls `told` in its own thread."""
+    """An eventfd with a flag. `stop` calls `on_stop` in its own thread."""
 
-    def __init__(self, told: Callable[[], None] = lambda: None) -> None:
-        self._told = told
+    def __init__(self, on_stop: Callable[[], None] = lambda: None) -> None:
+        self._on_stop = on_stop
         self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._lock = threading.Lock()
         self.stopped = False
@@ -34,7 +34,7 @@ class Waker:
         """Request the thread to end."""
         self.stopped = True
         self.wake()
-        self._told()
+        self._on_stop()
 
     def clear(self) -> None:
         """Reset the wake-ups so far."""

@@ -9,7 +9,7 @@ The stream has only names and types. The numbers are derived from the publisher'
 
 The catalog may be ahead of the stream, so names and types are taken from the stream. NOT NULL is only in the catalog. It is dropped at
 once, and set after the stream has been applied up to the position at which the catalog was read (`Evolved.pending`). The publisher may have
-set it after that. If a row with NULL then arrives, the applier has it dropped (`Told.nullable`), and it is set again later.
+set it after that. If a row with NULL then arrives, the applier has it dropped (`DescribedTable.nullable`), and it is set again later.
 
 A change that cannot be followed must raise an error with the statement to run by hand. No difference may be silent. In existing rows, an
 added column gets the publisher's value if the publisher's catalog has it (a constant default). In other cases (an existing column was added
@@ -45,7 +45,7 @@ from headgate.lsn import INVALID, Lsn
 from headgate.sql import statement
 from headgate.sql.names import qualified, quote_ident
 from headgate.sql.parser import ParseNode
-from headgate.subscriber.apply.evolution import Evolved, Told
+from headgate.subscriber.apply.evolution import DescribedTable, Evolved
 from headgate.subscriber.host import Jobs
 from headgate.types import registry
 from headgate.walreceiver import definition
@@ -59,22 +59,22 @@ _log = logging.getLogger("headgate.subscriber")
 def evolve(
     node: NodeParts,
     subscription: Subscription,
-    told: Sequence[Told],
+    tables: Sequence[DescribedTable],
     stopping: Callable[[], None],
     jobs: Jobs,
     *,
     catalog: Definitions | None,
 ) -> Evolved:
     """Make the local tables follow those of the publisher. `catalog` as in `Evolve`."""
-    position, remote = (INVALID, catalog) if catalog is not None else _read(subscription, told)
+    position, remote = (INVALID, catalog) if catalog is not None else _read(subscription, tables)
     unclear: set[int] = set()
     warnings: list[str] = []
     done: list[str] = []
     numbers: list[tuple[int | None, ...]] = []
-    pending: list[Told] = []
+    pending: list[DescribedTable] = []
     with acting(node, subscription, stopping, jobs) as session:
         types = Types(session, remote.types, remote.schemas, done.append)
-        for change in told:
+        for change in tables:
             table = relations.lookup(session.transaction.cursor, subscription.database, change.schema, change.name)
             if table is None or table.oid in unclear:
                 numbers.append(())
@@ -87,7 +87,7 @@ def evolve(
             done += follower.done
             warnings += follower.warnings
             pending = [waiting for waiting in pending if (waiting.schema, waiting.name) != (change.schema, change.name)]
-            pending += [Told(change.schema, change.name, relation=change.relation, altered=False)] if follower.pending else []
+            pending += [DescribedTable(change.schema, change.name, relation=change.relation, altered=False)] if follower.pending else []
     node.launcher.wake()  # it starts the reconciliations
     for line in done:
         _log.info('subscription "%s": %s', subscription.name, line)
@@ -96,16 +96,18 @@ def evolve(
     return Evolved(tuple(numbers), tuple(pending), position, frozenset(unclear))
 
 
-def _read(subscription: Subscription, told: Sequence[Told]) -> tuple[Lsn, Definitions]:
+def _read(subscription: Subscription, tables: Sequence[DescribedTable]) -> tuple[Lsn, Definitions]:
     """Return the end of the publisher's log, and its catalog after that."""
     with PublisherConnection.open(subscription.conninfo, subscription.name) as connection:
         position = connection.identify_system().position
-        return position, definition.read(connection, [PublishedTable(table.schema, table.name) for table in told], told_types(told))
+        return position, definition.read(
+            connection, [PublishedTable(table.schema, table.name) for table in tables], announced_types(tables)
+        )
 
 
-def told_types(told: Sequence[Told]) -> set[int]:
+def announced_types(tables: Sequence[DescribedTable]) -> set[int]:
     """Return the types of the columns that the stream has announced."""
-    return {type_oid for change in told for _, type_oid, _ in change.columns if type_oid}
+    return {type_oid for change in tables for _, type_oid, _ in change.columns if type_oid}
 
 
 @dataclass
@@ -116,7 +118,7 @@ class _Follower:
     subscription: Subscription
     definitions: Definitions
     types: Types
-    told: Told
+    description: DescribedTable
     local: Relation
     done: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -138,23 +140,23 @@ class _Follower:
     def run(self) -> tuple[int | None, ...]:
         """Apply the announced columns to the table. Return the publisher's attribute numbers of these columns."""
         self._add_labels()
-        remote = self.definitions.named.get((self.told.schema, self.told.name))
+        remote = self.definitions.named.get((self.description.schema, self.description.name))
         cursor, oid = self.session.transaction.cursor, self.local.oid
         known = before = subscription_column.of_table(cursor, self.subscription.oid, oid)
         if remote is not None and any(column.relation not in (0, remote.oid) for column in known):
             known = []  # the publisher has recreated the table under the same name: match its columns by name, as at first
         known = known or followed(remote, self.local, self.types)
-        numbers: Sequence[int | None] = [None] * len(self.told.columns)
-        if self.subscription.schema_evolution == "follow" and remote is not None and self.told.relation in (0, remote.oid):
+        numbers: Sequence[int | None] = [None] * len(self.description.columns)
+        if self.subscription.schema_evolution == "follow" and remote is not None and self.description.relation in (0, remote.oid):
             remote_columns = {column.attnum: column for column in remote.columns}
-            if self.told.altered:
-                numbers = self.told.numbers if self.told.numbers is not None else self._identified(known, remote)
+            if self.description.altered:
+                numbers = self.description.numbers if self.description.numbers is not None else self._identified(known, remote)
                 if self.is_unclear:
                     return ()
                 known = self._follow(known, remote_columns, numbers)
             else:
                 known = [self._settled(column, remote_columns.get(column.attnum)) for column in known]
-        elif self.told.altered:
+        elif self.description.altered:
             known = [*known, *self._added(known, remote)]
         if remote is not None:
             known = [replace(column, relation=remote.oid) for column in known]
@@ -173,7 +175,7 @@ class _Follower:
 
     def _identified(self, known: Sequence[FollowedColumn], remote: RemoteTable) -> tuple[int | None, ...]:
         """Return the numbers of the announced columns, or note that they are ambiguous."""
-        identity = identify(self.told.columns, known, remote.columns)
+        identity = identify(self.description.columns, known, remote.columns)
         if not identity.is_certain:
             is_in_subscription = subscriptions.table(self.session.transaction.cursor, self.subscription.oid, self.local.oid) is not None
             if is_in_subscription and self.subscription.two_phase != "e":
@@ -186,15 +188,15 @@ class _Follower:
         self, known: Sequence[FollowedColumn], there: dict[int, DefinedColumn], numbers: Sequence[int | None]
     ) -> list[FollowedColumn]:
         """Drop, rename, change and add columns. `numbers` are those of the announced columns."""
-        told = {number: column for number, column in zip(numbers, self.told.columns, strict=True) if number is not None}
-        mine = self._renamed([self._kept_or_dropped(column, there.get(column.attnum), told) for column in known], told)
+        listed = {number: column for number, column in zip(numbers, self.description.columns, strict=True) if number is not None}
+        mine = self._renamed([self._kept_or_dropped(column, there.get(column.attnum), listed) for column in known], listed)
         local_names, numbered = {column.name for column in self._now.columns}, {column.attnum for column in known}
         followed_columns = [
-            self._changed(column, there.get(column.attnum), told[column.attnum])
-            if column.name in local_names and self._is_here(column, told) else column
+            self._changed(column, there.get(column.attnum), listed[column.attnum])
+            if column.name in local_names and self._is_here(column, listed) else column
             for column in mine
         ]  # fmt: skip
-        for number, column in zip(numbers, self.told.columns, strict=True):
+        for number, column in zip(numbers, self.description.columns, strict=True):
             if number is not None and number in numbered:
                 continue
             now = None if number is None else there.get(number)
@@ -206,22 +208,22 @@ class _Follower:
         return followed_columns
 
     @staticmethod
-    def _is_here(column: FollowedColumn, told: dict[int, Listed]) -> bool:
-        return not column.dropped and column.attnum in told
+    def _is_here(column: FollowedColumn, listed: dict[int, Listed]) -> bool:
+        return not column.dropped and column.attnum in listed
 
-    def _kept_or_dropped(self, column: FollowedColumn, now: DefinedColumn | None, told: dict[int, Listed]) -> FollowedColumn:
+    def _kept_or_dropped(self, column: FollowedColumn, now: DefinedColumn | None, listed: dict[int, Listed]) -> FollowedColumn:
         """Return the column. Drop it if it is neither in the stream nor in the publisher's catalog."""
-        if column.dropped or column.attnum in told or not (now is None or now.dropped):
+        if column.dropped or column.attnum in listed or not (now is None or now.dropped):
             return column
         if all(local.name != column.name for local in self._now.columns):
             return replace(column, dropped=True)
         self._alter([statement.command(pb.AT_DropColumn, name=column.name)], f"DROP COLUMN {quote_ident(column.name)}")
         return replace(column, dropped=True, unfilled=0)
 
-    def _renamed(self, known: Sequence[FollowedColumn], told: dict[int, Listed]) -> list[FollowedColumn]:
+    def _renamed(self, known: Sequence[FollowedColumn], listed: dict[int, Listed]) -> list[FollowedColumn]:
         """Rename the columns to their names in the stream. If columns exchange their names, one gets a temporary name in between."""
-        mine = [column for column in known if self._is_here(column, told)]
-        wanted = {column.name: told[column.attnum][0] for column in mine if told[column.attnum][0] != column.name}
+        mine = [column for column in known if self._is_here(column, listed)]
+        wanted = {column.name: listed[column.attnum][0] for column in mine if listed[column.attnum][0] != column.name}
         local_names = {local.name for local in self._now.columns}
         waiting = {old: new for old, new in wanted.items() if old in local_names}
         while waiting:
@@ -236,7 +238,7 @@ class _Follower:
             del waiting[old]
         renamed = {old for old, new in wanted.items() if old in local_names or new in local_names}  # or it was renamed by hand here
         return [
-            replace(column, name=wanted[column.name]) if column.name in renamed and self._is_here(column, told) else column
+            replace(column, name=wanted[column.name]) if column.name in renamed and self._is_here(column, listed) else column
             for column in known
         ]  # fmt: skip
 
@@ -244,17 +246,17 @@ class _Follower:
         whole = self._whole
         self._run([statement.rename_column(whole.schema, whole.name, old, new)], f"RENAME COLUMN {quote_ident(old)} TO {quote_ident(new)}")
 
-    def _described(self, told: Listed, number: int | None, now: DefinedColumn | None) -> DefinedColumn:
+    def _described(self, listed: Listed, number: int | None, now: DefinedColumn | None) -> DefinedColumn:
         """Return a column as the stream has it, or as the catalog has it if the type is the same."""
-        name, type_oid, typmod = told
+        name, type_oid, typmod = listed
         if now is not None and not now.dropped and (now.type_oid, now.typmod) == (type_oid, typmod):
             return replace(now, name=name)
-        return replace(self._as_told(name, type_oid, typmod), attnum=-1 if number is None else number)
+        return replace(self._announced(name, type_oid, typmod), attnum=-1 if number is None else number)
 
-    def _changed(self, before: FollowedColumn, now: DefinedColumn | None, told: Listed) -> FollowedColumn:
+    def _changed(self, before: FollowedColumn, now: DefinedColumn | None, listed: Listed) -> FollowedColumn:
         """Change the type, NOT NULL and default of a column."""
-        if told[1:] != (before.type_oid, before.typmod):
-            before = self._change_type(before, self._described(told, before.attnum, now))
+        if listed[1:] != (before.type_oid, before.typmod):
+            before = self._change_type(before, self._described(listed, before.attnum, now))
         return self._settled(before, now)
 
     def _settled(self, column: FollowedColumn, now: DefinedColumn | None) -> FollowedColumn:
@@ -264,12 +266,12 @@ class _Follower:
         """
         if column.dropped:
             return column
-        if column.not_null and column.name in self.told.nullable:
+        if column.not_null and column.name in self.description.nullable:
             column = self._drop_not_null(column)
         elif now is not None and (now.name, now.type_oid, now.typmod) == (column.name, column.type_oid, column.typmod):
             if column.not_null and not now.not_null:
                 column = self._drop_not_null(column)
-            is_applied = self.told.numbers is not None or not self.told.altered
+            is_applied = self.description.numbers is not None or not self.description.altered
             if now.not_null and not column.not_null and is_applied and not column.unfilled:
                 error = self._attempt([statement.command(pb.AT_SetNotNull, name=now.name)])
                 column = replace(column, not_null=error is None)
@@ -315,15 +317,15 @@ class _Follower:
         numbered = {column.attnum for column in known}
         unknown = {column.name: column for column in (remote.live if remote is not None else ()) if column.attnum not in numbered}
         added = []
-        for name, type_oid, typmod in self.told.columns:
+        for name, type_oid, typmod in self.description.columns:
             column = unknown.get(name)
             if name not in local_names:
-                added.append(self._add(column or self._as_told(name, type_oid, typmod)))
+                added.append(self._add(column or self._announced(name, type_oid, typmod)))
             elif column is not None:  # it was added by hand, or with another partition
                 added.append(kept(column, self.types))
         return added
 
-    def _as_told(self, name: str, type_oid: int, typmod: int) -> DefinedColumn:
+    def _announced(self, name: str, type_oid: int, typmod: int) -> DefinedColumn:
         """Return a column that is no longer in the publisher's catalog."""
         if not type_oid:
             raise PostgresError(
@@ -353,7 +355,7 @@ class _Follower:
         if column.added_with is not None:
             value = pb.Node(a_const=pb.A_Const(sval=pb.String(sval=column.added_with), location=-1))
             words.append(statement.constraint(pb.CONSTR_DEFAULT, raw_expr=value))
-        lacking = rows if self.told.numbers is None and rows and self._has_others(column) else 0  # a table sync fills them
+        lacking = rows if self.description.numbers is None and rows and self._has_others(column) else 0  # a table sync fills them
         definition_node = statement.column(column.name, kind.name, words)
         text = f"ADD COLUMN {quote_ident(column.name)} {column.shown if kind.exact else 'text'}"
         self._alter([statement.command(pb.AT_AddColumn, **{"def": definition_node})], text)
@@ -370,14 +372,14 @@ class _Follower:
         if column.added_with is None and (column.default is not None or column.identity):
             return True
         default_value = "NULL" if column.added_with is None else literal(column.added_with)
-        table = qualified(self.told.schema, self.told.name)
+        table = qualified(self.description.schema, self.description.name)
         query = f"SELECT 1 FROM {table} WHERE {as_text(column.name, column.type_oid)} IS DISTINCT FROM {default_value} LIMIT 1"
         with PublisherConnection.open(self.subscription.conninfo, self.subscription.name) as connection:
             return bool(connection.query(query)) if self._is_there(connection, column) else True
 
     def _is_there(self, connection: PublisherConnection, column: DefinedColumn) -> bool:
         """Return whether the column still has the name that it has in the stream."""
-        name = literal(qualified(self.told.schema, self.told.name))
+        name = literal(qualified(self.description.schema, self.description.name))
         query = f"SELECT 1 FROM pg_catalog.pg_attribute WHERE attrelid = {name}::regclass AND attname = {literal(column.name)}"
         return bool(connection.query(f"{query} AND NOT attisdropped"))
 

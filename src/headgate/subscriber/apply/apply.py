@@ -43,7 +43,7 @@ from headgate.subscriber.apply.batch import Batch
 from headgate.subscriber.apply.conflict import ApplyPlace
 from headgate.subscriber.apply.conversion import InputSettings
 from headgate.subscriber.apply.decoding import TableChanges
-from headgate.subscriber.apply.evolution import Evolve, Evolved, Told
+from headgate.subscriber.apply.evolution import DescribedTable, Evolve, Evolved
 from headgate.subscriber.apply.relation_map import MissingColumnsError, MissingRelationError
 from headgate.subscriber.apply.row_triggers import FiringTriggers, TriggeredTable, TriggerFactory
 from headgate.subscriber.apply.table_history import LackingHistoryError
@@ -265,7 +265,7 @@ class Applier:
             self.numbers |= {relation: numbers for (_, relation), numbers in zip(due, evolved.numbers, strict=True)}
             self._followed |= {relation.relation: (seq, relation) for seq, relation in due}
 
-    def _nullable(self, error: PostgresError) -> list[Told]:
+    def _nullable(self, error: PostgresError) -> list[DescribedTable]:
         """Return the table and column of a 23502 error, as nullable.
 
         The row came from the publisher, so the column was not NOT NULL there when the row was written.
@@ -279,22 +279,25 @@ class Applier:
             tables = [relations.get(cursor, database, oid) for oid in oids if oid in states]
         finally:
             transaction.rollback()
-        return [Told(table.schema, table.name, altered=False, nullable=frozenset({error.column or ""})) for table in tables]
+        return [DescribedTable(table.schema, table.name, altered=False, nullable=frozenset({error.column or ""})) for table in tables]
 
-    def _have_followed(self, told: Sequence[Told]) -> Evolved | None:
+    def _have_followed(self, tables: Sequence[DescribedTable]) -> Evolved | None:
         """Change tables to match their descriptions. Return None if tables do not follow.
 
         Tables with unclear columns are synchronized again.
         """
         if self.evolve is None:
             return None
-        evolved = self.evolve(told)
+        evolved = self.evolve(tables)
         for relation in evolved.unclear:
             self.synchronize_again(relation)
-        names = {(table.schema, table.name) for table in told}
-        remaining = [table for table in self.pending.pending if (table.schema, table.name) not in names] if self.pending else []
-        self.pending = evolved.with_others(remaining)
+        self.pending = evolved.with_others(self._pending_besides(tables))
         return evolved
+
+    def _pending_besides(self, tables: Sequence[DescribedTable]) -> list[DescribedTable]:
+        """Return the pending tables without these."""
+        names = {(table.schema, table.name) for table in tables}
+        return [table for table in self.pending.pending if (table.schema, table.name) not in names] if self.pending else []
 
     def _due(self, segment: Segment, new: Sequence[tuple[int, m.Relation]]) -> list[tuple[int, m.Relation]]:
         """Drop the descriptions of tables from before the position at which their changes start to be applied.
@@ -308,7 +311,7 @@ class Applier:
             message for message, applied, index in zip(new, first, indexes, strict=True) if applied is not None and ends[index] >= applied
         ]
 
-    def _applied_from(self, told: Sequence[Told]) -> list[int | None]:
+    def _applied_from(self, tables: Sequence[DescribedTable]) -> list[int | None]:
         """Return the commit LSN from which each table's changes are applied. None: no changes.
 
         0: all changes, or the table does not exist here.
@@ -317,19 +320,18 @@ class Applier:
         try:
             states = {state.relation: state for state in subscriptions.tables(transaction.cursor, self.stream.subscription)}
             positions: list[int | None] = []
-            for table in told:
+            for table in tables:
                 local = relations.lookup(transaction.cursor, self.stream.database, table.schema, table.name)
                 positions.append(0 if local is None else self.stream.applied_from(local.oid, states.get(local.oid)))
             return positions
         finally:
             transaction.rollback()
 
-    def look_at_again(self, told: Sequence[Told], position: Lsn) -> None:
+    def add_pending(self, tables: Sequence[DescribedTable], position: Lsn) -> None:
         """Add tables to `pending`: they may have columns that become NOT NULL after the stream has been applied up to a position."""
-        names = {(table.schema, table.name) for table in told}
-        remaining = [table for table in self.pending.pending if (table.schema, table.name) not in names] if self.pending else []
+        remaining = self._pending_besides(tables)
         position = max(position, self.pending.position) if self.pending else position
-        self.pending = Evolved((), position=position).with_others([*remaining, *told])
+        self.pending = Evolved((), position=position).with_others([*remaining, *tables])
 
     def follow_pending(self, applied: Lsn) -> None:
         """Set pending columns to NOT NULL if the stream has been applied up to their position. Failures are logged and retried."""
@@ -373,7 +375,7 @@ class Applier:
                 commit_time = int(segment.transactions.commit_time[-1])
                 with self._timed("commit"):
                     transaction.commit(OriginProgress(self.stream.origin, segment.end, commit_time))
-                self._tell()
+                self._notify()
         except PostgresError:
             transaction.rollback()
             raise
@@ -484,18 +486,18 @@ class Applier:
         if merged is None:
             raise PostgresError("XX000", tasks.REFUSED)
         self.engine.statistics.merged(by_spark=True)
-        self._take(transaction, relation, merged)
+        self._count(transaction, relation, merged)
         later.update({(relation.oid, index.oid): (relation, index) for index in self._others(relation, key)})
 
-    def _take(self, transaction: Transaction, relation: Relation, done: Merged) -> None:
+    def _count(self, transaction: Transaction, relation: Relation, done: Merged) -> None:
         """Count the result of a merge. Raise 23505 if the merge found an existing key."""
         if done.conflict is not None:
             raise partitioned.duplicate_key(transaction, relation, done.conflict.key)
         self._done.count(relation.oid, done.changes, done.missing)
         if done.skipped is not None and _log.isEnabledFor(logging.DEBUG):
-            partitioned.tell_skipped(transaction, relation, done.skipped)
+            partitioned.log_skipped(transaction, relation, done.skipped)
 
-    def _look_at(self, transaction: Transaction, relation: Relation, index: Index) -> None:
+    def _check_index(self, transaction: Transaction, relation: Relation, index: Index) -> None:
         """Raise 23505 if a table holds a key of a unique index twice."""
         self.place.relation = f"{relation.schema}.{relation.name}"
         if self.unique is not None:
@@ -508,7 +510,7 @@ class Applier:
         self._merge(transaction, relation, key, frame, later, cut=False)
         self._settle(transaction, later)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         """Deliver the notifications of trigger functions to sessions. Called after the segment's transaction has committed."""
         if self._firing is not None:
             self._firing.committed()
@@ -516,7 +518,7 @@ class Applier:
     def _settle(self, transaction: Transaction, later: Later) -> None:
         """Check the indexes in `later`, and call the functions of deferred triggers, after all changes are written."""
         for relation, index in later.values():
-            self._look_at(transaction, relation, index)
+            self._check_index(transaction, relation, index)
         if self._firing is not None:
             self._firing.settle()
 
@@ -564,7 +566,7 @@ class Applier:
         if "I" not in ops:
             self.place.message = "UPDATE"
         for merged in self._parts(transaction, relation, key, frame, other_indexes, later, cut=cut):
-            self._take(transaction, relation, merged)
+            self._count(transaction, relation, merged)
 
     def _parts(
         self, transaction: Transaction, relation: Relation, key: tuple[int, ...] | None, frame: pa.Table | DataFrame,

@@ -27,7 +27,7 @@ from headgate.sql.names import quote_ident
 from headgate.subscriber import advice
 from headgate.subscriber.apply import skip, table_history
 from headgate.subscriber.apply.apply import AppliedStream, Applier
-from headgate.subscriber.apply.evolution import Told
+from headgate.subscriber.apply.evolution import DescribedTable
 from headgate.subscriber.apply.prepared import ReceivedPrepared
 from headgate.subscriber.synchronization.table_sync import Phase, SyncWorker
 from headgate.subscriber.worker import Started, Worker
@@ -76,7 +76,7 @@ class ApplyWorker(Worker):
         self.applier.triggers = self.triggers
         self.applier.follow = subscription.schema_evolution == "follow"
         self._account = self.launcher.ledger.of(subscription.oid)
-        self.applier.left_out = self._tell_left_out
+        self.applier.left_out = self._report_left_out
         self.applier.jobs = self.jobs
         self.applier.record = self.record
         self.applier.synchronize_again = self._synchronize_again
@@ -90,13 +90,13 @@ class ApplyWorker(Worker):
         """Whether some table is not ready."""
         self._sync_started: dict[int, float] = {}
         self._prepared = ReceivedPrepared(self)
-        self._told_lag: float | None = None
+        self._logged_lag: float | None = None
         """The time of the last log line that says that the subscription is behind, or None if it has caught up."""
         self._restart = False
         """Whether the worker must restart with two_phase."""
 
     def work(self) -> None:
-        """Stream and apply changes until the worker is asked to end."""
+        """Stream and apply changes until the worker must end."""
         subscription = self.subscription
         _log.info('logical replication apply worker for subscription "%s" has started', subscription.name)
         if subscription.slot_name is None:
@@ -107,7 +107,7 @@ class ApplyWorker(Worker):
             position = connection.identify_system().position
             self._check_publications(connection)
             if self.applier.follow:
-                self.applier.look_at_again(self._told(None), position)
+                self.applier.add_pending(self._described(None), position)
             two_phase = self._two_phase()
             receiver = self.open_stream(connection, subscription.slot_name, start, str(subscription.oid), two_phase=two_phase)
             if two_phase and subscription.two_phase == "p":
@@ -122,7 +122,7 @@ class ApplyWorker(Worker):
         finally:
             connection.close()
 
-    def _told(self, relation: int | None) -> list[Told]:
+    def _described(self, relation: int | None) -> list[DescribedTable]:
         """Return one table, or all, to check once the stream has reached the publisher's position.
 
         Earlier pending changes are not known.
@@ -130,10 +130,10 @@ class ApplyWorker(Worker):
         with contextlib.closing(self.catalog.cursor()) as cursor:
             oids = [rel.relation for rel in subscriptions.tables(cursor, self.subscription.oid)] if relation is None else [relation]
             names = subscriptions.titles(cursor, self.subscription.database, oids).values()
-        return [Told(schema, name, altered=False) for schema, name in sorted(names)]
+        return [DescribedTable(schema, name, altered=False) for schema, name in sorted(names)]
 
     def _start_position(self, cursor: Cursor) -> Lsn:
-        if subscriptions.find(cursor, self.subscription.oid) is None:  # dropped since the launcher saw it: an origin would stay for ever
+        if subscriptions.find(cursor, self.subscription.oid) is None:  # if it was dropped in the meantime, an origin would never be removed
             raise StreamEndError("55000", f'subscription "{self.subscription.name}" was removed')
         if origins.find(cursor, self.origin) is None:
             origins.create(cursor, self.origin)
@@ -165,17 +165,17 @@ class ApplyWorker(Worker):
         if self.progress is not None:
             self.applier.follow_pending(self.progress.flushed)
         segment = self.take(self._pause())
-        self._tell_lag()
+        self._log_lag()
         if segment is None:
             return True
         if not self._look():
             return False
         if segment.mark is not None:
-            self._take_marked(segment)
+            self._process_marked(segment)
             return True
         rest = segment
         if self.subscription.skip_lsn != INVALID:
-            left = skip.take_out(self.catalog, self.subscription, self.applier, segment, self.applied)
+            left = skip.skip_transaction(self.catalog, self.subscription, self.applier, segment, self.applied)
             self.subscription = dataclasses.replace(self.subscription, skip_lsn=INVALID)
             if left is None:
                 self.spool.release(segment)
@@ -230,7 +230,7 @@ class ApplyWorker(Worker):
             self._account.left_out.clear()
         return bool(lines)
 
-    def _tell_left_out(self, counts: dict[int, int]) -> None:
+    def _report_left_out(self, counts: dict[int, int]) -> None:
         """Count the changes of tables that are not in the subscription, and log a warning once for each table."""
         for relation in counts.keys() - self._account.left_out.keys():
             _log.warning(
@@ -248,7 +248,7 @@ class ApplyWorker(Worker):
             table = relations.find(cursor, self.subscription.database, relation)
         return str(relation) if table is None else f"{table.schema}.{table.name}"
 
-    def _take_marked(self, segment: Segment) -> None:
+    def _process_marked(self, segment: Segment) -> None:
         """Process a prepared transaction, or its commit or rollback."""
         assert self.spool is not None
         skip_lsn, mark = self.subscription.skip_lsn, segment.mark
@@ -263,18 +263,18 @@ class ApplyWorker(Worker):
         self.applied(segment.end)
         self.spool.release(segment)
 
-    def _tell_lag(self) -> None:
+    def _log_lag(self) -> None:
         """Log periodically that the subscription is behind, and once that it has caught up."""
         assert self.progress is not None
         size, seconds = self.progress.lag()
         name, now = self.subscription.name, time.monotonic()
         if seconds > BEHIND:
-            if self._told_lag is None or now - self._told_lag >= BEHIND_AGAIN:
+            if self._logged_lag is None or now - self._logged_lag >= BEHIND_AGAIN:
                 _log.warning('subscription "%s" is behind its publisher: %d s, %d bytes of its log', name, seconds, size)
-                self._told_lag = now
-        elif self._told_lag is not None and seconds < BEHIND / 2:
+                self._logged_lag = now
+        elif self._logged_lag is not None and seconds < BEHIND / 2:
             _log.info('subscription "%s" has caught up with its publisher', name)
-            self._told_lag = None
+            self._logged_lag = None
 
     def _pause(self) -> float:
         return 0.1 if self._unsettled else WAIT
@@ -320,7 +320,7 @@ class ApplyWorker(Worker):
             requested = subscription_resync.requested(cursor, self.subscription.oid)
             without_history = subscriptions.without_history(cursor, self.subscription)
         if requested:
-            known = [self._taken_again(rel) if rel.state == SyncState.READY and rel.relation in requested else rel for rel in known]
+            known = [self._synchronized_again(rel) if rel.state == SyncState.READY and rel.relation in requested else rel for rel in known]
         tables = sorted((rel for rel in known if rel.state != SyncState.READY), key=lambda rel: self._sync_started.get(rel.relation, 0.0))
         self._unsettled = bool(tables) or bool(requested)
         self._restart = bool(known) and not self._unsettled and self.subscription.two_phase == "p"
@@ -353,7 +353,7 @@ class ApplyWorker(Worker):
         finally:
             transaction.rollback()
 
-    def _taken_again(self, rel: SubscriptionRel) -> SubscriptionRel:
+    def _synchronized_again(self, rel: SubscriptionRel) -> SubscriptionRel:
         """Go from state r to i for a table that is to be synchronized again.
 
         Return the new state, or the old one if an earlier slot is left.
@@ -396,7 +396,7 @@ class ApplyWorker(Worker):
             ready = dataclasses.replace(rel, state=SyncState.READY, lsn=position)
             self.catalog.change(lambda cursor: subscriptions.set_table(cursor, ready), Step.SYNCHRONIZATION)
             if self.applier.follow:
-                self.applier.look_at_again(self._told(rel.relation), position)
+                self.applier.add_pending(self._described(rel.relation), position)
 
     def _lead(self, sync: SyncWorker) -> None:
         """Tell a waiting sync how far to stream, and wait until it is there. So no change is lost or applied twice."""

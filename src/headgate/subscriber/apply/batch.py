@@ -72,7 +72,7 @@ class Batch:
         self._recorded: dict[int, list[pa.Table]] = {}
         """Rows that have not been written to the tables' histories yet, by table."""
         self.session = applier.session()
-        self.said = decoding.told(applier.relations.values(), segment)
+        self.descriptions = decoding.descriptions_of(applier.relations.values(), segment)
         """The publisher's Relation messages before and in the segment."""
         self.is_cut = False
         """Whether a table may get several frames. Constraints that hold after the transaction may then not hold between two frames. Set by
@@ -175,7 +175,9 @@ class Batch:
     def _decoded(self, truncations: Truncated) -> Iterator[Frame]:
         """Decode one part of the segment at a time, and yield the frames."""
         for part in self.segment.parts(PART_SIZE):
-            decoded = decode.decode(*part.read(), relations=decoding.known(self.said, part.first_seq), first_seq=part.first_seq)
+            decoded = decode.decode(
+                *part.read(), relations=decoding.described_before(self.descriptions, part.first_seq), first_seq=part.first_seq
+            )
             commit_lsn = decoding.commit_lsns(decoding.begun_before(self.segment, part), decoded.transactions)
             frames: dict[int, list[pa.Table]] = {}
             for changes in decoded.changes:
@@ -239,7 +241,7 @@ class Batch:
         if self._is_cut_by_sync() or any(len(piece.lengths) and piece.lengths.max() > MOST_FRAME for piece in self.segment.pieces):
             return None
         try:
-            mappings = [self.mapping(remote) for remote in self._said_of_touched()]
+            mappings = [self.mapping(remote) for remote in self._touched_relations()]
             truncations = list(self.truncations(self._truncations()))
         except PostgresError:
             return None
@@ -255,16 +257,20 @@ class Batch:
         table_changes = [(self._wanted(group[0].local, *group), last_truncation.get(oid, -1)) for oid, group in by_table.items()]
         return [replace(table, truncated=seq) for table, seq in table_changes if table is not None]
 
-    def _said_of_touched(self) -> list[m.Relation]:
+    def _touched_relations(self) -> list[m.Relation]:
         """Return the descriptions of relations that are changed here and whose changes are applied. Count the changes of tables outside."""
         touched = [
-            relation for relation in decoding.known(self.said, self.segment.first_seq).values() if relation.relation in self.segment.touched
+            relation
+            for relation in decoding.described_before(self.descriptions, self.segment.first_seq).values()
+            if relation.relation in self.segment.touched
         ]
-        touched += [relation for seq, relation in self.said if seq >= self.segment.first_seq and relation.relation in self.segment.touched]
+        touched += [
+            relation for seq, relation in self.descriptions if seq >= self.segment.first_seq and relation.relation in self.segment.touched
+        ]
         applied = [relation for relation in dict.fromkeys(touched) if self.applied_from(self._local(relation)) is not None]
         if any(self._is_outside(self._local(relation)) for relation in touched):
             for part in self.segment.parts(PART_SIZE):
-                known = decoding.known(self.said, part.first_seq)
+                known = decoding.described_before(self.descriptions, part.first_seq)
                 for relation, count in decode.survey(*part.read(), relations=known, first_seq=part.first_seq):
                     self._leave_out(self._local(relation), count)
         return applied
@@ -291,7 +297,7 @@ class Batch:
         handed = decoding.handed_over(slices, engine.exchange) if engine.on_cluster else contextlib.nullcontext(slices)
         with handed as handed_slices:
             leaves = {number: TaskLeaf.of(self.transaction, history) for number, history in histories.items()}
-            source = SegmentSource(tuple(handed_slices), self.said, tuple(wanted), self.session, leaves)
+            source = SegmentSource(tuple(handed_slices), self.descriptions, tuple(wanted), self.session, leaves)
             numbers = engine.spark.range(0, len(handed_slices), 1, min(len(handed_slices), 2 * cores))
             count = tasks.partitions(engine.spark, self.segment.size, self.segment.changes, tables)
             result = tasks.run(self.transaction, numbers, source, tables, count, description, self.session.types, histories.values())

@@ -48,7 +48,7 @@ HISTORY_BYTES = 32 << 20
 MOST_FRAME = 16 << 20
 """The maximum size in bytes of a change that passes through Spark, where it is a value in Java's heap."""
 
-Told = tuple[tuple[int, m.Relation], ...]
+Descriptions = tuple[tuple[int, m.Relation], ...]
 """Relation messages by sequence number, in order. The number is -1 for those from before the segment."""
 
 
@@ -132,7 +132,7 @@ class SegmentSource:
     """Makes the changes of some local tables from the slices whose numbers a task receives."""
 
     slices: tuple[Slice, ...]
-    told: Told
+    descriptions: Descriptions
     tables: tuple[TableChanges, ...]
     session: InputSettings
     histories: Mapping[int, TaskLeaf] = field(default_factory=dict)
@@ -159,8 +159,8 @@ class SegmentSource:
         numbers = {mapping.remote: number for number, table in enumerate(self.tables) for mapping in table.mappings}
         try:
             decoded = decode.decode(
-                data, starts_of(lengths.astype(np.uint32)), lengths, relations=known(self.told, part.first_seq), first_seq=part.first_seq,
-                only=numbers,
+                data, starts_of(lengths.astype(np.uint32)), lengths, relations=described_before(self.descriptions, part.first_seq),
+                first_seq=part.first_seq, only=numbers,
             )  # fmt: skip
             commit_lsn = commit_lsns(part.before, decoded.transactions)
             for changes in decoded.changes:
@@ -218,11 +218,11 @@ def commit_lsns(before: Transactions, decoded: Transactions) -> Numbers:
     return np.concatenate([before.commit_lsn if len(before) else [0], decoded.commit_lsn])
 
 
-def told(before: Iterable[m.Relation], segment: Segment) -> Told:
+def descriptions_of(before: Iterable[m.Relation], segment: Segment) -> Descriptions:
     """Return the Relation messages from before a segment and in it."""
     return (*((-1, relation) for relation in before), *((seq, other) for seq, _, other in segment.others if isinstance(other, m.Relation)))
 
 
-def known(said: Told, seq: int) -> dict[int, m.Relation]:
+def described_before(descriptions: Descriptions, seq: int) -> dict[int, m.Relation]:
     """Return the relations as described before the frame with this sequence number."""
-    return {relation.relation: relation for position, relation in said if position < seq}
+    return {relation.relation: relation for position, relation in descriptions if position < seq}

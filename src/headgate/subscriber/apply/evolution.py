@@ -1,7 +1,7 @@
 """Schema evolution: the publisher's description of a table's columns, which the local table follows (schema_evolution).
 
-The applier makes a `Told` from a Relation message of the stream, the table sync from the publisher's catalog. The layer above changes the
-table (`commands.subscription.schema_evolution`); the server provides the function (`Worker.evolve`).
+The applier makes a `DescribedTable` from a Relation message of the stream, the table sync from the publisher's catalog. The layer above
+changes the table (`commands.subscription.schema_evolution`); the server provides the function (`Worker.evolve`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from headgate.walreceiver.remote import RemoteRelation
 
 
 @dataclass(frozen=True)
-class Told:
+class DescribedTable:
     """A table as the publisher described it, with the (name, type, modifier) of its columns.
 
     `relation`: the publisher's oid of the table, 0 if it is not known. `numbers`: the attribute numbers of the columns, None if they are
@@ -44,11 +44,11 @@ class Evolved:
     """
 
     numbers: tuple[tuple[int | None, ...], ...]
-    pending: tuple[Told, ...] = ()
+    pending: tuple[DescribedTable, ...] = ()
     position: Lsn = INVALID
     unclear: frozenset[int] = frozenset()
 
-    def with_others(self, others: Sequence[Told]) -> Evolved | None:
+    def with_others(self, others: Sequence[DescribedTable]) -> Evolved | None:
         """Return the result with other pending tables added, or None if no table is pending."""
         pending = (*others, *self.pending)
         return replace(self, pending=pending) if pending else None
@@ -60,20 +60,20 @@ class Evolve(Protocol):
     `catalog`: the publisher's catalog as of the descriptions, if it has been read. Otherwise the current catalog is read.
     """
 
-    def __call__(self, told: Sequence[Told], *, catalog: Definitions | None = None) -> Evolved:
+    def __call__(self, tables: Sequence[DescribedTable], *, catalog: Definitions | None = None) -> Evolved:
         """See the class."""
         ...
 
 
-def of_relation(relation: m.Relation) -> Told:
+def of_relation(relation: m.Relation) -> DescribedTable:
     """Return the description in a Relation message."""
     columns = tuple((each.name, each.type_oid, each.typmod) for each in relation.columns)
-    return Told(relation.schema or "pg_catalog", relation.name, columns, relation.relation)
+    return DescribedTable(relation.schema or "pg_catalog", relation.name, columns, relation.relation)
 
 
-def of_catalog(published: RemoteRelation, catalog: Definitions) -> Told:
+def of_catalog(published: RemoteRelation, catalog: Definitions) -> DescribedTable:
     """Return the description of a table's published columns in the publisher's catalog."""
     columns = {column.attnum: column for column in catalog.tables[published.oid].columns}
     numbers = tuple(column.attnum for column in published.columns)
     described = tuple((columns[number].name, columns[number].type_oid, columns[number].typmod) for number in numbers)
-    return Told(published.schema, published.name, described, published.oid, numbers)
+    return DescribedTable(published.schema, published.name, described, published.oid, numbers)

@@ -64,7 +64,7 @@ def apply(
         for part in complete(of_leaf, leaf, key_of(leaf), routed_from=root):
             done = merge(transaction, leaf, key_of(leaf), part)
             if done.skipped is not None and _log.isEnabledFor(logging.DEBUG):
-                _tell(done.skipped, [leaf.name] * done.skipped.num_rows, of_partition=True)
+                _log_changes(done.skipped, [leaf.name] * done.skipped.num_rows, of_partition=True)
             yield replace(done, skipped=None)
 
 
@@ -186,7 +186,7 @@ def duplicate_key(transaction: Transaction, relation: Relation, key: pa.Table) -
     return conflict.duplicate_key(relation, tuple(c.attnum for c in relation.columns if c.name in key.column_names), key)
 
 
-def tell_skipped(transaction: Transaction, relation: Relation, skipped: pa.Table) -> None:
+def log_skipped(transaction: Transaction, relation: Relation, skipped: pa.Table) -> None:
     """Log, at DEBUG1, the changes whose row does not exist, with the leaf in which it was searched."""
     names = [relation.name] * skipped.num_rows
     if relation.is_partitioned:
@@ -194,10 +194,10 @@ def tell_skipped(transaction: Transaction, relation: Relation, skipped: pa.Table
         old, new = _padded(relation, skipped["old"]), ordered(relation, buffers.whole(skipped["new"]))
         places = _placed(table, pc.if_else(old.is_valid(), old, new), buffers.whole(skipped["op"]))
         names = [table.leaves[place].name for place in places.tolist()]
-    _tell(skipped, names, of_partition=relation.is_partitioned)
+    _log_changes(skipped, names, of_partition=relation.is_partitioned)
 
 
-def _tell(skipped: pa.Table, names: list[str], *, of_partition: bool) -> None:
+def _log_changes(skipped: pa.Table, names: list[str], *, of_partition: bool) -> None:
     for op, name in zip(skipped["op"].to_pylist(), names, strict=True):
         missing = "logical replication did not find row to be"
         if op == "D":

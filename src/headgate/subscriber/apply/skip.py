@@ -1,6 +1,6 @@
 """ALTER SUBSCRIPTION … SKIP: the one transaction whose finish LSN the user gave is received and not applied.
 
-`take_out` is called by the apply worker with each segment while pg_subscription.subskiplsn is set. If another transaction finishes
+`skip_transaction` is called by the apply worker with each segment while pg_subscription.subskiplsn is set. If another transaction finishes
 first, it is applied and the setting is cleared with a warning, as PostgreSQL does (worker.c, clear_subscription_skip_lsn).
 """
 
@@ -22,7 +22,7 @@ from headgate.walreceiver.segment import Segment
 _log = logging.getLogger("headgate.subscriber")
 
 
-def take_out(
+def skip_transaction(
     catalog: Catalog, subscription: Subscription, applier: Applier, segment: Segment, applied: Callable[[Lsn], None]
 ) -> Segment | None:
     """Handle the first transaction of a segment while SKIP is set. Return the remaining segment to apply, or None."""

@@ -109,8 +109,8 @@ def _mapped(transaction: Transaction, target: CopyTarget) -> Mapping:
     """
     local, remote = target.local, target.remote
     columns = tuple(m.RelationColumn(key=True, name=each.name, type_oid=each.type_oid, typmod=-1) for each in remote.columns)
-    told = m.Relation(remote.oid, remote.schema, remote.name, ReplicaIdentity.FULL, columns)
-    found = map_relation(transaction.cursor, local.database, told)
+    remote_relation = m.Relation(remote.oid, remote.schema, remote.name, ReplicaIdentity.FULL, columns)
+    found = map_relation(transaction.cursor, local.database, remote_relation)
     if found.refusal is not None:
         raise found.refusal
     for column in conversion.old_columns(found):
