@@ -1,13 +1,13 @@
-"""The servers that tests run on: a real PostgreSQL 15, a Spark session, headgate nodes. All are real, and all end with the tests.
+"""The servers that tests run on: a real PostgreSQL 15, a Spark session and headgate nodes. All end with the tests.
 
 Fixtures: `postgres` (one cluster for the whole run), `spark` (one session), `node` (one node, started by the command line), `server`
-(first the one, then the other), `spare_node` (a node that tests restart, kill and give other settings), `own_node` (makes nodes for a
-single test: it costs fifteen seconds), `cluster` (makes PostgreSQL clusters for a single test).
+(runs a test with both), `spare_node` (a node that tests restart, kill and configure), `own_node` (creates nodes for a single test, which
+takes fifteen seconds), `cluster` (creates PostgreSQL clusters for a single test).
 
-The suite runs in two processes (``make test``), so that both cores work all the time. The tests of a file stay together: what a fixture of
-the file makes is made once. The one process begins with the files of the shared node, the other with those of the Spark session, and they
-meet where files need neither (`FromBothEnds`): each starts its Java virtual machine once, and keeps it warm. ``--quick`` leaves tests that
-need no server; ``--all`` adds those that are marked slow and draws more examples. ``--on`` puts the nodes elsewhere (`place`).
+The suite runs in two processes (``make test``), so that both cores are busy. The tests of a file run in the same process, so that fixtures
+of the file are created once. One process begins with the files that use the shared node, the other with those that use the Spark session
+(`FromBothEnds`). So each process starts one Java virtual machine. ``--quick`` runs only tests that need no server. ``--all`` also runs tests
+that are marked slow, and draws more examples. ``--on`` selects where nodes have their tables and run their tasks (`place`).
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ DECLARED_SECONDS = 20
 SPARE = {"spare_node", "_farm"}
 """Fixtures of tests that stop and start servers."""
 SERVERS = {"_session_farm", "azure_storage", "google_storage", "object_store", "spark", "node", "recorded", "fresh_data", *SPARE}
-"""What a quick test does without; `fresh_data` is of tests that start a process in a node's place, again and again."""
+"""Fixtures that quick tests do not use. Tests with `fresh_data` start processes repeatedly."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The two other lengths of the suite."""
+    """Add the options that select tests."""
     group = parser.getgroup("headgate")
     group.addoption("--quick", action="store_true", help="only the tests that need no server")
     group.addoption("--all", action="store_true", help="everything at length: also the tests that are marked slow")
@@ -73,12 +73,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Draw few examples, the same ones in each run, or with ``--all`` many and other ones each time."""
+    """Draw few examples, the same ones in each run, or with ``--all`` many, which differ in each run."""
     settings.load_profile("long" if config.getoption("--all") else "quick" if config.getoption("--quick") else "headgate")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out what this run does not want, and puts files together that need the same servers."""
+    """Deselect tests as the options require, and sort files so that those that use the same servers are together."""
     if config.option.collectonly and (long := {name for item in items if (name := _declared_long(item))}):  # as `make check` does
         raise pytest.UsageError("\n".join(f"{name} declares more than {DECLARED_SECONDS} s: mark it slow" for name in sorted(long)))
     unwanted = [item for item in items if _unwanted(config, item)]
@@ -99,7 +99,7 @@ def _declared_long(item: pytest.Item) -> str:
 
 
 def _place(needed: set[str]) -> int:
-    """Where the files stand whose tests need these fixtures: those of the shared node first, those of the Spark session last."""
+    """Return the sort key of a file that needs these fixtures: first files with the shared node, last those with the Spark session."""
     spare = not SPARE.isdisjoint(needed)
     if "node" in needed:
         return 2 if "spark" in needed else 0 if spare else 1
@@ -109,7 +109,7 @@ def _place(needed: set[str]) -> int:
 
 
 class FromBothEnds(LoadFileScheduling):
-    """Hands out whole files: to every second process from the end of the list."""
+    """Assigns whole files to processes: to every second process from the end of the list."""
 
     def _assign_work_unit(self, node: WorkerController) -> None:
         if self.nodes.index(node) % 2:
@@ -118,7 +118,7 @@ class FromBothEnds(LoadFileScheduling):
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FromBothEnds | None:
-    """The way files come to the processes of ``--dist loadfile``."""
+    """Return the scheduler that assigns files to the processes of ``--dist loadfile``."""
     return FromBothEnds(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
@@ -127,7 +127,7 @@ def _file(item: pytest.Item) -> str:
 
 
 def _fixtures(item: pytest.Item) -> set[str]:
-    """The fixtures of a test, also those that another one asks for by its parameter."""
+    """Return the fixtures of a test, including those that a fixture requests by its parameter."""
     parameters = item.callspec.params.values() if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ()
     return {*getattr(item, "fixturenames", ()), *(parameter for parameter in parameters if isinstance(parameter, str))}
 
@@ -165,13 +165,13 @@ def pytest_terminal_summary(terminalreporter: TerminalReporter, config: pytest.C
 
 
 def pytest_report_header() -> list[str]:
-    """The versions of what the tests run on."""
+    """Return the versions of the servers."""
     psql = subprocess.run([PG_BIN / "psql", "--version"], capture_output=True, text=True)
     return [f"servers: {psql.stdout.strip()}"]
 
 
 def until(condition: Callable[[], Any], what: str = "", seconds: float = 30) -> Any:
-    """Polls until the condition holds, and gives what it found; `what` says what was waited for."""
+    """Poll until the condition is true, and return its value. Fail with the message `what` at the timeout."""
     deadline = time.monotonic() + seconds * patience()
     while not (found := condition()):
         assert time.monotonic() < deadline, what
@@ -180,16 +180,16 @@ def until(condition: Callable[[], Any], what: str = "", seconds: float = 30) -> 
 
 
 def patience() -> int:
-    """How many times as long as it says a test waits, where ``--on`` has put the run's nodes."""
+    """Return the factor by which the timeouts of tests are multiplied, for the place that ``--on`` selects."""
     return 1 if NodeServer.surroundings is None else NodeServer.surroundings.place.patience
 
 
 class SqlError(Exception):
-    """psql failed; the text is what it wrote to stderr."""
+    """psql failed. The text is its stderr."""
 
 
 class Server:
-    """A running server, PostgreSQL or node, in a folder of its own."""
+    """A server, PostgreSQL or a node, in its own folder."""
 
     def __init__(self, folder: Path, **conf: str) -> None:
         self.folder = folder
@@ -200,20 +200,20 @@ class Server:
         self._databases = itertools.count(1)
 
     def start(self) -> None:
-        """Starts the server and waits until it accepts connections."""
+        """Start the server and wait until it accepts connections."""
         raise NotImplementedError
 
     def stop(self, mode: str = "fast") -> None:
-        """Stops the server."""
+        """Stop the server."""
         raise NotImplementedError
 
     def restart(self, mode: str = "fast") -> None:
-        """Stops and starts."""
+        """Stop the server and start it again."""
         self.stop(mode)
         self.start()
 
     def kill(self) -> None:
-        """Ends the server's process with SIGKILL, as a crash would."""
+        """Kill the server's process with SIGKILL, as in a crash."""
         pid = self.pid
         os.kill(pid, signal.SIGKILL)
         while Path(f"/proc/{pid}").exists() and Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z":
@@ -226,20 +226,20 @@ class Server:
 
     @property
     def running(self) -> bool:
-        """Whether it was started and not stopped since; a killed server counts as running."""
+        """Whether it was started and not stopped since then. A killed server counts as running."""
         raise NotImplementedError
 
     def log(self) -> str:
-        """The server's log."""
+        """Return the server's log."""
         return self.logfile.read_text(errors="replace") if self.logfile.exists() else ""
 
     def conninfo(self, database: str = "postgres", user: str = "postgres", **more: str) -> str:
-        """A connection string."""
+        """Return a connection string."""
         words = {"host": "127.0.0.1", "port": str(self.port), "dbname": database, "user": user, **more}
         return " ".join(f"{name}={value}" for name, value in words.items())
 
     def psql(self, database: str, sql: str, *flags: str, user: str = "postgres", timeout: float = 120) -> str:
-        """What psql prints for the script (``-At`` unless other flags are given); SqlError when it fails."""
+        """Run a script with psql (``-At`` unless other flags are given) and return its output. Raise SqlError if it fails."""
         words = [PG_BIN / "psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", *(flags or ("-At",)), "-d", self.conninfo(database, user), "-f", "-"]
         done = subprocess.run(
             words, input=sql, capture_output=True, text=True, timeout=timeout * patience(), env={**os.environ, "PGCLIENTENCODING": "UTF8"}
@@ -249,7 +249,7 @@ class Server:
         return done.stdout.rstrip("\n")
 
     def script(self, database: str, script: Path, *flags: str, **environment: str) -> str:
-        """What psql prints for a file of statements, these and the errors included; the environment is psql's."""
+        """Run a file with psql and return its output, including the statements and errors. `environment`: psql's variables."""
         words = [PG_BIN / "psql", "-X", "-a", *flags, "-d", self.conninfo(database)]
         with script.open() as source:
             done = subprocess.run(
@@ -264,25 +264,25 @@ class Server:
         return done.stdout
 
     def new_database(self) -> str:
-        """Makes an empty database and gives its name, which is as long on every server: psql cuts long lines of errors."""
+        """Create an empty database and return its name. Names have the same length on all servers, as psql cuts long lines of errors."""
         name = f"test_{next(self._databases):04}"
         self.psql("postgres", f"CREATE DATABASE {name}")
         return name
 
     def await_release(self, slot: str, timeout: float = 60) -> None:
-        """Waits until nobody uses a slot: a walsender ends some time after its client has gone."""
+        """Wait until a slot is not in use: a walsender ends some time after its client has disconnected."""
         deadline = time.monotonic() + timeout * patience()
         while self.psql("postgres", f"SELECT active FROM pg_replication_slots WHERE slot_name = '{slot}'") == "t":
             assert time.monotonic() < deadline, f'replication slot "{slot}" is still in use'
 
     def drop_slot(self, database: str, slot: str) -> None:
-        """Drops a slot as soon as nobody uses it."""
+        """Drop a slot as soon as it is not in use."""
         self.await_release(slot)
         self.psql(database, f"SELECT pg_drop_replication_slot('{slot}')")
 
 
 class PostgresServer(Server):
-    """A real PostgreSQL, 15 unless `programs` are another's; run by the user postgres when the tests are run by root, because it refuses root."""
+    """A real PostgreSQL: 15, or the version of `programs`. If root runs the tests, it runs as the user postgres, as it rejects root."""
 
     programs: ClassVar[Path] = PG_BIN
     defaults: ClassVar = {
@@ -296,7 +296,7 @@ class PostgresServer(Server):
         "max_prepared_transactions": "10",
         "wal_retrieve_retry_interval": "200ms",
         "fsync": "off",
-        "autovacuum": "off",  # behind its ANALYZE a stream says again what a table is, whenever that happens to be
+        "autovacuum": "off",  # after each ANALYZE, a stream would send the Relation messages again, at an unpredictable time
         "timezone": "'UTC'",
         "log_timezone": "'UTC'",
         "listen_addresses": "'127.0.0.1'",
@@ -307,7 +307,7 @@ class PostgresServer(Server):
         subprocess.run([*owner, self.programs / program, *words], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd="/")
 
     def create(self) -> None:
-        """Makes the cluster."""
+        """Create the cluster."""
         if os.geteuid() == 0:
             shutil.chown(self.folder, "postgres", "postgres")
         self._run("initdb", "-D", str(self.data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "-N")
@@ -331,10 +331,10 @@ class PostgresServer(Server):
 
 
 class NodeServer(Server):
-    """A headgate node, driven by its own command line."""
+    """A headgate node, started and stopped by the command line."""
 
     surroundings: ClassVar[Surroundings | None] = None
-    """Where the run's nodes are, from the run's first fixture on."""
+    """Where nodes have their tables and run their tasks. Set by the first fixture of the run."""
     defaults: ClassVar = {
         "max_replication_slots": "60",
         "max_wal_senders": "60",
@@ -348,7 +348,7 @@ class NodeServer(Server):
     }
 
     def headgate(self, *words: str, timeout: float = 180) -> subprocess.CompletedProcess[str]:
-        """Runs a command on the node's data directory; AssertionError with its output when it fails."""
+        """Run a command on the node's data directory. Raise AssertionError with its output if it fails."""
         done = subprocess.run(
             [*HEADGATE, words[0], "-D", str(self.data), *words[1:]], capture_output=True, text=True, timeout=timeout * patience()
         )
@@ -356,14 +356,14 @@ class NodeServer(Server):
         return done
 
     def create(self) -> None:
-        """Makes the data directory."""
+        """Create the data directory."""
         self.headgate("initdb", "-U", "postgres", "-A", "trust")
         self._around = {} if "data_location" in self.conf or self.surroundings is None else self.surroundings.settings()
         self._initial = {name: (self.data / name).read_text() for name in ("headgate.conf", "pg_hba.conf")}
         self._write_files()
 
     def _files(self) -> dict[Path, str]:
-        """The files of settings and access rules as this server wants them."""
+        """Return the contents of the files with this server's settings and access rules."""
         lines = "".join(
             f"{name} = {value}\n" for name, value in {**self.defaults, "port": str(self.port), **self._around, **self.conf}.items()
         )
@@ -388,7 +388,7 @@ class NodeServer(Server):
         return (self.data / "headgate.pid").exists()
 
     def renewed(self, **conf: str) -> NodeServer:
-        """The same node with these settings and no others, started again where it does not run with them."""
+        """Restart the node with exactly these settings, unless it is running with them. Return it."""
         self.conf = conf
         as_wanted = all(path.read_text() == text for path, text in self._files().items())
         if self.running and not as_wanted:
@@ -400,9 +400,9 @@ class NodeServer(Server):
 
 
 def check(node: Server, database: str | None = None) -> None:
-    """All that a running node keeps on disk fits together, of one database or of all: the last line of tests that hurt it.
+    """Assert that the files and catalogs of a running node are consistent, in one database or in all.
 
-    Asked as ``headgate check --online`` asks, of which the start alone takes longer than the look.
+    It sends the command of ``headgate check --online``, because starting that program takes longer than the check.
     """
     command = "CHECK_NODE" if database is None else f"CHECK_NODE '{database}'"
     with psycopg.connect(node.conninfo(replication="database"), autocommit=True, prepare_threshold=None) as connection:
@@ -411,15 +411,15 @@ def check(node: Server, database: str | None = None) -> None:
 
 
 class _Farm:
-    """Makes servers and ends all that it made."""
+    """Creates servers, and ends all of them."""
 
     def __init__(self) -> None:
         self.servers: list[Server] = []
         self.folders: list[Path] = []
-        """Others that go with the servers."""
+        """Other folders to remove at the end."""
 
     def make(self, kind: type[PostgresServer | NodeServer], *, start: bool = True, **conf: str) -> Server:
-        # not below pytest's own folders: those are closed to the user postgres; a node's name has a space, as a user's may
+        # not below pytest's own folders, which the user postgres cannot access; a node's folder has a space in its name, as a user's may
         server = kind(Path(tempfile.mkdtemp(" node" if kind is NodeServer else "", "headgate-test-")), **conf)
         self.servers.append(server)
         server.create()
@@ -433,7 +433,7 @@ class _Farm:
             if server.running:
                 server.stop("immediate")
         finally:
-            # behind the suite's back: a cluster of some hundred databases has 300,000 files
+            # in the background, because a cluster of some hundred databases has 300,000 files
             subprocess.run(["sh", "-c", 'rm -rf "$0" &', server.folder], check=False)
 
     def end(self) -> None:
@@ -459,13 +459,13 @@ def _farm() -> Iterator[_Farm]:
 
 @pytest.fixture(scope="session")
 def postgres(_session_farm: _Farm) -> Server:
-    """A real PostgreSQL 15 for the whole run; take a `new_database()` of it."""
+    """A real PostgreSQL 15 for the whole run. Tests use a `new_database()` of it."""
     return _session_farm.make(PostgresServer)
 
 
 @pytest.fixture(scope="session")
 def of_version(_session_farm: _Farm, postgres: Server) -> Callable[[int], Server]:
-    """The server of a version, started when it is first asked for."""
+    """A function that returns the server of a version, which it starts at the first call."""
     made: dict[int, Server] = {15: postgres}
 
     def server(version: int) -> Server:
@@ -481,11 +481,11 @@ def of_version(_session_farm: _Farm, postgres: Server) -> Callable[[int], Server
 
 @pytest.fixture(scope="session")
 def node(_session_farm: _Farm, request: pytest.FixtureRequest) -> Iterator[Server]:
-    """A node for the whole run; take a `new_database()` of it.
+    """A node for the whole run. Tests use a `new_database()` of it.
 
-    What no part of a node foresees is XX000 to a client and a traceback in the log: at the end there must be none.
-    With ``--all`` the node is then stopped, and `headgate check` must find nothing in all that the tests left. The check of a stopped node
-    also looks for files that no version names, which that of a running one cannot do. It takes up to a second for each database.
+    An unexpected error is XX000 for the client, with a traceback in the log. At the end the log must have none. With ``--all`` the node is
+    then stopped, and `headgate check` must find no problem. The check of a stopped node also finds files that no version names, which the
+    check of a running node cannot do. It takes up to a second for each database.
     """
     made = _session_farm.make(NodeServer)
     yield made
@@ -501,7 +501,7 @@ def node(_session_farm: _Farm, request: pytest.FixtureRequest) -> Iterator[Serve
 
 @pytest.fixture(params=["postgres", "node"])
 def server(request: pytest.FixtureRequest, postgres: Server, node: Server) -> Server:
-    """First the PostgreSQL, then the node: what holds on both."""
+    """The PostgreSQL and the node: a test with this fixture runs with each of them."""
     return {"postgres": postgres, "node": node}[request.param]
 
 
@@ -512,9 +512,9 @@ def _spare(_session_farm: _Farm) -> Server:
 
 @pytest.fixture
 def spare_node(_spare: Server) -> Callable[..., Server]:
-    """A node that one test after the other stops, kills and gives other settings: ``spare_node(max_connections="3")``.
+    """A node that tests restart, kill and configure: ``spare_node(max_connections="3")``.
 
-    It runs with these settings and the usual access rules; take a `new_database()` of it. It is left as the next test wants it.
+    It runs with these settings and the usual access rules. Tests use a `new_database()` of it, and need not restore anything.
     """
     assert isinstance(_spare, NodeServer)
     return _spare.renewed
@@ -522,19 +522,19 @@ def spare_node(_spare: Server) -> Callable[..., Server]:
 
 @pytest.fixture
 def own_node(_farm: _Farm) -> Callable[..., Server]:
-    """Makes a node for one test: ``own_node(port="5440")``; ``start=False`` leaves it stopped."""
+    """Creates a node for one test: ``own_node(port="5440")``. With ``start=False`` it is not started."""
     return lambda *, start=True, **conf: _farm.make(NodeServer, start=start, **conf)
 
 
 @pytest.fixture
 def cluster(_farm: _Farm) -> Callable[..., Server]:
-    """Makes a PostgreSQL cluster for one test."""
+    """Creates a PostgreSQL cluster for one test."""
     return lambda *, start=True, **conf: _farm.make(PostgresServer, start=start, **conf)
 
 
 @pytest.fixture(scope="session")
 def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
-    """An object store for the whole run; `settings()` of it are those of a node."""
+    """An object store for the whole run. Its `settings()` are the settings for a node."""
     from tests.object_store import ObjectStore
 
     store = ObjectStore(tmp_path_factory.mktemp("object_store"))
@@ -544,7 +544,7 @@ def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectSto
 
 @pytest.fixture(scope="session")
 def google_storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GoogleStorage]:
-    """Google's storage for the whole run; built by Go, minutes the first time, so tests that ask for it are slow ones."""
+    """Google's storage for the whole run. Go builds it, which takes minutes the first time, so tests that use it are marked slow."""
     from tests.google_storage import GoogleStorage
 
     store = GoogleStorage(tmp_path_factory.mktemp("google_storage"))
@@ -554,7 +554,7 @@ def google_storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GoogleS
 
 @pytest.fixture(scope="session")
 def azure_storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AzureStorage]:
-    """Azure's storage for the whole run, where its emulator is installed."""
+    """Azure's storage for the whole run, if its emulator is installed."""
     from tests.azure_storage import AzureStorage
 
     store = AzureStorage(tmp_path_factory.mktemp("azure_storage"))
@@ -564,7 +564,7 @@ def azure_storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AzureSto
 
 @pytest.fixture(scope="session", autouse=True)
 def surroundings(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Surroundings]:
-    """Where ``--on`` puts the run's nodes and engines."""
+    """The location of the run's nodes and engines, as ``--on`` selects it."""
     place = Place(request.config.getoption("--on"))
     store = {Place.GS: "google_storage", Place.AZURE: "azure_storage"}.get(place, "object_store")
     found = Surroundings(place, lambda: request.getfixturevalue(store), lambda: tmp_path_factory.mktemp("cluster"))
@@ -575,19 +575,19 @@ def surroundings(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory, surroundings: Surroundings) -> Iterator[SparkSession]:
-    """The run's one Spark session, made as a node makes it."""
+    """The Spark session of the run, created as a node creates it."""
     from headgate.storage.spark.application import heap
     from headgate.storage.spark.application import spark_session as storage
 
     session = storage.start(bare(surroundings.spark_settings()), scratch=tmp_path_factory.mktemp("spark"))
-    heap.settle()  # as a node does when it has been started: the collector need not look at all tests each time
+    heap.settle()  # as a node does after its start, so that the collector does not visit the objects of all tests each time
     yield session
     session.stop()
 
 
 @pytest.fixture(scope="session")
 def catalog_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A catalog as initdb makes it, to be copied."""
+    """A catalog as initdb creates it, to be copied."""
     from headgate.catalog.catalog import Catalog
 
     path = tmp_path_factory.mktemp("catalog") / "catalog.duckdb"
@@ -597,13 +597,13 @@ def catalog_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def engine_settings(surroundings: Surroundings) -> dict[str, str]:
-    """What an engine is made with where the run is: a data location of its own where tables are not in the data directory."""
+    """The settings for an engine. It has its own data location if ``--on`` puts the tables outside the data directory."""
     return bare(surroundings.settings())
 
 
 @pytest.fixture
 def engine(spark: SparkSession, catalog_file: Path, tmp_path: Path, engine_settings: dict[str, str]) -> Iterator[Engine]:
-    """The storage of a node without the node: an empty data directory of its own."""
+    """The storage of a node without the node, in an empty data directory."""
     from headgate.catalog.catalog import Catalog
     from headgate.storage.engine import Engine
 

@@ -1,4 +1,4 @@
-"""A small disk for a test to fill: a file system in memory, mounted on a folder; without the right to mount the test is skipped."""
+"""A small disk that a test can fill: a file system in memory, mounted on a folder. Without the right to mount, the test is skipped."""
 
 from __future__ import annotations
 

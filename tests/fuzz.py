@@ -1,7 +1,7 @@
-"""Inputs that are nearly right: mutations of what was recorded, and a bound of time and memory for whatever reads them.
+"""Fuzzing: mutations of recorded inputs, with limits of time and memory for the code that reads them.
 
-An input may be refused with a PostgresError (or what the caller of `run` names) and with nothing else, within `SECONDS` of the
-processor's time; all of them together leave less than `LEFT` bytes behind. What was found is told with the input that did it.
+The code may reject an input only with a PostgresError, or an exception that the caller of `run` names, within `SECONDS` of CPU time. All
+inputs together may leave less than `LEFT` bytes allocated. A failure is reported with its input.
 """
 
 from __future__ import annotations

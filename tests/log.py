@@ -1,4 +1,4 @@
-"""A server's log as a test reads it: entries with their DETAIL, HINT and CONTEXT, from a moment on."""
+"""The entries of a server's log since a moment, with their DETAIL, HINT and CONTEXT."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FIELDS = {"DETAIL", "HINT", "CONTEXT", "STATEMENT"}
 
 @dataclass
 class Entry:
-    """A message and what belongs to it, by the field's name (DETAIL, HINT, CONTEXT, STATEMENT)."""
+    """A message and its further fields by name (DETAIL, HINT, CONTEXT, STATEMENT)."""
 
     moment: datetime
     severity: str
@@ -33,7 +33,7 @@ class Entry:
 
 
 class Log:
-    """What a server writes from now on. The servers are shared: ask for texts that only the test's own work brings about."""
+    """The entries that a server writes from now on. Servers are shared, so look for texts that only this test causes."""
 
     def __init__(self, server: Server) -> None:
         self._file = server.logfile

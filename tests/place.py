@@ -1,12 +1,14 @@
-"""Where the suite's nodes keep their tables and have their tasks run: ``--on`` says it, the tests are the same.
+"""The location of the tables and tasks of the suite's nodes, which ``--on`` selects. The tests are the same.
 
-`disk` is what a node does unless it is told otherwise. `tasks` sends every batch through Spark's tasks (`small_batch_rows = 0`), `s3` puts the
-tables of each node at a prefix of its own of the run's object store, `gs` and `azure` at one of a storage that speaks as theirs, `cluster`
-has the tasks of all run on one standalone cluster of two workers, every batch again, on tables that lie on the disk which both see.
+    disk        the default of a node
+    tasks       Spark's tasks process every batch (`small_batch_rows = 0`)
+    s3          each node's tables are at a separate prefix of the run's object store
+    gs, azure   the same with a storage that has the protocol of Google's or Azure's
+    cluster     the tasks of all nodes run on one standalone cluster of two workers, for every batch; the tables are on a local disk
 
-Called by `conftest`: `settings` are of one node, or of one engine of a test without a node. A test that says itself where its tables
-lie keeps what it says; one that looks at their files as those of a disk is marked `on_disk` and left out elsewhere, one of a node
-whose tasks run in its own Java is marked `one_java`.
+Called by `conftest`. `settings` returns the settings of one node, or of one engine of a test without a node. A test that sets the location of
+its tables itself keeps it. A test that reads their files as local files is marked `on_disk`, and skipped elsewhere. A test that requires tasks
+in the node's own Java is marked `one_java`.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Place(Enum):
-    """What ``--on`` takes."""
+    """The values of ``--on``."""
 
     DISK = "disk"
     TASKS = "tasks"
@@ -47,7 +49,7 @@ class Place(Enum):
 
 
 class Surroundings:
-    """What a run's nodes find where the option puts them; what they need is started when the first of them asks."""
+    """The servers that the selected place needs. They are started when the first node needs them."""
 
     def __init__(self, place: Place, store: Callable[[], ObjectStore], folder: Callable[[], Path]) -> None:
         self.place, self._store, self._folder = place, store, folder

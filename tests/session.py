@@ -1,4 +1,4 @@
-"""A session that a test keeps open: statements in, what psql would print out, without a process for each question."""
+"""A session that a test keeps open, with the output of psql but without a process for each statement."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headgate.sql.parser import parse
 
 
 class Session:
-    """A connection that is made when it is first needed, and again after it was lost; each statement is a transaction of its own."""
+    """A connection in autocommit mode. It is opened when it is first needed, and again after it was lost."""
 
     def __init__(self, conninfo: str) -> None:
         self.conninfo = conninfo

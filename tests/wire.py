@@ -1,8 +1,8 @@
-"""Conversations of PostgreSQL's protocol as bytes: frames, the fields in them, a proxy that spoils one field, what is put in its place.
+"""Attacks on the fields of PostgreSQL's protocol: the messages, the fields in them, and a proxy that corrupts one field.
 
-`Tap` stands in front of a real server. It knows each field that it has passed on by what was asked last and by where the field lies
-(``SELECT c.oid, … D.2``, ``START_REPLICATION … R.name``), and replaces the first that an `Attack` names.
-It keeps what was answered, which `Repeated` says again, without the server.
+`Tap` is a proxy for a real server. It identifies each field by the last statement and the position of the field in the message
+(``SELECT c.oid, … D.2``, ``START_REPLICATION … R.name``), and corrupts the first one that an `Attack` names. It records the server's answers,
+which `Repeated` sends again without the server.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ XLOG = HEAD + 25
 
 @dataclass(frozen=True)
 class Field:
-    """Bytes of a frame that hold a text; `word`: its length stands in the four bytes before it."""
+    """The bytes of a text in a frame. `word`: whether its length is in the four bytes before it."""
 
     name: str
     start: int
@@ -34,7 +34,7 @@ class Field:
 
 
 def frames(buffer: bytearray) -> Iterator[bytes]:
-    """The whole frames at the beginning of what has come; they are taken out."""
+    """Remove the complete frames at the beginning of the buffer, and yield them."""
     while len(buffer) >= HEAD:
         size = 1 + struct.unpack_from("!I", buffer, 1)[0]
         if len(buffer) < size:
@@ -44,7 +44,7 @@ def frames(buffer: bytearray) -> Iterator[bytes]:
 
 
 def fields(frame: bytes, asked: str) -> list[Field]:
-    """The texts in a frame of a server, which was asked that."""
+    """Return the texts in a frame of a server. `asked`: the client's last statement."""
     kind = chr(frame[0])
     match kind:
         case "S":
@@ -66,7 +66,7 @@ def fields(frame: bytes, asked: str) -> list[Field]:
 
 
 def asked_fields(frame: bytes) -> list[Field]:
-    """The texts in a frame of a client: statements, the literals and names in them, and replies in a stream as a whole."""
+    """Return the texts in a frame of a client: statements, the literals and names in them, and whole replies in a stream."""
     match chr(frame[0]):
         case "Q" | "p":
             strings = _strings(frame, chr(frame[0]), HEAD)
@@ -107,7 +107,7 @@ def _described(frame: bytes) -> list[Field]:
 
 
 def _cells(frame: bytes, name: str, at: int) -> list[Field]:
-    """The columns of a DataRow."""
+    """Return the columns of a DataRow."""
     cell_fields = []
     count = struct.unpack_from("!h", frame, at)[0]
     at += 2
@@ -121,7 +121,7 @@ def _cells(frame: bytes, name: str, at: int) -> list[Field]:
 
 
 def _copied(frame: bytes) -> list[Field]:
-    """The columns of a line of COPY's text format."""
+    """Return the columns of a line of COPY's text format."""
     at, copied_fields = HEAD, []
     for number, cell in enumerate(re.split(rb"[\t\n]", frame[HEAD:])[:-1]):
         copied_fields.append(Field(f"d.{number}", at, at + len(cell)))
@@ -130,7 +130,7 @@ def _copied(frame: bytes) -> list[Field]:
 
 
 def _streamed(frame: bytes) -> list[Field]:
-    """The texts in a message of pgoutput."""
+    """Return the texts in a message of pgoutput."""
     kind, at = chr(frame[XLOG]), XLOG + 1
     match kind:
         case "R":
@@ -174,13 +174,13 @@ def _changed(frame: bytes, kind: str, at: int) -> list[Field]:
     return changed_fields
 
 
-# ---- what is put in the place of a field ----------------------------------------------------------------
+# ---- corruptions of a field -----------------------------------------------------------------------------
 
 Change = Callable[[bytes, Field], bytes]
 
 
 def replaced(content: bytes) -> Change:
-    """Other contents, with lengths that agree."""
+    """Return a change that replaces the contents and corrects the lengths."""
 
     def change(frame: bytes, at: Field) -> bytes:
         begin = frame[: at.start - 4] + struct.pack("!I", len(content)) if at.word else frame[: at.start]
@@ -190,39 +190,39 @@ def replaced(content: bytes) -> Change:
 
 
 def sized(frame: bytes) -> bytes:
-    """A frame with the length that it has."""
+    """Return the frame with its actual length in the length word."""
     return frame[:1] + struct.pack("!I", len(frame) - 1) + frame[HEAD:]
 
 
 def cut(frame: bytes, at: Field) -> bytes:
-    """The frame ends inside of the field."""
+    """End the frame inside the field."""
     return sized(frame[: (at.start + at.end) // 2])
 
 
 def endless(frame: bytes, at: Field) -> bytes:
-    """The length of the field (of the frame, where it has none) is 2^31 - 1."""
+    """Set the length of the field, or of the frame if the field has none, to 2^31 - 1."""
     place = at.start - 4 if at.word else 1
     return frame[:place] + b"\x7f\xff\xff\xff" + frame[place + 4 :]
 
 
 def negative(frame: bytes, at: Field) -> bytes:
-    """The length of the field (of the frame, where it has none) is -2."""
+    """Set the length of the field, or of the frame if the field has none, to -2."""
     place = at.start - 4 if at.word else 1
     return frame[:place] + b"\xff\xff\xff\xfe" + frame[place + 4 :]
 
 
 def missing(frame: bytes, at: Field) -> bytes:
-    """The field is not there at all, although it was announced."""
+    """Remove the field, which has been announced."""
     return sized(frame[: at.start - 4 if at.word else at.start] + frame[at.end :])
 
 
 def null(frame: bytes, at: Field) -> bytes:
-    """NULL, where that can be said."""
+    """Replace the field by NULL."""
     return sized(frame[: at.start - 4] + b"\xff\xff\xff\xff" + frame[at.end :]) if at.word else replaced(rb"\N")(frame, at)
 
 
 def another(frame: bytes) -> Change:
-    """Another frame altogether."""
+    """Return a change that replaces the whole frame."""
     return lambda _frame, _at: frame
 
 
@@ -264,7 +264,7 @@ POISONS: dict[str, Change] = {
 
 @dataclass
 class Attack:
-    """One field is spoiled, once."""
+    """The corruption of one field, once."""
 
     asked: str
     field: str
@@ -275,14 +275,14 @@ class Attack:
 
 
 def known_as(asked: str) -> str:
-    """A statement without what differs from run to run."""
+    """Return a statement without its numbers and LSNs, which differ from run to run."""
     return re.sub(r"[0-9A-F]+/[0-9A-F]+|\d+", "N", asked)[:70]
 
 
 class Tap(Proxy):
-    """A proxy that knows the fields that pass, and spoils the one of `attack`; `hostile` says whose frames, the server's or the client's.
+    """A proxy that identifies fields and corrupts the one of `attack`, in the frames of the server or of the client (`hostile`).
 
-    `each` says for a field that passes for the first time how it is spoiled, or None.
+    `each` returns the corruption for a field that is seen for the first time, or None.
     """
 
     def __init__(self, target: int, hostile: str = "server") -> None:
@@ -290,12 +290,12 @@ class Tap(Proxy):
         self.each: Callable[[str, str], Change | None] | None = None
         self.spoiled: list[tuple[str, str]] = []
         self.sites: dict[tuple[str, str], None] = {}
-        """What was asked, and the field of the answer, in the order in which they came first."""
+        """Statements with the fields of their answers, in the order in which they were first seen."""
         self.hostile = hostile
         self.said: list[bytes] = []
-        """What the clients have sent."""
+        """The frames that the clients have sent."""
         self.answers: dict[str, list[list[bytes]]] = {}
-        """What the server said to the first who asked that, each time; what it said of itself before stands below the empty text."""
+        """The server's answers to the first client that sent a statement. Frames before the first statement have an empty key."""
         self._answered: dict[str, socket.socket] = {}
         self._asked: dict[socket.socket, str] = {}
         super().__init__(target)
@@ -357,12 +357,12 @@ class Tap(Proxy):
         return frame
 
     def _with_end(self, spoiled: bytes) -> bytes:
-        """A server answers to the Sync behind whatever a client has said, if it does not to that."""
+        """Append a Sync to a client's corrupted message, which the server answers in any case."""
         return spoiled + SYNC if self.hostile == "client" and spoiled[:1] not in (b"Q", b"d") else spoiled
 
 
 class Repeated:
-    """A server that says again what another has said (`Tap.answers`), whoever asks; `port` is its own."""
+    """A server on `port` that sends the recorded answers of another one (`Tap.answers`) to any client."""
 
     def __init__(self, answers: dict[str, list[list[bytes]]]) -> None:
         self.answers = answers
@@ -371,7 +371,7 @@ class Repeated:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
-        """No more connections."""
+        """Accept no more connections."""
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()

@@ -1,10 +1,10 @@
-"""Many generated expressions over one table: evaluated by the compiled Column and by PostgreSQL, compared row by row.
+"""Evaluates many generated expressions over a table with the compiled Column and with PostgreSQL, and compares the results row by row.
 
-``python -m tests.expression.agreement --count 20000 --seed 1 --database 'host=… port=…'`` runs as many as one likes and prints each
-difference as a `Probe` that can be pasted into a test; `test_generated` runs a few. Each round has a table of its own rows. A round
-asks PostgreSQL once for all its expressions and Spark once for as many as fit a query; what an expression raises on a row is caught
-there (`caught`), so that every row's SQLSTATE is compared. Of expressions with Python functions, whose arguments nobody can catch,
-Spark is told that the rows on which PostgreSQL raises are not needed; then one such row per expression and SQLSTATE is evaluated alone.
+``python -m tests.expression.agreement --count 20000 --seed 1 --database 'host=… port=…'`` runs any number of expressions. It prints each
+difference as a `Probe` that can be pasted into a test. `test_generated` runs a few expressions. Each round has its own table. PostgreSQL
+evaluates all expressions of a round in one query, and Spark as many as fit into one query. Errors are caught for each row (`caught`), so that
+every row's SQLSTATE is compared. Errors in the arguments of Python functions cannot be caught. For such expressions, Spark does not
+evaluate the rows for which PostgreSQL raises an error. Then one such row for each expression and SQLSTATE is evaluated alone.
 """
 
 from __future__ import annotations
@@ -80,10 +80,10 @@ END $$
 
 @dataclass
 class Report:
-    """The outcomes; `differences` as probes with what was expected and got.
+    """The number of expressions by outcome, and the `differences`, as probes with the expected and the actual value.
 
-    'agree', 'refused', 'rejected' (PostgreSQL rejects it as we do), 'not stored' (some rows need a timestamp that Delta cannot hold),
-    'other error' (both raise, but another error: an expression of which several parts raise, in `others`), 'differ'.
+    The outcomes are 'agree', 'refused' (0A000), 'rejected' (both reject the expression), 'not stored' (some rows need a timestamp that
+    Delta cannot store), 'other error' (both raise an error, but another one, because several parts raise: `others`), and 'differ'.
     """
 
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -93,7 +93,7 @@ class Report:
 
 
 @dataclass
-class _Judged:
+class _Outcome:
     expression: str
     expected: list[str | None]
     bound: Expression | None = None
@@ -107,7 +107,7 @@ class _Judged:
 
 
 class Agreement:
-    """Judges expressions of a grammar."""
+    """Compares the results of a grammar's expressions."""
 
     def __init__(
         self,
@@ -118,9 +118,9 @@ class Agreement:
         caught: Caught | None = None,
         interpreted: bool = False,
     ) -> None:
-        """`interpreted`: Spark computes on the driver, without a job where no Python is needed, which is much faster for few rows.
+        """`interpreted`: Spark computes in the driver, without a job unless it needs Python, which is much faster for few rows.
 
-        `caught`: for sessions without generated code; without it every row that raises is evaluated alone.
+        `caught`: catches errors in sessions without generated code. Without it, each row that raises an error is evaluated alone.
         """
         self.interpreted = interpreted
         self.spark = spark
@@ -132,7 +132,7 @@ class Agreement:
         connection.execute(_JUDGE)
 
     def run(self, count: int, seed: int, *, rows: int = ROWS, depth: int = 3) -> Report:
-        """`count` expressions by the seed, in rounds."""
+        """Compare `count` expressions that the seed generates, in rounds."""
         report = Report()
         for number, start in enumerate(range(0, count, ROUND)):
             random = Random(f"{seed}/{number}")
@@ -142,9 +142,9 @@ class Agreement:
         return report
 
     def round(self, expressions: Sequence[str], table: Sequence[tuple[str | None, ...]], report: Report) -> None:
-        """One table and its expressions."""
+        """Compare the expressions over one table."""
         judged = [
-            _Judged(plain(expression), expected)
+            _Outcome(plain(expression), expected)
             for expression, expected in zip(expressions, self._expected(expressions, table), strict=True)
         ]
         planned = []
@@ -175,15 +175,15 @@ class Agreement:
             report.outcomes["differ"] += 1
             report.differences.append(self._difference(outcome, table))
 
-    def _not_bound(self, each: _Judged, error: PostgresError, report: Report) -> None:
-        same = all(value == f"!{error.sqlstate}" for value in each.expected)
+    def _not_bound(self, outcome: _Outcome, error: PostgresError, report: Report) -> None:
+        same = all(value == f"!{error.sqlstate}" for value in outcome.expected)
         if same or error.sqlstate == "0A000":
             report.outcomes["rejected" if same else "refused"] += 1
             if not same:
                 report.refusals[error.message] += 1
             return
         report.outcomes["differ"] += 1
-        report.differences.append(f"{each.expression!r} expected {each.expected} but is not bound: {error.sqlstate} {error.message}")
+        report.differences.append(f"{outcome.expression!r} expected {outcome.expected} but is not bound: {error.sqlstate} {error.message}")
 
     def _expected(self, expressions: Sequence[str], table: Sequence[tuple[str | None, ...]]) -> list[list[str | None]]:
         names = ", ".join(f'"{name}" {kind}' for name, kind in self.columns)
@@ -194,14 +194,14 @@ class Agreement:
         query = "SELECT pg_temp.judged(e) FROM unnest(%s::text[]) WITH ORDINALITY u(e, o) ORDER BY o"
         return [row[0] for row in self.connection.execute(query, ([hidden(expression) for expression in expressions],)).fetchall()]
 
-    def _folded(self, each: _Judged) -> None:
-        """Takes for a row what PostgreSQL gives where its planner folds the literals, if that is what was got: a user's are not hidden."""
+    def _folded(self, outcome: _Outcome) -> None:
+        """Accept PostgreSQL's result with literals that its planner can fold: those in `expected` are hidden from the planner."""
         query = "SELECT pg_temp.judged(%s)"
-        [folded] = self.connection.execute(query, (each.expression,)).fetchone() or [None]
+        [folded] = self.connection.execute(query, (outcome.expression,)).fetchone() or [None]
         if folded is not None:
-            outcomes = zip(each.expected, folded, each.got, strict=True)
-            each.expected = [other if _same(got, other) else one for one, other, got in outcomes]
-            each.got = [one if _same(got, one) else got for one, got in zip(each.expected, each.got, strict=True)]
+            outcomes = zip(outcome.expected, folded, outcome.got, strict=True)
+            outcome.expected = [other if _same(got, other) else one for one, other, got in outcomes]
+            outcome.got = [one if _same(got, one) else got for one, got in zip(outcome.expected, outcome.got, strict=True)]
 
     def _frame(self, table: Sequence[tuple[str | None, ...]]) -> DataFrame:
         arrays: dict[str, pa.Array] = {"place": pa.array(range(len(table)), pa.int32())}
@@ -216,8 +216,8 @@ class Agreement:
                 frame = frame.withColumn(name, F.col(name).cast("timestamp_ntz"))
         return frame
 
-    def _batch(self, frame: DataFrame, judged: Sequence[_Judged]) -> None:
-        """Evaluates all rows; halves the batch where Spark fails as a whole."""
+    def _batch(self, frame: DataFrame, judged: Sequence[_Outcome]) -> None:
+        """Evaluate all rows. If the Spark job fails, split the batch into halves."""
         try:
             outputs = [self._column(outcome).alias(f"r{number}") for number, outcome in enumerate(judged)]
             result = frame.select("place", *outputs).toArrow().sort_by("place")
@@ -228,57 +228,57 @@ class Agreement:
             self._batch(frame, judged[: len(judged) // 2])
             self._batch(frame, judged[len(judged) // 2 :])
             return
-        for place, each in enumerate(judged):
+        for place, outcome in enumerate(judged):
             values = result.column(place + 1).combine_chunks()
             errors: list[str | None] = []
             if self.caught is not None:
                 values, caught = values.flatten()
                 errors = caught.to_pylist()
-            each.got = shown(values, each.bound)
+            outcome.got = shown(values, outcome.bound)
             for row, error in enumerate(errors):
                 if error is not None:
-                    each.got[row] = _error(error, each.expected[row])
-            if each.alone:
-                self._raise(frame, each)
+                    outcome.got[row] = _error(error, outcome.expected[row])
+            if outcome.alone:
+                self._raise(frame, outcome)
 
-    def _column(self, each: _Judged) -> Column:
-        assert each.bound is not None
-        made = compiler.compile(each.bound, self.made, SESSION)
-        each.alone = bool(each.failing) and (self.caught is None or (nested(each.bound) and not self.caught.safe(made)))
-        if each.alone:
-            needed = ~F.col("place").isin(each.failing)
-            made = F.when(needed, compiler.compile(each.bound, self.made, SESSION, needed=needed))
+    def _column(self, outcome: _Outcome) -> Column:
+        assert outcome.bound is not None
+        made = compiler.compile(outcome.bound, self.made, SESSION)
+        outcome.alone = bool(outcome.failing) and (self.caught is None or (nested(outcome.bound) and not self.caught.safe(made)))
+        if outcome.alone:
+            needed = ~F.col("place").isin(outcome.failing)
+            made = F.when(needed, compiler.compile(outcome.bound, self.made, SESSION, needed=needed))
         return made if self.caught is None else self.caught.column(made)
 
-    def _raise(self, frame: DataFrame, each: _Judged) -> None:
-        """Tries one row for each SQLSTATE that PostgreSQL raises."""
-        tried = {each.expected[place]: place for place in reversed(each.failing)}
-        for place in each.failing:
-            each.got[place] = each.expected[place]
+    def _raise(self, frame: DataFrame, outcome: _Outcome) -> None:
+        """Evaluate one row for each SQLSTATE that PostgreSQL raises."""
+        tried = {outcome.expected[place]: place for place in reversed(outcome.failing)}
+        for place in outcome.failing:
+            outcome.got[place] = outcome.expected[place]
         for place in tried.values():
-            each.got[place] = self._one_row(frame, each, place)
+            outcome.got[place] = self._one_row(frame, outcome, place)
 
-    def _row_by_row(self, frame: DataFrame, each: _Judged) -> None:
-        """Spark fails on all rows together: one row that raises what nothing catches shall not hide the others."""
-        each.got = [self._one_row(frame, each, place) for place in range(len(each.expected))]
+    def _row_by_row(self, frame: DataFrame, outcome: _Outcome) -> None:
+        """Evaluate each row alone, because an error that is not caught fails the job for all rows."""
+        outcome.got = [self._one_row(frame, outcome, place) for place in range(len(outcome.expected))]
 
-    def _one_row(self, frame: DataFrame, each: _Judged, place: int) -> str | None:
-        assert each.bound is not None
-        made = compiler.compile(each.bound, self.made, SESSION)
+    def _one_row(self, frame: DataFrame, outcome: _Outcome, place: int) -> str | None:
+        assert outcome.bound is not None
+        made = compiler.compile(outcome.bound, self.made, SESSION)
         try:
             result = frame.where(F.col("place") == place).select(made.alias("r")).toArrow()
-            return shown(result.column(0).combine_chunks(), each.bound)[0]
+            return shown(result.column(0).combine_chunks(), outcome.bound)[0]
         except Exception as error:  # noqa: BLE001 (what Spark raises is the result)
-            return _error(str(error), each.expected[place])
+            return _error(str(error), outcome.expected[place])
 
-    def _difference(self, each: _Judged, table: Sequence[tuple[str | None, ...]]) -> str:
-        """A probe with the columns and the first row that show the difference."""
-        place = next(place for place, pair in enumerate(zip(each.expected, each.got, strict=True)) if pair[0] != pair[1])
-        got = each.got[place]
-        used = [number for number, (name, _) in enumerate(self.columns) if f"{name}" in _words(each.expression)]
+    def _difference(self, outcome: _Outcome, table: Sequence[tuple[str | None, ...]]) -> str:
+        """Return a probe with the columns and the first row that show the difference."""
+        place = next(place for place, pair in enumerate(zip(outcome.expected, outcome.got, strict=True)) if pair[0] != pair[1])
+        got = outcome.got[place]
+        used = [number for number, (name, _) in enumerate(self.columns) if f"{name}" in _words(outcome.expression)]
         columns = tuple(self.columns[number] for number in used)
-        probe = Probe(each.expression, columns, (tuple(table[place][number] for number in used),))
-        return f"{probe!r}  # expected {each.expected[place]!r} got {got!r}"
+        probe = Probe(outcome.expression, columns, (tuple(table[place][number] for number in used),))
+        return f"{probe!r}  # expected {outcome.expected[place]!r} got {got!r}"
 
 
 def _error(raised_text: str, expected: str | None) -> str:
@@ -287,7 +287,7 @@ def _error(raised_text: str, expected: str | None) -> str:
 
 
 def _same(got: str | None, expected: str | None) -> bool:
-    """Whether it is the same value, or an error of the same SQLSTATE."""
+    """Return whether the values are the same, or errors with the same SQLSTATE."""
     return got == expected or (raised(got) and raised(expected) and str(got)[:6] == str(expected)[:6])
 
 
@@ -296,7 +296,7 @@ def _words(expression: str) -> set[str]:
 
 
 def shown(column: pa.Array, bound: Expression | None) -> list[str | None]:
-    """The values as PostgreSQL's cast to text shows them."""
+    """Return the values as PostgreSQL's cast to text shows them."""
     assert bound is not None
     kind = bound.type
     storage_type = storage.arrow_type(kind.oid, kind.typmod)
@@ -309,7 +309,7 @@ def shown(column: pa.Array, bound: Expression | None) -> list[str | None]:
 
 
 def _reports(session: SparkSession, database: str, rounds: Sequence[tuple[int, int]], depth: int, threads: int) -> Iterator[Report]:
-    """The reports of rounds, each given as its number of expressions and its seed, as they are done."""
+    """Yield the reports of rounds as they complete. Each round is given by its number of expressions and its seed."""
     own = local()
 
     def run(count: int, seed: int) -> Report:
@@ -327,7 +327,7 @@ def _reports(session: SparkSession, database: str, rounds: Sequence[tuple[int, i
 
 
 def main() -> int:
-    """The run on demand; exit code 1 if there is a difference."""
+    """Run the comparison. Return 1 if there is a difference."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=1)
@@ -345,8 +345,8 @@ def main() -> int:
         total.outcomes.update(report.outcomes)
         total.refusals.update(report.refusals)
         total.differences += report.differences
-        for each in report.differences + report.others:
-            print(each, flush=True)
+        for outcome in report.differences + report.others:
+            print(outcome, flush=True)
         shown_so_far = ", ".join(f"{times} {name}" for name, times in total.outcomes.items())
         print(f"{sum(total.outcomes.values())} in {time.monotonic() - started:.0f} s: {shown_so_far}", flush=True)
     for message, times in total.refusals.most_common(20):

@@ -1,8 +1,8 @@
-"""Expressions evaluated by a real PostgreSQL and by the compiled Column, value by value.
+"""Compares the values of expressions in PostgreSQL and in the compiled Column.
 
-A `Probe` is an expression over columns with rows of text values. `Comparison.run` gives each probe's `Verdict`. Many probes are
-evaluated by one query. Rows on which PostgreSQL raises are in queries of their own, where `caught` tells what Spark raises on each; where
-nothing can catch it (what an argument of a Python function raises), one row for each SQLSTATE is a query alone.
+A `Probe` is an expression over columns, with rows of text values. `Comparison.run` returns the `Verdict` on each probe. One query evaluates
+many probes. Rows for which PostgreSQL raises an error are in separate queries, in which `caught` returns Spark's error for each row. An error
+in an argument of a Python function cannot be caught: for such expressions, one row for each SQLSTATE is evaluated in a separate query.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Probe:
 
 @dataclass
 class Verdict:
-    """What came of a probe: 'agree', 'refused' (0A000 when bound), 'rejected' (both reject it), 'differ'."""
+    """The result of a probe: 'agree', 'refused' (0A000 when it is bound), 'rejected' (both reject it) or 'differ'."""
 
     probe: Probe
     outcome: str = "agree"
@@ -68,13 +68,13 @@ Planned = tuple[Verdict, Expression, list[int]]
 
 
 def type_of(name: str) -> tuple[int, int]:
-    """(oid, typmod) of a type as written in SQL."""
+    """Return (oid, typmod) of a type as written in SQL."""
     cast = parse_expression(f"NULL::{name}")
     return names.type_name(unwrap(cast).type_name)
 
 
 def scope_of(columns: Sequence[tuple[str, str]], prefix: str = "", table: str = "t") -> Scope:
-    """A scope with these columns, keyed by prefix and name."""
+    """Return a scope with these columns, keyed by prefix and name."""
     columns_by_key = []
     for place, (name, kind) in enumerate(columns, 1):
         oid, modifier = type_of(kind)
@@ -87,14 +87,14 @@ class Comparison:
     """Runs probes on both sides."""
 
     def __init__(self, spark: SparkSession, connection: psycopg.Connection, *, timezone: str = "UTC") -> None:
-        """`timezone`: the session's, which `connection` must have too."""
+        """`timezone`: that of the Spark session and of `connection`."""
         self.spark = spark
         self.connection = connection
         self.context = BindContext(forms=TextSettings(timezone))
         self.session = SessionTime(self.context.forms, time.time_ns() // 1000)
 
     def run(self, probes: Sequence[Probe]) -> list[Verdict]:
-        """The verdicts, in order."""
+        """Return the verdicts, in order."""
         verdicts = [Verdict(probe) for probe in probes]
         planned: list[tuple[Verdict, Expression]] = []
         for verdict in verdicts:
@@ -135,7 +135,7 @@ class Comparison:
         return verdicts
 
     def expected(self, probe: Probe) -> list[str | None]:
-        """PostgreSQL's text per row, ``!SQLSTATE`` where it raises."""
+        """Return PostgreSQL's text for each row, or ``!SQLSTATE`` for an error."""
         results: list[str | None] = []
         for row in probe.rows:
             columns_of_row = ", ".join(
@@ -152,7 +152,7 @@ class Comparison:
         return results
 
     def _batch(self, planned: Sequence[Planned], caught: Caught | None = None) -> None:
-        """Evaluates rows of many probes by one query, with what Spark raises `caught` or without; halves the batch where it fails."""
+        """Evaluate rows of many probes in one query, in which errors are caught if `caught`. If it fails, split the batch into halves."""
         work = [(verdict.probe, bound, [verdict.probe.rows[place] for place in places]) for verdict, bound, places in planned]
         try:
             results = self._evaluate(work, caught)
@@ -175,13 +175,13 @@ class Comparison:
                 verdict.got[place] = each
 
     def _is_caught(self, bound: Expression, probe: Probe) -> bool:
-        """Whether all that a row raises can be caught: no Python function has an argument that may raise."""
+        """Return whether all errors of a row can be caught: no Python function has an argument that may raise."""
         if not nested(bound):
             return True
         return catcher(self.spark).safe(compiler.compile(bound, {name: F.col(name) for name, _ in probe.columns}, self.session))
 
     def _alone(self, verdict: Verdict, bound: Expression, places: Sequence[int]) -> None:
-        """Tries one row for each SQLSTATE that PostgreSQL raises."""
+        """Evaluate one row for each SQLSTATE that PostgreSQL raises."""
         for place in places:
             verdict.got[place] = verdict.expected[place]
         for place in {verdict.expected[place]: place for place in reversed(places)}.values():
@@ -244,13 +244,13 @@ class Comparison:
 
 @cache
 def catcher(spark: SparkSession) -> Caught:
-    """What catches errors in a session, made once."""
+    """Return the object that catches errors in a session. It is created once."""
     return Caught(spark)
 
 
 @contextmanager
 def interpreted(spark: SparkSession) -> Iterator[None]:
-    """The session without generated code, as `caught` needs it, and without what is computed before for several expressions."""
+    """Use the session without generated code, as `caught` requires, and without the elimination of common subexpressions."""
     names = {
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.codegen.wholeStage": "false",
@@ -272,18 +272,18 @@ def interpreted(spark: SparkSession) -> Iterator[None]:
 
 
 def nested(expression: Expression) -> bool:
-    """Whether an operand of an operand's owner may raise before that is called."""
+    """Return whether an expression contains a call, which may raise an error before the expression itself is evaluated."""
     calls = [part for part in node.walk(expression) if part is not expression]
     return any(isinstance(call, node.FuncExpr | node.OpExpr | node.CoerceViaIO | node.ArrayCoerce | node.ArrayExpr) for call in calls)
 
 
 def raised(text: str | None) -> bool:
-    """Whether a result stands for an error."""
+    """Return whether a result stands for an error."""
     return text is not None and text.startswith("!")
 
 
 def table_of(columns: Sequence[tuple[str, str]], name: str = "t") -> SimpleNamespace:
-    """A relation as `bind_filter` wants it."""
+    """Return a relation for `bind_filter`."""
     described = []
     for place, (column, kind) in enumerate(columns, 1):
         oid, modifier = type_of(kind)

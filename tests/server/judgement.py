@@ -1,18 +1,19 @@
-"""Whether what a node made of a permutation of sessions may differ from what PostgreSQL made of it.
+"""Compares the outcome of a permutation of sessions on a node with PostgreSQL's, and decides whether the difference is allowed.
 
-An outcome is what every step was answered and what is there at the end. The node's is one of these, the first that holds:
+An outcome is the result of every step, and the contents at the end. The verdict on the node's outcome is the first of these that holds:
 
-    equal      it is PostgreSQL's of the same permutation; a transaction that both refuse may be told so at different steps
-    waited     it is PostgreSQL's of the steps in the order in which the node has answered them, or begun them
-    serial     it is PostgreSQL's of the same transactions one after the other, in an order that no one of them could see to be wrong
-    refused    transactions failed with 40001 or 40P01, on the node, or on PostgreSQL where they failed otherwise on the node, and the rest is
-               one of the above for PostgreSQL without these transactions
-    unlocked   it is one of the above where each SELECT of a READ COMMITTED transaction is run outside of it, as one of its own: readers
-               take no locks on a node
-    failure    it is none of these
+    equal      it equals PostgreSQL's for the same permutation. A transaction that both reject may fail at different steps
+    waited     it equals PostgreSQL's for the steps in the order in which the node has answered them, or started them
+    serial     it equals PostgreSQL's for the same transactions one after another, in an order that agrees with the times at which they ended
+    refused    transactions failed with 40001 or 40P01 on the node, or on PostgreSQL if they failed with another error on the node. The
+               rest is one of the above for PostgreSQL without these transactions
+    unlocked   it is one of the above if each SELECT of a READ COMMITTED transaction runs in a separate transaction: readers take no locks
+               on a node
+    failure    none of these
 
-All but `equal` and `failure` are what docs/compatibility.md says of locks; which of them may occur stands in each `Spec` (`permutation`).
-Nothing here talks to a server: who judges hands over a function that runs an arrangement of the steps on PostgreSQL.
+docs/compatibility.md describes the differences of locks that the verdicts between `equal` and `failure` stand for. Each `Spec`
+(`permutation`) has the verdicts that may occur. This module has no connection to a server: the caller passes a function that runs an
+arrangement of the steps on PostgreSQL.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ SERIALIZATION = {"40001", "40P01"}
 
 
 class Step(NamedTuple):
-    """A step of a session, by its place among those of the session."""
+    """A step of a session, with its position among the session's steps."""
 
     session: str
     number: int
 
 
 class Verdict(enum.StrEnum):
-    """See the module."""
+    """The result of the comparison, as the module describes."""
 
     EQUAL = "equal"
     WAITED = "waited"
@@ -46,7 +47,10 @@ class Verdict(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Outcome:
-    """`answers`: an error is its SQLSTATE in a tuple of one; `events`: steps as they were sent (True) and answered (False)."""
+    """The results of steps (an error is a tuple with its SQLSTATE), the contents, and the order in which steps were sent and answered.
+
+    `events`: a step and whether it was sent (True) or answered (False).
+    """
 
     answers: Mapping[Step, Any]
     contents: Any
@@ -54,22 +58,22 @@ class Outcome:
 
     @property
     def order(self) -> tuple[Step, ...]:
-        """The steps as they were answered."""
+        """The steps in the order in which they were answered."""
         return tuple(step for step, is_sent in self.events if not is_sent)
 
     def without(self, steps: frozenset[Step]) -> Outcome:
-        """The same where nobody asks for these steps."""
+        """Return the outcome without the results of these steps."""
         return Outcome({step: answer for step, answer in self.answers.items() if step not in steps}, self.contents)
 
     def failed(self, *, any_error: bool = False) -> frozenset[Step]:
-        """Steps that another transaction made fail, or any error."""
+        """Return the steps that failed because of another transaction, or with `any_error` all that failed."""
         errors = ((step, answer[0]) for step, answer in self.answers.items() if isinstance(answer, tuple))
         return frozenset(step for step, code in errors if any_error or code in SERIALIZATION)
 
 
 @dataclass(frozen=True)
 class Arrangement:
-    """Steps in an order; those of `outside` are said by sessions of their own."""
+    """Steps in an order. Those of `outside` run in separate sessions."""
 
     order: tuple[Step, ...]
     outside: frozenset[Step] = frozenset()
@@ -86,7 +90,7 @@ def judge(
     rerun: Callable[[Arrangement], Outcome],
     reads: frozenset[Step] = frozenset(),
 ) -> Verdict:
-    """What came of the permutation `given`; `reads`: the SELECTs of READ COMMITTED transactions."""
+    """Return the verdict on the permutation `given`. `reads`: the SELECTs of READ COMMITTED transactions."""
     none = frozenset[Step]()
     refused = [
         transaction
@@ -111,7 +115,7 @@ def judge(
 
 
 def _orders(node: Outcome, given: tuple[Step, ...], transactions: Transactions) -> Iterator[tuple[Verdict, tuple[Step, ...]]]:
-    """The orders in which PostgreSQL is asked again."""
+    """Yield the orders of the steps to run on PostgreSQL for comparison, with their verdicts."""
     yield Verdict.WAITED, given
     yield Verdict.WAITED, node.order
     yield Verdict.WAITED, tuple(step for step, is_sent in node.events if is_sent)
@@ -120,19 +124,19 @@ def _orders(node: Outcome, given: tuple[Step, ...], transactions: Transactions) 
 
 
 def _serial(node: Outcome, transactions: Transactions) -> Iterator[tuple[Step, ...]]:
-    """The transactions one after the other: who was over before another began stays before it."""
+    """Yield the serial orders of the transactions in which each one that ended before another began stays before it."""
     place = {event: at for at, event in enumerate(node.events)}
     sent = lambda step: place.get((step, True), len(place))  # noqa: E731
     begun = [min(map(sent, transaction)) for transaction in transactions]
     over = [max(place.get((step, False), len(place)) for step in transaction) for transaction in transactions]
 
     def behind(chosen: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-        remaining = [each for each in range(len(transactions)) if each not in chosen]
+        remaining = [number for number in range(len(transactions)) if number not in chosen]
         if not remaining:
             yield chosen
-        for each in remaining:
-            if all(over[rival] > begun[each] for rival in remaining if rival != each):
-                yield from behind((*chosen, each))
+        for number in remaining:
+            if all(over[rival] > begun[number] for rival in remaining if rival != number):
+                yield from behind((*chosen, number))
 
     for order in behind(()):
         yield tuple(step for transaction in order for step in sorted(transactions[transaction], key=sent))

@@ -1,16 +1,16 @@
-"""Permutations of the steps of sessions, in the manner of PostgreSQL's isolationtester, on a PostgreSQL and on a node.
+"""Permutations of the steps of concurrent sessions, as in PostgreSQL's isolationtester, on PostgreSQL and on a node.
 
-A `Spec` says what is there, what each session says step by step, and what is asked at the end. Of all ways to put the steps of the
-sessions in one order (`permutations`; those where one session comes behind the other left out) some are drawn, the same in each run, and
-each is played on both servers (`Stage.perform`) and judged (`judgement`):
+A `Spec` has the tables, the statements of each session, and the queries at the end. A permutation is one order of the steps of all sessions
+(`Spec.permutations`). Orders in which the sessions run one after another are omitted. Some permutations are drawn, the same ones in each
+run. Each runs on both servers (`Stage.perform`), and the outcomes are compared (`judgement`):
 
-    BEGIN      is no step: it is said with the statement behind it
-    waits      a step that waits for a lock (`Play.settle`) lets the others go on
-    deferred   a step of a session that still waits for an answer is said as soon as the session has it, before the next step
-    stuck      what still waits when all has been said has nobody to wait for: that is its answer, the session is cancelled, and what
-               was deferred behind it is not said
+    BEGIN      is not a step: it is sent together with the next statement
+    waiting    while a step waits for a lock (`Play.settle`), the steps of other sessions continue
+    deferred   a step of a session that still waits for a result is sent as soon as the session has the result, before the next step
+    stuck      a step that still waits after all steps have been sent waits for no session. "stuck" is its result, its session is
+               cancelled, and the session's deferred steps are not sent
 
-Between two permutations everything in the schema public is made anew; where no step changes a definition, only its rows.
+Between two permutations the schema public is created again, or only its rows if no step changes a definition.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _log = logging.getLogger("tests.permutation")
 
 LEVELS = (READ_COMMITTED, REPEATABLE_READ, SERIALIZABLE)
 SLOW_SECONDS = 1.5
-"""Who seems to wait for a lock so long, when nobody has it, waits for ever: nobody is that slow on a busy machine."""
+"""A step that has waited this long after all steps were sent is stuck. A step that is merely slow takes less time."""
 
 CATALOG = (
     "SELECT relname::text, relkind::text FROM pg_class WHERE relnamespace = 'public'::regnamespace ORDER BY 1",
@@ -44,12 +44,15 @@ CATALOG = (
     "SELECT pubname::text, tablename::text, attnames::text[], rowfilter FROM pg_publication_tables ORDER BY 1, 2",
     "SELECT gid FROM pg_prepared_xacts WHERE database = current_database() ORDER BY 1",
 )
-"""What definitions there are at the end."""
+"""Queries for the definitions at the end."""
 
 
 @dataclass(frozen=True)
 class Spec:
-    """See the module. `rows` fill what `setup` makes; `level` is that of each BEGIN; `may`: what the node may differ in."""
+    """The sessions and their steps. `setup` creates the tables and `rows` fills them. `asked`: the queries at the end.
+
+    `take`: the number of permutations. `level`: the isolation level of each BEGIN. `may`: the verdicts that are not failures.
+    """
 
     setup: str
     rows: str
@@ -67,24 +70,24 @@ class Spec:
 
     @property
     def allowed(self) -> frozenset[Verdict]:
-        """`may`; SERIALIZABLE refuses more, and others than PostgreSQL does."""
+        """The verdicts that are not failures. With SERIALIZABLE, a node may reject other transactions than PostgreSQL does."""
         return self.may | ({Verdict.REFUSED, Verdict.SERIAL} if self.level == SERIALIZABLE else set())
 
     def text(self, step: Step) -> tuple[str, ...]:
-        """What a step says: BEGIN too where it is the first of a transaction."""
+        """Return the statements of a step, with BEGIN if it is the first of a transaction."""
         steps = self.sessions[step.session]
         begin = [f"BEGIN ISOLATION LEVEL {self.level}"] if step.number and steps[step.number - 1] == "BEGIN" else []
         return (*begin, steps[step.number])
 
     def steps(self) -> dict[str, list[Step]]:
-        """The steps of each session."""
+        """Return the steps of each session."""
         return {
             name: [Step(name, number) for number, sql in enumerate(statements) if sql != "BEGIN"]
             for name, statements in self.sessions.items()
         }
 
     def transactions(self) -> list[frozenset[Step]]:
-        """The steps of each transaction; what ends a prepared one is of it, whoever says it."""
+        """Return the steps of each transaction. COMMIT PREPARED or ROLLBACK PREPARED of any session belongs to the prepared one."""
         transactions: list[list[Step]] = []
         prepared: dict[str, list[Step]] = {}
         ends: list[tuple[str, Step]] = []
@@ -107,7 +110,7 @@ class Spec:
         return [frozenset(steps) for steps in transactions]
 
     def reads(self) -> frozenset[Step]:
-        """The SELECTs that take no lock on a node."""
+        """Return the SELECTs that take no lock on a node."""
         if self.level != READ_COMMITTED:
             return frozenset()
         return frozenset(
@@ -116,7 +119,7 @@ class Spec:
         )  # fmt: skip
 
     def permutations(self, seed: str) -> list[tuple[Step, ...]]:
-        """Some of the orders of all steps; the same for the same seed."""
+        """Return some of the orders of all steps: the same ones for the same seed."""
         steps = self.steps()
         letters = [name for name, session_steps in steps.items() for _ in session_steps]
         drawn: dict[tuple[str, ...], None] = {}
@@ -137,14 +140,14 @@ def _in_turn(steps: dict[str, list[Step]], names: Sequence[str]) -> Iterator[Ste
 
 
 class Stage:
-    """A server on which the permutations of one spec are played."""
+    """A server that runs the permutations of one spec."""
 
     def __init__(self, play: Play, spec: Spec) -> None:
         self.play, self.spec = play, spec
         self._made = False
 
     def prepare(self) -> None:
-        """Makes what the spec begins with."""
+        """Create the tables of the spec and their rows."""
         if self._made and not self.spec.definitions:
             tables = ", ".join(re.findall(r"CREATE TABLE (\w+)", self.spec.setup))
             self.make(f"TRUNCATE {tables}; {self.spec.rows}")
@@ -155,18 +158,18 @@ class Stage:
         self._made = True
 
     def make(self, sql: str) -> None:
-        """Says what must not fail."""
+        """Run statements that must succeed."""
         answer = self.play.say("watcher", sql)
         assert not isinstance(answer, tuple), f"{sql}: {answer}"
 
     def perform(self, arrangement: Arrangement) -> Outcome:
-        """Plays the steps on what the spec has made, and gives the outcome."""
+        """Run the steps in this order and return the outcome."""
         self.prepare()
         played = _Played(self.play, self.spec, arrangement.outside)
         for step in arrangement.order:
             played.add(step)
         if played.asked:
-            played.hear_out(arrangement.order[-1])
+            played.collect_slow(arrangement.order[-1])
         for step in played.asked.values():
             played.answers[step] = "stuck"
         leftovers = self.play.rest()
@@ -175,7 +178,7 @@ class Stage:
 
 
 class _Played:
-    """Steps as they are said and answered; `asked`: those that are not answered, by who has said them."""
+    """The steps that have been sent, and their results. `asked`: the step without a result, by session."""
 
     def __init__(self, play: Play, spec: Spec, outside: frozenset[Step]) -> None:
         self.play, self.spec, self.outside = play, spec, outside
@@ -184,34 +187,34 @@ class _Played:
         self.asked: dict[str, Step] = {}
         self._deferred: list[Step] = []
         self._unbegun: set[str] = set()
-        """Sessions whose BEGIN is still to be said: the statement behind it was said outside."""
+        """Sessions whose BEGIN has not been sent, because the statement after it ran in a separate session."""
         self._failed: set[str] = set()
-        """Sessions whose transaction has failed outside."""
+        """Sessions whose statement in a separate session has failed."""
 
     def add(self, step: Step) -> None:
-        """Says a step, or defers it, and what was deferred where that is possible now; returns when all who were asked wait."""
+        """Send a step, or defer it, and send deferred steps. Return when all steps without a result wait for locks."""
         self._deferred.append(step)
-        self._go_on(step, said=True)
+        self._send_deferred(step, said=True)
 
-    def hear_out(self, last: Step) -> None:
-        """Hears who is not stuck but slow, before it is said who is."""
-        while self.asked and self._hear(last, SLOW_SECONDS):
-            self._go_on(last, said=True)
+    def collect_slow(self, last: Step) -> None:
+        """Collect the results of steps that are slow but not stuck."""
+        while self.asked and self._collect(last, SLOW_SECONDS):
+            self._send_deferred(last, said=True)
 
-    def _go_on(self, step: Step, *, said: bool) -> None:
-        while said or self._hear(step):
+    def _send_deferred(self, step: Step, *, said: bool) -> None:
+        while said or self._collect(step):
             said = False
             for deferred in list(self._deferred):
                 if self._name(deferred) not in self.asked and deferred.session not in {
                     earlier.session for earlier in self._deferred[: self._deferred.index(deferred)]
                 }:
-                    self._say(deferred)
+                    self._send(deferred)
                     said = True
 
     def _name(self, step: Step) -> str:
         return f"{step.session} outside" if step in self.outside else step.session
 
-    def _say(self, step: Step) -> None:
+    def _send(self, step: Step) -> None:
         self._deferred.remove(step)
         *begin, sql = self.spec.text(step)
         if step in self.outside:
@@ -227,21 +230,21 @@ class _Played:
         self.events.append((step, True))
         self.play.send(self._name(step), *begin, sql)
 
-    def _hear(self, new: Step, least: float = STEADY) -> bool:
-        """Whether somebody was answered. Who has just let others go on is answered before them, whoever hears it first."""
-        heard = self.play.settle(least)
-        for name, answer in heard:
+    def _collect(self, new: Step, least: float = STEADY) -> bool:
+        """Collect results and return whether there were any. The step that unblocks others counts as answered before them."""
+        results = self.play.settle(least)
+        for name, answer in results:
             step = self.asked.pop(name)
             self.answers[step] = _comparable(answer)
             if step in self.outside and isinstance(answer, tuple):
                 self._failed.add(step.session)
             position = self.events.index((step, True)) + 1 if step == new and answer[:1] != ("40P01",) else len(self.events)
             self.events.insert(position, (step, False))
-        return bool(heard)
+        return bool(results)
 
 
 def _comparable(answer: Any) -> Any:
-    """An error without its words; that a name is taken is told by PostgreSQL's look-up or by its index, as it happens."""
+    """Return a result, or the SQLSTATE of an error. PostgreSQL reports a name in use with one of several SQLSTATEs, depending on timing."""
     if not isinstance(answer, tuple):
         return answer
     code, message = answer[:2]
@@ -257,7 +260,7 @@ class Ensemble:
     postgres: Stage
 
     def play(self, seed: str, take: int | None = None) -> tuple[list[Verdict], list[str]]:
-        """What was found of each permutation, and the reports of those that differ more than the spec says."""
+        """Run the permutations. Return their verdicts, and a report of each one whose verdict the spec does not allow."""
         spec = self.node.spec
         verdicts, reports = [], []
         reruns: dict[Arrangement, Outcome] = {}

@@ -1,7 +1,7 @@
-"""Plays: what several sessions of one database say in turn, and what each is answered, on a node and on a PostgreSQL alike.
+"""Statements of several concurrent sessions of one database, and their results, on a node or on PostgreSQL.
 
-`run` plays what was written by hand: who waits is named beforehand. `send` and `settle` play what nobody has foreseen (`permutation`):
-a session says something, and it turns out who was answered and who waits for a lock. An apply worker may be one of the sessions (`Speaker`).
+`run` takes steps that state which sessions wait for a lock. For steps whose waits are not known in advance (`permutation`), `send` sends a
+statement, and `settle` returns the results that have arrived. An apply worker can take part like a session (`Speaker`).
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from psycopg.pq import TransactionStatus
 from tests.conftest import Server, until
 
 Step = tuple[str, str]
-"""The session and what it says; a session that still waits for its last answer is asked for it by ``("a", "")``."""
+"""A session and its statement. ``("a", "")`` waits for the result of the statement for which session a is still waiting."""
 
 
 STEADY = 0.15
-"""A session that has waited for a lock at every look of so many seconds waits; PostgreSQL looks for deadlocks after 10 ms (`Play`)."""
+"""Seconds for which a session must be seen waiting for a lock before it counts as waiting. PostgreSQL checks for deadlocks after 10 ms."""
 
 
 class Speaker(Protocol):
-    """Who takes part in a play without being a session of it: an apply worker."""
+    """A participant that is not a session: an apply worker."""
 
     def say(self, sql: str) -> Any:
-        """Returns the answer when there is one."""
+        """Run a statement and return its result."""
 
     def waits(self, watcher: psycopg.Connection[Any]) -> bool:
-        """Whether it waits for a lock."""
+        """Return whether it waits for a lock."""
 
     def rest(self) -> None:
-        """Gives up what it still waits for."""
+        """Cancel the statement that still waits."""
 
 
 class Play:
@@ -49,10 +49,10 @@ class Play:
         self._pool = ThreadPoolExecutor(8)
         self.said: list[tuple[str, str, Any]] = []
         self.waited: list[bool] = []
-        """Of each step named with a ``+``: whether the session has waited for a lock."""
+        """Whether the session has waited for a lock, for each step named with a ``+``."""
 
     def run(self, steps: Sequence[Step]) -> list[tuple[str, str, Any]]:
-        """What each step answered; ``waits`` for those of a session named with a ``+``, which is answered later."""
+        """Run the steps and return their results. A session named with a ``+`` must wait for a lock: a later step has its result."""
         for who, sql in steps:
             name = who.rstrip("+")
             if not sql:
@@ -71,7 +71,7 @@ class Play:
         return self._sessions[name]
 
     def _wait_until_it_waits(self, name: str) -> None:
-        """Until the session waits for a lock, or has been answered: then it did not wait, and the answers will tell."""
+        """Wait until the session waits for a lock or has its result."""
         pid, answer = self._session(name).info.backend_pid, self._answers[name]
         query = "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = %s"
         waits = lambda: answer.done() or self._session("watcher").execute(query, (pid,)).fetchone() == (True,)  # noqa: E731
@@ -79,20 +79,20 @@ class Play:
         self.waited.append(not answer.done())
 
     def say(self, name: str, sql: str) -> Any:
-        """What a session is answered that waits for nobody."""
+        """Run a statement that does not wait, and return its result."""
         return _answer(self._session(name), sql)
 
     def send(self, name: str, *statements: str) -> None:
-        """A session says something, and `settle` tells what came of it; the answer is that to the last statement."""
+        """Send statements in a session. `settle` returns the result of the last one."""
         speaker = self.speakers.get(name)
         session = None if speaker else self._session(name)
         ask = speaker.say if speaker else lambda sql: _answer(session, sql)
         self._answers[name] = self._pool.submit(lambda: [ask(sql) for sql in statements][-1])
 
     def settle(self, least: float = STEADY) -> list[tuple[str, Any]]:
-        """Who is answered now, and what: returns as soon as somebody is, or when all who were asked wait for locks (nobody).
+        """Return the sessions that have a result, with it, as soon as there are any. Return none if all sessions wait for locks.
 
-        `least`: for so many seconds; on a busy machine who has its lock may seem to wait for a moment more.
+        `least`: the seconds for which they must wait. On a busy machine a session may seem to wait although it has its lock.
         """
         steady: dict[str, float] = {}
         while self._answers:
@@ -114,7 +114,7 @@ class Play:
         return watcher.execute("SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = %s", (pid,)).fetchone() == (True,)
 
     def rest(self) -> list[str]:
-        """Ends what is still waited for, all transactions, and those that are prepared; their names."""
+        """Cancel the waiting statements, and roll back all transactions. Return the names of the prepared ones."""
         for name in self._answers.keys() - self.speakers.keys():
             self._session(name).cancel_safe()
         for name in self._answers.keys() & self.speakers.keys():

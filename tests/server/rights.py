@@ -1,9 +1,10 @@
-"""The matrix of rights: which statements `test_rights` has each role run on a PostgreSQL and on a node, and on what.
+"""The matrix of privileges: the statements that `test_rights` runs as each role on PostgreSQL and on a node, and the objects for them.
 
-`ROLES` are the columns, `STATEMENTS` the rows, one statement (or several in one string) a line. Each is run in a transaction of its own that
-is rolled back, so no cell sees another; what cannot run in a transaction is in `ALONE`, with the roles that run it, `SEQUENCES` are what a
-session says in turn, `REPLICATION` is said over connections to a walsender. ``{role}`` is the role, ``{database}`` the database. What a
-node refuses altogether (0A000) is left out; what is meant to differ is in `DIFFERENT`, with its reason.
+`ROLES` are the columns. `STATEMENTS` are the rows, with one statement (or several in one string) per line. Each runs in a separate
+transaction that is rolled back, so that no cell affects another. Statements that cannot run in a transaction are in `ALONE`, with the roles
+that run them. `SEQUENCES` are statements that one session runs one after another. `REPLICATION` are statements for a walsender. ``{role}``
+stands for the role and ``{database}`` for the database. Statements that a node does not support (0A000) are omitted. Intended differences
+are in `DIFFERENT`, with the reason.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ OTHERS = {
     "rights_team": "", "rights_boss": "SUPERUSER", "rights_fresh": "", "rights_all_reader": "IN ROLE pg_read_all_data",
     "rights_all_writer": "IN ROLE pg_write_all_data", "rights_bypass": "BYPASSRLS", "rights_stream": "REPLICATION",
 }  # fmt: skip
-"""Roles that are given, taken and dropped."""
+"""Roles that are granted, revoked and dropped."""
 
 FIXTURE = """
 GRANT rights_team TO rights_owner WITH ADMIN OPTION;
@@ -146,7 +147,7 @@ CREATE SUBSCRIPTION rights_subscription CONNECTION 'dbname=none' PUBLICATION p W
 CREATE PUBLICATION everything FOR ALL TABLES WITH (publish = 'insert');
 RESET SESSION AUTHORIZATION;
 """
-"""What the superuser makes in a new database."""
+"""The statements with which the superuser creates the objects in a new database."""
 
 _LINES = {
     "whose rights": """
@@ -870,7 +871,7 @@ ALONE = {
     "ALTER DATABASE {database} RENAME TO rights_renamed": REFUSED,
     "SELECT pg_drop_replication_slot('no_such_slot')": tuple(ROLES),
 }
-"""Statements that run outside of transactions, and the roles that run them: those who are refused, all where it does no harm."""
+"""Statements that run outside a transaction, with the roles that run them: all roles, or only the rejected ones if it would do harm."""
 
 _WHO = "SELECT current_user::text, session_user::text, current_setting('is_superuser'), current_setting('role')"
 
@@ -909,7 +910,7 @@ SEQUENCES = {
     ),
     "what a role has set": ("SET ROLE rights_owner", "SHOW work_mem", "SET SESSION AUTHORIZATION rights_nobody", _WHO, "RESET SESSION AUTHORIZATION"),
 }  # fmt: skip
-"""What a session of each role says in turn; all of it is answered as it is there."""
+"""Statements that a session of each role runs one after another. All results are compared."""
 
 REPLICATION = (
     "IDENTIFY_SYSTEM",
@@ -940,7 +941,7 @@ REVOKED = {
     "rights_nobody": ("ALTER TABLE given OWNER TO {role}; REVOKE SELECT ON rls, shown, forced FROM {role}, PUBLIC",
                       "ALTER TABLE given OWNER TO rights_owner; " + _GRANTS),
 }  # fmt: skip
-"""For each role what a superuser takes from it while it has a transaction open, and how it is given back."""
+"""For each role, the privilege that a superuser revokes while the role has a transaction open, and the statement that restores it."""
 
 _NEWEST_LOGIN = "SET SESSION AUTHORIZATION asks whether the role that logged in is a superuser now, not whether it was at login"
 
@@ -964,7 +965,7 @@ DIFFERENT_AFTER_REVOKE: dict[tuple[str, str], tuple[object, str]] = {
         for role in ("rights_super", "rights_maker")
     },
 }
-"""What `REVOKED` changes otherwise than on a PostgreSQL, and why."""
+"""The results of `REVOKED` that differ from PostgreSQL's, with the reason."""
 
 _EARLY = "rights on what is read are asked for when a statement is read, not when it runs"
 
@@ -976,4 +977,4 @@ DIFFERENT: dict[tuple[str, str], tuple[object, str]] = {
     ("DROP OWNED BY CURRENT_USER", "rights_reader"): ("DROP OWNED", "a role gives its rights up; there they stay, with warnings, or are an error"),
     ("DROP OWNED BY CURRENT_USER", "rights_writer"): ("DROP OWNED", "likewise"),
 }  # fmt: skip
-"""The cells that are meant to differ, by statement and role ("" for all): what the node answers, and why."""
+"""The cells that are intended to differ, by statement and role ("" for all): the node's result, and the reason."""

@@ -1,4 +1,4 @@
-"""Specs of sessions that change definitions beside others that read, write and change definitions: ALTER, CREATE, DROP, partitions, publications."""
+"""Specs of sessions that change definitions concurrently with others: ALTER, CREATE, DROP, partitions, publications."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.server.permutation import REPEATABLE_READ, Spec
 from tests.server.specs_rows import PREPARE, ROWS, T
 
 UNLOCKED = frozenset({Verdict.EQUAL, Verdict.WAITED, Verdict.SERIAL, Verdict.UNLOCKED})
-"""Readers take no locks on a node: definitions change beside them."""
+"""Readers take no locks on a node, so definitions can change while they read."""
 READS = ("SELECT * FROM t ORDER BY 1",)
 
 ALTERATIONS = {
@@ -118,7 +118,7 @@ OF_PARTS = ("SELECT * FROM r ORDER BY 1, 2", "SELECT * FROM r1", "SELECT * FROM 
 
 
 def partitions(take: int = 3, **sessions: tuple[str, ...]) -> Spec:
-    """Sessions over a partitioned table."""
+    """Return a spec of sessions that use a partitioned table."""
     return Spec(PARTITIONED, IN_PARTS, sessions, OF_PARTS, take, may=UNLOCKED)
 
 
@@ -157,7 +157,7 @@ PARTITIONS = {
 
 
 def published(take: int = 3, **sessions: tuple[str, ...]) -> Spec:
-    """Sessions over two tables and a publication of one."""
+    """Return a spec of sessions that use two tables and a publication of one of them."""
     return Spec(
         f"{T}; CREATE TABLE k (a int PRIMARY KEY, b int); CREATE PUBLICATION p FOR TABLE t", ROWS, sessions, READS, take, may=UNLOCKED
     )

@@ -14,22 +14,22 @@ ALL = "SELECT * FROM t ORDER BY a"
 
 
 def of_t(take: int = 4, **sessions: tuple[str, ...]) -> Spec:
-    """Sessions over the table t."""
+    """Return a spec of sessions that use the table t."""
     return Spec(T, ROWS, sessions, (ALL,), take)
 
 
 def at(levels: tuple[str, ...], specs: dict[str, Spec]) -> dict[str, Spec]:
-    """The specs at each level."""
+    """Return the specs at each isolation level."""
     return {f"{name}, {level.lower()}": replace(spec, level=level) for name, spec in specs.items() for level in levels}
 
 
 def read(a: int) -> str:
-    """Reads a row."""
+    """Return a statement that reads a row."""
     return f"SELECT * FROM t WHERE a = {a}"
 
 
 def write(a: int, b: int) -> str:
-    """Changes a row."""
+    """Return a statement that changes a row."""
     return f"UPDATE t SET b = {b} WHERE a = {a}"
 
 
@@ -140,12 +140,12 @@ KEYS = at(
 
 
 def family(reference: str) -> str:
-    """A parent and a child."""
+    """Return statements that create a parent and a child table."""
     return f"CREATE TABLE parent (a int PRIMARY KEY, b int); CREATE TABLE child (n int PRIMARY KEY, a int REFERENCES parent {reference})"
 
 
 def of_family(reference: str, take: int = 4, **sessions: tuple[str, ...]) -> Spec:
-    """Sessions over both."""
+    """Return a spec of sessions that use both tables."""
     rows = "INSERT INTO parent VALUES (1, 10), (2, 20); INSERT INTO child VALUES (7, 2)"
     return Spec(family(reference), rows, sessions, ("SELECT * FROM parent ORDER BY a", "SELECT * FROM child ORDER BY n"), take)
 
