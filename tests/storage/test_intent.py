@@ -128,7 +128,7 @@ def test_commit_of_a_killed_node_is_complete_or_absent_after_the_next_start(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, kill: Callable[[pytest.MonkeyPatch], None], *, committed: bool
 ) -> None:
     transaction = two_tables(engine)
-    monkeypatch.setattr(Intents, "take_back", lambda *_: None)  # a killed node takes nothing back
+    monkeypatch.setattr(Intents, "undo", lambda *_: None)  # a killed node undoes nothing
     monkeypatch.setattr(Transaction, "rollback", lambda *_: None)
     kill(monkeypatch)
     with pytest.raises(Killed):
@@ -163,7 +163,7 @@ def test_state_of_a_copied_table_is_kept_if_a_start_completes_the_copy(engine: E
     transaction = engine.begin(DATABASE)
     transaction.append(A, rows(A, *BEFORE))
     assert subscription.set_table(transaction.cursor, state)
-    monkeypatch.setattr(Intents, "take_back", lambda *_: None)
+    monkeypatch.setattr(Intents, "undo", lambda *_: None)
     monkeypatch.setattr(Transaction, "rollback", lambda *_: None)
     failing(monkeypatch, Intents, "_write", Killed())
     with pytest.raises(Killed):
@@ -207,7 +207,7 @@ def test_failed_commit_leaves_nothing_visible_and_no_lock(engine: Engine, monkey
 def test_table_stays_locked_until_its_failed_commit_is_undone(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     transaction = two_tables(engine)
     failing(monkeypatch, Intents, "finish", OSError(28, "No space left on device"))
-    failing(monkeypatch, Intents, "_take_back", OSError(28, "No space left on device"))
+    failing(monkeypatch, Intents, "_undo", OSError(28, "No space left on device"))
     with pytest.raises(OSError, match="No space"):
         transaction.commit()
     monkeypatch.undo()

@@ -81,7 +81,7 @@ def test_ignore_lost_commits_starts_with_the_older_catalog(engine: Engine, resto
 def test_commit_that_was_being_undone_at_a_crash_is_not_reported_as_lost(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     transaction = two_tables(engine)
     failing(monkeypatch, Intents, "finish", OSError(28, "No space left on device"))
-    failing(monkeypatch, ForeignWriters, "take_back", Killed())
+    failing(monkeypatch, ForeignWriters, "undo_own", Killed())
     with pytest.raises(Killed):
         transaction.commit()
     monkeypatch.undo()

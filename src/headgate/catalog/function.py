@@ -151,7 +151,7 @@ class Texts:
 
 
 def write(cursor: Cursor, database: int, function: UserFunction, texts: Texts) -> None:
-    """Makes a function, in place of the one with its oid if there is one, whose ACL it keeps."""
+    """Create a function, or replace the one with its oid and keep its ACL."""
     before = one(cursor, "SELECT proacl FROM hg.pg_proc WHERE dbid = ? AND oid = ?", [database, function.oid])
     run(cursor, "DELETE FROM hg.pg_proc WHERE dbid = ? AND oid = ?", [database, function.oid])
     plain = all(argument.mode == "i" for argument in function.arguments)
@@ -163,9 +163,9 @@ def write(cursor: Cursor, database: int, function: UserFunction, texts: Texts) -
         prokind=function.kind, prosecdef=function.security_definer, proleakproof=function.leakproof, proisstrict=function.strict,
         proretset=function.is_set, provolatile=function.volatility, proparallel=function.parallel, pronargs=len(function.inputs),
         pronargdefaults=len(defaults), prorettype=function.result, proargtypes=list(function.types),
-        proallargtypes=None if plain else [each.type_oid for each in function.arguments],
-        proargmodes=None if plain else [each.mode for each in function.arguments],
-        proargnames=[each.name for each in function.arguments] if any(each.name for each in function.arguments) else None,
+        proallargtypes=None if plain else [argument.type_oid for argument in function.arguments],
+        proargmodes=None if plain else [argument.mode for argument in function.arguments],
+        proargnames=[argument.name for argument in function.arguments] if any(argument.name for argument in function.arguments) else None,
         proargdefaults=_BETWEEN.join(defaults) if defaults else None, prosrc=function.body, proconfig=list(function.config) or None,
         proacl=None if before is None else before[0], prodef=texts.definition, proargumentstext=texts.arguments,
         proidentitytext=texts.identity, proresulttext=texts.result,
@@ -178,6 +178,6 @@ def _element(array: int) -> int:
 
 
 def drop(cursor: Cursor, database: int, oid: int) -> None:
-    """Removes a function."""
+    """Remove a function."""
     run(cursor, "DELETE FROM hg.pg_proc WHERE dbid = ? AND oid = ?", [database, oid])
     run(cursor, "DELETE FROM hg.pg_description WHERE dbid = ? AND objoid = ? AND classoid = 1255", [database, oid])

@@ -55,16 +55,15 @@ def merge(
     by_tasks: bool | None = None,
     others: Sequence[Index] = (),
 ) -> Merged:
-    """Applies a batch.
+    """Apply a batch to one table.
 
-    `key_attnums`: the columns that name a row (replica identity index or primary key of this relation), None: all but generated
-    columns do, rows may be equal (REPLICA IDENTITY FULL). `changes`: a changes frame; an op ``T`` stands for TRUNCATE (a table only).
-    `by_tasks`: whether tasks net and write it if they can; by default a frame of Spark, and any batch if `small_batch_rows` is 0.
-    `strategy` other than the one that fits is for tests. A batch with a conflict writes nothing (but a TRUNCATE before it: roll back).
-    `others`: further unique indexes (plain ones) that the new rows must not violate: 23505; if tasks do the batch, `Merged.checked` is
-    False and the caller looks at the table.
+    `key_attnums`: the columns that identify a row (replica identity index or primary key). None (REPLICA IDENTITY FULL): all but the
+    generated columns, and rows may be equal. `changes`: a changes frame; in a table, an op ``T`` is a TRUNCATE. `by_tasks`: whether tasks
+    net and write it if they can. By default they do for a Spark frame, and for any batch if `small_batch_rows` is 0. `strategy` is set only
+    by tests. `others`: further unique indexes that new rows must not violate (23505). If tasks process the batch, `Merged.checked` is
+    False, and the caller checks these indexes. A batch with a conflict writes nothing, except a TRUNCATE before it: roll back.
     """
-    transaction.lock(relation)  # what is looked up from here on is what the changes are written on
+    transaction.lock(relation)  # no other transaction changes the table between the lookups and the write
     engine = transaction.engine
     if isinstance(changes, pa.Table):
         changes = _after_truncate(transaction, relation, in_order(changes))

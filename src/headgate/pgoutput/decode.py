@@ -112,7 +112,7 @@ def decode(
     first_seq: int = 0,
     only: Container[m.Relation] | None = None,
 ) -> DecodedFrames:
-    """Decodes the XLogData frames ``data[starts[i]:starts[i] + lengths[i]]`` (each begins with ``w``).
+    """Decode the XLogData frames ``data[starts[i]:starts[i] + lengths[i]]`` (each begins with ``w``).
 
     Args:
         data: the bytes.
@@ -120,7 +120,7 @@ def decode(
         lengths: of each frame.
         relations: Relation messages seen earlier on the connection, by OID.
         first_seq: the seq of the first frame.
-        only: the relations, as they were described, whose changes are wanted; None: all.
+        only: decode only the changes of these relations, as they were described. None: all.
     """
     run = _Run.of(data, starts, lengths, relations or {}, first_seq)
     for relation, frames in run.changed():

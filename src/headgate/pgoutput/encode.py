@@ -68,7 +68,7 @@ def encode(
     unchanged: Sequence[Mask | None] | None = None,
     send_time: int = 0,
 ) -> Frames:
-    """Encodes changes of one relation.
+    """Encode changes of one relation.
 
     Args:
         relation: the OID that the Relation message announced.
@@ -76,7 +76,7 @@ def encode(
         lsn: start = end of the XLogData per row.
         new: per published column the new values, string (sent as text) or binary (sent as ``b``); ignored for ``D``.
         old: per published column the old values: for ``K`` the columns outside the key must be NULL.
-        old_kind: `NO_OLD`, `KEY` or `ROW` per row: what precedes ``N`` of an update, what a delete carries; None: all `NO_OLD`.
+        old_kind: `NO_OLD`, `KEY` or `ROW` per row: the kind of the old tuple of an update or delete. None: all `NO_OLD`.
         unchanged: per column True where the new value is an unchanged TOAST value (``u``).
         send_time: microseconds since 2000-01-01.
     """

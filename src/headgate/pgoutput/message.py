@@ -23,7 +23,7 @@ class ValueKind(enum.IntEnum):
 
 
 class OldKind(enum.IntEnum):
-    """What an old tuple is: the key columns (``K``) or the whole row (``O``)."""
+    """The contents of an old tuple: the key columns (``K``) or the whole row (``O``)."""
 
     KEY = ord("K")
     ROW = ord("O")
@@ -58,7 +58,7 @@ class XLogData:
 
 @dataclass(frozen=True)
 class Keepalive:
-    """`k`: the publisher's position; it wants an answer at once if `reply_requested`."""
+    """`k`: the publisher's position; it requests an immediate reply if `reply_requested`."""
 
     end: int
     send_time: int

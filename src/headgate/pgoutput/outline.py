@@ -28,7 +28,7 @@ _NONE = np.zeros(0, np.int64)
 
 @dataclass(frozen=True)
 class Transactions:
-    """Transactions of a run, in commit order: arrays of one length.
+    """The transactions of a run in commit order, as arrays of the same length.
 
     `begin` and `commit` are frame numbers (seq) of Begin and Commit; `commit` is -1 and `end_lsn` 0 while the Commit has not been
     seen. `commit_time` is in microseconds since 2000-01-01.

@@ -1,5 +1,5 @@
 """PL/pgSQL: the body of a function as a tree, and its interpreter.
 
-`compiler` makes the tree of a body, with libpg_query's grammar; `interpreter` runs it. What a statement or an expression of SQL gives the
-interpreter asks of a `Host`, which `commands.function` makes of a session. Nothing here knows sessions, tables or Spark.
+`compiler` creates the tree of a body, with libpg_query's grammar. `interpreter` runs it. The interpreter calls a `Host` to evaluate SQL
+expressions and statements. `commands.function` implements it for a session. This package does not use sessions, tables or Spark itself.
 """

@@ -1,9 +1,9 @@
 """Messages around a transaction's changes (B … C, b … P, S … E … c) and outside of transactions (K, r, M) (manual, 55.9).
 
     a committed transaction                         B (O) changes C
-    larger than logical_decoding_work_mem, client
-    asked for streaming                             S (O) changes E  S changes E  …  c
-    PREPARE, client asked for two_phase             b (O) changes P        or  S changes E … p
+    larger than logical_decoding_work_mem, if the
+    client requested streaming                      S (O) changes E  S changes E  …  c
+    PREPARE, if the client requested two_phase      b (O) changes P        or  S changes E … p
     COMMIT PREPARED                                 K; b changes P K if the PREPARE is before two_phase_at; without two_phase:
                                                     B changes C
     ROLLBACK PREPARED                               r

@@ -1,1 +1,1 @@
-"""Row filters of publications: what may stand in one, and the Spark Column that decides on a row."""
+"""Row filters of publications: the allowed expressions, and their compilation to a Spark Column."""

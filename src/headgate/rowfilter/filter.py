@@ -1,4 +1,4 @@
-"""Row filters: binds a filter to its table, checks it, prints it, and compiles it to the Column that decides on a row.
+"""Row filters: binds a filter to its table, checks it, prints it, and compiles it to a Spark Column.
 
 CREATE and ALTER PUBLICATION call `bind_filter`. `load` reads a filter from the catalog, and the publisher calls `match`. Every accepted
 filter has exactly PostgreSQL's meaning: a filter that cannot be compiled is rejected with 0A000 when it is bound, and is never

@@ -133,9 +133,9 @@ class Engine:
         """The lease of the data location if an object store holds it, set by recovery."""
         self.on_lost_lease: Callable[[str], None] = _log.error
         """Called when another node has acquired the lease. Set by the node."""
-        self._see_all()
+        self._make_all_visible()
 
-    def _see_all(self) -> None:
+    def _make_all_visible(self) -> None:
         """Make every table visible as logged. If own versions above were undone, use the version that undid them, which is equal."""
         logged = {key: logged_table.version for key, logged_table in self.log.versions().items()}
         newest = self._newest(logged)
@@ -424,7 +424,7 @@ class Engine:
                 done.append(f"removed uncommitted relation {key[1]} of database {key[0]}")
             elif key not in dropped:
                 done.append(f'moved "{path}", which the log does not name, to "{self.set_aside(key)}"')
-        self._see_all()
+        self._make_all_visible()
         for key, foreign in adopt:
             self.foreign.adopt_recovered(key, foreign)
             done.append(f"adopted {len(foreign.others)} versions of other writers of relation {key[1]} in database {key[0]}")

@@ -120,7 +120,7 @@ class _Wait:
     shared: bool = False
     """Only for an advisory lock."""
 
-    def told(self, blocking: int) -> str:
+    def description(self, blocking: int) -> str:
         """Return the description for the DETAIL of a deadlock."""
         match self.mode:
             case Mode.LOCK:
@@ -391,7 +391,7 @@ class TableLocks:
         lines = []
         for waiting, blocking in zip(chain, [*chain[1:], start], strict=True):
             wait = self._waiting[waiting]
-            lines.append(f"Transaction {waiting} waits for {wait.told(blocking)}; blocked by transaction {blocking}.")
+            lines.append(f"Transaction {waiting} waits for {wait.description(blocking)}; blocked by transaction {blocking}.")
         raise PostgresError("40P01", "deadlock detected", detail="\n".join(lines), hint="See server log for query details.")
 
     def _circle(self, start: int) -> list[int]:

@@ -93,7 +93,7 @@ def _read(row: Row) -> Trigger:
 
 
 def write(cursor: Cursor, database: int, trigger: Trigger) -> None:
-    """Makes a trigger, in place of the one with its oid if there is one."""
+    """Create a trigger, or replace the one with its oid."""
     _remove(cursor, database, trigger.oid)
     insert(
         cursor, "pg_trigger", dbid=database, oid=trigger.oid, tgrelid=trigger.relation, tgparentid=trigger.parent, tgname=trigger.name,
@@ -109,7 +109,7 @@ def write(cursor: Cursor, database: int, trigger: Trigger) -> None:
 
 
 def drop(cursor: Cursor, database: int, oid: int) -> None:
-    """Removes a trigger and its clones."""
+    """Remove a trigger and its clones."""
     drop_clones(cursor, database, oid)
     _remove(cursor, database, oid)
     run(cursor, "DELETE FROM hg.pg_description WHERE dbid = ? AND objoid = ? AND classoid = 2620", [database, oid])

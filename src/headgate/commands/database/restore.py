@@ -76,7 +76,7 @@ def _create_table(node: pb.CreateStmt, session: Session) -> CommandResult:
         error = attempt(session, [reduced])
     if error is not None:
         raise first
-    session.notices.warning(f'table "{node.relation.relname}" is made with what a node can have of it', detail="\n".join(missing))
+    session.notices.warning(f'table "{node.relation.relname}" is created with the parts that a node supports', detail="\n".join(missing))
     return result
 
 
@@ -110,7 +110,7 @@ def _columns(node: pb.CreateStmt, session: Session, lacking: list[str]) -> list[
         if _is_read([*other_columns, element_node], node, session):
             kept_elements.append(element_node)
         elif generated:
-            lacking.append(f'Generated column "{element.colname}" is left out: its expression is not known here.')
+            lacking.append(f'Generated column "{element.colname}" is omitted: its expression is not supported here.')
         else:
             kept_elements.append(plain_column)
             lacking.append(f'Column "{element.colname}" has no default and no CHECK here.')

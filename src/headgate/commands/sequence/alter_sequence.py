@@ -39,18 +39,18 @@ def alter(node: ParseNode, session: Session) -> CommandResult:
         raise PostgresError("42809", f'"{found.name}" is not a sequence')
     privilege.check_owner(cursor, context.user, found.owner, "sequence", found.name)
     transaction.lock_object("pg_class", found.oid)
-    owners = [each.def_elem for each in node.options if each.def_elem.defname == "owned_by"]
+    owners = [option.def_elem for option in node.options if option.def_elem.defname == "owned_by"]
     for owner in owners:
         use_owner(cursor, session, names.strings(owner.arg.list.items))
-    change(cursor, found, [each for each in node.options if each.def_elem.defname != "owned_by"])
+    change(cursor, found, [option for option in node.options if option.def_elem.defname != "owned_by"])
     for owner in owners:
         own(cursor, session, found, names.strings(owner.arg.list.items))
     return CommandResult("ALTER SEQUENCE")
 
 
 def change(cursor: Cursor, found: Relation, options: Sequence[pb.Node]) -> None:
-    """Writes the numbers of a sequence anew, and where it stands."""
-    given = unique([each for each in options if each.def_elem.defname != "as"])
+    """Change the options of a sequence, and its current value."""
+    given = unique([option for option in options if option.def_elem.defname != "as"])
     scope = [found.database, found.oid]
     row = one(
         cursor,
@@ -60,7 +60,7 @@ def change(cursor: Cursor, found: Relation, options: Sequence[pb.Node]) -> None:
     )
     assert row is not None
     kind, start, increment, maximum, minimum, cycle, last, called = row
-    typed = next((each.def_elem for each in options if each.def_elem.defname == "as"), None)
+    typed = next((option.def_elem for option in options if option.def_elem.defname == "as"), None)
     if typed is not None:
         old, kind = kind, names.type_name(typed.arg.type_name)[0]
         if kind not in sequence.LARGEST:

@@ -72,7 +72,7 @@ def create(
     type_oid: int,
     options: Sequence[pb.Node] = (),
 ) -> int:
-    """Makes a sequence; 42P07 if the name is in use. Returns its oid."""
+    """Create a sequence and return its oid. Raise 42P07 if the name is in use."""
     if one(cursor, "SELECT 1 FROM hg.pg_class WHERE dbid IN (0, ?) AND relnamespace = ? AND relname = ?", [database, namespace, name]):
         raise PostgresError("42P07", f'relation "{name}" already exists')
     numbers = bounds(options, type_oid)
@@ -94,12 +94,12 @@ def create(
 
 
 def owned_name(cursor: Cursor, database: int, namespace: int, table: str, column: str) -> str:
-    """PostgreSQL's name for the sequence of a serial or identity column."""
+    """Return PostgreSQL's name for the sequence of a serial or identity column."""
     return choose_name(cursor, database, namespace, table, column, "seq")
 
 
 def own(cursor: Cursor, database: int, sequence: int, table: int, attnum: int, *, identity: bool) -> None:
-    """Ties a sequence to a column: dropping the table drops it."""
+    """Make a column the owner of a sequence, which is dropped together with the table."""
     insert(
         cursor, "pg_depend", dbid=database, classid=1259, objid=sequence, refclassid=1259, refobjid=table, refobjsubid=attnum,
         deptype="i" if identity else "a",

@@ -37,10 +37,10 @@ _NAMED = 5
 
 @dataclass
 class _Draft:
-    """The definition of a local table. `let_go`: a line for each part that is left out."""
+    """The definition of a local table. `omissions`: a line for each part that is omitted or changed."""
 
     elements: list[pb.Node]
-    let_go: list[str] = field(default_factory=list)
+    omissions: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -91,7 +91,7 @@ class Maker:
         as_partition = self._make_partition(table)
         if not as_partition:
             if table.parent:
-                draft.let_go.append("It is a table of its own here, no partition.")
+                draft.omissions.append("It is not a partition here.")
             statements = [statement.create_table(schema, name, draft.elements)]
             error = attempt(self.session, statements)
             if error is not None:
@@ -100,8 +100,8 @@ class Maker:
         if table.replica_identity == "f" and table.kind == "r":
             attempt(self.session, [statement.alter_table(schema, name, [statement.replica_identity_full()])])
         self._comment(table)
-        how = "with what a node can have of it" if draft.let_go else "as the publisher has it"
-        self.tell(f'created table "{schema}.{name}" {how}', "\n".join(draft.let_go) or None, None)
+        how = "with the parts that a node supports" if draft.omissions else "as the publisher has it"
+        self.tell(f'created table "{schema}.{name}" {how}', "\n".join(draft.omissions) or None, None)
 
     def _comment(self, table: RemoteTable) -> None:
         place = [table.schema, table.name]
@@ -116,7 +116,7 @@ class Maker:
         """Return the columns and the key in a form that this node accepts."""
         kinds = {column.attnum: self.types.of_column(column) for column in table.live}
         draft = _Draft([])
-        draft.let_go = [
+        draft.omissions = [
             f'Column "{column.name}" of type {column.shown} is text here.' for column in table.live if not kinds[column.attnum].exact
         ]
         plain = [plain_column(column, kinds[column.attnum]) for column in table.live if not column.generated]
@@ -124,7 +124,7 @@ class Maker:
         key = [statement.key([names[attnum] for attnum in table.key])] if table.key and set(table.key) <= set(names) else []
         if key and self._refusal(table, [*plain, *key]) is not None:
             key = []
-            draft.let_go.append("It has no key here.")
+            draft.omissions.append("It does not have a key here.")
         expressions = {column.attnum: with_expression(column, kinds[column.attnum]) for column in table.live}
         for column in table.live:
             definition = expressions[column.attnum]
@@ -133,11 +133,11 @@ class Maker:
             if is_known:
                 draft.elements.append(definition)
             elif column.generated:
-                draft.let_go.append(f'Generated column "{column.name}" is left out: its expression is not known here.')
+                draft.omissions.append(f'Generated column "{column.name}" is omitted: its expression is not supported here.')
             else:
                 draft.elements.append(plain_column(column, kinds[column.attnum]))
             if not column.generated and column.default is not None and (not is_known or definition in plain):
-                draft.let_go.append(f'Column "{column.name}" has no default here.')
+                draft.omissions.append(f'Column "{column.name}" has no default here.')
         draft.elements += key
         return draft
 
@@ -188,7 +188,7 @@ class Maker:
         if attempt(self.session, [create_statement]) is not None:
             return False
         self._comment(table)
-        self.tell(f'created partitioned table "{table.schema}.{table.name}"', "\n".join(draft.let_go) or None, None)
+        self.tell(f'created partitioned table "{table.schema}.{table.name}"', "\n".join(draft.omissions) or None, None)
         return True
 
     def _routes_alike(self, table: RemoteTable) -> bool:

@@ -173,7 +173,7 @@ class ForeignWriters:
         path = self._engine.path(key)
         versions = range(shown.state.version + 1, (delta_log.newest_version(path) or 0) + 1)
         if any(marked_with(delta_log.read_version(path, version)) is not None for version in versions):
-            self.take_back(key, shown.state)  # an own version that no entry names was never committed
+            self.undo_own(key, shown.state)  # an own version that no entry names was never committed
             return
         self.adopt_range(key, versions)
 
@@ -289,7 +289,7 @@ class ForeignWriters:
             if error.sqlstate != "55000":
                 raise
 
-    def take_back(self, key: Key, base: TableState) -> None:
+    def undo_own(self, key: Key, base: TableState) -> None:
         """Undo own versions above `base` in a running node, as recovery does, and adopt those of other writers among them."""
         recovered = self.recover(key, base.version)
         with self._engine.commit_lock:

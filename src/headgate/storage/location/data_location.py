@@ -131,7 +131,7 @@ def local(path: DataPath) -> Path:
     """Return a local file with the content of an immutable one: itself, or its copy in the cache. Raise FileNotFoundError."""
     if isinstance(path, Path):
         return path
-    with _told(path):
+    with _store_errors(path):
         return file_cache.get(path.fs, path.path, lambda target: _download(path, target))
 
 
@@ -161,7 +161,7 @@ def opened(path: DataPath) -> Iterator[Any]:
         with local(path).open("rb") as file:
             yield file
         return
-    with _told(path), path.fs.open(path.path, "rb") as far:
+    with _store_errors(path), path.fs.open(path.path, "rb") as far:
         yield far
 
 
@@ -169,7 +169,7 @@ def read_text(path: DataPath) -> str:
     """Return the content of a small file that may change."""
     if isinstance(path, Path):
         return path.read_text(encoding="utf-8")
-    with _told(path):
+    with _store_errors(path):
         return bytes(path.fs.cat_file(path.path)).decode()
 
 
@@ -191,7 +191,7 @@ def has_file(path: DataPath) -> bool:
     if isinstance(path, Path):
         return path.exists()
     try:
-        with _told(path):
+        with _store_errors(path):
             path.fs.cat_file(path.path, start=0, end=1)
     except FileNotFoundError:
         return False
@@ -236,7 +236,7 @@ def below(folder: DataPath) -> Iterator[StoredFile]:
 
 def _listed(folder: UPath, *, folders: bool = False) -> Iterator[StoredFile]:
     """Yield the files below a folder in an object store. With `folders`, only its entries; names of folders end with a slash."""
-    with _told(folder):
+    with _store_errors(folder):
         yield from object_store.of(folder).listed(folder, folders=folders)
 
 
@@ -244,7 +244,7 @@ def modified(path: DataPath) -> float:
     """Return the time at which a file was written."""
     if isinstance(path, Path):
         return path.stat().st_mtime
-    with _told(path):
+    with _store_errors(path):
         return float(path.fs.modified(path.path).timestamp())
 
 
@@ -252,7 +252,7 @@ def size(path: DataPath) -> int:
     """Return the size of a file. Raise FileNotFoundError."""
     if isinstance(path, Path):
         return path.stat().st_size
-    with _told(path):
+    with _store_errors(path):
         return int(path.fs.size(path.path))
 
 
@@ -283,7 +283,7 @@ def written(path: DataPath, *, kept: bool = True) -> Iterator[Path]:
         yield draft
         _may_write(path)
         try:
-            with _told(path):
+            with _store_errors(path):
                 path.fs.put_file(str(draft), path.path)
         except BaseException:
             if kept:  # otherwise it is removed with its folder
@@ -314,7 +314,7 @@ def write_new(path: DataPath, text: str, *, synced: bool = False) -> None:
         return
     content = text.encode()
     _may_write(path)
-    with _told(path):
+    with _store_errors(path):
         try:
             object_store.of(path).put_if(path, content, None)
         except FileExistsError:
@@ -348,7 +348,7 @@ def write_whole(path: DataPath, text: str, modified: float | None = None) -> Non
         draft.replace(path)
         return
     _may_write(path)
-    with _told(path):
+    with _store_errors(path):
         path.fs.pipe_file(path.path, text.encode())
 
 
@@ -357,7 +357,7 @@ def copy(path: DataPath, target: Path) -> None:
     if isinstance(path, Path):
         shutil.copyfile(path, target)
         return
-    with _told(path):
+    with _store_errors(path):
         _download(path, target)
 
 
@@ -368,7 +368,7 @@ def put(file: Path, path: DataPath) -> None:
         path.chmod(0o600)
         return
     _may_write(path)
-    with _told(path):
+    with _store_errors(path):
         path.fs.put_file(str(file), path.path)
 
 
@@ -378,7 +378,7 @@ def remove(path: DataPath) -> None:
         path.unlink(missing_ok=True)
         return
     _may_write(path)
-    with _told(path), contextlib.suppress(FileNotFoundError):
+    with _store_errors(path), contextlib.suppress(FileNotFoundError):
         path.fs.rm_file(path.path)
     file_cache.forget(path.fs, path.path)
 
@@ -405,7 +405,7 @@ def _remove_keys(near: UPath, keys: Sequence[str]) -> None:
     def remove_keys(batch: Sequence[str]) -> None:
         _may_write(near)
         try:
-            with _told(near):
+            with _store_errors(near):
                 store.remove(near, batch)
         finally:
             for key in batch:
@@ -489,7 +489,7 @@ def move(folder: DataPath, target: DataPath) -> DataPath:
 
     def copy_one(file: StoredFile) -> None:
         _may_write(folder)  # type: ignore[arg-type]
-        with _told(folder):
+        with _store_errors(folder):
             folder.fs.copy(str((folder / file.name).path), str((target / file.name).path))  # type: ignore[union-attr]
 
     together(folder, copy_one, below(folder))
@@ -514,7 +514,7 @@ def _download(path: UPath, target: Path) -> None:
 
 
 @contextlib.contextmanager
-def _told(path: DataPath) -> Iterator[None]:
+def _store_errors(path: DataPath) -> Iterator[None]:
     """Convert exceptions of the store's client other than OSError to 58030: no connection, no answer, no credentials."""
     try:
         yield

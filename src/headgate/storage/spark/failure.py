@@ -59,7 +59,7 @@ def marked(sqlstate: str, message: str) -> str:
 
 
 def raised(message: Column) -> Column:
-    """Return an expression that raises a text which begins as `marked` and goes on with values of rows."""
+    """Return an expression that raises an error whose text is the beginning of `marked`, followed by values of rows."""
     return F.raise_error(F.translate(message, _LINE_END, _NEWLINE))
 
 

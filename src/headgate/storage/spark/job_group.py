@@ -25,7 +25,7 @@ from headgate.storage.spark.internals import gateway, java_thread
 from headgate.storage.spark.internals.java_thread import JavaThread
 
 _DESCRIPTION = "spark.job.description"
-_told = threading.local()
+_cancel = threading.local()
 AGAIN_SECONDS = 0.1
 """Interval in seconds at which running jobs are cancelled again: Spark does not apply a cancellation to jobs that start later."""
 
@@ -44,21 +44,21 @@ def enter(context: SparkContext, group: str, description: str, check: Callable[[
 
     `check` raises when the thread's work is to end. It is called while the thread waits for another thread's job.
     """
-    _told.check = check
+    _cancel.check = check
     connection = gateway.connection(context)
-    entered: _Entered | None = getattr(_told, "entered", None)
+    entered: _Entered | None = getattr(_cancel, "entered", None)
     if entered is not None and entered.group == group and connection is not None and entered.connection() is connection:
         return entered.thread
     context.setJobGroup(group, description, interruptOnCancel=True)
     thread = java_thread.current(context)
     connection = gateway.connection(context)
-    _told.entered = None if connection is None else _Entered(weakref.ref(connection), group, thread)
+    _cancel.entered = None if connection is None else _Entered(weakref.ref(connection), group, thread)
     return thread
 
 
 def check() -> None:
     """Raise if this thread's work is to end, using the `check` from when the group was entered."""
-    check_thread = getattr(_told, "check", None)
+    check_thread = getattr(_cancel, "check", None)
     if check_thread is not None:
         check_thread()
 
@@ -123,15 +123,15 @@ class EndedJobs:
             self._insist_beside()
 
     def _insist_beside(self) -> None:
-        if self._told():
+        if self._cancel():
             with contextlib.suppress(RuntimeError):  # no thread can be started: the jobs were cancelled once
                 threading.Thread(target=self._insist, name="end of jobs", daemon=True).start()
 
     def _insist(self) -> None:
-        while self._told():
+        while self._cancel():
             time.sleep(AGAIN_SECONDS)
 
-    def _told(self) -> bool:
+    def _cancel(self) -> bool:
         """Cancel the running jobs. Return whether there may be others. The lock keeps jobs of a later context from being cancelled."""
         with self._lock:
             if self._context is not None:

@@ -113,7 +113,7 @@ class Intents:
 
     # ---- forward ----------------------------------------------------------------------------------------
     def carry_out(self, intent: Intent, tables: Mapping[Key, StagedTable]) -> dict[Key, TableState]:
-        """Make the intent durable and write the tables' versions. Return their states. If it raises, call `take_back`."""
+        """Make the intent durable and write the tables' versions. Return their states. If it raises, call `undo`."""
         body = zlib.compress(stored_body.dump(intent), 1)
         self.purge(lambda cursor: _replace(cursor, intent.xid, body))
         states = data_location.together(self._engine.base, lambda item: self._write(intent, *item), tables.items())
@@ -214,20 +214,20 @@ class Intents:
         return {xid for xid in undone if xid > (highest or 0)}
 
     # ---- backward ---------------------------------------------------------------------------------------
-    def take_back(self, intent: Intent) -> set[Key]:
+    def undo(self, intent: Intent) -> set[Key]:
         """Undo `carry_out`. A transaction that cannot be undone now keeps its locks until `settle` succeeds.
 
         Return the tables of which a version may name the transaction's files, now or at the next start.
         """
         try:
-            return self._engine.reserve.spending(functools.partial(self._take_back, intent))
+            return self._engine.reserve.spending(functools.partial(self._undo, intent))
         except Exception:  # noqa: BLE001 (the caller raises the error for which it undoes)
             _log.exception("could not undo transaction %d, its tables stay locked until that is done", intent.xid)
             with self._lock:
                 self._unsettled[intent.xid] = intent
             return set(intent.keys)
 
-    def _take_back(self, intent: Intent) -> set[Key]:
+    def _undo(self, intent: Intent) -> set[Key]:
         engine = self._engine
         # the decision: with an empty intent a marked version is not committed, and is undone at the next start at the latest
         engine.catalog.change(lambda cursor: _replace(cursor, intent.xid, _UNDONE), Step.TAKEN_BACK)
@@ -238,7 +238,7 @@ class Intents:
                 engine.forget(key)  # the transaction has created it
             elif self._version_of(key, shown.state.version, mark) is not None:
                 with step(Step.TAKEN_BACK):
-                    engine.foreign.take_back(key, shown.state)
+                    engine.foreign.undo_own(key, shown.state)
                 named.add(key)
         with self._lock:
             self._undone.add(intent.xid)
@@ -261,7 +261,7 @@ class Intents:
             waiting = list(self._unsettled.values())
         for intent in waiting:
             try:
-                self._engine.reserve.spending(functools.partial(self._take_back, intent))
+                self._engine.reserve.spending(functools.partial(self._undo, intent))
             except Exception as error:  # noqa: BLE001 (it is retried)
                 _log.debug("could not undo transaction %d yet: %s", intent.xid, error)
                 continue
@@ -305,7 +305,7 @@ class Intents:
         except PostgresError as error:
             if error.sqlstate != "40001":
                 raise
-            self._take_back(intent)
+            self._undo(intent)
             return f"undid transaction {intent.xid}, whose rows another writer has changed"
         with engine.commit_lock:
             entry = engine.catalog.change(lambda cursor: self.finish_again(cursor, intent, states), Step.ENTRY)

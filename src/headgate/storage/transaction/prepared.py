@@ -183,7 +183,7 @@ class PreparedTransactions:
                     engine.log.append(entry)
             except BaseException:
                 if changed:
-                    engine.intents.take_back(intent)
+                    engine.intents.undo(intent)
                 raise
             if changed:
                 engine.intents.finished(intent)

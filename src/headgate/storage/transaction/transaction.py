@@ -576,7 +576,7 @@ class Transaction(Uncommitted):
             if changed:
                 if self._catalog is not None:
                     self._catalog.rollback()
-                self._named = engine.intents.take_back(intent)
+                self._named = engine.intents.undo(intent)
             raise
         if changed:
             engine.intents.finished(intent)
