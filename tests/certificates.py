@@ -1,4 +1,4 @@
-"""Certificates for tests, made by the openssl program: an authority, and what it issues and revokes."""
+"""Certificates for tests, created by the openssl program: an authority, and the certificates that it issues and revokes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ commonName = supplied
 
 
 class Authority:
-    """One that issues certificates; all its files are in a folder of its own, `root` is its certificate, `crl` its revocation list."""
+    """A certificate authority with its files in one folder. `root`: its certificate. `crl`: its revocation list."""
 
     def __init__(self, folder: Path, name: str) -> None:
         folder.mkdir()
@@ -64,7 +64,7 @@ class Authority:
         return ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", self.folder / f"{name}.key"]
 
     def issue(self, name: str, subject: str, *, hosts: str = "", expired: bool = False) -> Path:
-        """Makes NAME.crt, whose path is given, and NAME.key; `hosts` as "DNS:localhost,IP:127.0.0.1"."""
+        """Create NAME.crt and NAME.key. Return the path of NAME.crt. `hosts` is like "DNS:localhost,IP:127.0.0.1"."""
         request, certificate = self.folder / f"{name}.csr", self.folder / f"{name}.crt"
         extension = ["-addext", f"subjectAltName={hosts}"] if hosts else []
         self._openssl("req", "-new", "-utf8", *self._key(name), "-out", request, "-subj", subject, *extension)
@@ -75,14 +75,14 @@ class Authority:
         return certificate
 
     def key(self, name: str) -> Path:
-        """The private key of a certificate."""
+        """Return the private key of a certificate."""
         return self.folder / f"{name}.key"
 
     def revoke(self, certificate: Path) -> None:
-        """Puts it on the list."""
+        """Revoke a certificate."""
         self._openssl("ca", "-config", self.folder / "ca.conf", "-revoke", certificate)
         self.list_revoked()
 
     def list_revoked(self) -> None:
-        """Writes the revocation list."""
+        """Write the revocation list."""
         self._openssl("ca", "-config", self.folder / "ca.conf", "-gencrl", "-out", self.crl)

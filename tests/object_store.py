@@ -1,4 +1,4 @@
-"""An object store for tests: moto's server, a process of its own, which speaks S3 and enforces conditional writes."""
+"""An object store for tests: moto's server in a separate process, which supports S3's protocol and conditional writes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KEY, SECRET = "access-key-of-tests", "secret-of-tests"
 
 
 def await_start(process: subprocess.Popen[bytes], is_up: Callable[[], bool], log: Path, seconds: float = 60) -> None:
-    """Waits until a server answers. One that does not is ended: it belongs to no fixture yet, and nobody else would do it."""
+    """Wait until a server answers. End it if it does not, because it does not belong to a fixture yet."""
 
     def answers() -> bool:
         assert process.poll() is None, "the server has ended"
@@ -34,7 +34,7 @@ def await_start(process: subprocess.Popen[bytes], is_up: Callable[[], bool], log
 
 
 class ObjectStore:
-    """The server; `settings` are those of a node that keeps its tables at a prefix of its own."""
+    """The server. `settings` returns the settings of a node that has its tables at a separate prefix."""
 
     def __init__(self, folder: Path) -> None:
         self.port = free_port()
@@ -58,13 +58,13 @@ class ObjectStore:
 
     @property
     def files(self) -> fsspec.AbstractFileSystem:
-        """The store, for tests that look into it."""
+        """The store's file system, for tests that read its files."""
         return fsspec.filesystem(
             "s3", key=KEY, secret=SECRET, endpoint_url=self.endpoint, client_kwargs={"region_name": "us-east-1"}, use_listings_cache=False
         )
 
     def settings(self, location: str | None = None) -> dict[str, str]:
-        """Settings of a node; `location`: another node's, to be shared."""
+        """Return the settings of a node. `location`: the location of another node, to share it."""
         return {
             "data_location": f"'{location or f's3a://{BUCKET}/{uuid.uuid4().hex[:8]}'}'",
             "data_location_endpoint": f"'{self.endpoint}'",
@@ -73,6 +73,6 @@ class ObjectStore:
         }
 
     def end(self) -> None:
-        """Ends the server."""
+        """End the server."""
         self._process.kill()
         self._process.wait()

@@ -1,6 +1,6 @@
-"""A Spark cluster for tests: a standalone master and workers, processes of their own, which know nothing of this checkout's environment.
+"""A Spark cluster for tests: a standalone master and workers, in separate processes without this checkout's environment.
 
-Their executors run with what the node gives them: the variables that could lead them to the node's own Python are not set.
+The executors use only the files that the node sends: variables that would let them find the node's Python are not set.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SECRET = "secret-of-the-cluster"
 
 
 class SparkCluster:
-    """The processes; `master` is what `spark_master` takes."""
+    """The processes of the cluster. `master`: the value for `spark_master`."""
 
     def __init__(self, folder: Path, workers: int = 2, cores: int = 1, memory: str = "2g") -> None:
         self.folder, self.cores, self.memory = folder, cores, memory
@@ -45,11 +45,11 @@ class SparkCluster:
             self.add_worker()
 
     def come_back(self, workers: int = 2) -> None:
-        """Starts it anew, at the same address; the new master knows no application."""
+        """Start the master again at the same address. It does not know the applications of the previous one."""
         self._begin(workers)
 
     def add_worker(self) -> None:
-        """Starts a worker, and waits until the master knows it."""
+        """Start a worker, and wait until it is registered with the master."""
         number = len(self.workers)
         folder = self.folder / f"worker{number}"
         options = (
@@ -92,7 +92,7 @@ class SparkCluster:
             return None
 
     def log(self, name: str) -> str:
-        """What a process has said."""
+        """Return the log of a process."""
         path = self.folder / f"{name}.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
@@ -101,11 +101,11 @@ class SparkCluster:
         return _executors(self.folder)
 
     def at_work(self) -> list[int]:
-        """Those of them that run a task now, as far as they have said."""
+        """Return the executors that run a task now, according to their logs."""
         return [executor for executor in self.executors() if _is_at_work(executor)]
 
     def lose(self) -> None:
-        """Kills everything, executors with their workers."""
+        """Kill all processes: the master, the workers and their executors."""
         for process in [*self.workers, self._master]:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
@@ -114,15 +114,15 @@ class SparkCluster:
             os.kill(executor, signal.SIGKILL)
 
     def end(self) -> None:
-        """The same, and removes what executors have unpacked: 400 MB each."""
+        """Kill all processes, and remove the files that executors have unpacked (400 MB each)."""
         self.lose()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
 class ClusterInJava:
-    """A master and a worker of one core inside of the Java of a session that runs: they take a second, and only executors are processes.
+    """A master and a worker with one core, inside the Java of a running session: only executors are processes. They start in a second.
 
-    `workers=0`: a master alone, whose applications have no executor.
+    `workers=0`: only a master, whose applications have no executor.
     """
 
     def __init__(self, spark: SparkSession, folder: Path, workers: int = 1) -> None:
@@ -144,11 +144,11 @@ class ClusterInJava:
         return _executors(self.folder)
 
     def finished_tasks(self) -> int:
-        """How many tasks executors say that they have finished."""
+        """Return the number of tasks that executors have finished, according to their logs."""
         return sum(log.read_text().count("Finished task") for log in self.folder.glob("app-*/*/stderr"))
 
     def end(self) -> None:
-        """Ends both, and what executors are left, and removes what these have unpacked."""
+        """End both and the remaining executors, and remove the files that these have unpacked."""
         for end in self._ends:
             end.shutdown()
             end.awaitTermination()
@@ -166,7 +166,7 @@ def _is_at_work(executor: int) -> bool:
 
 
 def _executors(folder: Path) -> list[int]:
-    """Executors whose working directories are below a folder."""
+    """Return the executors whose working directories are below a folder."""
     pids = []
     for cmdline in Path("/proc").glob("[0-9]*/cmdline"):
         try:

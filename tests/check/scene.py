@@ -1,4 +1,4 @@
-"""A stopped node with objects of every kind, and copies of its directory to be damaged."""
+"""A stopped node with objects of every kind, and copies of its directory that tests damage."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ PREPARED = "BEGIN; INSERT INTO empty VALUES (1); CREATE TABLE made (id int); INS
 
 
 def build(node: NodeServer, publisher: Server) -> str:
-    """Fills a running node and stops it; the name of the database."""
+    """Create objects in a running node and stop it. Return the name of the database."""
     source, database = publisher.new_database(), node.new_database()
     publisher.psql(source, "CREATE TABLE copied (id int PRIMARY KEY, v text); INSERT INTO copied VALUES (1, 'a'), (2, 'b')")
     publisher.psql(source, "CREATE PUBLICATION p FOR TABLE copied")
@@ -91,29 +91,29 @@ class Copy:
         self.database = int(self.catalog(f"SELECT oid FROM hg.pg_database WHERE datname = '{database}'")[0][0])
 
     def findings(self) -> list[str]:
-        """What the check finds, with the names of the folder and the database left out."""
+        """Return the findings of the check, without the names of the folder and the database."""
         with subject.of_stopped(self.data, {}, session=self.spark) as checked:
             return [finding.line.replace(f"{self.data}/", "").replace(f' of database "{self.name}"', "") for finding in course.run(checked)]
 
     def catalog(self, sql: str) -> list[tuple[Any, ...]]:
-        """Runs a statement on the catalog."""
+        """Run a statement on the catalog."""
         with duckdb.connect(str(self.data / "catalog.duckdb")) as connection:
             return connection.execute(sql).fetchall()
 
     def oid(self, table: str) -> int:
-        """The oid of a relation."""
+        """Return the oid of a relation."""
         return int(self.catalog(f"SELECT oid FROM hg.pg_class WHERE dbid = {self.database} AND relname = '{table}'")[0][0])
 
     def folder(self, table: str) -> Path:
-        """A table's folder."""
+        """Return a table's folder."""
         return self.data / "base" / str(self.database) / str(self.oid(table))
 
     def files(self, table: str) -> list[Path]:
-        """The data files of a table's newest version."""
+        """Return the data files of a table's newest version."""
         return [self.folder(table) / add["path"] for add in self.adds(table)]
 
     def adds(self, table: str) -> list[dict[str, Any]]:
-        """The `add` actions of a table's newest version."""
+        """Return the `add` actions of a table's newest version."""
         adds: dict[str, Any] = {}
         for version in self.versions(table):
             actions = [json.loads(line) for line in version.read_text().splitlines()]
@@ -124,12 +124,12 @@ class Copy:
         return list(adds.values())
 
     def versions(self, table: str) -> list[Path]:
-        """The commit files of a table."""
+        """Return the commit files of a table."""
         return sorted((self.folder(table) / "_delta_log").glob("*.json"))
 
     @contextlib.contextmanager
     def engine(self) -> Iterator[Engine]:
-        """The storage of the copy, which asks nobody what may be written."""
+        """Open the storage of the copy, without the checks of a node."""
         catalog = Catalog.open(self.data / "catalog.duckdb")
         try:
             yield Engine({}, catalog, self.data, session=self.spark)
@@ -137,7 +137,7 @@ class Copy:
             catalog.close()
 
     def add_rows(self, table: str, **columns: list[Any]) -> None:
-        """Adds rows, whatever the constraints say; columns that are not given are NULL."""
+        """Add rows without checking constraints. Columns that are not given are NULL."""
         oid = self.oid(table)
         with self.engine() as engine:
             KnownTypes(engine.catalog, self.database).use()

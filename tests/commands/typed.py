@@ -1,7 +1,7 @@
-"""Statements typed into a session, and what psql would show of each: how the tests compare a node's answers with PostgreSQL's.
+"""Runs statements in a session, and returns what psql would show of each, to compare a node with PostgreSQL.
 
-A `Typist` is a connection of a driver. `differences` types the same statements into a node and into a PostgreSQL and gives those
-that they answer differently; the tests of statements assert that there are none.
+A `Typist` is a connection of a driver. `differences` runs the same statements on a node and on PostgreSQL, and returns those with different
+results. The tests of statements assert that there are none.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.conftest import Server
 
 
 class Typist:
-    """A session on a server; use it with ``closing``."""
+    """A session on a server. Use it with ``closing``."""
 
     def __init__(self, conninfo: str) -> None:
         self.connection = psycopg.connect(conninfo, autocommit=True)
@@ -23,7 +23,7 @@ class Typist:
         self.connection.add_notice_handler(lambda diagnostic: self._said.append(_shown(str(diagnostic.severity_nonlocalized), diagnostic)))
 
     def type(self, text: str) -> str:
-        """Notices, then the rows joined by ``|`` or the error as ``ERROR SQLSTATE: message`` with DETAIL and HINT."""
+        """Run a statement. Return its notices, then the rows joined by ``|``, or ``ERROR SQLSTATE: message`` with DETAIL and HINT."""
         self._said = []
         result = self.connection.pgconn.exec_(text.encode())
         if result.error_field(psycopg.pq.DiagnosticField.SQLSTATE):
@@ -34,7 +34,7 @@ class Typist:
         return "\n".join([*self._said, *lines])
 
     def close(self) -> None:
-        """Ends the session."""
+        """End the session."""
         self.connection.close()
 
 
@@ -46,13 +46,13 @@ def _shown(word: str, diagnostic: Any) -> str:
 
 
 def _comparable(statement: str, answer: str) -> list[str]:
-    """The lines of an answer; in any order where the statement gives rows in none."""
+    """Return the lines of a result, sorted if the statement does not determine the order of its rows."""
     lines = answer.split("\n")
     return lines if "ORDER BY" in statement or "ERROR" in answer else sorted(lines)
 
 
 def differences(node: Server, postgres: Server, statements: Sequence[str], mask: Callable[[str], str] = str) -> str:
-    """What the two answer differently, typed into an empty database of each; `mask` hides what may differ."""
+    """Run the statements in an empty database of each server. Return those with different results. `mask` hides texts that may differ."""
     differing = []
     with (
         closing(Typist(node.conninfo(node.new_database()))) as ours,

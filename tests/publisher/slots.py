@@ -1,4 +1,4 @@
-"""Read what a slot of a server gives through the SQL functions, in words that are the same for PostgreSQL and a node."""
+"""Reads the changes of a slot with the SQL functions, as texts that are the same for PostgreSQL and a node."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from headgate.pgoutput import read
 
 
 def make(server: object, database: str, name: str, *, two_phase: bool = False) -> str:
-    """A slot; its name is unique on the server."""
+    """Create a slot with a name that is unique on the server."""
     slot = f"{database}_{name}"
     server.psql(database, f"SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput', false, {str(two_phase).lower()})")  # type: ignore[attr-defined]
     return slot
 
 
 def messages(server: object, database: str, slot: str, publication: str = "p", *settings: str, **options: str) -> list[str]:
-    """The messages that have not been taken yet, each in words; `settings` are SQL commands before."""
+    """Return the messages that have not been read yet, as texts. `settings`: SQL commands to run before."""
     options_of_call = {"proto_version": "3", "publication_names": publication, **options}
     listed = ", ".join(f"'{name}', '{value}'" for name, value in options_of_call.items())
     sql = f"{' '.join(settings)} SELECT data FROM pg_logical_slot_get_binary_changes('{slot}', NULL, NULL, {listed});"
@@ -23,7 +23,7 @@ def messages(server: object, database: str, slot: str, publication: str = "p", *
 
 
 def words(payloads: list[bytes]) -> list[str]:
-    """pgoutput messages in words; xids are numbered as they come."""
+    """Return pgoutput messages as texts. Transaction ids are replaced by numbers in order of appearance."""
     streamed, descriptions = False, []
     names: dict[int, str] = {}
     xids: list[int] = []

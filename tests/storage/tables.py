@@ -19,7 +19,7 @@ INT8, TEXT, INT4 = registry.INT8, registry.TEXT, registry.INT4
 
 
 def relation(oid: int, name: str, **columns: int | tuple[int, int]) -> Relation:
-    """A table with these columns: type oid, or (type oid, typmod)."""
+    """Return a table with these columns: type oid, or (type oid, typmod)."""
     described = []
     for number, (column, kind) in enumerate(columns.items(), 1):
         type_oid, typmod = kind if isinstance(kind, tuple) else (kind, -1)
@@ -28,13 +28,13 @@ def relation(oid: int, name: str, **columns: int | tuple[int, int]) -> Relation:
 
 
 def rows(table: Relation, *values: tuple[Any, ...]) -> pa.Table:
-    """Rows of a relation."""
+    """Return rows of a relation."""
     schema = arrow_row(table)
     return pa.table([pa.array([row[index] for row in values], field.type) for index, field in enumerate(schema)], schema=schema)
 
 
 def made(engine: Engine, table: Relation, *values: tuple[Any, ...]) -> Relation:
-    """Makes a table with rows in a transaction of its own."""
+    """Create a table with rows, in a separate transaction."""
     transaction = engine.begin(DATABASE)
     transaction.create_table(table)
     if values:
@@ -44,7 +44,7 @@ def made(engine: Engine, table: Relation, *values: tuple[Any, ...]) -> Relation:
 
 
 def contents(reader: Engine | Transaction, table: Relation) -> list[tuple[Any, ...]]:
-    """The rows of a table, sorted."""
+    """Return the rows of a table, sorted."""
     if isinstance(reader, Transaction):
         return _sorted(reader.frame(table).toArrow())
     transaction = reader.begin(DATABASE)
@@ -59,7 +59,7 @@ def _sorted(table: pa.Table) -> list[tuple[Any, ...]]:
 
 
 def change(transaction: Transaction, table: Relation, condition: str, **values: str) -> int:
-    """UPDATE … SET values WHERE condition (Spark's SQL); a DELETE without values."""
+    """Run UPDATE … SET values WHERE condition (Spark's SQL), or a DELETE without values."""
     from pyspark.sql import functions as F
 
     changed_rows = transaction.positions(table).where(condition)

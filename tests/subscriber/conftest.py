@@ -15,7 +15,7 @@ READY = "SELECT count(*) > 0 AND count(*) = count(*) FILTER (WHERE srsubstate = 
 
 
 class Subscriber(Database):
-    """An empty database of a node, with a session that stays open and the node's log since."""
+    """An empty database of a node, with an open session, and the node's log since its creation."""
 
     def __init__(self, server: Server) -> None:
         super().__init__(server, server.new_database())
@@ -23,11 +23,11 @@ class Subscriber(Database):
         self.log = Log(server)
 
     def sql(self, script: str) -> str:
-        """What ``psql -At`` prints for the script; psycopg.Error if the server refuses a statement."""
+        """Run a script and return the output of ``psql -At``. Raise psycopg.Error if a statement fails."""
         return self.session.sql(script)
 
     def wait(self, query: str, expected: str, seconds: float = 60) -> None:
-        """Polls until the query gives what is expected."""
+        """Poll until the query returns the expected text."""
         last_result = [""]
 
         def holds() -> bool:
@@ -37,55 +37,55 @@ class Subscriber(Database):
         until(holds, f"{query!r} does not give {expected!r}", seconds)
 
     def of_subscription(self, column: str, name: str = "s") -> str:
-        """A column of pg_subscription; subscriptions of other databases are there too."""
+        """Return a column of pg_subscription for a subscription of this database."""
         return self.sql(
             f"SELECT {column} FROM pg_subscription s JOIN pg_database d ON subdbid = d.oid WHERE datname = '{self.name}' AND subname = '{name}'"
         )
 
     def counted(self, column: str) -> str:
-        """A column of pg_stat_subscription_stats."""
+        """Return a column of pg_stat_subscription_stats."""
         return self.sql(f"SELECT {column} FROM pg_stat_subscription_stats WHERE subid = {self.of_subscription('s.oid')}")
 
     def stop(self) -> None:
-        """Stops the node, and so ends the session; `sql` makes another."""
+        """Stop the node, which ends the session. `sql` opens another one."""
         self.session.close()
         self.server.stop()
 
     def close(self) -> None:
-        """Ends the subscriptions and the session."""
+        """Drop the subscriptions and end the session."""
         self.unsubscribe()
         self.session.close()
 
 
 class Publisher(Database):
-    """An empty database of the real PostgreSQL, with a session that stays open."""
+    """An empty database of the real PostgreSQL, with an open session."""
 
     def __init__(self, server: Server) -> None:
         super().__init__(server, server.new_database())
         self.session = Session(self.conninfo)
 
     def sql(self, script: str) -> str:
-        """What ``psql -At`` prints for the script; psycopg.Error if the server refuses a statement."""
+        """Run a script and return the output of ``psql -At``. Raise psycopg.Error if a statement fails."""
         return self.session.sql(script)
 
     def subscription(self, options: str = "", publication: str = "p", name: str = "s") -> str:
-        """CREATE SUBSCRIPTION to it."""
+        """Return a CREATE SUBSCRIPTION for this publisher."""
         words = f"slot_name = '{self.name}_{name}'{', ' + options if options else ''}"
         return f"CREATE SUBSCRIPTION {name} CONNECTION '{self.conninfo}' PUBLICATION {publication} WITH ({words})"
 
     @property
     def end(self) -> str:
-        """The end of its log."""
+        """The end of the publisher's log."""
         return self.sql("SELECT pg_current_wal_lsn()")
 
     def wait_confirmed(self, name: str = "s", seconds: float = 60) -> None:
-        """Waits until the subscription has confirmed everything up to now."""
+        """Wait until the subscription has confirmed the current end of the log."""
         end = self.end
         query = f"SELECT confirmed_flush_lsn >= '{end}' FROM pg_replication_slots WHERE slot_name = '{self.name}_{name}'"
         until(lambda: self.sql(query) == "t", f"slot of {name} did not reach {end}", seconds)
 
     def close(self) -> None:
-        """Drops what slots are left (their walsenders may still be on their way out) and ends the session."""
+        """Drop the remaining slots, whose walsenders may still be running, and end the session."""
         mine = "FROM pg_replication_slots WHERE database = current_database()"
         self.sql(f"SELECT pg_terminate_backend(active_pid) {mine} AND active")
         until(
@@ -96,7 +96,7 @@ class Publisher(Database):
 
 @pytest.fixture
 def publisher(postgres: Server) -> Iterator[Publisher]:
-    """A database of the real PostgreSQL, whose slots go away at the end."""
+    """A database of the real PostgreSQL, whose slots are dropped at the end."""
     publisher = Publisher(postgres)
     yield publisher
     publisher.close()
@@ -104,7 +104,7 @@ def publisher(postgres: Server) -> Iterator[Publisher]:
 
 @pytest.fixture
 def subscriber(node: Server) -> Iterator[Subscriber]:
-    """A database of the run's node, whose subscriptions go away at the end."""
+    """A database of the run's node, whose subscriptions are dropped at the end."""
     subscriber = Subscriber(node)
     yield subscriber
     subscriber.close()
@@ -112,7 +112,7 @@ def subscriber(node: Server) -> Iterator[Subscriber]:
 
 @pytest.fixture
 def spare(spare_node: Callable[..., Server]) -> Iterator[Callable[..., Subscriber]]:
-    """Makes a database of the node that may be stopped and started (`server`), with settings of its own."""
+    """Creates a database of a node that tests may stop, start and configure (`server`)."""
     subscribers: list[Subscriber] = []
 
     def make(**conf: str) -> Subscriber:
@@ -121,14 +121,14 @@ def spare(spare_node: Callable[..., Server]) -> Iterator[Callable[..., Subscribe
 
     yield make
     for subscriber in subscribers:
-        if not subscriber.server.running:  # the test failed in between
+        if not subscriber.server.running:  # the test failed before it started the node again
             subscriber.server.start()
         subscriber.close()
 
 
 @pytest.fixture
 def superuser(subscriber: Subscriber) -> Iterator[str]:
-    """A role that may own the database's subscription; it goes with it."""
+    """A role that may own the database's subscription. Both are dropped at the end."""
     name = f"owner_in_{subscriber.name}"
     subscriber.sql(f"CREATE ROLE {name} SUPERUSER LOGIN")
     yield name
@@ -138,7 +138,7 @@ def superuser(subscriber: Subscriber) -> Iterator[str]:
 
 @pytest.fixture
 def set_on_node(node: Server) -> Iterator[Callable[..., None]]:
-    """Sets what the node reads again on a reload; all of it is as before afterwards."""
+    """Changes settings of the node that a reload applies. They are reset at the end."""
     session = Session(node.conninfo())
     changed: set[str] = set()
 

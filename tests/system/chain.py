@@ -1,4 +1,4 @@
-"""Provide what the system tests share: databases in a chain of servers, subscriptions between them, and waiting for a condition."""
+"""Helpers of the system tests: databases in a chain of servers, subscriptions between them, and waiting for a condition."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ class Database:
 
     @classmethod
     def new(cls, server: Any) -> Database:
-        """An empty database."""
+        """Create an empty database."""
         cls.made.append(cls(server, server.new_database()))
         return cls.made[-1]
 
     def unsubscribe(self) -> None:
-        """Drops the subscriptions, whether or not their publishers still run: their workers would try again for ever."""
+        """Drop the subscriptions, even if their publishers do not run. Otherwise their workers would retry for ever."""
         mine = "SELECT subname FROM pg_subscription WHERE subdbid = (SELECT oid FROM pg_database WHERE datname = current_database())"
         for name in self.rows(mine):
             self.sql(f"ALTER SUBSCRIPTION {name} DISABLE; ALTER SUBSCRIPTION {name} SET (slot_name = NONE); DROP SUBSCRIPTION {name}")
 
     @property
     def conninfo(self) -> str:
-        """What a subscription's CONNECTION takes."""
+        """The connection string for a subscription."""
         return str(self.server.conninfo(self.name))
 
     def sql(self, script: str) -> str:
-        """What ``psql -At`` prints for the script."""
+        """Run a script and return the output of ``psql -At``."""
         return str(self.server.psql(self.name, script))
 
     def rows(self, query: str) -> list[str]:
-        """The query's rows, sorted."""
+        """Return the query's rows, sorted."""
         printed = self.sql(query)
         return sorted(printed.split("\n")) if printed else []
 
     def wait(self, query: str, expected: str, seconds: float = 90) -> None:
-        """Polls until the query prints what is expected."""
+        """Poll until the query returns the expected text."""
         seconds *= patience()
         until = time.monotonic() + seconds
         last_result = ""
@@ -62,17 +62,17 @@ class Database:
 
 
 def subscribe(subscriber: Database, publisher: Database, name: str, publication: str, options: str = "") -> None:
-    """CREATE SUBSCRIPTION and the end of the initial copy."""
-    slot = f"{subscriber.name}_{subscriber.server.port}_{name}"  # names of databases repeat from server to server
+    """Create a subscription and wait for the end of the initial copy."""
+    slot = f"{subscriber.name}_{subscriber.server.port}_{name}"  # databases of several servers have the same name
     words = f"slot_name = '{slot}'" + (f", {options}" if options else "")
     subscriber.sql(f"CREATE SUBSCRIPTION {name} CONNECTION '{publisher.conninfo}' PUBLICATION {publication} WITH ({words})")
     subscriber.wait("SELECT count(*) > 0 AND count(*) = count(*) FILTER (WHERE srsubstate = 'r') FROM pg_subscription_rel", "t")
 
 
 def arrived(publisher: Database, name: str, seconds: float = 90) -> None:
-    """Waits until the subscription has confirmed the publisher's present position."""
+    """Wait until the subscription has confirmed the publisher's current position."""
     lsn = publisher.sql("SELECT pg_current_wal_lsn()")
-    # the servers are shared by the tests, the publisher's database is not
+    # tests share the servers, but not the publisher's database
     query = f"""SELECT '{lsn}' <= r.flush_lsn FROM pg_stat_replication r JOIN pg_replication_slots s ON s.active_pid = r.pid
                 WHERE r.application_name = '{name}' AND s.database = current_database()"""
     publisher.wait(query, "t", seconds)
@@ -80,7 +80,7 @@ def arrived(publisher: Database, name: str, seconds: float = 90) -> None:
 
 @contextmanager
 def meanwhile(work: Callable[[int], object]) -> Iterator[None]:
-    """Does it over and over, a hundred times a second at most: what comes later has to be applied too; its error is the test's."""
+    """Repeat `work` inside the context, at most a hundred times a second. An error in it fails the test."""
     over, failed = threading.Event(), []
 
     def loop() -> None:
