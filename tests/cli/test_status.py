@@ -53,7 +53,7 @@ def test_counts_of_one_are_singular_and_a_missing_connection_is_shown() -> None:
     lines = list(shown(REPORT))
     assert [line.strip() for line in lines[2:10]] == [
         "tables   1 of 1 synchronized",
-        "again    public.u: copied again, as asked for",
+        "again    public.u: copied again, as requested",
         "copied   1 row, 7 bytes",
         "applied  1 row change in 1 transaction, 120 bytes, up to 0/1, the last 10.0 s ago",
         "skipped  1 change of rows that are not here",

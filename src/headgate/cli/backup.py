@@ -31,7 +31,7 @@ def backup(data_dir: Path, folder: Path, command_line: Mapping[str, str], userna
     began = time.monotonic()
     try:
         with _source(data_dir, folder, command_line, username) as base:
-            said = _fill(data_dir, base, folder)
+            summary = _fill(data_dir, base, folder)
         target.complete(folder)
     except Exception as error:
         if target.is_incomplete(folder):
@@ -40,7 +40,7 @@ def backup(data_dir: Path, folder: Path, command_line: Mapping[str, str], userna
         if full is None or full is error:
             raise
         raise full from error
-    out(f"backup completed: {said}, {time.monotonic() - began:.1f} s")
+    out(f"backup completed: {summary}, {time.monotonic() - began:.1f} s")
 
 
 def beside(data_dir: Path, command_line: Mapping[str, str], username: str | None) -> None:

@@ -40,8 +40,8 @@ def report(found: Found) -> int:
         out(finding.line)
         kinds[finding.severity] += 1
     show_progress("")
-    told = ", ".join(count(kinds[severity], severity.value) for severity in FindingSeverity if kinds[severity])
-    out(f"checked {count(tables, 'table')}: {told or 'nothing found'}")
+    summary = ", ".join(count(kinds[severity], severity.value) for severity in FindingSeverity if kinds[severity])
+    out(f"checked {count(tables, 'table')}: {summary or 'nothing found'}")
     return WRONG if kinds.keys() - {FindingSeverity.NOTICE} else 0
 
 

@@ -87,12 +87,12 @@ def _as_json(found: Found | None) -> str:
 
 def condition(found: Found) -> str:
     """Return a line that says whether the node works as it should."""
-    told = ""
+    health = ""
     report = found.report
     if report is not None and report.healthy is not None:  # a node of an earlier version does not report it
         problems = report.problems
-        told = f", {count(len(problems), 'problem')}" if problems else ", healthy"
-    return f"node {'is running' if found.trouble is None else 'does not accept connections'} (PID: {found.running.pid}){told}"
+        health = f", {count(len(problems), 'problem')}" if problems else ", healthy"
+    return f"node {'is running' if found.trouble is None else 'does not accept connections'} (PID: {found.running.pid}){health}"
 
 
 def lines(data_dir: Path, found: Found | None) -> Iterator[str]:
@@ -124,14 +124,14 @@ def _trouble(running: pidfile.Running, document: Mapping[str, Any] | None) -> st
 def _ask(data_dir: Path, pid: int) -> Mapping[str, Any] | None:
     """Return the node's report, or None if it does not answer."""
     path = data_dir / FILE
-    asked = time.time()
+    requested = time.time()
     os.kill(pid, signal.SIGUSR1)
     until = time.monotonic() + SECONDS
     while time.monotonic() < until:
-        if path.exists() and path.stat().st_mtime >= asked - 0.01:
+        if path.exists() and path.stat().st_mtime >= requested - 0.01:
             with contextlib.suppress(ValueError):  # on a full disk it is written in place
                 found: dict[str, Any] = json.loads(path.read_text())
-                if found["time"] >= asked:
+                if found["time"] >= requested:
                     return found
         time.sleep(_POLL)
     return None
@@ -183,7 +183,7 @@ def shown(report: StatusReport) -> Iterator[str]:
         yield f"    lag      {_lag(slot)}"
 
 
-_AGAIN = {"copy": "copied again, as asked for", "difference": "compared and made equal, as asked for"}
+_AGAIN = {"copy": "copied again, as requested", "difference": "compared and made equal, as requested"}
 
 
 def _problems(report: StatusReport) -> Iterator[str]:

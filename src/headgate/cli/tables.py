@@ -60,11 +60,11 @@ def tables(
         found = _of_stopped(data_dir, settings, database)
     listed = list(found)
     if as_sql:
-        for line in registration.statements([(each["database"], each["schema"], each["name"], each["path"]) for each in listed]):
+        for line in registration.statements([(table["database"], table["schema"], table["name"], table["path"]) for table in listed]):
             out(line)
         return
-    for each in listed:
-        each["rows"], each["bytes"] = _size(data_location.at(each["path"], settings), each["version"])
+    for table in listed:
+        table["rows"], table["bytes"] = _size(data_location.at(table["path"], settings), table["version"])
     if as_json:
         out(json.dumps(listed, indent=2))
     else:
@@ -87,8 +87,8 @@ def _of_stopped(data_dir: Path, settings: Mapping[str, str], database: str | Non
         try:
             log = TransactionLog(catalog)
             base = data_location.base(settings, data_dir)
-            for each in inventory.tables(catalog.cursor(), base, log.versions(), database):
-                yield _row(each.database, each.schema, each.name, each.oid, str(each.path), each.version, str(log.end), each.columns)
+            for table in inventory.tables(catalog.cursor(), base, log.versions(), database):
+                yield _row(table.database, table.schema, table.name, table.oid, str(table.path), table.version, str(log.end), table.columns)
         finally:
             catalog.close()
 
@@ -113,11 +113,11 @@ def _size(path: DataPath, version: int) -> tuple[int | None, int | None]:
 def _print(listed: list[ListedTable]) -> None:
     """Print the tables for a person."""
     out(f"Tables: {len(listed)}" + (f" (as of LSN {listed[0]['lsn']})" if listed else ""))
-    for each in listed:
-        rows, count = each.get("rows"), each.get("bytes")
+    for table in listed:
+        rows, count = table.get("rows"), table.get("bytes")
         size = "unknown: its log cannot be read" if rows is None else f"{rows:,} in {count:,} bytes"
-        out(f"\n{each['schema']}.{each['name']} (database {each['database']})")
-        out(f"  path     {each['path']}")
-        out(f"  version  {each['version']}")
+        out(f"\n{table['schema']}.{table['name']} (database {table['database']})")
+        out(f"  path     {table['path']}")
+        out(f"  version  {table['version']}")
         out(f"  rows     {size}")
-        out(f"  columns  {', '.join(column['name'] + ' ' + column['type'] for column in each['columns']) or 'none'}")
+        out(f"  columns  {', '.join(column['name'] + ' ' + column['type'] for column in table['columns']) or 'none'}")

@@ -20,10 +20,10 @@ def upgrade(data_dir: Path) -> None:
     if pidfile.alive(data_dir):
         fail(f'node is running in directory "{data_dir}"', "Stop it with the version of headgate that runs it.")
     version = data_dir / initdb.VERSION_FILE
-    said = version.read_text().strip()
-    if not said.isdigit() or int(said) > FORMAT:
-        fail(f'data directory "{data_dir}" has format {said}, which this version does not know', "Use a newer version of headgate.")
-    if said == str(FORMAT):
+    current = version.read_text().strip()
+    if not current.isdigit() or int(current) > FORMAT:
+        fail(f'data directory "{data_dir}" has format {current}, which this version does not know', "Use a newer version of headgate.")
+    if current == str(FORMAT):
         out(f"data directory has format {FORMAT} already")
         return
     from headgate.catalog import upgrade as steps

@@ -138,15 +138,15 @@ def _repair(opened: Opened, subscription: str, tables: Sequence[str], tell: Call
     while opened.execute(left.encode()).fetchall():
         [(errors,)] = opened.execute(failed.encode()).fetchall()
         if int(errors) >= int(before) + ATTEMPTS * len(tables):
-            hint = 'Run "headgate status", which shows the error. What was asked for stays asked for, and is tried again.'
+            hint = 'Run "headgate status", which shows the error. The request remains, and the node tries it again.'
             raise PostgresError("55000", f'tables of subscription "{subscription}" could not be made equal', hint=hint)
         time.sleep(PAUSE)
 
 
 def _summary(tables: Sequence[ComparedRow]) -> str:
     results = Counter(row["result"] for row in tables)
-    told = ", ".join(f"{results[result]} {result}" for result in sorted(results) if result != "equal")
-    return f"compared {count(len(tables), 'table')}: {told or 'all rows are equal'}"
+    summary = ", ".join(f"{results[result]} {result}" for result in sorted(results) if result != "equal")
+    return f"compared {count(len(tables), 'table')}: {summary or 'all rows are equal'}"
 
 
 def _line(row: ComparedRow) -> str:

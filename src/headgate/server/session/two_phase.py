@@ -5,16 +5,19 @@ Called by `utility`. `headgate.storage.transaction.prepared` keeps the prepared 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from postgast import pg_query_pb2 as pb
 
 from headgate.errors import PostgresError
+from headgate.lsn import Lsn
 from headgate.server.session.transaction_block import BlockState
 from headgate.storage.transaction.prepared import PreparedXact, check_room
 from headgate.subscriber.apply.prepared import commit_by_hand, held, is_held, rollback_by_hand
 
 if TYPE_CHECKING:
+    from headgate.server.node import Node
     from headgate.server.session.session import ClientSession
 
 GID_LENGTH = 200
@@ -50,35 +53,29 @@ def _check(session: ClientSession, gid: str) -> None:
 
 
 def commit(session: ClientSession, node: pb.TransactionStmt) -> str:
-    """Execute COMMIT PREPARED 'gid' for a transaction of this node or one that a subscription holds."""
-    session.prevent_in_block("COMMIT PREPARED")
-    if is_held(session.node.catalog, node.gid):
-        commit_by_hand(session.node, node.gid, session.context.database, _user(session))
-        session.block.finish()
-        return "COMMIT PREPARED"
-    prepared = session.node.engine.prepared
-    session.block.committed_at = prepared.commit(_take(session, node.gid))
-    session.block.finish()
-    return "COMMIT PREPARED"
+    """Execute COMMIT PREPARED 'gid'."""
+    return _end(session, node.gid, "COMMIT PREPARED", commit_by_hand, session.node.engine.prepared.commit)
 
 
 def rollback(session: ClientSession, node: pb.TransactionStmt) -> str:
-    """Execute ROLLBACK PREPARED 'gid' for a transaction of this node or one that a subscription holds."""
-    session.prevent_in_block("ROLLBACK PREPARED")
-    if is_held(session.node.catalog, node.gid):
-        rollback_by_hand(session.node, node.gid, session.context.database, _user(session))
-        session.block.finish()
-        return "ROLLBACK PREPARED"
-    prepared = session.node.engine.prepared
-    session.block.committed_at = prepared.rollback(_take(session, node.gid))
+    """Execute ROLLBACK PREPARED 'gid'."""
+    return _end(session, node.gid, "ROLLBACK PREPARED", rollback_by_hand, session.node.engine.prepared.rollback)
+
+
+def _end(
+    session: ClientSession,
+    gid: str,
+    command: str,
+    end_held: Callable[[Node, str, int, int | None], None],
+    end: Callable[[PreparedXact], Lsn],
+) -> str:
+    """End a prepared transaction of this node, or one that a subscription holds. Return the command tag."""
+    session.prevent_in_block(command)
+    context = session.context
+    if is_held(session.node.catalog, gid):
+        end_held(session.node, gid, context.database, None if context.superuser else context.user_oid)
+    else:
+        prepared = session.node.engine.prepared.take(gid, context.database, None if context.superuser else context.user)
+        session.block.committed_at = end(prepared)
     session.block.finish()
-    return "ROLLBACK PREPARED"
-
-
-def _user(session: ClientSession) -> int | None:
-    return None if session.context.superuser else session.context.user_oid
-
-
-def _take(session: ClientSession, gid: str) -> PreparedXact:
-    user = None if session.context.superuser else session.context.user
-    return session.node.engine.prepared.take(gid, session.context.database, user)
+    return command
