@@ -11,7 +11,7 @@ import pytest
 
 
 class Disk:
-    """See the module."""
+    """A small disk, as the module describes."""
 
     def __init__(self, folder: Path, megabytes: int) -> None:
         self.folder = folder
@@ -23,12 +23,12 @@ class Disk:
 
     @property
     def room(self) -> int:
-        """How many bytes are free."""
+        """Return the number of free bytes."""
         file_system = os.statvfs(self.folder)
         return file_system.f_bavail * file_system.f_frsize
 
     def fill(self, but: int = 0) -> None:
-        """Leaves so many bytes free."""
+        """Fill the disk until this number of bytes is free."""
         with (self.folder / "filling").open("ab") as file:
             while (wanted := self.room - but) > 0:
                 with contextlib.suppress(OSError):  # somebody writes meanwhile: there is less than there was, and nothing was taken
@@ -36,9 +36,9 @@ class Disk:
                     return
 
     def free(self) -> None:
-        """Gives back what `fill` took."""
+        """Free the space that `fill` has used."""
         (self.folder / "filling").unlink()
 
     def end(self) -> None:
-        """Takes the disk away."""
+        """Unmount the disk."""
         subprocess.run(["umount", "-l", str(self.folder)], check=True)

@@ -28,7 +28,7 @@ INTERESTING = [
 
 
 def mutated(chance: random.Random, seeds: Sequence[bytes]) -> bytes:
-    """One of the seeds, changed in up to four places."""
+    """Return one of the seeds, changed in up to four places."""
     data = bytearray(chance.choice(seeds))
     for _ in range(chance.choice((1, 1, 1, 2, 3, 4))):
         at = chance.randrange(len(data) + 1)
@@ -59,22 +59,22 @@ def mutated(chance: random.Random, seeds: Sequence[bytes]) -> bytes:
 
 @dataclass
 class Found:
-    """What came of a number of inputs."""
+    """The results of a number of inputs."""
 
     inputs: int = 0
     refused: int = 0
     slowest: float = 0
     wrong: dict[str, bytes] = field(default_factory=dict)
-    """What happened, and the first input that made it."""
+    """The failures, each with the first input that caused it."""
 
 
 class TookTooLongError(BaseException):
-    """Not for anybody to catch."""
+    """Raised when an input takes too long. The tested code does not catch it."""
 
 
 @contextmanager
 def hurried() -> Iterator[None]:
-    """Ends what takes longer than it may."""
+    """Raise TookTooLongError in code inside the context that exceeds its time."""
 
     def late(*_: object) -> None:
         raise TookTooLongError
@@ -90,7 +90,7 @@ def hurried() -> Iterator[None]:
 def run(
     read: Callable[[bytes], object], seeds: Sequence[bytes], count: int, *, seed: int = 0, refused: tuple[type[BaseException], ...] = ()
 ) -> Found:
-    """Gives so many inputs to `read`."""
+    """Call `read` with this number of inputs."""
     chance, found = random.Random(seed), Found()
     for seed_input in seeds:
         _once(read, seed_input, found, refused)
@@ -126,7 +126,7 @@ def _once(read: Callable[[bytes], object], data: bytes, found: Found, refused: t
 def left_behind(
     read: Callable[[bytes], object], seeds: Sequence[bytes], count: int, *, refused: tuple[type[BaseException], ...] = ()
 ) -> int:
-    """Bytes that so many inputs leave, once as many others have filled what is kept for the next."""
+    """Return the bytes that this number of inputs leaves allocated, after as many others have filled the caches."""
     run(read, seeds, count, seed=1, refused=refused)
     gc.collect()
     tracemalloc.start()

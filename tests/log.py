@@ -23,7 +23,7 @@ class Entry:
 
     @property
     def context(self) -> str:
-        """Where it happened; empty if that is not told."""
+        """The CONTEXT, empty if there is none."""
         return self.fields.get("CONTEXT", "")
 
     @property
@@ -40,7 +40,7 @@ class Log:
         self._start = server.logfile.stat().st_size
 
     def entries(self) -> list[Entry]:
-        """The entries so far; the last one may still be growing."""
+        """Return the entries so far. The last one may be incomplete."""
         with self._file.open("rb") as log:
             log.seek(self._start)
             lines = log.read().decode(errors="replace").split("\n")
@@ -60,11 +60,11 @@ class Log:
         return all_entries
 
     def said(self, text: str) -> list[Entry]:
-        """The entries whose message has the text."""
+        """Return the entries whose message contains the text."""
         return [entry for entry in self.entries() if text in entry.message]
 
     def error(self, text: str) -> Entry:
-        """Waits for an error whose message has the text, and gives it."""
+        """Wait for an error whose message contains the text, and return it."""
         return until(lambda: next((entry for entry in self.said(text) if entry.severity == "ERROR"), None), f"no error {text!r}", 60)
 
 

@@ -23,13 +23,13 @@ class Session:
     def connection(self) -> psycopg.Connection[Any]:
         """The open connection."""
         if self._connection is None or self._connection.closed:
-            # no statement is prepared: each goes as psql sends it
+            # do not prepare statements: psql does not
             self._connection = psycopg.connect(self.conninfo, autocommit=True, prepare_threshold=None)
             self._connection.add_notice_handler(lambda notice: self.said.append(f"{notice.severity}: {notice.message_primary}"))
         return self._connection
 
     def sql(self, script: str) -> str:
-        """Runs the statements one by one, as psql does, and gives what ``psql -At`` prints of their rows; psycopg.Error at the first that fails."""
+        """Run the statements one by one and return their rows as ``psql -At`` prints them. Raise psycopg.Error at the first error."""
         self.said = []
         printed: list[str] = []
         for statement in parse(script):
@@ -41,7 +41,7 @@ class Session:
         return "\n".join(printed)
 
     def close(self) -> None:
-        """Ends the connection."""
+        """Close the connection."""
         if self._connection is not None:
             self._connection.close()
 
