@@ -50,7 +50,6 @@ KINDS = {
         r"information_schema\.triggers": "the view uses a regular expression that the catalogs' engine does not support",
         r"(?i)tableoid|table_with_oids": "system columns in WHEN are not supported",
         r"disable trigger all|\btrigtest2?\b": "the triggers of foreign keys cannot be disabled",
-        r"suppress_redundant|min_updates_test": "suppress_redundant_updates_trigger does not exist",
         r"(?i)create rule|european_city|city_view": "rules are not supported",
         r"\bself_ref": "the rows of a foreign key that refers to its own table are changed in one step",
         r"already modified by an operation|from parent where aid|\bparent set val1": (

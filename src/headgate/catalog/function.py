@@ -83,6 +83,19 @@ class UserFunction:
         return tuple(argument.type_oid for argument in self.inputs)
 
 
+SUPPRESS_REDUNDANT = UserFunction(
+    1291, "pg_catalog", 11, "suppress_redundant_updates_trigger", 10, PLPGSQL, "f", (), registry.TRIGGER, is_set=False, strict=True,
+    body="""BEGIN
+  IF TG_OP <> 'UPDATE' OR TG_WHEN <> 'BEFORE' OR TG_LEVEL <> 'ROW' THEN
+    RAISE EXCEPTION USING ERRCODE = '39P01', MESSAGE = 'suppress_redundant_updates_trigger: must be called '
+      || CASE WHEN TG_OP <> 'UPDATE' THEN 'on update' WHEN TG_WHEN <> 'BEFORE' THEN 'before update' ELSE 'for each row' END;
+  END IF;
+  IF NEW::text IS NOT DISTINCT FROM OLD::text THEN RETURN NULL; END IF;
+  RETURN NEW;
+END""",
+)  # fmt: skip
+"""The trigger function that PostgreSQL has. It compares the rows as stored, so that a numeric 1.0 differs from 1.00; their texts do too."""
+
 _COLUMNS = (
     "p.oid, n.nspname, p.pronamespace, p.proname, p.proowner, p.prolang, p.prokind, p.proargtypes, p.proallargtypes, p.proargmodes,"
     " p.proargnames, p.proargdefaults, p.prorettype, p.proretset, p.prosrc, p.proisstrict, p.prosecdef, p.provolatile, p.proleakproof,"
@@ -111,6 +124,8 @@ def in_schema(cursor: Cursor, database: int, namespace: int) -> list[UserFunctio
 
 def find(cursor: Cursor, database: int, oid: int) -> UserFunction | None:
     """A function by its oid."""
+    if oid == SUPPRESS_REDUNDANT.oid:
+        return SUPPRESS_REDUNDANT
     found = rows(cursor, f"SELECT {_COLUMNS} {_FROM} WHERE p.dbid = ? AND p.oid = ?", [database, oid])
     return _read(found[0]) if found else None
 

@@ -95,3 +95,20 @@ UPDATE k SET b = b || 'x' WHERE b = 'two';
 SELECT * FROM k ORDER BY id;
 UPDATE k SET b = v.w FROM (VALUES (1, 'w')) v (i, w) WHERE k.id = v.i RETURNING k.*, v.w;
 DROP TABLE k, orders CASCADE;
+-- PostgreSQL's own trigger function.
+CREATE TABLE same (a int PRIMARY KEY, n numeric, t text);
+INSERT INTO same VALUES (1, 1.0, NULL), (2, 2, 'x');
+CREATE TRIGGER z_min BEFORE UPDATE ON same FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger();
+UPDATE same SET a = a;
+UPDATE same SET n = 1.00 WHERE a = 1;
+UPDATE same SET t = 'y', n = n;
+SELECT * FROM same ORDER BY a;
+\d same
+CREATE TRIGGER wrong BEFORE INSERT ON same FOR EACH ROW EXECUTE FUNCTION pg_catalog.suppress_redundant_updates_trigger();
+INSERT INTO same VALUES (3);
+DROP TRIGGER wrong ON same;
+CREATE TRIGGER late AFTER UPDATE ON same FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger();
+UPDATE same SET t = 'z';
+DROP TRIGGER late ON same;
+CREATE TRIGGER all_rows BEFORE UPDATE ON same EXECUTE FUNCTION suppress_redundant_updates_trigger();
+UPDATE same SET t = 'z';

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from postgast import pg_query_pb2 as pb
 
+from headgate.catalog import function as functions
 from headgate.catalog import history
 from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import relation as relations
@@ -137,7 +138,10 @@ def _check_transition_table(node: pb.CreateTrigStmt, relation: Relation, transit
 
 
 def _function(node: pb.CreateTrigStmt, session: Session, cursor: Cursor) -> int:
-    context, name = session.context, names.strings(node.funcname)[-1]
+    context = session.context
+    schema, name = names.split_name(node.funcname, context.database_name)
+    if schema in (None, "pg_catalog") and name == functions.SUPPRESS_REDUNDANT.name:
+        return functions.SUPPRESS_REDUNDANT.oid
     candidates = [function for function in lookup.functions_named(cursor, context, node.funcname) if not function.inputs]
     if not candidates:
         raise PostgresError("42883", f"function {name}() does not exist")

@@ -500,6 +500,10 @@ class Firing:
         try:
             with call.acting(function, self.session):
                 yield
+        except PostgresError as error:
+            if function is functions.SUPPRESS_REDUNDANT:  # in PostgreSQL it is a function in C, which adds no line
+                error.context = None
+            raise
         finally:
             self.session.context.trigger_depth -= 1
 
