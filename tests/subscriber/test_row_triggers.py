@@ -151,6 +151,44 @@ def test_triggers_that_query_tables_see_what_earlier_changes_have_written(
         assert subscriber.sql(query) == mirror.sql(query)
 
 
+LOOKING_UP = """
+    CREATE FUNCTION look_up() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        SELECT c.name INTO NEW.customer FROM public.customers c WHERE c.id = NEW.customer_id; RETURN NEW;
+    END $$;
+    CREATE FUNCTION total() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        UPDATE public.customers SET orders = orders + 1 WHERE id = NEW.customer_id; RETURN NULL;
+    END $$;
+    CREATE TRIGGER a BEFORE INSERT ON orders FOR EACH ROW EXECUTE FUNCTION look_up(); ALTER TABLE orders ENABLE ALWAYS TRIGGER a;
+    CREATE TRIGGER b AFTER INSERT ON orders FOR EACH ROW EXECUTE FUNCTION total()"""
+ORDERS = """
+    BEGIN;
+    INSERT INTO orders VALUES (1, 1); INSERT INTO customers VALUES (1, 'one'), (2, 'two'); INSERT INTO orders VALUES (2, 1), (3, 2);
+    UPDATE customers SET name = 'uno' WHERE id = 1; INSERT INTO orders VALUES (4, 1); DELETE FROM customers WHERE id = 2;
+    INSERT INTO notes VALUES (1); INSERT INTO orders VALUES (5, 2), (6, 1);
+    COMMIT"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("writes", [False, True])
+def test_triggers_see_the_changes_of_other_tables_that_came_before(
+    publisher: Publisher, subscriber: Subscriber, mirror: Publisher, *, writes: bool
+) -> None:
+    publisher.sql("CREATE TABLE orders (id int PRIMARY KEY, customer_id int); CREATE TABLE customers (id int PRIMARY KEY, name text)")
+    publisher.sql("CREATE TABLE notes (id int PRIMARY KEY); CREATE PUBLICATION p FOR ALL TABLES")
+    for database in (subscriber, mirror):
+        database.sql("CREATE TABLE orders (id int PRIMARY KEY, customer_id int, customer text); CREATE TABLE notes (id int PRIMARY KEY)")
+        database.sql(f"CREATE TABLE customers (id int PRIMARY KEY, name text, orders int NOT NULL DEFAULT 0); {LOOKING_UP}")
+        if writes:
+            database.sql("ALTER TABLE orders ENABLE REPLICA TRIGGER b")
+    subscribe_both(publisher, subscriber, mirror)
+    publisher.sql(ORDERS)
+    for name in ("s", "mirror"):
+        publisher.wait_confirmed(name)
+    for name in ("orders", "customers", "notes"):
+        query = f"SELECT * FROM {name} ORDER BY id"
+        assert subscriber.sql(query) == mirror.sql(query)
+
+
 TRANSITIONS = """
     CREATE TABLE seen (n serial PRIMARY KEY, level text, op text, rows text);
     CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN

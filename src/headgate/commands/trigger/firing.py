@@ -130,6 +130,10 @@ class Firing:
                 return None
         return read, inserted
 
+    def used(self) -> set[int] | None:
+        """Return the tables that the row triggers read or change, or None if they may be any tables."""
+        return _used([self.accessed(event) for event in _EVENTS])
+
     def _reads_rows_only(self, trigger: Trigger) -> bool:
         """Return whether a trigger reads only OLD and NEW, and at most inserts rows into tables without triggers."""
         return self._inserted(trigger) is not None
@@ -580,6 +584,10 @@ class RoutedFiring:
         events = _EVENTS if event == triggers.UPDATE else (event,)
         return _are_independent([leaf.accessed(leaf_event) for leaf in self._leaves if leaf.fires for leaf_event in events])
 
+    def used(self) -> set[int] | None:
+        """See `Firing`."""
+        return _used([leaf.accessed(event) for leaf in self._leaves if leaf.fires for event in _EVENTS])
+
     def has_rows(self, event: int) -> bool:
         """See `Firing`."""
         events = _EVENTS if event == triggers.UPDATE else (event,)
@@ -753,6 +761,12 @@ def _are_independent(accesses: Sequence[tuple[set[int], set[int]] | None]) -> bo
     known = [access for access in accesses if access is not None]
     read, inserted = (set[int]().union(*tables) for tables in ([reads for reads, _ in known], [inserts for _, inserts in known]))
     return len(known) == len(accesses) and not read & inserted
+
+
+def _used(accesses: Sequence[tuple[set[int], set[int]] | None]) -> set[int] | None:
+    """Return the tables of all accesses, or None if one is unknown."""
+    known = [access for access in accesses if access is not None]
+    return set[int]().union(*itertools.chain.from_iterable(known)) if len(known) == len(accesses) else None
 
 
 def _when(trigger: Trigger) -> str:

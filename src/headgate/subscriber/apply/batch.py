@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections import abc
 from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -36,7 +37,7 @@ from headgate.errors import PostgresError
 from headgate.pgoutput import decode
 from headgate.pgoutput import message as m
 from headgate.storage.transaction.transaction import Transaction
-from headgate.subscriber.apply import conversion, decoding, leaf_constraints, partitioned, row_completion, table_history
+from headgate.subscriber.apply import conversion, decoding, leaf_constraints, partitioned, row_completion, row_triggers, table_history
 from headgate.subscriber.apply.decoding import MOST_FRAME, SegmentSource, TableChanges
 from headgate.subscriber.apply.relation_map import Mapping, MissingColumnsError, local_relation, map_relation
 from headgate.subscriber.apply.table_history import LackingHistoryError
@@ -188,8 +189,23 @@ class Batch:
                 self._note_truncation(mapping.local, frame)
                 frames.setdefault(mapping.local.oid, []).append(frame)
             mappings_by_table = {mapping.local.oid: mapping for mapping in self.mappings.values()}
-            for oid, tables in frames.items():
-                yield mappings_by_table[oid].local, mappings_by_table[oid].key, tables[0] if len(tables) == 1 else pa.concat_tables(tables)
+            whole = {oid: tables[0] if len(tables) == 1 else pa.concat_tables(tables) for oid, tables in frames.items()}
+            entangled = self._entangled([mappings_by_table[oid].local for oid in whole])
+            self.is_cut = self.is_cut or bool(entangled)
+            runs = row_triggers.runs({oid: whole.pop(oid) for oid in entangled})
+            for oid, frame in itertools.chain(whole.items(), runs):
+                yield mappings_by_table[oid].local, mappings_by_table[oid].key, frame
+
+    def _entangled(self, tables: Sequence[Relation]) -> set[int]:
+        """Return the tables whose changes must be applied in the order of the stream, because triggers of one use another."""
+        entangled, oids = set[int](), {table.oid for table in tables}
+        for table in tables if len(tables) > 1 else ():
+            firing = self.applier.fired(self.transaction, table)
+            if firing is not None:
+                used = firing.used()
+                others = (oids if used is None else oids & used) - {table.oid}
+                entangled |= {table.oid, *others} if others else set()
+        return entangled
 
     def _frame(self, changes: decode.Changes, commit_lsn: Numbers) -> pa.Table | None:
         """Return the changes of one relation that are to be applied, or None if there are none.

@@ -8,7 +8,8 @@ triggers, only those of TRUNCATE fire.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -60,6 +61,10 @@ class FiringTriggers(Protocol):
 
     def is_independent(self, event: int) -> bool:
         """Return whether the row triggers of an event would do the same if the event's earlier rows were not yet written."""
+        ...
+
+    def used(self) -> set[int] | None:
+        """Return the tables that the row triggers read or change, or None if they may be any tables."""
         ...
 
     def collects(self, event: int) -> bool:
@@ -199,6 +204,22 @@ class TriggeredTable:
             fields.append(pc.if_else(unsent, stored.field(field.name), value) if pc.any(unsent).as_py() else value)
         never_sent = set.intersection(*[set(names or ()) for names in lists]) if lists else set()
         return pa.StructArray.from_arrays(fields, fields=list(schema)), never_sent
+
+
+def runs(frames: Mapping[int, pa.Table]) -> Iterator[tuple[int, pa.Table]]:
+    """Yield the changes of several tables in the order of the stream, as runs of changes of one table. `frames`: by the table's oid."""
+    if not frames:
+        return
+    ordered = {oid: in_order(frame) for oid, frame in frames.items()}
+    oids = np.concatenate([np.full(frame.num_rows, oid, np.int64) for oid, frame in ordered.items()])
+    lsn, seq = (np.concatenate([frame[name].to_numpy() for frame in ordered.values()]) for name in ("commit_lsn", "seq"))
+    oids = oids[np.lexsort((seq, lsn))]
+    starts = [0, *(np.flatnonzero(np.diff(oids)) + 1).tolist(), len(oids)]
+    yielded = dict.fromkeys(ordered, 0)
+    for first, end in itertools.pairwise(starts):
+        oid, count = int(oids[first]), end - first
+        yield oid, ordered[oid].slice(yielded[oid], count)
+        yielded[oid] += count
 
 
 def _with_new(frame: pa.Table, rows: pa.Table) -> pa.Table:
