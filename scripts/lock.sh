@@ -5,6 +5,7 @@
 #   requirements-readers.txt  the readers of the tables that tests/system/test_readers.py installs into an environment of their own
 #   requirements-clients.txt  the drivers that tests/clients installs so
 #   requirements-programs.txt  dbt and Debezium's engine, which its slow tests install
+#   requirements-guide.txt  Spark and Delta Lake, for the pages of docs/guide
 #   requirements-build.txt  what installing from source distributions (pyspark) and the editable install need
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -22,4 +23,5 @@ compile pyproject.toml --group dev -o requirements-dev.txt
 compile --group build -o requirements-build.txt
 compile --group readers -o requirements-readers.txt
 compile --group clients -o requirements-clients.txt
+compile --group guide -o requirements-guide.txt
 compile --group programs --no-strip-extras -o requirements-programs.txt

@@ -32,6 +32,11 @@ def environment(**more: str) -> dict[str, str]:
     return {**{name: value for name, value in os.environ.items() if name != "PYTHONPATH"}, "TZ": "UTC", **more}
 
 
+def printed(*words: str | Path) -> str:
+    """What a program prints."""
+    return subprocess.run(words, check=True, capture_output=True, text=True, env=environment()).stdout.strip()
+
+
 def run(*words: str | Path, folder: Path | None = None, **more: str) -> None:
     """Runs an installer; what it wrote is in the error when it fails."""
     done = subprocess.run(words, cwd=folder, capture_output=True, text=True, env=environment(**more))
