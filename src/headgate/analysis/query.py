@@ -235,6 +235,14 @@ class Query:
     sorts: tuple[Sort, ...]
     limit: Limit | None
 
+    @property
+    def only_projects(self) -> bool:
+        """Return whether the query has no other clause than its SELECT list and FROM."""
+        select = self.body
+        if not isinstance(select, Select) or self.sorts or self.limit is not None:
+            return False
+        return select.where is None and select.grouped is None and not select.distinct and not select.on
+
 
 @dataclass(frozen=True, eq=False)
 class Cte:

@@ -14,7 +14,7 @@ from headgate.commands.dml.update import changed_source, named
 from headgate.commands.function import call, user_call
 from headgate.commands.query import explain, rendering, select
 from headgate.commands.query.clause import from_clause
-from headgate.commands.query.driver import constant, table_rows
+from headgate.commands.query.driver import table_rows
 from headgate.commands.query.evaluation import lit_null
 from headgate.commands.query.plan import Source
 from headgate.commands.query.planner import Planner
@@ -48,8 +48,6 @@ def describe(node: pb.InsertStmt | pb.SelectStmt | pb.UpdateStmt, session: Sessi
         columns = call.described(node, session, known)
         return Described(_types(known), columns)
     node = user_call.described(node, session, known)
-    if node.DESCRIPTOR.name == "SelectStmt" and (answered := constant.answer(node, session)) is not None:
-        return Described(_types(known), tuple(answered.columns))
     if node.DESCRIPTOR.name == "SelectStmt" and select.by_catalog(node, session, known):
         answered_by_catalog = select.described(node, session, known)
         if answered_by_catalog is not None:

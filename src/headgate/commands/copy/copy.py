@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pyarrow as pa
 from postgast import pg_query_pb2 as pb
 
-from headgate.analysis.query import PlanColumn
+from headgate.analysis.query import PlanColumn, Select
 from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.catalog.relation.relation_kind import RelationKind
@@ -101,11 +101,12 @@ def _copy_out(node: pb.CopyStmt, session: Session, options: CopyOptions) -> Copy
             query = unwrap(node.query)
             if query.DESCRIPTOR.name != "SelectStmt":
                 return _of_changes(query, session, options)
-            if options.arrow and (changes := change_scan.direct(query, session)) is not None:
-                return _of_published(*changes)
             if select.by_catalog(query, session):
                 return _of_result(select.run(query, session), session, options)
-            relation, plan = 0, planner.select(query, None)
+            analysed = planner.analyse(query)
+            if options.arrow and isinstance(analysed.body, Select) and (changes := change_scan.direct(analysed, analysed.body)):
+                return _of_published(*changes)
+            relation, plan = 0, planner.plan(analysed)
         else:
             relation, plan, batches = _table_plan(node, session, planner, options)
     if node.HasField("query"):

@@ -13,7 +13,7 @@ from __future__ import annotations
 import uuid
 import weakref
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -21,8 +21,7 @@ import pyarrow.parquet as pq
 from postgast import pg_query_pb2 as pb
 from pyspark.sql import DataFrame
 
-from headgate.analysis import select_list
-from headgate.analysis.query import ChangesItem, PlanColumn, renamed, scope_table
+from headgate.analysis.query import ChangesItem, PlanColumn, Query, Select, renamed, scope_table
 from headgate.catalog.procedure import OWN_SCHEMA
 from headgate.catalog.relation.relation import Column
 from headgate.catalog.security import role as roles
@@ -32,6 +31,7 @@ from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import binder
 from headgate.expression.binding.scope import EMPTY
+from headgate.expression.implementation.implementation import NotColumnwise
 from headgate.expression.node import ColumnRef, TypeRef
 from headgate.lsn import Lsn
 from headgate.pgoutput.change_columns import HEAD, OLD
@@ -54,7 +54,6 @@ _ARGUMENTS = ("publication", "relation", "from_lsn", "to_lsn")
 _HEAD_TYPES = (registry.TEXT, registry.INT8, registry.INT8, registry.INT8, registry.TIMESTAMPTZ, registry.TEXT)
 SMALL_ROWS = 20_000
 """Maximum number of rows that are passed to Spark in memory. More rows are written to a temporary file."""
-_PLAIN = frozenset({"target_list", "from_clause", "limit_option", "op"})
 
 
 def is_call(node: ParseNode) -> bool:
@@ -235,14 +234,14 @@ def _stored(batch: pa.RecordBatch, columns: Sequence[PlanColumn]) -> list[pa.Arr
     return [*batch.columns[:-1], record.joined(fields, old.is_valid())]
 
 
-def answer(node: pb.SelectStmt, session: Session) -> ResultSet | None:
-    """Return the rows of a query that only names columns of headgate.changes, or None for any other query."""
-    query = direct(node, session)
-    if query is None:
-        return None
+def answer(planner: Planner, query: Query, select: Select) -> ResultSet:
+    """Return the rows of a query that only names columns of headgate.changes. They are read while they are sent."""
     from headgate.commands.query.driver import table_rows
 
-    shown, scanned = query
+    published = direct(query, select)
+    if published is None:
+        raise NotColumnwise("not only columns of published changes")
+    shown, scanned = published
     places = [place for place, _ in shown]
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -250,32 +249,19 @@ def answer(node: pb.SelectStmt, session: Session) -> ResultSet | None:
             stored = _stored(batch, scanned.columns)
             yield pa.RecordBatch.from_arrays([stored[place] for place in places], names=[column.key for _, column in shown])
 
-    return table_rows.streamed(tuple(column for _, column in shown), batches(), session)
+    return table_rows.streamed(tuple(column for _, column in shown), batches(), planner.session)
 
 
-def direct(node: ParseNode, session: Session) -> tuple[list[tuple[int, PlanColumn]], ChangeScan] | None:
+def direct(query: Query, select: Select) -> tuple[list[tuple[int, PlanColumn]], ChangeScan] | None:
     """Return the selected columns with their places in the scan, or None if the query does more than name columns of headgate.changes."""
-    if node.DESCRIPTOR.name != "SelectStmt" or {field.name for field, _ in node.ListFields()} - _PLAIN or node.op != pb.SETOP_NONE:
+    source = select.source
+    if not isinstance(source, ChangesItem) or not query.only_projects:
         return None
-    if len(node.from_clause) != 1 or not node.target_list:
-        return None
-    function = unwrap(node.from_clause[0])
-    if function.DESCRIPTOR.name != "RangeFunction" or not is_call(unwrap(unwrap(function.functions[0]).items[0])):
-        return None
-    if any(unwrap(unwrap(target).val).DESCRIPTOR.name != "ColumnRef" for target in node.target_list):
-        return None
-    from headgate.commands.query.planner import Planner
-
-    analyser = Planner(session, session.begin_statement()).analyser
-    source = item(analyser, function, session)
-    assert source is not None
-    targets = select_list.expand(node.target_list, source, source.scope(None), analyser.context)
     places = {column.key: place for place, column in enumerate(source.star)}
     shown = []
-    for output_place, target in enumerate(targets):
+    for column, target in zip(query.columns, select.targets, strict=True):
         if not isinstance(target.expression, ColumnRef) or target.expression.key not in places:
             return None
         place = places[target.expression.key]
-        attributes = source.star[place].attributes
-        shown.append((place, PlanColumn(target.name, target.expression.type, str(output_place), attributes=attributes)))
+        shown.append((place, replace(column, attributes=source.star[place].attributes)))
     return shown, source.scan

@@ -1,4 +1,4 @@
-"""Choose the engine of a query: the catalog (DuckDB SQL) or Spark (the planner).
+"""Choose the engine of a query: the catalog (DuckDB SQL), or the planner's, which is the driver or Spark.
 
 `select` calls this module for a query that is run or described, `planner` for the query of a view that is read, and `commands.view.view`
 for a view that is created. A query must use the same engine whether it is run, described, explained or part of a view.
@@ -22,7 +22,6 @@ from postgast import pg_query_pb2 as pb
 from headgate.commands.query import change_scan
 from headgate.commands.query.catalog import query as catalog_query
 from headgate.commands.query.catalog import volatile_function
-from headgate.commands.query.plan import Plan
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, causes
 from headgate.expression.duckdb.value import REGISTERED
@@ -35,8 +34,8 @@ _UNKNOWN = ("0A000", "42883")
 _REGISTERED = frozenset(registry.format_type(type_oid) for type_oid in REGISTERED)
 
 
-def find(node: pb.SelectStmt, session: Session, planned: Callable[[], Plan]) -> tuple[bool, Plan | None]:
-    """Return whether the catalog answers a SELECT, and the plan if `planned` had to be called to decide and Spark answers."""
+def find(node: pb.SelectStmt, session: Session, planned: Callable[[], T]) -> tuple[bool, T | None]:
+    """Return whether the catalog answers a SELECT, and the value of `planned` if it had to be called and the catalog does not answer."""
     if (
         change_scan.is_in(node)
         or reads_transition_table(node, session)

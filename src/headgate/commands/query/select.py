@@ -1,4 +1,4 @@
-"""Run and describe SELECT: the catalog answers queries of system relations only, Spark answers queries of tables."""
+"""Run and describe SELECT: the catalog answers queries of system relations only, the driver or Spark answers the others."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from postgast import pg_query_pb2 as pb
 
 from headgate.analysis.query import Query
 from headgate.catalog.physical import Cursor
-from headgate.commands.query import change_scan, engine_choice, rendering
+from headgate.commands.query import engine_choice, rendering
 from headgate.commands.query.catalog import query as catalog_query
-from headgate.commands.query.driver import constant, single_table
+from headgate.commands.query.driver import answer as driver
 from headgate.commands.query.plan import Plan
 from headgate.commands.query.planner import Planner
 from headgate.commands.result import Described
@@ -23,28 +23,16 @@ from headgate.types.resultset import ResultSet
 def run(node: pb.SelectStmt, session: Session) -> ResultSet:
     """Run a SELECT in the session's transaction. The rows are computed lazily."""
     transaction = session.begin_statement()
-    constant_result = constant.answer(node, session)
-    if constant_result is not None:
-        return constant_result
-    changes = change_scan.answer(node, session)
-    if changes is not None:
-        return changes
-    by_catalog, plan = _way(node, session)
+    by_catalog, planned = _way(node, session)
     if by_catalog:
         try:
             return _by_catalog(node, session, transaction.cursor)
         except PostgresError as refused:
             if not isinstance(refused, catalog_query.BeyondCatalog) or engine_choice.reads_relations(node):
-                plan = engine_choice.instead(refused, session, lambda: _planned(node, session))
-    if plan is None:
-        planner = Planner(session, transaction)
-        query = analysed(node, planner)
-        driver_result = single_table.answer(planner, query)
-        if driver_result is not None:
-            return driver_result
-        with rendering.running(session, transaction):
-            plan = planner.plan(query)
-    return rendering.result(plan, session, transaction)
+                planned = engine_choice.instead(refused, session, lambda: _planned(node, session))
+    if planned is None:
+        planned = _planned(node, session)
+    return rendering.result(planned, session, transaction) if isinstance(planned, Plan) else planned
 
 
 def analysed(node: pb.SelectStmt, planner: Planner) -> Query:
@@ -63,7 +51,7 @@ def by_catalog(node: pb.SelectStmt, session: Session, known: Mapping[int, int] |
 
     `known`: the types of the parameters of a query that is only described (0: to be inferred).
     """
-    return constant.answer(node, session) is None and _way(node, session, known)[0]
+    return _way(node, session, known)[0]
 
 
 def described(node: pb.SelectStmt, session: Session, known: Mapping[int, int] | None = None) -> Described | None:
@@ -80,11 +68,17 @@ def described(node: pb.SelectStmt, session: Session, known: Mapping[int, int] | 
         return None
 
 
-def _way(node: pb.SelectStmt, session: Session, known: Mapping[int, int] | None = None) -> tuple[bool, Plan | None]:
+def _way(node: pb.SelectStmt, session: Session, known: Mapping[int, int] | None = None) -> tuple[bool, ResultSet | Plan | None]:
     return engine_choice.find(node, session, lambda: _planned(node, session, known))
 
 
-def _planned(node: pb.SelectStmt, session: Session, known: Mapping[int, int] | None = None) -> Plan:
+def _planned(node: pb.SelectStmt, session: Session, known: Mapping[int, int] | None = None) -> ResultSet | Plan:
+    """Return the driver's result or, if the driver cannot answer the query, Spark's plan."""
     transaction = session.begin_statement()
+    planner = Planner(session, transaction, None if known is None else dict(known))
+    query = analysed(node, planner)
+    result = driver.of(planner, query)
+    if result is not None:
+        return result
     with rendering.running(session, transaction):
-        return Planner(session, transaction, None if known is None else dict(known)).select(node, None)
+        return planner.plan(query)

@@ -1,9 +1,8 @@
 """Answer queries of one table in the driver if they need few rows or columns and Arrow gives PostgreSQL's exact answer.
 
-Called by `select` with an analysed query, before Spark plans it. The rows come from a key that WHERE fixes (`key_lookup`), from a small
+Called by `answer`. The rows come from a key that WHERE fixes (`key_lookup`), from a small
 table, from the start of a table with LIMIT, from a scan with a memory limit (`table_scan`), or from no file at all (``count(*)``).
-Grouping, sorting and the SELECT list are evaluated column by column (`table_query`). For any other query the answer is None, and Spark
-plans it.
+Grouping, sorting and the SELECT list are evaluated column by column (`table_query`). Any other query raises NotColumnwise.
 
 All stored rows of a large table are read while they are sent (decision 0009). Spark would write all of them once more, and would send the
 first row only after the last row of its task is written.
@@ -16,7 +15,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from headgate.analysis.query import Query, RelationItem, Select
+from headgate.analysis.query import FromItem, Query, RelationItem, Select
 from headgate.commands import privilege
 from headgate.commands.query.driver import key_lookup, table_rows, table_scan
 from headgate.commands.query.driver.table_query import TableQuery
@@ -34,31 +33,25 @@ MOST = 10_000
 """Maximum LIMIT, in rows, that the driver answers from the start of a table."""
 
 
-def answer(planner: Planner, query: Query) -> ResultSet | None:
-    """Return the result of the query, or None if the driver cannot answer it."""
-    select = query.body
-    if not isinstance(select, Select) or not isinstance(select.source, RelationItem) or not query.columns or select.source.locks:
-        return None
-    try:
+def answer(planner: Planner, query: Query, select: Select) -> ResultSet:
+    """Return the result of a query whose FROM clause is one relation."""
+    with usual_way_says():
+        table = _table(planner, select.source)
+    if _is_count(query, select) and (counted := _count(table)) is not None:
+        values = [pa.array([counted], pa.int64())]
+    elif (whole := _whole(table, query, select)) is not None:
+        return whole
+    else:
         with usual_way_says():
-            table = _table(planner, select.source)
-        if _is_count(query, select) and (counted := _count(table)) is not None:
-            values = [pa.array([counted], pa.int64())]
-        elif (whole := _whole(table, query, select)) is not None:
-            return whole
-        else:
-            with usual_way_says():
-                prepared = TableQuery.of(table, query, select)
-            values = prepared.values(_among(table, prepared))
-    except NotColumnwise:
-        return None
+            prepared = TableQuery.of(table, query, select)
+        values = prepared.values(_among(table, prepared))
     return table_rows.result(query.columns, values, planner.session)
 
 
 def _whole(table: HeldTable, query: Query, select: Select) -> ResultSet | None:
     """Return all rows of a table that is not small, if the SELECT list only names columns. Otherwise, return None."""
     planner, relation = table.planner, table.relation
-    if not _has_only_targets(query, select) or not all(isinstance(target.expression, ColumnRef) for target in select.targets):
+    if not query.only_projects or not all(isinstance(target.expression, ColumnRef) for target in select.targets):
         return None
     with usual_way_says():
         selected = [table.prepared(target.expression) for target in select.targets]
@@ -77,11 +70,6 @@ def _whole(table: HeldTable, query: Query, select: Select) -> ResultSet | None:
     return table_rows.streamed(columns, batches(), session)
 
 
-def _has_only_targets(query: Query, select: Select) -> bool:
-    """Return whether a query has no other clause than its SELECT list and FROM."""
-    return select.where is None and select.grouped is None and not (select.distinct or select.on or query.sorts or query.limit)
-
-
 def _is_count(query: Query, select: Select) -> bool:
     """Return whether the query is ``SELECT count(*) FROM t``."""
     grouped = select.grouped
@@ -91,13 +79,13 @@ def _is_count(query: Query, select: Select) -> bool:
     if not aggregate.star or aggregate.filter is not None or builtin.function(aggregate.function).name != "count":
         return False
     target = select.targets[0].expression
-    return isinstance(target, ColumnRef) and target.key == key and _has_only_targets(query, replace(select, grouped=None))
+    return isinstance(target, ColumnRef) and target.key == key and replace(query, body=replace(select, grouped=None)).only_projects
 
 
-def _table(planner: Planner, item: RelationItem) -> HeldTable:
-    """Return the table. Raise an error if the role may not read it, and NotColumnwise for system relations."""
-    if item.relation.oid < FIRST_USER_OID:
-        raise NotColumnwise("a system relation")
+def _table(planner: Planner, item: FromItem) -> HeldTable:
+    """Return the table. Raise an error if the role may not read it, and NotColumnwise for system relations and locked rows."""
+    if not isinstance(item, RelationItem) or item.relation.oid < FIRST_USER_OID or item.locks:
+        raise NotColumnwise("not a table that is only read")
     privilege.readable(planner.transaction.cursor, planner.role, item.relation)
     return HeldTable(planner, item.relation, item)
 
