@@ -31,7 +31,6 @@ from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import binder
 from headgate.expression.binding.scope import EMPTY
-from headgate.expression.implementation.implementation import NotColumnwise
 from headgate.expression.node import ColumnRef, TypeRef
 from headgate.lsn import Lsn
 from headgate.pgoutput.change_columns import HEAD, OLD
@@ -234,13 +233,17 @@ def _stored(batch: pa.RecordBatch, columns: Sequence[PlanColumn]) -> list[pa.Arr
     return [*batch.columns[:-1], record.joined(fields, old.is_valid())]
 
 
+def refusal(query: Query, select: Select) -> str | None:
+    """Return the reason why the driver does not take a query of headgate.changes, or None if it does."""
+    return None if direct(query, select) else "not only columns of published changes"
+
+
 def answer(planner: Planner, query: Query, select: Select) -> ResultSet:
     """Return the rows of a query that only names columns of headgate.changes. They are read while they are sent."""
     from headgate.commands.query.driver import table_rows
 
     published = direct(query, select)
-    if published is None:
-        raise NotColumnwise("not only columns of published changes")
+    assert published is not None
     shown, scanned = published
     places = [place for place, _ in shown]
 

@@ -1,14 +1,14 @@
 """Answer an analysed query in the driver, without a Spark job.
 
-Called by `select` before Spark plans the query. The FROM clause decides which function answers: the query of constants, of one table, or
-of published changes. A function raises NotColumnwise if it does not support the query, or if Arrow's answer would differ from PostgreSQL's
-for the data that it has read. Spark then answers the query. Only this module catches the exception for a query.
+Called by `select` before Spark plans the query. The FROM clause decides which module answers: constants, one table, or published changes.
+`refusal` decides from the analysed query alone whether the driver takes it, before anything is read. The module raises NotColumnwise if
+the driver's answer would differ from PostgreSQL's for the values or the rights at hand. It is caught here, and Spark answers the query.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TypeAlias
 
 from headgate.analysis.query import ChangesItem, FromItem, Query, RelationItem, Select
 from headgate.commands.query import change_scan
@@ -17,18 +17,29 @@ from headgate.commands.query.planner import Planner
 from headgate.expression.implementation.implementation import NotColumnwise
 from headgate.types.resultset import ResultSet
 
-_BY_SOURCE: Mapping[type[FromItem], Callable[[Planner, Query, Any], ResultSet]] = {
-    FromItem: constant.answer,
-    RelationItem: single_table.answer,
-    ChangesItem: change_scan.answer,
+_Refuse: TypeAlias = Callable[[Query, Select], str | None]
+_Answer: TypeAlias = Callable[[Planner, Query, Select], ResultSet]
+
+_BY_SOURCE: Mapping[type[FromItem], tuple[_Refuse, _Answer]] = {
+    FromItem: (constant.refusal, constant.answer),
+    RelationItem: (single_table.refusal, single_table.answer),
+    ChangesItem: (change_scan.refusal, change_scan.answer),
 }
+
+
+def refusal(query: Query) -> str | None:
+    """Return the reason why the driver does not take the query, or None if it does."""
+    if not isinstance(query.body, Select) or type(query.body.source) not in _BY_SOURCE or not query.columns:
+        return "not a SELECT list over one source"
+    refuse, _ = _BY_SOURCE[type(query.body.source)]
+    return refuse(query, query.body)
 
 
 def of(planner: Planner, query: Query) -> ResultSet | None:
     """Return the result of the query, or None if Spark has to answer it."""
-    answer = _BY_SOURCE.get(type(query.body.source)) if isinstance(query.body, Select) else None
-    if answer is None or not query.columns:
+    if not isinstance(query.body, Select) or refusal(query) is not None:
         return None
+    _, answer = _BY_SOURCE[type(query.body.source)]
     try:
         return answer(planner, query, query.body)
     except NotColumnwise:

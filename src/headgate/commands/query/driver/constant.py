@@ -1,7 +1,6 @@
 """Evaluate a SELECT of constants and of functions of constants at plan time, without the catalog or Spark.
 
-Called by `answer`. A query that needs anything else (a parameter, a subquery, or a function that the compiler does not support) raises
-NotColumnwise.
+Called by `answer`. A query with a parameter or a subquery is refused. A function that the compiler does not support raises NotColumnwise.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from headgate.analysis.query import Query, Select
 from headgate.commands.query.driver import table_rows, values_list
 from headgate.commands.query.planner import Planner
 from headgate.expression import columnwise
-from headgate.expression.implementation.implementation import NotColumnwise
 from headgate.expression.node import Expression, Param, SubLink, walk
 from headgate.expression.spark import compiler
 from headgate.expression.spark.array_element import as_item
@@ -21,16 +19,20 @@ from headgate.types.resultset import ResultSet
 from headgate.types.text.text import read_text
 
 
+def refusal(query: Query, select: Select) -> str | None:
+    """Return the reason why the driver does not take a query without FROM, or None if it does."""
+    parts = [part for target in select.targets for part in walk(target.expression)]
+    if not query.only_projects or any(isinstance(part, Param | SubLink) for part in parts):
+        return "not a constant"
+    if not all(values_list.is_read_exactly(part.type.oid) for part in parts):
+        return "a type whose values are read elsewhere"
+    return None
+
+
 def answer(planner: Planner, query: Query, select: Select) -> ResultSet:
     """Return the result of one row."""
-    targets = [target.expression for target in select.targets]
-    parts = [part for target in targets for part in walk(target)]
-    if not query.only_projects or any(isinstance(part, Param | SubLink) for part in parts):
-        raise NotColumnwise("not a constant")
-    if not all(values_list.is_read_exactly(part.type.oid) for part in parts):
-        raise NotColumnwise("a type whose values are read elsewhere")
     with table_rows.usual_way_says():
-        return table_rows.result(query.columns, [_value(planner, target) for target in targets], planner.session)
+        return table_rows.result(query.columns, [_value(planner, target.expression) for target in select.targets], planner.session)
 
 
 def _value(planner: Planner, target: Expression) -> pa.Array:

@@ -2,7 +2,7 @@
 
 Called by `answer`. The rows come from a key that WHERE fixes (`key_lookup`), from a small
 table, from the start of a table with LIMIT, from a scan with a memory limit (`table_scan`), or from no file at all (``count(*)``).
-Grouping, sorting and the SELECT list are evaluated column by column (`table_query`). Any other query raises NotColumnwise.
+Grouping, sorting and the SELECT list are evaluated column by column (`table_query`).
 
 All stored rows of a large table are read while they are sent (decision 0009). Spark would write all of them once more, and would send the
 first row only after the last row of its task is written.
@@ -15,15 +15,14 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from headgate.analysis.query import FromItem, Query, RelationItem, Select
+from headgate.analysis.query import Query, RelationItem, Select
 from headgate.commands import privilege
-from headgate.commands.query.driver import key_lookup, table_rows, table_scan
+from headgate.commands.query.driver import key_lookup, table_query, table_rows, table_scan
 from headgate.commands.query.driver.table_query import TableQuery
 from headgate.commands.query.driver.table_rows import HeldTable, usual_way_says
 from headgate.commands.query.driver.table_scan import Rows
 from headgate.commands.query.planner import Planner
 from headgate.expression import builtin
-from headgate.expression.implementation.implementation import NotColumnwise
 from headgate.expression.node import ColumnRef, conjuncts
 from headgate.storage.delta import file_action
 from headgate.types.registry import FIRST_USER_OID
@@ -33,10 +32,21 @@ MOST = 10_000
 """Maximum LIMIT, in rows, that the driver answers from the start of a table."""
 
 
+def refusal(query: Query, select: Select) -> str | None:
+    """Return the reason why the driver does not take a query whose FROM clause is one relation, or None if it does."""
+    item = select.source
+    if not isinstance(item, RelationItem) or item.relation.oid < FIRST_USER_OID or item.locks:
+        return "not a table that is only read"
+    return table_query.refusal(query, select)
+
+
 def answer(planner: Planner, query: Query, select: Select) -> ResultSet:
     """Return the result of a query whose FROM clause is one relation."""
+    item = select.source
+    assert isinstance(item, RelationItem)
     with usual_way_says():
-        table = _table(planner, select.source)
+        privilege.readable(planner.transaction.cursor, planner.role, item.relation)
+        table = HeldTable(planner, item.relation, item)
     if _is_count(query, select) and (counted := _count(table)) is not None:
         values = [pa.array([counted], pa.int64())]
     elif (whole := _whole(table, query, select)) is not None:
@@ -80,14 +90,6 @@ def _is_count(query: Query, select: Select) -> bool:
         return False
     target = select.targets[0].expression
     return isinstance(target, ColumnRef) and target.key == key and replace(query, body=replace(select, grouped=None)).only_projects
-
-
-def _table(planner: Planner, item: FromItem) -> HeldTable:
-    """Return the table. Raise an error if the role may not read it, and NotColumnwise for system relations and locked rows."""
-    if not isinstance(item, RelationItem) or item.relation.oid < FIRST_USER_OID or item.locks:
-        raise NotColumnwise("not a table that is only read")
-    privilege.readable(planner.transaction.cursor, planner.role, item.relation)
-    return HeldTable(planner, item.relation, item)
 
 
 def _among(table: HeldTable, query: TableQuery) -> Rows:

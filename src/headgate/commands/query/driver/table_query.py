@@ -1,18 +1,19 @@
 """Evaluate a SELECT of one table over rows that the driver holds: grouping, DISTINCT, ORDER BY, LIMIT, SELECT list.
 
-Called by `single_table`. `TableQuery.of` decides from the analysed query alone whether Arrow supports every function and aggregate of it,
-and raises `NotColumnwise` if not. Only then are parameters and session values substituted and rows read.
+Called by `single_table`. `refusal` decides from the analysed query alone whether Arrow supports every function and aggregate of it. So
+functions with side effects are never called here. Only then does `TableQuery.of` substitute parameters and session values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.analysis.query import Grouped, Limit, PlanColumn, Query, Select, SelectItem, Sort
+from headgate.analysis.query import Grouped, Limit, PlanColumn, Query, Select, Sort, reference
 from headgate.commands.query.clause import ordering
 from headgate.commands.query.driver.table_rows import HeldTable
 from headgate.commands.query.driver.table_scan import Rows, keys_of
@@ -45,21 +46,15 @@ class TableQuery:
 
     @classmethod
     def of(cls, table: HeldTable, query: Query, select: Select) -> TableQuery:
-        """Prepare the clauses of an analysed query."""
-        if select.on:
-            raise NotColumnwise("DISTINCT ON")
-        groups = None if select.grouped is None else _groups(table, select.grouped)
-        _require_keys(select.targets if select.distinct else (), query.sorts, {} if groups is None else groups.aggregates)
+        """Prepare the clauses of an analysed query that `refusal` accepts."""
         limit = query.limit or Limit(None, None, with_ties=False)
-        if limit.with_ties:
-            raise NotColumnwise("WITH TIES")
         return cls(
             query.columns,
-            None if select.where is None else _prepared(table, select.where),
-            groups,
-            tuple(_prepared(table, target.expression) for target in select.targets),
+            None if select.where is None else table.prepared(select.where),
+            None if select.grouped is None else _groups(table, select.grouped),
+            tuple(table.prepared(target.expression) for target in select.targets),
             select.distinct,
-            tuple(replace(sort, expression=_prepared(table, sort.expression)) for sort in query.sorts),
+            tuple(replace(sort, expression=table.prepared(sort.expression)) for sort in query.sorts),
             None if limit.count is None else _count(table, limit.count),
             0 if limit.offset is None else _count(table, limit.offset) or 0,
         )
@@ -121,43 +116,47 @@ class TableQuery:
 
 def _groups(table: HeldTable, grouped: Grouped) -> _Groups:
     """Prepare the groups of a query. A column that depends on a grouped primary key becomes an additional item."""
-    if len(grouped.sets) != 1 or grouped.masks:
-        raise NotColumnwise("grouping sets")
-    items = {key: _prepared(table, item) for item, key in grouped.items.items()}
     columns = {part.key: part for part in table.references}
-    items |= {key: _prepared(table, columns[source]) for source, key in grouped.dependent.items()}
+    items = {key: table.prepared(item) for item, key in grouped.items.items()}
+    items |= {key: table.prepared(columns[source]) for source, key in grouped.dependent.items()}
     aggregates = {}
     for aggregate, key in grouped.aggregates.items():
-        if not columnwise_group.is_known(aggregate):
-            raise NotColumnwise("an aggregate")
         prepared = table.prepared(aggregate)
         assert isinstance(prepared, Aggregate)
         aggregates[key] = prepared
-    if not all(map(columnwise.is_grouped, items.values())):
-        raise NotColumnwise("equal values that differ")
-    return _Groups(items, aggregates, None if grouped.having is None else _prepared(table, grouped.having))
+    return _Groups(items, aggregates, None if grouped.having is None else table.prepared(grouped.having))
 
 
-def _require_keys(distinct: Sequence[SelectItem], sorts: Sequence[Sort], aggregates: Mapping[str, Aggregate]) -> None:
-    """Raise `NotColumnwise` for keys that Arrow cannot compare or order. A sum is a decimal, although numeric is stored as text."""
-    if not all(_is_computed(item.expression, aggregates) or columnwise.is_grouped(item.expression) for item in distinct):
-        raise NotColumnwise("equal values that differ")
-    if not all(_is_computed(sort.expression, aggregates) or columnwise.is_ordered(sort.expression) for sort in sorts):
-        raise NotColumnwise("a type without an order")
+def refusal(query: Query, select: Select) -> str | None:
+    """Return the reason why Arrow cannot evaluate a query of one table, by the tree alone, or None if it can."""
+    if select.on or (query.limit is not None and query.limit.with_ties):
+        return "DISTINCT ON or WITH TIES"
+    targets, sorts = [target.expression for target in select.targets], [sort.expression for sort in query.sorts]
+    expressions = [*targets, *sorts, *([] if select.where is None else [select.where])]
+    computed: frozenset[str] = frozenset()
+    if select.grouped is not None:
+        grouped = select.grouped
+        if len(grouped.sets) != 1 or grouped.masks:
+            return "grouping sets"
+        if not all(map(columnwise_group.is_known, grouped.aggregates)):
+            return "an aggregate"
+        columns = {column.key: reference(column) for column in select.source.star}
+        if not all(map(columnwise.is_grouped, [*grouped.items, *(columns[source] for source in grouped.dependent)])):
+            return "equal values that differ"
+        expressions += [*grouped.items, *([] if grouped.having is None else [grouped.having])]
+        computed = frozenset(grouped.aggregates.values())
+    if not all(map(columnwise.is_known, expressions)):
+        return "a function"
+    if select.distinct and not all(_is_computed(target, computed) or columnwise.is_grouped(target) for target in targets):
+        return "equal values that differ"
+    if not all(_is_computed(sort, computed) or columnwise.is_ordered(sort) for sort in sorts):
+        return "a type without an order"
+    return None
 
 
-def _is_computed(expression: Expression, aggregates: Mapping[str, Aggregate]) -> bool:
+def _is_computed(expression: Expression, aggregates: AbstractSet[str]) -> bool:
+    """Return whether an expression is an aggregate. A sum is a decimal, although numeric is stored as text."""
     return isinstance(expression, ColumnRef) and expression.key in aggregates
-
-
-def _prepared(table: HeldTable, expression: Expression) -> Expression:
-    """Return an expression with substituted parameters. Raise NotColumnwise if Arrow does not support all of it.
-
-    So functions with side effects are never called here.
-    """
-    if not columnwise.is_known(expression):
-        raise NotColumnwise("a function")
-    return table.prepared(expression)
 
 
 def _value(expression: Expression, rows: Rows) -> pa.Array:
