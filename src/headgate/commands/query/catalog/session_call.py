@@ -117,9 +117,13 @@ class SessionFunctions(Env):
             return self._moment(name, node.type)
         if name in _TO_REGISTERED:
             return self._to_registered(node, _TO_REGISTERED[name])
-        method = getattr(self, f"_fn_{name}", None)
-        sql: str | None = None if method is None else method(node.args, node)
-        return sql
+        if name in _FIXED:
+            return _FIXED[name](self.context)
+        if name in _CURRENT:
+            self.kept_view = False
+            return _CURRENT[name](self.context)
+        function = _FUNCTIONS.get(name)
+        return None if function is None else function(self, node.args, node)
 
     def session_value(self, node: SqlValue) -> str:
         """Return the SQL of CURRENT_USER, CURRENT_DATE and similar values."""
@@ -127,7 +131,7 @@ class SessionFunctions(Env):
             return self._moment("now", node.type)
         context = self.context
         words = {"SESSION_USER": context.session_user, "CURRENT_CATALOG": context.database_name}
-        return self._fn_current_schema((), None) if node.name == "CURRENT_SCHEMA" else quote(words.get(node.name, context.user))
+        return _current_schema(self) if node.name == "CURRENT_SCHEMA" else quote(words.get(node.name, context.user))
 
     def _moment(self, function: str, target: TypeRef) -> str:
         self.kept_view = False
@@ -146,17 +150,6 @@ class SessionFunctions(Env):
         self.kept_view = False
         return (self.context.moment(function) - _EPOCH) // datetime.timedelta(microseconds=1)
 
-    # ---- who and where -----------------------------------------------------------------------------------------------------
-
-    def _fn_current_database(self, _args: Sequence[Expression], _node: FuncExpr) -> str:
-        return quote(self.context.database_name)
-
-    def _fn_current_user(self, _args: Sequence[Expression], _node: FuncExpr) -> str:
-        return quote(self.context.user)
-
-    def _fn_session_user(self, _args: Sequence[Expression], _node: FuncExpr) -> str:
-        return quote(self.context.session_user)
-
     def _schemas(self) -> list[str]:
         return list(self.schema_oids())
 
@@ -169,176 +162,9 @@ class SessionFunctions(Env):
             )
         return self.path_cache[key]
 
-    def _fn_current_schema(self, _args: Sequence[Expression], _node: FuncExpr | None) -> str:
-        self.kept_view = False
-        schemas = [name for name in self._schemas() if name != self.context.temp_schema]
-        return quote(schemas[0]) if schemas else null(t.NAME)
-
-    def _fn_current_schemas(self, args: Sequence[Expression], _node: FuncExpr) -> str:
-        self.kept_view = False
-        schemas = [name for name in self._schemas() if name != self.context.temp_schema]
-        if self._constant(args[0]):
-            schemas = schemas if "pg_catalog" in schemas else ["pg_catalog", *schemas]
-            schemas = schemas if self.context.temp_schema is None else [self.context.temp_schema, *schemas]
-        return f"CAST([{', '.join(quote(schema) for schema in schemas)}] AS VARCHAR[])"
-
-    def _fn_pg_client_encoding(self, _args: Sequence[Expression], _node: FuncExpr) -> str:
-        self.kept_view = False
-        return quote(self.context.setting("client_encoding") or "UTF8")
-
-    def _fn_pg_my_temp_schema(self, _args: Sequence[Expression], _node: FuncExpr) -> str:
-        self.kept_view = self.kept_view and self.context.temp_schema is None
-        return f"CAST({self.schema_oids().get(self.context.temp_schema or '', 0)} AS UINTEGER)"
-
-    def _fn_pg_is_wal_replay_paused(self, _args: Sequence[Expression], node: FuncExpr) -> str:
-        hint = "Recovery control functions can only be executed during recovery."  # pgAdmin asks behind CASE WHEN pg_is_in_recovery()
-        return raised("55000", failure.with_fields("recovery is not in progress", hint=hint), node.type.oid)
-
-    def _fn_version(self, _args: Sequence[Expression], _node: FuncExpr) -> str:
-        release = (self.context.setting("server_version") or SERVER_VERSION).split()[0]
-        return quote(f"PostgreSQL {release} (headgate)")
-
-    def _fn_pg_backend_pid(self, _args: Sequence[Expression], _node: FuncExpr) -> str:
-        self.kept_view = False
-        return str(self.context.pid)
-
-    def _fn_pg_trigger_depth(self, _args: Sequence[Expression], _node: FuncExpr) -> str:
-        self.kept_view = False
-        return str(self.context.trigger_depth)
-
-    def _fn_inet_client_addr(self, _args: Sequence[Expression], _node: FuncExpr) -> str:
-        self.kept_view = False
-        return null(t.INET) if self.context.client_addr is None else quote(self.context.client_addr)
-
-    def _fn_inet_server_addr(self, _args: Sequence[Expression], _node: FuncExpr) -> str:
-        self.kept_view = False
-        return null(t.INET) if self.context.server_addr is None else quote(self.context.server_addr)
-
-    def _fn_inet_client_port(self, _args: Sequence[Expression], _node: FuncExpr) -> str:
-        self.kept_view = False
-        return f"CAST({self.context.client_port or 'NULL'} AS INTEGER)"
-
-    def _fn_inet_server_port(self, _args: Sequence[Expression], _node: FuncExpr) -> str:
-        self.kept_view = False
-        return f"CAST({self.context.server_port or 'NULL'} AS INTEGER)"
-
-    def _fn_timeofday(self, _args: Sequence[Expression], _node: FuncExpr) -> str:
-        self.kept_view = False
-        return quote(self.context.moment("timeofday").strftime("%a %b %d %H:%M:%S.%f %Y UTC"))
-
-    def _fn_age(self, args: Sequence[Expression], node: FuncExpr) -> str | None:
-        """Return the SQL of age(timestamptz), relative to midnight of the current date."""
-        if builtin.function(node.function).key != "age/1184" or not self.in_utc:
-            return None
-        return f"age({self._moment('now', TypeRef(t.DATE))}, {self.sql(args[0])})"
-
-    def _fn_current_setting(self, args: Sequence[Expression], _node: FuncExpr) -> str:
-        self.kept_view = False
-        reads_all = self.describing or acl.role(self.cursor, self.context.user).owns(READ_ALL_SETTINGS)
-        if any(isinstance(node, ColumnRef) for node in walk(args[0])):
-            visible = [(key, value) for key, value in self.context.settings.items() if reads_all or not definition.is_guarded(key)]
-            entries = ", ".join(f"{quote(key.lower())}: {quote(value)}" for key, value in visible)
-            return f"(MAP {{{entries}}})[lower({self.sql(args[0])})]" if entries else null(t.TEXT)
-        name = self._constant(args[0])
-        if name is None:
-            return null(t.TEXT)
-        by_name = {key.lower(): value for key, value in self.context.settings.items()}
-        if str(name).lower() in by_name:
-            if definition.is_guarded(str(name)) and not reads_all:
-                raise definition.guarded(str(name).lower())
-            return quote(by_name[str(name).lower()])
-        defaults = {"server_version": SERVER_VERSION, "server_version_num": "150018", "search_path": ", ".join(self.context.search_path)}
-        if str(name).lower() in defaults:
-            return quote(defaults[str(name).lower()])
-        if (len(args) > 1 and self._constant(args[1])) or self.describing:
-            return null(t.TEXT)
-        raise PostgresError("42704", f'unrecognized configuration parameter "{name}"')
-
-    def _fn_format_type(self, args: Sequence[Expression], _node: FuncExpr) -> str | None:
-        """Join the type's texts to the rows. User-defined types (and rows of catalogs) have no text, so their names are joined too."""
-        key = self._looked_up(args[0])
-        if key is None:
-            return None
-        text = self._beside("SELECT * FROM hg.type_text", key)
-        named = self._beside(f"SELECT * FROM hg.type_name WHERE dbid IN (0, {self.database})", key)
-        return _TYPE_SHOWN.format(o=key, m=self.sql(args[1]), x=text, n=named, p=self.path)
-
-    def _fn_pg_get_userbyid(self, args: Sequence[Expression], _node: FuncExpr) -> str | None:
-        key = self._looked_up(args[0])
-        if key is None:
-            return None
-        role = self._beside("SELECT oid, rolname FROM hg.pg_authid", key)
-        return f"coalesce({role}.rolname, 'unknown (OID=' || CAST({key} AS VARCHAR) || ')')"
-
-    def _looked_up(self, oid: Expression) -> str | None:
-        """Return the key of a column to which lookup rows can be joined, or None for any other expression."""
-        if self.lookups is None or not isinstance(oid, ColumnRef) or oid.key not in self.lookups.keys:
-            return None
-        return oid.key
-
-    def _beside(self, rows: str, key: str) -> str:
-        """Return the alias of lookup rows that are left-joined to the SELECT by their oid."""
-        assert self.lookups is not None
-        return self.lookups.joined.setdefault((rows, key), self.alias("n"))
-
     def alias(self, letter: str = "t") -> str:
         """Return a new name."""
         raise NotImplementedError
-
-    def _fn_pg_get_expr(self, args: Sequence[Expression], node: FuncExpr) -> str | None:
-        """Read the pretty-printed form from its own column."""
-        if len(args) < 3 or not (isinstance(args[2], Const) and args[2].value == "t"):
-            return None
-        sqls = [self.sql(argument) for argument in args]
-        sqls[0] = re.sub(r'"(adbin|conbin|indpred)"\Z', r'"\1pretty"', sqls[0])
-        return call.apply(node.function, node, args, sqls, self)
-
-    def _fn_pg_sequence_last_value(self, args: Sequence[Expression], node: FuncExpr) -> str | None:
-        name = "SELECT _c.relname FROM hg.pg_class _c WHERE _c.dbid IN (0, {db}) AND _c.oid = {oid}"
-        return self._guarded(args, node, "sequence", ("USAGE", "SELECT"), name)
-
-    def _fn_pg_database_size(self, args: Sequence[Expression], node: FuncExpr) -> str | None:
-        database_name = args[0].value if isinstance(args[0], Const) and args[0].type.oid in (t.TEXT, t.NAME) else None
-        if database_name is not None and databases.lookup(self.cursor, str(database_name)) is None:
-            raise PostgresError("3D000", f'database "{database_name}" does not exist')
-        if acl.role(self.cursor, self.context.user).owns(roles.READ_ALL_STATS):
-            return None
-        named = args[0].type.oid in (t.TEXT, t.NAME)
-        name = "SELECT _d.datname FROM hg.pg_database _d WHERE _d.oid = {oid}"
-        return self._guarded(args, node, "database", ("CONNECT",), name, self._database_oid if named else None)
-
-    def _database_oid(self, name: str) -> str:
-        return f"(SELECT _d.oid FROM hg.pg_database _d WHERE _d.datname = {name})"
-
-    def _guarded(
-        self,
-        args: Sequence[Expression],
-        node: FuncExpr,
-        kind: str,
-        rights: Sequence[str],
-        name: str,
-        to_oid: Callable[[str], str] | None = None,
-    ) -> str | None:
-        """Return the call if the user has one of the rights on its object, otherwise 42501. None for a superuser, who needs no right.
-
-        `name` is the query for the object's name, with {oid} and {db}. `to_oid` returns the SQL of the object's oid for the argument.
-        """
-        if self.context.superuser or self.describing:
-            return None
-        self.kept_view = False
-        value = self.sql(args[0])
-        oid = value if to_oid is None else to_oid(value)
-        allowed = privilege_inquiry.allowed(self, kind, rights)
-        name_query = name.format(db=self.database, oid=oid)
-        if not any(isinstance(node, ColumnRef) for node in walk(args[0])):
-            # raised here, because an error in DuckDB would abort its transaction
-            row = one(self.cursor, f"SELECT {oid}, ({name_query})")
-            if row is not None and row[1] is not None and row[0] not in allowed:
-                raise PostgresError("42501", f"permission denied for {kind} {row[1]}")
-            return None
-        error_sql = raised("42501", f"permission denied for {kind} ", node.type.oid, tail=f"({name_query})")
-        call_sql = call.apply(node.function, node, args, [value], self)
-        return f"CASE WHEN {privilege_inquiry.among(oid, allowed)} OR NOT EXISTS ({name_query}) THEN {call_sql} ELSE {error_sql} END"
 
     # ---- names ---------------------------------------------------------------------------------------------------------------
 
@@ -425,6 +251,186 @@ class SessionFunctions(Env):
         except duckdb.Error as error:
             raise not_supported("an argument of this function must be a constant") from error
         return python_value(found[0], expression.type.oid)
+
+
+def _current_schema(env: SessionFunctions, _args: Sequence[Expression] = (), _node: FuncExpr | None = None) -> str:
+    env.kept_view = False
+    schemas = [name for name in env._schemas() if name != env.context.temp_schema]
+    return quote(schemas[0]) if schemas else null(t.NAME)
+
+
+def _current_schemas(env: SessionFunctions, args: Sequence[Expression], _node: FuncExpr) -> str:
+    env.kept_view = False
+    schemas = [name for name in env._schemas() if name != env.context.temp_schema]
+    if env._constant(args[0]):
+        schemas = schemas if "pg_catalog" in schemas else ["pg_catalog", *schemas]
+        schemas = schemas if env.context.temp_schema is None else [env.context.temp_schema, *schemas]
+    return f"CAST([{', '.join(quote(schema) for schema in schemas)}] AS VARCHAR[])"
+
+
+def _pg_my_temp_schema(env: SessionFunctions, _args: Sequence[Expression], _node: FuncExpr) -> str:
+    env.kept_view = env.kept_view and env.context.temp_schema is None
+    return f"CAST({env.schema_oids().get(env.context.temp_schema or '', 0)} AS UINTEGER)"
+
+
+def _pg_is_wal_replay_paused(env: SessionFunctions, _args: Sequence[Expression], node: FuncExpr) -> str:
+    hint = "Recovery control functions can only be executed during recovery."  # pgAdmin asks behind CASE WHEN pg_is_in_recovery()
+    return raised("55000", failure.with_fields("recovery is not in progress", hint=hint), node.type.oid)
+
+
+def _age(env: SessionFunctions, args: Sequence[Expression], node: FuncExpr) -> str | None:
+    """Return the SQL of age(timestamptz), relative to midnight of the current date."""
+    if builtin.function(node.function).key != "age/1184" or not env.in_utc:
+        return None
+    return f"age({env._moment('now', TypeRef(t.DATE))}, {env.sql(args[0])})"
+
+
+def _current_setting(env: SessionFunctions, args: Sequence[Expression], _node: FuncExpr) -> str:
+    env.kept_view = False
+    reads_all = env.describing or acl.role(env.cursor, env.context.user).owns(READ_ALL_SETTINGS)
+    if any(isinstance(node, ColumnRef) for node in walk(args[0])):
+        visible = [(key, value) for key, value in env.context.settings.items() if reads_all or not definition.is_guarded(key)]
+        entries = ", ".join(f"{quote(key.lower())}: {quote(value)}" for key, value in visible)
+        return f"(MAP {{{entries}}})[lower({env.sql(args[0])})]" if entries else null(t.TEXT)
+    name = env._constant(args[0])
+    if name is None:
+        return null(t.TEXT)
+    by_name = {key.lower(): value for key, value in env.context.settings.items()}
+    if str(name).lower() in by_name:
+        if definition.is_guarded(str(name)) and not reads_all:
+            raise definition.guarded(str(name).lower())
+        return quote(by_name[str(name).lower()])
+    defaults = {"server_version": SERVER_VERSION, "server_version_num": "150018", "search_path": ", ".join(env.context.search_path)}
+    if str(name).lower() in defaults:
+        return quote(defaults[str(name).lower()])
+    if (len(args) > 1 and env._constant(args[1])) or env.describing:
+        return null(t.TEXT)
+    raise PostgresError("42704", f'unrecognized configuration parameter "{name}"')
+
+
+def _format_type(env: SessionFunctions, args: Sequence[Expression], _node: FuncExpr) -> str | None:
+    """Join the type's texts to the rows. User-defined types (and rows of catalogs) have no text, so their names are joined too."""
+    key = _looked_up(env, args[0])
+    if key is None:
+        return None
+    text = _beside(env, "SELECT * FROM hg.type_text", key)
+    named = _beside(env, f"SELECT * FROM hg.type_name WHERE dbid IN (0, {env.database})", key)
+    return _TYPE_SHOWN.format(o=key, m=env.sql(args[1]), x=text, n=named, p=env.path)
+
+
+def _pg_get_userbyid(env: SessionFunctions, args: Sequence[Expression], _node: FuncExpr) -> str | None:
+    key = _looked_up(env, args[0])
+    if key is None:
+        return None
+    role = _beside(env, "SELECT oid, rolname FROM hg.pg_authid", key)
+    return f"coalesce({role}.rolname, 'unknown (OID=' || CAST({key} AS VARCHAR) || ')')"
+
+
+def _looked_up(env: SessionFunctions, oid: Expression) -> str | None:
+    """Return the key of a column to which lookup rows can be joined, or None for any other expression."""
+    if env.lookups is None or not isinstance(oid, ColumnRef) or oid.key not in env.lookups.keys:
+        return None
+    return oid.key
+
+
+def _beside(env: SessionFunctions, rows: str, key: str) -> str:
+    """Return the alias of lookup rows that are left-joined to the SELECT by their oid."""
+    assert env.lookups is not None
+    return env.lookups.joined.setdefault((rows, key), env.alias("n"))
+
+
+def _pg_get_expr(env: SessionFunctions, args: Sequence[Expression], node: FuncExpr) -> str | None:
+    """Read the pretty-printed form from its own column."""
+    if len(args) < 3 or not (isinstance(args[2], Const) and args[2].value == "t"):
+        return None
+    sqls = [env.sql(argument) for argument in args]
+    sqls[0] = re.sub(r'"(adbin|conbin|indpred)"\Z', r'"\1pretty"', sqls[0])
+    return call.apply(node.function, node, args, sqls, env)
+
+
+def _pg_sequence_last_value(env: SessionFunctions, args: Sequence[Expression], node: FuncExpr) -> str | None:
+    name = "SELECT _c.relname FROM hg.pg_class _c WHERE _c.dbid IN (0, {db}) AND _c.oid = {oid}"
+    return _guarded(env, args, node, "sequence", ("USAGE", "SELECT"), name)
+
+
+def _pg_database_size(env: SessionFunctions, args: Sequence[Expression], node: FuncExpr) -> str | None:
+    database_name = args[0].value if isinstance(args[0], Const) and args[0].type.oid in (t.TEXT, t.NAME) else None
+    if database_name is not None and databases.lookup(env.cursor, str(database_name)) is None:
+        raise PostgresError("3D000", f'database "{database_name}" does not exist')
+    if acl.role(env.cursor, env.context.user).owns(roles.READ_ALL_STATS):
+        return None
+    named = args[0].type.oid in (t.TEXT, t.NAME)
+    name = "SELECT _d.datname FROM hg.pg_database _d WHERE _d.oid = {oid}"
+    return _guarded(env, args, node, "database", ("CONNECT",), name, _database_oid if named else None)
+
+
+def _database_oid(name: str) -> str:
+    return f"(SELECT _d.oid FROM hg.pg_database _d WHERE _d.datname = {name})"
+
+
+def _guarded(
+    env: SessionFunctions,
+    args: Sequence[Expression],
+    node: FuncExpr,
+    kind: str,
+    rights: Sequence[str],
+    name: str,
+    to_oid: Callable[[str], str] | None = None,
+) -> str | None:
+    """Return the call if the user has one of the rights on its object, otherwise 42501. None for a superuser, who needs no right.
+
+    `name` is the query for the object's name, with {oid} and {db}. `to_oid` returns the SQL of the object's oid for the argument.
+    """
+    if env.context.superuser or env.describing:
+        return None
+    env.kept_view = False
+    value = env.sql(args[0])
+    oid = value if to_oid is None else to_oid(value)
+    allowed = privilege_inquiry.allowed(env, kind, rights)
+    name_query = name.format(db=env.database, oid=oid)
+    if not any(isinstance(node, ColumnRef) for node in walk(args[0])):
+        # raised here, because an error in DuckDB would abort its transaction
+        row = one(env.cursor, f"SELECT {oid}, ({name_query})")
+        if row is not None and row[1] is not None and row[0] not in allowed:
+            raise PostgresError("42501", f"permission denied for {kind} {row[1]}")
+        return None
+    error_sql = raised("42501", f"permission denied for {kind} ", node.type.oid, tail=f"({name_query})")
+    call_sql = call.apply(node.function, node, args, [value], env)
+    return f"CASE WHEN {privilege_inquiry.among(oid, allowed)} OR NOT EXISTS ({name_query}) THEN {call_sql} ELSE {error_sql} END"
+
+
+_FIXED: Mapping[str, Callable[[SessionContext], str]] = {
+    "current_database": lambda context: quote(context.database_name),
+    "current_user": lambda context: quote(context.user),
+    "session_user": lambda context: quote(context.session_user),
+    "version": lambda context: quote(f"PostgreSQL {(context.setting('server_version') or SERVER_VERSION).split()[0]} (headgate)"),
+}
+"""Functions of the session whose values a kept view may contain (`kept_view`)."""
+_CURRENT: Mapping[str, Callable[[SessionContext], str]] = {
+    "inet_client_addr": lambda context: null(t.INET) if context.client_addr is None else quote(context.client_addr),
+    "inet_client_port": lambda context: f"CAST({context.client_port or 'NULL'} AS INTEGER)",
+    "inet_server_addr": lambda context: null(t.INET) if context.server_addr is None else quote(context.server_addr),
+    "inet_server_port": lambda context: f"CAST({context.server_port or 'NULL'} AS INTEGER)",
+    "pg_backend_pid": lambda context: str(context.pid),
+    "pg_client_encoding": lambda context: quote(context.setting("client_encoding") or "UTF8"),
+    "pg_trigger_depth": lambda context: str(context.trigger_depth),
+    "timeofday": lambda context: quote(context.moment("timeofday").strftime("%a %b %d %H:%M:%S.%f %Y UTC")),
+}
+"""Functions of the session whose values a kept view must not contain."""
+_FUNCTIONS: Mapping[str, Callable[[SessionFunctions, Sequence[Expression], FuncExpr], str | None]] = {
+    "age": _age,
+    "current_schema": _current_schema,
+    "current_schemas": _current_schemas,
+    "current_setting": _current_setting,
+    "format_type": _format_type,
+    "pg_database_size": _pg_database_size,
+    "pg_get_expr": _pg_get_expr,
+    "pg_get_userbyid": _pg_get_userbyid,
+    "pg_is_wal_replay_paused": _pg_is_wal_replay_paused,
+    "pg_my_temp_schema": _pg_my_temp_schema,
+    "pg_sequence_last_value": _pg_sequence_last_value,
+}
+"""Functions that need more of the session. They return None for a call that the compiler translates like any other."""
 
 
 def spread(node: FuncExpr) -> tuple[Expression, ...]:
