@@ -6,6 +6,7 @@
 #   requirements-clients.txt  the drivers that tests/clients installs so
 #   requirements-programs.txt  dbt and Debezium's engine, which its slow tests install
 #   requirements-guide.txt  Spark and Delta Lake, for the pages of docs/guide
+#   requirements-orchestrators.txt  Airflow and Dagster, for the sensors
 #   requirements-build.txt  what installing from source distributions (pyspark) and the editable install need
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -24,4 +25,5 @@ compile --group build -o requirements-build.txt
 compile --group readers -o requirements-readers.txt
 compile --group clients -o requirements-clients.txt
 compile --group guide -o requirements-guide.txt
+compile --group orchestrators -o requirements-orchestrators.txt
 compile --group programs --no-strip-extras -o requirements-programs.txt

@@ -10,7 +10,7 @@ import time
 from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, LiteralString, Self
 
@@ -23,6 +23,8 @@ from pyspark_headgate.options import SourceOptions, lsn_text, parse_lsn
 
 PATIENCE = 60.0
 """The seconds to wait for a slot that another process still uses, such as a task that was killed."""
+MARGIN = timedelta(seconds=1)
+"""How long before its commit enters the log a transaction of PostgreSQL may read the clock for its commit time."""
 LEAST_ROWS = 10_000
 """The number of changes below which a separate task is not worthwhile."""
 
