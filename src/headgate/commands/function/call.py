@@ -274,11 +274,11 @@ def shown(function: UserFunction, session: Session) -> str:
 def acting(function: UserFunction, session: Session, *, may_end_transaction: bool = False) -> Iterator[None]:
     """Within it the session is the function's: its owner's if it is SECURITY DEFINER, with the function's SETs and no transition tables."""
     context = session.context
-    outer, context.may_end_transaction = context.may_end_transaction, may_end_transaction
     depth = context.function_depth + 1
     if depth > DEEPEST:
         hint = "Functions call each other more deeply than a node allows."
         raise PostgresError("54001", "stack depth limit exceeded", hint=hint)
+    outer, context.may_end_transaction = context.may_end_transaction, may_end_transaction
     before = context.user, context.user_oid, context.superuser, context.search_path
     tables, session.transition_tables = session.transition_tables, {}
     context.function_depth = depth
