@@ -305,6 +305,41 @@ def subscription(scene: Scene) -> None:
     until(lambda: scene.holds("SELECT true") and publisher.psql(scene.source, confirmed) == "t", "the slot stays behind", PATIENCE)
 
 
+MIRROR = """CREATE FUNCTION mirror() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    IF TG_OP = 'INSERT' THEN INSERT INTO public.b VALUES (NEW.id, NEW.v); RETURN NEW; END IF;
+    IF TG_OP = 'UPDATE' THEN UPDATE public.b SET v = NEW.v WHERE id = NEW.id; RETURN NEW; END IF;
+    DELETE FROM public.b WHERE id = OLD.id; RETURN OLD;
+END $$;
+CREATE TRIGGER mirror AFTER INSERT OR UPDATE OR DELETE ON a FOR EACH ROW EXECUTE FUNCTION mirror();
+ALTER TABLE a ENABLE ALWAYS TRIGGER mirror"""
+"""The table b follows the table a."""
+
+
+def triggered(scene: Scene) -> None:
+    """Applied changes of a table whose trigger writes a second table, which is published in turn."""
+    publisher, name, faults = scene.publisher, f"{scene.lake}_s", scene.armed
+    slot, options = f"{scene.lake}_second", "NULL, NULL, 'proto_version', '1', 'publication_names', 'second'"
+    scene.arm("")
+    publisher.psql(scene.source, "CREATE PUBLICATION p FOR TABLE a")
+    scene.ask("TRUNCATE a, b", MIRROR, "CREATE PUBLICATION second FOR TABLE b")
+    _subscribe(scene, f"slot_name = '{name}'", name)
+    until(lambda: scene.holds("SELECT count(*) = 1 FROM pg_subscription_rel WHERE srsubstate = 'r'"), "the copy does not end", PATIENCE)
+    scene.ask(f"SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput')")
+    scene.arm(faults)
+    changes = "INSERT INTO a VALUES (41, 'n'), (42, 'n'); UPDATE a SET v = 'u' WHERE id < 3; DELETE FROM a WHERE id = 4"
+    publisher.psql(scene.source, f"BEGIN; {changes}; COMMIT")
+    end = publisher.psql(scene.source, "SELECT pg_current_wal_lsn()")
+    until(lambda: scene.holds("SELECT count(*) = 1 FROM a WHERE id = 41"), f"no change arrives\n{scene.node.log()[-3000:]}", PATIENCE)
+    confirmed = f"SELECT confirmed_flush_lsn >= '{end}' FROM pg_replication_slots WHERE slot_name = '{name}'"
+    until(lambda: scene.holds("SELECT true") and publisher.psql(scene.source, confirmed) == "t", "the slot stays behind", PATIENCE)
+    rows = [tuple(line.split("|")) for line in publisher.psql(scene.source, "SELECT id, v FROM a ORDER BY id").split("\n")]
+    for table in "ab":
+        assert scene.ask(f"SELECT id::text, v FROM {table} ORDER BY {table}.id") == rows
+    kinds = scene.ask(f"SELECT chr(get_byte(data, 0)) FROM pg_logical_slot_peek_binary_changes('{slot}', {options})")
+    assert "".join(kind for (kind,) in kinds) == "BORIIUUDC"  # one transaction, with each change once
+    scene.ask(f"SELECT pg_drop_replication_slot('{slot}')")
+
+
 def subscription_by_tasks(scene: Scene) -> None:
     """The same; Spark's tasks decode and write each batch."""
     subscription(scene)
@@ -410,11 +445,11 @@ def _subscribed(scene: Scene, sql: str, slot_name: str) -> None:
 WORK: dict[Step, tuple[Callable[[Scene], None], ...]] = {
     Step.SEGMENT: (subscription,),
     Step.PREPARED_SEGMENT: (subscription,),
-    Step.STAGED: (commit, chunks, subscription, subscription_by_tasks, resynchronization),
+    Step.STAGED: (commit, chunks, subscription, subscription_by_tasks, resynchronization, triggered),
     Step.SYNC: (commit, alteration),
-    Step.INTENT: (commit, subscription),
-    Step.VERSION: (commit, alteration, subscription, subscription_by_tasks, resynchronization),
-    Step.ENTRY: (commit, alteration, subscription, resynchronization, followed),
+    Step.INTENT: (commit, subscription, triggered),
+    Step.VERSION: (commit, alteration, subscription, subscription_by_tasks, resynchronization, triggered),
+    Step.ENTRY: (commit, alteration, subscription, resynchronization, followed, triggered),
     Step.DEFINITION: (definition, resynchronization),
     Step.TAKEN_BACK: (commit,),
     Step.PREPARED: (prepare, subscription),
@@ -422,7 +457,7 @@ WORK: dict[Step, tuple[Callable[[Scene], None], ...]] = {
     Step.SLOT: (slot, followed),
     Step.SYNCHRONIZATION: (subscription, resynchronization),
     Step.COPY_RANGE: (parallel_copy, resynchronization),
-    Step.FEEDBACK: (subscription,),
+    Step.FEEDBACK: (subscription, triggered),
     Step.COMPACTION: (compaction,),
     Step.CLEANING: (cleaning,),
     Step.DELTA_CHECKPOINT: (many_versions,),
