@@ -45,6 +45,8 @@ def test_inserts_of_a_trigger_function_are_found(body: str, inserts: list[str] |
         ("FOR r IN SELECT a FROM m LOOP NEW.a := r.a; END LOOP;", ["m"]),
         ("SELECT a INTO NEW.a FROM m FOR UPDATE;", None),
         ("SELECT own(a) INTO NEW.a FROM m;", None),
+        ("SELECT public.lower(a) INTO NEW.a FROM m;", None),
+        ("SELECT pg_catalog.lower(a) INTO NEW.a FROM m;", ["m"]),
         ("SELECT nextval('s') INTO NEW.a;", None),
         ("PERFORM pg_notify('a', 'b');", None),
         ("EXECUTE 'SELECT 1' INTO NEW.a;", None),

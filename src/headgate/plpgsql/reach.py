@@ -15,12 +15,13 @@ Called by `commands.trigger.firing`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from postgast import pg_query_pb2 as pb
 
 from headgate.errors import PostgresError
 from headgate.expression import builtin
+from headgate.expression.builtin import Function
 from headgate.plpgsql import tree
 from headgate.plpgsql.tree import Sql
 from headgate.sql import names
@@ -99,7 +100,7 @@ def called(text: str) -> list[pb.FuncCall]:
     except (PostgresError, ValueError):
         return []
     nodes = (part for statement in statements for part in walk(statement.node) if part.DESCRIPTOR.name == "FuncCall")
-    return [part for part in nodes if names.strings(part.funcname)[-1] not in builtin.builtins().functions_named]
+    return [part for part in nodes if not _built_in(names.strings(part.funcname))]
 
 
 def only_reads(function: tree.Function, *, is_stable: bool) -> bool:
@@ -136,14 +137,20 @@ def is_reading(node: ParseNode) -> bool:
 def _is_volatile(part: ParseNode) -> bool:
     if part.DESCRIPTOR.name != "FuncCall":
         return False
-    functions = builtin.builtins().functions_named.get(names.strings(part.funcname)[-1], ())
-    return any(function.volatility == "v" for function in functions)
+    return any(function.volatility == "v" for function in _built_in(names.strings(part.funcname)))
+
+
+def _built_in(parts: Sequence[str]) -> Sequence[Function]:
+    """Return the built-in functions that a name denotes: none if the name has the schema of a user's function."""
+    if len(parts) > 1 and parts[-2] not in ("pg_catalog", "headgate"):
+        return ()
+    return builtin.builtins().functions_named.get(parts[-1], ())
 
 
 def calls(text: str) -> set[tuple[str, ...]]:
     """Return the names of the functions that an expression calls and that are not built in."""
     function_names = {tuple(names.strings(part.funcname)) for part in _nodes(text) if part.DESCRIPTOR.name == "FuncCall"}
-    return {parts for parts in function_names if parts[-1] not in builtin.builtins().functions_named}
+    return {parts for parts in function_names if not _built_in(parts)}
 
 
 def is_session_needed(text: str) -> bool:
@@ -152,9 +159,8 @@ def is_session_needed(text: str) -> bool:
         if part.DESCRIPTOR.name in ("SubLink", "SQLValueFunction", "RangeVar"):
             return True
         if part.DESCRIPTOR.name == "FuncCall":
-            name = names.strings(part.funcname)[-1]
-            functions = builtin.builtins().functions_named.get(name, ())
-            if name in _OF_SESSION or any(function.volatility == "v" for function in functions):
+            parts = names.strings(part.funcname)
+            if parts[-1] in _OF_SESSION or any(function.volatility == "v" for function in _built_in(parts)):
                 return True
     return False
 
@@ -232,7 +238,7 @@ def _calls_acting(node: ParseNode) -> bool:
     """Return whether a statement calls a function that is not built in, or a volatile one."""
     for part in walk(node):
         if part.DESCRIPTOR.name == "FuncCall":
-            functions = builtin.builtins().functions_named.get(names.strings(part.funcname)[-1], ())
+            functions = _built_in(names.strings(part.funcname))
             if not functions or any(function.volatility == "v" for function in functions):
                 return True
     return False
