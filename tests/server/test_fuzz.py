@@ -124,7 +124,7 @@ def targets(messages: list[bytes], folder: Path) -> dict[str, tuple[Callable[[by
         with ours, theirs:
             parameters = startup._parameters(connection, struct.unpack("!i", data[:4].ljust(4, b"\0"))[0], data[4:])
             if parameters is not None:
-                startup._given(parameters)
+                startup._startup_settings(parameters)
                 startup._replication(parameters.get("replication", ""))
         connection.close()
 
