@@ -62,7 +62,6 @@ _OPTIONS: dict[str, str | int | float | list[str]] = {
     # after which the open database can no longer be used (the query of SQLAlchemy for primary keys caused it).
     "disabled_optimizers": "join_filter_pushdown",
 }
-FIRST_READ = "SELECT value FROM hg.counter LIMIT 1"
 CHECKPOINT_BYTES = 16 << 20
 """A log of this size is checkpointed."""
 _TRIES = 50
@@ -79,7 +78,7 @@ class CatalogTransaction:
         self.cursor = cursor
         self._open = True
         self._committed = committed
-        run(cursor, f"BEGIN TRANSACTION; {FIRST_READ}").fetchall()
+        run(cursor, "BEGIN TRANSACTION; SELECT value FROM hg.counter LIMIT 1").fetchall()
 
     def commit(self) -> None:
         """Make the writes durable. Raise 40001 if a concurrent transaction has written the same rows."""

@@ -379,20 +379,19 @@ class CatalogCursor:
     def rows(self, query: str, parameters: Sequence[object] | None = None) -> Rows:
         """Return all rows of a query, from the cache if possible (see the module)."""
         own = self._unwritten.select(query, parameters or ()) if self._begun and is_read(query) else None
-        if own is None:
-            return self._answered(query, parameters)
-        own_rows, is_all = own
         key = _key(query, parameters)
+        if own is None:
+            return self._answered(query, parameters, key)
+        own_rows, is_all = own
         if key is not None and len(self._plain) < _MOST_ANSWERS:
             self._plain.add(key)
-        return own_rows if is_all else [*self._answered(query, parameters, whole=False), *own_rows]
+        return own_rows if is_all else [*self._answered(query, parameters, key, whole=False), *own_rows]
 
-    def _answered(self, query: str, parameters: Sequence[object] | None, *, whole: bool = True) -> Rows:
-        """Return the rows of a query. If not `whole`, omit the rows that are not written to DuckDB yet."""
+    def _answered(self, query: str, parameters: Sequence[object] | None, key: _Key | None, *, whole: bool = True) -> Rows:
+        """Return the rows of a query with this key. If not `whole`, omit the rows that are not written to DuckDB yet."""
         parts = self._answers.parts(query, parameters)
         if whole:
             self._write_for(query)
-        key = None if parts is None else _key(query, parameters)
         if parts is None or key is None:
             return self._fetched(query, parameters)
         if not self._begun:
@@ -446,7 +445,7 @@ class CatalogCursor:
         word = query.split(None, 1)[0].upper().rstrip(";")
         if word == "BEGIN":
             self._forget(begun=True)
-            return self._looking(run) if "SELECT" in query else run()
+            return self._looking(run) if "SELECT" in query else run()  # a read together with BEGIN takes the snapshot
         if word == "COMMIT":
             return self._committing([*self._wrote], run)
         if word == "ROLLBACK":
