@@ -30,14 +30,14 @@ from headgate.storage.write import columns as spark_columns
 from headgate.types import registry
 from headgate.types.resultset import ResultColumn
 
-_QUERIES = {"SelectStmt", "InsertStmt", "UpdateStmt", "DeleteStmt"}
+_DESCRIBED = {"SelectStmt", "InsertStmt", "UpdateStmt", "DeleteStmt", "CallStmt"}
 
 
 def describe(node: pb.InsertStmt | pb.SelectStmt | pb.UpdateStmt, session: Session, parameter_types: tuple[int, ...]) -> Described:
     """Return the parameters (0 in `parameter_types`: to be inferred) and columns of a statement without executing it."""
     if node.DESCRIPTOR.name == "ExplainStmt":
         return Described(parameter_types, explain.columns(node))
-    if node.DESCRIPTOR.name not in {*_QUERIES, "CallStmt"}:
+    if node.DESCRIPTOR.name not in _DESCRIBED:
         return Described(parameter_types, None)
     highest = max((parameter.number for parameter in walk(node) if kind(parameter) == "ParamRef"), default=0)
     known = {

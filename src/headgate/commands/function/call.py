@@ -116,14 +116,14 @@ def _chosen(node: pb.FuncCall, session: Session, value_of: Callable[[pb.Node], V
     types = [value.type.oid for value in plain]
     procedures = {candidate.oid: candidate for candidate in candidates if candidate.kind == "p"}
     if by_name:
-        fitting = [each for each in procedures.values() if _takes(each.arguments[len(plain) :], by_name, is_array=node.func_variadic)]
-        procedure, spread = (fitting[0], 0) if fitting else (None, 0)
+        is_array, spread = node.func_variadic, 0
+        options = (option for option in procedures.values() if _takes(option.arguments[len(plain) :], by_name, is_array=is_array))
+        procedure = next(options, None)
     else:
-        found = overload_resolution.among(
-            [_as_called(each) for each in procedures.values()], types, BindContext(), variadic=node.func_variadic
-        )
-        procedure = procedures[found.function.oid] if found is not None and found.function is not None else None
-        spread = 0 if found is None else found.spread
+        called = [_as_called(option) for option in procedures.values()]
+        candidate = overload_resolution.among(called, types, BindContext(), variadic=node.func_variadic)
+        procedure = None if candidate is None or candidate.function is None else procedures[candidate.function.oid]
+        spread = 0 if candidate is None else candidate.spread
     if procedure is None:
         raise _no_procedure(node, candidates, types, {name: value.type.oid for name, value in by_name.items()})
     check_execute(session, procedure)
