@@ -44,7 +44,7 @@ def size(pid: int) -> Size:
     heap = sum(float(found[name]) for name in ("S0U", "S1U", "EU", "OU")) / 1024
     threads = sum(len(list(Path(f"/proc/{each}/task").iterdir())) for each in (pid, java))
     handles = sum(len(os.listdir(f"/proc/{each}/fd")) for each in (pid, java))  # noqa: PTH208 (each entry is a link)
-    return Size(heap, sum(proportional(each) for each in processes) / 2**20, threads, handles)
+    return Size(heap, sum(map(proportional, processes)) / 2**20, threads, handles)
 
 
 def _name(pid: int) -> str:

@@ -205,7 +205,7 @@ def test_cached_lookups_of_single_objects_equal_duckdbs_answers(acts: list[tuple
         for (query, kinds), number, letter in itertools.product(ON_OBJECTS, (1, 3), "a"):
             parameters = values(kinds, number, letter)
             rows = cursor.rows(query, parameters)
-            # What DuckDB answers is not asked always: the transaction would write its buffered rows for it, and not at COMMIT.
+            # A query on DuckDB makes the transaction write its buffered rows. Without it they are written at COMMIT.
             if is_compared or not begun[index]:
                 assert sorted(rows, key=str) == sorted(cursor.execute(query, parameters).fetchall(), key=str), query
     connection.close()

@@ -33,7 +33,7 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def printed(*words: str | Path) -> str:
-    """What a program prints."""
+    """Run a program and return its output."""
     return subprocess.run(words, check=True, capture_output=True, text=True, env=environment()).stdout.strip()
 
 
