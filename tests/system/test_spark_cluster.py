@@ -181,7 +181,7 @@ def test_node_stopped_while_an_executor_merges_applies_the_batch_once(
 def no_executors(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """Settings of a node whose master answers, and has no worker; every batch is for executors."""
     cluster = ClusterInJava(spark, tmp_path_factory.mktemp("no_worker"), workers=0)
-    yield {"spark_master": f"'{cluster.master}'", "spark.driver.host": "'127.0.0.1'", "small_batch_rows": "0"}
+    yield {"spark_master": f"'{cluster.master}'", "spark.driver.host": "'127.0.0.1'", "small_batch_rows": "0", "driver_query_memory": "0"}
     cluster.end()
 
 
