@@ -226,6 +226,28 @@ def test_table_that_is_not_a_history_is_not_used_as_one(publisher, subscriber) -
     subscriber.wait(BEGUN, "1")
 
 
+def test_table_of_a_subscription_is_not_continued_as_a_history(publisher, subscriber) -> None:
+    subscribed(publisher, subscriber)
+    columns = subscriber.sql(
+        "SELECT string_agg(format('%I %s', attname, format_type(atttypid, atttypmod)), ', ' ORDER BY attnum)"
+        " FROM pg_attribute WHERE attrelid = 't_history'::regclass AND attnum > 0"
+    )
+    subscriber.sql("ALTER SUBSCRIPTION s SET (history = false); DROP TABLE t_history")
+    for server in (publisher, subscriber):
+        server.sql(f"CREATE TABLE t_history ({columns})")
+    publisher.sql("ALTER PUBLICATION p ADD TABLE t_history")
+    subscriber.sql("ALTER SUBSCRIPTION s REFRESH PUBLICATION")
+    subscriber.sql("ALTER SUBSCRIPTION s SET (history = true)")
+    assert subscriber.log.error('table "public.t_history" is written by subscription "s"')
+
+
+def test_history_is_not_the_target_of_a_subscription(publisher, subscriber) -> None:
+    subscribed(publisher, subscriber)
+    publisher.sql("CREATE TABLE t_history (id int); ALTER PUBLICATION p ADD TABLE t_history")
+    with pytest.raises(psycopg.Error, match='cannot replicate to history table "t_history"'):
+        subscriber.sql("ALTER SUBSCRIPTION s REFRESH PUBLICATION")
+
+
 def is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)

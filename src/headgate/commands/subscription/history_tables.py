@@ -4,8 +4,8 @@ The apply worker calls `prepare` between two batches: for tables that have becom
 `applied_ddl`, it acts with the rights of the subscription's owner, in its own transaction.
 
 A history is the table `<table>_history` in the schema of its table. An existing table of that name is continued if it has the columns of a
-history and the subscription's owner owns it, because histories outlive their subscription. A column whose type has changed gets the new
-type. If its values cannot be cast, the column is renamed and a new column gets its name.
+history, the subscription's owner owns it and no subscription writes it, because histories outlive their subscription. A column whose type
+has changed gets the new type. If its values cannot be cast, the column is renamed and a new column gets its name.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _prepare(session: Session, transaction: Transaction, subscription: Subscript
 
 
 def _opened(session: Session, local: Relation, known: subscription_history.TableHistory | None) -> Relation:
-    """Return the history table of a table with all columns. Create it if necessary. Raise 42P07 if the table is not a history."""
+    """Return the history table of a table with all columns. Create it if necessary. Raise 42P07 if it cannot be one."""
     cursor, database = session.begin_statement().cursor, local.database
     name = object_name.free_name(local.name, None, table_history.SUFFIX, ())
     history = relations.lookup(cursor, database, local.schema, name) if known is None else relations.get(cursor, database, known.relation)
@@ -94,12 +94,29 @@ def _opened(session: Session, local: Relation, known: subscription_history.Table
         _run(session, f"CREATE TABLE {qualified(local.schema, name)} ({', '.join(_definitions(_own(), ()))})")
         history = relations.lookup(cursor, database, local.schema, name)
         assert history is not None
-    elif not _is_history(history):
-        hint = f"Rename the table, or leave {quote_ident(local.name)} out of the subscription's history."
-        raise PostgresError("42P07", f'table "{history.schema}.{history.name}" is not a history', hint=hint)
+    elif known is None:
+        _check_unused(cursor, local, history)
     privilege.check_owner(cursor, session.context.user, history.owner, "table", history.name)
     _extend(session, local, history)
     return relations.get(cursor, database, history.oid)
+
+
+def _check_unused(cursor: Cursor, local: Relation, history: Relation) -> None:
+    """Raise 42P07 unless an existing table can become a history: it has the columns of one, and no subscription writes it."""
+    hint = f"Rename the table, or leave {quote_ident(local.name)} out of the subscription's history."
+    title = f"{history.schema}.{history.name}"
+    if not _is_history(history):
+        raise PostgresError("42P07", f'table "{title}" is not a history', hint=hint)
+    recorded = subscription_history.recorded_by(cursor, history.database, history.oid)
+    writers = [
+        subscription.name
+        for oid in subscriptions.subscribing(cursor, history.database, history.oid)
+        if (subscription := subscriptions.find(cursor, oid))
+    ]
+    if recorded is not None:
+        writers.append(recorded[0])
+    if writers:
+        raise PostgresError("42P07", f'table "{title}" is written by subscription "{writers[0]}"', hint=hint)
 
 
 def _own() -> list[tuple[str, Column]]:

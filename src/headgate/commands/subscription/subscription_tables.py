@@ -18,7 +18,7 @@ from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import TABLE_KINDS
 from headgate.catalog.replication import origin as origins
 from headgate.catalog.replication import subscription as subscriptions
-from headgate.catalog.replication import subscription_column
+from headgate.catalog.replication import subscription_column, subscription_history
 from headgate.catalog.replication.subscription import Subscription, SubscriptionRel, SyncState
 from headgate.commands import lookup
 from headgate.commands.session import Session
@@ -99,7 +99,7 @@ def _tell(session: Session, line: str, detail: str | None, hint: str | None) -> 
 
 
 def _local(session: Session, transaction: Transaction, table: remote.PublishedTable) -> Relation:
-    """Return the local table to which a published one is applied. Raise 3F000, 42P01 or 42809."""
+    """Return the local table to which a published one is applied. Raise 3F000, 42P01 or 42809 (a view, or the history of another table)."""
     cursor, context = transaction.cursor, session.context
     schema, name = table.schema, table.name
     try:
@@ -117,6 +117,7 @@ def _local(session: Session, transaction: Transaction, table: remote.PublishedTa
             f'cannot use relation "{schema}.{name}" as logical replication target',
             detail=f"This operation is not supported for {lookup.PLURALS[relation.kind]}.",
         )
+    subscription_history.refuse_change(cursor, context.database, relation.oid, relation.name, "replicate to")
     return relation
 
 
