@@ -265,8 +265,8 @@ def test_every_division_into_ranges_gives_the_same_changes(source) -> None:
 
 
 @pytest.mark.slow
-def test_lsn_that_is_no_longer_kept_is_an_error_that_names_the_oldest(spare_node) -> None:
-    source = Source(spare_node())  # on the shared node, sessions and slots of other tests can keep the log
+def test_lsn_that_is_no_longer_kept_is_an_error_that_names_the_oldest(own_node) -> None:
+    source = Source(own_node())  # on a shared node, sessions and slots of other tests can keep the log
     source.sql("CREATE TABLE t (a int PRIMARY KEY); CREATE PUBLICATION p FOR TABLE t; INSERT INTO t VALUES (1)")
     source.sql(f"INSERT INTO t VALUES (2); SELECT pg_replication_slot_advance('{source.slot}', pg_current_wal_lsn())")
 
