@@ -36,8 +36,9 @@ def create(cursor: Cursor, oids: Oids, relation: Relation, key: ForeignKey) -> i
     insert(
         cursor, "pg_constraint", dbid=relation.database, oid=oid, conname=name, connamespace=relation.namespace_oid, contype="f",
         condeferrable=key.deferrable, condeferred=key.deferred, convalidated=key.validated, conrelid=relation.oid, conindid=key.index,
-        confrelid=key.target, confupdtype=key.on_update, confdeltype=key.on_delete, confmatchtype=key.match, conislocal=True,
-        connoinherit=True, conkey=list(key.columns), confkey=list(key.target_columns), confdelsetcols=list(key.set_columns) or None,
+        confrelid=key.target, confupdtype=key.on_update, confdeltype=key.on_delete, confmatchtype=key.match, conislocal=not key.parent,
+        coninhcount=int(bool(key.parent)), conparentid=key.parent, connoinherit=not key.parent and not relation.is_partitioned,
+        conkey=list(key.columns), confkey=list(key.target_columns), confdelsetcols=list(key.set_columns) or None,
     )  # fmt: skip
     run(
         cursor,
@@ -49,12 +50,26 @@ def create(cursor: Cursor, oids: Oids, relation: Relation, key: ForeignKey) -> i
 
 
 def drop(cursor: Cursor, database: int, oid: int) -> None:
-    """Remove a constraint."""
+    """Remove a constraint and its clones on partitions."""
+    for clone in _clones(cursor, database, oid):
+        drop(cursor, database, clone)
     constraint.delete(cursor, database, "oid = ?", [oid])
 
 
+def _clones(cursor: Cursor, database: int, oid: int) -> list[int]:
+    return [clone for (clone,) in rows(cursor, "SELECT oid FROM hg.pg_constraint WHERE dbid = ? AND conparentid = ?", [database, oid])]
+
+
+def attach(cursor: Cursor, database: int, oid: int, parent: int) -> None:
+    """Make the constraint of a partition the clone of its parent's."""
+    sql = "UPDATE hg.pg_constraint SET conparentid = ?, conislocal = false, coninhcount = 1 WHERE dbid = ? AND oid = ?"
+    run(cursor, sql, [parent, database, oid])
+
+
 def set_deferrable(cursor: Cursor, database: int, oid: int, *, deferrable: bool, deferred: bool) -> None:
-    """Set whether a constraint is deferrable, and initially deferred."""
+    """Set whether a constraint and its clones on partitions are deferrable, and initially deferred."""
+    for clone in _clones(cursor, database, oid):
+        set_deferrable(cursor, database, clone, deferrable=deferrable, deferred=deferred)
     run(
         cursor,
         "UPDATE hg.pg_constraint SET condeferrable = ?, condeferred = ? WHERE dbid = ? AND oid = ?",

@@ -105,6 +105,8 @@ class ForeignKey:
     deferrable: bool = False
     deferred: bool = False
     validated: bool = True
+    parent: int = 0
+    """The constraint of the partitioned table of which this is the clone on a partition, or 0."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,8 @@ class Relation:
 
     `kind`: pg_class.relkind. `columns`: live columns by attnum; `all_columns` includes dropped ones. `primary_key` and
     `identity_index`: attnums (identity_index: the index selected by REPLICA IDENTITY USING INDEX). `parent`: oid of the
-    partitioned table, or 0. `bound`: FOR VALUES … `foreign_keys` are the relation's own, `referenced` are those that reference it.
+    partitioned table, or 0. `bound`: FOR VALUES … `foreign_keys` are the relation's own, `referenced` are those that reference it,
+    without their clones on partitions.
     """
 
     oid: int
@@ -419,7 +422,7 @@ def _indexes(reader: _Reader, oids: Sequence[int], constraints: Iterable[tuple[A
 
 _CONSTRAINTS = (
     "contype, conrelid, conname, oid, conbin, conkey, confrelid, confkey, confupdtype, confdeltype, confmatchtype, confdelsetcols,"
-    " conindid, condeferrable, condeferred, convalidated FROM hg.pg_constraint"
+    " conindid, condeferrable, condeferred, convalidated, conparentid FROM hg.pg_constraint"
 )
 
 
@@ -433,11 +436,12 @@ def _constraints(
     for kind, relation, name, oid, expression, columns, target, target_columns, *rest in sorted(found, key=lambda row: row[2]):
         on_update, on_delete, match, chosen, *flags = rest
         if kind == "c":
-            checks.setdefault(relation, []).append(Check(name, oid, expression, bool(flags[-1])))
+            checks.setdefault(relation, []).append(Check(name, oid, expression, bool(flags[-2])))
         elif kind == "f":
             key = ForeignKey(
                 name, oid, relation, tuple(columns), target, tuple(target_columns), on_update, on_delete, match, tuple(chosen or ()), *flags
             )
             own.setdefault(relation, []).append(key)
-            referenced.setdefault(target, []).append(key)
+            if not key.parent:
+                referenced.setdefault(target, []).append(key)
     return checks, own, referenced

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from headgate.catalog import constraint
 from headgate.catalog.physical import Cursor, rows, run
-from headgate.catalog.relation import attribute
+from headgate.catalog.relation import attribute, foreign_key
 from headgate.catalog.relation.relation import Relation
 from headgate.errors import PostgresError
 
@@ -119,8 +119,9 @@ def drop_constraint(cursor: Cursor, relation: Relation, name: str, *, missing_ok
     if index is not None:
         drop_index(cursor, relation, index.oid)
         return True
-    if any(key.name == name for key in relation.foreign_keys):
-        constraint.delete(cursor, relation.database, "conrelid = ? AND contype = 'f' AND conname = ?", [relation.oid, name])
+    key = next((candidate for candidate in relation.foreign_keys if candidate.name == name), None)
+    if key is not None:
+        foreign_key.drop(cursor, relation.database, key.oid)
         return True
     if missing_ok:
         return False

@@ -1,8 +1,9 @@
 """Partitioned tables: PARTITION BY, PARTITION OF, ATTACH and DETACH PARTITION.
 
 Called by CREATE TABLE and ALTER TABLE (tablecmds.c: transformPartitionSpec, ComputePartitionAttrs, ATExecAttachPartition,
-ATExecDetachPartition). `partition_bound` reads bounds, `partition_index` handles indexes, `partition_constraint` writes the texts of
-constraints. DETACH … CONCURRENTLY completes at once, because a statement never waits for readers, which keep their version.
+ATExecDetachPartition). `partition_bound` reads bounds, `partition_index` handles indexes, `partition_foreign_key` handles foreign keys, and
+`partition_constraint` writes the texts of constraints. DETACH … CONCURRENTLY completes at once, because a statement never waits for
+readers, which keep their version.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.constraint import NewCheck
 from headgate.catalog.relation.partition import WORDS, Bound, Branch, Strategy
-from headgate.catalog.relation.relation import Column, PartitionKey, Relation
+from headgate.catalog.relation.relation import Column, ForeignKey, PartitionKey, Relation
 from headgate.catalog.relation.relation_kind import TABLE_KINDS, RelationKind
 from headgate.commands import lookup, privilege
-from headgate.commands.partition import partition_bound, partition_constraint, partition_index
+from headgate.commands.partition import partition_bound, partition_constraint, partition_foreign_key, partition_index
 from headgate.commands.query.planner import Planner
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
@@ -127,19 +128,24 @@ def new_bound(node: pb.PartitionBoundSpec, name: str, parent: Relation, session:
     return bound
 
 
-def join(transaction: Transaction, parent: Relation, child: Relation, bound: Bound) -> None:
-    """Make a matching table a partition: catalog, indexes, constraints. Raise 23514 if the default partition has rows that belong to it."""
+def join(transaction: Transaction, parent: Relation, child: Relation, bound: Bound) -> list[ForeignKey]:
+    """Make a matching table a partition: catalog, indexes, constraints. Return the new foreign keys, whose rows are not checked yet.
+
+    Raise 23514 if the default partition has rows that belong to the new one.
+    """
     cursor = transaction.cursor
     table = partition.load(cursor, parent.database, parent.oid)
     types = [column.type_oid for column in table.key]
     partition.attach(cursor, child, parent, bound, bound.text(types))
     partition_index.inherit(transaction, parent, child)
     triggers.inherit(cursor, transaction.engine.catalog.next_oid, parent, child)
+    new_keys = [new for key in parent.foreign_keys for new in partition_foreign_key.clone(transaction, parent, key, child.oid)]
     partition_constraint.rewrite(cursor, parent)
     transaction.catalog_changed()
     if table.default is not None:
         message = 'updated partition constraint for default partition "{}" would be violated by some row'
         _check_rows(transaction, table.default, message)
+    return new_keys
 
 
 def _check_rows(transaction: Transaction, branch: Branch, message: str) -> None:
@@ -177,15 +183,13 @@ def attach(command: pb.AlterTableCmd, parent: Relation, session: Session, transa
     _check_triggers(cursor, child)
     _check_columns(parent, child)
     _check_constraints(parent, child)
-    if any(
-        tree_branch.relation.foreign_keys or tree_branch.relation.referenced
-        for tree_branch in partition.load(cursor, child.database, child.oid).walk()
-    ):
-        raise not_supported("foreign keys of partitioned tables are not supported")
+    if any(branch.relation.referenced for branch in partition.load(cursor, child.database, child.oid).walk()):
+        raise not_supported("foreign keys that reference partitions are not supported")
     partition_bound.check(child.name, table, bound, places)
-    join(transaction, parent, child, bound)
+    new_keys = join(transaction, parent, child, bound)
     branch = partition.load(cursor, child.database, child.oid)
     _check_rows(transaction, branch, 'partition constraint of relation "{}" is violated by some row')
+    partition_foreign_key.check(session, transaction, new_keys)
 
 
 def _check_triggers(cursor: Cursor, child: Relation) -> None:

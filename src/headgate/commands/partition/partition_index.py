@@ -78,7 +78,7 @@ def _key_of(cursor: Cursor, relation: Relation, index: Index) -> IndexKey:
 def _follow(transaction: Transaction, parent: Relation, child: Relation, key: IndexKey, above: int) -> None:
     """Create or attach the index of a partition that corresponds to one of its parent."""
     cursor = transaction.cursor
-    own = replace(key, attnums=_numbers(parent, child, key.attnums), included=_numbers(parent, child, key.included), name=None)
+    own = replace(key, attnums=corresponding(parent, child, key.attnums), included=corresponding(parent, child, key.included), name=None)
     existing = _free(cursor, child, own)
     if existing is None:
         oid = add(transaction, child, own)
@@ -103,8 +103,8 @@ def _free(cursor: Cursor, child: Relation, key: IndexKey) -> Index | None:
     return None
 
 
-def _numbers(parent: Relation, child: Relation, attnums: tuple[int, ...]) -> tuple[int, ...]:
-    """Return a partition's numbers of its parent's columns. 0 (an expression) stays 0."""
+def corresponding(parent: Relation, child: Relation, attnums: tuple[int, ...]) -> tuple[int, ...]:
+    """Return a partition's attnums of its parent's columns. 0 (an expression) stays 0."""
     names = [column.name if (column := parent.numbered(attnum)) else "" for attnum in attnums]
     return tuple(column.attnum if (column := child.column(name)) else 0 for name in names)
 

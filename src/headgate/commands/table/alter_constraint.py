@@ -35,7 +35,8 @@ def add_constraint(alteration: Alteration, command: pb.AlterTableCmd) -> None:
         add_check(alteration, replace(check, validated=not node.skip_validation))
         return
     if node.contype == pb.CONSTR_FOREIGN:
-        foreign_key.add(table_definition.ForeignKeyNeed(node), relation, alteration.session, alteration.transaction, check=True)
+        declared = table_definition.ForeignKeyNeed(node, only=alteration.only)
+        foreign_key.add(declared, relation, alteration.session, alteration.transaction, check=True)
         return
     if node.indexname:
         using_index(alteration, node)
@@ -109,8 +110,23 @@ def alter_constraint(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     """Execute ALTER CONSTRAINT … [NOT] DEFERRABLE, INITIALLY DEFERRED or IMMEDIATE."""
     node = unwrap(getattr(command, "def"))
     key = _foreign_key(alteration, node.conname)
+    if key.parent:
+        _refuse_clone(alteration, key)
     foreign_keys.set_deferrable(
         alteration.cursor, alteration.relation.database, key.oid, deferrable=node.deferrable, deferred=node.initdeferred
+    )
+
+
+def _refuse_clone(alteration: Alteration, key: ForeignKey) -> None:
+    """Raise XX000 for a constraint that a partition has from its parent (ATExecAlterConstraint)."""
+    relation = alteration.relation
+    parent = relations.get(alteration.cursor, relation.database, relation.parent)
+    name = next(above.name for above in parent.foreign_keys if above.oid == key.parent)
+    raise PostgresError(
+        "XX000",
+        f'cannot alter constraint "{key.name}" on relation "{relation.name}"',
+        detail=f'Constraint "{key.name}" is derived from constraint "{name}" of relation "{parent.name}".',
+        hint="You may alter the constraint it derives from, instead.",
     )
 
 

@@ -15,6 +15,7 @@ from headgate.catalog.relation.relation import Column, ForeignKey, Index, Relati
 from headgate.catalog.relation.relation_kind import TABLE_KINDS
 from headgate.commands import lookup, privilege
 from headgate.commands.constraint import referential_action
+from headgate.commands.partition import partition_foreign_key, partition_index
 from headgate.commands.session import Session
 from headgate.commands.table.table_definition import ForeignKeyNeed
 from headgate.errors import PostgresError, not_supported
@@ -51,8 +52,10 @@ def add(declared: ForeignKeyNeed, relation: Relation, session: Session, transact
     if target.kind not in TABLE_KINDS:
         raise PostgresError("42809", f'referenced relation "{target.name}" is not a table')
     privilege.refuse_system(target)
-    if "p" in (relation.kind, target.kind) or relation.parent or target.parent:
-        raise not_supported("foreign keys of partitioned tables are not supported", position=position(node.location))
+    if target.is_partitioned or target.parent:
+        raise not_supported("foreign keys that reference partitioned tables are not supported", position=position(node.location))
+    if relation.is_partitioned:
+        _check_partitioned(declared, relation, target)
     _check_persistence(relation, target)
     columns = _columns(relation, declared.own or tuple(names.strings(node.fk_attrs)))
     if node.pk_attrs:
@@ -76,14 +79,27 @@ def add(declared: ForeignKeyNeed, relation: Relation, session: Session, transact
     _check_types(key, relation, columns, target_columns)
     oid = foreign_key.create(cursor, transaction.engine.catalog.next_oid, relation, key)
     created = next(candidate for candidate in relations.get(cursor, relation.database, relation.oid).foreign_keys if candidate.oid == oid)
+    new_keys = [created]
+    for child in partition_index.children(cursor, relation) if relation.is_partitioned else ():
+        new_keys += partition_foreign_key.clone(transaction, relation, created, child.oid)
     if check and created.validated:
-        referential_action.check_table(session, transaction, relation, created)
+        partition_foreign_key.check(session, transaction, new_keys)
 
 
 def validate(key: ForeignKey, relation: Relation, session: Session, transaction: Transaction) -> None:
     """Execute VALIDATE CONSTRAINT: check the existing rows."""
     referential_action.check_table(session, transaction, relation, key)
     foreign_key.validate(transaction.cursor, relation.database, key.oid)
+
+
+def _check_partitioned(declared: ForeignKeyNeed, relation: Relation, target: Relation) -> None:
+    """Raise 42809 for a constraint that a partitioned table cannot have (ATAddForeignKeyConstraint)."""
+    place = f'partitioned table "{relation.name}" referencing relation "{target.name}"'
+    if declared.only:
+        raise PostgresError("42809", f"cannot use ONLY for foreign key on {place}")
+    if declared.node.skip_validation:
+        detail = "This feature is not yet supported on partitioned tables."
+        raise PostgresError("42809", f"cannot add NOT VALID foreign key on {place}", detail=detail)
 
 
 def _check_persistence(relation: Relation, target: Relation) -> None:

@@ -296,7 +296,9 @@ def _truncate_referencing(found: dict[int, Relation], session: Session, transact
     pending = list(found.values())
     while pending:
         relation = pending.pop(0)
-        for oid in sorted({key.relation for key in relation.referenced} - set(found)):
+        referencing_oids = {key.relation for key in relation.referenced}
+        parts = [part for oid in referencing_oids for part in relations.descendants(cursor, context.database, oid)]
+        for oid in sorted({*referencing_oids, *parts} - set(found)):
             referencing = relations.get(cursor, context.database, oid)
             session.notices.notice(f'truncate cascades to table "{referencing.name}"')
             privilege.check_table(cursor, context.user, context.database, referencing.oid, referencing.name, "TRUNCATE")

@@ -48,12 +48,16 @@ class SequenceNeed:
 
 @dataclass
 class ForeignKeyNeed:
-    """A FOREIGN KEY of a table, or of a column (`own`): its node, and the deferrability that clauses after a column's constraint set."""
+    """A FOREIGN KEY of a table, or of a column (`own`): its node, and the deferrability that clauses after a column's constraint set.
+
+    `only`: ALTER TABLE ONLY.
+    """
 
     node: pb.Constraint
     own: tuple[str, ...] = ()
     deferrable: bool = False
     deferred: bool = False
+    only: bool = False
 
 
 @dataclass

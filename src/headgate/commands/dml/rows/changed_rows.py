@@ -187,6 +187,7 @@ def _rewrite_leaves(
     planner: Planner, root: Relation, changed: Rows, set_columns: set[str], violations: Sequence[Violation], kept: ExitStack | None
 ) -> tuple[int, Rows | None]:
     table, transaction, stored = planner.transaction.partitioned(root), planner.transaction, []
+    checks: list[Callable[[], None]] = []
     with ExitStack() as stack:
         changed = _settled(planner, root, changed, stack, None, is_read_again=False)
         writer = (kept or stack).enter_context(closing(NewRows(planner, root, violations=violations)))
@@ -197,29 +198,41 @@ def _rewrite_leaves(
             writer.inside(rows_of(changed, "new", root))
         with disclosure.routing(planner, root, table.router.key_names()):
             flows = table.flows(changed, kept or stack, moves=moves)
+        for part in (*flows.changes, *flows.arriving):
+            referential_action.lock(transaction, table.leaves[part.number])
         for part in flows.arriving:
             transaction.lock(table.leaves[part.number])
         for part in flows.changes:
             leaf = table.leaves[part.number]
             with ExitStack() as leaf_stack:
-                gone, staying = row_set.split_by_null(part.rows, "new")
-                checked = _checked(writer.of_leaf(leaf), staying, None)
-                whole = row_set.together(gone, checked)
-                if isinstance(whole, DataFrame):
-                    whole = (kept or leaf_stack).enter_context(persisted(whole))
-                refuse_clash(planner, leaf, whole, set_columns)
-                transaction.rewrite(leaf, row_set.select(whole, CHANGED), is_kept=True)
+                until = kept or (stack if leaf.foreign_keys else leaf_stack)
+                staying = _change_leaf(writer.of_leaf(leaf), part.rows, set_columns, until)
+            if leaf.foreign_keys:
+                checks.append(functools.partial(check_references, planner, leaf, staying))
             at = part.at
             if at is not None and isinstance(part.rows, pa.Table):
                 at = at[np.asarray(part.rows["new"].is_valid())]
-            stored.append(replace(part, rows=rows_of(row_set.split_by_null(whole, "new")[1], "new", leaf), at=at))
+            stored.append(replace(part, rows=rows_of(staying, "new", leaf), at=at))
         stored += [replace(part, rows=writer.of_leaf(table.leaves[part.number]).append(part.rows)) for part in flows.arriving]
+        for check in [*checks, writer.check_references]:
+            check()
         if kept is None:
             return flows.count, None
         rows = table.in_order(stored)
         if isinstance(rows, pa.Table) and JOINED in row_set.names(changed):
             rows = rows.append_column(JOINED, changed[JOINED])
         return flows.count, rows
+
+
+def _change_leaf(writer: NewRows, changed: Rows, set_columns: set[str], until: ExitStack) -> Rows:
+    """Check and write the changes of one leaf, of which those with `new` NULL leave it. Return the changes of rows that stay."""
+    gone, staying = row_set.split_by_null(changed, "new")
+    whole = row_set.together(gone, _checked(writer, staying, None))
+    if isinstance(whole, DataFrame):
+        whole = until.enter_context(persisted(whole))
+    refuse_clash(writer.planner, writer.relation, whole, set_columns)
+    writer.transaction.rewrite(writer.relation, row_set.select(whole, CHANGED), is_kept=True)
+    return row_set.split_by_null(whole, "new")[1]
 
 
 # ---- checks ------------------------------------------------------------------------------------------------------------

@@ -69,6 +69,7 @@ class NewRows:
         self.fence = Fence(self.transaction.cursor, relation) if relation.parent and routed_from is None else None
         inserted = functools.partial(referential_action.inserted, planner.session, self.transaction, relation)
         self.owed = OwedReferences(planner, relation, inserted)
+        self._owed_of_leaves: dict[int, OwedReferences] = {}
         self.firing = of_statement(planner, relation) if fires else None
         self.count = 0
         """The number of rows that were added."""
@@ -164,6 +165,7 @@ class NewRows:
         """Return the writer of the statement's rows for a leaf. `fires`: its triggers fire there, and not in the order of all rows."""
         writer = NewRows(self.planner, leaf, violations=self.violations, routed_from=self.relation, fires=fires)
         writer._kept = self._kept
+        writer.owed = self._owed_of_leaves.setdefault(leaf.oid, writer.owed)
         return writer
 
     def spread(self, rows: Rows, *, fires: bool = False) -> list[tuple[NewRows, Part]]:
@@ -310,7 +312,8 @@ class NewRows:
 
     def check_references(self) -> None:
         """Raise 23503 unless the referenced rows exist. Called when the statement has written all its rows."""
-        self.owed.check()
+        for owed in (self.owed, *self._owed_of_leaves.values()):
+            owed.check()
 
 
 _VOLATILE = ("random()", "gen_random_uuid()", "clock_timestamp()", "uuid_generate", "nextval(")
