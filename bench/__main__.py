@@ -25,6 +25,7 @@ from rich.table import Table
 from bench import busy, catalogs, compare, gate, hostile, java, jobs, replication, sessions, tables, triggers, wide
 from bench import filter as filters
 from bench import source as source_rates
+from bench.cost import Cost, server_pid
 from bench.memory import Peak
 from headgate.cli.demo.servers import DemoNode, DemoServer, PostgreSQL
 
@@ -44,6 +45,19 @@ class Report:
         self.rows.append(
             {"what": what, "native": f"{fast:,.0f}/s", "node": f"{ours:,.0f}/s", "ratio": round(ours / fast, 3), "wanted": wanted}
         )
+        console.print(self.rows[-1])
+
+    def cost(
+        self, what: str, count: int, native: list[Cost], node: list[Cost], wanted: float, *, publisher: bool = False, cpu: str = ""
+    ) -> None:
+        """Report rows per second of both, and the seconds of CPU per million rows. `publisher`: of the publishers, not the subscribers."""
+        self.rate(what, count, [cost.seconds for cost in native], [cost.seconds for cost in node], wanted)
+        first, ours = (
+            statistics.median((cost.publisher if publisher else cost.subscriber) * 1e6 / count for cost in costs)
+            for costs in (native, node)
+        )
+        shown = {"native": f"{first:.2f} s", "node": f"{ours:.2f} s"}
+        self.rows.append({"what": f"{what}: CPU per million", **shown, "ratio": round(ours / max(first, 0.01), 2), "wanted": cpu})
         console.print(self.rows[-1])
 
     def beside_spark(self, what: str, count: int, native: list[float], spark: list[float], node: list[float], wanted: str) -> None:
@@ -93,29 +107,26 @@ def measure(report: Report, options: argparse.Namespace, source: DemoServer, nat
     rows = int(2_000_000 * scale)
     inserts, updates, deletes = int(500_000 * scale), int(300_000 * scale), int(200_000 * scale)
     if "copy" in only:
-        times = alternate(
-            runs, lambda: replication.copy_seconds(source, native, rows), lambda: replication.copy_seconds(source, node, rows)
-        )
-        report.rate(f"initial copy of {rows:,} rows, PostgreSQL → node", rows, *times, wanted=0.45)
+        times = alternate(runs, lambda: replication.copy_cost(source, native, rows), lambda: replication.copy_cost(source, node, rows))
+        report.cost(f"initial copy of {rows:,} rows, PostgreSQL → node", rows, *times, wanted=0.45, cpu="2.2 s")
         fifth = "WHERE (aid % 5 = 0)"
         times = alternate(
-            runs, lambda: replication.copy_seconds(source, native, rows, fifth), lambda: replication.copy_seconds(source, node, rows, fifth)
+            runs, lambda: replication.copy_cost(source, native, rows, fifth), lambda: replication.copy_cost(source, node, rows, fifth)
         )
-        report.rate(f"the same through {fifth}", rows, *times, wanted=0.6)
+        report.cost(f"the same through {fifth}", rows, *times, wanted=0.6)
     measure_streams(report, only, source, native, node, (inserts, updates, deletes), runs)
     if "publish" in only:
         times = alternate(
-            runs, lambda: replication.copy_seconds(source, native, inserts), lambda: replication.copy_seconds(node, native, inserts)
+            runs, lambda: replication.copy_cost(source, native, inserts), lambda: replication.copy_cost(node, native, inserts)
         )
-        report.rate(f"initial copy of {inserts:,} rows, node → PostgreSQL", inserts, *times, wanted=1 / 10)
+        report.cost(f"initial copy of {inserts:,} rows, node → PostgreSQL", inserts, *times, wanted=1 / 10, publisher=True)
         few = (inserts // 5, updates // 5, deletes // 5)
         first, second = alternate(
-            runs, lambda: replication.stream_seconds(source, native, *few), lambda: replication.stream_seconds(node, native, *few)
+            runs, lambda: replication.stream_costs(source, native, *few), lambda: replication.stream_costs(node, native, *few)
         )
-        report.rate(f"stream of {few[0]:,} inserts, node → PostgreSQL", few[0], [t[0] for t in first], [t[0] for t in second], 1 / 6)
-        report.rate(
-            "stream of updates and deletes, node → PostgreSQL", few[1] + few[2], [t[1] for t in first], [t[1] for t in second], 1 / 6
-        )
+        for place, (what, count) in enumerate(((f"{few[0]:,} inserts", few[0]), ("updates and deletes", sum(few[1:])))):
+            costs = ([run[place] for run in side] for side in (first, second))
+            report.cost(f"stream of {what}, node → PostgreSQL", count, *costs, wanted=1 / 6, publisher=True)
     if "small" in only:
         measure_small(report, source, native, node, int(20_000 * scale), (int(1_000_000 * scale), int(10_000_000 * scale)), runs)
     if "batches" in only:
@@ -194,30 +205,25 @@ def measure_stream(
     """Catching up with inserts, then with updates and deletes."""
     inserts, updates, deletes = sizes
     first, second = alternate(
-        runs, lambda: replication.stream_seconds(source, native, *sizes), lambda: replication.stream_seconds(source, node, *sizes)
+        runs, lambda: replication.stream_costs(source, native, *sizes), lambda: replication.stream_costs(source, node, *sizes)
     )
-    report.rate(f"catch-up of {inserts:,} inserts", inserts, [t[0] for t in first], [t[0] for t in second], 1 / 4)
-    report.rate(
-        f"catch-up of {updates:,} updates and {deletes:,} deletes",
-        updates + deletes,
-        [t[1] for t in first],
-        [t[1] for t in second],
-        1 / 6,
-    )
+    report.cost(f"catch-up of {inserts:,} inserts", inserts, [t[0] for t in first], [t[0] for t in second], 1 / 4, cpu="3.0 s")
+    what = f"catch-up of {updates:,} updates and {deletes:,} deletes"
+    report.cost(what, updates + deletes, [t[1] for t in first], [t[1] for t in second], 1 / 6, cpu="7.0 s")
 
 
 def measure_history(report: Report, source: DemoServer, node: DemoServer, sizes: tuple[int, int, int], runs: int) -> None:
     """Measure catching up without a history (shown as "native") and with one."""
-    replication.stream_seconds(source, node, *sizes)  # the node is warm
+    replication.stream_costs(source, node, *sizes)  # the node is warm
     first, second = alternate(
         runs,
-        lambda: replication.stream_seconds(source, node, *sizes),
-        lambda: replication.stream_seconds(source, node, *sizes, "WITH (history = true)"),
+        lambda: replication.stream_costs(source, node, *sizes),
+        lambda: replication.stream_costs(source, node, *sizes, "WITH (history = true)"),
     )
     inserts, updates, deletes = sizes
-    report.rate(f"catch-up of {inserts:,} inserts, with history", inserts, [t[0] for t in first], [t[0] for t in second], 0.75)
+    report.cost(f"catch-up of {inserts:,} inserts, with history", inserts, [t[0] for t in first], [t[0] for t in second], 0.75)
     what = f"catch-up of {updates:,} updates and {deletes:,} deletes, with history"
-    report.rate(what, updates + deletes, [t[1] for t in first], [t[1] for t in second], 0.75)
+    report.cost(what, updates + deletes, [t[1] for t in first], [t[1] for t in second], 0.75)
 
 
 def measure_small(
@@ -250,7 +256,7 @@ def measure_batches(report: Report, source: DemoServer, node: DemoServer, rows: 
 
 def measure_tables(report: Report, source: DemoServer, node: DemoServer, count: int) -> None:
     """Many tables on the node: made by psql, made one by one, copied from a publisher; what the node takes before and after."""
-    pid = int((node.data / "headgate.pid").read_text().splitlines()[0])
+    pid = server_pid(node)
     report.value("a node with no tables", str(tables.size(pid)), "")
     seconds = tables.made_by_psql(tables.database(node, "bench_psql"), count, node.root)
     report.value(f"{count:,} tables by psql -f", f"{seconds:.0f} s, {tables.size(pid)}", "2,000 in 180 s")
@@ -289,7 +295,7 @@ def measure_busy(report: Report, source: DemoServer, node: DemoServer, count: in
 
 def measure_catalogs(report: Report, native: DemoServer, node: DemoServer, counts: tuple[int, ...]) -> None:
     """What programs ask of the catalogs, in databases of so many tables: each query the first time, then again."""
-    pids = [int((server.data / name).read_text().split()[0]) for server, name in ((native, "postmaster.pid"), (node, "headgate.pid"))]
+    pids = [server_pid(server) for server in (native, node)]
     for count in counts:
         one, other = catalogs.filled(native, count), catalogs.filled(node, count)
         statements = catalogs.asked(one)
@@ -375,8 +381,7 @@ def with_servers(report: Report, options: argparse.Namespace, root: Path) -> Non
         for server in servers:
             console.print(f"starting {server.title}")
             server.start()
-        pid = int((node.data / "headgate.pid").read_text().splitlines()[0])
-        with Peak(pid) as peak:
+        with Peak(server_pid(node)) as peak:
             measure(report, options, source, native, node)
         if peak.bytes:
             report.value("peak memory of the node", f"{peak.bytes / 2**30:.2f} GiB", "2.5 GiB")

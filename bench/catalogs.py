@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psycopg
 
-from bench.memory import tree
+from bench.cost import cpu
 from bench.replication import Side
 from headgate.cli.demo.servers import DemoServer, postgresql_programs
 
@@ -92,7 +92,7 @@ def there(statements: list[str], asked_of: Side, side: Side) -> list[str]:
 def taken(side: Side, statements: list[str], pid: int) -> Taken:
     """Asks them all, one by one, in one session; then all of them again."""
     times: list[list[float]] = [[] for _ in statements]
-    began = _cpu(pid)
+    began = cpu(pid)
     with psycopg.connect(side.conninfo, autocommit=True) as session:
         for turn in range(1 + REPEATED):
             for number, statement in enumerate(statements):
@@ -103,15 +103,6 @@ def taken(side: Side, statements: list[str], pid: int) -> Taken:
                 if cursor.description:
                     cursor.fetchall()
                 times[number].append((time.perf_counter() - start) * 1000)
-        cpu = _cpu(pid) - began
+        busy = 1000 * (cpu(pid) - began)
     again = [statistics.median(each[1:]) for each in times if len(each) > 1]
-    return Taken([each[0] for each in times], again, cpu / sum(map(len, times)))
-
-
-def _cpu(pid: int) -> float:
-    """Milliseconds of CPU that a server's processes have taken, those that have ended included."""
-    total = 0
-    for each in tree(pid):
-        fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
-        total += sum(int(field) for field in fields[11:15])
-    return total * 1000 / os.sysconf("SC_CLK_TCK")
+    return Taken([each[0] for each in times], again, busy / sum(map(len, times)))

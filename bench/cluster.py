@@ -194,7 +194,7 @@ def work(source: DemoServer, node: DemoServer, size: Size) -> tuple[float, float
         copied = time.perf_counter() - began
         changed = catch_up(pub, sub, name, lambda: pub.execute(f"UPDATE accounts SET abalance = aid WHERE aid <= {size.updates}"))
         assert sub.execute(TOTALS) == pub.execute(TOTALS), "the copies differ"
-        return copied, changed
+        return copied, changed.seconds
 
 
 def visible(report: Report, source: DemoServer, node: DemoServer, delay: Delay, rate: int, seconds: float) -> None:

@@ -6,7 +6,6 @@ those of Java and of its children (Spark's Python workers). Other work on the ma
 
 from __future__ import annotations
 
-import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import psycopg
 
+from bench.cost import cpu, server_pid
 from bench.memory import proportional, tree
 from bench.replication import catch_up, fill, pair, prepare, subscribe, wait_synced
 from headgate.cli.demo.servers import DemoNode, PostgreSQL
@@ -28,7 +28,6 @@ WAYS = {
     "c1, adaptive": {"spark_driver_jit": "c1", "spark.sql.adaptive.enabled": "'true'"},
     "tiered, adaptive": {"spark_driver_jit": "tiered", "spark.sql.adaptive.enabled": "'true'"},
 }
-_TICK = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
@@ -64,11 +63,11 @@ def _of(way: str, publisher: PostgreSQL, node: DemoNode, scale: float) -> Iterat
     started = time.perf_counter() - began
     time.sleep(SETTLE_SECONDS)
     java = _java(node)
-    yield Figure(way, "start, with its warm-up", _cpu(java), started, proportional(java))
+    yield Figure(way, "start, with its warm-up", cpu(java), started, proportional(java))
 
     def figure(what: str, times: int, work: Callable[[], float]) -> Figure:
-        before, taken = _cpu(java), [work() for _ in range(times)]
-        return Figure(way, what, (_cpu(java) - before) / times, statistics.median(taken), proportional(java))
+        before, taken = cpu(java), [work() for _ in range(times)]
+        return Figure(way, what, (cpu(java) - before) / times, statistics.median(taken), proportional(java))
 
     rows, changed = int(1_000_000 * scale), int(130_000 * scale)
     with pair(publisher, node) as (pub, sub, name):
@@ -93,24 +92,13 @@ def _of(way: str, publisher: PostgreSQL, node: DemoNode, scale: float) -> Iterat
             yield figure(f"join of {rows:,} rows with one of as many, {QUERIES} times, each", QUERIES, lambda: query(joined))
         update = f"UPDATE accounts SET abalance = abalance + 1 WHERE aid <= {changed}"
         yield figure(
-            f"{changed:,} updates by tasks, {BATCHES} times, each", BATCHES, lambda: catch_up(pub, sub, name, lambda: pub.execute(update))
+            f"{changed:,} updates by tasks, {BATCHES} times, each",
+            BATCHES,
+            lambda: catch_up(pub, sub, name, lambda: pub.execute(update)).seconds,
         )
 
 
 def _java(node: DemoNode) -> int:
     """Return the process id of a node's Java."""
-    pid = int((node.data / "headgate.pid").read_text().splitlines()[0])
-    [java] = [child for child in tree(pid) if Path(f"/proc/{child}/comm").read_text().strip() == "java"]
+    [java] = [child for child in tree(server_pid(node)) if Path(f"/proc/{child}/comm").read_text().strip() == "java"]
     return java
-
-
-def _cpu(java: int) -> float:
-    """Return the seconds of CPU of Java and its descendants, those that have ended included."""
-    total = 0.0
-    for pid in tree(java):
-        try:
-            fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-        except OSError:  # it has ended meanwhile; its parent counts it
-            continue
-        total += sum(map(int, fields[11:15])) / _TICK
-    return total

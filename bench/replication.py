@@ -1,7 +1,7 @@
 """The measurements: copy, catch-up and latency of one subscription, whichever kind of server stands at either end.
 
-Each function takes a publisher and a subscriber that run, makes databases of its own and gives seconds (or, for
-latency, milliseconds). The subscriber has "arrived" when the publisher's pg_stat_replication shows that it confirmed
+Each function takes a publisher and a subscriber that run, makes databases of its own and returns costs, seconds or, for
+latency, milliseconds. The subscriber has "arrived" when the publisher's pg_stat_replication shows that it confirmed
 the position as flushed: on a node that means durable in Delta and visible.
 """
 
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import psycopg
 
+from bench.cost import Cost, Meter
 from headgate.cli.demo.servers import DemoServer
 
 ACCOUNTS = "CREATE TABLE accounts (aid int PRIMARY KEY, bid int, abalance int, filler char(84))"
@@ -95,16 +96,16 @@ def wait_flushed(pub: Side, name: str) -> None:
             time.sleep(0.02)
 
 
-def catch_up(pub: Side, sub: Side, name: str, write: Callable[[], object]) -> float:
-    """Seconds of catching up with what is written while the subscription is disabled."""
+def catch_up(pub: Side, sub: Side, name: str, write: Callable[[], object]) -> Cost:
+    """Return the cost of catching up with the changes that are written while the subscription is disabled."""
     sub.execute(f"ALTER SUBSCRIPTION {name} DISABLE")
     while pub.execute(f"SELECT 1 FROM pg_stat_replication WHERE application_name = '{name}'"):
         time.sleep(0.05)
     write()
-    began = time.perf_counter()
+    meter = Meter(pub.server, sub.server)
     sub.execute(f"ALTER SUBSCRIPTION {name} ENABLE")
     wait_flushed(pub, name)
-    return time.perf_counter() - began
+    return meter.cost()
 
 
 def prepare(pub: Side, sub: Side, condition: str = "") -> None:
@@ -114,21 +115,21 @@ def prepare(pub: Side, sub: Side, condition: str = "") -> None:
     pub.execute(f"CREATE PUBLICATION p FOR TABLE accounts {condition}")
 
 
-def copy_seconds(publisher: DemoServer, subscriber: DemoServer, rows: int, condition: str = "") -> float:
-    """CREATE SUBSCRIPTION on a filled table until its state is r."""
+def copy_cost(publisher: DemoServer, subscriber: DemoServer, rows: int, condition: str = "") -> Cost:
+    """Return the cost from CREATE SUBSCRIPTION on a filled table until the table is ready."""
     with pair(publisher, subscriber) as (pub, sub, name):
         prepare(pub, sub, condition)
         fill(pub, rows, step=1_000_000)
-        began = time.perf_counter()
+        meter = Meter(publisher, subscriber)
         subscribe(pub, sub, name)
         wait_synced(sub)
-        return time.perf_counter() - began
+        return meter.cost()
 
 
-def stream_seconds(
+def stream_costs(
     publisher: DemoServer, subscriber: DemoServer, inserts: int, updates: int, deletes: int, options: str = ""
-) -> tuple[float, float]:
-    """Catching up what was written while the subscription was disabled: inserts, then updates with deletes."""
+) -> tuple[Cost, Cost]:
+    """Return the costs of catching up with inserts, and then with updates and deletes."""
     with pair(publisher, subscriber) as (pub, sub, name):
         prepare(pub, sub)
         subscribe(pub, sub, name, options)
@@ -155,7 +156,7 @@ def one_row_seconds(publisher: DemoServer, subscriber: DemoServer, transactions:
         fill(pub, rows)
         subscribe(pub, sub, name)
         wait_synced(sub)
-        seconds = catch_up(pub, sub, name, lambda: one_row_each(pub, transactions, rows))
+        seconds = catch_up(pub, sub, name, lambda: one_row_each(pub, transactions, rows)).seconds
         assert sub.execute("SELECT count(*), sum(abalance) FROM accounts") == pub.execute("SELECT count(*), sum(abalance) FROM accounts")
         return seconds
 
@@ -178,7 +179,7 @@ def random_updates_seconds(publisher: DemoServer, subscriber: DemoServer, rows: 
         wait_synced(sub)
         chosen = f"SELECT 1 + (n::bigint * 7919 + {{0}}) % {rows} FROM generate_series(1, {updates}) n"
         update = f"UPDATE accounts SET abalance = abalance + 1 WHERE aid IN ({chosen})"
-        return [catch_up(pub, sub, name, lambda turn=turn: pub.execute(update.format(turn))) for turn in range(times)]  # type: ignore[misc]
+        return [catch_up(pub, sub, name, lambda turn=turn: pub.execute(update.format(turn))).seconds for turn in range(times)]  # type: ignore[misc]
 
 
 def batch_milliseconds(publisher: DemoServer, subscriber: DemoServer, rows: int, batches: int) -> tuple[list[float], float, float]:

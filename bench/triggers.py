@@ -58,4 +58,5 @@ def seconds(source: DemoServer, target: DemoServer, case: Case, rows: int) -> tu
         wait_synced(sub)
         catch_up(pub, sub, name, lambda: pub.execute("INSERT INTO t SELECT -g, ' Name ' || g FROM generate_series(1, 50) g"))
         inserted = catch_up(pub, sub, name, lambda: pub.execute(f"INSERT INTO t SELECT g, ' Name ' || g FROM generate_series(1, {rows}) g"))
-        return inserted, catch_up(pub, sub, name, lambda: pub.execute("UPDATE t SET name = name || 'x' WHERE id > 0"))
+        changed = catch_up(pub, sub, name, lambda: pub.execute("UPDATE t SET name = name || 'x' WHERE id > 0"))
+        return inserted.seconds, changed.seconds

@@ -91,7 +91,7 @@ def of_type(source: DemoServer, node: DemoServer, native: DemoServer, kind: str,
 
 def changed(pub: Side, sub: Side, write: Callable[[], object]) -> float:
     """Seconds of catching up with what is written; the name of the subscription is that of `copied`."""
-    return catch_up(pub, sub, f"{sub.database}_{sub.server.port}", write)
+    return catch_up(pub, sub, f"{sub.database}_{sub.server.port}", write).seconds
 
 
 def each_thousand(pub: Side, statement: str, count: int) -> None:
