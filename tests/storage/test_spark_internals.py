@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import time
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -244,6 +245,17 @@ def test_the_workers_daemon_is_the_nodes_own_and_runs_sparks(spark: SparkSession
     assert spark.sparkContext.getConf().get(python_worker.DAEMON_SETTING) == "headgate.storage.spark.application.worker_daemon"
     assert callable(importlib.import_module("pyspark.daemon").manager)
     assert callable(importlib.import_module(python_worker.TASKS).main)
+
+
+def test_a_worker_imports_nothing_from_an_archive(spark: SparkSession) -> None:
+    def archives(_: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import sys
+        from zipimport import zipimporter
+
+        held = [place for place, importer in sys.path_importer_cache.items() if isinstance(importer, zipimporter)]
+        yield pa.RecordBatch.from_pydict({"place": pa.array(held, pa.string())})
+
+    assert spark.range(1).mapInArrow(archives, "place string").toArrow()["place"].to_pylist() == []
 
 
 def test_the_classes_that_settings_name_exist_and_the_rule_is_excluded(spark: SparkSession) -> None:

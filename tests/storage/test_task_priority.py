@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from headgate.storage.spark.application.task_priority import NICE, TaskPriority
+from headgate.storage.spark.application.task_priority import TaskPriority
+from headgate.storage.spark.application.worker_daemon import NICE
 from headgate.storage.spark.internals import gateway
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="threads have priorities of their own on Linux only")

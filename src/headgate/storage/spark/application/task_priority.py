@@ -18,6 +18,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headgate.storage.spark.application.worker_daemon import NICE
 from headgate.storage.spark.internals import gateway
 from headgate.supervision import Periodic
 
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOOK_SECONDS = 1.0
-NICE = 5
-"""The difference between the priorities of a task and of the node. The parser's processes have the same."""
 _TASK_THREAD = "Executor task l"
 """How the names of the executor's threads begin, "Executor task launch worker". Linux keeps the first 15 characters of a name."""
 

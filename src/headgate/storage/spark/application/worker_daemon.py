@@ -4,7 +4,8 @@ Otherwise each new worker would take more than a second of CPU for its imports, 
 once and shares them. Run by the JVM as ``python -m headgate.storage.spark.application.worker_daemon``.
 
 Invariant: there is no archive on the import path. Spark adds ``pyspark.zip`` and a jar for workers on other machines. Each task of a
-worker clears Python's import caches, after which Python reads the whole directory of each archive again: 0.3 s of CPU per task.
+worker clears Python's import caches, after which Python reads the whole directory of each archive again: 0.3 s of CPU per task. So nothing
+that this module imports at its top may import pyspark, which would come from the archive.
 
 A worker has a memory limit. If a statement exceeds it, it gets a MemoryError, and 53200, instead of exhausting the node's machine.
 """
@@ -20,9 +21,10 @@ import resource
 import sys
 from pathlib import Path
 
-from headgate.storage.spark.application.task_priority import NICE
 from headgate.storage.spark.internals import python_worker
 
+NICE = 5
+"""The difference between the priorities of a task and of the node. The parser's processes have the same."""
 WORKER_BYTES = 1 << 30
 """Memory limit of a worker in bytes, in addition to what it shares with this process."""
 
