@@ -102,7 +102,7 @@ def targets(recorded: Recorded) -> dict[str, tuple[Callable[[bytes], object], li
         spool = Spool(recorded.folder / f"spool{next(numbers)}")
         reassembly = Reassembly(spool, only_local=len(data) % 2 == 0)
         try:
-            reassembly.take([memoryview(frame) for frame in unpacked(data)])
+            reassembly.take(unpacked(data))
             while (segment := spool.take(0, 1 << 30)) is not None:
                 decode.decode(*segment.read())
                 spool.release(segment)

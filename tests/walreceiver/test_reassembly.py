@@ -39,7 +39,7 @@ def stream(tmp_path: Path) -> Callable[..., tuple[Spool, Reassembly]]:
     def feed(*messages: m.Message, only_local: bool = False) -> tuple[Spool, Reassembly]:
         spool = Spool(tmp_path / "segments")
         whole = Reassembly(spool, only_local=only_local)
-        frames = [memoryview(write_frame(m.XLogData(0, 0, 0, write(message)))) for message in messages]
+        frames = [write_frame(m.XLogData(0, 0, 0, write(message))) for message in messages]
         for frame in frames:
             whole.take([frame])
         return spool, whole
@@ -98,7 +98,7 @@ def test_many_streamed_transactions_use_limited_memory_and_files(stream, monkeyp
     assert values(spool.take(1, WHOLE)) == [(7, ["7", "-7"]), (399, ["399", "-399"])]
     monkeypatch.setattr(reassembly, "MOST_IN_PROGRESS", 397)
     with pytest.raises(PostgresError, match="too many streamed transactions"):
-        whole.take([memoryview(write_frame(m.XLogData(0, 0, 0, write(m.StreamStart(1000, True)))))])
+        whole.take([write_frame(m.XLogData(0, 0, 0, write(m.StreamStart(1000, True))))])
     whole.close()
     assert not list((tmp_path / "segments").glob("*.stream"))
 

@@ -84,7 +84,7 @@ def starts_of(lengths: npt.NDArray[np.uint32]) -> Numbers:
     return buffers.offsets_of(lengths.astype(np.int64))[:-1]
 
 
-def frames_of(contents: Sequence[bytes | memoryview]) -> tuple[Bytes, Numbers, Numbers]:
+def frames_of(contents: Sequence[bytes]) -> tuple[Bytes, Numbers, Numbers]:
     """Return (data, starts, lengths) of frames that are separate objects."""
     lengths = np.fromiter(map(len, contents), np.int64, len(contents))
     data = np.frombuffer(b"".join(contents), np.uint8)

@@ -55,6 +55,8 @@ class PublisherConnection(Link):
     def __init__(self, pgconn: PGconn, waker: Waker | None) -> None:
         super().__init__(pgconn, waker)
         self.streaming = False
+        self._failure: psycopg.Error | None = None
+        """The error that came after the last frames that `receive` has returned. The next call raises it."""
         self.arriving = (0, 0)
         """The messages and bytes of the piece of a COPY that is being received."""
         self.heard_at = 0.0
@@ -134,37 +136,30 @@ class PublisherConnection(Link):
             raise _about(error, "08P01", "could not start WAL streaming") from error
         self.streaming = True
 
-    def receive(self, limit: int = 8 << 20) -> list[memoryview] | None:
-        """Return the contents of the CopyData messages that have arrived, at most about `limit` bytes, or None at the end of the stream.
+    def receive(self, limit: int = 256 << 10) -> list[bytes] | None:
+        """Return the contents of the CopyData messages that have arrived, about `limit` bytes at most, or None at the end of the stream.
 
         It does not wait. Raise 57P01 if the waker has been stopped: with a publisher that sends without pause, the worker might never wait.
         """
         self._check_stopped()
         if not self.streaming:
             return None
-        frames: list[memoryview] = []
+        frames: list[bytes] = []  # not memoryviews: Python's garbage collector would visit them, and all other objects, repeatedly
         size = 0
         get = self._pgconn.get_copy_data
         try:
+            if self._failure is not None:
+                raise self._failure
             while size < limit:
                 length, data = get(1)
-                if length > 0:
-                    frames.append(data)
-                    size += length
-                elif length == 0:
-                    if frames:
-                        break
-                    self._pgconn.consume_input()
+                if length == 0:
+                    self._pgconn.consume_input()  # at most some 32 KB: libpq's buffer
                     self._forget_notifications()
                     length, data = get(1)
-                    if length < 0:
-                        self._end_of_stream()
-                        return None
-                    if length == 0:
-                        break
-                    frames.append(data)
+                if length > 0:
+                    frames.append(bytes(data))
                     size += length
-                elif frames:
+                elif length == 0 or frames:
                     break
                 else:
                     self._end_of_stream()
@@ -173,6 +168,7 @@ class PublisherConnection(Link):
             if not frames:
                 self._raise_end("could not receive data from WAL stream", error)
                 return None
+            self._failure = error
         return frames
 
     def _raise_end(self, about: str, error: psycopg.Error) -> None:
@@ -242,7 +238,7 @@ class PublisherConnection(Link):
                 raise PostgresError("08006", f"could not receive data from WAL stream: {self._error(error)}") from error
             if length < 0:
                 break
-            pieces.append(bytes(data))  # not memoryviews: Python's garbage collector would visit them, and all other objects, repeatedly
+            pieces.append(bytes(data))  # not memoryviews, as in `receive`
             held += length
             if held >= size:
                 self._check_stopped()

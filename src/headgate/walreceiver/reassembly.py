@@ -112,8 +112,8 @@ class Reassembly:
         """A Begin that has not been passed on, because an Origin may follow."""
         self._dropping = False
         self._prepared: m.BeginPrepare | None = None
-        self._run: list[bytes | memoryview] = []
-        self._described: list[bytes | memoryview] = []
+        self._run: list[bytes] = []
+        self._described: list[bytes] = []
         """Relations and types described in dropped transactions: the publisher does not describe them again."""
 
     @property
@@ -126,7 +126,7 @@ class Reassembly:
         """The bytes of transactions in progress."""
         return sum(stream.kept for stream in self._streams.values())
 
-    def take(self, frames: Sequence[memoryview]) -> int | None:
+    def take(self, frames: Sequence[bytes]) -> int | None:
         """Process XLogData contents. Return the end LSN of the last transaction that was completed (ended or prepared), or None."""
         end: int | None = None
         for frame in frames:
@@ -145,7 +145,7 @@ class Reassembly:
 
     # ---- one frame --------------------------------------------------------------------------------------
 
-    def _frame(self, frame: memoryview) -> int | None:
+    def _frame(self, frame: bytes) -> int | None:
         tag = frame[XLOG_HEADER]
         if self._chunk is not None:
             self._in_chunk(frame, tag)
@@ -154,7 +154,7 @@ class Reassembly:
             return self._control(frame)
         if tag == _BEGIN:
             if self._only_local:
-                self._begun = bytes(frame)
+                self._begun = frame
             else:
                 self._begin(frame)
             return None
@@ -172,11 +172,11 @@ class Reassembly:
             if not self._dropping or (tag in _DESCRIPTIONS and self._prepared is not None):
                 self._run.append(frame)
             elif tag in _DESCRIPTIONS:
-                self._described.append(bytes(frame))
+                self._described.append(frame)
             return None
         return self._control(frame)
 
-    def _commit(self, frame: memoryview) -> int | None:
+    def _commit(self, frame: bytes) -> int | None:
         end = int.from_bytes(frame[XLOG_HEADER + 10 : XLOG_HEADER + 18])
         if self._dropping:
             self._dropping = False
@@ -185,21 +185,21 @@ class Reassembly:
         self._run.append(frame)
         return end
 
-    def _in_chunk(self, frame: memoryview, tag: int) -> None:
+    def _in_chunk(self, frame: bytes, tag: int) -> None:
         assert self._chunk is not None
         if tag == ord("E"):
             self._end_chunk(self._chunk)
         elif tag in _OF_CHANGE:
             subxid = int.from_bytes(frame[XLOG_HEADER + 1 : XLOG_HEADER + 5])
-            self._chunk.add(subxid, bytes(frame[: XLOG_HEADER + 1]) + bytes(frame[XLOG_HEADER + 5 :]))
+            self._chunk.add(subxid, frame[: XLOG_HEADER + 1] + frame[XLOG_HEADER + 5 :])
         elif tag == _ORIGIN:
             self._chunk.foreign = True
-            self._chunk.add(self._top, bytes(frame))
+            self._chunk.add(self._top, frame)
         else:
             raise violation(f'unexpected message type "{chr(tag)}" in a chunk of a streamed transaction')
 
-    def _control(self, frame: memoryview) -> int | None:
-        message = read(bytes(frame[XLOG_HEADER:]))
+    def _control(self, frame: bytes) -> int | None:
+        message = read(frame[XLOG_HEADER:])
         match message:
             case m.StreamStart():
                 self._top = message.xid
@@ -252,7 +252,7 @@ class Reassembly:
 
     # ---- ends of transactions ---------------------------------------------------------------------------
 
-    def _stream_commit(self, frame: memoryview, end: m.StreamCommit) -> int | None:
+    def _stream_commit(self, frame: bytes, end: m.StreamCommit) -> int | None:
         stream = self._streams.get(end.xid)
         if stream is not None and stream.foreign and self._only_local:
             self._drop(end.xid)
@@ -263,14 +263,14 @@ class Reassembly:
         self._run.append(_like(frame, m.Commit(end.commit_lsn, end.end_lsn, end.commit_time)))
         return end.end_lsn
 
-    def _prepare(self, frame: memoryview, end: m.Prepare) -> int:
+    def _prepare(self, frame: bytes, end: m.Prepare) -> int:
         self._prepared, self._dropping = None, False
         self._run.append(_like(frame, m.Commit(end.prepare_lsn, end.end_lsn, end.prepare_time)))
         self._flush()
         self._spool.end_marked(end)
         return end.end_lsn
 
-    def _stream_prepare(self, frame: memoryview, end: m.StreamPrepare) -> int:
+    def _stream_prepare(self, frame: bytes, end: m.StreamPrepare) -> int:
         self._flush()
         self._spool.begin_marked()
         stream = self._streams.get(end.xid)
@@ -311,7 +311,7 @@ class Reassembly:
         self._described += [frame for frame in frames if frame[XLOG_HEADER] in _DESCRIPTIONS]
         self._forget(xid)
 
-    def _begin(self, frame: bytes | memoryview) -> None:
+    def _begin(self, frame: bytes) -> None:
         self._run += [frame, *self._described]
         self._described = []
 
@@ -321,6 +321,6 @@ class Reassembly:
             self._spool.add(run)
 
 
-def _like(frame: memoryview, message: m.Message) -> bytes:
+def _like(frame: bytes, message: m.Message) -> bytes:
     """Return a message with the XLogData header of another one."""
-    return bytes(frame[:XLOG_HEADER]) + write(message)
+    return frame[:XLOG_HEADER] + write(message)

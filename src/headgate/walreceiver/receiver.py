@@ -12,11 +12,14 @@ Each stream (apply worker, table sync) has one. It never waits for the applier: 
 from __future__ import annotations
 
 import logging
+import operator
 import select
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
@@ -31,7 +34,9 @@ from headgate.walreceiver.waker import Waker
 
 _log = logging.getLogger("headgate.walreceiver")
 
-_STREAM_ABORT = b"A"
+_STREAM_ABORT = ord("A")
+_KIND, _TAG = operator.itemgetter(0), operator.itemgetter(XLOG_HEADER)
+"""The type of a CopyData message, and the type of the message in XLogData."""
 STATUS_PAUSE = 0.05
 """The minimum interval in seconds between two status messages that only report progress."""
 PING_SECONDS = 10.0
@@ -112,38 +117,39 @@ class Receiver:
             else:
                 self._connection.wait(pause)
 
-    def _process(self, frames: Sequence[memoryview]) -> None:
-        run: list[memoryview] = []
-        for frame in frames:
-            if frame[0] == 0x77:
-                run.append(frame)
-            else:
-                self._store(run)
-                run = []
-                self._keepalive(frame)
-        self._store(run)
+    def _process(self, frames: Sequence[bytes]) -> None:
+        kinds = np.fromiter(map(_KIND, frames), np.uint8, len(frames))
+        first = 0
+        for place in np.flatnonzero(kinds != ord("w")).tolist():
+            self._store(frames[first:place])
+            self._keepalive(frames[place])
+            first = place + 1
+        self._store(frames[first:])
 
-    def _store(self, run: list[memoryview]) -> None:
-        if self._reassembly is None:  # PostgreSQL 18 may send the abort of a transaction that was never streamed; it is ignored
-            run = [frame for frame in run if frame[XLOG_HEADER : XLOG_HEADER + 1] != _STREAM_ABORT]
+    def _store(self, run: Sequence[bytes]) -> None:
         if not run:
             return
-        last = run[-1]
+        if min(map(len, run)) <= XLOG_HEADER:
+            raise violation("insufficient data left in message")
+        tags = bytes(map(_TAG, run))
         if self._reassembly is None:
+            if _STREAM_ABORT in tags:  # PostgreSQL 18 may send the abort of a transaction that was never streamed; it is ignored
+                self._store([frame for frame, tag in zip(run, tags, strict=True) if tag != _STREAM_ABORT])
+                return
             self._spool.add(run)
-            if len(last) < XLOG_HEADER:
-                raise violation("insufficient data left in message")
-            committed: int | None = next((_commit_end(frame) for frame in reversed(run) if frame[XLOG_HEADER] == 0x43), None)
+            commit = tags.rfind(b"C")
+            committed = None if commit < 0 else _commit_end(run[commit])
         else:
             committed = self._reassembly.take(run)
+        last = run[-1]
         end = Lsn(max(int.from_bytes(last[9:17]), committed or 0))
         self._progress.received(end, int.from_bytes(last[17:25], signed=True), committed=None if committed is None else Lsn(committed))
         self._progress.note_inside(inside=self._is_inside())
         if self._reassembly is not None and self._reassembly.passed:
             self._progress.passed(Lsn(self._reassembly.passed))
 
-    def _keepalive(self, frame: memoryview) -> None:
-        keepalive = read_frame(bytes(frame))
+    def _keepalive(self, frame: bytes) -> None:
+        keepalive = read_frame(frame)
         assert isinstance(keepalive, m.Keepalive)
         self._progress.received(Lsn(keepalive.end), keepalive.send_time, keepalive=True, inside=self._is_inside())
         if keepalive.reply_requested:
@@ -203,5 +209,5 @@ class Receiver:
             self._connection.wait(0)
 
 
-def _commit_end(frame: memoryview) -> Lsn:
-    return Lsn(int.from_bytes(frame[XLOG_HEADER + 10 : XLOG_HEADER + 18]))
+def _commit_end(frame: bytes) -> int:
+    return int.from_bytes(frame[XLOG_HEADER + 10 : XLOG_HEADER + 18])

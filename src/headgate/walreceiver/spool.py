@@ -105,7 +105,7 @@ class Spool:
 
     # the receiver's side
 
-    def add(self, frames: Sequence[bytes | memoryview]) -> bool:
+    def add(self, frames: Sequence[bytes]) -> bool:
         """Add XLogData contents in stream order. Return whether a transaction was completed. Raise 08P01 for malformed ones."""
         data, starts, lengths = frames_of(frames)
         outline = scan(data, starts, lengths, self._seq)
