@@ -1,7 +1,7 @@
 """Lets long-running Python code end when its statement is cancelled.
 
-The server sets the check of a statement for the statement's thread (`watched`). Long-running code calls `look` periodically, and the error
-that it raises ends the statement. Do not call `look` between two steps that must both be done or neither. Outside a statement `look` does
+The server sets the check of a statement for the statement's thread (`watched`). Long-running code calls `check` periodically, and the error
+that it raises ends the statement. Do not call `check` between two steps that must both be done or neither. Outside a statement `check` does
 nothing, and neither does it in Spark's workers, because Spark ends them.
 """
 
@@ -15,18 +15,18 @@ _thread = threading.local()
 
 
 @contextmanager
-def watched(check: Callable[[], None]) -> Iterator[None]:
-    """Have `look` call `check` inside the context."""
+def watched(check_statement: Callable[[], None]) -> Iterator[None]:
+    """Have `check` call `check_statement` inside the context."""
     outer = getattr(_thread, "check", None)
-    _thread.check = check
+    _thread.check = check_statement
     try:
         yield
     finally:
         _thread.check = outer
 
 
-def look() -> None:
+def check() -> None:
     """Raise an error if the statement is cancelled."""
-    check: Callable[[], None] | None = getattr(_thread, "check", None)
-    if check is not None:
-        check()
+    check_statement: Callable[[], None] | None = getattr(_thread, "check", None)
+    if check_statement is not None:
+        check_statement()

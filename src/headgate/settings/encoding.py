@@ -15,8 +15,8 @@ import functools
 import re
 from dataclasses import dataclass
 
+from headgate import interruption
 from headgate.errors import PostgresError
-from headgate.interruption import look
 from headgate.settings.encoding_table import CHARACTER, of
 
 PART = 1 << 20
@@ -143,7 +143,7 @@ class Encoding:
             return table.decode_parts(data)
         decoder, parts = codecs.getincrementaldecoder(CODECS[self.name])(), []
         for start in range(0, len(data), PART):
-            look()
+            interruption.check()
             try:
                 parts.append(decoder.decode(data[start : start + PART], final=start + PART >= len(data)))
             except UnicodeDecodeError as error:

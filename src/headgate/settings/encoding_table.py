@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from importlib import resources
 from itertools import islice, product
 
-from headgate.interruption import look
+from headgate import interruption
 
 _DOUBLE = rb"[\x00-\x7f]|(?!\x8d\x20)[\x80-\xff][\x01-\xff]"
 _EUC = rb"[\x00-\x7f]|[\xa1-\xfe]{2}"
@@ -71,7 +71,7 @@ class Table:
         """Decode many bytes part by part, so that a cancel can interrupt it."""
         matches, decoded, at = self.part.finditer(data), [], 0
         while parts := [match[0] for match in islice(matches, _AT_ONCE)]:
-            look()
+            interruption.check()
             try:
                 decoded.append("".join(map(self.characters.__getitem__, parts)))
             except UnicodeDecodeError:

@@ -20,8 +20,8 @@ from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError, Message
 from postgast import pg_query_pb2
 
+from headgate import interruption
 from headgate.errors import PostgresError
-from headgate.interruption import look
 from headgate.sql import grammar
 from headgate.sql.parser_process import parse_apart
 
@@ -34,7 +34,7 @@ _OFFSETS = {"location", "stmt_location", "name_location", "list_start", "list_en
 SMALL = 4096
 """The size in bytes up to which a text is parsed in the calling thread. Each byte nests at most 200 bytes of stack, of a possible 2 MB."""
 
-_LOOK = 2048
+_CHECK_EVERY = 2048
 """The number of messages of a tree between two checks for a cancel."""
 
 _ENCODED = 1 << 20
@@ -171,14 +171,14 @@ def kind(node: ParseNode) -> str:
 def walk(node: ParseNode) -> Iterator[Message]:
     """Yield all messages in a tree, parents first, without the `Node` shells.
 
-    A large tree takes seconds, so the walk calls `look()` periodically; a tree of fewer than `_LOOK` messages is walked without it.
+    A large tree takes seconds, so the walk calls `interruption.check` once for each `_CHECK_EVERY` messages.
     """
     stack, seen = [node], 0
     while stack:
         message = stack.pop()
         seen += 1
-        if seen % _LOOK == 0:
-            look()
+        if seen % _CHECK_EVERY == 0:
+            interruption.check()
         choice, fields = _inner(message.DESCRIPTOR)
         if choice is not None:
             name = message.WhichOneof(choice)
@@ -395,7 +395,7 @@ def _find_word(text: str, word: str, start: int) -> int:
     """Return the next position of a keyword, in any case, or -1."""
     pattern = re.compile(rf"\b{word}\b", re.IGNORECASE)
     for window in range(max(start, 0), len(text), _ENCODED // 16):
-        look()
+        interruption.check()
         match = pattern.search(text, window, window + _ENCODED // 16 + len(word))
         if match:
             return match.start()

@@ -38,8 +38,8 @@ from google.protobuf.message import DecodeError, Message
 from postgast.errors import PgQueryError
 from postgast.pg_query_pb2 import ParseResult
 
+from headgate import interruption
 from headgate.errors import PostgresError
-from headgate.interruption import look
 
 MEMORY = 3 << 30
 """The most bytes of memory that a process may take."""
@@ -109,7 +109,7 @@ class _ParserProcess:
     def _send(self, data: bytes) -> None:
         rest = memoryview(data)
         while rest:
-            look()
+            interruption.check()
             rest = rest[self._to.write(rest[:_BLOCK]) :]
 
     def _received(self, length: int) -> bytes:
@@ -117,7 +117,7 @@ class _ParserProcess:
         poller.register(self._from.fileno(), select.POLLIN)
         data = bytearray()
         while len(data) < length:
-            look()
+            interruption.check()
             if not poller.poll(_LOOK_MS):
                 continue
             block = self._from.read(min(length - len(data), _BLOCK))
@@ -153,7 +153,7 @@ def _turn(length: int) -> Iterator[None]:
     """Wait until a text of that length may be parsed."""
     turn = _turns[length > LARGE]
     while not turn.acquire(timeout=_LOOK_MS / 1000):
-        look()
+        interruption.check()
     try:
         yield
     finally:

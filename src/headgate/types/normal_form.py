@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headgate import interruption
 from headgate.errors import PostgresError
-from headgate.interruption import look
 from headgate.types import buffers, text_column
 from headgate.types.buffers import Bytes, Mask, Positions
 
@@ -102,7 +102,7 @@ def in_pieces(judge: Callable[[pa.StringArray], Mask], strings: pa.StringArray) 
     """Apply `judge` to pieces that fit into the processor's cache."""
     masks = []
     for start in range(0, len(strings), _PIECE):
-        look()
+        interruption.check()
         masks.append(judge(strings.slice(start, _PIECE)))
     return np.concatenate(masks)
 
@@ -177,9 +177,9 @@ def arrays(strings: pa.StringArray, delimiter: str, convert: Callable[[pa.String
     element = rf'(?:[^{{}}"\\ \t-\r{mark}]+|"[^"\\]*")'
     usual = _mask(text_column.matches(strings, rf"\A\{{(?:{element}(?:{mark}{element})*)?\}}\z"))
     data, offsets = buffers.packed(strings if usual.all() else pc.if_else(pa.array(usual), strings, pa.scalar("{}", pa.string())))
-    look()
+    interruption.check()
     items, quoted, starts = _elements(data, offsets, ord(delimiter))
-    look()
+    interruption.check()
     if not len(items):
         return usual
     null = np.zeros(len(items), np.bool_)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from headgate import interruption
 from headgate.errors import Notices, PostgresError
-from headgate.interruption import look
 from headgate.lsn import Lsn
 
 _TOKEN = re.compile(
@@ -235,7 +235,7 @@ def _tokens(text: str) -> list[_Token]:
     tokens: list[_Token] = []
     index = 0
     while not _SPACE.match(text, index):
-        look()
+        interruption.check()
         match = _TOKEN.match(text, index)
         if not match:
             raise syntax_error()

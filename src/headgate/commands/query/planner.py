@@ -19,6 +19,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
+from headgate import interruption
 from headgate.analysis import sublink
 from headgate.analysis.analyser import Analyser
 from headgate.analysis.names import Names
@@ -51,7 +52,6 @@ from headgate.expression.binding.scope import Scope
 from headgate.expression.node import Expression, SubLink, TypeRef, walk
 from headgate.expression.spark import compiler, set_returning
 from headgate.expression.spark.value import PythonInside, without_python
-from headgate.interruption import look
 from headgate.sql.parser import ParseNode, parse, unwrap
 from headgate.storage.spark.local_relation import local_frame
 from headgate.storage.transaction.transaction import Transaction
@@ -357,7 +357,7 @@ class Planner:
             return Plan(local_frame(self.session_spark, known, schema), columns)
         structs = []
         for row in zip(*values, strict=True):
-            look()  # check for a cancel: each row calls Java several times
+            interruption.check()  # check for a cancel: each row calls Java several times
             structs.append(F.struct(*[self.column(value).alias(column.key) for value, column in zip(row, columns, strict=True)]))
         frame = self.one_row().select(F.explode(F.array(*structs)).alias("row")).select("row.*")
         return Plan(frame, columns)

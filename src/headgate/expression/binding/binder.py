@@ -17,6 +17,7 @@ from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
+from headgate import interruption
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import builtin
 from headgate.expression.binding import array_constructor, conditional, function_call, indirection, operators
@@ -47,7 +48,6 @@ from headgate.expression.node import (
     TestKind,
     TypeRef,
 )
-from headgate.interruption import look
 from headgate.sql import names
 from headgate.sql.parser import ParseNode, unwrap, written
 from headgate.types import registry
@@ -63,7 +63,7 @@ def bind(node: ParseNode, scope: Scope, *, context: BindContext) -> Expression:
 
 def bind_raw(node: ParseNode, scope: Scope, context: BindContext) -> Expression:
     """Like `bind`, but leave literals of type unknown as they are, for callers that unify or coerce them."""
-    look()
+    interruption.check()
     inner = unwrap(node)
     handler = _HANDLERS.get(inner.DESCRIPTOR.name)
     if handler is None:

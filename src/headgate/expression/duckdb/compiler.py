@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from headgate import interruption
 from headgate.errors import PostgresError
 from headgate.expression import builtin, rewriting
 from headgate.expression import node as n
@@ -26,13 +27,12 @@ from headgate.expression.duckdb.value import (
     scale,
     zero_based,
 )
-from headgate.interruption import look
 from headgate.types import registry as t
 
 
 def compile(expression: n.Expression, env: Env) -> str:  # noqa: A001 (as the other compiler's)
     """Return the SQL of an expression."""
-    look()
+    interruption.check()
     handler = _NODES.get(type(expression))
     if handler is None:
         raise refuse(f"an expression of the form {type(expression).__name__}", expression)

@@ -20,6 +20,7 @@ from typing import Any
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from headgate import interruption
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import builtin, rewriting
 from headgate.expression import node as n
@@ -32,7 +33,6 @@ from headgate.expression.spark.common_subexpression import bound
 from headgate.expression.spark.comparison import C_COLLATIONS, equal_keys, numeric_keys
 from headgate.expression.spark.session_time import SessionTime, planning
 from headgate.expression.spark.value import BOOL, Env, Guard, Make, Value, after, refuse, rep_of, settle
-from headgate.interruption import look
 from headgate.types import registry
 from headgate.types.registry import format_type
 from headgate.types.text import array as arrays
@@ -177,7 +177,7 @@ _depth: ContextVar[int] = ContextVar("nodes above the one that is planned", defa
 
 def plan(expression: n.Expression) -> Value:
     """Return the planned value of a node. Raise 54001 if it is nested too deeply."""
-    look()
+    interruption.check()
     handler = _NODES.get(type(expression))
     if handler is None:
         raise not_supported(f"expressions of the form {type(expression).__name__} are not supported")
@@ -345,7 +345,7 @@ def _chain(args: Sequence[Value], kind: n.BoolKind, *, guarded: bool = True) -> 
     def make(env: Env) -> Column:
         operands = [args[0].make(env)]
         for arg in args[1:]:
-            look()
+            interruption.check()
             if guarded:
                 env = env.under(functools.partial(open_, operands[-1]))
             operands.append(arg.make(env))
@@ -358,7 +358,7 @@ def _chain(args: Sequence[Value], kind: n.BoolKind, *, guarded: bool = True) -> 
 
 
 def _joined(pair: Sequence[Column], kind: n.BoolKind) -> Column:
-    look()
+    interruption.check()
     return functools.reduce(Column.__and__ if kind is n.BoolKind.AND else Column.__or__, pair)
 
 

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
+from headgate import interruption
 from headgate.errors import PostgresError
-from headgate.interruption import look
 
 OF_A_SESSION = 128 << 20
 OF_ALL = 1 << 30
@@ -94,7 +94,7 @@ class Share:
             return
         deadline = time.monotonic() + TURN_SECONDS
         while not self._running.reserve(weight, alone=True):
-            look()
+            interruption.check()
             if time.monotonic() > deadline:
                 raise PostgresError("53200", "out of memory", detail="Large statements of other sessions have run for a minute.")
             time.sleep(LOOK_SECONDS)

@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headgate import interruption
 from headgate.errors import PostgresError
-from headgate.interruption import look
 from headgate.settings.encoding import Encoding
 from headgate.types import registry, text_column
 from headgate.types.base import json_error, numeric, string
@@ -83,7 +83,7 @@ class Number(str):
 
 def _number(text: str) -> Number:
     """Return a number of a long text. Python's scanner holds the interpreter's lock except while it calls a Python function like this."""
-    look()
+    interruption.check()
     return Number(text)
 
 
@@ -104,7 +104,7 @@ def load(text: str, *, escapes: bool = True) -> Any:
 def print_value(value: object) -> str:
     """Print a result of `load` as jsonb_out: keys in order, numbers as numeric prints them."""
     if isinstance(value, dict | list):
-        look()  # printing millions of them takes a while
+        interruption.check()  # printing millions of them takes a while
     if isinstance(value, dict):
         pairs = sorted(
             ((key.encode("utf-8", "surrogatepass"), key, item) for key, item in value.items()), key=lambda pair: (len(pair[0]), pair[0])
@@ -122,7 +122,7 @@ def print_value(value: object) -> str:
 def _printed(items: list[object]) -> Iterator[str]:
     for index, item in enumerate(items):
         if index % _AT_ONCE == _AT_ONCE - 1:
-            look()
+            interruption.check()
         yield print_value(item)
 
 

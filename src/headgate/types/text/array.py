@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headgate import interruption
 from headgate.errors import PostgresError
-from headgate.interruption import look
 from headgate.types import normal_form, text_column
 
 _BOUNDS = re.compile(r"\s*\[\s*([+-]?[0-9]+)\s*(?::\s*([+-]?[0-9]+)\s*)?\]")
@@ -70,7 +70,7 @@ def print_array(shape: Shape, items: Sequence[str | None], delimiter: str) -> st
         return "{}"
     level: list[str] = []
     for first in range(0, len(items), _AT_ONCE):
-        look()  # printing millions of items takes a while
+        interruption.check()  # printing millions of items takes a while
         level += [quoted(item, delimiter) for item in items[first : first + _AT_ONCE]]
     for length in reversed(shape.lengths):
         level = ["{" + delimiter.join(level[start : start + length]) + "}" for start in range(0, len(level), length)]

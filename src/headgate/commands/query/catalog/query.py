@@ -18,6 +18,7 @@ import duckdb
 import pyarrow as pa
 from postgast import pg_query_pb2 as pb
 
+from headgate import interruption
 from headgate.catalog.namespace import check_use, effective
 from headgate.catalog.physical import Cursor, out_of_memory
 from headgate.catalog.relation import relation
@@ -30,7 +31,6 @@ from headgate.errors import PostgresError, disk_full, not_supported
 from headgate.expression.duckdb import cast
 from headgate.expression.duckdb.value import base_of, element_of
 from headgate.expression.node import ColumnRef, TypeRef
-from headgate.interruption import look
 from headgate.sql.names import strings
 from headgate.sql.parser import walk
 from headgate.storage.spark import failure
@@ -233,7 +233,7 @@ def _fetched(executed: duckdb.DuckDBPyConnection) -> list[tuple[Any, ...]]:
     """Fetch all rows into memory. Raise 53200 if they exceed the limit of `_VALUES`."""
     rows: list[tuple[Any, ...]] = []
     while chunk := executed.fetchmany(_ROWS):
-        look()
+        interruption.check()
         rows += chunk
         if len(rows) * len(chunk[0]) > _VALUES:
             raise out_of_memory()

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.types import LongType, StructField, StructType
 
+from headgate import interruption
 from headgate.catalog.relation.relation import Column
 from headgate.errors import PostgresError
 from headgate.expression import builtin, columnwise
 from headgate.expression.implementation.implementation import NotColumnwise
 from headgate.expression.node import ColumnRef, Const, Expression, FuncExpr, SubLink, TypeRef, walk
 from headgate.expression.rewriting import rewrite
-from headgate.interruption import look
 from headgate.storage.spark.local_relation import local_frame
 from headgate.types import buffers, registry, sortkey
 from headgate.types.storage import spark_type
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from headgate.analysis.query import PlanColumn
     from headgate.commands.query.planner import Planner
 
-_LOOK = 1_000
+_CHECK_EVERY = 1_000
 """Number of values between two checks for a cancel."""
 _FEW = 8
 """More expressions of one shape than this are evaluated over a table of their constants instead of as columns of one row."""
@@ -94,8 +94,8 @@ def _values(planner: Planner, kind: TypeRef, cells: Sequence[Expression | None])
     texts: list[str | None] = []
     computed: dict[int, Expression] = {}
     for place, cell in enumerate(cells):
-        if place % _LOOK == 0:
-            look()
+        if place % _CHECK_EVERY == 0:
+            interruption.check()
         texts.append(cell.value if isinstance(cell, Const) else None)
         if cell is not None and not isinstance(cell, Const):
             computed[place] = cell
@@ -129,8 +129,8 @@ def evaluate(planner: Planner, expressions: Sequence[Expression]) -> list[pa.Arr
     alike: dict[Expression, list[int]] = {}
     constants: list[list[Const]] = []
     for place, expression in enumerate(prepared):
-        if place % _LOOK == 0:
-            look()
+        if place % _CHECK_EVERY == 0:
+            interruption.check()
         shape, values = _taken_apart(expression)
         constants.append(values)
         alike.setdefault(shape, []).append(place)
@@ -147,7 +147,7 @@ def evaluate(planner: Planner, expressions: Sequence[Expression]) -> list[pa.Arr
         else:
             arrays_by_place |= {place: array.slice(number, 1) for number, place in enumerate(places)}
     for start in range(0, len(alone), _IN_A_ROW):
-        look()
+        interruption.check()
         part = sorted(alone)[start : start + _IN_A_ROW]
         arrays_by_place |= dict(zip(part, _in_a_row(planner, [prepared[place] for place in part]), strict=True))
     return [arrays_by_place[place] for place in range(len(expressions))]
