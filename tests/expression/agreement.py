@@ -300,7 +300,7 @@ def shown(column: pa.Array, bound: Expression | None) -> list[str | None]:
     assert bound is not None
     kind = bound.type
     storage_type = storage.arrow_type(kind.oid, kind.typmod)
-    values = text.write_text(column if column.type == storage_type else column.cast(storage_type), kind.oid, kind.typmod).to_pylist()
+    values = text.write_text(column if column.type == storage_type else column.cast(storage_type), kind.oid).to_pylist()
     if kind.oid == registry.BOOL:
         return [None if value is None else {"t": "true", "f": "false"}[value] for value in values]
     if kind.oid in (registry.INET, registry.CIDR):

@@ -227,7 +227,7 @@ class Comparison:
             storage_type = storage.arrow_type(bound.type.oid, bound.type.typmod)
             if column.type != storage_type:
                 column = column.cast(storage_type)
-            shown = text.write_text(column, bound.type.oid, bound.type.typmod, session=self.context.forms)
+            shown = text.write_text(column, bound.type.oid, session=self.context.forms)
             if bound.type.oid in (registry.INET, registry.CIDR):
                 done.append([None if each is None else network.shown(each) for each in shown.to_pylist()])
             elif bound.type.oid == registry.BOOL:

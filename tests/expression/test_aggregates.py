@@ -67,7 +67,7 @@ def test_aggregates_give_postgresqls_values(spark: SparkSession, oracle: psycopg
         column = (
             result.column(column_index).combine_chunks().cast(storage.arrow_type(bound_aggregate.type.oid, bound_aggregate.type.typmod))
         )
-        texts = text.write_text(column, bound_aggregate.type.oid, bound_aggregate.type.typmod).to_pylist()
+        texts = text.write_text(column, bound_aggregate.type.oid).to_pylist()
         columns.append([{"t": "true", "f": "false"}.get(value, value) if bound_aggregate.type.oid == 16 else value for value in texts])
     actual = list(zip(*columns, strict=True))
     wrong = [

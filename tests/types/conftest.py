@@ -139,7 +139,7 @@ def read_and_write(value: str, oid: int, modifier: int, session: TextSettings) -
     """What headgate makes of a value."""
     try:
         stored = text.read_text(pa.array([None, value], pa.string()), oid, modifier, session=session)
-        return Outcome(text.write_text(stored, oid, modifier, session=session)[1].as_py())
+        return Outcome(text.write_text(stored, oid, session=session)[1].as_py())
     except PostgresError as error:
         return Outcome(None, error.sqlstate, error.message, error.detail)
 
@@ -176,7 +176,7 @@ def compare(oracle: Oracle, type_name: str, values: list[str], timezone: str = "
     if good:
         column = pa.array([value for value, _ in good], pa.string())
         stored = text.read_text(column, oid, modifier, session=session)
-        assert text.write_text(stored, oid, modifier, session=session).to_pylist() == [shown_text for _, shown_text in good]
+        assert text.write_text(stored, oid, session=session).to_pylist() == [shown_text for _, shown_text in good]
 
 
 @pytest.fixture(scope="module")

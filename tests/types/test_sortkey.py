@@ -79,7 +79,7 @@ GENERATED = {
 def differences(oracle: Any, name: str, values: Sequence[str]) -> list[tuple[str, str]]:
     """The pairs of values whose keys compare otherwise than the values."""
     oid, modifier = oracle.type_of(name)
-    texts = text.write_text(text.read_text(pa.array(values), oid, modifier), oid, modifier)
+    texts = text.write_text(text.read_text(pa.array(values), oid, modifier), oid)
     keys = sortkey.keys(texts, oid, registry.known()).to_pylist()
     compared = oracle.connection.execute(
         f"WITH v(i, x) AS (SELECT i, x::{name} FROM unnest(%s::text[]) WITH ORDINALITY u(x, i))"

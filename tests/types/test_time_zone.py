@@ -70,7 +70,7 @@ def outcome(name: str, moment: str, *, zoned: bool) -> str:
     except PostgresError as error:
         return f"!{error.sqlstate}"
     values = pa.array([micros], pa.int64()).cast(kind)
-    return str(text.write_text(values, registry.TIMESTAMP if zoned else registry.TIMESTAMPTZ, -1)[0])
+    return str(text.write_text(values, registry.TIMESTAMP if zoned else registry.TIMESTAMPTZ)[0])
 
 
 def compare(judge: psycopg.Connection, zones: list[str]) -> int:

@@ -51,7 +51,7 @@ def check_unique(
 def _violation(relation: Relation, attnums: Sequence[int], constraint: str, rows: pa.Table, at: int) -> PostgresError:
     """Return PostgreSQL's error for the row's key."""
     chosen = [c for n in attnums for c in relation.columns if c.attnum == n]
-    shown = [write_text(buffers.whole(rows[c.name].slice(at, 1)), c.type_oid, c.typmod)[0].as_py() for c in chosen]
+    shown = [write_text(buffers.whole(rows[c.name].slice(at, 1)), c.type_oid)[0].as_py() for c in chosen]
     return PostgresError(
         "23505",
         f'duplicate key value violates unique constraint "{constraint}"',

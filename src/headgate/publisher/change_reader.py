@@ -127,8 +127,7 @@ def _changed(changes: DecodedChanges, plan: Published, identity: frozenset[int])
         if column is None:
             continue
         old_text, new_text = (
-            text.write_text(buffers.field(row, column.name), column.type_oid, column.typmod, session=EXACT)
-            for row in (changes.old, changes.new)
+            text.write_text(buffers.field(row, column.name), column.type_oid, session=EXACT) for row in (changes.old, changes.new)
         )
         differs = pc.fill_null(pc.not_equal(old_text, new_text), pc.xor(pc.is_null(old_text), pc.is_null(new_text)))
         changed |= np.asarray(differs)

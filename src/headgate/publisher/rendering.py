@@ -160,4 +160,4 @@ def _values(row: pa.StructArray, plan: Published, column: Column, form: ValueFor
 
 
 def _text(values: pa.Array, column: Column, session: TextSettings) -> pa.Array:
-    return text.write_text(values, column.type_oid, column.typmod, session=session)
+    return text.write_text(values, column.type_oid, session=session)

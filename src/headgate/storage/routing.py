@@ -90,7 +90,7 @@ class Router:
 def no_partition(table: Branch, row: Mapping[str, pa.Array]) -> PostgresError:
     """Return the error `no partition of relation "t" found for row`. `row` has one row."""
     names = ", ".join(column.name for column in table.key)
-    values = [write_text(row[column.name], column.type_oid, column.typmod)[0].as_py() for column in table.key]
+    values = [write_text(row[column.name], column.type_oid)[0].as_py() for column in table.key]
     shown = ", ".join("null" if value is None else _cut(value) for value in values)
     relation = table.relation
     return PostgresError(

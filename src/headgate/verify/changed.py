@@ -117,7 +117,7 @@ class Changed:
 
 def _as_here(texts: pa.Array, kind: tuple[int, int] | None) -> pa.Array:
     """Convert texts of the publisher's type to the output of this node's type."""
-    return texts.cast(pa.string()) if kind is None else write_text(read_text(texts, *kind), *kind)
+    return texts.cast(pa.string()) if kind is None else write_text(read_text(texts, *kind), kind[0])
 
 
 def _joined(texts: Sequence[pa.Array], bare: Sequence[bool]) -> pa.Array:

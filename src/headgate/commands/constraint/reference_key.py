@@ -61,7 +61,7 @@ def shown(relation: Relation, attnums: Sequence[int], values: pa.Table, typed: R
     for place, attnum in enumerate(typed_by or attnums):
         column = (typed or relation).numbered(attnum)
         assert column is not None
-        parts.append(str(write_text(buffers.whole(values[f"v{place}"].slice(0, 1)), column.type_oid, column.typmod)[0].as_py()))
+        parts.append(str(write_text(buffers.whole(values[f"v{place}"].slice(0, 1)), column.type_oid)[0].as_py()))
     return f"({', '.join(column_names(relation, attnums))})=({', '.join(parts)})"
 
 

@@ -130,7 +130,7 @@ def row_detail(shown: RowShown, rows: pa.Table, row: int, forms: TextSettings) -
     texts = []
     for column in shown.columns:
         value = buffers.whole(rows.column(column.name).slice(row, 1))
-        text = write_text(value, column.type_oid, column.typmod, session=forms)[0].as_py()
+        text = write_text(value, column.type_oid, session=forms)[0].as_py()
         if text is not None and len(text.encode()) > ROW_TEXT:
             text = text.encode()[:ROW_TEXT].decode(errors="ignore") + "..."
         texts.append("null" if text is None else text)

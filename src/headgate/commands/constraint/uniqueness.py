@@ -282,6 +282,6 @@ def _shown(relation: Relation, index: Index, values: pa.Table, session: Session 
     for place, part in enumerate(parts(relation, index)):
         titles.append(part.title)
         kind = part.expression.type
-        text = write_text(buffers.whole(values.column(place)), kind.oid, kind.typmod, session=forms)[0].as_py()
+        text = write_text(buffers.whole(values.column(place)), kind.oid, session=forms)[0].as_py()
         texts.append("null" if text is None else str(text))
     return f"({', '.join(titles)})=({', '.join(texts)})"

@@ -56,7 +56,7 @@ class RowEncoder:
             )
         plain = self.forms.of_results
         typed = zip(values, self.columns, strict=True)
-        return self.of_texts([write_text(array, column.type_oid, column.typmod, session=plain) for array, column in typed], count)
+        return self.of_texts([write_text(array, column.type_oid, session=plain) for array, column in typed], count)
 
     def of_texts(self, texts: Sequence[pa.Array], count: int) -> pa.Array:
         """Return the lines of columns in text form (`TextSettings.of_results`), as large_string or large_binary."""

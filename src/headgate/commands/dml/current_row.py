@@ -287,7 +287,7 @@ def _showing(leaf: Relation, rows: pa.StructArray, shown: Shown, forms: TextSett
                 matches &= np.asarray(pc.is_null(values))
                 continue
             stored = _value(column, shown, forms)
-            texts = write_text(values, column.type_oid, column.typmod, session=forms)
+            texts = write_text(values, column.type_oid, session=forms)
             has_same_text = np.asarray(pc.fill_null(pc.equal(texts, text), fill_value=False))
             matches &= has_same_text | np.asarray(pc.fill_null(pc.equal(values, stored[0]), fill_value=False))
     return matches

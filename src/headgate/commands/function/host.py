@@ -210,7 +210,7 @@ class SessionHost:
             array = self._array(self._evaluation.prepare(expression))
         except NotColumnwise:
             return self._asked(found, expression, given)
-        return Value(expression.type, write_text(array, expression.type.oid, expression.type.typmod)[0].as_py())
+        return Value(expression.type, write_text(array, expression.type.oid)[0].as_py())
 
     def _array(self, expression: Expression) -> pa.Array:
         """Return an array of the one value in stored form. Raise NotColumnwise if neither the compiler nor Arrow can compute it."""
@@ -314,7 +314,7 @@ class SessionHost:
         prepared = self._evaluation.prepare(expression)
         if not arrays_by_name:
             try:
-                return Value(bound.type, write_text(self._array(prepared), bound.type.oid, bound.type.typmod)[0].as_py())
+                return Value(bound.type, write_text(self._array(prepared), bound.type.oid)[0].as_py())
             except NotColumnwise:
                 return Value(bound.type, self._by_catalog(expression))
         if isinstance(prepared, ColumnRef):
@@ -517,7 +517,7 @@ class SessionHost:
             array = self._array(self._evaluation.prepare(expression))
         except NotColumnwise:
             return Value(target, self._by_catalog(expression))
-        return Value(target, write_text(array, target.oid, target.typmod)[0].as_py())
+        return Value(target, write_text(array, target.oid)[0].as_py())
 
     def declared(self, text: str, scope: Scope) -> TypeRef:
         """Resolve the type of a declaration: a type, a table's row, ``variable%TYPE``, ``table.column%TYPE`` or ``table%ROWTYPE``."""

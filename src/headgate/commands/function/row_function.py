@@ -227,7 +227,7 @@ class _RowHost(SessionHost):
             if not planned.fields and (planned.constant is not None or planned.is_null):
                 return Const(type=kind, value=None if planned.is_null else as_item(planned, kind).constant)
         try:
-            return Const(type=kind, value=write_text(columnwise.value(node, {}, 1), kind.oid, kind.typmod)[0].as_py())
+            return Const(type=kind, value=write_text(columnwise.value(node, {}, 1), kind.oid)[0].as_py())
         except NotColumnwise:
             return Const(type=kind, value=_by_duckdb(node, self._library.time.forms.timezone))
 

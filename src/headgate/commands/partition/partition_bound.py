@@ -136,7 +136,7 @@ def _text(wanted: Expression, column: Column, planner: Planner) -> str | None:
     else:
         [values] = values_list.evaluate(planner, [wanted])
         values = values.cast(arrow_type(column.type_oid, column.typmod))
-    text: str | None = write_text(values, column.type_oid, column.typmod)[0].as_py()
+    text: str | None = write_text(values, column.type_oid)[0].as_py()
     return text
 
 

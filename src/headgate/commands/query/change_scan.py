@@ -227,8 +227,7 @@ def _stored(batch: pa.RecordBatch, columns: Sequence[PlanColumn]) -> list[pa.Arr
     """Return the columns in stored form, with the old row as the text of a record."""
     old = batch.column(batch.num_columns - 1)
     fields = [
-        write_text(buffers.field(old, field.name), column.type.oid, column.type.typmod)
-        for field, column in zip(old.type, columns[len(HEAD) : -1], strict=True)
+        write_text(buffers.field(old, field.name), column.type.oid) for field, column in zip(old.type, columns[len(HEAD) : -1], strict=True)
     ]
     return [*batch.columns[:-1], record.joined(fields, old.is_valid())]
 

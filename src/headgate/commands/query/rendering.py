@@ -57,7 +57,7 @@ def kept(session: Session) -> RowStore:
 def text_batch(batch: pa.RecordBatch, columns: Sequence[PlanColumn], session: Session) -> pa.RecordBatch:
     """Convert a batch from stored form to text. DateStyle and IntervalStyle are applied when the text is sent to the client."""
     forms = session.context.forms.of_results
-    arrays = [write_text(batch.column(place), column.type.oid, column.type.typmod, session=forms) for place, column in enumerate(columns)]
+    arrays = [write_text(batch.column(place), column.type.oid, session=forms) for place, column in enumerate(columns)]
     if not arrays:
         return batch
     return pa.RecordBatch.from_arrays(arrays, names=[str(place) for place in range(len(columns))])

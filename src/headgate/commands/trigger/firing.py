@@ -378,7 +378,7 @@ class Firing:
     def rows_of(self, rows: pa.Table) -> list[Row]:
         """Convert a table of rows to records."""
         columns = [(column.name, stored_expression.type_of(column)) for column in self.relation.columns]
-        texts = [write_text(buffers.whole(rows[name]), kind.oid, kind.typmod).to_pylist() for name, kind in columns]
+        texts = [write_text(buffers.whole(rows[name]), kind.oid).to_pylist() for name, kind in columns]
         return [
             Row({name: Value(kind, text) for (name, kind), text in zip(columns, row, strict=True)}, self._row_type)
             for row in zip(*texts, strict=True)

@@ -252,7 +252,7 @@ def text_form(value: Value, source: TypeRef, forms: TextSettings) -> Value:
     oid = source.oid
     if value.constant is not None and text.depends_on(oid, forms):
         constant_array = text.read_text(pa.array([value.constant], pa.string()), oid, source.typmod)
-        constant_text = text.write_text(constant_array, oid, source.typmod, session=forms)[0].as_py()
+        constant_text = text.write_text(constant_array, oid, session=forms)[0].as_py()
         return Value(TEXT, lambda env: F.lit(constant_text), constant=constant_text)
     if value.rep.name in ("int2", "int4", "int8"):
         return Value(TEXT, lambda env: value.make(env).cast("string"))
@@ -271,7 +271,7 @@ def text_form(value: Value, source: TypeRef, forms: TextSettings) -> Value:
     def make(env: Env) -> Column:
         def shown(values: pa.Array) -> pa.Array:
             stored_values = values if values.type == stored_type else values.cast(stored_type)
-            return text.write_text(stored_values, oid, source.typmod, session=forms, registry=types)
+            return text.write_text(stored_values, oid, session=forms, registry=types)
 
         return arrow_function(shown, StringType())(env.needed(value.make(env), calm=value.calm and value.raw is None))
 

@@ -51,7 +51,7 @@ def duplicate_key(relation: Relation, attnums: tuple[int, ...], key: pa.Table) -
     name = index.name if index is not None else f"{relation.name}_pkey"
     order = index.attnums if index is not None else attnums
     columns = [c for n in order for c in relation.columns if c.attnum == n]
-    values = [write_text(key[c.name], c.type_oid, c.typmod)[0].as_py() for c in columns]
+    values = [write_text(key[c.name], c.type_oid)[0].as_py() for c in columns]
     names = ", ".join(quote_ident(c.name) for c in columns)
     shown = ", ".join("null" if value is None else value for value in values)
     return PostgresError(

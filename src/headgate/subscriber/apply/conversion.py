@@ -252,4 +252,4 @@ def _check_not_null(
 
 def row_text(relation: Relation, fields: Sequence[pa.Array]) -> list[str | None]:
     """Return the text forms of one row."""
-    return [write_text(f, c.type_oid, c.typmod)[0].as_py() for f, c in zip(fields, relation.columns, strict=True)]
+    return [write_text(f, c.type_oid)[0].as_py() for f, c in zip(fields, relation.columns, strict=True)]

@@ -230,7 +230,7 @@ def refuse_rows_outside(fence: Fence, rows: pa.Table) -> None:
     if row is None:
         return
     leaf = fence.relation
-    texts = [write_text(rows[c.name].slice(row, 1), c.type_oid, c.typmod)[0].as_py() for c in leaf.columns]
+    texts = [write_text(rows[c.name].slice(row, 1), c.type_oid)[0].as_py() for c in leaf.columns]
     shown = ", ".join("null" if value is None else conflict.cut(value) for value in texts)
     raise PostgresError(
         "23514", f'new row for relation "{leaf.name}" violates partition constraint', detail=f"Failing row contains ({shown}).",

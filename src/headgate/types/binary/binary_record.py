@@ -36,7 +36,7 @@ def receive(wire: Wire, kind: r.PgType, types: r.TypeRegistry) -> pa.StringArray
     for index, attribute in enumerate(kind.attributes):
         oid, modifier = attribute.type_oid, attribute.typmod
         values = binary.read_binary(wire.data, starts[index], lengths[index], oid, modifier, registry=types, encoding=wire.encoding)
-        fields.append(text.write_text(values, attribute.type_oid, attribute.typmod, registry=types))
+        fields.append(text.write_text(values, attribute.type_oid, registry=types))
     return record.joined(fields, pa.array(present))
 
 

@@ -87,7 +87,7 @@ def texts(lists: pa.ListArray) -> pa.StringArray:
     counts = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
     items = lists.flatten()
     kind = _usual(items.type)
-    shown = text.write_text(items.cast(kind), *_element(kind))
+    shown = text.write_text(items.cast(kind), _element(kind)[0])
     if kind in (pa.string(), pa.binary(), pa.timestamp("us"), pa.timestamp("us", tz="UTC"), pa.date32()):
         odd = pc.or_(
             pc.match_substring_regex(shown, array.special(",").pattern), pc.or_(pc.equal(shown, ""), pc.equal(pc.utf8_upper(shown), "NULL"))

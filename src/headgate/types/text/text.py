@@ -85,12 +85,7 @@ def _read_enum(strings: pa.StringArray, enum: r.PgType) -> pa.StringArray:
 
 
 def write_text(
-    values: pa.Array | pa.ChunkedArray,
-    oid: int,
-    typmod: int = -1,
-    *,
-    session: TextSettings = PLAIN,
-    registry: r.TypeRegistry | None = None,
+    values: pa.Array | pa.ChunkedArray, oid: int, *, session: TextSettings = PLAIN, registry: r.TypeRegistry | None = None
 ) -> pa.StringArray:
     """Return the text forms of a column in stored form."""
     types = registry or r.known()
@@ -153,14 +148,14 @@ def write_scalar(value: object, oid: int, typmod: int = -1, *, session: TextSett
     """Return the text form of one value in stored form: a `pa.Scalar`, or a Python value that Arrow accepts for the stored type."""
     target = arrow_type(oid, typmod)
     values = pa.array([value], target)
-    shown: str | None = write_text(values, oid, typmod, session=session)[0].as_py()
+    shown: str | None = write_text(values, oid, session=session)[0].as_py()
     return shown
 
 
 def normal_form(text: str, oid: int, typmod: int = -1, *, session: TextSettings = PLAIN, registry: r.TypeRegistry | None = None) -> str:
     """Return the held form of a literal as PostgreSQL reads it: ``'+1'::int4`` is ``1``, a date is in ISO whatever the style."""
     values = read_text(pa.array([text], pa.string()), oid, typmod, session=session, registry=registry)
-    shown: str = write_text(values, oid, typmod, session=session.held)[0].as_py()
+    shown: str = write_text(values, oid, session=session.held)[0].as_py()
     return shown
 
 
@@ -168,7 +163,7 @@ def styled(texts: pa.StringArray, oid: int, typmod: int, session: TextSettings) 
     """Convert texts of a result (`TextSettings.of_results`) to the session's DateStyle and IntervalStyle."""
     if not depends_on(oid, session.styles):
         return texts
-    return write_text(read_text(texts, oid, typmod), oid, typmod, session=session)
+    return write_text(read_text(texts, oid, typmod), oid, session=session)
 
 
 def first_refused(strings: pa.StringArray, oid: int, typmod: int = -1, *, session: TextSettings = PLAIN) -> int | None:

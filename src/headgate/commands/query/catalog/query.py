@@ -310,7 +310,7 @@ def _texts(kind: int, typmod: int, values: Sequence[Any], context: SessionContex
     else:
         plain = pa.array([item if item is None or isinstance(item, str) else str(item) for item in values], pa.string())
     if (kind in _STYLED or kind in _PRINTED_HERE) and text.depends_on(kind, context.forms):
-        return text.write_text(text.read_text(plain, kind, typmod), kind, typmod, session=context.forms)
+        return text.write_text(text.read_text(plain, kind, typmod), kind, session=context.forms)
     return plain
 
 
