@@ -98,7 +98,7 @@ class Talk:
                         raise PostgresError("08006", "there was no answer")
                     known |= decode.decode(*segment.read(), relations=known).relations
                     transactions += len(segment.transactions)
-                    spool.release(segment)
+                    spool.release_oldest()
             finally:
                 receiver.stop()
                 spool.close()

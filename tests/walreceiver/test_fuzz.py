@@ -105,7 +105,7 @@ def targets(recorded: Recorded) -> dict[str, tuple[Callable[[bytes], object], li
             reassembly.take(unpacked(data))
             while (segment := spool.take(0, 1 << 30)) is not None:
                 decode.decode(*segment.read())
-                spool.release(segment)
+                spool.release_oldest()
         finally:
             reassembly.close()
             spool.close()

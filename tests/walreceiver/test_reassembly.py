@@ -119,7 +119,7 @@ def test_prepared_transaction_and_its_end_are_returned_separately_at_their_posit
     for _ in range(6):
         segment = spool.take(1, WHOLE)
         segments.append((type(segment.mark).__name__, values(segment), int(segment.end)))
-        spool.release(segment)
+        spool.release_oldest()
     assert segments == [
         ("NoneType", [(8, ["0"])], 55),
         ("Prepare", [(9, ["1"])], 105),

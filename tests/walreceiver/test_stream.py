@@ -49,7 +49,7 @@ class Stream:
 
     def apply(self, segment: Segment) -> None:
         self.progress.applied(Lsn(segment.transactions.end_lsn[-1]))
-        self.spool.release(segment)
+        self.spool.release_oldest()
         self.waker.wake()
 
     def close(self) -> None:

@@ -149,7 +149,7 @@ class Publisher:
                 relations.update(decoded.relations)
                 yield decoded
                 progress.applied(segment.end)
-                spool.release(segment)
+                spool.release_oldest()
         except PostgresError:
             check()
             raise

@@ -2,7 +2,7 @@
 
 Received frames are in a queue of runs. The last run grows. A run that ends with a prepared transaction, or that only contains the outcome
 of one, is closed with its mark and taken alone, at its position in the stream. A spool clears its directory when it opens. Called by
-`receiver` (add, begin_marked, end_marked, fail) and by the subscriber's workers (take, release, close).
+`receiver` (add, begin_marked, end_marked, fail) and by the subscriber's workers (take, release_oldest, close).
 """
 
 from __future__ import annotations
@@ -244,7 +244,7 @@ class Spool:
             self._closed_runs.appendleft(arrived)
         return head
 
-    def release(self, segment: Segment) -> None:
+    def release_oldest(self) -> None:
         """Release the disk space of the oldest taken segment after it has been applied."""
         with self._changed:
             size, files = self._taken.popleft()

@@ -178,11 +178,11 @@ class ApplyWorker(Worker):
             left = skip.skip_transaction(self.catalog, self.subscription, self.applier, segment, self.applied)
             self.subscription = dataclasses.replace(self.subscription, skip_lsn=INVALID)
             if left is None:
-                self.spool.release(segment)
+                self.spool.release_oldest()
                 return True
             rest = left
         self.applier.apply(rest, self.applied)
-        self.spool.release(segment)
+        self.spool.release_oldest()
         return True
 
     # ---- the publisher ---------------------------------------------------------------------------------
@@ -261,7 +261,7 @@ class ApplyWorker(Worker):
             skip.clear(self.catalog, self.subscription, finish)
             self.subscription = dataclasses.replace(self.subscription, skip_lsn=INVALID)
         self.applied(segment.end)
-        self.spool.release(segment)
+        self.spool.release_oldest()
 
     def _log_lag(self) -> None:
         """Log periodically that the subscription is behind, and once that it has caught up."""

@@ -284,7 +284,7 @@ class SyncWorker(Worker):
                 count = int(np.searchsorted(segment.transactions.end_lsn, int(target), side="left")) + 1
                 part = segment if count >= len(segment.transactions) else segment.split(count)[0]
                 applier.apply(part, self.applied)
-                self.spool.release(segment)
+                self.spool.release_oldest()
         finally:
             receiver.stop()
             self.spool.close()
