@@ -34,7 +34,6 @@ from headgate.expression.spark.comparison import C_COLLATIONS, equal_keys, numer
 from headgate.expression.spark.session_time import SessionTime, planning
 from headgate.expression.spark.value import BOOL, Env, Guard, Make, Value, after, refuse, rep_of, settle
 from headgate.types import registry
-from headgate.types.registry import format_type
 from headgate.types.text import array as arrays
 
 LONG = 1_500
@@ -149,24 +148,6 @@ def set_of(expression: n.FuncExpr, session: SessionTime | None = None) -> set_re
     """Return the rows of a call of a set-returning function."""
     with planning(session):
         return set_returning.build(expression, [plan(arg) for arg in expression.args])
-
-
-def supported() -> dict[str, list[str]]:
-    """Return the signatures of the operators, functions and aggregates that can be compiled, by kind, for docs/compatibility.md."""
-    tables = builtin.builtins()
-    signatures: dict[str, list[str]] = {"operators": [], "functions": [], "aggregates": []}
-    for operator in tables.operators.values():
-        if implementation(operator.function) is not None:
-            left = f"{format_type(operator.left)} " if operator.left else ""
-            signatures["operators"].append(f"{left}{operator.name} {format_type(operator.right)}")
-    for function in tables.functions.values():
-        signature = f"{function.name}({', '.join(format_type(argument) for argument in function.arguments)})"
-        if function.kind == "a":
-            if aggregate.compiled(function):
-                signatures["aggregates"].append(signature)
-        elif implementation(function.oid) is not None:
-            signatures["functions"].append(signature)
-    return {kind: sorted(set(entries)) for kind, entries in signatures.items()}
 
 
 DEEPEST = 64
