@@ -65,7 +65,7 @@ def test_workers_beyond_the_limits_wait_and_log_one_warning_per_retry(publisher,
     subscriber.sql(publisher.subscription("copy_data = false", name="other"))
     until(lambda: starved(subscriber).get("logical replication workers") == ["other", "s"], "the pool is not starved")
     status_text = subscriber.server.headgate("status").stdout
-    assert "Out of logical replication workers: 1 of 1 in use" in status_text
+    assert "out of logical replication workers: 1 of 1 in use, waiting: " in status_text
     assert "On this node: ALTER SYSTEM SET max_logical_replication_workers = 2 (it is 1), and restart it" in status_text
     subscriber.session.close()
     subscriber.server.renewed(**NO_ROOM | {"max_logical_replication_workers": "6", "max_replication_slots": "6"})
