@@ -56,6 +56,8 @@ def canonical(setting: SettingDefinition, value: Value, held: Callable[[str], st
     if setting.name == "standard_conforming_strings" and value is False:
         # the grammar has only `on`: with backslashes before quotes, parts of strings would run as statements
         raise PostgresError("0A000", "standard_conforming_strings = off is not supported", hint="Write E'...' where backslashes escape.")
+    if setting.name == "default_with_oids" and value is True:
+        raise PostgresError("0A000", "tables declared WITH OIDS are not supported")
     if setting.kind is not SettingKind.STRING or not isinstance(value, str):
         return value
     match setting.name:

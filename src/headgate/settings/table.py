@@ -90,7 +90,16 @@ def _own(name: str, kind: SettingKind, default: Value, context: SettingContext, 
 
 
 _OWN = (
-    # PostgreSQL has these two but hides them from pg_settings.
+    # PostgreSQL has the next four but hides them from pg_settings.
+    SettingDefinition(
+        "default_with_oids",
+        SettingKind.BOOL,
+        False,
+        SettingContext.USER,
+        "Version and Platform Compatibility / Previous PostgreSQL Versions",
+        "WITH OIDS is no longer supported; this can only be false.",
+        flags=frozenset({"NO_SHOW_ALL", "NOT_IN_SAMPLE"}),
+    ),
     SettingDefinition(
         "is_superuser",
         SettingKind.BOOL,

@@ -29,3 +29,28 @@ CREATE TABLE p (a int) PARTITION BY LIST (a);
 ALTER TABLE p SET (fillfactor = 70);
 CREATE TABLE p1 PARTITION OF p FOR VALUES IN (1) WITH (fillfactor = 70);
 SELECT reloptions FROM pg_class WHERE relname = 'p1';
+
+-- storage and statistics of columns
+create table t9 (a int, b text); create index i9 on t9 (lower(b), a); create view v9 as select * from t9;
+alter index i9 alter column 1 set statistics 100;
+alter index i9 alter column 2 set statistics 100;
+alter index i9 alter 3 set statistics 100;
+alter index i9 alter column lower set statistics 100;
+alter table t9 alter column 1 set statistics 100;
+alter table t9 alter column a set statistics 100;
+alter table t9 alter column zz set statistics 100;
+alter table t9 alter column a set statistics 20000;
+alter table t9 alter column a set statistics -1;
+alter view v9 alter column a set statistics 1;
+select attname, attstattarget from pg_attribute where attrelid in ('t9'::regclass, 'i9'::regclass) and attnum > 0 order by attrelid, attnum;
+create table t2 (a int, b text, c numeric, d jsonb);
+alter table t2 alter a set storage external;
+alter table t2 alter b set storage external;
+alter table t2 alter b set storage bogus;
+alter table t2 alter c set storage plain;
+alter table t2 alter d set storage EXTENDED;
+alter table t2 alter zz set storage main;
+select attname, attstorage from pg_attribute where attrelid = 't2'::regclass and attnum > 0 order by attnum;
+
+
+set default_with_oids = off; set default_with_oids = on; show default_with_oids;

@@ -77,6 +77,11 @@ def _form(cursor: Cursor, database: int, type_oid: int) -> Form:
     return form
 
 
+def storage_of(cursor: Cursor, database: int, type_oid: int) -> str:
+    """Return typstorage of a type."""
+    return _form(cursor, database, type_oid)[3]
+
+
 _builtin_forms: dict[int, Form] = {}
 
 
@@ -128,6 +133,16 @@ def set_default(cursor: Cursor, oids: Oids, relation: Relation, attnum: int, def
     if default is not None:
         _insert_default(cursor, oids, relation.database, relation.oid, attnum, default)
     _set_column(cursor, relation, attnum, "atthasdef", default is not None)
+
+
+def set_statistics_target(cursor: Cursor, relation: Relation, attnum: int, target: int) -> None:
+    """Set how many values ANALYZE of PostgreSQL would look at. A node only returns it to pg_dump."""
+    _set_column(cursor, relation, attnum, "attstattarget", target)
+
+
+def set_storage(cursor: Cursor, relation: Relation, attnum: int, storage: str) -> None:
+    """Set attstorage. A node only returns it to pg_dump."""
+    _set_column(cursor, relation, attnum, "attstorage", storage)
 
 
 def _set_column(cursor: Cursor, relation: Relation, attnum: int, column: str, value: object) -> None:

@@ -10,11 +10,12 @@ from dataclasses import replace
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import hold
-from headgate.catalog.physical import run
+from headgate.catalog.physical import rows, run
 from headgate.catalog.relation import attribute, removal
 from headgate.catalog.relation import sequence as sequences
 from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.relation import Column, Relation
+from headgate.catalog.relation.relation_kind import INDEX_KINDS
 from headgate.catalog.relation.replica_identity import ReplicaIdentity
 from headgate.catalog.relation.trigger import Trigger
 from headgate.commands import dependency, stored_expression
@@ -29,6 +30,7 @@ from headgate.errors import PostgresError
 from headgate.expression.binding.scope import SYSTEM_COLUMNS
 from headgate.sql import names
 from headgate.sql.parser import parse_expression, unwrap, walk
+from headgate.types import registry
 
 
 def add_column(alteration: Alteration, command: pb.AlterTableCmd) -> None:
@@ -225,3 +227,56 @@ def drop_expression(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     run(cursor, "UPDATE hg.pg_attribute SET attgenerated = '' WHERE dbid = ? AND attrelid = ? AND attnum = ?", [
         relation.database, relation.oid, column.attnum])  # fmt: skip
     attribute.set_default(cursor, lambda: 0, relation, column.attnum, None)
+
+
+_MOST_STATISTICS = 10_000
+_STORAGES = {"plain": "p", "external": "e", "extended": "x", "main": "m"}
+
+
+def set_statistics(alteration: Alteration, command: pb.AlterTableCmd) -> None:
+    """Execute SET STATISTICS of a column, or of an expression of an index by its name or number (ATExecSetStatistics)."""
+    relation = alteration.relation
+    target = unwrap(getattr(command, "def")).ival
+    if not command.name and relation.kind not in INDEX_KINDS:
+        raise PostgresError("0A000", "cannot refer to non-index column by number")
+    if target < -1:
+        raise PostgresError("22023", f"statistics target {target} is too low")
+    if target > _MOST_STATISTICS:
+        alteration.session.notices.warning(f"lowering statistics target to {_MOST_STATISTICS}", sqlstate="22023")
+    column = alteration.column(command.name) if command.name else relation.numbered(command.num)
+    if column is None:
+        raise PostgresError("42703", f'column number {command.num} of relation "{relation.name}" does not exist')
+    if relation.kind in INDEX_KINDS:
+        _check_expression(alteration, column)
+    attribute.set_statistics_target(alteration.cursor, relation, column.attnum, min(target, _MOST_STATISTICS))
+    for child in alteration.children():
+        set_statistics(child, command)
+
+
+def _check_expression(alteration: Alteration, column: Column) -> None:
+    """Raise 0A000 unless a column of an index is an expression."""
+    index = alteration.relation
+    sql = "SELECT indkey, indnkeyatts FROM hg.pg_index WHERE dbid = ? AND indexrelid = ?"
+    [(attnums, width)] = rows(alteration.cursor, sql, [index.database, index.oid])
+    if attnums[column.attnum - 1]:
+        kind = "included" if column.attnum > width else "non-expression"
+        raise PostgresError(
+            "0A000",
+            f'cannot alter statistics on {kind} column "{column.name}" of index "{index.name}"',
+            hint="Alter statistics on table column instead.",
+        )
+
+
+def set_storage(alteration: Alteration, command: pb.AlterTableCmd) -> None:
+    """Execute SET STORAGE, which has no effect on the files of a table (ATExecSetStorage)."""
+    word = names.strings([getattr(command, "def")])[0]
+    storage = _STORAGES.get(word.lower())
+    if storage is None:
+        raise PostgresError("22023", f'invalid storage type "{word}"')
+    column = alteration.column(command.name)
+    if storage != "p" and attribute.storage_of(alteration.cursor, alteration.relation.database, column.type_oid) == "p":
+        kind = registry.known().format_type(column.type_oid, -1)
+        raise PostgresError("0A000", f"column data type {kind} can only have storage PLAIN")
+    attribute.set_storage(alteration.cursor, alteration.relation, column.attnum, storage)
+    for child in alteration.children():
+        set_storage(child, command)

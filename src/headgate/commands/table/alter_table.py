@@ -146,6 +146,8 @@ def _check_kind(command: pb.AlterTableCmd, relation: Relation) -> None:
         return
     if relation.kind == RelationKind.PARTITIONED_INDEX and command.subtype == pb.AT_AttachPartition:
         return
+    if relation.kind in INDEX_KINDS and command.subtype == pb.AT_SetStatistics:
+        return
     if relation.kind in {RelationKind.VIEW, RelationKind.INDEX} and command.subtype in (pb.AT_SetRelOptions, pb.AT_ResetRelOptions):
         return
     raise PostgresError(
@@ -277,7 +279,7 @@ def accept(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     """Accept a subcommand about PostgreSQL's storage or planner, which has no effect here. Only the column is checked."""
     if command.subtype == pb.AT_SetOptions:
         storage_parameter.check_column(unwrap(getattr(command, "def")).items)
-    if command.name and command.subtype in (pb.AT_SetStorage, pb.AT_SetCompression, pb.AT_SetStatistics):
+    if command.subtype == pb.AT_SetCompression:
         alteration.column(command.name)
 
 
@@ -325,9 +327,9 @@ ACTIONS: dict[int, Callable[[Alteration, pb.AlterTableCmd], None]] = {
     pb.AT_SetLogged: set_logged,
     pb.AT_SetUnLogged: set_logged,
     **dict.fromkeys(TRIGGERS, triggers),
-    pb.AT_SetStorage: accept,
+    pb.AT_SetStorage: alter_column.set_storage,
     pb.AT_SetCompression: accept,
-    pb.AT_SetStatistics: accept,
+    pb.AT_SetStatistics: alter_column.set_statistics,
     pb.AT_SetRelOptions: set_options,
     pb.AT_ResetRelOptions: set_options,
     pb.AT_SetOptions: accept,
