@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from headgate.errors import PostgresError
+from headgate.lsn import Lsn
+from headgate.walreceiver import spool as spools
 from headgate.walreceiver.spool import GATHER_SECONDS, Spool
 
 BEGIN = b"B" + struct.pack("!qqi", 100, 0, 1)
@@ -47,6 +49,77 @@ def test_backlog_is_returned_in_one_segment_of_enough_changes(tmp_path: Path) ->
     bringing.join()
     assert segment is not None
     assert segment.changes == 10
+    spool.close()
+
+
+def transaction(number: int) -> list[bytes]:
+    """Return the frames of a transaction of one change. It takes 100 bytes of the publisher's log and ends at 100 * `number`."""
+    end = 100 * number
+    begin, commit = b"B" + struct.pack("!qqi", end - 10, 0, 1), b"C" + struct.pack("!bqqq", 0, end - 10, end, 0)
+    return [b"w" + struct.pack("!qqq", end - 100, end - 100, 0) + message for message in (begin, INSERT, commit)]
+
+
+@pytest.mark.parametrize(
+    ("arrived", "backlog"), [pytest.param(1, 30, id="its begin has arrived"), pytest.param(25, 30, id="the rest would be a small segment")]
+)
+def test_backlog_is_awaited(tmp_path: Path, arrived: int, backlog: int) -> None:
+    spool = Spool(tmp_path / "segments")
+    spool.backlog_end = Lsn(100 * backlog)
+    for number in range(1, arrived + 1):
+        spool.add(transaction(number))
+
+    def bring() -> None:
+        for number in range(arrived + 1, backlog + 1):
+            spool.add(transaction(number))
+
+    bringing = threading.Thread(target=bring)
+    bringing.start()
+    segment = spool.take(10, 1 << 30, enough=20)
+    bringing.join()
+
+    assert segment is not None
+    assert segment.changes >= 20
+    assert backlog - segment.changes in (0, *range(20, backlog))
+    spool.close()
+
+
+def test_backlog_ends_with_a_keepalive_at_its_position(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spools, "BACKLOG_PAUSE_SECONDS", 60)
+    monkeypatch.setattr(spools, "GATHER_SECONDS", 60)
+    spool = Spool(tmp_path / "segments")
+    spool.backlog_end = Lsn(3000)
+    for number in range(1, 26):
+        spool.add(transaction(number))
+    began = time.monotonic()
+    reaching = threading.Thread(target=spool.reach, args=(spool.backlog_end,))
+    reaching.start()
+
+    segment = spool.take(10, 1 << 30, enough=20)
+
+    reaching.join()
+    assert time.monotonic() - began < 30
+    assert segment is not None
+    assert segment.changes == 25
+    spool.close()
+
+
+@pytest.mark.parametrize(
+    ("arrived", "backlog"), [pytest.param(1, 5, id="it is small"), pytest.param(25, 100, id="the rest is enough for another segment")]
+)
+def test_backlog_is_not_awaited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arrived: int, backlog: int) -> None:
+    for name in ("PAUSE_SECONDS", "BACKLOG_PAUSE_SECONDS", "GATHER_SECONDS"):
+        monkeypatch.setattr(spools, name, 60)
+    spool = Spool(tmp_path / "segments")
+    spool.backlog_end = Lsn(100 * backlog)
+    for number in range(1, arrived + 1):
+        spool.add(transaction(number))
+    began = time.monotonic()
+
+    segment = spool.take(10, 1 << 30, enough=20)
+
+    assert time.monotonic() - began < 30
+    assert segment is not None
+    assert segment.changes == arrived
     spool.close()
 
 

@@ -154,7 +154,7 @@ class Receiver:
         self._progress.received(Lsn(keepalive.end), keepalive.send_time, keepalive=True, inside=self._is_inside())
         if keepalive.reply_requested:
             self._reply_wanted = True
-        self._spool.wake()
+        self._spool.reach(Lsn(keepalive.end))
 
     def _is_inside(self) -> bool:
         """Return whether a part of a transaction has arrived."""

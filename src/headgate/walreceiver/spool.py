@@ -21,6 +21,7 @@ import numpy as np
 
 from headgate.errors import PostgresError, cannot_write
 from headgate.failpoint import Step, step
+from headgate.lsn import INVALID, Lsn
 from headgate.pgoutput.outline import Numbers, Outline, frames_of, pair, scan
 from headgate.walreceiver.segment import Mark, Segment, SegmentPiece, cut, joined, segment_of
 
@@ -32,6 +33,8 @@ GATHER_SECONDS = 2.0
 """The longest time for which `take` waits for enough frames of a backlog."""
 PAUSE_SECONDS = 0.05
 """If no transaction ends for this time, the stream has no backlog."""
+BACKLOG_PAUSE_SECONDS = 0.5
+"""The same for a stream that has not reached the position at which the publisher was when it began."""
 
 
 @dataclass
@@ -102,6 +105,12 @@ class Spool:
         self._closed = False
         self.outstanding = 0
         """The bytes that have been added and not released."""
+        self.backlog_end = INVALID
+        """The publisher's position when the stream began. The transactions up to it are a backlog."""
+        self._first = self._reached = INVALID
+        """The LSN of the first frame that was added, and the end of the last Commit or the position of a later keepalive."""
+        self._changes = 0
+        """The number of changes that have been added."""
 
     # the receiver's side
 
@@ -119,6 +128,10 @@ class Spool:
             arrived.in_memory += piece.size
             if arrived.in_memory > self.in_memory:
                 self._write_out(arrived)
+            self._changes += len(outline.changes)
+            self._first = self._first or Lsn(int.from_bytes(frames[0][1:9]))
+            if len(outline.commits):
+                self._reached = Lsn(outline.commit_end[-1])
             if len(outline.commits) and not self._marking:
                 arrived.committed = int(outline.commits[-1]) + 1
                 self._changed.notify_all()
@@ -154,6 +167,12 @@ class Spool:
         with self._changed:
             return self._marking or (bool(self._arrived.pieces) and self._arrived.committed < self._seq)
 
+    def reach(self, position: Lsn) -> None:
+        """Record the position of a keepalive: no transaction before it follows."""
+        with self._changed:
+            self._reached = max(self._reached, position)
+            self._changed.notify_all()
+
     def fail(self, error: BaseException) -> None:
         """End the stream with an error. The applier gets all complete transactions first."""
         with self._changed:
@@ -168,8 +187,8 @@ class Spool:
         """Return all whole transactions that have arrived, up to about `limit` bytes, or None after `timeout` seconds or when woken.
 
         It has at most `rows` changes, unless a single transaction has more. `delay`: seconds to wait for more after something has arrived.
-        `enough`: if an eighth of so many changes has arrived, wait for all of them while more arrives without a pause, at most
-        GATHER_SECONDS. A transaction with a mark is returned alone. After all complete transactions, raise the error of `fail`.
+        `enough`: return a backlog in segments of at least so many changes if possible (`_pause`). For this, wait at most GATHER_SECONDS.
+        A transaction with a mark is returned alone. After all complete transactions, raise the error of `fail`.
         """
         deadline = time.monotonic() + timeout
         with self._changed:
@@ -186,16 +205,31 @@ class Spool:
                     break
                 self._changed.wait(remaining)
             gathered = time.monotonic() + GATHER_SECONDS
-            while self._lacks(enough) and self.outstanding < limit and self._error is None and time.monotonic() < gathered:
-                if not self._changed.wait(PAUSE_SECONDS) or (wanted is not None and wanted.is_set()):
+            while (pause := self._pause(enough)) and self.outstanding < limit and self._error is None and time.monotonic() < gathered:
+                if not self._changed.wait(pause) or (wanted is not None and wanted.is_set()):
                     break
             return self._take(limit, rows)
 
-    def _lacks(self, enough: int) -> bool:
-        """Return whether the open run has a part, but not all, of so many changes."""
-        frames = sum(len(piece.lengths) for piece in self._arrived.pieces)
-        changes = frames - 2 * sum(len(outline.commits) for outline in self._arrived.outlines)
-        return not self._closed_runs and enough // 8 <= changes < enough
+    def _pause(self, enough: int) -> float:
+        """Return for how many seconds without an arrival a segment should wait for more changes, or 0 if it should not wait.
+
+        It should wait if it would have fewer than `enough` changes and the backlog has more, or an eighth of so many has arrived. It also
+        should if the rest of the backlog would have fewer.
+        """
+        if self._closed_runs or not enough:
+            return 0
+        arrived = self._arrived
+        others = sum(2 * len(outline.commits) + len(outline.others) for outline in arrived.outlines)
+        changes = arrived.committed - arrived.pieces[0].first_seq - others  # of whole transactions
+        rest = self._backlog_changes()
+        if (changes < enough <= changes + rest) or 0 < rest < enough <= changes:
+            return BACKLOG_PAUSE_SECONDS
+        return PAUSE_SECONDS if enough // 8 <= changes < enough else 0
+
+    def _backlog_changes(self) -> float:
+        """Estimate how many changes of the backlog have not arrived, from the bytes of the publisher's log for each change so far."""
+        missing = max(int(self.backlog_end) - int(self._reached), 0)
+        return missing * self._changes / max(int(self._reached) - int(self._first), 1)
 
     def wake(self) -> None:
         """End a wait of `take`."""

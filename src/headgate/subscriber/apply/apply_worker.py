@@ -114,6 +114,8 @@ class ApplyWorker(Worker):
                 self.catalog.change(lambda cursor: subscriptions.change(cursor, subscription.oid, two_phase="e"))
                 self.subscription = dataclasses.replace(self.subscription, two_phase="e")
             self._account.progress = self.progress
+            assert self.spool is not None
+            self.spool.backlog_end = position
             try:
                 while self._look() and self._step():
                     pass
