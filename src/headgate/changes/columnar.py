@@ -50,15 +50,20 @@ class Outcome:
 
 
 def keys_of(columns: Sequence[pa.Array]) -> KeyNumbers:
-    """Number the keys of canonical key columns. There is at least one column."""
-    codes = np.zeros(len(columns[0]), np.int64)
-    for column in columns:
-        encoded = bits(column).dictionary_encode(null_encoding="encode")
-        width = max(len(encoded.dictionary), 1)
-        codes = np.unique(codes * width + encoded.indices.to_numpy(), return_inverse=True)[1]
-    _, first = np.unique(codes, return_index=True)
-    at = pa.array(first)
-    return KeyNumbers(codes.astype(np.int64), pa.table([c.take(at) for c in columns], names=[f"k{i}" for i in range(len(columns))]))
+    """Number the keys of canonical key columns in the order in which they first occur. There is at least one column."""
+    codes, _ = _numbered(columns[0])
+    for column in columns[1:]:
+        more, width = _numbered(column)
+        codes, _ = _numbered(pa.array(codes * max(width, 1) + more))
+    highest = np.maximum.accumulate(np.append(-1, codes))
+    at = pa.array(np.flatnonzero(codes > highest[:-1]))
+    return KeyNumbers(codes, pa.table([c.take(at) for c in columns], names=[f"k{i}" for i in range(len(columns))]))
+
+
+def _numbered(column: pa.Array) -> tuple[Numbers, int]:
+    """Return the number of each value in the order in which they first occur, and how many distinct values there are."""
+    encoded = bits(column).dictionary_encode(null_encoding="encode")
+    return encoded.indices.to_numpy().astype(np.int64), len(encoded.dictionary)
 
 
 def bits(column: pa.Array) -> pa.Array:
