@@ -126,6 +126,20 @@ def test_tables_of_every_kind_are_reconciled_and_local_columns_stay(postgres: Po
 
 
 @pytest.mark.slow
+def test_first_copy_with_reconcile_keeps_rows_and_writes_those_that_differ(pair: tuple[Database, Database]) -> None:
+    publisher, subscriber = pair
+    subscriber.sql("DROP SUBSCRIPTION s")
+    subscriber.sql("DELETE FROM t WHERE id < 5; UPDATE t SET v = 'other' WHERE id = 77; INSERT INTO t VALUES (9000)")
+    subscribe(subscriber, publisher, "s", "p", "copy_data = reconcile")
+    subscriber.wait(SETTLED, "0")
+    assert subscriber.sql(ROWS) == published(publisher)
+    assert subscriber.sql("SELECT rows_copied FROM pg_stat_subscription_rel WHERE relname = 't'") == "5"
+    publisher.sql("INSERT INTO t VALUES (9001, 'behind', 1)")
+    arrived(publisher, "s")
+    assert subscriber.sql(ROWS) == published(publisher)
+
+
+@pytest.mark.slow
 def test_reconcile_follows_a_changed_filter_and_writes_no_other_row(pair: tuple[Database, Database]) -> None:
     publisher, subscriber = pair
     query = "SELECT count(*) FROM t WHERE v = 'mine'"

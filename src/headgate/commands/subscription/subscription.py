@@ -90,6 +90,8 @@ def _connect_and_add(session: Session, transaction: Transaction, subscription: S
         warn_missing(session, connection, subscription.publications)
         state = SyncState.INIT if options.copy_data else SyncState.READY
         added = subscription_tables.add_all(session, transaction, connection, subscription, state)
+        if options.copies_difference:
+            subscription_tables.copy_differences(transaction.cursor, subscription)
         if not options.create_slot:
             return
         assert subscription.slot_name is not None
@@ -210,7 +212,7 @@ def _set_publication(node: ParseNode, session: Session, transaction: Transaction
         _check_refresh(session, subscription, options, hint)
         changed = subscriptions.find(transaction.cursor, subscription.oid)
         assert changed is not None
-        _do_refresh(session, transaction, changed, options.copy_data, validate=publications)
+        _do_refresh(session, transaction, changed, options, validate=publications)
 
 
 def _change_publication(node: pb.AlterSubscriptionStmt, session: Session, transaction: Transaction, subscription: Subscription) -> None:
@@ -238,7 +240,7 @@ def _change_publication(node: pb.AlterSubscriptionStmt, session: Session, transa
         )
         changed = subscriptions.find(transaction.cursor, subscription.oid)
         assert changed is not None
-        _do_refresh(session, transaction, changed, options.copy_data, validate=changed_names if adding else [])
+        _do_refresh(session, transaction, changed, options, validate=changed_names if adding else [])
 
 
 def _check_refresh(session: Session, subscription: Subscription, options: SubscriptionOptions, hint: str, word: str = "SET") -> None:
@@ -269,14 +271,19 @@ def _refresh(node: ParseNode, session: Session, transaction: Transaction, subscr
     if options.reconcile:  # newly added tables are copied anyway
         for member in subscriptions.tables(transaction.cursor, subscription.oid):
             subscription_resync.request(transaction.cursor, subscription.database, subscription.oid, member.relation, Method.DIFFERENCE)
-    _do_refresh(session, transaction, subscription, options.copy_data, validate=[])
+    _do_refresh(session, transaction, subscription, options, validate=[])
 
 
-def _do_refresh(session: Session, transaction: Transaction, subscription: Subscription, copy_data: bool, validate: list[str]) -> None:
+def _do_refresh(
+    session: Session, transaction: Transaction, subscription: Subscription, options: SubscriptionOptions, validate: list[str]
+) -> None:
     with _connected(subscription) as connection:
         if validate:
             warn_missing(session, connection, validate)
-        subscription_tables.refresh(session, transaction, connection, subscription, SyncState.INIT if copy_data else SyncState.READY)
+        state = SyncState.INIT if options.copy_data else SyncState.READY
+        subscription_tables.refresh(session, transaction, connection, subscription, state)
+        if options.copies_difference:
+            subscription_tables.copy_differences(transaction.cursor, subscription)
 
 
 def _skip(node: pb.AlterSubscriptionStmt, session: Session, transaction: Transaction, subscription: Subscription) -> None:

@@ -1,7 +1,7 @@
 """The options of CREATE and ALTER SUBSCRIPTION (PostgreSQL 15's parse_subscription_options).
 
 In addition, there are origin, run_as_owner, password_required and failover of PostgreSQL 16 and 17, and headgate's own create_tables,
-schema_evolution and history (docs/compatibility.md).
+schema_evolution, history and copy_data = reconcile (docs/compatibility.md).
 """
 
 from __future__ import annotations
@@ -52,6 +52,8 @@ class SubscriptionOptions:
     create_slot: bool = True
     slot_name: str | None = None
     copy_data: bool = True
+    copies_difference: bool = False
+    """copy_data = reconcile: tables that are added already have rows, of which only those that differ are copied."""
     refresh: bool = True
     reconcile: bool = False
     synchronous_commit: str = "off"
@@ -79,6 +81,9 @@ def read(nodes: Iterable[pb.Node], supported: set[str]) -> SubscriptionOptions:
         if option.name in subscription_options.given:
             raise conflicting(option)
         subscription_options.given.add(option.name)
+        if option.name == "copy_data" and (option.value or "").lower() == "reconcile":
+            subscription_options.copies_difference = True
+            continue
         setattr(subscription_options, option.name, _value(option))
     return subscription_options
 

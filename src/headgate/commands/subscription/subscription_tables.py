@@ -18,7 +18,7 @@ from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import TABLE_KINDS
 from headgate.catalog.replication import origin as origins
 from headgate.catalog.replication import subscription as subscriptions
-from headgate.catalog.replication import subscription_column, subscription_history
+from headgate.catalog.replication import subscription_column, subscription_history, subscription_resync
 from headgate.catalog.replication.subscription import Subscription, SubscriptionRel, SyncState
 from headgate.commands import lookup
 from headgate.commands.session import Session
@@ -188,6 +188,13 @@ def refresh(
         origins.drop(cursor, f"pg_{subscription.oid}_{oid}", missing_ok=True)
         if member.state != SyncState.SYNCDONE:
             connection.drop_slot(session.node.launcher.sync_slot_name(subscription.oid, oid), missing_ok=True)
+
+
+def copy_differences(cursor: Cursor, subscription: Subscription) -> None:
+    """Let the tables that are still to be copied keep their rows, and copy only the rows that differ (copy_data = reconcile)."""
+    for member in subscriptions.tables(cursor, subscription.oid):
+        if member.state == SyncState.INIT:
+            subscription_resync.take_difference(cursor, subscription.database, subscription.oid, member.relation)
 
 
 def drop_slots(session: Session, subscription: Subscription, unfinished: list[int]) -> None:
