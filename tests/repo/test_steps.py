@@ -16,6 +16,7 @@ INSIDE = {
     "storage/delta/fsync.py:_sync": "called by `Transaction._sync` and `Intents._write`, each in the step sync, and by `ForeignWriters.recover`",
     "storage/location/data_location.py:write_whole": "each call of it is looked at",
     "storage/location/data_location.py:write_new": "called by `delta_log.create` in the step staged, by `commit_version`, and by `directory_owner`",
+    "storage/location/table_folders.py:claim": "called by `Transaction._open_external`, in the step staged",
     "storage/delta/delta_table.py:undo": "called by `ForeignWriters.recover`, in the step taken back and at a start",
     "storage/log_table.py:_commit": "called by `catch_up` in the step log table, and by `_tidied`, which changes no row",
     "storage/warmup.py:warm_up": "a table of its own, that nobody else knows",

@@ -30,7 +30,7 @@ def of_running(engine: Engine, data_dir: Path, folder: Path) -> Lsn:
             end = engine.log.end
             _file(data_dir, folder, f"{NAME}.wal")
             _frames(data_dir, folder)  # those that were added since; those that were removed had no row
-            tables.of_prepared(engine.base, folder, engine.catalog)
+            tables.of_prepared(engine.folders, folder, engine.catalog)
         _file(data_dir, folder, NAME)
     return end
 

@@ -3,6 +3,8 @@
     base/<database>/<relation>/_delta_log   commit files up to that version, checkpoints up to it
     base/<database>/<relation>/             the data files and deletion vectors of that version, and prepared transactions' staged files
 
+An external table is copied like the others. The node that starts in the copy has it in its own folder.
+
 Files of earlier versions are omitted, and so are change files: they are for slots, and a backup has none. Data and commit files never
 change, so they are hard-linked if the file system can do that. Files that are overwritten are copied. `of_prepared` comes first and under
 the commit lock, because ROLLBACK PREPARED removes its staged files at once.
@@ -22,9 +24,9 @@ from headgate.catalog.catalog import Catalog
 from headgate.catalog.physical import rows
 from headgate.errors import PostgresError
 from headgate.storage.delta import deletion_vector, delta_log, file_action
-from headgate.storage.inventory import folder as _path
 from headgate.storage.location import data_location, directory_owner
 from headgate.storage.location.data_location import DataPath
+from headgate.storage.location.table_folders import TableFolders
 from headgate.storage.lock import Key
 from headgate.storage.transaction import prepared
 from headgate.storage.transaction.log import TransactionLog
@@ -35,12 +37,13 @@ _LAST = "_last_checkpoint"
 
 def copy(catalog: Catalog, base: DataPath, folder: Path, progress: Callable[[int, int, int], None]) -> int:
     """Copy the tables in the copied catalog from `base`. Return their bytes. `progress`: tables done, total, bytes. Raise XX001."""
-    size = of_prepared(base, folder, catalog, gone_is_wrong=True)
+    folders = TableFolders(base)
+    size = of_prepared(folders, folder, catalog, gone_is_wrong=True)
     versions = TransactionLog(catalog).versions()
     for number, (key, table) in enumerate(sorted(versions.items())):
         progress(number, len(versions), size)
         try:
-            size += _table(_path(base, key), _local(folder, key), table.version)
+            size += _table(folders.path(key), _local(folder, key), table.version)
         except FileNotFoundError as error:
             raise _lost(str(error.filename or error)) from error
     (folder / "base").mkdir(mode=0o700, exist_ok=True)
@@ -53,7 +56,7 @@ def copy(catalog: Catalog, base: DataPath, folder: Path, progress: Callable[[int
     return size
 
 
-def of_prepared(base: DataPath, folder: Path, catalog: Catalog, *, gone_is_wrong: bool = False) -> int:
+def of_prepared(folders: TableFolders, folder: Path, catalog: Catalog, *, gone_is_wrong: bool = False) -> int:
     """Copy the staged files of prepared transactions and the empty tables that they created, unless that is done. Return the bytes."""
     size = 0
     with contextlib.closing(catalog.cursor()) as cursor:
@@ -61,9 +64,9 @@ def of_prepared(base: DataPath, folder: Path, catalog: Catalog, *, gone_is_wrong
     for database, body in prepared_rows:
         tables, created, *_ = prepared.read_body(body)
         for key in created:
-            size += _log(_path(base, key), _local(folder, key), 0)
+            size += _log(folders.path(key), _local(folder, key), 0)
         for relation, (_, actions) in tables.items():
-            path, destination = _path(base, (database, relation)), _local(folder, (database, relation))
+            path, destination = folders.path((database, relation)), _local(folder, (database, relation))
             try:
                 size += _link_all(path, destination, (data_location.inside(path, file) for file in file_action.files_made(path, actions)))
             except FileNotFoundError as error:

@@ -22,6 +22,7 @@ from headgate.storage import inventory
 from headgate.storage.delta import delta_log
 from headgate.storage.location import data_location
 from headgate.storage.location.data_location import DataPath
+from headgate.storage.location.table_folders import TableFolders
 from headgate.storage.transaction.log import TransactionLog
 from headgate.walreceiver.connection import literal
 
@@ -86,8 +87,8 @@ def _of_stopped(data_dir: Path, settings: Mapping[str, str], database: str | Non
         catalog = Catalog.open(Path(folder) / initdb.CATALOG)
         try:
             log = TransactionLog(catalog)
-            base = data_location.base(settings, data_dir)
-            for table in inventory.tables(catalog.cursor(), base, log.versions(), database):
+            folders = TableFolders(data_location.base(settings, data_dir))
+            for table in inventory.tables(catalog.cursor(), folders, log.versions(), database):
                 yield _row(table.database, table.schema, table.name, table.oid, str(table.path), table.version, str(log.end), table.columns)
         finally:
             catalog.close()

@@ -4,7 +4,7 @@ A node has one `Engine`, made by `server.node` (and by tests on a bare directory
 that the newest log entry names. It changes only under `commit_lock`, for all tables of a transaction at once, by replacing the whole
 mapping. So a reader that keeps the mapping reads all tables as of one LSN.
 
-    base/<database>/<relation>/           the Delta table of a relation
+    base/<database>/<relation>/           the Delta table of a relation (elsewhere if it is external: `table_folders`)
     part-….parquet       of an open transaction: no version names it, only that transaction reads it (`staged`)
     _delta_log/…7.json   logged           visible
     _delta_log/…8.json   of a transaction that is committing, marked with its number: its intent lists its other versions
@@ -32,7 +32,7 @@ from headgate.catalog.hold import Hold
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.unique import CatalogKey
 from headgate.errors import PostgresError
-from headgate.failpoint import Step
+from headgate.failpoint import Step, step
 from headgate.lsn import Lsn
 from headgate.storage import inventory, lost_commits
 from headgate.storage.delta import delta_checkpoint, delta_log
@@ -46,6 +46,7 @@ from headgate.storage.location import data_location, directory_owner
 from headgate.storage.location.data_location import DataPath
 from headgate.storage.location.disk_reserve import Reserve
 from headgate.storage.location.lease import Lease
+from headgate.storage.location.table_folders import TableFolders
 from headgate.storage.lock import Key, TableLocks
 from headgate.storage.spark import result_spool
 from headgate.storage.spark.application.spark_session import is_cluster
@@ -88,6 +89,7 @@ class Engine:
         self.data_dir = Path(data_dir)
         self.base = data_location.base(settings, self.data_dir)
         data_location.open_cache(self.base, self.data_dir / "pg_cache", settings)
+        self.folders = TableFolders(self.base)
         self.on_cluster = is_cluster(settings)
         """Whether tasks may run on other machines."""
         shared = self.on_cluster and not data_location.is_local(self.base)
@@ -196,7 +198,7 @@ class Engine:
 
     def path(self, key: Key) -> DataPath:
         """Return the directory of a relation's Delta table."""
-        return inventory.folder(self.base, key)
+        return self.folders.path(key)
 
     def sizes(self) -> Iterator[tuple[int, int, int, int]]:
         """Yield the disk usage of the relations: (database, relation, bytes of data files, bytes with Delta's log)."""
@@ -208,6 +210,9 @@ class Engine:
                 data, total = sizes.get((int(database), int(relation)), (0, 0))
                 logged = name.startswith("_delta_log/")
                 sizes[int(database), int(relation)] = data + (0 if logged else file.size), total + file.size
+        for key, path in self.folders.external():
+            files = list(data_location.below(path))
+            sizes[key] = sum(file.size for file in files if not file.name.startswith("_delta_log/")), sum(file.size for file in files)
         for key, (data, total) in sizes.items():
             yield *key, data, total
 
@@ -220,10 +225,22 @@ class Engine:
             return table
 
     def forget(self, key: Key) -> bool:
-        """Remove a table's directory. Return whether it is gone."""
+        """Remove a table's directory, or give that of an external table back. Return whether that is done."""
         with self._registry:
             table = self._tables.pop(key, None) or DeltaTable(self.delta, self.path(key))
-        return table.remove()
+        if self.folders.opened_at(key) is None:
+            return table.remove()
+        table.forget()
+        with step(Step.CLEANING):
+            self.folders.release(key, self.catalog.system_identifier())
+        return True
+
+    def forget_created(self, key: Key) -> None:
+        """Forget a table whose transaction did not commit, although a version of it may exist. Undo that version of an external table."""
+        opened_at = self.folders.opened_at(key)
+        if opened_at is not None:
+            self.foreign.recover(key, opened_at)
+        self.forget(key)
 
     def read_anew(self, key: Key) -> int:
         """Make Delta read a table's log again from its newest checkpoint. Return that version. The caller holds the table's lock.
@@ -407,7 +424,7 @@ class Engine:
         dropped = {(database, relation) for database, relation, _ in self.log.dropped()}
         created = {key for prepared in self.prepared.all() for key in prepared.created}
         adopt = []
-        for key, path in inventory.folders(self.base):
+        for key, path in self.folders.existing():
             if key in created:
                 continue
             if key in logged:
@@ -419,8 +436,8 @@ class Engine:
                     done.append(f"undid uncommitted writes of relation {key[1]} in database {key[0]}")
                 if foreign.others:
                     adopt.append((key, foreign))
-            elif key not in dropped and delta_log.is_half_made(path):
-                self.forget(key)
+            elif key not in dropped and (self.folders.opened_at(key) is not None or delta_log.is_half_made(path)):
+                self.forget_created(key)
                 done.append(f"removed uncommitted relation {key[1]} of database {key[0]}")
             elif key not in dropped:
                 done.append(f'moved "{path}", which the log does not name, to "{self.set_aside(key)}"')

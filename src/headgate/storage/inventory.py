@@ -17,8 +17,8 @@ from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.storage.delta import delta_log
 from headgate.storage.delta.table_state import TableState
-from headgate.storage.location import data_location
 from headgate.storage.location.data_location import DataPath
+from headgate.storage.location.table_folders import OWN, TableFolders
 from headgate.storage.lock import Key
 from headgate.storage.transaction.log import TableVersion
 
@@ -36,7 +36,7 @@ class InventoryTable:
     columns: tuple[tuple[str, str], ...]
 
 
-LOG_TABLE = ("_headgate", "log")
+LOG_TABLE = (OWN, "log")
 """The path of `log_table` below the folder of the tables."""
 
 
@@ -45,37 +45,23 @@ def log_table(base: DataPath) -> DataPath:
     return base / LOG_TABLE[0] / LOG_TABLE[1]
 
 
-def folder(base: DataPath, key: Key) -> DataPath:
-    """Return the folder of a relation's Delta table, below the folder of the tables."""
-    return base / str(key[0]) / str(key[1])
-
-
-def folders(base: DataPath) -> list[tuple[Key, DataPath]]:
-    """Return the existing folders of tables in order, whether or not the log names them."""
-    table_folders: list[tuple[Key, DataPath]] = []
-    databases = [base / name for name in _numbers(base)]
-    for path, tables in zip(databases, data_location.together(base, _numbers, databases), strict=True):
-        table_folders += [((int(path.name), int(name)), path / name) for name in tables]
-    return sorted(table_folders, key=lambda item: item[0])
-
-
-def _numbers(folder: DataPath) -> list[str]:
-    try:
-        return [name for name in data_location.names(folder) if name.isdigit()]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-
-
-def tables(cursor: Cursor, base: DataPath, versions: Mapping[Key, TableVersion], only: str | None = None) -> Iterator[InventoryTable]:
+def tables(
+    cursor: Cursor, folders: TableFolders, versions: Mapping[Key, TableVersion], only: str | None = None
+) -> Iterator[InventoryTable]:
     """Yield the tables with a version, of all databases or of one (3D000). `cursor`: the catalog as of the same LSN, or later."""
     for database in sorted(
         databases.all_databases(cursor) if only is None else [databases.get(cursor, only)], key=lambda database: database.name
     ):
-        yield from of_database(cursor, base, versions, database.oid, database.name)
+        yield from of_database(cursor, folders, versions, database.oid, database.name)
 
 
 def of_database(
-    cursor: Cursor, base: DataPath, versions: Mapping[Key, TableVersion], database: int, name: str, among: Iterable[Relation] | None = None
+    cursor: Cursor,
+    folders: TableFolders,
+    versions: Mapping[Key, TableVersion],
+    database: int,
+    name: str,
+    among: Iterable[Relation] | None = None,
 ) -> Iterator[InventoryTable]:
     """Yield the tables of one database. `among`: its relations as of the LSN of the versions, by default those of the cursor."""
     types = user_type.registry_of(cursor, database, None)
@@ -85,7 +71,7 @@ def of_database(
         key = (database, table.oid)
         if key in versions:
             columns = tuple((column.name, types.format_type(column.type_oid, column.typmod)) for column in table.columns)
-            yield InventoryTable(name, table.schema, table.name, table.oid, folder(base, key).absolute(), versions[key].version, columns)
+            yield InventoryTable(name, table.schema, table.name, table.oid, folders.path(key).absolute(), versions[key].version, columns)
 
 
 def size(path: DataPath, version: int) -> tuple[int, int]:

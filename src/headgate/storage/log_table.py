@@ -179,11 +179,20 @@ class LogTable(Supervised):
                 if temporary:
                     continue
                 moment = None if committed is None else committed + POSTGRES_EPOCH * 1_000_000
-                row = (lsn, str(Lsn(lsn)), origin, names.database(database), schema, name, f"{database}/{relation}", moment)
+                row = (
+                    lsn,
+                    str(Lsn(lsn)),
+                    origin,
+                    names.database(database),
+                    schema,
+                    name,
+                    engine.folders.name((database, relation)),
+                    moment,
+                )
                 _append(columns, *row, None if dropped else version)
                 (self._there.discard if dropped else self._there.add)(row[6])
             # the catalog removes dropped tables at once, unless a slot needs them
-            for path in sorted(self._there - {f"{database}/{relation}" for database, relation in visible}):
+            for path in sorted(self._there - set(map(engine.folders.name, visible))):
                 _append(columns, int(end), str(end), None, None, None, None, path, time.time_ns() // 1000, None)
                 self._there.discard(path)
         return end, pa.table(columns, schema=_ARROW)

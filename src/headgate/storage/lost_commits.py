@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headgate.errors import PostgresError
-from headgate.storage import inventory
 from headgate.storage.delta import delta_log
 from headgate.storage.delta.commit_mark import marked_with, transaction_of, undone_to
 from headgate.storage.location import data_location
@@ -68,8 +67,8 @@ def find(engine: Engine) -> Iterator[Lost]:
     logged = engine.log.versions()
     dropped = {(database, relation) for database, relation, _ in engine.log.dropped()}
     known = {key: table.version for key, table in logged.items()}
-    tables = [(key, path) for key, path in inventory.folders(engine.base) if key in known or key not in dropped]
-    marks = data_location.together(engine.base, lambda item: _above(item[1], known.get(item[0], -1)), tables)
+    tables = [(key, path) for key, path in engine.folders.existing() if key in known or key not in dropped]
+    marks = data_location.together(engine.base, lambda item: _above(item[1], known.get(item[0], _opened_at(engine, item[0]))), tables)
     for (key, _), versions in zip(tables, marks, strict=True):
         lost = of_versions(versions, intended)
         if key not in known:
@@ -77,6 +76,12 @@ def find(engine: Engine) -> Iterator[Lost]:
         if lost:
             version, xid = lost[-1]
             yield Lost(key, logged[key].version if key in logged else None, version, xid)
+
+
+def _opened_at(engine: Engine, key: Key) -> int:
+    """Return the last version that is not of the node's own table."""
+    opened_at = engine.folders.opened_at(key)
+    return -1 if opened_at is None else opened_at
 
 
 def _above(path: DataPath, known: int) -> list[tuple[int, str | None]]:

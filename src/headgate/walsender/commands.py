@@ -156,7 +156,7 @@ class Walsender:
                     str(end),
                     json.dumps(table.columns),
                 )
-                for table in inventory.tables(cursor, engine.base, engine.log.versions(end), command.database)
+                for table in inventory.tables(cursor, engine.folders, engine.log.versions(end), command.database)
             ]
         finally:
             pin.rollback()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.relation import pg_class
-from headgate.errors import PostgresError
+from headgate.errors import PostgresError, not_supported
 from headgate.settings.definition import read_bool
 from headgate.sql.names import qualified, quote_ident
 from headgate.sql.options import Option, options
@@ -54,6 +54,8 @@ _CHOSEN: Mapping[str, tuple[tuple[str, ...], str]] = {
     "array_storage": (("text", "array"), '"text" and "array"'),
 }
 """The accepted values of a parameter, and those that a DETAIL lists."""
+LOCATION = "location"
+"""The folder of an external table (`external_table`)."""
 _FILLED: Mapping[str, tuple[int, int] | None] = {"fillfactor": (10, 100)}
 _OF_INDEXES: Mapping[str, Mapping[str, tuple[int, int] | None]] = {
     "btree": {**_FILLED, "deduplicate_items": None},
@@ -113,7 +115,7 @@ def check_column(nodes: Iterable[pb.Node]) -> None:
 
 def _checked(option: Option, kind: str, *, toast: bool) -> str:
     name, value = option.name, "true" if option.value is None else option.value
-    is_known = name in _BOOLEAN or name in _INTEGER or name in _REAL or name in _CHOSEN
+    is_known = name in _BOOLEAN or name in _INTEGER or name in _REAL or name in _CHOSEN or name == LOCATION
     if not is_known or kind != "r" or (toast and not _TOAST.match(name)):
         raise PostgresError("22023", f'unrecognized parameter "{name}"')
     if name in _BOOLEAN and read_bool(value) is None:
@@ -145,6 +147,8 @@ def alter(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     relation = alteration.relation
     nodes = unwrap(getattr(command, "def")).items
     option_names = {option.name for option in options(nodes)}
+    if LOCATION in option_names:
+        raise not_supported("the location of a table cannot be changed")
     if command.subtype == pb.AT_ResetRelOptions:
         if any(option.value is not None for option in options(nodes)):
             raise PostgresError("42601", "RESET must not include values for parameters")

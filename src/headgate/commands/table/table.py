@@ -29,7 +29,7 @@ from headgate.commands.query import rendering
 from headgate.commands.result import CommandResult
 from headgate.commands.sequence import sequence
 from headgate.commands.session import Session
-from headgate.commands.table import foreign_key, like, storage_parameter, table_definition
+from headgate.commands.table import external_table, foreign_key, like, storage_parameter, table_definition
 from headgate.commands.table import temporary as temporary_tables
 from headgate.commands.trigger.firing import Firing
 from headgate.errors import PostgresError, not_supported
@@ -50,6 +50,7 @@ def create(node: pb.CreateStmt, session: Session) -> CommandResult:
         session.notices.notice(f'relation "{target.relname}" already exists, skipping', sqlstate="42P07")
         return CommandResult("CREATE TABLE")
     options = storage_parameter.read(node.options, "p" if node.HasField("partspec") else "r")
+    external_table.check(node, options, session)
     node, later = like.expand(node, session)
     parent = partition.parent_of(node, session, transaction) if node.HasField("partbound") else None
     elements = table_definition.read(
@@ -102,6 +103,9 @@ def create(node: pb.CreateStmt, session: Session) -> CommandResult:
             partition.join(transaction, parent, relation, bound)
     if parent is not None:
         relation = relations.get(cursor, context.database, relation.oid)
+    is_external = relation.option(storage_parameter.LOCATION) is not None
+    if is_external:
+        external_table.check_rows(transaction, relation)
     for index_key in elements.keys:
         partition_index.add(transaction, relation, index_key)
         relation = relations.get(cursor, context.database, relation.oid)
@@ -109,7 +113,7 @@ def create(node: pb.CreateStmt, session: Session) -> CommandResult:
     if temporary:
         temporary_tables.at_commit(session, transaction, relation, _ON_COMMIT.get(node.oncommit, temporary_tables.PRESERVE))
     for declared in elements.foreign_keys:
-        foreign_key.add(declared, relations.get(cursor, context.database, relation.oid), session, transaction, check=False)
+        foreign_key.add(declared, relations.get(cursor, context.database, relation.oid), session, transaction, check=is_external)
     _run_later(later, session)
     transaction.catalog_changed(history.touched(relations.get(cursor, context.database, relation.oid)))
     return CommandResult("CREATE TABLE")

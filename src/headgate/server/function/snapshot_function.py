@@ -58,7 +58,7 @@ class SnapshotFunction:
         if among is not None:
             self._check_files(position, {oid: among[oid] for oid in among if (database, oid) not in versions})
         relations = None if among is None else among.values()
-        for table in inventory.of_database(cursor, engine.base, versions, database, context.database_name, relations):
+        for table in inventory.of_database(cursor, engine.folders, versions, database, context.database_name, relations):
             if table.oid in readable:
                 yield table.schema, table.name, table.oid, str(table.path) if shows_paths else None, table.version, position
 

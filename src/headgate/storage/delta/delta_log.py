@@ -45,6 +45,16 @@ _READERS_OWN = {"_metadata", "_tmp_metadata_row_index", "__delta_internal_is_row
 """Columns with which Delta Lake on Spark skips deleted rows. A table with such a column cannot be read once it has lost a row."""
 
 
+SETTINGS = {
+    "delta.enableChangeDataFeed": "true",
+    "delta.checkpointInterval": str(2**31 - 1),  # `delta_checkpoint` writes them
+    "delta.logRetentionDuration": "interval 30 days",
+    "delta.enableExpiredLogCleanup": "false",  # Delta does not know which versions slots need; `cleaning` does
+    "delta.deletedFileRetentionDuration": "interval 7 days",
+}
+"""Properties of every table of a node."""
+
+
 def check_names(row: StructType) -> None:
     """Raise 0A000 for column names that Delta does not allow: equal but for case, of the change feed, of the reader."""
     seen: dict[str, str] = {}
@@ -87,13 +97,7 @@ def create(path: DataPath, row: StructType, *, description: str | None = None, v
     """
     check_names(row)
     mapped = any(map(needs_mapping, row.fieldNames()))
-    configuration = {
-        "delta.enableChangeDataFeed": "true",
-        "delta.checkpointInterval": str(2**31 - 1),  # `delta_checkpoint` writes them
-        "delta.logRetentionDuration": "interval 30 days",
-        "delta.enableExpiredLogCleanup": "false",  # Delta does not know which versions slots need; `cleaning` does
-        "delta.deletedFileRetentionDuration": "interval 7 days",
-    }
+    configuration = dict(SETTINGS)
     fields = json.loads(row.json())["fields"]
     if vectors:
         configuration["delta.enableDeletionVectors"] = "true"
@@ -169,7 +173,7 @@ class ForeignFeature(Exception):
     """The log of a table uses a feature that only Delta itself can read."""
 
 
-_READ = {"deletionVectors", "timestampNtz", "columnMapping"}
+READER_FEATURES = {"deletionVectors", "timestampNtz", "columnMapping"}
 """Reader features that the node supports."""
 
 
@@ -188,7 +192,7 @@ def read_state(path: DataPath, version: int) -> tuple[Action, Action, Mapping[st
         actions = read_version(path, number)
         files = files_after(files, actions)
         newest |= {name: action[name] for action in actions for name in ("metaData", "protocol") if name in action}
-    if newest.keys() != {"metaData", "protocol"} or set(newest["protocol"].get("readerFeatures") or []) - _READ:
+    if newest.keys() != {"metaData", "protocol"} or set(newest["protocol"].get("readerFeatures") or []) - READER_FEATURES:
         raise ForeignFeature(path)
     return newest["metaData"], newest["protocol"], parquet.counted(path, files)
 

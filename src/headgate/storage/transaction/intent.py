@@ -235,7 +235,7 @@ class Intents:
         for key in intent.keys:
             shown = engine.visible.get(key)
             if shown is None:
-                engine.forget(key)  # the transaction has created it
+                engine.forget_created(key)
             elif self._version_of(key, shown.state.version, mark) is not None:
                 with step(Step.TAKEN_BACK):
                     engine.foreign.undo_own(key, shown.state)

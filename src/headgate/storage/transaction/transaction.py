@@ -38,7 +38,7 @@ from headgate.errors import PostgresError
 from headgate.failpoint import Step, step
 from headgate.lsn import Lsn
 from headgate.storage import write
-from headgate.storage.delta import alteration, array_column, copy_on_write, delta_log, file_action, fsync
+from headgate.storage.delta import alteration, array_column, copy_on_write, delta_log, external_table, file_action, fsync
 from headgate.storage.delta.delta_table import FILE, PLACE, ROW
 from headgate.storage.delta.file_action import Action
 from headgate.storage.delta.table_state import TableState
@@ -322,6 +322,9 @@ class Transaction(Uncommitted):
             raise alteration.mapping_is_off(relation)
         self._locked.add((relation.database, relation.oid))  # no other transaction sees it: its definition cannot have changed
         key = self._lock(relation)
+        if (location := relation.option("location")) is not None:
+            self._open_external(key, relation, location)
+            return
         path = self.engine.path(key)
         if delta_log.newest_version(path):
             self.engine.set_aside(key)
@@ -333,6 +336,21 @@ class Transaction(Uncommitted):
             path, stored(relation, as_lists=self._as_lists(relation)), description=f"{relation.schema}.{relation.name}", vectors=vectors
         )
         self.staging.tables[key] = StagedTable.of(self._table(relation).state(0))
+
+    def _open_external(self, key: Key, relation: Relation, location: str) -> None:
+        """Make an existing Delta table that of a new relation. Only COMMIT writes a version into it. Raises as `external_table.read`."""
+        folders = self.engine.folders
+        path = folders.located(location)
+        state = external_table.read(self.engine.delta, path, relation, as_lists=self._as_lists(relation))
+        self.unpreparable = "cannot PREPARE a transaction that has opened an external table"
+        self.staging.created.add(key)
+        with step(Step.STAGED):
+            folders.claim(key, path, state.version, self.engine.catalog.system_identifier())
+        self.staging.tables[key] = StagedTable.of(state)
+        vectors = relation.is_on("deletion_vectors", self.engine.deletion_vectors)
+        self._stage(key, external_table.taken_over(state, vectors=vectors))
+        if not vectors and (actions := copy_on_write.without_vectors(self.engine.table(key), state)):
+            self._stage(key, actions)
 
     def drop_table(self, relation: Relation) -> None:
         """Drop the table of a relation when the transaction commits."""
@@ -611,11 +629,11 @@ class Transaction(Uncommitted):
 
     @step(Step.SYNC)
     def _sync(self, intent: Intent) -> None:
-        """Fsync the staged files and version 0 of new tables."""
+        """Fsync the staged files and the first version of new tables."""
         for relation, (_, actions) in intent.tables.items():
             fsync.sync_files(self.engine.path((self.database, relation)), actions)
         for key in self.staging.created - self.staging.dropped:
-            fsync.sync_version(self.engine.path(key), 0)
+            fsync.sync_version(self.engine.path(key), self.staging.tables[key].base.version)
 
     def rollback(self) -> None:
         """Discard all writes. Do nothing after the transaction has ended."""
