@@ -22,18 +22,18 @@ from headgate.walreceiver.connection import literal
 WRONG = 2
 
 
-Found = Generator[Finding, None, int]
+Findings = Generator[Finding, None, int]
 """Yields the findings, and finally returns the number of checked tables."""
 
 
-def report(found: Found) -> int:
+def report(findings: Findings) -> int:
     """Print the findings and a summary. Return the exit code."""
     kinds: Counter[FindingSeverity] = Counter()
     tables = 0
 
     def all_findings() -> Iterator[Finding]:
         nonlocal tables
-        tables = yield from found
+        tables = yield from findings
 
     for finding in all_findings():
         show_progress("")
@@ -45,7 +45,7 @@ def report(found: Found) -> int:
     return WRONG if kinds.keys() - {FindingSeverity.NOTICE} else 0
 
 
-def offline(data_dir: Path, command_line: Mapping[str, str], database: str | None) -> Found:
+def offline(data_dir: Path, command_line: Mapping[str, str], database: str | None) -> Findings:
     """Check a stopped node."""
     control.check_directory(data_dir)
     if pidfile.alive(data_dir):
@@ -62,16 +62,16 @@ def offline(data_dir: Path, command_line: Mapping[str, str], database: str | Non
         return len(checked.tables)
 
 
-def online(data_dir: Path, username: str | None, database: str | None) -> Found:
+def online(data_dir: Path, username: str | None, database: str | None) -> Findings:
     """Check a running node."""
     with session.opened(data_dir, username) as opened:
         command = "CHECK_NODE" if database is None else f"CHECK_NODE {literal(database)}"
         session.show_progress_of(opened, "checking ")
         cursor = opened.execute(command.encode())
-        for severity, place, what, advice in cursor.fetchall():
-            yield Finding(FindingSeverity(severity), place, what, advice)
+        for severity, place, message, advice in cursor.fetchall():
+            yield Finding(FindingSeverity(severity), place, message, advice)
         return int((cursor.statusmessage or "").rpartition(" ")[2])
 
 
-def _show(what: str) -> None:
-    show_progress(f"checking {what}")
+def _show(step: str) -> None:
+    show_progress(f"checking {step}")

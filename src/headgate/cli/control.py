@@ -58,8 +58,8 @@ def check_directory(data_dir: Path, *, code: int = 1) -> None:
 class _Dots:
     """Prints ``waiting for …`` with a dot every second."""
 
-    def __init__(self, what: str) -> None:
-        out(f"waiting for {what}...", end="")
+    def __init__(self, event: str) -> None:
+        out(f"waiting for {event}...", end="")
         self._next = time.monotonic()
 
     def pause(self) -> None:
@@ -114,13 +114,13 @@ def fetch_jars(store: Store | None = None) -> None:
         _fetch(jars.STORE_JARS[store.name], store.title)
 
 
-def _fetch(wanted: Sequence[jars.Jar], what: str) -> None:
+def _fetch(needed: Sequence[jars.Jar], title: str) -> None:
     try:
-        jars.find_jars(wanted)
+        jars.find_jars(needed)
     except PostgresError:
-        out(f"fetching the {what} jars ... ", end="")
+        out(f"fetching the {title} jars ... ", end="")
         try:
-            _with_bar(wanted, what)
+            _with_bar(needed, title)
         except PostgresError as error:
             out("failed")
             fail(error.message, *([f"HINT: {error.hint}"] if error.hint else []))
@@ -135,17 +135,17 @@ def _named_store(data_dir: Path) -> Store | None:
         return None
 
 
-def _with_bar(wanted: Sequence[jars.Jar], what: str) -> None:
+def _with_bar(needed: Sequence[jars.Jar], title: str) -> None:
     """Fetch the jars. On a terminal, a bar shows how many have been fetched."""
     if not sys.stderr.isatty():
-        jars.resolve(jars=wanted)
+        jars.resolve(jars=needed)
         return
     from rich.console import Console
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(f"fetching the {what} jars", total=len(wanted))
-        jars.resolve(tell=lambda done, whole: progress.update(task, completed=min(done, whole)), jars=wanted)
+        task = progress.add_task(f"fetching the {title} jars", total=len(needed))
+        jars.resolve(tell=lambda done, whole: progress.update(task, completed=min(done, whole)), jars=needed)
 
 
 def _spawn(call: Start, command: list[str]) -> tuple[subprocess.Popen[bytes], int]:
@@ -262,10 +262,10 @@ def _pid(data_dir: Path) -> int:
     return running.pid
 
 
-def _signal(pid: int, number: signal.Signals, what: str) -> None:
+def _signal(pid: int, number: signal.Signals, name: str) -> None:
     if not pidfile.exists(pid):
-        fail(f"could not send {what} signal (PID: {pid}): No such process")
+        fail(f"could not send {name} signal (PID: {pid}): No such process")
     try:
         os.kill(pid, number)
     except OSError as error:
-        fail(f"could not send {what} signal (PID: {pid}): {error.strerror}")
+        fail(f"could not send {name} signal (PID: {pid}): {error.strerror}")

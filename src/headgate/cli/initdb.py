@@ -141,8 +141,8 @@ def _password(options: InitdbOptions, methods: set[str]) -> str | None:
 
 
 @contextmanager
-def _step(what: str) -> Iterator[None]:
-    out(f"{what} ... ", end="")
+def _step(description: str) -> Iterator[None]:
+    out(f"{description} ... ", end="")
     yield
     out("ok")
 

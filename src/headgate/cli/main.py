@@ -50,8 +50,8 @@ Settings = Annotated[list[str] | None, typer.Option("-c", metavar="NAME=VALUE", 
 Wait = Annotated[bool, typer.Option("-w/-W", "--wait/--no-wait", help="Wait until it is done.")]
 
 
-def _data_dir(given: str | None) -> Path:
-    directory = given or os.environ.get("HEADGATE_DATA")
+def _data_dir(argument: str | None) -> Path:
+    directory = argument or os.environ.get("HEADGATE_DATA")
     if not directory:
         fail("no data directory specified and environment variable HEADGATE_DATA unset", _TRY)
     return Path(directory).absolute()
@@ -84,8 +84,8 @@ def initdb(
     """Create a data directory with the options of initdb. `locale`, `no_locale` and `no_sync` have no effect."""
     from headgate.cli import initdb as making
 
-    given = data_dir or directory or os.environ.get("HEADGATE_DATA")
-    if not given:
+    target = data_dir or directory or os.environ.get("HEADGATE_DATA")
+    if not target:
         raise Failed(
             "initdb: error: no data directory specified",
             "initdb: hint: You must identify the directory where the data for this node will reside.  Do this with either the "
@@ -96,7 +96,7 @@ def initdb(
     if locale not in {"C", "POSIX", "C.UTF-8", "C.utf8"}:
         raise Failed(f'initdb: error: locale "{locale}" is not supported: a node sorts text as locale C does')
     pairs = (*(_pair(text, "-c") for text in settings or []), *((("port", port),) if port else ()))
-    making.initdb(making.InitdbOptions(Path(given).absolute(), username, auth, auth_local, auth_host, pwfile, pwprompt, pairs))
+    making.initdb(making.InitdbOptions(Path(target).absolute(), username, auth, auth_local, auth_host, pwfile, pwprompt, pairs))
 
 
 @app.command(help="Start a node in the background.")
@@ -181,9 +181,9 @@ def check(
 
     directory = _data_dir(data_dir)
     with refusing():
-        given = dict(_pair(text, "-c") for text in settings or [])
-        found = checking.online(directory, username, database) if online else checking.offline(directory, given, database)
-        raise typer.Exit(checking.report(found))
+        command_line = dict(_pair(text, "-c") for text in settings or [])
+        findings = checking.online(directory, username, database) if online else checking.offline(directory, command_line, database)
+        raise typer.Exit(checking.report(findings))
 
 
 @app.command(help="Take the data directory of a stopped node to the format of this version.")
@@ -209,11 +209,11 @@ def backup(
     if beside is (destination is not None):
         raise _UsageError("Give either TARGET or --beside.")
     with refusing():
-        given = dict(_pair(text, "-c") for text in settings or [])
+        command_line = dict(_pair(text, "-c") for text in settings or [])
         if destination is None:
-            backing.beside(directory, given, username)
+            backing.beside(directory, command_line, username)
         else:
-            backing.backup(directory, destination.absolute(), given, username)
+            backing.backup(directory, destination.absolute(), command_line, username)
 
 
 @app.command(help="List the tables of a node for readers of their files: path, Delta version, LSN, rows, bytes, columns.")
@@ -230,8 +230,8 @@ def tables(
 
     directory = _data_dir(data_dir)
     with refusing():
-        given = dict(_pair(text, "-c") for text in settings or [])
-        listing.tables(directory, given, username, database, as_json=as_json, as_sql=as_sql)
+        command_line = dict(_pair(text, "-c") for text in settings or [])
+        listing.tables(directory, command_line, username, database, as_json=as_json, as_sql=as_sql)
 
 
 @app.command(help="Compare the tables of subscriptions with their publishers at one LSN, while both work; exit code 1 where rows differ.")
@@ -361,8 +361,8 @@ def fetch_jars(
         raise typer.BadParameter(f"{what} is none of: {', '.join(stores)}")
     store = stores[what] if what is not None else None
     fetch(store)
-    found = find_jars(JARS + (STORE_JARS[store.name] if store is not None else ()))
-    for folder in dict.fromkeys(jar.parent for jar in found):
+    missing = find_jars(JARS + (STORE_JARS[store.name] if store is not None else ()))
+    for folder in dict.fromkeys(jar.parent for jar in missing):
         out(f"jars are in {folder}")
 
 

@@ -57,13 +57,13 @@ def show_progress(text: str) -> None:
         sys.stderr.flush()
 
 
-def count(number: int, what: str) -> str:
+def count(number: int, noun: str) -> str:
     """Return a number of things.
 
     >>> count(1, "table"), count(1200, "table")
     ('1 table', '1,200 tables')
     """
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def log(error: PostgresError, severity: Severity | None = None) -> None:

@@ -21,20 +21,20 @@ def statements(tables: Sequence[tuple[str, str, str, str]]) -> Iterator[str]:
     names: dict[str, set[str]] = {}
     for database, schema, name, path in tables:
         if (database, schema) not in schemas:
-            made = schemas[database, schema] = _free(f"{database}_{schema}", set(schemas.values()))
-            names[made] = set()
-            yield f"CREATE SCHEMA IF NOT EXISTS `{made}`;"
+            schema_name = schemas[database, schema] = _free(f"{database}_{schema}", set(schemas.values()))
+            names[schema_name] = set()
+            yield f"CREATE SCHEMA IF NOT EXISTS `{schema_name}`;"
         place = schemas[database, schema]
         chosen = _free(name, names[place])
         names[place].add(chosen)
         yield f"CREATE TABLE IF NOT EXISTS `{place}`.`{chosen}` USING delta LOCATION {_literal(f'file://{path}')};"
 
 
-def _free(name: str, taken: set[str]) -> str:
+def _free(name: str, used: set[str]) -> str:
     """Return the name in a form that a catalog accepts, with a number if it is already used."""
     plain = _STRANGE.sub("_", name.lower())[:LONGEST] or "_"
     number, chosen = 1, plain
-    while chosen in taken:
+    while chosen in used:
         number += 1
         chosen = f"{plain}_{number}"
     return chosen

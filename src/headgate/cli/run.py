@@ -106,7 +106,7 @@ def check_directory(data_dir: Path) -> None:
             "F0000", f'directory "{data_dir}" holds a backup that is not complete', hint="Make it again, into an empty directory."
         )
     try:
-        found = (data_dir / initdb.VERSION_FILE).read_text().strip()
+        version = (data_dir / initdb.VERSION_FILE).read_text().strip()
     except OSError as error:
         raise PostgresError(
             "58P01",
@@ -114,12 +114,12 @@ def check_directory(data_dir: Path) -> None:
             detail=f'File "{data_dir / initdb.VERSION_FILE}" is missing.',
             hint="You might need to initdb.",
         ) from error
-    if found != str(FORMAT):
-        older = found.isdigit() and int(found) < FORMAT
+    if version != str(FORMAT):
+        older = version.isdigit() and int(version) < FORMAT
         raise PostgresError(
             "F0000",
             "database files are incompatible with headgate",
-            detail=f"The data directory was initialized by headgate format version {found}, which is not compatible with this version "
+            detail=f"The data directory was initialized by headgate format version {version}, which is not compatible with this version "
             f"{FORMAT}.",
             hint=f'Run "headgate upgrade -D {data_dir}".' if older else "Use the version of headgate that made it, or a newer one.",
         )
@@ -139,16 +139,16 @@ def check_java() -> Path:
     """Return the Java that Spark will start. Raise 58P01 if there is none or it is too old."""
     hint = f"Install a Java {JAVA} runtime (on Debian: apt-get install openjdk-{JAVA}-jre-headless), or set JAVA_HOME to one."
     home = os.environ.get("JAVA_HOME")
-    found = shutil.which(str(Path(home) / "bin" / "java")) if home else shutil.which("java")
-    if found is None:
+    program = shutil.which(str(Path(home) / "bin" / "java")) if home else shutil.which("java")
+    if program is None:
         where = f'in JAVA_HOME, "{home}"' if home else "in PATH"
         raise PostgresError("58P01", f"could not find a Java runtime {where}", hint=hint)
-    java = Path(found).resolve()
+    java = Path(program).resolve()
     version = _java_version(java)
     if version is None:
-        raise PostgresError("58P01", f'could not run "{found}"', hint=hint)
+        raise PostgresError("58P01", f'could not run "{program}"', hint=hint)
     if version < JAVA:
-        raise PostgresError("58P01", f'"{found}" is Java {version}, but Java {JAVA} is needed', hint=hint)
+        raise PostgresError("58P01", f'"{program}" is Java {version}, but Java {JAVA} is needed', hint=hint)
     return java
 
 
@@ -161,8 +161,8 @@ def _java_version(java: Path) -> int | None:
             text = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=True).stderr
         except (OSError, subprocess.SubprocessError):
             return None
-    found = re.search(r'(?:JAVA_VERSION=|version )"(?:1\.)?(\d+)', text)
-    return int(found[1]) if found else None
+    match = re.search(r'(?:JAVA_VERSION=|version )"(?:1\.)?(\d+)', text)
+    return int(match[1]) if match else None
 
 
 def check_port(settings: Settings) -> None:
@@ -182,13 +182,13 @@ def check_port(settings: Settings) -> None:
 def _try(address: str, port: int) -> bool:
     host = None if address == "*" else address
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
         text = f'could not translate host name "{address}", service "{port}" to address: {error.strerror}'
         message.log(PostgresError("58000", text, severity=Severity.LOG))
         return False
     could = False
-    for family, kind, protocol, _, target in found:
+    for family, kind, protocol, _, target in addresses:
         try:
             with socket.socket(family, kind, protocol) as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -38,18 +38,18 @@ LINES = 40
 def status(data_dir: Path, *, as_json: bool) -> None:
     """Print the status of the node."""
     check_directory(data_dir, code=4)
-    found = look(data_dir)
+    node = look(data_dir)
     if as_json:
-        out(_as_json(found))
+        out(_as_json(node))
     else:
-        for line in lines(data_dir, found):
+        for line in lines(data_dir, node):
             out(line)
-    if found is None or found.trouble is not None:
+    if node is None or node.trouble is not None:
         sys.exit(3)
 
 
 @dataclass(frozen=True)
-class Found:
+class RunningNode:
     """A running node: its report, and the reason if it does not accept connections."""
 
     running: pidfile.Running
@@ -63,49 +63,49 @@ class Found:
         return None if self.document is None else load(self.document)
 
 
-def look(data_dir: Path) -> Found | None:
+def look(data_dir: Path) -> RunningNode | None:
     """Return the report of the node in a directory, or None if none runs."""
     running = pidfile.read(data_dir)
     if running is None or not pidfile.alive(data_dir):
         return None
     document = _ask(data_dir, running.pid) if running.ready else None
-    return Found(running, document, _trouble(running, document))
+    return RunningNode(running, document, _trouble(running, document))
 
 
-def _as_json(found: Found | None) -> str:
-    if found is None:
+def _as_json(node: RunningNode | None) -> str:
+    if node is None:
         return '{"running": false, "healthy": false}'
-    well, document = found.trouble is None, found.document
+    well, document = node.trouble is None, node.document
     problems = [] if document is None else [*document.get("problems", ())]
     if not well and all(problem["kind"] != "node" for problem in problems):
-        problems.insert(0, {"kind": "node", "subject": "node", "message": str(found.trouble), "to_do": None})
+        problems.insert(0, {"kind": "node", "subject": "node", "message": str(node.trouble), "to_do": None})
     if well and document is None:
         problems.append({"kind": "node", "subject": "node", "message": "it does not answer with its status", "to_do": None})
-    own = {"running": well, "pid": found.running.pid, "accepting": well, "trouble": found.trouble}
+    own = {"running": well, "pid": node.running.pid, "accepting": well, "trouble": node.trouble}
     return json.dumps({**(document or {}), **own, "healthy": not problems, "problems": problems}, indent=2)
 
 
-def condition(found: Found) -> str:
+def condition(node: RunningNode) -> str:
     """Return a line that says whether the node works as it should."""
     health = ""
-    report = found.report
+    report = node.report
     if report is not None and report.healthy is not None:  # a node of an earlier version does not report it
         problems = report.problems
         health = f", {count(len(problems), 'problem')}" if problems else ", healthy"
-    return f"node {'is running' if found.trouble is None else 'does not accept connections'} (PID: {found.running.pid}){health}"
+    return f"node {'is running' if node.trouble is None else 'does not accept connections'} (PID: {node.running.pid}){health}"
 
 
-def lines(data_dir: Path, found: Found | None) -> Iterator[str]:
+def lines(data_dir: Path, node: RunningNode | None) -> Iterator[str]:
     """Return the lines that `status` prints for a person."""
-    if found is None:
+    if node is None:
         yield "headgate: no node running"
         return
-    yield f"headgate: {condition(found)}"
-    if found.trouble is not None:
-        yield f"headgate: {found.trouble}"
+    yield f"headgate: {condition(node)}"
+    if node.trouble is not None:
+        yield f"headgate: {node.trouble}"
     if (data_dir / pidfile.OPTIONS_FILE).exists():
         yield (data_dir / pidfile.OPTIONS_FILE).read_text().rstrip("\n")
-    if (report := found.report) is not None:
+    if (report := node.report) is not None:
         yield from shown(report)
 
 
@@ -115,10 +115,10 @@ def _trouble(running: pidfile.Running, document: Mapping[str, Any] | None) -> st
         return "it is starting up"
     if running.status == pidfile.Status.STOPPING:
         return "it is shutting down"
-    found = probe.trouble(running)
-    if found is None:
+    failure = probe.trouble(running)
+    if failure is None:
         return None
-    return found if document is None or not document.get("trouble") else str(document["trouble"])
+    return failure if document is None or not document.get("trouble") else str(document["trouble"])
 
 
 def _ask(data_dir: Path, pid: int) -> Mapping[str, Any] | None:
@@ -130,9 +130,9 @@ def _ask(data_dir: Path, pid: int) -> Mapping[str, Any] | None:
     while time.monotonic() < until:
         if path.exists() and path.stat().st_mtime >= requested - 0.01:
             with contextlib.suppress(ValueError):  # on a full disk it is written in place
-                found: dict[str, Any] = json.loads(path.read_text())
-                if found["time"] >= requested:
-                    return found
+                document: dict[str, Any] = json.loads(path.read_text())
+                if document["time"] >= requested:
+                    return document
         time.sleep(_POLL)
     return None
 
@@ -190,10 +190,10 @@ def _problems(report: StatusReport) -> Iterator[str]:
     """Yield the problems, each with the suggested action."""
     if report.problems:
         yield f"\nProblems: {len(report.problems)}"
-    for one in report.problems:
-        yield f"  {one.subject}: {one.message}"
-        if one.to_do:
-            yield f"    to do    {one.to_do}"
+    for problem in report.problems:
+        yield f"  {problem.subject}: {problem.message}"
+        if problem.to_do:
+            yield f"    to do    {problem.to_do}"
 
 
 def _copying(copy: CopyReport) -> str:
@@ -203,22 +203,22 @@ def _copying(copy: CopyReport) -> str:
     return f"{copy.table}: {copy.rows:,}{whole} rows, {copy.rows_per_second:,.0f} rows/s{left}"
 
 
-def _differences(one: SubscriptionReport) -> Iterator[str]:
+def _differences(subscription: SubscriptionReport) -> Iterator[str]:
     """Return the differences from the publisher, and the skipped changes."""
-    differing = [f"types    {column.column}: {column.there} there, {column.here} here" for column in one.types]
-    differing += [f"unfilled {gap.column}: {count(gap.rows, 'row')} that the publisher has values for" for gap in one.unfilled]
-    differing += [f"left out {table.table}: {count(table.changes, 'change')}" for table in one.left_out]
+    differing = [f"types    {column.column}: {column.there} there, {column.here} here" for column in subscription.types]
+    differing += [f"unfilled {gap.column}: {count(gap.rows, 'row')} that the publisher has values for" for gap in subscription.unfilled]
+    differing += [f"left out {table.table}: {count(table.changes, 'change')}" for table in subscription.left_out]
     for line in differing[:LINES]:
         yield f"    {line}"
     if len(differing) > LINES:
         yield f"             and {len(differing) - LINES} more: --json has all"
 
 
-def _lag(one: SubscriptionReport | SlotReport) -> str:
-    if one.lag_bytes is None:
+def _lag(stream: SubscriptionReport | SlotReport) -> str:
+    if stream.lag_bytes is None:
         return "unknown"
-    seconds = one.lag_seconds
-    return size(one.lag_bytes) + ("" if seconds is None else f", {span(seconds)}")
+    seconds = stream.lag_seconds
+    return size(stream.lag_bytes) + ("" if seconds is None else f", {span(seconds)}")
 
 
 def span(seconds: float) -> str:

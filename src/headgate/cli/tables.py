@@ -56,10 +56,10 @@ def tables(
     control.check_directory(data_dir)
     settings = read_settings(data_dir, command_line)
     if pidfile.alive(data_dir):
-        found = _of_running(data_dir, username, database)
+        tables_of_node = _of_running(data_dir, username, database)
     else:
-        found = _of_stopped(data_dir, settings, database)
-    listed = list(found)
+        tables_of_node = _of_stopped(data_dir, settings, database)
+    listed = list(tables_of_node)
     if as_sql:
         for line in registration.statements([(table["database"], table["schema"], table["name"], table["path"]) for table in listed]):
             out(line)

@@ -92,16 +92,16 @@ def verify(
 
 
 def _compared(opened: Opened, subscription: str, table: str | None, tell: Callable[[str], None], *, with_values: bool) -> list[ComparedRow]:
-    found = []
+    results = []
     of = "NULL" if table is None else literal(table)
     with opened.cursor(row_factory=dict_row) as cursor:
         session.show_progress_of(opened, "comparing ")
         cursor.execute(f"SELECT * FROM headgate.verify({literal(subscription)}, {of}, {with_values})".encode())
         show_progress("")
         for row in cursor:
-            found.append(ComparedRow(subscription=subscription, **row))  # type: ignore[typeddict-item]
-            tell(_line(found[-1]))
-    return found
+            results.append(ComparedRow(subscription=subscription, **row))  # type: ignore[typeddict-item]
+            tell(_line(results[-1]))
+    return results
 
 
 def _wait_for_copies(opened: Opened, subscription: str, table: str | None, tell: Callable[[str], None]) -> None:

@@ -37,12 +37,12 @@ def watch(data_dir: Path, *, verbose: bool) -> None:
     before: StatusReport | None = None
     with contextlib.suppress(KeyboardInterrupt), Live(console=console, screen=console.is_terminal, auto_refresh=False) as live:
         while True:
-            found = status.look(data_dir)
-            report = None if found is None else found.report
-            if verbose or found is None or report is None:
-                lines = list(status.lines(data_dir, found))
+            node = status.look(data_dir)
+            report = None if node is None else node.report
+            if verbose or node is None or report is None:
+                lines = list(status.lines(data_dir, node))
             else:
-                head = f"headgate: {status.condition(found)}"
+                head = f"headgate: {status.condition(node)}"
                 lines = [head, *screen(report, before, console.width, console.height - 1)]
                 before = report
             live.update(Text("\n".join(lines), no_wrap=True, overflow="ellipsis"), refresh=True)
@@ -66,15 +66,15 @@ def screen(report: StatusReport, before: StatusReport | None, width: int, height
     return [_cut(line, width) for line in (*lines, _cells(TITLES), *rows, *slots)][:height]
 
 
-def _first(lines: Sequence[str], most: int, what: str) -> list[str]:
+def _first(lines: Sequence[str], most: int, noun: str) -> list[str]:
     return (
-        list(lines) if len(lines) <= most else [*lines[: most - 1], f"and {len(lines) - most + 1} more {what}: headgate status shows all"]
+        list(lines) if len(lines) <= most else [*lines[: most - 1], f"and {len(lines) - most + 1} more {noun}: headgate status shows all"]
     )
 
 
-def _rank(one: SubscriptionReport) -> tuple[bool, bool, float, str]:
+def _rank(subscription: SubscriptionReport) -> tuple[bool, bool, float, str]:
     """Return the sort key: subscriptions with problems first, then those that are not streaming, then by lag."""
-    return not one.problems, one.state in _GOOD, -(one.lag_seconds or 0.0), one.name
+    return not subscription.problems, subscription.state in _GOOD, -(subscription.lag_seconds or 0.0), subscription.name
 
 
 def _rates(before: StatusReport, now: StatusReport) -> Mapping[tuple[str, str], float]:
@@ -85,12 +85,12 @@ def _rates(before: StatusReport, now: StatusReport) -> Mapping[tuple[str, str], 
     return {key: max(0, count - old[key]) / seconds for key, count in rows(now).items() if key in old}
 
 
-def _row(one: SubscriptionReport, rate: float | None) -> str:
-    copies = [copy for copy in one.copies if copy.estimated_rows]
-    state = _copying(copies) if copies and one.state == "copying" else one.state
-    lag = "" if one.lag_seconds is None else status.span(one.lag_seconds)
+def _row(subscription: SubscriptionReport, rate: float | None) -> str:
+    copies = [copy for copy in subscription.copies if copy.estimated_rows]
+    state = _copying(copies) if copies and subscription.state == "copying" else subscription.state
+    lag = "" if subscription.lag_seconds is None else status.span(subscription.lag_seconds)
     rows = "" if rate is None else f"{rate:,.0f}"
-    return _cells((one.name, one.database, state, f"{one.tables_synced}/{one.tables}", lag, rows))
+    return _cells((subscription.name, subscription.database, state, f"{subscription.tables_synced}/{subscription.tables}", lag, rows))
 
 
 def _copying(copies: Sequence[CopyReport]) -> str:

@@ -167,10 +167,10 @@ class Launcher:
     def subscription_rows(self) -> list[SubscriptionRow]:
         """Return the rows of pg_stat_subscription. A subscription without a worker has a row too."""
         with contextlib.closing(self.node.catalog.cursor()) as cursor:
-            known = subscriptions.all_subscriptions(cursor)
+            all_rows = subscriptions.all_subscriptions(cursor)
         running = self.workers()
         rows = []
-        for subscription in known:
+        for subscription in all_rows:
             mine = [worker for worker in running if worker.subscription.oid == subscription.oid]
             rows += [_row(subscription, worker) for worker in mine] if any(w.relation is None for w in mine) else [
                 _row(subscription, None), *(_row(subscription, worker) for worker in mine)

@@ -96,14 +96,14 @@ def table_report(launcher: Launcher, most: int | None = None) -> Iterator[TableR
     with contextlib.closing(launcher.node.catalog.cursor()) as cursor:
         for subscription in subscriptions.all_subscriptions(cursor):
             account = launcher.ledger.of(subscription.oid)
-            known = {rel.relation: rel for rel in subscriptions.tables(cursor, subscription.oid)}
-            oids = sorted({*known, *account.left_out})[:most]
+            states = {rel.relation: rel for rel in subscriptions.tables(cursor, subscription.oid)}
+            oids = sorted({*states, *account.left_out})[:most]
             titles = subscriptions.titles(cursor, subscription.database, oids)
             methods = _again(cursor, subscription.oid)
             most = None if most is None else most - len(oids)
             for oid in oids:
                 if oid in titles:
-                    yield _table(subscription, account, oid, known.get(oid), titles[oid], methods.get(oid))
+                    yield _table(subscription, account, oid, states.get(oid), titles[oid], methods.get(oid))
 
 
 def _table(
@@ -142,8 +142,8 @@ def _entry(
         if isinstance(worker, SyncWorker) and worker.copy is not None and worker.copy.running
     ]
     streaming = apply is not None and apply.progress is not None
-    known = account.known(streaming=streaming)
-    lag = None if known is None else max(0.0, time.time() - known.since)
+    counts = account.known(streaming=streaming)
+    lag = None if counts is None else max(0.0, time.time() - counts.since)
     failing = account.failure is not None and _lasts(account.failure, apply, waiting)
     starved_of = _starved_of(launcher, subscription, workers, waiting)
     state = _state(subscription, apply, waiting, failing=failing, behind=bool(lag and lag > BEHIND))
@@ -170,8 +170,8 @@ def _entry(
         problems.append((f"{state}, and disable_on_error is on: see the server log for the error", "ALTER SUBSCRIPTION {name} ENABLE"))
     if starved_of is not None:
         problems.append(("no worker can start for it", raise_setting(starved_of, launcher.node.settings)))
-    if state == "behind" and known is not None:
-        problems.append((f"it is {lag:.0f} s and {known.bytes} bytes of log behind its publisher", None))
+    if state == "behind" and counts is not None:
+        problems.append((f"it is {lag:.0f} s and {counts.bytes} bytes of log behind its publisher", None))
     if state == "publisher is silent":
         problems.append((f"its publisher has said nothing for {silent:.0f} s", "See whether the publisher runs, and the network to it."))
     if state == "starting" and apply is not None and time.time() - apply.began > LATE_SECONDS:
@@ -218,7 +218,7 @@ def _entry(
         applied_lsn=_applied_lsn(cursor, subscription, apply),
         applied_at=account.applied.moment,
         connected=streaming,
-        lag_bytes=None if known is None else known.bytes,
+        lag_bytes=None if counts is None else counts.bytes,
         lag_seconds=lag,
         failing=failing,
         last_error=error,
@@ -231,8 +231,8 @@ def _applied_lsn(cursor: CatalogCursor, subscription: Subscription, apply: Worke
     """Return the LSN up to which the publisher's log has been applied. If no worker is streaming, use the origin's LSN."""
     if apply is not None and apply.progress is not None:
         return str(apply.progress.flushed)
-    known = origins.progress(cursor, f"pg_{subscription.oid}")
-    return None if known is None or not known.remote_lsn else str(known.remote_lsn)
+    progress = origins.progress(cursor, f"pg_{subscription.oid}")
+    return None if progress is None or not progress.remote_lsn else str(progress.remote_lsn)
 
 
 def _to_do(account: Account, state: str, left_out: list[str]) -> list[tuple[str, str | None]]:

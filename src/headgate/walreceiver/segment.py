@@ -161,17 +161,17 @@ def parts(pieces: Sequence[SegmentPiece], size: int) -> Iterator[SegmentPart]:
     group: list[SegmentPiece] = []
     room = size
     for whole in pieces:
-        rest = whole
-        while len(rest.lengths):
-            ends = np.cumsum(rest.lengths, dtype=np.int64)
+        remaining = whole
+        while len(remaining.lengths):
+            ends = np.cumsum(remaining.lengths, dtype=np.int64)
             count = int(np.searchsorted(ends, room, side="right"))
             if not count and not group:
                 count = 1
-            head, rest = rest.cut(count)
+            head, remaining = remaining.cut(count)
             if count:
                 group.append(head)
                 room -= head.size
-            if len(rest.lengths):
+            if len(remaining.lengths):
                 yield SegmentPart(tuple(group))
                 group, room = [], size
     if group:

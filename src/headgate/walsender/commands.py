@@ -274,8 +274,8 @@ class Walsender:
             sender.close()
 
 
-def _slot_error(rest: str) -> PostgresError:
-    return PostgresError("XX000", f"CREATE_REPLICATION_SLOT ... {rest}")
+def _slot_error(words: str) -> PostgresError:
+    return PostgresError("XX000", f"CREATE_REPLICATION_SLOT ... {words}")
 
 
 def _flag(name: str, value: str | None) -> bool:

@@ -35,20 +35,22 @@ class PgoutputOptions:
     only_local: bool = False
 
 
-def wanted(asked: PgoutputOptions, settings: SessionSettings, slot: Slot) -> Wanted:
+def wanted(requested: PgoutputOptions, settings: SessionSettings, slot: Slot) -> Wanted:
     """Return the options that concern whole transactions of this slot. Once enabled by a client, two_phase stays enabled."""
     work_mem = settings.integer("logical_decoding_work_mem") * 1024
     encoding = Encoding(settings.text("client_encoding"))
-    two_phase, announced = asked.two_phase or slot.two_phase, settings.integer("server_version_num") // 10000
-    return Wanted(asked.streaming, two_phase, asked.messages, slot.two_phase_at, work_mem, encoding, asked.only_local, announced)
+    two_phase, announced = requested.two_phase or slot.two_phase, settings.integer("server_version_num") // 10000
+    return Wanted(
+        requested.streaming, two_phase, requested.messages, slot.two_phase_at, work_mem, encoding, requested.only_local, announced
+    )
 
 
-def read(given: Iterable[tuple[str, str | None]], announced: int = VERSION_NUMBER) -> PgoutputOptions:
+def read(options: Iterable[tuple[str, str | None]], announced: int = VERSION_NUMBER) -> PgoutputOptions:
     """Parse the (name, value) pairs of the command. `announced` is the node's server_version_num."""
     newer = announced >= 160000
     readers, maximum = (_READERS | _NEWER_READERS, MAX_VERSION) if newer else (_READERS, TWO_PHASE_VERSION)
     values: dict[str, object] = {}
-    for name, value in given:
+    for name, value in options:
         if name not in readers:
             raise PostgresError("XX000", f"unrecognized pgoutput option: {name}")
         if name in values:

@@ -39,12 +39,12 @@ class AuthLine:
     error: str | None = None
 
 
-def read(path: Path, what: str = "configuration file") -> list[AuthLine]:
+def read(path: Path, kind: str = "configuration file") -> list[AuthLine]:
     """Return the lines of a file. Raise F0000 if it cannot be read."""
     try:
         text = path.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError as error:
-        message = f'could not open {what} "{path}": {error.strerror}'
+        message = f'could not open {kind} "{path}": {error.strerror}'
         raise PostgresError("F0000", message, severity=Severity.LOG) from error
     return list(_lines(text, path, 0))
 

@@ -65,26 +65,26 @@ def fatal(
 def authenticate(
     connection: Connection,
     file: HbaFile,
-    asked: ConnectionRequest,
+    requested: ConnectionRequest,
     find: Callable[[str], StoredRole | None],
     node_secret: bytes,
     deadline: float,
 ) -> Authenticated:
     """Run the exchange. The caller sends AuthenticationOk. `asked.replication`: physical walsender."""
-    line = file.match(asked)
+    line = file.match(requested)
     if line is not None and "clientcert" in line.options:
         _require_certificate(connection)
     if line is None or line.method == "reject":
-        detail = asked.host.detail if line is None and asked.host is not None else None
-        raise fatal("28000", _refusal(asked, rejected=line is not None), log_detail=detail)
-    stored, reason = _password_of(find(asked.user), asked.user)
-    exchange = _Exchange(connection, asked.user, stored, reason, node_secret, deadline)
+        detail = requested.host.detail if line is None and requested.host is not None else None
+        raise fatal("28000", _refusal(requested, rejected=line is not None), log_detail=detail)
+    stored, reason = _password_of(find(requested.user), requested.user)
+    exchange = _Exchange(connection, requested.user, stored, reason, node_secret, deadline)
     succeeded = _METHODS[line.method](exchange)
     if succeeded and line.options.get("clientcert") == "verify-full":
-        succeeded = _certificate_names(connection, line, asked.user, file.maps)
+        succeeded = _certificate_names(connection, line, requested.user, file.maps)
     if not succeeded:
         raise _failed(line, exchange)
-    return Authenticated(line, _identity(connection, line, asked.user))
+    return Authenticated(line, _identity(connection, line, requested.user))
 
 
 def _failed(line: HbaLine, exchange: _Exchange) -> PostgresError:
@@ -229,7 +229,7 @@ def _answer(exchange: _Exchange) -> str:
     return answer
 
 
-def _message(exchange: _Exchange, what: str = "password") -> bytes:
+def _message(exchange: _Exchange, kind: str = "password") -> bytes:
     exchange.connection.flush()
     message = exchange.connection.poll(max(0.0, exchange.deadline - time.monotonic()))
     if message is None:
@@ -237,7 +237,7 @@ def _message(exchange: _Exchange, what: str = "password") -> bytes:
     if message.kind == "X":
         raise ConnectionBroken("the client has left during authentication")
     if message.kind != "p":
-        raise fatal("08P01", f"expected {what} response, got message type {ord(message.kind)}")
+        raise fatal("08P01", f"expected {kind} response, got message type {ord(message.kind)}")
     return message.body
 
 

@@ -95,15 +95,15 @@ class _Fields:
     def __init__(self, fields: tuple[tuple[Word, ...], ...]) -> None:
         self._left = list(fields)
 
-    def several(self, what: str, missing: LineError | None = None) -> tuple[Word, ...]:
+    def several(self, field_name: str, missing: LineError | None = None) -> tuple[Word, ...]:
         if not self._left:
-            raise missing or LineError(f"end-of-line before {what} specification")
+            raise missing or LineError(f"end-of-line before {field_name} specification")
         return self._left.pop(0)
 
-    def single(self, what: str, hint: str | None, missing: LineError | None = None, *, name: str = "") -> Word:
-        words = self.several(what, missing)
+    def single(self, field_name: str, hint: str | None, missing: LineError | None = None, *, name: str = "") -> Word:
+        words = self.several(field_name, missing)
         if len(words) > 1:
-            raise LineError(f"multiple values specified for {name or what}", hint)
+            raise LineError(f"multiple values specified for {name or field_name}", hint)
         return words[0]
 
     def rest(self) -> list[Word]:
@@ -133,14 +133,14 @@ def _place(fields: _Fields) -> tuple[Word | None, Address | None, Address | None
     return None, address, netmask
 
 
-def _numeric(text: str, what: str) -> Address | None:
+def _numeric(text: str, field_name: str) -> Address | None:
     """Return the numeric address, as getaddrinfo reads it (10.1 is 10.0.0.1), or None if the text may be a name."""
     try:
         infos = socket.getaddrinfo(text, None, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
     except socket.gaierror as error:
         if error.errno == socket.EAI_NONAME:
             return None
-        raise LineError(f'invalid IP {what} "{text}": {error.strerror}') from error
+        raise LineError(f'invalid IP {field_name} "{text}": {error.strerror}') from error
     except (UnicodeError, OSError):
         return None
     return ipaddress.ip_address(str(infos[0][4][0]).partition("%")[0])

@@ -203,9 +203,9 @@ class TlsStream:
 
     def sealed(self, data: bytes | memoryview) -> Iterator[bytes]:
         """Yield the encrypted bytes in pieces."""
-        rest = memoryview(data).cast("B")
-        while rest:
-            rest = rest[self._object.write(rest[:PIECE]) :]
+        unsent = memoryview(data).cast("B")
+        while unsent:
+            unsent = unsent[self._object.write(unsent[:PIECE]) :]
             yield self._out.read()
 
     def farewell(self) -> bytes:

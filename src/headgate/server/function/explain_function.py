@@ -100,10 +100,10 @@ class ExplainFunction:
                 subscription.publications, table.schema, table.name, knows_filters=connection.server_version >= 150000
             )
             members = [_read(row) for row in connection.query(query, 8)]
-            known = {member.publication for member in members}
+            publication_oids = {member.publication for member in members}
             yield from explained(connection.query, (table.schema, table.name), filter_text, members)
             for name in subscription.publications:
-                if name not in known:
+                if name not in publication_oids:
                     yield Explained("publication", name, passes=False, columns="the publication does not exist")
         finally:
             connection.close()

@@ -108,7 +108,7 @@ class _Functions(
         return self.node.slots.snapshots.export(position, session.context.database, self.pid)
 
     # ---- backends ---------------------------------------------------------------------------------------
-    def _signalled(self, pid: int, verb: str, what: str, done: str) -> bool:
+    def _signalled(self, pid: int, verb: str, noun: str, done: str) -> bool:
         """Return whether the backend exists. Raise 42501 if the user may not signal it (pg_signal_backend)."""
         backend = self.node.activity.find(pid)
         if backend is None:
@@ -120,9 +120,9 @@ class _Functions(
             owner = None if backend.role is None else roles.find(cursor, backend.role)
             user = acl.role(cursor, self.session.context.user)
         if owner is None or owner.superuser:
-            raise PostgresError("42501", f"must be a superuser to {verb} superuser {what}")
+            raise PostgresError("42501", f"must be a superuser to {verb} superuser {noun}")
         if not user.owns(owner.oid) and not user.owns(roles.SIGNAL_BACKEND):
-            message = f"must be a member of the role whose {what} is being {done} or member of pg_signal_backend"
+            message = f"must be a member of the role whose {noun} is being {done} or member of pg_signal_backend"
             raise PostgresError("42501", message)
         return True
 

@@ -51,9 +51,9 @@ class SnapshotFunction:
         if lsn is not None:
             self._hold(position)
             among = history.at(cursor, database, int(position), _LAST).relations
-            known = {oid for oid, *_ in cursor.execute("SELECT oid FROM hg.pg_class WHERE dbid = ?", [database]).fetchall()}
+            relation_oids = {oid for oid, *_ in cursor.execute("SELECT oid FROM hg.pg_class WHERE dbid = ?", [database]).fetchall()}
             every = READ_ALL_DATA in role.roles
-            readable |= {oid for oid, table in among.items() if oid not in known and (every or role.owns(table.owner))}
+            readable |= {oid for oid, table in among.items() if oid not in relation_oids and (every or role.owns(table.owner))}
         versions = engine.log.versions(position)
         if among is not None:
             self._check_files(position, {oid: among[oid] for oid in among if (database, oid) not in versions})

@@ -131,8 +131,8 @@ class SubscriptionFunctions:
             privilege.check_table(cursor, context.user, context.database, table.oid, table.name, "SELECT")
             parts = list(_lineage(cursor, table))
             oids = [oid for part in parts for oid in subscriptions.subscribing(cursor, context.database, part)]
-            found = [subscriptions.find(cursor, oid) for oid in oids]
-        writing = [subscription for subscription in found if subscription is not None]
+            subscription_list = [subscriptions.find(cursor, oid) for oid in oids]
+        writing = [subscription for subscription in subscription_list if subscription is not None]
         if not writing:
             raise PostgresError("55000", f'table "{table.schema}.{table.name}" is not in a subscription')
         moments = []

@@ -150,9 +150,9 @@ def _quoted(text: str | None, longest: int) -> str:
 
 
 # ---- durations ------------------------------------------------------------------------------------------
-def simple_duration(session: ClientSession, text: str, found: Sequence[Statement], began: float, *, logged: bool) -> None:
+def simple_duration(session: ClientSession, text: str, statements: Sequence[Statement], began: float, *, logged: bool) -> None:
     """Log the duration of a simple query as log_duration, log_min_duration_statement and log_min_duration_sample require."""
-    _duration(session, began, "statement", text, _prepared_text(session, found), logged=logged)
+    _duration(session, began, "statement", text, _prepared_text(session, statements), logged=logged)
 
 
 def parse_duration(session: ClientSession, prepared: PreparedStatement, began: float) -> None:
@@ -166,12 +166,12 @@ def bind_duration(session: ClientSession, portal: Portal, began: float) -> None:
     _duration(session, began, step, portal.prepared.text, _values(session, portal.parameters), logged=False)
 
 
-def execute_duration(session: ClientSession, what: str, portal: Portal, began: float, *, logged: bool) -> None:
-    """Log the duration of Execute, like `simple_duration`. `what` is the result of `executed` when it began."""
-    _duration(session, began, what, portal.prepared.text, _values(session, portal.parameters), logged=logged)
+def execute_duration(session: ClientSession, verb: str, portal: Portal, began: float, *, logged: bool) -> None:
+    """Log the duration of Execute, like `simple_duration`. `verb` is the result of `executed` when it began."""
+    _duration(session, began, verb, portal.prepared.text, _values(session, portal.parameters), logged=logged)
 
 
-def _duration(session: ClientSession, began: float, what: str, text: str, detail: str | None, *, logged: bool) -> None:
+def _duration(session: ClientSession, began: float, verb: str, text: str, detail: str | None, *, logged: bool) -> None:
     settings = session.settings
     least, sampled = settings.milliseconds("log_min_duration_statement"), settings.milliseconds("log_min_duration_sample")
     always = settings.flag("log_duration")
@@ -180,6 +180,6 @@ def _duration(session: ClientSession, began: float, what: str, text: str, detail
     milliseconds = (time.monotonic() - began) * 1000
     exceeded = 0 <= least <= milliseconds or (0 <= sampled <= milliseconds and random.random() < settings.real("log_statement_sample_rate"))  # noqa: S311
     if exceeded and not logged:
-        _log.info("duration: %.3f ms  %s: %s", milliseconds, what, secret.hidden(text), extra={"detail": detail})
+        _log.info("duration: %.3f ms  %s: %s", milliseconds, verb, secret.hidden(text), extra={"detail": detail})
     elif exceeded or always:
         _log.info("duration: %.3f ms", milliseconds)

@@ -229,16 +229,16 @@ class _Reading:
         )
 
 
-def _gauge(name: str, what: str, labels: tuple[str, ...], values: Values) -> Metric:
-    return _filled(GaugeMetricFamily(f"headgate_{name}", what, labels=labels), values)
+def _gauge(name: str, help_text: str, labels: tuple[str, ...], values: Values) -> Metric:
+    return _filled(GaugeMetricFamily(f"headgate_{name}", help_text, labels=labels), values)
 
 
-def _counter(name: str, what: str, labels: tuple[str, ...], values: Values) -> Metric:
-    return _filled(CounterMetricFamily(f"headgate_{name}", what, labels=labels), values)
+def _counter(name: str, help_text: str, labels: tuple[str, ...], values: Values) -> Metric:
+    return _filled(CounterMetricFamily(f"headgate_{name}", help_text, labels=labels), values)
 
 
-def _shares(name: str, what: str, shares: Shares) -> Metric:
-    return _counter(name, what, ("by",), [(("driver",), shares.driver), (("spark",), shares.spark)])
+def _shares(name: str, help_text: str, shares: Shares) -> Metric:
+    return _counter(name, help_text, ("by",), [(("driver",), shares.driver), (("spark",), shares.spark)])
 
 
 def _filled(family: GaugeMetricFamily | CounterMetricFamily, values: Values) -> Metric:
@@ -249,8 +249,8 @@ def _filled(family: GaugeMetricFamily | CounterMetricFamily, values: Values) -> 
 
 def _of_fields(metrics: Iterable[_Field], labels: tuple[str, ...], reports: Iterable[tuple[tuple[str, ...], object]]) -> Iterator[Metric]:
     """Yield metrics for fields of reports. A field that is None is omitted. `reports`: the label values and the report."""
-    for make, name, what, field in metrics:
-        yield make(name, what, labels, [(key, value) for key, report in reports if (value := getattr(report, field)) is not None])
+    for make, name, help_text, field in metrics:
+        yield make(name, help_text, labels, [(key, value) for key, report in reports if (value := getattr(report, field)) is not None])
 
 
 def _resident(pid: int) -> int:

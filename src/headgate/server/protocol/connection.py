@@ -361,17 +361,17 @@ class Connection:
 
     def _send_while(self, pump: Callable[[], None], data: bytes | memoryview) -> Exception | None:
         raised: Exception | None = None
-        rest = memoryview(data).cast("B")
-        while rest:
+        unsent = memoryview(data).cast("B")
+        while unsent:
             try:
-                sent = self.socket.send(rest, socket.MSG_DONTWAIT)
+                sent = self.socket.send(unsent, socket.MSG_DONTWAIT)
             except BlockingIOError:
                 if self._full():
                     raised = self._pumped(pump) or raised
                 continue
             except (OSError, ValueError) as error:
                 raise ConnectionBroken(str(error)) from error
-            rest = rest[sent:]
+            unsent = unsent[sent:]
         return raised
 
     def _full(self) -> bool:

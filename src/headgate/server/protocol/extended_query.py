@@ -92,8 +92,8 @@ class ExtendedQuery:
         from headgate.commands.describe import describe
 
         self.session.block.touch()
-        known = tuple(0 if oid == UNKNOWN else oid for oid in types)
-        description = describe(statement.node, self.session, known)
+        type_oids = tuple(0 if oid == UNKNOWN else oid for oid in types)
+        description = describe(statement.node, self.session, type_oids)
         return description.parameters, description.columns
 
     # ---- Bind -------------------------------------------------------------------------------------------

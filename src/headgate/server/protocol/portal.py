@@ -101,10 +101,10 @@ class Portal:
     def keep(self) -> None:
         """Compute the remaining rows at commit, so that a cursor WITH HOLD outlives its transaction."""
         if self.rows is not None and self.buffered is not None:
-            rest = self.buffered.new_store()
+            remaining_rows = self.buffered.new_store()
             for batch in self.rows.take(0):
-                rest.append(batch)
-            self.rows = RowSource(ResultSet(self.rows.columns, rest.part(0, rest.rows), self.rows.result.tag))
+                remaining_rows.append(batch)
+            self.rows = RowSource(ResultSet(self.rows.columns, remaining_rows.part(0, remaining_rows.rows), self.rows.result.tag))
         self.fresh, self.depth = False, 0
 
     def close(self) -> None:

@@ -49,10 +49,10 @@ def set_statement(session: ClientSession, node: pb.VariableSetStmt, text: str) -
     return "SET"
 
 
-def set_value(session: ClientSession, name: str, given: list[str], *, local: bool) -> None:
+def set_value(session: ClientSession, name: str, words: list[str], *, local: bool) -> None:
     """Set one setting to the values of SET name TO a, b."""
-    transaction_mode.check(session, name, given)
-    session.settings.set_values(name, given, local=local, superuser=session.is_superuser)
+    transaction_mode.check(session, name, words)
+    session.settings.set_values(name, words, local=local, superuser=session.is_superuser)
     session.setting_changed(name)
 
 

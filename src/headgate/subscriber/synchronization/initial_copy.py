@@ -173,10 +173,10 @@ class InitialCopy:
 
     def _as_it_is(self, transaction: Transaction) -> Relation:
         """Return the table as the transaction sees it. It may have been altered while the copy waited for the publisher."""
-        found = relations.find(transaction.cursor, self.relation.database, self.relation.oid)
-        if found is None:
+        current = relations.find(transaction.cursor, self.relation.database, self.relation.oid)
+        if current is None:
             raise PostgresError("42P01", f'relation "{shown(self.relation)}" does not exist')
-        return found
+        return current
 
     def _look_at_indexes(self, transaction: Transaction) -> None:
         for index in self.relation.indexes:
@@ -310,8 +310,8 @@ class InitialCopy:
             for call in calls:
                 call()
         except _REFUSED as error:
-            known = error if isinstance(error, PostgresError) else conflict.carried(error, ApplyPlace())
-            raise known.within(f"COPY {self.relation.name}, line {line}") from error
+            row_error = error if isinstance(error, PostgresError) else conflict.carried(error, ApplyPlace())
+            raise row_error.within(f"COPY {self.relation.name}, line {line}") from error
 
     def _add(self, transaction: Transaction, target: CopyTarget, rows: pa.Table, line: int) -> None:
         """Append rows that have been checked."""
@@ -357,8 +357,8 @@ class InitialCopy:
         found = piece.split(b"\n", bad)[good]
         text = found[:LINE_SHOWN].decode(errors="ignore")
         dots = "..." if len(found) > LINE_SHOWN else ""
-        known = error if isinstance(error, PostgresError) else conflict.carried(error, ApplyPlace())
-        return known.within(f'COPY {self.relation.name}, line {line + good}: "{text}{dots}"')
+        row_error = error if isinstance(error, PostgresError) else conflict.carried(error, ApplyPlace())
+        return row_error.within(f'COPY {self.relation.name}, line {line + good}: "{text}{dots}"')
 
     # ---- the difference ---------------------------------------------------------------------------------
 
@@ -442,8 +442,8 @@ def _row_of(rows: pa.Table, key: pa.Table) -> int:
     same = np.ones(rows.num_rows, np.bool_)
     for name in key.column_names:
         same &= np.asarray(pc.fill_null(pc.equal(rows[name], key[name][0]), False))
-    found = np.flatnonzero(same)
-    return int(found[-1]) if len(found) else 0
+    matches = np.flatnonzero(same)
+    return int(matches[-1]) if len(matches) else 0
 
 
 def _begin(connection: PublisherConnection) -> None:
@@ -463,9 +463,9 @@ def page_ranges(pages: int, workers: int, cores: int) -> list[str]:
     borders = [pages * number // count for number in range(1, count)]
     lower = [None, *borders]
     upper = [*borders, None]
-    found = []
+    ranges = []
     for first, last in zip(lower, upper, strict=True):
         parts = [f"ctid >= '({first},0)'::tid"] if first is not None else []
         parts += [f"ctid < '({last},0)'::tid"] if last is not None else []
-        found.append(" AND ".join(parts) or "true")
-    return found
+        ranges.append(" AND ".join(parts) or "true")
+    return ranges

@@ -110,16 +110,16 @@ def _mapped(transaction: Transaction, target: CopyTarget) -> Mapping:
     local, remote = target.local, target.remote
     columns = tuple(m.RelationColumn(key=True, name=each.name, type_oid=each.type_oid, typmod=-1) for each in remote.columns)
     remote_relation = m.Relation(remote.oid, remote.schema, remote.name, ReplicaIdentity.FULL, columns)
-    found = map_relation(transaction.cursor, local.database, remote_relation)
-    if found.refusal is not None:
-        raise found.refusal
-    for column in conversion.old_columns(found):
+    mapping = map_relation(transaction.cursor, local.database, remote_relation)
+    if mapping.refusal is not None:
+        raise mapping.refusal
+    for column in conversion.old_columns(mapping):
         if not sortkey.comparable(column.type_oid, registry.known()):
             kind = registry.format_type(column.type_oid, -1)
             raise PostgresError(
                 "42883", f"could not identify an equality operator for type {kind}", hint="Use headgate.resync() for this table."
             )
-    return found
+    return mapping
 
 
 def _stage(
@@ -145,9 +145,9 @@ def _merge(copy: InitialCopy, transaction: Transaction, mapping: Mapping, differ
     """Merge the differences. Return the number of changes of each kind."""
     local = mapping.local
     extra = frozenset(column.name for column in mapping.extra if column.generated is None)
-    kept = row_completion.judged(local, extra, extra)[1]
+    accepted = row_completion.judged(local, extra, extra)[1]
     place = data_location.uri(folder / "changes")
-    difference.changes(folder / "rows", sorted(extra | kept)).write.parquet(place)
+    difference.changes(folder / "rows", sorted(extra | accepted)).write.parquet(place)
     copy.worker.check_stop()
     changes = transaction.engine.spark.read.parquet(place)
     counted = changes.groupBy("op").agg(F.count(F.lit(1)).alias("n")).toArrow().to_pydict()
