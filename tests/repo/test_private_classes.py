@@ -19,8 +19,8 @@ PRIVATE_ATTRIBUTE = re.compile(
 PRIVATE_MODULE = re.compile(
     r"(pyspark\._|pyspark\.(java_gateway|daemon|worker)|pyspark\.sql\.(classic|connect|pandas)|pyspark\.errors\.exceptions|py4j)\b"
 )
-PUBLIC_ERRORS = {"Py4JError", "Py4JJavaError", "Py4JNetworkError"}
-"""Names of `py4j.protocol` that PySpark's public methods raise."""
+PUBLIC_NAMES = {"py4j.protocol": {"Py4JError", "Py4JJavaError", "Py4JNetworkError"}, "py4j.java_gateway": {"JavaGateway"}}
+"""The errors that PySpark's public methods raise, and Py4J's own way to start Java."""
 PRIVATE_CLASS = re.compile(r"org\.apache\.spark\.sql\.(catalyst|execution|internal|classic)\.[\w.$]+\Z")
 
 MAY_BE_PRIVATE = re.compile(r"\._(gateway|jvm|j[a-z]|sc|ensure|stack)|_gateway|pyspark\.|py4j|org\.apache\.spark")
@@ -38,8 +38,8 @@ def uses(text: str) -> Iterator[str]:
                 yield name
             case ast.Import(names=names):
                 yield from (alias.name for alias in names if PRIVATE_MODULE.match(alias.name))
-            case ast.ImportFrom(module="py4j.protocol", names=names):
-                yield from (f"py4j.protocol.{alias.name}" for alias in names if alias.name not in PUBLIC_ERRORS)
+            case ast.ImportFrom(module=str(module), names=names) if module in PUBLIC_NAMES:
+                yield from (f"{module}.{alias.name}" for alias in names if alias.name not in PUBLIC_NAMES[module])
             case ast.ImportFrom(module=str(module)) if PRIVATE_MODULE.match(module):
                 yield module
             case ast.Constant(value=str(value)) if PRIVATE_CLASS.match(value) or (
@@ -56,6 +56,7 @@ def uses(text: str) -> Iterator[str]:
         ("getattr(context._gateway, 'proc')", "_gateway"),
         ("from pyspark.sql.pandas.types import to_arrow_type", "pyspark.sql.pandas.types"),
         ("from py4j.finalizer import ThreadSafeFinalizer", "py4j.finalizer"),
+        ("from py4j.java_gateway import JavaGateway, launch_gateway", "py4j.java_gateway.launch_gateway"),
         ("import_module('pyspark.daemon')", "pyspark.daemon"),
         (
             "RULE = 'org.apache.spark.sql.catalyst.optimizer.ReorderAssociativeOperator'",

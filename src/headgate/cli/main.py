@@ -284,6 +284,30 @@ def hook(
     delivering.hook(target, delivering.HookOptions(url, publication, slot, start, max_rows, interval, seconds, once))
 
 
+@app.command(help="Keep external tables of a Hive metastore or of AWS Glue in step with the published tables of a running node.")
+def register(
+    catalog: Annotated[str, typer.Option("--catalog", metavar="hive|glue", help="The kind of catalog.")],
+    publication: Annotated[str, typer.Option("--publication", metavar="NAME", help="The publication that names the tables.")],
+    data_dir: DataDir = None,
+    target: Annotated[
+        str | None, typer.Option("--target", metavar="URI|ACCOUNT", help="A metastore (thrift://host:9083), or an account of Glue.")
+    ] = None,
+    database: Annotated[str, typer.Option("-d", "--dbname", metavar="NAME", help="The database of the publication.")] = "postgres",
+    username: Annotated[str | None, typer.Option("-U", "--username", metavar="NAME", help="The superuser to connect as.")] = None,
+    interval: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="How often to look for changes.")] = 10,
+    once: Annotated[bool, typer.Option("--once", help="Exit after one round; exit code 1 on a failure.")] = False,
+) -> None:
+    """Register tables in a separate process, which reads the tables' Delta logs."""
+    from headgate.cli.registration import register as registering
+
+    if catalog not in ("hive", "glue"):
+        raise _UsageError(f'Option --catalog must be hive or glue, not "{catalog}".')
+    if catalog == "hive" and target is None:
+        raise _UsageError("A Hive metastore needs option --target.")
+    options = registering.RegisterOptions(catalog, target, publication, database, username, interval, once)
+    registering.register(_data_dir(data_dir), {}, options)
+
+
 @app.command(
     help="Run a node in the foreground; --NAME=VALUE sets any setting.",
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True},

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import NotRequired, TypedDict
 
 from headgate.catalog.catalog import Catalog
-from headgate.cli import control, initdb, pidfile, registration, session
+from headgate.cli import control, initdb, pidfile, session
 from headgate.cli.message import out
+from headgate.cli.registration.statement import statements
 from headgate.cli.run import read_settings
 from headgate.errors import PostgresError
 from headgate.storage import inventory
@@ -61,7 +62,7 @@ def tables(
         tables_of_node = _of_stopped(data_dir, settings, database)
     listed = list(tables_of_node)
     if as_sql:
-        for line in registration.statements([(table["database"], table["schema"], table["name"], table["path"]) for table in listed]):
+        for line in statements([(table["database"], table["schema"], table["name"], table["path"]) for table in listed]):
             out(line)
         return
     for table in listed:

@@ -1,0 +1,5 @@
+"""The tables of a node in catalogs of other programs.
+
+`statement` prints SQL for ``headgate tables --sql``. `register` keeps external tables in step for ``headgate register``, through an
+`external_catalog.ExternalCatalog`: `hive_metastore` or `glue`. `registered_name` chooses the names for both.
+"""

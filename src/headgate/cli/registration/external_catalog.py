@@ -1,0 +1,70 @@
+"""A catalog of other programs in which a node's tables are registered as external tables, and such a table.
+
+`register` uses the protocol, `hive_metastore` and `glue` implement it. A table that `register` has created has the parameters `SOURCE` and
+`DEFINITION`. Others are never changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+SOURCE = "headgate.source"
+"""The parameter that says which node, database and publication a table was registered from."""
+DEFINITION = "headgate.definition"
+"""The parameter with the digest of the location and the columns that were registered."""
+
+_HIVE_TYPES = {
+    "byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint", "timestamp_ntz": "timestamp",
+}  # fmt: skip
+"""Names of Delta's types that differ in Hive and Glue."""
+
+
+@dataclass(frozen=True)
+class ExternalTable:
+    """A table as it is to be registered. `columns`: name and type, as a Hive metastore spells it."""
+
+    schema: str
+    name: str
+    location: str
+    columns: tuple[tuple[str, str], ...]
+    parameters: Mapping[str, str]
+
+
+class ExternalCatalog(Protocol):
+    """A connection to a catalog. Its methods raise `CatalogError`."""
+
+    def tables(self, schema: str) -> Mapping[str, Mapping[str, str]]:
+        """Return the parameters of the tables of a schema, by name. A schema that does not exist has none."""
+
+    def schemas(self, source: str) -> Sequence[str]:
+        """Return the schemas that were created for a source."""
+
+    def create_schema(self, name: str, source: str) -> None:
+        """Create a schema unless it exists."""
+
+    def put(self, table: ExternalTable, *, exists: bool) -> None:
+        """Create a table, or replace the definition of one that exists. Its files are not touched."""
+
+    def remove(self, schema: str, name: str) -> None:
+        """Remove a table from the catalog. Its files stay."""
+
+    def close(self) -> None:
+        """End the connection."""
+
+
+class CatalogError(Exception):
+    """The catalog cannot be reached, or has rejected a request."""
+
+
+def hive_type(kind: str | Mapping[str, Any]) -> str:
+    """Return the type of a column of Delta's schema as a Hive metastore spells it."""
+    if isinstance(kind, str):
+        return _HIVE_TYPES.get(kind, kind)
+    return f"array<{hive_type(kind['elementType'])}>"
+
+
+def table_parameters(table: ExternalTable) -> dict[str, str]:
+    """Return the parameters by which Spark, Athena and Trino know an external Delta table."""
+    return {"EXTERNAL": "TRUE", "spark.sql.sources.provider": "delta", "table_type": "DELTA", **table.parameters}
