@@ -107,7 +107,7 @@ def net(relation: Relation, key: RowKey, changes: pa.Table, find: Find) -> Nette
     ops = codes.copy()
     for half, op in HALVES.items():
         ops[codes == half] = op
-    if not key.names or not set(np.unique(ops).tolist()) <= {columnar.INSERT, columnar.UPDATE, columnar.DELETE}:
+    if not key.names or not set(np.flatnonzero(np.bincount(ops)).tolist()) <= {columnar.INSERT, columnar.UPDATE, columnar.DELETE}:
         return None
     unsent = _unsent(changes["unchanged"]) if has_unsent(changes) else {}
     if any((mask & (codes == ord("i"))).any() for mask in unsent.values()):

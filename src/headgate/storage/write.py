@@ -352,9 +352,12 @@ def mark_deleted(table: DeltaTable, state: TableState, gone: Positions) -> list[
         if path not in state.files:
             raise PostgresError("40001", "could not serialize access due to concurrent update")
         before = deletion_vector.read(table.path, state.files[path].get("deletionVector"))
-        if len(np.intersect1d(before, rows_found)):
+        is_deleted = np.zeros(1 + max(before.max(initial=-1), rows_found.max(initial=-1)), np.bool_)
+        is_deleted[before] = True
+        if is_deleted[rows_found].any():
             raise PostgresError("40001", "could not serialize access due to concurrent update")
-        deleted = np.union1d(before, rows_found)
+        is_deleted[rows_found] = True
+        deleted = np.flatnonzero(is_deleted)
         actions.append(file_action.removal(state.files[path], data_change=True))
         if not file_action.is_emptied(state.files[path], len(deleted)):
             vectors[path] = deleted

@@ -162,9 +162,10 @@ def parts(pieces: Sequence[SegmentPiece], size: int) -> Iterator[SegmentPart]:
     room = size
     for whole in pieces:
         remaining = whole
+        ends = np.cumsum(whole.lengths, dtype=np.int64)
         while len(remaining.lengths):
-            ends = np.cumsum(remaining.lengths, dtype=np.int64)
-            count = int(np.searchsorted(ends, room, side="right"))
+            first = len(ends) - len(remaining.lengths)
+            count = int(np.searchsorted(ends, whole.size - remaining.size + room, side="right")) - first
             if not count and not group:
                 count = 1
             head, remaining = remaining.cut(count)

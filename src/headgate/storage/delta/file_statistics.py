@@ -59,14 +59,14 @@ def _comparable(value: Any, kind: pa.DataType) -> Any:
 
 
 def _values(column: pa.ChunkedArray) -> Any | None:
-    """Return the sorted, distinct values as an array for `searchsorted`, or None for types without an order here."""
+    """Return the values in order as an array for `searchsorted`, or None for types without an order here."""
     kind = column.type
     if pa.types.is_date(kind):
         column = column.cast(pa.int32())
     elif pa.types.is_timestamp(kind):
         column = column.cast(pa.int64())
     if pa.types.is_integer(column.type):
-        return np.unique(column.drop_null().to_numpy())
+        return np.sort(column.drop_null().to_numpy())
     if pa.types.is_string(kind) or pa.types.is_decimal(kind):
         distinct = pc.unique(column.drop_null())
         return np.array(sorted(distinct.to_pylist()), dtype=object)
@@ -79,13 +79,13 @@ def candidates(state: TableState, column: str, values: pa.ChunkedArray) -> list[
     Timestamps in statistics are truncated to milliseconds, so a maximum may be up to 1 ms too low and 1 ms is added.
     """
     physical = state.physical.get(column, column)
-    distinct = _values(values)
-    if distinct is None:
+    in_order = _values(values)
+    if in_order is None:
         return list(state.files)
 
-    if not len(distinct):
+    if not len(in_order):
         return []
-    ordered = distinct.tolist() if len(distinct) <= LISTED else distinct
+    ordered = in_order.tolist() if len(in_order) <= LISTED else in_order
     first, last = ordered[0], ordered[-1]
 
     def holds(low: Any, high: Any) -> bool:
