@@ -17,7 +17,7 @@ SETUP = {
         "INSERT INTO int8_tbl VALUES (123, 456), (123, 4567890123456789), (4567890123456789, 123), (4567890123456789, 4567890123456789),"
         " (4567890123456789, -4567890123456789)",
         "CREATE TABLE tenk1 (unique1 int, four int, thousand int, tenthous int)",
-        "INSERT INTO tenk1 SELECT i, i % 4, i, i FROM generate_series(0, 9999) i",
+        "INSERT INTO tenk1 SELECT i, i % 4, i % 1000, i FROM generate_series(0, 9999) i",
     ),
 }
 """The tables of test_setup.sql that the file reads."""
