@@ -34,7 +34,7 @@ from headgate.publisher import alteration, framing
 from headgate.publisher.alteration import Crossing, PublicationAlteration
 from headgate.publisher.change_reader import ChangeReader, with_old_row
 from headgate.publisher.decoded import DecodedChanges, Shared
-from headgate.publisher.framing import Wanted
+from headgate.publisher.framing import StreamOptions
 from headgate.publisher.historic_snapshot import Judgement
 from headgate.publisher.published import Published, identity_columns, named, published, truncated
 from headgate.storage.transaction.log import POSTGRES_EPOCH, EntryKind, LogEntry, TableWrite
@@ -331,7 +331,7 @@ class ChangeRange:
                 yield from _kept(changes, letters, write.plan, entries)
 
 
-_WANTED = Wanted()
+_WANTED = StreamOptions()
 
 
 def definition(columns: Sequence[Column]) -> Definition:

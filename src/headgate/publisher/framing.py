@@ -64,7 +64,7 @@ class TransactionPiece:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class StreamOptions:
     """The client's options that concern whole transactions.
 
     `work_mem`: logical_decoding_work_mem in bytes. `encoding`: that of names, also of origins and prepared transactions. `only_local`: no
@@ -82,73 +82,73 @@ class Wanted:
     announced: int = 15
 
 
-def prepares(entry: LogEntry, wanted: Wanted) -> bool:
+def prepares(entry: LogEntry, options: StreamOptions) -> bool:
     """Return whether the entry's changes are sent as a prepared transaction: at its PREPARE, or late, at its COMMIT PREPARED."""
-    if not wanted.two_phase:
+    if not options.two_phase:
         return False
-    late = entry.prepared < wanted.two_phase_at
+    late = entry.prepared < options.two_phase_at
     return entry.kind is EntryKind.PREPARE or (entry.kind is EntryKind.COMMIT_PREPARED and late)
 
 
-def has_changes(entry: LogEntry, wanted: Wanted) -> bool:
+def has_changes(entry: LogEntry, options: StreamOptions) -> bool:
     """Return whether the entry's own changes are sent with it."""
     if entry.kind is EntryKind.PREPARE:
-        return wanted.two_phase and entry.commit_lsn >= wanted.two_phase_at
+        return options.two_phase and entry.commit_lsn >= options.two_phase_at
     if entry.kind is EntryKind.COMMIT_PREPARED:
-        return not wanted.two_phase or entry.prepared < wanted.two_phase_at
+        return not options.two_phase or entry.prepared < options.two_phase_at
     return entry.kind is EntryKind.COMMIT
 
 
-def begin(entry: LogEntry, lsn: int, wanted: Wanted) -> bytes:
+def begin(entry: LogEntry, lsn: int, options: StreamOptions) -> bytes:
     """Return Begin or Begin Prepare, and Origin if the transaction has one."""
-    if prepares(entry, wanted):
+    if prepares(entry, options):
         message: m.Message = m.BeginPrepare(int(entry.commit_lsn), int(entry.end_lsn), entry.commit_time, entry.xid, entry.gid)
     else:
         message = m.Begin(int(entry.commit_lsn), entry.commit_time, entry.xid)
-    return frame(message, lsn, now(), wanted.encoding) + origin(entry, lsn, wanted)
+    return frame(message, lsn, now(), options.encoding) + origin(entry, lsn, options)
 
 
-def origin(entry: LogEntry, lsn: int, wanted: Wanted) -> bytes:
+def origin(entry: LogEntry, lsn: int, options: StreamOptions) -> bytes:
     """Return Origin, or nothing."""
-    return b"" if entry.origin is None else frame(m.Origin(int(entry.origin_lsn), entry.origin), lsn, now(), wanted.encoding)
+    return b"" if entry.origin is None else frame(m.Origin(int(entry.origin_lsn), entry.origin), lsn, now(), options.encoding)
 
 
-def end(entry: LogEntry, wanted: Wanted, *, streamed: bool = False) -> bytes:
+def end(entry: LogEntry, options: StreamOptions, *, streamed: bool = False) -> bytes:
     """Return Commit or Prepare, or their counterparts for a streamed transaction."""
     commit, last, moment = int(entry.commit_lsn), int(entry.end_lsn), entry.commit_time
     message: m.Message
-    if prepares(entry, wanted):
+    if prepares(entry, options):
         kind = m.StreamPrepare if streamed else m.Prepare
         message = kind(commit, last, moment, entry.xid, entry.gid)
     elif streamed:
         message = m.StreamCommit(entry.xid, commit, last, moment)
     else:
         message = m.Commit(commit, last, moment)
-    return frame(message, last, now(), wanted.encoding)
+    return frame(message, last, now(), options.encoding)
 
 
-def finish(entry: LogEntry, prepared: LogEntry | None, wanted: Wanted) -> bytes:
+def finish(entry: LogEntry, prepared: LogEntry | None, options: StreamOptions) -> bytes:
     """Return Commit Prepared or Rollback Prepared for the transaction prepared by the entry `prepared`. Other entries return nothing.
 
     A transaction without changes returns nothing, too: a PostgreSQL subscriber fails at a K without them.
     """
-    if not wanted.two_phase or entry.kind not in (EntryKind.COMMIT_PREPARED, EntryKind.ROLLBACK_PREPARED):
+    if not options.two_phase or entry.kind not in (EntryKind.COMMIT_PREPARED, EntryKind.ROLLBACK_PREPARED):
         return b""
     commit, last = int(entry.commit_lsn), int(entry.end_lsn)
     if entry.kind is EntryKind.COMMIT_PREPARED:
         committed = m.CommitPrepared(commit, last, entry.commit_time, entry.xid, entry.gid)
-        return frame(committed, last, now(), wanted.encoding) if entry.writes else b""
+        return frame(committed, last, now(), options.encoding) if entry.writes else b""
     if prepared is None or not prepared.writes:
         return b""
     message = m.RollbackPrepared(int(prepared.end_lsn), last, prepared.commit_time, entry.commit_time, entry.xid, entry.gid)
-    return frame(message, last, now(), wanted.encoding)
+    return frame(message, last, now(), options.encoding)
 
 
-def emitted(write: TableWrite, wanted: Wanted, *, transactional: bool) -> Frames:
+def emitted(write: TableWrite, options: StreamOptions, *, transactional: bool) -> Frames:
     """Return a logical decoding message."""
     assert write.emitted is not None
     message = m.LogicalMessage(transactional, int(write.lsn), write.emitted.prefix, write.emitted.content)
-    return frames_of(frame(message, int(write.lsn), now(), wanted.encoding))
+    return frames_of(frame(message, int(write.lsn), now(), options.encoding))
 
 
 def frames_of(data: bytes) -> Frames:
@@ -160,7 +160,7 @@ def frames_of(data: bytes) -> Frames:
     return Frames(np.frombuffer(data, np.uint8), np.array(offsets, np.int64))
 
 
-def whole(entry: LogEntry, pieces: Iterable[TransactionPiece], wanted: Wanted, counts: Counts) -> Iterator[bytes | memoryview]:
+def whole(entry: LogEntry, pieces: Iterable[TransactionPiece], options: StreamOptions, counts: Counts) -> Iterator[bytes | memoryview]:
     """Yield the frames of one transaction whose pieces come lazily, in bounded memory. It is empty without pieces, unless it is prepared.
 
     With streaming, the pieces are held back until it is known whether they exceed `work_mem`.
@@ -169,34 +169,34 @@ def whole(entry: LogEntry, pieces: Iterable[TransactionPiece], wanted: Wanted, c
     size, total, last, streamed, begun = 0, 0, 0, False, False
     for piece in pieces:
         total, last = total + piece.size, piece.lsn
-        if wanted.streaming:
-            for part in _cut(piece, wanted.work_mem):
+        if options.streaming:
+            for part in _cut(piece, options.work_mem):
                 held.append(part)
                 size += part.size
-                if size > wanted.work_mem:
-                    yield from _block(entry, held, wanted, counts, streamed=streamed)
+                if size > options.work_mem:
+                    yield from _block(entry, held, options, counts, streamed=streamed)
                     held, size, streamed = [], 0, True
             continue
         if not begun:
             begun = True
-            yield begin(entry, piece.lsn, wanted)
+            yield begin(entry, piece.lsn, options)
         yield piece.frames.bytes()
     if streamed:
         if held:
-            yield from _block(entry, held, wanted, counts, streamed=streamed)
-        yield end(entry, wanted, streamed=True)
-    elif held or begun or prepares(entry, wanted):
+            yield from _block(entry, held, options, counts, streamed=streamed)
+        yield end(entry, options, streamed=True)
+    elif held or begun or prepares(entry, options):
         if not begun:
-            yield begin(entry, held[0].lsn if held else last or int(entry.commit_lsn), wanted)
+            yield begin(entry, held[0].lsn if held else last or int(entry.commit_lsn), options)
         yield from (piece.frames.bytes() for piece in held)
-        yield end(entry, wanted)
+        yield end(entry, options)
     else:
         log_skipped(entry)
     counts.total_txns += 1
     counts.total_bytes += total
-    if not wanted.streaming and total > wanted.work_mem:
+    if not options.streaming and total > options.work_mem:
         counts.spill_txns += 1
-        counts.spill_count += -(-total // wanted.work_mem)
+        counts.spill_count += -(-total // options.work_mem)
         counts.spill_bytes += total
 
 
@@ -222,14 +222,14 @@ def _cut(piece: TransactionPiece, limit: int) -> Iterator[TransactionPiece]:
 
 
 def _block(
-    entry: LogEntry, held: list[TransactionPiece], wanted: Wanted, counts: Counts, *, streamed: bool
+    entry: LogEntry, held: list[TransactionPiece], options: StreamOptions, counts: Counts, *, streamed: bool
 ) -> Iterator[bytes | memoryview]:
     """Yield one block of a streamed transaction."""
     lsn = held[0].lsn
     yield frame(m.StreamStart(entry.xid, not streamed), lsn, now())
     if not streamed:
         counts.stream_txns += 1
-        yield origin(entry, lsn, wanted)
+        yield origin(entry, lsn, options)
     for piece in held:
         yield encode.with_xid(piece.frames, piece.xid).bytes()
     yield frame(m.StreamStop(), held[-1].lsn, now())

@@ -35,7 +35,7 @@ from headgate.publisher.announcement import Announcer, frame
 from headgate.publisher.batch_assembly import Pieces
 from headgate.publisher.change_reader import EXACT, ChangeReader
 from headgate.publisher.decoded import Shared
-from headgate.publisher.framing import Counts, TransactionPiece, Wanted
+from headgate.publisher.framing import Counts, StreamOptions, TransactionPiece
 from headgate.publisher.historic_snapshot import Judgement
 from headgate.publisher.published import Published, named, published, truncated
 from headgate.publisher.rendering import Rendered, Renderer, ValueForm
@@ -68,7 +68,7 @@ class StreamRequest:
     publications: tuple[str, ...]
     binary: bool = False
     session: TextSettings = EXACT
-    wanted: Wanted = field(default_factory=Wanted)
+    options: StreamOptions = field(default_factory=StreamOptions)
     created: Lsn = INVALID
     """The LSN at which the slot was created."""
 
@@ -118,11 +118,11 @@ class Stream:
         self.position = position
         self.request = request
         self._shared = shared or Shared()
-        form = ValueForm(request.binary, request.session, request.wanted.encoding)
+        form = ValueForm(request.binary, request.session, request.options.encoding)
         self._renderer = Renderer(ChangeReader(engine, self._shared, database), form)
-        self.announcer = Announcer(catalog, database, request.wanted.encoding)
+        self.announcer = Announcer(catalog, database, request.options.encoding)
         self._types = KnownTypes(catalog, database)
-        self.wanted = request.wanted
+        self.options = request.options
         self._catalog = catalog
         self._judgement = Judgement(catalog, database, request.created)
         self._careful = 0
@@ -167,7 +167,7 @@ class Stream:
                 raise
             self._careful = len(batch_entries)
             self._judgement.forget()
-            self.announcer = Announcer(self._catalog, self.database, self.wanted.encoding)
+            self.announcer = Announcer(self._catalog, self.database, self.options.encoding)
             return self.next(until, alone=alone)
         self._careful = max(0, self._careful - 1)
         self.position = batch.position
@@ -189,7 +189,7 @@ class Stream:
     def _batch(self, entries: Sequence[LogEntry], position: Lsn) -> StreamBatch:
         counts = Counts()
         self._renderer.judged.clear()  # counts of a batch that failed or was too large
-        if self.wanted.only_local:
+        if self.options.only_local:
             entries = [entry for entry in entries if entry.origin is None]
             if not entries:
                 return StreamBatch((), position, counts)
@@ -201,7 +201,7 @@ class Stream:
         try:
             frames = self._together(entries, pieces)
         except _TooLarge as large:
-            self.announcer = Announcer(self._catalog, self.database, self.wanted.encoding)
+            self.announcer = Announcer(self._catalog, self.database, self.options.encoding)
             index = int(large.args[0])
             if index:
                 return self._batch(entries[:index], entries[index - 1].end_lsn)
@@ -219,7 +219,7 @@ class Stream:
         ):
             return True
         changes = sum(write.changes for write in entry.writes)
-        return changes > CHANGES or (self.wanted.streaming and changes * framing.CHANGE_BYTES * 4 > self.wanted.work_mem)
+        return changes > CHANGES or (self.options.streaming and changes * framing.CHANGE_BYTES * 4 > self.options.work_mem)
 
     def _until_full(self, entries: Sequence[LogEntry]) -> list[LogEntry]:
         """Return the first entries that together make one batch, at least one."""
@@ -253,9 +253,9 @@ class Stream:
     def _plan(self, segment: _Segment, write: TableWrite) -> Published | None:
         callback = "truncate" if write.kind == "truncate" else "change"
         try:
-            missing = self._skipped if self.wanted.announced >= 18 else None
+            missing = self._skipped if self.options.announced >= 18 else None
             publications = named(segment.state, self.request.publications, missing)
-            return published(segment.state, publications, write.relation, self.wanted.announced)
+            return published(segment.state, publications, write.relation, self.options.announced)
         except PostgresError as error:
             raise self._context(error, write.lsn, callback) from error
 
@@ -335,12 +335,12 @@ class Stream:
                 framing.log_skipped(entry)
                 continue
             first_lsn = int(marks[first])
-            pieces.single.append((first_lsn * 4, framing.begin(entry, first_lsn, self.wanted)))
-            pieces.single.append((int(entry.commit_lsn) * 4 + 3, framing.end(entry, self.wanted)))
+            pieces.single.append((first_lsn * 4, framing.begin(entry, first_lsn, self.options)))
+            pieces.single.append((int(entry.commit_lsn) * 4 + 3, framing.end(entry, self.options)))
         if not pieces.marks:
             return []
         pieces.single.sort(key=lambda single: single[0])
-        if self.wanted.streaming:
+        if self.options.streaming:
             self._refuse_large(entries, pieces)
         return pieces.in_order()
 
@@ -351,7 +351,7 @@ class Stream:
         single = pieces.singles()
         for frames, keys in [*zip(pieces.frames, pieces.keys, strict=True), single]:
             np.add.at(sizes, np.searchsorted(ends, keys, side="right"), np.diff(frames.offsets) + framing.CHANGE_BYTES)
-        large = np.flatnonzero(sizes > self.wanted.work_mem)
+        large = np.flatnonzero(sizes > self.options.work_mem)
         if len(large):
             raise _TooLarge(int(large[0]))
 
@@ -359,20 +359,20 @@ class Stream:
     def _lazily(self, entry: LogEntry, counts: Counts) -> Iterator[bytes | memoryview]:
         """Yield the frames of one entry, write by write."""
         if entry.kind is EntryKind.MESSAGE:
-            if self.wanted.messages:
-                yield from (framing.emitted(write, self.wanted, transactional=False).bytes() for write in entry.writes)
+            if self.options.messages:
+                yield from (framing.emitted(write, self.options, transactional=False).bytes() for write in entry.writes)
             return
-        if framing.has_changes(entry, self.wanted) and (entry.writes or entry.kind is EntryKind.COMMIT):
+        if framing.has_changes(entry, self.options) and (entry.writes or entry.kind is EntryKind.COMMIT):
             # a PREPARE that was rolled back is sent without its changes, because its files are removed; its ROLLBACK PREPARED follows
             is_rolled_back = entry.kind is EntryKind.PREPARE and self.engine.log.is_rolled_back(entry.commit_lsn)
-            yield from framing.whole(entry, () if is_rolled_back else self._pieces(entry), self.wanted, counts)
+            yield from framing.whole(entry, () if is_rolled_back else self._pieces(entry), self.options, counts)
         self._count()
         prepared = self.engine.log.at(entry.prepared) if entry.kind is EntryKind.ROLLBACK_PREPARED else None
-        yield framing.finish(entry, prepared, self.wanted)
+        yield framing.finish(entry, prepared, self.options)
 
     def _pieces(self, entry: LogEntry) -> Iterator[TransactionPiece]:
         """Yield the published changes of a transaction in order. If it may be streamed, each relation is announced in it."""
-        if self.wanted.streaming:
+        if self.options.streaming:
             self.announcer.forget_all()
         statements: dict[int, list[tuple[TableWrite, PublishedState]]] = {}
         altered, crossed = self._altered.get(entry.commit_lsn, (None, []))
@@ -386,8 +386,8 @@ class Stream:
             xid = write.xid or entry.xid
             self.announcer.move(state)
             if write.kind == "message":
-                if self.wanted.messages:
-                    yield TransactionPiece(framing.emitted(write, self.wanted, transactional=True), int(write.lsn), xid, 1)
+                if self.options.messages:
+                    yield TransactionPiece(framing.emitted(write, self.options, transactional=True), int(write.lsn), xid, 1)
             elif write.kind == "truncate":
                 if write is statements[write.statement][0][0]:
                     yield from self._truncate_piece(_Segment(state, write), [truncate for truncate, _ in statements[write.statement]], xid)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from headgate.catalog.replication.slot import Slot
 from headgate.errors import PostgresError
-from headgate.publisher.framing import Wanted
+from headgate.publisher.framing import StreamOptions
 from headgate.settings import SessionSettings
 from headgate.settings.definition import read_bool
 from headgate.settings.encoding import Encoding
@@ -35,12 +35,12 @@ class PgoutputOptions:
     only_local: bool = False
 
 
-def wanted(requested: PgoutputOptions, settings: SessionSettings, slot: Slot) -> Wanted:
+def stream_options(requested: PgoutputOptions, settings: SessionSettings, slot: Slot) -> StreamOptions:
     """Return the options that concern whole transactions of this slot. Once enabled by a client, two_phase stays enabled."""
     work_mem = settings.integer("logical_decoding_work_mem") * 1024
     encoding = Encoding(settings.text("client_encoding"))
     two_phase, announced = requested.two_phase or slot.two_phase, settings.integer("server_version_num") // 10000
-    return Wanted(
+    return StreamOptions(
         requested.streaming, two_phase, requested.messages, slot.two_phase_at, work_mem, encoding, requested.only_local, announced
     )
 

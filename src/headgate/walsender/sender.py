@@ -72,7 +72,7 @@ class Sender:
                 plugin_options.publications,
                 binary=plugin_options.binary,
                 session=text_column.TextSettings.of(settings),
-                wanted=options.wanted(plugin_options, settings, self.node.slots.get(self.name)),
+                options=options.stream_options(plugin_options, settings, self.node.slots.get(self.name)),
                 created=self.node.slots.get(self.name).created_lsn,
             ),
             self.node.changes,

@@ -176,7 +176,7 @@ class SlotFunctions:
                 plugin_options.publications,
                 plugin_options.binary,
                 text_column.TextSettings.of(settings),
-                wanted=pgoutput_options.wanted(plugin_options, settings, slot),
+                options=pgoutput_options.stream_options(plugin_options, settings, slot),
                 created=slot.created_lsn,
             )
             stream = Stream(self.node.engine, self.node.catalog, slot.database, name, slot.confirmed_flush_lsn, request, self.node.changes)
