@@ -96,4 +96,4 @@ def test_small_and_large_tables_are_read_alike(engine: Engine, monkeypatch: pyte
 
 def test_cancellation_checks_lose_no_row(spark: SparkSession) -> None:
     for is_each in (True, False):
-        assert spark.range(0, 20_000, 1, 3).where(job_group.noticing(each=is_each)).count() == 20_000
+        assert spark.range(0, 20_000, 1, 3).where(job_group.noticing(each_row=is_each)).count() == 20_000

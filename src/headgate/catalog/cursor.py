@@ -517,8 +517,8 @@ class CatalogCursor:
         stamp = self._shared_stamp(self._seen, parts)
         if stamp is not None:
             return self._answers.kept((*key, stamp))
-        asked = self._asked.get(key)
-        return asked[1] if asked is not None and asked[0] == self._stamp(parts) else None
+        query = self._asked.get(key)
+        return query[1] if query is not None and query[0] == self._stamp(parts) else None
 
     def _publish(self, moment: int, before: Mapping[Part, int]) -> None:
         """Move results that are valid after this transaction, committed at a moment, to the shared cache.

@@ -135,11 +135,11 @@ def _read(row: Row) -> UserFunction:
      definer, volatility, leakproof, parallel, cost, most, config) = row  # fmt: skip
     kinds = list(every or types or ())
     ways = list(modes or "i" * len(kinds))
-    known = list(argument_names or [""] * len(kinds))
+    names = list(argument_names or [""] * len(kinds))
     texts = _defaults(defaults) if defaults else []
     inputs = [place for place, way in enumerate(ways) if way in "ibv"]
     by_place = dict(zip(inputs[len(inputs) - len(texts) :], texts, strict=True)) if texts else {}
-    described = enumerate(zip(ways, known, kinds, strict=True))
+    described = enumerate(zip(ways, names, kinds, strict=True))
     arguments = tuple(Argument(way, argument, oid_of, by_place.get(place)) for place, (way, argument, oid_of) in described)
     return UserFunction(
         oid, schema, namespace, name, owner, language, kind, arguments, result, is_set, body, strict, definer, volatility, leakproof,
@@ -188,8 +188,8 @@ def write(cursor: Cursor, database: int, function: UserFunction, texts: Texts) -
 
 
 def _element(array: int) -> int:
-    found = registry.known().find(array)
-    return POLYMORPHIC_ELEMENTS.get(array, 0 if found is None else found.element)
+    array_type = registry.known().find(array)
+    return POLYMORPHIC_ELEMENTS.get(array, 0 if array_type is None else array_type.element)
 
 
 def drop(cursor: Cursor, database: int, oid: int) -> None:

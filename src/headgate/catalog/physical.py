@@ -132,14 +132,14 @@ def tables() -> Mapping[str, PhysicalTable]:
 
 
 @functools.cache
-def _statement(catalog: str, given: tuple[str, ...]) -> tuple[str, dict[str, object]]:
+def _statement(catalog: str, columns: tuple[str, ...]) -> tuple[str, dict[str, object]]:
     """Return the INSERT for a set of columns, and the values of the other columns."""
     table = tables()[catalog]
     missing: dict[str, object] = {}
     for column in table.columns:
-        if column.name not in given and column.not_null:
+        if column.name not in columns and column.not_null:
             missing[column.name] = _neutral(column.type_oid)
-    names = [*given, *missing]
+    names = [*columns, *missing]
     marks = ", ".join("?" for _ in names)
     return f"INSERT INTO hg.{catalog} ({', '.join(names)}) VALUES ({marks})", missing
 
@@ -161,19 +161,19 @@ def insert(cursor: Cursor, catalog: str, **values: object) -> None:
     run(cursor, sql, [*values.values(), *missing.values()])
 
 
-def insert_all(cursor: Cursor, catalog: str, written: Sequence[Mapping[str, object]]) -> None:
+def insert_all(cursor: Cursor, catalog: str, rows_by_column: Sequence[Mapping[str, object]]) -> None:
     """Insert rows that have the same columns, in one statement, as `insert` does."""
-    if not written:
+    if not rows_by_column:
         return
-    sql, missing = _statement(catalog, tuple(written[0]))
+    sql, missing = _statement(catalog, tuple(rows_by_column[0]))
     claim = unique.claiming(cursor)
     if claim is not None:
-        for values in written:
+        for values in rows_by_column:
             for key in unique.keys(catalog, {**missing, **values}):
                 claim(key)
     marks = sql[sql.rindex("(") :]
-    more = f", {marks}" * (len(written) - 1)
-    run(cursor, sql + more, [value for values in written for value in (*values.values(), *missing.values())])
+    more = f", {marks}" * (len(rows_by_column) - 1)
+    run(cursor, sql + more, [value for values in rows_by_column for value in (*values.values(), *missing.values())])
 
 
 def update(cursor: Cursor, catalog: str, where: Mapping[str, object], **values: object) -> None:

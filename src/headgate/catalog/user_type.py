@@ -186,8 +186,8 @@ def _with_array(cursor: Cursor, database: int, namespace_oid: int, name: str) ->
     return {found_type.name: found_type for found_type in types}
 
 
-def _type_row(found: Row) -> TypeRow:
-    oid, name, namespace_oid, owner, kind, array, relation, database = found
+def _type_row(row: Row) -> TypeRow:
+    oid, name, namespace_oid, owner, kind, array, relation, database = row
     return TypeRow(oid, name, namespace_oid, owner, kind, array, relation, database == 0)
 
 
@@ -387,28 +387,28 @@ def rename_label(cursor: Cursor, database: int, oid: int, label: str, new_label:
     update(cursor, "pg_enum", {"dbid": database, "enumtypid": oid, "enumlabel": label}, enumlabel=new_label)
 
 
-def rename(cursor: Cursor, database: int, found: TypeRow, name: str) -> None:
+def rename(cursor: Cursor, database: int, type_row: TypeRow, name: str) -> None:
     """Rename a type and its array type."""
-    require_free(cursor, database, found.namespace, name)
-    set_column(cursor, database, found.oid, "typname", name)
-    _set_relation(cursor, database, found, relname=name)
-    if found.array:
-        set_column(cursor, database, found.array, "typname", array_name(cursor, database, found.namespace, name))
+    require_free(cursor, database, type_row.namespace, name)
+    set_column(cursor, database, type_row.oid, "typname", name)
+    _set_relation(cursor, database, type_row, relname=name)
+    if type_row.array:
+        set_column(cursor, database, type_row.array, "typname", array_name(cursor, database, type_row.namespace, name))
 
 
-def set_schema(cursor: Cursor, database: int, found: TypeRow, namespace_oid: int) -> None:
+def set_schema(cursor: Cursor, database: int, type_row: TypeRow, namespace_oid: int) -> None:
     """Move a type and its array type to another schema. Raise 42710 if a name is in use there."""
-    if namespace_oid == found.namespace:
+    if namespace_oid == type_row.namespace:
         return
-    over = one(cursor, "SELECT typname FROM hg.pg_type WHERE dbid = ? AND oid = ?", [database, found.array])
-    for name in (found.name, *(over or ())):
+    over = one(cursor, "SELECT typname FROM hg.pg_type WHERE dbid = ? AND oid = ?", [database, type_row.array])
+    for name in (type_row.name, *(over or ())):
         if lookup(cursor, database, namespace_oid, name) is not None:
             raise PostgresError("42710", f'type "{name}" already exists in schema "{_schema(cursor, database, namespace_oid)}"')
-    for oid in (found.oid, found.array):
+    for oid in (type_row.oid, type_row.array):
         set_column(cursor, database, oid, "typnamespace", namespace_oid)
-    _set_relation(cursor, database, found, relnamespace=namespace_oid)
+    _set_relation(cursor, database, type_row, relnamespace=namespace_oid)
     sql = "UPDATE hg.pg_depend SET refobjid = ? WHERE dbid = ? AND classid = ? AND objid = ? AND refclassid = ?"
-    run(cursor, sql, [namespace_oid, database, _TYPE, found.oid, _NAMESPACE])
+    run(cursor, sql, [namespace_oid, database, _TYPE, type_row.oid, _NAMESPACE])
 
 
 def _schema(cursor: Cursor, database: int, oid: int) -> str:
@@ -416,18 +416,18 @@ def _schema(cursor: Cursor, database: int, oid: int) -> str:
     return "" if schema is None else schema.name
 
 
-def set_owner(cursor: Cursor, database: int, found: TypeRow, owner: int) -> None:
+def set_owner(cursor: Cursor, database: int, type_row: TypeRow, owner: int) -> None:
     """Change the owner of a type and its array type."""
-    for oid in (found.oid, found.array):
+    for oid in (type_row.oid, type_row.array):
         set_column(cursor, database, oid, "typowner", owner)
-    _set_relation(cursor, database, found, relowner=owner)
+    _set_relation(cursor, database, type_row, relowner=owner)
 
 
-def drop(cursor: Cursor, database: int, found: TypeRow) -> None:
+def drop(cursor: Cursor, database: int, type_row: TypeRow) -> None:
     """Delete a type, its array type, its labels and its comment. The caller must drop dependent objects before."""
-    run(cursor, "DELETE FROM hg.pg_enum WHERE dbid = ? AND enumtypid = ?", [database, found.oid])
-    constraint.delete(cursor, database, "contypid = ?", [found.oid])
-    for oid in (found.oid, found.array):
+    run(cursor, "DELETE FROM hg.pg_enum WHERE dbid = ? AND enumtypid = ?", [database, type_row.oid])
+    constraint.delete(cursor, database, "contypid = ?", [type_row.oid])
+    for oid in (type_row.oid, type_row.array):
         run(cursor, "DELETE FROM hg.pg_type WHERE dbid = ? AND oid = ?", [database, oid])
         run(cursor, "DELETE FROM hg.pg_depend WHERE dbid = ? AND classid = ? AND objid = ?", [database, _TYPE, oid])
         run(cursor, "DELETE FROM hg.pg_description WHERE dbid = ? AND classoid = ? AND objoid = ?", [database, _TYPE, oid])
@@ -456,10 +456,10 @@ def of_schema(cursor: Cursor, database: int, namespace_oid: int) -> list[TypeRow
     return [TypeRow(*type_row) for type_row in type_rows]
 
 
-def _set_relation(cursor: Cursor, database: int, found: TypeRow, **columns: object) -> None:
+def _set_relation(cursor: Cursor, database: int, type_row: TypeRow, **columns: object) -> None:
     """Set columns of the row of pg_class of a composite type."""
-    if found.relation:
-        update(cursor, "pg_class", {"dbid": database, "oid": found.relation}, **columns)
+    if type_row.relation:
+        update(cursor, "pg_class", {"dbid": database, "oid": type_row.relation}, **columns)
 
 
 def set_column(cursor: Cursor, database: int, oid: int, column: str, value: object) -> None:

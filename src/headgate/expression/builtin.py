@@ -172,12 +172,12 @@ def function(oid: int) -> Function:
     return builtins().functions[oid]
 
 
-def _own(oid: int, found: procedure.Procedure) -> Function:
+def _own(oid: int, row: procedure.Procedure) -> Function:
     """Return the entry of a function that PostgreSQL does not have."""
-    name = found.name.removeprefix(f"{procedure.OWN_SCHEMA}.")
-    defaults = len(found.arguments) - found.required
-    schema = "pg_catalog" if name == found.name else procedure.OWN_SCHEMA
-    return Function(oid, name, "f", found.arguments, found.result, "v", False, 0, found.is_set, defaults, found.name, schema)
+    name = row.name.removeprefix(f"{procedure.OWN_SCHEMA}.")
+    defaults = len(row.arguments) - row.required
+    schema = "pg_catalog" if name == row.name else procedure.OWN_SCHEMA
+    return Function(oid, name, "f", row.arguments, row.result, "v", False, 0, row.is_set, defaults, row.name, schema)
 
 
 def _by_name(rows: list[Named]) -> dict[str, tuple[Named, ...]]:

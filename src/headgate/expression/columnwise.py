@@ -98,10 +98,10 @@ def _is_numeric_text(node: n.Expression) -> bool:
 
 
 def _has_form(function: int, args: Sequence[n.Expression]) -> bool:
-    known = IMPLEMENTATIONS.get(_implementation(function))
-    if known is None or known.arrow is None:
+    implementation = IMPLEMENTATIONS.get(_implementation(function))
+    if implementation is None or implementation.arrow is None:
         return False
-    return known.any_collation or all(each.type.collation in C_COLLATIONS for each in args)
+    return implementation.any_collation or all(arg.type.collation in C_COLLATIONS for arg in args)
 
 
 def is_ordered(expression: n.Expression) -> bool:
@@ -139,8 +139,8 @@ def _order(kind: n.TypeRef) -> ArrowComparison | None:
     less = ordering_operator(kind.oid, 1, BindContext())
     if less is None or kind.collation not in C_COLLATIONS:
         return None
-    known = IMPLEMENTATIONS.get(_implementation(builtin.operator(less).function))
-    return known.arrow if known is not None and isinstance(known.arrow, ArrowComparison) else None
+    implementation = IMPLEMENTATIONS.get(_implementation(builtin.operator(less).function))
+    return implementation.arrow if implementation is not None and isinstance(implementation.arrow, ArrowComparison) else None
 
 
 def _evaluate(node: n.Expression, columns: Mapping[str, pa.Array]) -> Any:
@@ -203,13 +203,13 @@ def _user_call(node: n.UserCall, columns: Mapping[str, pa.Array]) -> Any:
     """A function that a user made."""
     if node.body is not None:
         return _evaluate(rewriting.inlined(node), columns)
-    values = [_evaluate(each, columns) for each in node.args]
-    if any(pa.types.is_decimal(each.type) for each in values):
+    values = [_evaluate(arg, columns) for arg in node.args]
+    if any(pa.types.is_decimal(arg.type) for arg in values):
         raise NotColumnwise("decimal")
-    rows = next((len(each) for each in values if isinstance(each, pa.Array)), 1)
-    arrays = [pa.array([each.as_py()] * rows, each.type) if isinstance(each, pa.Scalar) else buffers.whole(each) for each in values]
-    made = node.compute(*arrays).cast(arrow_type(node.type.oid, -1))
-    return made if any(isinstance(each, pa.Array) for each in values) else made[0]
+    rows = next((len(arg) for arg in values if isinstance(arg, pa.Array)), 1)
+    arrays = [pa.array([arg.as_py()] * rows, arg.type) if isinstance(arg, pa.Scalar) else buffers.whole(arg) for arg in values]
+    result = node.compute(*arrays).cast(arrow_type(node.type.oid, -1))
+    return result if any(isinstance(arg, pa.Array) for arg in values) else result[0]
 
 
 def _connect(kind: n.BoolKind, values: Sequence[Any]) -> Any:

@@ -23,12 +23,12 @@ def is_known(aggregate: n.Aggregate) -> bool:
     """Return whether Arrow has an exact form of an aggregate and of its arguments."""
     if _call(aggregate) is None or aggregate.order or (aggregate.distinct and not all(map(columnwise.is_grouped, aggregate.args))):
         return False
-    return all(columnwise.is_known(each) for each in aggregate.children())
+    return all(columnwise.is_known(child) for child in aggregate.children())
 
 
 def _call(aggregate: n.Aggregate) -> ArrowCall | None:
-    known = AGGREGATES.get(builtin.function(aggregate.function).name)
-    return None if known is None or known.arrow is None else known.arrow(aggregate)
+    kernel = AGGREGATES.get(builtin.function(aggregate.function).name)
+    return None if kernel is None or kernel.arrow is None else kernel.arrow(aggregate)
 
 
 def groups(
@@ -49,12 +49,12 @@ def groups(
         finishes[key] = call
     if not kernels and not items:
         raise NotColumnwise("one group without aggregates")
-    found = pa.table(arrays).group_by(list(items)).aggregate(kernels)
-    results = {key: buffers.whole(found.column(key)) for key in items}
+    grouped = pa.table(arrays).group_by(list(items)).aggregate(kernels)
+    results = {key: buffers.whole(grouped.column(key)) for key in items}
     for key, call in finishes.items():
-        values = [buffers.whole(found.column(f"{key}_{name}")) for name, _ in call.kernels]
+        values = [buffers.whole(grouped.column(f"{key}_{name}")) for name, _ in call.kernels]
         results[key] = values[0] if call.finish is None else call.finish(*values)
-    return results, found.num_rows
+    return results, grouped.num_rows
 
 
 def _argument(aggregate: n.Aggregate, call: ArrowCall, columns: Mapping[str, pa.Array], rows: int) -> pa.Array:

@@ -65,8 +65,8 @@ def of_database(
 ) -> Iterator[InventoryTable]:
     """Yield the tables of one database. `among`: its relations as of the LSN of the versions, by default those of the cursor."""
     types = user_type.registry_of(cursor, database, None)
-    known = relations.all_tables(cursor, database, {RelationKind.TABLE}) if among is None else among
-    tables_of_database = [table for table in known if table.kind is RelationKind.TABLE and table.persistence != "t"]
+    relation_list = relations.all_tables(cursor, database, {RelationKind.TABLE}) if among is None else among
+    tables_of_database = [table for table in relation_list if table.kind is RelationKind.TABLE and table.persistence != "t"]
     for table in sorted(tables_of_database, key=lambda table: (table.schema, table.name)):
         key = (database, table.oid)
         if key in versions:

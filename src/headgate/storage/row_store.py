@@ -126,8 +126,8 @@ class RowStore:
 def _write(file: int, data: pa.Buffer, offset: int) -> None:
     view = memoryview(data)
     while view:  # a disk that fills up accepts a part before it rejects the rest
-        written = os.pwrite(file, view, offset)
-        view, offset = view[written:], offset + written
+        count = os.pwrite(file, view, offset)
+        view, offset = view[count:], offset + count
 
 
 class RowPart:

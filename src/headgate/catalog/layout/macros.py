@@ -336,9 +336,9 @@ def split_macros() -> list[str]:
     return [re.sub(r'(?<![\w"])_([a-z])\b', rf"_{number}\1", macro) for number, macro in enumerate(macros)]
 
 
-def _type_text(found: registry.PgType) -> tuple[object, ...]:
-    element = registry.builtin().find(found.element) if found.is_array else found
-    base = found if element is None else element
+def _type_text(pg_type: registry.PgType) -> tuple[object, ...]:
+    element = registry.builtin().find(pg_type.element) if pg_type.is_array else pg_type
+    base = pg_type if element is None else element
     text = base.unmodified
     head, tail = text, ""
     for suffix in (" without time zone", " with time zone"):
@@ -346,4 +346,4 @@ def _type_text(found: registry.PgType) -> tuple[object, ...]:
             head, tail = text.removesuffix(suffix), suffix
     if base.oid in (registry.BPCHAR, registry.BIT):
         head = {registry.BPCHAR: "character", registry.BIT: "bit"}[base.oid]
-    return (found.oid, found.plain, found.unmodified, base.has_typmod, base.oid, head, tail + ("[]" if found.is_array else ""))
+    return (pg_type.oid, pg_type.plain, pg_type.unmodified, base.has_typmod, base.oid, head, tail + ("[]" if pg_type.is_array else ""))

@@ -24,9 +24,9 @@ def by_name(cursor: Cursor, database: int, name: str) -> dict[int, int]:
     return dict(rows(cursor, "SELECT relnamespace, oid FROM hg.pg_class WHERE dbid IN (0, ?) AND relname = ?", [database, name]))
 
 
-def free_name(name: str, middle: str | None, label: str, taken: Iterable[str]) -> str:
-    """Return name_middle_label, truncated to 63 bytes, with a number appended if it is in `taken`."""
-    return _free(name, middle, label, lambda found: found in taken)
+def free_name(name: str, middle: str | None, label: str, used: Iterable[str]) -> str:
+    """Return name_middle_label, truncated to 63 bytes, with a number appended if it is in `used`."""
+    return _free(name, middle, label, lambda found: found in used)
 
 
 def _free(name: str, middle: str | None, label: str, is_taken: Callable[[str], bool]) -> str:

@@ -63,10 +63,10 @@ class Bound:
         return f"FOR VALUES FROM {edges(self.lower, types)} TO {edges(self.upper, types)}"
 
 
-def edges(found: Sequence[Edge], types: Sequence[int]) -> str:
+def edges(values: Sequence[Edge], types: Sequence[int]) -> str:
     """Return one end of a range, such as ``(1, MAXVALUE)``."""
     words = {-1: "MINVALUE", 1: "MAXVALUE"}
-    return f"({', '.join(words.get(edge.infinite) or constant(edge.value, oid) for edge, oid in zip(found, types, strict=True))})"
+    return f"({', '.join(words.get(edge.infinite) or constant(edge.value, oid) for edge, oid in zip(values, types, strict=True))})"
 
 
 def constant(value: str | None, type_oid: int) -> str:

@@ -149,9 +149,9 @@ def clone(
         raise PostgresError("42710", f'trigger "{trigger.name}" for relation "{partition.name}" already exists')
     names = [column.name for number in trigger.columns if (column := table.numbered(number)) is not None]
     columns = tuple(column.attnum for name in names if (column := partition.column(name)) is not None)
-    made = replace(trigger, oid=next_oid(), relation=partition.oid, columns=columns, parent=trigger.oid)
-    write(cursor, partition.database, made)
-    clone_below(cursor, next_oid, made, partition, replaces=replaces)
+    cloned = replace(trigger, oid=next_oid(), relation=partition.oid, columns=columns, parent=trigger.oid)
+    write(cursor, partition.database, cloned)
+    clone_below(cursor, next_oid, cloned, partition, replaces=replaces)
 
 
 def clone_below(cursor: Cursor, next_oid: Callable[[], int], trigger: Trigger, table: Relation, *, replaces: bool = False) -> None:

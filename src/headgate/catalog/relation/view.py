@@ -72,9 +72,9 @@ def options(cursor: Cursor, database: int, oid: int) -> list[str]:
     return [] if row is None or row[0] is None else list(row[0])
 
 
-def set_options(cursor: Cursor, database: int, oid: int, given: Sequence[str]) -> None:
+def set_options(cursor: Cursor, database: int, oid: int, options: Sequence[str]) -> None:
     """Replace the options of a view."""
-    run(cursor, "UPDATE hg.pg_class SET reloptions = ? WHERE dbid = ? AND oid = ?", [list(given) or None, database, oid])
+    run(cursor, "UPDATE hg.pg_class SET reloptions = ? WHERE dbid = ? AND oid = ?", [list(options) or None, database, oid])
 
 
 def readers(cursor: Cursor, database: int, relation: int) -> list[int]:
@@ -127,16 +127,16 @@ def sources(cursor: Cursor, database: int, view: int) -> list[int]:
     return [oid for (oid,) in relation_oids]
 
 
-def invokers_rights(given: Iterable[str]) -> bool:
+def invokers_rights(options: Iterable[str]) -> bool:
     """Return whether a view with these options reads its tables with the privileges of the current user."""
-    return _is_on(given, "security_invoker")
+    return _is_on(options, "security_invoker")
 
 
-def is_barrier(given: Iterable[str]) -> bool:
+def is_barrier(options: Iterable[str]) -> bool:
     """Return whether a view with these options hides the rows that it excludes from the conditions of a query."""
-    return _is_on(given, "security_barrier")
+    return _is_on(options, "security_barrier")
 
 
-def _is_on(given: Iterable[str], name: str) -> bool:
-    values = dict(option.split("=", 1) for option in given)
+def _is_on(options: Iterable[str], name: str) -> bool:
+    values = dict(option.split("=", 1) for option in options)
     return read_bool(values.get(name, "false")) is True

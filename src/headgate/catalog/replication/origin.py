@@ -47,12 +47,12 @@ def create(cursor: Cursor, name: str) -> int:
     return ident
 
 
-def _free_ident(taken: set[int]) -> int:
+def _free_ident(used: set[int]) -> int:
     """Return a free id. Concurrent transactions do not see each other's rows, and must not receive the same id."""
     with _lock:
         if len(_given) > 30_000:
             _given.clear()
-        ident = next(candidate for candidate in range(1, 65535) if candidate not in taken and candidate not in _given)
+        ident = next(candidate for candidate in range(1, 65535) if candidate not in used and candidate not in _given)
         _given.add(ident)
         return ident
 

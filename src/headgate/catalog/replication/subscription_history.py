@@ -35,8 +35,8 @@ class TableHistory:
 
 def of_subscription(cursor: Cursor, subscription: int) -> dict[int, TableHistory]:
     """The histories of a subscription, by the table whose changes are recorded."""
-    found = rows(cursor, "SELECT relid, histid, begun FROM hg.subscription_history WHERE subid = ?", [subscription])
-    return {relation: TableHistory(history, begun) for relation, history, begun in found}
+    history_rows = rows(cursor, "SELECT relid, histid, begun FROM hg.subscription_history WHERE subid = ?", [subscription])
+    return {relation: TableHistory(history, begun) for relation, history, begun in history_rows}
 
 
 def begin(cursor: Cursor, database: int, subscription: int, relation: int, history: int) -> None:
@@ -62,8 +62,8 @@ def recorded_by(cursor: Cursor, database: int, history: int) -> tuple[str, int] 
         "SELECT s.subname, h.relid FROM hg.subscription_history h JOIN hg.pg_subscription s ON s.oid = h.subid"
         " WHERE h.dbid = ? AND h.histid = ?"
     )
-    found = rows(cursor, query, [database, history])
-    return found[0] if found else None
+    history_rows = rows(cursor, query, [database, history])
+    return history_rows[0] if history_rows else None
 
 
 def refuse_change(cursor: Cursor, database: int, history: int, name: str, action: str = "change") -> None:
@@ -80,13 +80,13 @@ def refuse_change(cursor: Cursor, database: int, history: int, name: str, action
 
 def named(option: str) -> list[tuple[str | None, str]] | None:
     """Return the (schema, name) of each table that a list in the option `history` names; None if it is not a list of names."""
-    found: list[tuple[str | None, str]] = []
+    table_names: list[tuple[str | None, str]] = []
     for text in option.split(","):
         parts = split_identifiers(text, ".")
         if parts is None or len(parts) not in (1, 2):
             return None
-        found.append((parts[0] if len(parts) == 2 else None, parts[-1]))
-    return found
+        table_names.append((parts[0] if len(parts) == 2 else None, parts[-1]))
+    return table_names
 
 
 def is_wanted(option: str, title: tuple[str, str]) -> bool:

@@ -71,25 +71,25 @@ def kind(text: str) -> PasswordKind:
     return PasswordKind.PLAIN if Verifier.parse(text) is None else PasswordKind.SCRAM
 
 
-def stored(given: str, role: str, encryption: str = PasswordKind.SCRAM) -> str:
+def stored(password: str, role: str, encryption: str = PasswordKind.SCRAM) -> str:
     """Return the stored form of a new password. A text that is already a stored form is returned unchanged."""
-    if kind(given) is not PasswordKind.PLAIN:
-        return given
+    if kind(password) is not PasswordKind.PLAIN:
+        return password
     if encryption == PasswordKind.MD5:
-        return md5(given, role)
-    return str(Verifier.of_password(given, os.urandom(16)))
+        return md5(password, role)
+    return str(Verifier.of_password(password, os.urandom(16)))
 
 
-def matches(password: str, kept: str, role: str) -> bool:
+def matches(password: str, stored_password: str, role: str) -> bool:
     """Return whether a clear-text password matches the stored one."""
-    verifier = Verifier.parse(kept)
+    verifier = Verifier.parse(stored_password)
     if verifier is not None:
         try:
             candidate = Verifier.of_password(password, verifier.salt, verifier.iterations)
         except (ValueError, OverflowError):  # invalid number of iterations
             return False
         return hmac.compare_digest(candidate.stored_key, verifier.stored_key)
-    return hmac.compare_digest(md5(password, role).encode(), kept.encode())
+    return hmac.compare_digest(md5(password, role).encode(), stored_password.encode())
 
 
 def md5(password: str, role: str) -> str:

@@ -39,11 +39,11 @@ def bind(node: pb.A_ArrayExpr, scope: Scope, context: BindContext, binder: Binde
                 position=context.position(node.location),
             )
         common = common_type(bound, "ARRAY", context)
-        found = context.types.by_oid(common)
-        if found.is_array:
-            nested, target, element = True, common, found.element
+        array_type = context.types.by_oid(common)
+        if array_type.is_array:
+            nested, target, element = True, common, array_type.element
         else:
-            element, target = common, found.array
+            element, target = common, array_type.array
             if not target:
                 raise PostgresError(
                     "42704",

@@ -50,9 +50,9 @@ class BindContext:
 
     def within(self, **changes: Any) -> BindContext:
         """Return the same context with some fields changed. The parameters stay shared."""
-        made = object.__new__(BindContext)  # dataclasses.replace takes ten times as long, which slows every statement
-        made.__dict__.update(self.__dict__, **changes)
-        return made
+        context = object.__new__(BindContext)  # dataclasses.replace takes ten times as long, which slows every statement
+        context.__dict__.update(self.__dict__, **changes)
+        return context
 
     def position(self, location: int) -> int | None:
         """Return the error position of a location (a character offset from 0), or None for -1."""
@@ -94,10 +94,10 @@ class BindContext:
 
     def _refuse_mismatch(self, operands: Iterable[Expression]) -> None:
         found: Collate | None = None
-        for each in operands:
-            mine = _explicit(each)
+        for operand in operands:
+            mine = _explicit(operand)
             if found is not None and mine is not None and mine.type.collation != found.type.collation:
-                one, other = (builtin.builtins().collation_names.get(each.type.collation, "") for each in (found, mine))
+                one, other = (builtin.builtins().collation_names.get(operand.type.collation, "") for operand in (found, mine))
                 raise PostgresError(
                     "42P21",
                     f'collation mismatch between explicit collations "{one}" and "{other}"',

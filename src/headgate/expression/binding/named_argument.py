@@ -53,13 +53,14 @@ def is_named(argument: ParseNode) -> bool:
 
 
 def _names(node: pb.FuncCall) -> list[str | None]:
-    return [each.name if is_named(each) else None for each in map(unwrap, node.args)]
+    return [argument.name if is_named(argument) else None for argument in map(unwrap, node.args)]
 
 
 def signature(node: pb.FuncCall, args: Sequence[Expression], context: BindContext) -> str:
     """Return the call as PostgreSQL's messages show it: ``make_interval(integer, days => integer)``."""
     shown = [
-        f"{'' if name is None else f'{name} => '}{context.show_type(each.type.oid)}" for name, each in zip(_names(node), args, strict=True)
+        f"{'' if name is None else f'{name} => '}{context.show_type(argument.type.oid)}"
+        for name, argument in zip(_names(node), args, strict=True)
     ]
     return f"{'.'.join(names.strings(node.funcname))}({', '.join(shown)})"
 

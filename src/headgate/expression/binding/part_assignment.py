@@ -85,9 +85,9 @@ class Target:
         fitted = coerce(value, part.type, Reach.ASSIGNMENT, self.context)
         if fitted is not None:
             return fitted
-        wanted, shown = self.context.show_type(part.type.oid), self.context.show_type(value.type.oid)
+        part_type, shown = self.context.show_type(part.type.oid), self.context.show_type(value.type.oid)
         verb = f'subscripted assignment to "{name}" requires' if isinstance(part, Subscript) else f'subfield "{name}" is of'
-        raise self._error("42804", f"{verb} type {wanted} but expression is of type {shown}", _HINT)
+        raise self._error("42804", f"{verb} type {part_type} but expression is of type {shown}", _HINT)
 
     def _error(self, sqlstate: str, message: str, hint: str | None = None) -> PostgresError:
         return PostgresError(sqlstate, message, hint=hint, position=self.context.position(self.location))

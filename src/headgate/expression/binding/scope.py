@@ -154,14 +154,16 @@ def _unqualified(name: str, scope: Scope, location: int) -> ColumnRef:
     level: Scope | None = scope
     levels = 0
     while level is not None:
-        merged = [each for each in level.merged if each.name == name]
+        merged = [column for column in level.merged if column.name == name]
         if merged:
             return _reference(merged[0], "", location, levels, qualified=False)
-        found = [ref for table in level.tables if (ref := _in_table(table, name, location, levels, qualified=level.qualify)) is not None]
-        if len([ref for ref in found if ref.attnum >= 0]) > 1 or (len(found) > 1 and all(ref.attnum < 0 for ref in found)):
+        references = [
+            ref for table in level.tables if (ref := _in_table(table, name, location, levels, qualified=level.qualify)) is not None
+        ]
+        if len([ref for ref in references if ref.attnum >= 0]) > 1 or (len(references) > 1 and all(ref.attnum < 0 for ref in references)):
             raise PostgresError("42702", f'column reference "{name}" is ambiguous', position=_position(location))
-        if found:
-            return found[0]
+        if references:
+            return references[0]
         level, levels = level.outer, levels + 1
     if has_table(name, scope):
         table, levels = find_table(name, None, scope, location)
@@ -171,17 +173,17 @@ def _unqualified(name: str, scope: Scope, location: int) -> ColumnRef:
 
 def column_of(table: ScopeTable, name: str) -> ColumnRef:
     """Return a reference to a column that the table is known to have."""
-    found = _in_table(table, name, -1, 0, qualified=False)
-    assert found is not None
-    return found
+    reference = _in_table(table, name, -1, 0, qualified=False)
+    assert reference is not None
+    return reference
 
 
 def _in_table(table: ScopeTable, name: str, location: int, levels: int, *, qualified: bool) -> ColumnRef | None:
-    found = [each for each in table.columns if each.name == name]
-    if len(found) > 1:
+    columns = [column for column in table.columns if column.name == name]
+    if len(columns) > 1:
         raise PostgresError("42702", f'column reference "{name}" is ambiguous', position=_position(location))
-    if found:
-        return _reference(found[0], table.name, location, levels, qualified=qualified)
+    if columns:
+        return _reference(columns[0], table.name, location, levels, qualified=qualified)
     if table.system and name in SYSTEM_COLUMNS:
         attnum, oid = SYSTEM_COLUMNS[name]
         return ColumnRef(

@@ -30,8 +30,8 @@ _ENDS = {0x40: "unbounded preceding", 0x100: "unbounded following", 0x400: "curr
 def bind_order(nodes: Sequence[ParseNode], scope: Scope, context: BindContext, binder: Binder) -> Order:
     """Return (expression, descending, NULLs first) of each item."""
     order = []
-    for each in nodes:
-        sort = unwrap(each)
+    for item in nodes:
+        sort = unwrap(item)
         if sort.sortby_dir == pb.SORTBY_USING:
             raise not_supported("ORDER BY ... USING is not supported", position=context.position(sort.location))
         bound = _known(binder(sort.node, scope, context), context)

@@ -142,10 +142,10 @@ def raised(sqlstate: str, message: str, oid: int, tail: str = "") -> str:
     return f"CAST(error({text}{f' || {tail}' if tail else ''}) AS {duckdb_type(oid)})"
 
 
-def refuse(what: str, node: n.Expression | None = None) -> PostgresError:
+def refuse(construct: str, node: n.Expression | None = None) -> PostgresError:
     """Return 0A000 for a construct without an exact form in DuckDB."""
     where = node.location + 1 if node is not None and node.location >= 0 else None
-    return not_supported(f"{what} is not supported in a query on system catalogs", position=where)
+    return not_supported(f"{construct} is not supported in a query on system catalogs", position=where)
 
 
 def fields(node: n.Expression, env: Env) -> tuple[tuple[str, int], ...] | None:

@@ -147,12 +147,12 @@ def abbreviated_cidr(text: str) -> str:
     return f"{_short_six(address)}/{address.bits}"
 
 
-def _short_six(found: Address) -> str:
+def _short_six(address: Address) -> str:
     """Return the words that the mask covers, with the longest run of zero words as ``::`` (pg_inet_cidr_ntop)."""
-    if not found.bits:
+    if not address.bits:
         return "::"
-    raw = found.packed
-    words = max((found.bits + 15) // 16, 2)
+    raw = address.packed
+    words = max((address.bits + 15) // 16, 2)
     start, size = _zeros(raw, words)
     old = size != words and start == 0 and (
         size == 6 or (size == 5 and raw[10:12] == b"\xff\xff") or (size == 7 and raw[14] != 0 and raw[15] != 1)
@@ -164,7 +164,7 @@ def _short_six(found: Address) -> str:
             out += ":" * ((place == start) + (place == words - 1))
         elif old and place > 5:
             out += f"{':' if place == 6 else '.'}{high}"
-            out += f".{low}" if place != 7 or found.bits > 120 else ""
+            out += f".{low}" if place != 7 or address.bits > 120 else ""
         else:
             out += f"{':' if out else ''}{high * 256 + low:x}"
     return out
@@ -195,9 +195,9 @@ def set_masklen_cidr(text: str, bits: int) -> str:
     return _cidr(parsed.number >> parsed.size - length << parsed.size - length, parsed.size, length)
 
 
-def _mask_length(found: Address, bits: int) -> int:
-    length = found.size if bits == -1 else bits
-    if not 0 <= length <= found.size:
+def _mask_length(address: Address, bits: int) -> int:
+    length = address.size if bits == -1 else bits
+    if not 0 <= length <= address.size:
         raise PostgresError("22023", f"invalid mask length: {length}")
     return length
 

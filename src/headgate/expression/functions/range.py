@@ -164,14 +164,14 @@ def range_intersect_agg(oid: int, result: int, items: Sequence[str | None]) -> s
 
 def lower(oid: int, value: str) -> str | None:
     """Return the text of the lower bound. None if it is infinite or the value is empty."""
-    found = spans(oid, value)
-    return found[0].lower.text or None if found else None
+    span_list = spans(oid, value)
+    return span_list[0].lower.text or None if span_list else None
 
 
 def upper(oid: int, value: str) -> str | None:
     """Return the text of the upper bound. None if it is infinite or the value is empty."""
-    found = spans(oid, value)
-    return found[-1].upper.text or None if found else None
+    span_list = spans(oid, value)
+    return span_list[-1].upper.text or None if span_list else None
 
 
 def is_empty(oid: int, value: str) -> bool:

@@ -39,11 +39,11 @@ def planning(session: SessionTime | None) -> Iterator[None]:
         _current.reset(token)
 
 
-def session_zone(what: str) -> time_zone.Zone:
-    """Return the session's time zone. If there is no session, raise 0A000 for `what`."""
+def session_zone(construct: str) -> time_zone.Zone:
+    """Return the session's time zone. If there is no session, raise 0A000 for `construct`."""
     session = _current.get()
     if session is None:
-        raise refuse(what, "it depends on the session's TimeZone")
+        raise refuse(construct, "it depends on the session's TimeZone")
     return time_zone.find(session.forms.timezone)
 
 
@@ -53,18 +53,18 @@ def forms() -> text_column.TextSettings:
     return session.forms if session else text_column.PLAIN
 
 
-def now(what: str) -> int:
+def now(construct: str) -> int:
     """Return the transaction's start in microseconds since 1970."""
     session = _current.get()
     if session is None or session.instant is None:
-        raise refuse(what, "it depends on the current time")
+        raise refuse(construct, "it depends on the current time")
     return session.instant
 
 
-def local_now(what: str) -> int:
+def local_now(construct: str) -> int:
     """Return the session's local time at the transaction's start, in microseconds since 1970."""
     session = _current.get()
     if session is None or session.instant is None:
-        raise refuse(what, "it depends on the current date")
+        raise refuse(construct, "it depends on the current date")
     offset = time_zone.find(session.forms.timezone).at(np.array([session.instant // 1_000_000], np.int64))
     return session.instant + int(offset[0]) * 1_000_000

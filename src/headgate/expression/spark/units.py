@@ -45,19 +45,19 @@ class Unit:
         return ("0A000" if is_recognized else "22023"), message + (f"|DETAIL|{detail}" if detail else "")
 
 
-def _lowered(value: Value, what: str) -> str:
+def _lowered(value: Value, construct: str) -> str:
     if value.constant is None:
-        raise refuse(what, "the field must be a constant")
+        raise refuse(construct, "the field must be a constant")
     return "".join(character.lower() if character.isascii() else character for character in value.constant)
 
 
-def truncation_unit(value: Value, what: str) -> Unit:
+def truncation_unit(value: Value, construct: str) -> Unit:
     """Return the unit of date_trunc."""
-    lowered = _lowered(value, what)
+    lowered = _lowered(value, construct)
     return Unit(_UNITS.get(lowered[:_LENGTH], ""), lowered)
 
 
-def field_unit(value: Value, what: str) -> Unit:
+def field_unit(value: Value, construct: str) -> Unit:
     """Return the field of EXTRACT and date_part."""
-    lowered = _lowered(value, what)
+    lowered = _lowered(value, construct)
     return Unit(_FIELDS.get(lowered[:_LENGTH], ""), lowered, lowered[:_LENGTH] in _RESERVED)

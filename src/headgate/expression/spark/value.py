@@ -296,9 +296,9 @@ def without_python() -> Iterator[None]:
         _in_lambda.reset(token)
 
 
-def refuse(what: str, reason: str = "it has no exact counterpart in Spark") -> PostgresError:
+def refuse(construct: str, reason: str = "it has no exact counterpart in Spark") -> PostgresError:
     """Return 0A000 for an operator or function, with its name and the reason."""
-    return not_supported(f"{what} is not supported: {reason}")
+    return not_supported(f"{construct} is not supported: {reason}")
 
 
 _NOT_OF_A_NODE = (
@@ -310,9 +310,9 @@ _NOT_OF_A_NODE = (
 """Patterns of names of functions that do more than compute, with the reason why a node does not have them."""
 
 
-def refuse_function(function: Function, what: str) -> PostgresError:
+def refuse_function(function: Function, construct: str) -> PostgresError:
     """Return 0A000 for a function that has no implementation, with the reason."""
     for pattern, reason in _NOT_OF_A_NODE:
         if re.match(pattern, function.name):
-            return refuse(what, reason)
-    return refuse(what) if function.volatility == "i" else refuse(what, "a node does not have it")
+            return refuse(construct, reason)
+    return refuse(construct) if function.volatility == "i" else refuse(construct, "a node does not have it")

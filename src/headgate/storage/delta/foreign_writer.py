@@ -277,14 +277,14 @@ class ForeignWriters:
             files = file_action.files_after(files, delta_log.read_version(self._engine.path(key), version))
         return replace(base, files=parquet.counted(self._engine.path(key), files))
 
-    def adopt_recovered(self, key: Key, found: Recovered) -> None:
+    def adopt_recovered(self, key: Key, recovered: Recovered) -> None:
         """Adopt the versions of others that `recover` found. A table with other columns stays at the logged version."""
-        assert found.base is not None
+        assert recovered.base is not None
         engine = self._engine
         with engine.commit_lock:
-            engine.publish({key: found.base}, set())
+            engine.publish({key: recovered.base}, set())
         try:
-            self.adopt_range(key, found.others, found.newest if found.undone else None)
+            self.adopt_range(key, recovered.others, recovered.newest if recovered.undone else None)
         except PostgresError as error:
             if error.sqlstate != "55000":
                 raise

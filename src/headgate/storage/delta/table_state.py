@@ -109,13 +109,13 @@ def advance(state: TableState, version: int, actions: Sequence[Action]) -> Table
     return replace(after(state, actions), version=version)
 
 
-def difference(now: TableState, wanted: TableState) -> list[Action]:
+def difference(now: TableState, target: TableState) -> list[Action]:
     """Return the file actions (`dataChange` false) that turn the files of one state into those of another."""
     actions: list[Action] = []
     for path, add in now.files.items():
-        if not same_file(add, wanted.files.get(path)):
+        if not same_file(add, target.files.get(path)):
             actions.append(removal(add, data_change=False))
-    for path, add in wanted.files.items():
+    for path, add in target.files.items():
         if not same_file(add, now.files.get(path)):
             actions.append({"add": {**add, "dataChange": False}})
     return actions

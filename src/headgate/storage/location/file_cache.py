@@ -122,9 +122,9 @@ def draft(store: AbstractFileSystem) -> Path:
     return _of(store).folder / f".{uuid.uuid4()}.tmp"
 
 
-def keep(store: AbstractFileSystem, name: str, made: Path) -> None:
+def keep(store: AbstractFileSystem, name: str, file: Path) -> None:
     """Move a file that was written at a `draft` path into the cache, as the copy of one in the store."""
-    _of(store).keep(name, made)
+    _of(store).keep(name, file)
 
 
 def put(store: AbstractFileSystem, name: str, content: bytes) -> None:

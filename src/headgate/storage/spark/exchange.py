@@ -51,9 +51,9 @@ def kept(spark: SparkSession, pieces: Iterable[pa.Table], place: DataPath) -> tu
 
 
 @contextlib.contextmanager
-def folder(place: DataPath, what: str) -> Iterator[DataPath]:
+def folder(place: DataPath, prefix: str) -> Iterator[DataPath]:
     """Yield a new folder for files that are passed to tasks. It is removed at the end."""
-    target = place / f"{what}-{uuid.uuid4()}"
+    target = place / f"{prefix}-{uuid.uuid4()}"
     try:
         data_location.make_folder(target)
         yield target

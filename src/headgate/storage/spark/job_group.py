@@ -74,14 +74,15 @@ def described(context: SparkContext, text: str) -> Iterator[None]:
         context.setLocalProperty(_DESCRIPTION, previous)  # type: ignore[arg-type]
 
 
-def noticing(*, each: bool = False) -> Column:
+def noticing(*, each_row: bool = False) -> Column:
     """Return a condition that is true for all rows, and that ends a task whose thread was interrupted.
 
-    Java's sleep, even for 0 ms, raises in an interrupted thread. It is called for one row in 8,192, which costs 13 ns a row, or for `each`.
+    Java's sleep, even for 0 ms, raises in an interrupted thread. It is called for one row in 8,192, which costs 13 ns a
+    row, or for `each_row`.
     """
     nothing = F.reflect(F.lit("java.lang.Thread"), F.lit("sleep"), F.lit(0).cast("bigint"))
     slept = F.coalesce(nothing, F.lit("null")) == "null"
-    return slept if each else (F.monotonically_increasing_id().bitwiseAND(8191) != 0) | slept
+    return slept if each_row else (F.monotonically_increasing_id().bitwiseAND(8191) != 0) | slept
 
 
 class EndedJobs:

@@ -82,9 +82,9 @@ class RecordedCursor:
         return getattr(self._cursor, name)
 
 
-def repeat(cursor: CatalogCursor, written: Iterable[tuple[str, str, Any]]) -> None:
+def repeat(cursor: CatalogCursor, statements: Iterable[tuple[str, str, Any]]) -> None:
     """Run recorded statements on another cursor."""
-    for method, query, parameters in written:
+    for method, query, parameters in statements:
         if parameters is None:
             getattr(cursor, method)(query)
         else:

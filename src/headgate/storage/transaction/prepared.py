@@ -158,16 +158,17 @@ class PreparedTransactions:
             self._busy.add(gid)
             return xact
 
-    def commit(self, one: PreparedXact, origin: OriginProgress | None = None) -> Lsn:
+    def commit(self, prepared: PreparedXact, origin: OriginProgress | None = None) -> Lsn:
         """Commit a prepared transaction. Return the entry's end LSN. If it fails, the transaction stays prepared."""
         engine = self._engine
         try:
-            tables = self._tables(one)
-            changed = {key: staged for key, staged in tables.items() if one.tables[key[1]][1]}
+            tables = self._tables(prepared)
+            changed = {key: staged for key, staged in tables.items() if prepared.tables[key[1]][1]}
             intent = Intent(
-                one.xid, one.database, EntryKind.COMMIT_PREPARED, (), {key[1]: one.tables[key[1]] for key in changed},
+                prepared.xid, prepared.database, EntryKind.COMMIT_PREPARED, (), {key[1]: prepared.tables[key[1]] for key in changed},
                 {key[1]: staged.base.version for key, staged in tables.items() if key not in changed},
-                frozenset(key[1] for key in one.dropped - one.created), origin, one.catalog, False, one.gid, one.position,
+                frozenset(key[1] for key in prepared.dropped - prepared.created), origin, prepared.catalog, False,
+                prepared.gid, prepared.position,
             )  # fmt: skip
             states: dict[Key, TableState] = {key: staged.base for key, staged in tables.items()}
             try:
@@ -177,9 +178,9 @@ class PreparedTransactions:
                     entry: LogEntry = engine.catalog.change(
                         lambda cursor: engine.intents.finish_again(cursor, intent, states), Step.PREPARED_END
                     )
-                    engine.publish(states, set(one.dropped))
-                    if one.catalog:
-                        engine.redefined(one.catalog_keys)
+                    engine.publish(states, set(prepared.dropped))
+                    if prepared.catalog:
+                        engine.redefined(prepared.catalog_keys)
                     engine.log.append(entry)
             except BaseException:
                 if changed:
@@ -187,45 +188,46 @@ class PreparedTransactions:
                 raise
             if changed:
                 engine.intents.finished(intent)
-            for key in one.dropped & one.created:
+            for key in prepared.dropped & prepared.created:
                 engine.forget(key)
-            self.ended(one.gid)
+            self.ended(prepared.gid)
         finally:
-            self._free(one)
+            self._free(prepared)
         if intent.dropped:
             engine.clean()
         return entry.end_lsn
 
-    def rollback(self, one: PreparedXact, origin: OriginProgress | None = None) -> Lsn:
+    def rollback(self, prepared: PreparedXact, origin: OriginProgress | None = None) -> Lsn:
         """Roll back a prepared transaction. Return the entry's end LSN."""
         engine = self._engine
         intent = Intent(
-            one.xid, one.database, EntryKind.ROLLBACK_PREPARED, (), {}, {}, frozenset(), origin, (), False, one.gid, one.position
+            prepared.xid, prepared.database, EntryKind.ROLLBACK_PREPARED, (), {}, {}, frozenset(), origin, (), False,
+            prepared.gid, prepared.position,
         )  # fmt: skip
         try:
             with engine.commit_lock:
                 entry: LogEntry = engine.catalog.change(lambda cursor: engine.intents.finish(cursor, intent, {}), Step.PREPARED_END)
                 engine.log.append(entry)
-            for key in one.created:
+            for key in prepared.created:
                 engine.forget(key)
-            for relation, (_, actions) in one.tables.items():
-                data_location.forsake(file_action.files_made(engine.path((one.database, relation)), actions))
-            self.ended(one.gid)
+            for relation, (_, actions) in prepared.tables.items():
+                data_location.forsake(file_action.files_made(engine.path((prepared.database, relation)), actions))
+            self.ended(prepared.gid)
         finally:
-            self._free(one)
+            self._free(prepared)
         return entry.end_lsn
 
-    def _tables(self, one: PreparedXact) -> dict[Key, StagedTable]:
+    def _tables(self, prepared: PreparedXact) -> dict[Key, StagedTable]:
         """Return its staged tables, after a restart from its actions."""
         with self._lock:
-            staged = self._staged.get(one.xid)
+            staged = self._staged.get(prepared.xid)
         if staged is not None:
             return staged
         rebuilt = {}
-        for relation, (version, actions) in one.tables.items():
-            table = self._engine.table((one.database, relation))
+        for relation, (version, actions) in prepared.tables.items():
+            table = self._engine.table((prepared.database, relation))
             base = table.state(version)
-            rebuilt[one.database, relation] = repeated(base, table.stage(base, actions) if actions else base, actions)
+            rebuilt[prepared.database, relation] = repeated(base, table.stage(base, actions) if actions else base, actions)
         return rebuilt
 
     def files(self, key: Key) -> set[DataPath]:
@@ -241,9 +243,9 @@ class PreparedTransactions:
             self._staged.pop(xact.xid, None)
         self._engine.locks.release(xact.xid)
 
-    def _free(self, one: PreparedXact) -> None:
+    def _free(self, prepared: PreparedXact) -> None:
         with self._lock:
-            self._busy.discard(one.gid)
+            self._busy.discard(prepared.gid)
 
 
 def check_room(limit: int, held: int) -> None:
@@ -256,9 +258,9 @@ def check_room(limit: int, held: int) -> None:
         raise PostgresError("53200", "maximum number of prepared transactions reached", hint=hint)
 
 
-def _store(cursor: CatalogCursor, one: PreparedXact) -> None:
-    body = stored_body.dump((one.tables, one.created, one.dropped, one.catalog, one.catalog_keys, one.read))
-    row = [one.xid, one.gid, one.database, one.owner, one.time, int(one.position), body]
+def _store(cursor: CatalogCursor, prepared: PreparedXact) -> None:
+    body = stored_body.dump((prepared.tables, prepared.created, prepared.dropped, prepared.catalog, prepared.catalog_keys, prepared.read))
+    row = [prepared.xid, prepared.gid, prepared.database, prepared.owner, prepared.time, int(prepared.position), body]
     cursor.execute("INSERT INTO hg.prepared_xact VALUES (?, ?, ?, ?, ?, ?, ?)", row)
 
 

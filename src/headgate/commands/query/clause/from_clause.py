@@ -120,7 +120,7 @@ def source_of(planner: Planner, item: FromItem, reading: Reading = Reading()) ->
 
 def noticing(source: Source) -> Source:
     """Return one side of a nested-loop join with a check, in each row, whether the task was cancelled."""
-    return replace(source, frame=source.frame.where(job_group.noticing(each=True)))
+    return replace(source, frame=source.frame.where(job_group.noticing(each_row=True)))
 
 
 def _noticing(source: Source, reading: Reading) -> Source:

@@ -135,9 +135,9 @@ def array_length(text: str) -> int:
     return len(spans.items())
 
 
-def strip_nulls(written: str) -> str:
+def strip_nulls(text: str) -> str:
     """Remove blanks and, at all levels, fields that are null (json_strip_nulls)."""
-    spans = Spans(written)
+    spans = Spans(text)
     match spans.root():
         case "{":
             fields = [f"{json_text.quoted(key)}:{strip_nulls(value)}" for key, value in spans.fields() if value != "null"]
@@ -145,6 +145,6 @@ def strip_nulls(written: str) -> str:
         case "[":
             return "[" + ",".join(map(strip_nulls, spans.items())) + "]"
         case '"':
-            return json_text.quoted(str(json.loads(written)))
+            return json_text.quoted(str(json.loads(text)))
         case _:
-            return written.strip(" \t\n\r")
+            return text.strip(" \t\n\r")

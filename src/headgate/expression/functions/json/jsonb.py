@@ -237,11 +237,11 @@ def elements_text(text: str) -> list[str | None]:
     return [_text_of(element) for element in _items(text, "elements")]
 
 
-def _items(text: str, what: str) -> list[Any]:
+def _items(text: str, function: str) -> list[Any]:
     value = load(text)
     if isinstance(value, list):
         return value
-    raise PostgresError("22023", f"cannot extract {what} from {'an object' if isinstance(value, dict) else 'a scalar'}")
+    raise PostgresError("22023", f"cannot extract {function} from {'an object' if isinstance(value, dict) else 'a scalar'}")
 
 
 def keys(text: str) -> list[str]:

@@ -250,17 +250,17 @@ def _width(rex: Rex) -> int | None:
             return None
 
 
-def characters(found: CharSet) -> str:
+def characters(chars: CharSet) -> str:
     """Return a set of characters as Java reads it under any flags."""
-    if not found.ranges:
+    if not chars.ranges:
         return "(?!)"
-    if found == ALL:
+    if chars == ALL:
         return "(?s:.)"
-    first, last = found.ranges[0]
-    if len(found.ranges) == 1 and first == last:
+    first, last = chars.ranges[0]
+    if len(chars.ranges) == 1 and first == last:
         return _character(first)
-    complement = found.complement()
-    inner, sign = (complement, "^") if len(complement.ranges) < len(found.ranges) else (found, "")
+    complement = chars.complement()
+    inner, sign = (complement, "^") if len(complement.ranges) < len(chars.ranges) else (chars, "")
     return f"[{sign}{''.join(_character(a) if a == b else f'{_character(a)}-{_character(b)}' for a, b in inner.ranges)}]"
 
 

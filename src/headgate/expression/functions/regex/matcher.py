@@ -111,15 +111,15 @@ class MatchSubject:
                 return [(begin, end), *(self._groups.get(number) for number in range(1, self.pattern.groups + 1))]
         return None
 
-    def members(self, found: CharSet) -> int:
+    def members(self, chars: CharSet) -> int:
         """Return the positions before a character of the set."""
-        bits = self._sets.get(found)
+        bits = self._sets.get(chars)
         if bits is None:
             if self._latin is not None:
-                digits = self._latin.translate(found.table)[::-1]
+                digits = self._latin.translate(chars.table)[::-1]
             else:
-                digits = bytes(49 if ord(character) in found else 48 for character in reversed(self.text))
-            bits = self._sets[found] = int(digits, 2) if digits else 0
+                digits = bytes(49 if ord(character) in chars else 48 for character in reversed(self.text))
+            bits = self._sets[chars] = int(digits, 2) if digits else 0
         return bits
 
     def holds(self, place: PositionCondition) -> int:

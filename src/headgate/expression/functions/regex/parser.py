@@ -258,8 +258,8 @@ class _Parser:
             fail("BADBR")
         return count
 
-    def _folded(self, found: CharSet) -> CharSet:
-        return found.either_case() if self.lexer.flags & Flag.FOLD else found
+    def _folded(self, chars: CharSet) -> CharSet:
+        return chars.either_case() if self.lexer.flags & Flag.FOLD else chars
 
     def _character(self, code: int) -> CharSet:
         return self._folded(single(code))

@@ -61,35 +61,35 @@ from headgate.types.datetime import time_zone
 from headgate.types.datetime.calendar import INFINITE_MICROS
 
 
-def _offset_by(found: time_zone.Zone, micros: Column, *, of_local: bool, env: Env) -> Column:
+def _offset_by(zone: time_zone.Zone, micros: Column, *, of_local: bool, env: Env) -> Column:
     """Return the zone's offset in microseconds at instants, or at local times."""
-    if len(found.offsets) == 1:
-        return big(int(found.offsets[0]) * 1_000_000)
+    if len(zone.offsets) == 1:
+        return big(int(zone.offsets[0]) * 1_000_000)
 
     def zone_offset(values: pa.Array) -> pa.Array:
         seconds = np.asarray(pc.fill_null(values, 0).to_numpy(zero_copy_only=False), np.int64) // 1_000_000
-        return pa.array((found.of_local(seconds) if of_local else found.at(seconds)) * 1_000_000, pa.int64())
+        return pa.array((zone.of_local(seconds) if of_local else zone.at(seconds)) * 1_000_000, pa.int64())
 
     return arrow_function(zone_offset, LongType())(env.needed(micros))
 
 
-def local_of(instant: Make, found: time_zone.Zone) -> Make:
+def local_of(instant: Make, zone: time_zone.Zone) -> Make:
     """Convert a timestamptz to the local timestamp."""
 
     def make(env: Env) -> Column:
         micros = micros_of(instant(env))
-        offset = _offset_by(found, micros, of_local=False, env=env)
+        offset = _offset_by(zone, micros, of_local=False, env=env)
         return bound((micros, offset), lambda at, east: local_moment(_moved(at, F.try_add(at, east))))
 
     return make
 
 
-def instant_of(local: Make, found: time_zone.Zone) -> Make:
+def instant_of(local: Make, zone: time_zone.Zone) -> Make:
     """Convert a local timestamp to the timestamptz."""
 
     def make(env: Env) -> Column:
         micros = micros_of(local(env))
-        offset = _offset_by(found, micros, of_local=True, env=env)
+        offset = _offset_by(zone, micros, of_local=True, env=env)
         return bound((micros, offset), lambda at, east: F.timestamp_micros(_moved(at, F.try_subtract(at, east))))
 
     return make
@@ -143,8 +143,8 @@ def _at_offset(rep: Rep, sign: int) -> SparkForm:
     return lambda node, args: call(timestamp.moved_by_offset, rep, args, given=(sign,))
 
 
-def _local(args: Sequence[Value], place: int, what: str) -> Make:
-    return local_of(args[place].make, session_zone(what))
+def _local(args: Sequence[Value], place: int, construct: str) -> Make:
+    return local_of(args[place].make, session_zone(construct))
 
 
 def _to_timestamp(node: Expression, args: Sequence[Value]) -> Value:
@@ -157,19 +157,19 @@ def _to_date(node: Expression, args: Sequence[Value]) -> Value:
 
 
 def _to_time(node: Expression, args: Sequence[Value]) -> Value:
-    what = "a cast from timestamp with time zone to time"
-    return call(time_of_day.local_of, TEXT, args, given=(session_zone(what).name,))
+    construct = "a cast from timestamp with time zone to time"
+    return call(time_of_day.local_of, TEXT, args, given=(session_zone(construct).name,))
 
 
 def _to_timetz(node: Expression, args: Sequence[Value]) -> Value:
-    what = "a cast from timestamp with time zone to time with time zone"
-    return call(time_of_day.zoned_of, TEXT, args, given=(session_zone(what).name,))
+    construct = "a cast from timestamp with time zone to time with time zone"
+    return call(time_of_day.zoned_of, TEXT, args, given=(session_zone(construct).name,))
 
 
 def _time_with_zone(node: Expression, args: Sequence[Value]) -> Value:
     """Cast time to timetz, with the offset of the session's zone today."""
-    what = "a cast from time to time with time zone"
-    return call(time_of_day.with_zone, TEXT, args, given=(session_zone(what).name, local_now(what) // DAY * DAY))
+    construct = "a cast from time to time with time zone"
+    return call(time_of_day.with_zone, TEXT, args, given=(session_zone(construct).name, local_now(construct) // DAY * DAY))
 
 
 def _clock_at_zone(node: Expression, args: Sequence[Value]) -> Value:
@@ -181,11 +181,11 @@ def _of_timestamp(node: Expression, args: Sequence[Value]) -> Value:
     return Value(TIMESTAMPTZ, _instant(args[0], "a cast to timestamp with time zone"))
 
 
-def _instant(value: Value, what: str) -> Make:
+def _instant(value: Value, construct: str) -> Make:
     """Convert a date, timestamp or timestamptz to an instant, by the session's zone."""
     if value.rep == TIMESTAMPTZ:
         return value.make
-    return instant_of(midnight(value) if value.rep == DATE else value.make, session_zone(what))
+    return instant_of(midnight(value) if value.rep == DATE else value.make, session_zone(construct))
 
 
 def _of_date_and_time(node: Expression, args: Sequence[Value]) -> Value:
@@ -258,16 +258,16 @@ def _zone_field(name: str, local: Make, instant: Make, *, numeric: bool) -> Valu
     return Value(decimal(10, 0) if numeric else FLOAT8, make)
 
 
-def _truncate_in(args: Sequence[Value], found: time_zone.Zone) -> Value:
+def _truncate_in(args: Sequence[Value], zone: time_zone.Zone) -> Value:
     """Compile date_trunc of a timestamptz in a zone. Units below a day keep the offset. From a day on, the offset is recomputed."""
     unit = truncation_unit(args[0], "date_trunc")
-    local = local_of(args[1].make, found)
+    local = local_of(args[1].make, zone)
 
     def cut(env: Env) -> Column:
         return truncated(unit, local(env), NAMES["timestamptz"])
 
     if unit.name in CALENDAR_UNITS:
-        return Value(TIMESTAMPTZ, instant_of(cut, found))
+        return Value(TIMESTAMPTZ, instant_of(cut, zone))
 
     def make(env: Env) -> Column:
         moment = args[1].make(env)
