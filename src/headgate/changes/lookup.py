@@ -362,5 +362,6 @@ def _live(table: TableFolder, state: TableState, named: Mapping[str, str], found
         deleted = deletion_vector.read(table.path, state.files[name].get("deletionVector"))
         if len(deleted):
             keep &= ~((codes == code) & np.isin(rows, deleted))
-    result = found.drop_columns(["filename"]).append_column("file", pa.array(uris, pa.string()).take(pa.array(codes)))
-    return result.select(["i", "old", "file", "row"]).filter(pa.array(keep))
+    files = pa.array(uris, pa.string()).take(pa.array(codes))
+    result = pa.table({"i": buffers.whole(found["i"]), "old": buffers.whole(found["old"]), "file": files, "row": pa.array(rows)})
+    return result if keep.all() else result.filter(pa.array(keep))

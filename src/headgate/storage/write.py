@@ -43,6 +43,7 @@ CHANGE = "_change_type"
 SMALL_ROWS = 10_000
 """Limit of the rows of a write that the driver makes."""
 SMALL_BYTES = 16 << 20
+_KINDS = pa.array(["update_preimage", "delete", "update_postimage", "insert"])
 CHANGES_BYTES = 16 << 20
 """Limit in bytes of the changed rows that are written to the change file at a time."""
 FILE_BYTES = 64 << 20
@@ -265,11 +266,10 @@ def _change_table(relation: Relation, state: TableState, old: pa.StructArray, ne
     numbers = np.arange(count)
     index = np.concatenate([numbers[has_old], numbers[has_new] + count])
     order = np.concatenate([2 * numbers[has_old], 2 * numbers[has_new] + 1])
-    kind_old = np.where(both, "update_preimage", "delete")[has_old]
-    kind_new = np.where(both, "update_postimage", "insert")[has_new]
+    kinds = np.concatenate([np.where(both, 0, 1)[has_old], np.where(both, 2, 3)[has_new]])
     sort = np.argsort(order, kind="stable")
     rows = _flat(relation, state, _joined(old, new).take(pa.array(index[sort])))
-    return rows.append_column(CHANGE, pa.array(np.concatenate([kind_old, kind_new])[sort], pa.string()))
+    return rows.append_column(CHANGE, _KINDS.take(pa.array(kinds[sort])))
 
 
 def _joined(old: pa.StructArray, new: pa.StructArray) -> pa.StructArray:
