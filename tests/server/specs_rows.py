@@ -144,10 +144,14 @@ def family(reference: str) -> str:
     return f"CREATE TABLE parent (a int PRIMARY KEY, b int); CREATE TABLE child (n int PRIMARY KEY, a int REFERENCES parent {reference})"
 
 
-def of_family(reference: str, take: int = 4, **sessions: tuple[str, ...]) -> Spec:
+PARTITIONS = """ PARTITION BY RANGE (n); CREATE TABLE low PARTITION OF child FOR VALUES FROM (MINVALUE) TO (8);
+    CREATE TABLE high PARTITION OF child FOR VALUES FROM (8) TO (MAXVALUE)"""
+
+
+def of_family(reference: str, take: int = 4, partitions: str = "", **sessions: tuple[str, ...]) -> Spec:
     """Return a spec of sessions that use both tables."""
     rows = "INSERT INTO parent VALUES (1, 10), (2, 20); INSERT INTO child VALUES (7, 2)"
-    return Spec(family(reference), rows, sessions, ("SELECT * FROM parent ORDER BY a", "SELECT * FROM child ORDER BY n"), take)
+    return Spec(family(reference) + partitions, rows, sessions, ("SELECT * FROM parent ORDER BY a", "SELECT * FROM child ORDER BY n"), take)
 
 
 CHILD = "INSERT INTO child VALUES (8, 1)"
@@ -184,6 +188,13 @@ FOREIGN_KEYS = {
     ),
     "set null": of_family(
         "ON DELETE SET NULL", a=("BEGIN", "UPDATE child SET a = 1 WHERE n = 7", "COMMIT"), b=("BEGIN", "DELETE FROM parent WHERE a IN (1, 2)", "COMMIT")
+    ),
+    "parent deleted beside a child in a partition": of_family(
+        "", 4, PARTITIONS, a=("BEGIN", CHILD, "COMMIT"), b=("BEGIN", "DELETE FROM parent WHERE a = 1", "COMMIT")
+    ),
+    "cascading beside a child that moves to another partition": of_family(
+        "ON DELETE CASCADE", 4, PARTITIONS,
+        a=("BEGIN", "UPDATE child SET n = 9, a = 1 WHERE n = 7", "COMMIT"), b=("BEGIN", "DELETE FROM parent WHERE a = 1", "COMMIT"),
     ),
     "two children and the parent": of_family(
         "", 6, a=("BEGIN", CHILD, "COMMIT"), b=("BEGIN", "INSERT INTO child VALUES (9, 1)", "COMMIT"), c=("BEGIN", "DELETE FROM parent WHERE a = 1", "COMMIT")
