@@ -1,8 +1,9 @@
-"""Every strategy of merging a batch gives the table and the change feed that applying the changes row by row gives."""
+"""Every way of merging a batch gives the table and the change feed that applying the changes row by row gives."""
 
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ from tests.storage.tables import DATABASE, INT4, INT8, TEXT, contents, made, rel
 from headgate.changes import lookup
 from headgate.changes import merge as merge_module
 from headgate.changes.merge import FEW_CHANGES, merge
-from headgate.changes.merged import Merged, MergeStrategy
+from headgate.changes.merged import Merged
 from headgate.storage import feed, rows, write
 from headgate.storage.engine import Engine
 from headgate.storage.transaction.transaction import Transaction
@@ -156,12 +157,14 @@ def test_changes_before_a_truncate_have_no_effect(engine: Engine, way: dict[str,
     assert applied(engine, changes, **way)[1] == [(1, "z", 0)]
 
 
-def test_inserts_outside_the_key_ranges_of_all_files_are_appended_without_lookup(engine: Engine) -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_new_rows_are_appended_without_a_change_file(engine: Engine, way: dict[str, Any]) -> None:
     made(engine, T, *[(number, "x", number) for number in range(100)])
-    done, _ = applied(engine, batch((1, "I", None, row(100, "new"))))
-    assert done.strategy is MergeStrategy.APPEND
-    done, _ = applied(engine, batch((1, "I", None, row(200, "new"))), by_tasks=True)
-    assert done.strategy is MergeStrategy.APPEND
+    folder = Path(str(engine.table((DATABASE, T.oid)).folder.path))
+    applied(engine, batch((1, "I", None, row(100, "new"))), **dict(way))
+    assert not list(folder.rglob("cdc-*"))
+    applied(engine, batch((1, "U", None, row(100, "newer"))), **dict(way))
+    assert list(folder.rglob("cdc-*"))
 
 
 def test_driver_reads_and_writes_no_rows_of_a_batch_by_tasks(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,7 +256,7 @@ def stream(rng: random.Random, stored: list[int], length: int, kinds: str) -> tu
     [(0, "IUUUMD"), pytest.param(0, "IUUUD", marks=pytest.mark.slow), pytest.param(1, "IUUUMD", marks=pytest.mark.slow)],
     ids=["moves", "no moves", "more moves"],
 )
-def test_all_strategies_give_the_same_table_and_the_same_change_feed(engine: Engine, seed: int, kinds: str, monkeypatch: Any) -> None:
+def test_all_ways_give_the_same_table_and_the_same_change_feed(engine: Engine, seed: int, kinds: str, monkeypatch: Any) -> None:
     rng = random.Random(seed)
     stored = sorted(rng.sample(range(12), 6))
     made(engine, T, *[(key, f"v{key}", key) for key in stored])

@@ -26,7 +26,7 @@ from pyspark.sql import DataFrame
 from headgate.changes import lookup, net, tasks, unique
 from headgate.changes.keyed_batch import KeyedBatch, in_order
 from headgate.changes.lookup import RowKey
-from headgate.changes.merged import KeyConflict, Merged, MergeStrategy
+from headgate.changes.merged import KeyConflict, Merged
 from headgate.changes.replay import Replayed, Row, keys, listed, replay
 from headgate.lsn import Lsn
 from headgate.storage.spark import failure
@@ -51,7 +51,6 @@ def merge(
     key_attnums: Sequence[int] | None,
     changes: pa.Table | DataFrame,
     *,
-    strategy: MergeStrategy | None = None,
     by_tasks: bool | None = None,
     others: Sequence[Index] = (),
 ) -> Merged:
@@ -59,9 +58,9 @@ def merge(
 
     `key_attnums`: the columns that identify a row (replica identity index or primary key). None (REPLICA IDENTITY FULL): all but the
     generated columns, and rows may be equal. `changes`: a changes frame; in a table, an op ``T`` is a TRUNCATE. `by_tasks`: whether tasks
-    net and write it if they can. By default they do for a Spark frame, and for any batch if `small_batch_rows` is 0. `strategy` is set only
-    by tests. `others`: further unique indexes that new rows must not violate (23505). If tasks process the batch, `Merged.checked` is
-    False, and the caller checks these indexes. A batch with a conflict writes nothing, except a TRUNCATE before it: roll back.
+    net and write it if they can. By default they do for a Spark frame, and for any batch if `small_batch_rows` is 0. `others`: further
+    unique indexes that new rows must not violate (23505). If tasks process the batch, `Merged.checked` is False, and the caller checks
+    these indexes. A batch with a conflict writes nothing, except a TRUNCATE before it: roll back.
     """
     transaction.lock(relation)  # no other transaction changes the table between the lookups and the write
     engine = transaction.engine
@@ -71,7 +70,7 @@ def merge(
             return Merged(0, checked=True)
     if by_tasks is None:
         by_tasks = isinstance(changes, DataFrame) or not engine.small_batch_rows
-    if by_tasks and key_attnums is not None and strategy is None:
+    if by_tasks and key_attnums is not None:
         done = _merge_by_tasks(transaction, relation, key_attnums, changes)
         if done is not None:
             engine.statistics.merged(by_spark=True)
@@ -79,7 +78,7 @@ def merge(
     engine.statistics.merged(by_spark=False)
     if isinstance(changes, DataFrame):
         changes = in_order(changes.toArrow())
-    return _merge_in_driver(transaction, relation, key_attnums, changes, strategy, others)
+    return _merge_in_driver(transaction, relation, key_attnums, changes, others)
 
 
 def _merge_by_tasks(
@@ -117,21 +116,18 @@ def merged_by_tasks(transaction: Transaction, table: tasks.TaskTable, parts: Seq
         first = min(clashes, key=lambda clash: (clash.commit_lsn, clash.seq))
         return Merged(0, conflict=KeyConflict(Lsn(first.commit_lsn), first.key))
     changes = tasks.stage(transaction, table, parts)
-    has_old = any(part.rewritten for part in parts)
-    used = (MergeStrategy.POSITIONS if has_old else MergeStrategy.APPEND) if changes else None
-    return Merged(changes, sum(part.missing for part in parts), strategy=used)
+    return Merged(changes, sum(part.missing for part in parts))
 
 
 def _merge_in_driver(
-    transaction: Transaction, relation: Relation, key_attnums: Sequence[int] | None, changes: pa.Table, strategy: MergeStrategy | None,
-    others: Sequence[Index],
-) -> Merged:  # fmt: skip
+    transaction: Transaction, relation: Relation, key_attnums: Sequence[int] | None, changes: pa.Table, others: Sequence[Index]
+) -> Merged:
     """Apply a batch in the driver: at once, or in slices whose rows can be looked up. Each slice is one Delta commit of the transaction."""
     many = key_attnums is None
     whole = [c.attnum for c in relation.columns if c.generated is None]  # the publisher does not send ours
     key = lookup.key_of(relation, whole if key_attnums is None else key_attnums)
-    if strategy is not None or changes.num_rows <= FEW_CHANGES:
-        return _merge_small(transaction, relation, key, changes, strategy, others, many=many)
+    if changes.num_rows <= FEW_CHANGES:
+        return _merge_small(transaction, relation, key, changes, others, many=many)
     if not many and (done := _merge_columns(transaction, relation, key, changes, others)) is not None:
         return done
     total = Merged(0, checked=True)
@@ -139,14 +135,16 @@ def _merge_in_driver(
     for first in range(0, changes.num_rows, size):
         part = changes.slice(first, size).combine_chunks()
         found = None if many or size >= changes.num_rows else _merge_columns(transaction, relation, key, part, others)
-        done = found or _merge_small(transaction, relation, key, part, None, others, many=many)
+        done = found or _merge_small(transaction, relation, key, part, others, many=many)
         if done.conflict is not None:
             return done
         skipped = [each for each in (total.skipped, done.skipped) if each is not None]
         total = Merged(
-            total.changes + done.changes, total.missing + done.missing, strategy=done.strategy or total.strategy, checked=True,
+            total.changes + done.changes,
+            total.missing + done.missing,
+            checked=True,
             skipped=pa.concat_tables(skipped) if skipped else None,
-        )  # fmt: skip
+        )
     return total
 
 
@@ -172,19 +170,12 @@ def _merge_columns(transaction: Transaction, relation: Relation, key: RowKey, ch
         new = buffers.whole(split["new"])
         return Merged(0, conflict=KeyConflict(Lsn(split["commit_lsn"][done.conflict].as_py()), _key_row(key, new, done.conflict)))
     _check_others(transaction, relation, others, done.changed)
-    count, used = _write(transaction, relation, key, done.changed, None)
-    return Merged(count, len(done.skipped), strategy=used, checked=True, skipped=_taken(split, done.skipped.tolist()))
+    count = _write(transaction, relation, done.changed)
+    return Merged(count, len(done.skipped), checked=True, skipped=_taken(split, done.skipped.tolist()))
 
 
 def _merge_small(
-    transaction: Transaction,
-    relation: Relation,
-    key: RowKey,
-    changes: pa.Table,
-    strategy: MergeStrategy | None,
-    others: Sequence[Index],
-    *,
-    many: bool,
+    transaction: Transaction, relation: Relation, key: RowKey, changes: pa.Table, others: Sequence[Index], *, many: bool
 ) -> Merged:
     """Apply a batch change by change."""
     batch = KeyedBatch.of(relation, key, changes)
@@ -197,8 +188,8 @@ def _merge_small(
         return Merged(0, conflict=KeyConflict(Lsn(changes["commit_lsn"][at].as_py()), _key_row(key, batch.new, at)))
     changed = _changed(found, stored, batch, done, many=many)
     _check_others(transaction, relation, others, changed)
-    count, used = _write(transaction, relation, key, changed, strategy)
-    return Merged(count, done.missing, strategy=used, checked=True, skipped=_taken(changes, done.skipped))
+    count = _write(transaction, relation, changed)
+    return Merged(count, done.missing, checked=True, skipped=_taken(changes, done.skipped))
 
 
 def _taken(changes: pa.Table, places: Sequence[int]) -> pa.Table | None:
@@ -277,12 +268,11 @@ def _check_others(transaction: Transaction, relation: Relation, others: Sequence
         unique.check_unique(transaction, relation, index.attnums, index.name, table, replaced)
 
 
-def _write(
-    transaction: Transaction, relation: Relation, key: RowKey, changed: pa.Table, strategy: MergeStrategy | None
-) -> tuple[int, MergeStrategy | None]:
+def _write(transaction: Transaction, relation: Relation, changed: pa.Table) -> int:
+    """Write changed rows, and return their number."""
     if not changed.num_rows:
-        return 0, None
-    if changed["old"].null_count == changed.num_rows and strategy is not MergeStrategy.POSITIONS:
+        return 0
+    if changed["old"].null_count == changed.num_rows:
         rows = _struct(changed, "new")
-        return transaction.append(relation, pa.table(rows.flatten(), names=[f.name for f in rows.type])), MergeStrategy.APPEND
-    return transaction.rewrite(relation, changed), MergeStrategy.POSITIONS
+        return transaction.append(relation, pa.table(rows.flatten(), names=[f.name for f in rows.type]))
+    return transaction.rewrite(relation, changed)

@@ -1,20 +1,12 @@
-"""The result of a merge: how it was written, the number of changed rows, the skipped changes, and the conflict that stopped it."""
+"""The result of a merge: the number of changed rows, the skipped changes, and the conflict that stopped it."""
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from headgate.lsn import Lsn
-
-
-class MergeStrategy(enum.Enum):
-    """The way in which a batch is written."""
-
-    APPEND = "append"
-    POSITIONS = "positions"
 
 
 @dataclass(frozen=True)
@@ -35,6 +27,5 @@ class Merged:
     changes: int
     missing: int = 0
     conflict: KeyConflict | None = None
-    strategy: MergeStrategy | None = None
     checked: bool = False
     skipped: pa.Table | None = None
