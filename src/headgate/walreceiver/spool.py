@@ -13,7 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO
 
@@ -118,6 +118,8 @@ class Spool:
         """Add XLogData contents in stream order. Return whether a transaction was completed. Raise 08P01 for malformed ones."""
         data, starts, lengths = frames_of(frames)
         outline = scan(data, starts, lengths, self._seq)
+        changes = len(outline.changes)
+        outline = replace(outline, changes=np.zeros(0, np.int64), relations=np.unique(outline.relations))  # not 16 bytes for each change
         piece = SegmentPiece(self._seq, lengths.astype(np.uint32), len(data), data)
         with self._changed:
             self._seq += len(frames)
@@ -128,7 +130,7 @@ class Spool:
             arrived.in_memory += piece.size
             if arrived.in_memory > self.in_memory:
                 self._write_out(arrived)
-            self._changes += len(outline.changes)
+            self._changes += changes
             self._first = self._first or Lsn(int.from_bytes(frames[0][1:9]))
             if len(outline.commits):
                 self._reached = Lsn(outline.commit_end[-1])
