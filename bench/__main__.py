@@ -22,7 +22,7 @@ import psycopg
 from rich.console import Console
 from rich.table import Table
 
-from bench import busy, catalogs, compare, gate, hostile, java, jobs, replication, sessions, tables, triggers, wide
+from bench import busy, catalogs, compare, driver_memory, gate, hostile, java, jobs, replication, sessions, tables, triggers, wide
 from bench import filter as filters
 from bench import source as source_rates
 from bench.cost import Cost, server_pid
@@ -101,7 +101,7 @@ def alternate(runs: int, native: Callable[[], T], node: Callable[[], T]) -> tupl
     return [first for first, _ in pairs], [second for _, second in pairs]
 
 
-def measure(report: Report, options: argparse.Namespace, source: DemoServer, native: DemoServer, node: DemoServer) -> None:
+def measure(report: Report, options: argparse.Namespace, source: DemoServer, native: DemoServer, node: DemoNode) -> None:
     """All measurements that were asked for."""
     scale, runs, only = options.scale, options.runs, options.only.split(",")
     rows = int(2_000_000 * scale)
@@ -138,6 +138,7 @@ def measure(report: Report, options: argparse.Namespace, source: DemoServer, nat
     parts: dict[str, Callable[[], None]] = {
         "tables": lambda: measure_tables(report, source, node, int(2_000 * scale)),
         "busy": lambda: measure_busy(report, source, node, int(1_000 * scale)),
+        "memory": lambda: measure_memory(report, source, node, int(10_000_000 * scale)),
         "hostile": lambda: measure_hostile(report, native, node, 120 * scale),
         "source": lambda: measure_source(report, node, int(1_000_000 * scale), runs),
         "catalogs": lambda: measure_catalogs(report, native, node, (10, int(1_000 * scale))),
@@ -155,6 +156,14 @@ def measure(report: Report, options: argparse.Namespace, source: DemoServer, nat
         for rate, seconds in ((1, 30.0), (100, 15.0)):
             ms = replication.latency(source, node, rate, seconds)
             report.value(f"commit to visible at {rate}/s", replication.percentiles(ms), "p50 < 2.5 s")
+
+
+def measure_memory(report: Report, source: DemoServer, node: DemoNode, changes: int) -> None:
+    """The memory of the driver while one transaction is applied."""
+    memory = driver_memory.measured(source, node, changes)
+    for what, idle, peak in zip(("Python", "Java"), memory.idle, memory.peak, strict=True):
+        shown = f"{idle / 2**20:,.0f} MiB idle, {(peak - idle) / 2**20:+,.0f} MiB at most"
+        report.value(f"{what} of the driver, {changes:,} updates in one transaction", f"{shown}, {memory.seconds:.0f} s", "300 MB, both")
 
 
 def measure_source(report: Report, node: DemoServer, rows: int, runs: int) -> None:

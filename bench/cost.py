@@ -47,6 +47,12 @@ def server_pid(server: DemoServer) -> int:
     return int((server.data / file).read_text().split()[0])
 
 
+def java_pid(node: DemoNode) -> int:
+    """Return the process id of a running node's Java."""
+    [java] = [child for child in tree(server_pid(node)) if Path(f"/proc/{child}/comm").read_text().strip() == "java"]
+    return java
+
+
 def cpu(pid: int) -> float:
     """Return the seconds of CPU of a process and its descendants, including those that have ended."""
     total = 0

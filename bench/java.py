@@ -14,8 +14,8 @@ from pathlib import Path
 
 import psycopg
 
-from bench.cost import cpu, server_pid
-from bench.memory import proportional, tree
+from bench.cost import cpu, java_pid
+from bench.memory import proportional
 from bench.replication import catch_up, fill, pair, prepare, subscribe, wait_synced
 from headgate.cli.demo.servers import DemoNode, PostgreSQL
 
@@ -62,7 +62,7 @@ def _of(way: str, publisher: PostgreSQL, node: DemoNode, scale: float) -> Iterat
     node.start()
     started = time.perf_counter() - began
     time.sleep(SETTLE_SECONDS)
-    java = _java(node)
+    java = java_pid(node)
     yield Figure(way, "start, with its warm-up", cpu(java), started, proportional(java))
 
     def figure(what: str, times: int, work: Callable[[], float]) -> Figure:
@@ -96,9 +96,3 @@ def _of(way: str, publisher: PostgreSQL, node: DemoNode, scale: float) -> Iterat
             BATCHES,
             lambda: catch_up(pub, sub, name, lambda: pub.execute(update)).seconds,
         )
-
-
-def _java(node: DemoNode) -> int:
-    """Return the process id of a node's Java."""
-    [java] = [child for child in tree(server_pid(node)) if Path(f"/proc/{child}/comm").read_text().strip() == "java"]
-    return java
