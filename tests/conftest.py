@@ -55,6 +55,8 @@ settings.register_profile("headgate", deadline=None, max_examples=60, suppress_h
 settings.register_profile("quick", parent=settings.get_profile("headgate"), max_examples=15)
 settings.register_profile("long", parent=settings.get_profile("headgate"), max_examples=2000, derandomize=False)
 
+NEWEST_SPARK = "4.2.0"
+"""The newest version of pyspark that delta-spark has a jar for."""
 DECLARED_SECONDS = 20
 """A test with a longer ``timeout`` of its own must be marked slow. A test without one has the limit of pyproject.toml, for a machine that hangs."""
 
@@ -583,6 +585,17 @@ def spark(tmp_path_factory: pytest.TempPathFactory, surroundings: Surroundings) 
     heap.settle()  # as a node does after its start, so that the collector does not visit the objects of all tests each time
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def newest_spark(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment of a Python that finds the newest pyspark before the installed one, and Delta's jars for it."""
+    folder = tmp_path_factory.mktemp("pyspark")
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder), f"pyspark=={NEWEST_SPARK}"]
+    subprocess.run(install, check=True, capture_output=True)
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    subprocess.run([sys.executable, "-m", "headgate.storage.spark.application.jars"], check=True, env=environment)
+    return environment
 
 
 @pytest.fixture(scope="session")

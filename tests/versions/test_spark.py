@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,10 +9,9 @@ from pathlib import Path
 
 import pytest
 from bench.memory import tree
-from tests.conftest import Server, until
+from tests.conftest import NEWEST_SPARK, Server, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.one_java, pytest.mark.on_disk, pytest.mark.timeout(1500)]
-NEWEST = "4.2.0"
 FACADES = ("tests/storage/test_spark_internals.py", "tests/storage/test_delta_internals.py")
 ROOT = Path(__file__).parents[2]
 TABLE = "CREATE TABLE t (a int PRIMARY KEY, b text, c numeric(12,2), d timestamptz, e int[]) WITH (array_storage = array)"
@@ -24,40 +22,29 @@ CHANGES = """UPDATE t SET b = upper(b), c = c + 1 WHERE a % 3 = 0; DELETE FROM t
 TOTALS = "SELECT count(*), sum(a), sum(c), min(d), max(b), count(e) FROM t"
 
 
-@pytest.fixture(scope="module")
-def newest(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment of a Python that finds the newest pyspark before the installed one, and Delta's jars for it."""
-    folder = tmp_path_factory.mktemp("pyspark")
-    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder), f"pyspark=={NEWEST}"]
-    subprocess.run(install, check=True, capture_output=True)
-    environment = {**os.environ, "PYTHONPATH": str(folder)}
-    subprocess.run([sys.executable, "-m", "headgate.storage.spark.application.jars"], check=True, env=environment)
-    return environment
-
-
-def test_the_private_classes_behind_the_facades_are_in_the_newest_version(newest: dict[str, str]) -> None:
+def test_the_private_classes_behind_the_facades_are_in_the_newest_version(newest_spark: dict[str, str]) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *FACADES]
-    done = subprocess.run(command, cwd=ROOT, env=newest, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=ROOT, env=newest_spark, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
 
 
 def test_a_node_on_the_newest_version_replicates_with_one_on_the_locked_version_and_goes_back_to_it(
-    newest: dict[str, str], node: Server, own_node: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+    newest_spark: dict[str, str], node: Server, own_node: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, other = node.new_database(), own_node(start=False, small_batch_rows="0")
     node.psql(source, f"{TABLE}; {ROWS}; ALTER TABLE t REPLICA IDENTITY FULL; CREATE PUBLICATION p FOR TABLE t")
     with monkeypatch.context() as environment:
-        environment.setenv("PYTHONPATH", newest["PYTHONPATH"])
+        environment.setenv("PYTHONPATH", newest_spark["PYTHONPATH"])
         other.start()
     other.psql("postgres", f"{TABLE}; CREATE SUBSCRIPTION s CONNECTION '{node.conninfo(source)}' PUBLICATION p")
     until(lambda: other.psql("postgres", "SELECT srsubstate FROM pg_subscription_rel") == "r", "the table is not copied", 240)
-    assert f"spark-core_2.13-{NEWEST}" in java_of(other)
+    assert f"spark-core_2.13-{NEWEST_SPARK}" in java_of(other)
     node.psql(source, CHANGES)
     changed = node.psql(source, TOTALS)
     until(lambda: other.psql("postgres", TOTALS) == changed, "the changes do not come", 240)
     other.stop()
     other.start()
-    assert f"spark-core_2.13-{NEWEST}" not in java_of(other)
+    assert f"spark-core_2.13-{NEWEST_SPARK}" not in java_of(other)
     node.psql(source, "DELETE FROM t WHERE a % 7 = 0")
     changed = node.psql(source, TOTALS)
     until(lambda: other.psql("postgres", TOTALS) == changed, "the changes do not come to the locked version", 240)
