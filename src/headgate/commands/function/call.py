@@ -7,7 +7,7 @@ runs. The nesting depth is limited (54001).
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from postgast import pg_query_pb2 as pb
@@ -16,15 +16,14 @@ from headgate.catalog import function as functions
 from headgate.catalog.function import PLPGSQL, Argument, UserFunction
 from headgate.commands import lookup, privilege
 from headgate.commands.function import body, definition
-from headgate.commands.function.function_choice import as_builtin
+from headgate.commands.function.function_choice import Choice, choose
 from headgate.commands.function.host import Prepared, SessionHost, of_parameters
 from headgate.commands.function.permission import check_execute
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
-from headgate.expression.binding import overload_resolution
+from headgate.expression.binding import named_argument
 from headgate.expression.binding.context import BindContext
-from headgate.expression.builtin import Function
 from headgate.expression.node import BOOLEAN, TypeRef
 from headgate.plpgsql import interpreter
 from headgate.plpgsql import tree as trees
@@ -66,12 +65,9 @@ def _is_outermost(session: Session) -> bool:
 def call(node: pb.CallStmt, session: Session) -> CommandResult | ResultSet:
     """Run CALL. The OUT parameters of the procedure are returned as a row."""
     host, scope = SessionHost(session, Prepared()), of_parameters(session)
-    procedure, values = _chosen(node.funccall, session, lambda argument: host.evaluate_node(argument, scope))
-    given = [
-        host.evaluate_text(argument.default or "NULL") if value is None else value
-        for argument, value in zip(procedure.arguments, values, strict=True)
-        if argument.is_input
-    ]
+    procedure, choice = _procedure(node.funccall, session, lambda argument: host.evaluate_node(argument, scope))
+    values = choice.arguments(host.array_of, host.evaluate_text)
+    given = [value for argument, value in zip(procedure.arguments, values, strict=True) if argument.is_input]
     may_end_transaction = _is_outermost(session) and not procedure.security_definer and not procedure.config
     execution = run(procedure, given, session, may_end_transaction=may_end_transaction)
     columns = _columns(procedure)
@@ -91,7 +87,7 @@ def described(node: pb.CallStmt, session: Session, parameters: dict[int, int]) -
         except PostgresError:
             return Value(TypeRef(registry.UNKNOWN), None)
 
-    procedure, _ = _chosen(node.funccall, session, value_of)
+    procedure, _ = _procedure(node.funccall, session, value_of)
     for argument_node, argument in zip(node.funccall.args, procedure.arguments, strict=False):
         inner = unwrap(argument_node)
         if inner.DESCRIPTOR.name == "ParamRef" and parameters.get(inner.number) in (0, registry.UNKNOWN):
@@ -104,60 +100,30 @@ def _columns(procedure: UserFunction) -> list[ResultColumn] | None:
     return [ResultColumn(output.name, output.type_oid) for output in procedure.outputs] or None
 
 
-def _chosen(node: pb.FuncCall, session: Session, value_of: Callable[[pb.Node], Value]) -> tuple[UserFunction, list[Value | None]]:
-    """Return the procedure that CALL names, and the values of its arguments, None for those that are left out.
+def _procedure(node: pb.FuncCall, session: Session, value_of: Callable[[pb.Node], Value]) -> tuple[UserFunction, Choice[Value]]:
+    """Return the procedure that CALL names, and the choice with its arguments, of which OUT parameters are a part.
 
-    OUT parameters have a place among the arguments. Raises 42883 if no procedure fits, and 42809 for a function.
+    Raises 42883 if no procedure fits, and 42809 for a function.
     """
     candidates = lookup.functions_named(session.begin_statement().cursor, session.context, node.funcname)
-    nodes = [unwrap(argument) for argument in node.args]
-    by_name = {inner.name: value_of(inner.arg) for inner in nodes if inner.DESCRIPTOR.name == "NamedArgExpr"}
-    plain = [value_of(argument) for argument, inner in zip(node.args, nodes, strict=True) if inner.DESCRIPTOR.name != "NamedArgExpr"]
-    types = [value.type.oid for value in plain]
+    values = [value_of(inner.arg if named_argument.is_named(inner := unwrap(argument)) else argument) for argument in node.args]
     procedures = {candidate.oid: candidate for candidate in candidates if candidate.kind == "p"}
-    if by_name:
-        is_array, spread = node.func_variadic, 0
-        options = (option for option in procedures.values() if _takes(option.arguments[len(plain) :], by_name, is_array=is_array))
-        procedure = next(options, None)
-    else:
-        called = [_as_called(option) for option in procedures.values()]
-        candidate = overload_resolution.among(called, types, BindContext(), variadic=node.func_variadic)
-        procedure = None if candidate is None or candidate.function is None else procedures[candidate.function.oid]
-        spread = 0 if candidate is None else candidate.spread
-    if procedure is None:
-        raise _no_procedure(node, candidates, types, {name: value.type.oid for name, value in by_name.items()})
+    choice = choose(node, [_with_outputs_as_inputs(procedure) for procedure in procedures.values()], values, BindContext())
+    if choice is None:
+        raise _no_procedure(node, candidates, values)
+    procedure = procedures[choice.function.oid]
     check_execute(session, procedure)
-    if spread:
-        fixed, host = len(procedure.arguments) - 1, SessionHost(session, Prepared())
-        kind = procedure.arguments[-1].type_oid
-        items = [host.cast(value, type_of(registry.known().by_oid(kind).element)) for value in plain[fixed:]]
-        plain = [*plain[:fixed], host.array_of(items, kind)]
-    given = plain[: len(procedure.arguments)]
-    return procedure, [*given, *(by_name.get(argument.name) for argument in procedure.arguments[len(given) :])]
+    real = (argument.type_oid for argument in choice.function.arguments)
+    arguments = tuple(replace(argument, type_oid=oid) for argument, oid in zip(procedure.arguments, real, strict=True))
+    return replace(choice.function, arguments=arguments), choice
 
 
-def _takes(arguments: Sequence[Argument], by_name: Mapping[str, Value], *, is_array: bool) -> bool:
-    """Return whether the arguments after the positional ones can be those that a call names, and the others have defaults.
-
-    `is_array`: the call has VARIADIC, without which names are not for variadic procedures.
-    """
-    if arguments and arguments[-1].mode == "v" and not is_array:
-        return False
-    return set(by_name) <= {argument.name for argument in arguments} and all(
-        argument.name in by_name or argument.default is not None for argument in arguments
-    )
+def _with_outputs_as_inputs(procedure: UserFunction) -> UserFunction:
+    return replace(procedure, arguments=tuple(replace(argument, mode=argument.mode.replace("o", "i")) for argument in procedure.arguments))
 
 
-def _as_called(procedure: UserFunction) -> Function:
-    """Return a procedure as overload resolution takes it: its OUT parameters are arguments too."""
-    arguments = tuple(replace(argument, mode="i") if argument.mode == "o" else argument for argument in procedure.arguments)
-    return as_builtin(replace(procedure, arguments=arguments))
-
-
-def _no_procedure(node: pb.FuncCall, candidates: Sequence[UserFunction], types: Sequence[int], by_name: Mapping[str, int]) -> PostgresError:
-    arguments = [registry.format_type(oid) for oid in types]
-    arguments += [f"{name} => {registry.format_type(oid)}" for name, oid in by_name.items()]
-    shown = f"{names.strings(node.funcname)[-1]}({', '.join(arguments)})"
+def _no_procedure(node: pb.FuncCall, candidates: Sequence[UserFunction], values: Sequence[Value]) -> PostgresError:
+    shown = named_argument.signature(node, values, BindContext())
     if any(candidate.kind == "f" for candidate in candidates):
         hint = "To call a function, use SELECT."
         return PostgresError("42809", f"{shown} is not a procedure", hint=hint, position=position(node.location))

@@ -1,18 +1,19 @@
-"""Choose the user-defined function that a call denotes, and its arguments (PostgreSQL's func_get_detail).
+"""Choose the user-defined function or procedure that a call denotes, and its arguments (PostgreSQL's func_get_detail).
 
-Called by `row_call` and `row_function`, which have bound the arguments, and by `user_call`, which has their values.
+`row_call` and `row_function` call it with bound arguments, `user_call` and `call` with the arguments' values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
 
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.function import POLYMORPHIC_ELEMENTS, UserFunction
 from headgate.errors import PostgresError
-from headgate.expression.binding import binder, overload_resolution
+from headgate.expression.binding import binder, named_argument, overload_resolution
 from headgate.expression.binding.coercion import coerce_type
 from headgate.expression.binding.coercion_pathway import Reach
 from headgate.expression.binding.context import BindContext
@@ -20,72 +21,108 @@ from headgate.expression.binding.scope import EMPTY
 from headgate.expression.binding.signature import POLYMORPHIC
 from headgate.expression.builtin import Function
 from headgate.expression.node import ArrayExpr, Expression, TypeRef
-from headgate.sql import names
 from headgate.sql.parser import parse_expression, unwrap
 from headgate.types import registry
 
+A = TypeVar("A", bound=named_argument.Typed)
 
-def chosen(
-    node: pb.FuncCall, candidates: Sequence[UserFunction], args: Sequence[Expression], context: BindContext
-) -> tuple[UserFunction, list[Expression]]:
-    """Return the function that a call means, and its arguments in their order with the defaults of those that are left out."""
-    argument_nodes = [unwrap(argument) for argument in node.args]
-    by_name = {
-        argument_node.name: value
-        for argument_node, value in zip(argument_nodes, args, strict=True)
-        if argument_node.DESCRIPTOR.name == "NamedArgExpr"
-    }
-    plain = [value for argument_node, value in zip(argument_nodes, args, strict=True) if argument_node.DESCRIPTOR.name != "NamedArgExpr"]
-    spread, candidate = 0, None
-    if by_name:
-        fitting = [option for option in candidates if set(by_name) <= {argument.name for argument in option.inputs[len(plain) :]}]
-        function = fitting[0] if fitting else None
-    else:
-        described = {option.oid: option for option in candidates}
-        candidate = overload_resolution.among(
-            [as_builtin(option) for option in candidates], [option.type.oid for option in plain], context, variadic=node.func_variadic
-        )
-        function = described[candidate.function.oid] if candidate is not None and candidate.function is not None else None
-        spread = 0 if candidate is None else candidate.spread
-    where = context.position(node.location)
-    if function is None:
-        shown = ", ".join(context.show_type(argument.type.oid) for argument in args)
-        raise overload_resolution.no_function(f"{'.'.join(names.strings(node.funcname))}({shown})", context, node.location)
+
+@dataclass(frozen=True)
+class Choice(Generic[A]):
+    """The function that a call denotes, with real types in the place of polymorphic ones, and the arguments of the call."""
+
+    function: UserFunction
+    given: Sequence[A | None]
+    """A value for each input of the function. None: the call leaves it out, or `spread` has it."""
+    spread: Sequence[A] = ()
+    """The elements of the last input, if the function is variadic and the call does not say VARIADIC."""
+
+    def arguments(self, array: Callable[[Sequence[A], int], A], default: Callable[[str], A]) -> list[A]:
+        """Return a value for each input. `array` makes an array of a type from its elements, `default` evaluates a default."""
+        completed = []
+        for value, argument in zip(self.given, self.function.inputs, strict=True):
+            if value is not None:
+                completed.append(value)
+            elif argument.mode == "v" and self.spread:
+                completed.append(array(self.spread, argument.type_oid))
+            else:
+                completed.append(default(argument.default or "NULL"))
+        return completed
+
+
+def choose(node: pb.FuncCall, candidates: Sequence[UserFunction], args: Sequence[A], context: BindContext) -> Choice[A] | None:
+    """Return the candidate that fits a call with these arguments, or None if none does. Raise 42725 if several do."""
+    unwrapped = [unwrap(argument) for argument in node.args]
+    by_name = {inner.name: value for inner, value in zip(unwrapped, args, strict=True) if named_argument.is_named(inner)}
+    plain = [value for inner, value in zip(unwrapped, args, strict=True) if not named_argument.is_named(inner)]
+    offered = {}
+    for option in candidates:
+        places = _places(option, len(plain), by_name, has_variadic=node.func_variadic)
+        if places is not None:
+            offered[option.oid] = (option, places)
+    called = [
+        replace(as_builtin(option), arguments=tuple(option.types[place] for place in places), variadic=0, defaults=0)
+        if by_name
+        else as_builtin(option)
+        for option, places in offered.values()
+    ]
+    types = [value.type.oid for value in (*plain, *by_name.values())]
+    candidate = overload_resolution.among(called, types, context, variadic=node.func_variadic)
+    if candidate is None:
+        return None
+    if candidate.function is None:
+        kind = "procedure" if candidates[0].kind == "p" else "function"
+        raise overload_resolution.not_unique(kind, named_argument.signature(node, args, context), context, node.location)
+    option, places = offered[candidate.function.oid]
+    function = specialized(option, candidate.arguments, types, context)
+    fixed = len(function.inputs) - 1 if candidate.spread else len(plain)
+    given = [*plain[:fixed], *(by_name.get(argument.name) for argument in function.inputs[fixed:])]
+    return Choice(function, given, plain[fixed:])
+
+
+def choose_function(node: pb.FuncCall, candidates: Sequence[UserFunction], args: Sequence[A], context: BindContext) -> Choice[A]:
+    """Return the function that fits a call. Raise 42883 if there is none, and 42809 if it is a procedure."""
+    choice = choose(node, candidates, args, context)
+    if choice is None:
+        raise overload_resolution.no_function(named_argument.signature(node, args, context), context, node.location)
+    function = choice.function
     if function.kind == "p":
         shown = f"{function.name}({', '.join(registry.format_type(oid) for oid in function.types)})"
-        raise PostgresError("42809", f"{shown} is a procedure", hint="To call a procedure, use CALL.", position=where)
-    types = function.types
-    if by_name:
-        places = [
-            *range(len(plain)),
-            *(place for place, parameter in enumerate(function.inputs) if place >= len(plain) and parameter.name in by_name),
-        ]
-        declared, actual = (
-            [types[place] for place in places],
-            [*plain, *(by_name[function.inputs[place].name] for place in places[len(plain) :])],
-        )
-    else:
-        assert candidate is not None
-        declared, actual = list(candidate.arguments), plain
-    function = specialized(function, declared, [argument.type.oid for argument in actual], context)
-    inputs, coerced = function.inputs, []
-    if spread:
-        fixed = len(inputs) - 1
-        kind = TypeRef(inputs[-1].type_oid, -1, context.collation_of_type(inputs[-1].type_oid))
-        element = context.types.by_oid(kind.oid).element
-        items = tuple(coerce_type(argument, element, Reach.IMPLICIT, context) for argument in plain[fixed:])
-        plain = [*plain[:fixed], ArrayExpr(type=kind, elements=items, location=-1)]
-    for place, argument in enumerate(inputs):
-        if place < len(plain):
-            value = plain[place]
-        elif argument.name in by_name:
-            value = by_name[argument.name]
-        elif argument.default is not None:
-            value = binder.bind_raw(parse_expression(argument.default), EMPTY, context)
-        else:
-            raise overload_resolution.no_function(f"{function.name}()", context, node.location)
-        coerced.append(coerce_type(value, argument.type_oid, Reach.IMPLICIT, context))
-    return function, coerced
+        hint = "To call a procedure, use CALL."
+        raise PostgresError("42809", f"{shown} is a procedure", hint=hint, position=context.position(node.location))
+    return choice
+
+
+def choose_bound(
+    node: pb.FuncCall, candidates: Sequence[UserFunction], args: Sequence[Expression], context: BindContext
+) -> tuple[UserFunction, list[Expression]]:
+    """Return the function that a call with bound arguments denotes, and a bound argument for each of its inputs."""
+    choice = choose_function(node, candidates, args, context)
+
+    def array(items: Sequence[Expression], oid: int) -> Expression:
+        element = context.types.by_oid(oid).element
+        elements = tuple(coerce_type(item, element, Reach.IMPLICIT, context) for item in items)
+        return ArrayExpr(type=TypeRef(oid, -1, context.collation_of_type(oid)), elements=elements, location=-1)
+
+    arguments = choice.arguments(array, lambda text: binder.bind_raw(parse_expression(text), EMPTY, context))
+    types = choice.function.types
+    return choice.function, [coerce_type(value, oid, Reach.IMPLICIT, context) for value, oid in zip(arguments, types, strict=True)]
+
+
+def _places(function: UserFunction, plain: int, by_name: Mapping[str, A], *, has_variadic: bool) -> Sequence[int] | None:
+    """Return the input of the function that each argument of a call has, or None if names or missing arguments do not fit it.
+
+    `plain`: the number of positional arguments. Names fit a variadic function only if the call says VARIADIC.
+    """
+    if not by_name:
+        return range(plain)
+    places = {argument.name: place for place, argument in enumerate(function.inputs) if place >= plain}
+    is_variadic = bool(function.inputs) and function.inputs[-1].mode == "v"
+    if plain > len(function.inputs) or not by_name.keys() <= places.keys() or (is_variadic and not has_variadic):
+        return None
+    if any(argument.name not in by_name and argument.default is None for argument in function.inputs[plain:]):
+        return None
+    return [*range(plain), *(places[name] for name in by_name)]
 
 
 def specialized(function: UserFunction, declared: Sequence[int], actual: Sequence[int], context: BindContext) -> UserFunction:

@@ -163,10 +163,11 @@ class SessionHost:
         return Value(bound.type, None)
 
     def array_of(self, values: Sequence[Value], kind: int) -> Value:
-        """Return an array of type `kind` with these elements."""
-        delimiter = registry.known().by_oid(registry.known().by_oid(kind).element).delimiter
+        """Return an array of type `kind` with these elements, cast to the type of its elements."""
+        element = registry.known().by_oid(registry.known().by_oid(kind).element)
         shape = arrays.Shape((len(values),), (1,)) if values else arrays.Shape((), ())
-        return Value(TypeRef(kind), arrays.print_array(shape, [element.text for element in values], delimiter))
+        texts = [self.cast(value, type_of(element.oid)).text for value in values]
+        return Value(TypeRef(kind), arrays.print_array(shape, texts, element.delimiter))
 
     def as_value(self, held: Value | Row | None) -> Value | None:
         """Return the content of a variable as a value."""

@@ -21,7 +21,7 @@ from headgate.catalog import function as functions
 from headgate.catalog.function import PLPGSQL, UserFunction
 from headgate.commands import lookup
 from headgate.commands.function import body, call, inlining
-from headgate.commands.function.function_choice import chosen
+from headgate.commands.function.function_choice import choose_bound
 from headgate.commands.function.host import Prepared, SessionHost
 from headgate.commands.function.permission import check_execute
 from headgate.commands.function.row_function import Library, Program, RowFunction
@@ -54,7 +54,7 @@ class Resolver:
         candidates = self._named(names.strings(node.funcname), anywhere=context.types.path is None)
         if not candidates:
             return None
-        function, arguments = chosen(node, candidates, args, context)
+        function, arguments = choose_bound(node, candidates, args, context)
         check_execute(self._session, function)
         return self._bound(function, arguments, node, context)
 

@@ -22,7 +22,7 @@ from headgate.catalog.function import UserFunction
 from headgate.catalog.layout.macros import split_macros
 from headgate.catalog.relation.relation import Relation
 from headgate.commands.function import call, inlining
-from headgate.commands.function.function_choice import chosen
+from headgate.commands.function.function_choice import choose_bound
 from headgate.commands.function.host import Prepared, PreparedText, SessionHost
 from headgate.commands.query.catalog.query import translated
 from headgate.commands.query.evaluation import Evaluation
@@ -154,7 +154,7 @@ class _RowHost(SessionHost):
         candidates = self._library.named.get(tuple(names.strings(node.funcname)))
         if not candidates:
             return None
-        function, given = chosen(node, candidates, args, context)
+        function, given = choose_bound(node, candidates, args, context)
         user_call = UserCall(
             type=type_of(function.result), function=function.oid, schema="", name=function.name, args=tuple(given), strict=function.strict
         )

@@ -20,20 +20,20 @@ from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.function import PLPGSQL, UserFunction
 from headgate.commands.function import body, call
-from headgate.commands.function.function_choice import as_builtin, specialized
+from headgate.commands.function.function_choice import choose
 from headgate.commands.function.permission import check_execute
 from headgate.commands.function.session_function import Arguments, value_of
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
 from headgate.expression import builtin
-from headgate.expression.binding import overload_resolution
+from headgate.expression.binding import named_argument
 from headgate.expression.binding.context import BindContext
 from headgate.expression.node import TypeRef
 from headgate.plpgsql import reach
 from headgate.plpgsql.scope import Value
 from headgate.sql import names
 from headgate.sql.parser import ParseNode, anded, parse, unwrap, walk
-from headgate.types.resultset import ResultSet
+from headgate.types.resultset import ResultColumn, ResultSet
 
 MOST_ROWS = 100_000
 """The most rows for which a statement calls functions that need the session."""
@@ -209,7 +209,7 @@ def _compute_level(level: _Level, calls: Sequence[pb.FuncCall], session: Session
 
 
 def _call(
-    function: UserFunction | None, texts: Arguments, columns: Sequence[object], session: Session, known: Known, *, reads: bool
+    function: UserFunction | None, texts: Arguments, columns: Sequence[ResultColumn], session: Session, known: Known, *, reads: bool
 ) -> int:
     """Call a function for one row and keep its value. Return the bytes that were added."""
     if function is None:
@@ -234,26 +234,21 @@ def _call(
     return sum(len(text or "") for text in row) + (len(value) if isinstance(value, str) else 0) + 100 if is_new else 0
 
 
-def _cast(function: UserFunction, texts: Arguments, columns: Sequence[object], session: Session) -> Arguments:
+def _cast(function: UserFunction, texts: Arguments, columns: Sequence[ResultColumn], session: Session) -> Arguments:
     from headgate.commands.function.host import Prepared, SessionHost
 
     host = SessionHost(session, Prepared())
-    kinds = [TypeRef(column.type_oid) for column in columns]  # type: ignore[attr-defined]
+    kinds = [TypeRef(column.type_oid) for column in columns]
     return tuple(host.cast(Value(kind, text), TypeRef(oid)).text for kind, text, oid in zip(kinds, texts, function.types, strict=True))
 
 
-def _chosen(called: pb.FuncCall, named: Named, columns: Sequence[object]) -> UserFunction | None:
+def _chosen(called: pb.FuncCall, named: Named, columns: Sequence[ResultColumn]) -> UserFunction | None:
     """Return the function that a call denotes, or None for a form that is not supported here: named, default and variadic arguments."""
-    candidates = [candidate for candidate in named(called) if len(candidate.inputs) == len(called.args)]
-    if any(unwrap(argument).DESCRIPTOR.name == "NamedArgExpr" for argument in called.args):
+    if any(named_argument.is_named(unwrap(argument)) for argument in called.args):
         return None
-    types = [column.type_oid for column in columns]  # type: ignore[attr-defined]
-    context = BindContext()
-    choice = overload_resolution.among([as_builtin(candidate) for candidate in candidates], types, context, variadic=False)
-    if choice is None or choice.function is None or choice.spread:
-        return None
-    function = next(candidate for candidate in candidates if candidate.oid == choice.function.oid)
-    return specialized(function, choice.arguments, types, context)
+    values = [Value(TypeRef(column.type_oid), None) for column in columns]
+    choice = choose(called, named(called), values, BindContext())
+    return None if choice is None or choice.spread or None in choice.given else choice.function
 
 
 def _arguments(level: _Level, calls: Sequence[pb.FuncCall], session: Session, named: Named) -> ResultSet | None:

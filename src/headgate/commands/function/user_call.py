@@ -16,13 +16,13 @@ from headgate.catalog.function import UserFunction
 from headgate.catalog.physical import one
 from headgate.commands import lookup
 from headgate.commands.function import call, row_values
-from headgate.commands.function.function_choice import as_builtin, specialized
+from headgate.commands.function.function_choice import choose_function
 from headgate.commands.function.host import Prepared, SessionHost, of_parameters
 from headgate.commands.function.permission import check_execute
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import builtin
-from headgate.expression.binding import overload_resolution
+from headgate.expression.binding import named_argument
 from headgate.expression.binding.context import BindContext
 from headgate.expression.node import TypeRef
 from headgate.plpgsql.interpreter import Execution
@@ -176,53 +176,17 @@ class _Calls:
     def _chosen(self, node: pb.FuncCall, candidates: Sequence[UserFunction]) -> tuple[UserFunction, list[Value]]:
         """Return the function that a call denotes, and its arguments."""
         argument_nodes = [unwrap(argument) for argument in node.args]
-        named = {
-            argument_node.name: argument_node.arg for argument_node in argument_nodes if argument_node.DESCRIPTOR.name == "NamedArgExpr"
-        }
-        plain = [
-            arg for arg, argument_node in zip(node.args, argument_nodes, strict=True) if argument_node.DESCRIPTOR.name != "NamedArgExpr"
+        values = [
+            self._argument(inner.arg if named_argument.is_named(inner) else argument)
+            for argument, inner in zip(node.args, argument_nodes, strict=True)
         ]
-        values = [self._argument(argument_node) for argument_node in plain]
-        by_name = {name: self._argument(argument_node) for name, argument_node in named.items()}
-        if by_name:
-            matching = [
-                candidate for candidate in candidates if set(by_name) <= {argument.name for argument in candidate.inputs[len(values) :]}
-            ]
-            function = matching[0] if matching else None
-            if function is not None:
-                types_by_name = {parameter.name: parameter.type_oid for parameter in function.inputs}
-                declared = [*function.types[: len(values)], *(types_by_name[name] for name in by_name)]
-                actual = [value.type.oid for value in (*values, *by_name.values())]
-                function = specialized(function, declared, actual, BindContext())
-        else:
-            context = BindContext()
-            described = {candidate.oid: candidate for candidate in candidates}
-            chosen = overload_resolution.among(
-                [as_builtin(candidate) for candidate in candidates],
-                [candidate.type.oid for candidate in values],
-                context,
-                variadic=node.func_variadic,
-            )
-            function = described[chosen.function.oid] if chosen is not None and chosen.function is not None else None
-            if function is not None and chosen is not None:
-                actual = [value.type.oid for value in values]
-                function = specialized(function, chosen.arguments, actual, context)
-        if function is not None and function.kind == "p":
-            shown = f"{function.name}({', '.join(registry.format_type(oid) for oid in function.types)})"
-            message, hint = f"{shown} is a procedure", "To call a procedure, use CALL."
-            raise PostgresError("42809", message, hint=hint, position=position(node.location))
-        if function is None:
-            shown = ", ".join(registry.format_type(value.type.oid) for value in [*values, *by_name.values()])
-            raise overload_resolution.no_function(f"{'.'.join(names.strings(node.funcname))}({shown})", BindContext(), node.location)
+        choice = choose_function(node, candidates, values, BindContext())
+        function = choice.function
         check_execute(self._session, function)
-        for argument, argument_node in zip(function.inputs, argument_nodes, strict=False):
-            if (
-                self._described is not None
-                and argument_node.DESCRIPTOR.name == "ParamRef"
-                and not self._described.get(argument_node.number)
-            ):
-                self._described[argument_node.number] = argument.type_oid
-        return function, self._completed(function, values, by_name, variadic=node.func_variadic)
+        for argument, inner in zip(function.inputs, argument_nodes, strict=False):
+            if self._described is not None and inner.DESCRIPTOR.name == "ParamRef" and not self._described.get(inner.number):
+                self._described[inner.number] = argument.type_oid
+        return function, choice.arguments(self._host.array_of, self._host.evaluate_text)
 
     def _argument(self, node: pb.Node) -> Value:
         copied = pb.Node()
@@ -234,24 +198,6 @@ class _Calls:
             except PostgresError:
                 return Value(TypeRef(registry.UNKNOWN), None)
         return self._host.evaluate_node(copied, self._scope)
-
-    def _completed(self, function: UserFunction, values: list[Value], by_name: dict[str, Value], *, variadic: bool) -> list[Value]:
-        """The arguments with defaults for those that are left out, the last ones of a variadic function as an array."""
-        inputs = function.inputs
-        if inputs and inputs[-1].mode == "v" and not variadic:
-            fixed = len(inputs) - 1
-            rest = [self._host.cast(value, TypeRef(registry.known().by_oid(inputs[-1].type_oid).element)) for value in values[fixed:]]
-            values = [*values[:fixed], self._host.array_of(rest, inputs[-1].type_oid)]
-        done = list(values)
-        for argument in inputs[len(values) :]:
-            if argument.name in by_name:
-                done.append(by_name[argument.name])
-            elif argument.default is not None:
-                done.append(self._host.evaluate_text(argument.default))
-            else:
-                shown = f"{function.name}({', '.join(registry.format_type(value.type.oid) for value in values)})"
-                raise overload_resolution.no_function(shown, BindContext(), -1)
-        return done
 
     def _run(self, function: UserFunction, given: Sequence[Value]) -> Execution | None:
         """None for a STRICT function that gets a NULL, and where the statement is only described."""

@@ -7,7 +7,7 @@ the last given one have their default.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from postgast import pg_query_pb2 as pb
 
@@ -16,7 +16,7 @@ from headgate.errors import PostgresError
 from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.overload_resolution import no_function
 from headgate.expression.location import location_of
-from headgate.expression.node import Expression
+from headgate.expression.node import Expression, TypeRef
 from headgate.sql import names
 from headgate.sql.parser import ParseNode, parse_expression, unwrap
 
@@ -47,6 +47,15 @@ PARAMETERS: dict[str, dict[str, str | None]] = {
 """The functions whose parameters have names and defaults, in their order (pg_proc); of others the names are in the catalogs."""
 
 
+class Typed(Protocol):
+    """An argument of a call: a typed expression or a value."""
+
+    @property
+    def type(self) -> TypeRef:
+        """The argument's type."""
+        ...
+
+
 def is_named(argument: ParseNode) -> bool:
     """Return whether an unwrapped argument of a FuncCall has a name."""
     return bool(argument.DESCRIPTOR.name == "NamedArgExpr")
@@ -56,11 +65,11 @@ def _names(node: pb.FuncCall) -> list[str | None]:
     return [argument.name if is_named(argument) else None for argument in map(unwrap, node.args)]
 
 
-def signature(node: pb.FuncCall, args: Sequence[Expression], context: BindContext) -> str:
+def signature(node: pb.FuncCall, args: Sequence[Typed], context: BindContext) -> str:
     """Return the call as PostgreSQL's messages show it: ``make_interval(integer, days => integer)``."""
     shown = [
-        f"{'' if name is None else f'{name} => '}{context.show_type(argument.type.oid)}"
-        for name, argument in zip(_names(node), args, strict=True)
+        f"{'' if name is None else f'{name} => '}{context.show_type(value.type.oid)}"
+        for name, value in zip(_names(node), args, strict=True)
     ]
     return f"{'.'.join(names.strings(node.funcname))}({', '.join(shown)})"
 

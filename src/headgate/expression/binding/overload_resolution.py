@@ -22,7 +22,6 @@ _OPERATOR_HINT = "No operator matches the given name and argument types. You mig
 _OPERATOR_HINT_ONE = "No operator matches the given name and argument type. You might need to add an explicit type cast."
 _FUNCTION_HINT = "No function matches the given name and argument types. You might need to add explicit type casts."
 _AMBIGUOUS_OPERATOR = "Could not choose a best candidate operator. You might need to add explicit type casts."
-_AMBIGUOUS_FUNCTION = "Could not choose a best candidate function. You might need to add explicit type casts."
 
 
 @dataclass(frozen=True)
@@ -131,7 +130,7 @@ def find_function(
         return chosen
     shown = shown or f"{name if schema is None else f'{schema}.{name}'}({', '.join(context.show_type(oid) for oid in arguments)})"
     if several:
-        raise PostgresError("42725", f"function {shown} is not unique", hint=_AMBIGUOUS_FUNCTION, position=context.position(location))
+        raise not_unique("function", shown, context, location)
     raise no_function(shown, context, location)
 
 
@@ -152,12 +151,24 @@ def _known_function(schema: str | None, name: str, arguments: tuple[int, ...], v
 
 
 def among(named: Sequence[Function], arguments: Sequence[int], context: BindContext, *, variadic: bool = False) -> Candidate | None:
-    """Return the one of these functions that a call with these argument types resolves to, or None if none or several match."""
+    """Return the one of these functions that a call with these argument types resolves to, or None if none matches.
+
+    The candidate has no function if several match.
+    """
     candidates = _prefer_plain(
         [candidate for function in named if (candidate := _candidate(function, len(arguments), variadic)) is not None]
     )
     exact = next((candidate for candidate in candidates if candidate.arguments == tuple(arguments)), None)
-    return exact or _select(candidates, arguments, context)[0]
+    if exact is not None:
+        return exact
+    candidate, several = _select(candidates, arguments, context)
+    return Candidate(tuple(arguments)) if several else candidate
+
+
+def not_unique(kind: str, shown: str, context: BindContext, location: int) -> PostgresError:
+    """Return the 42725 error for a call of several functions or procedures (`kind`). `shown`: the call with its types."""
+    hint = f"Could not choose a best candidate {kind}. You might need to add explicit type casts."
+    return PostgresError("42725", f"{kind} {shown} is not unique", hint=hint, position=context.position(location))
 
 
 def no_function(shown: str, context: BindContext, location: int) -> PostgresError:
@@ -181,12 +192,19 @@ def _candidate(function: Function, count: int, variadic: bool) -> Candidate | No
 
 
 def _prefer_plain(candidates: list[Candidate]) -> list[Candidate]:
-    """FuncnameGetCandidates: of two candidates with equal argument types, keep the one that is not variadic and needs no defaults."""
+    """FuncnameGetCandidates: of candidates with equal argument types, keep the first schema's, and of these the one that is not variadic.
+
+    If several remain because of their defaults, the candidate has no function: the call is ambiguous.
+    """
     best: dict[tuple[int, ...], Candidate] = {}
     for candidate in candidates:
-        known = best.get(candidate.arguments)
-        if known is None or (known.spread and not candidate.spread):
+        known = best.setdefault(candidate.arguments, candidate)
+        if known is candidate or known.function is None or candidate.function is None or known.function.schema != candidate.function.schema:
+            continue
+        if known.spread and not candidate.spread:
             best[candidate.arguments] = candidate
+        elif bool(known.spread) == bool(candidate.spread):
+            best[candidate.arguments] = Candidate(candidate.arguments)
     return list(best.values())
 
 
