@@ -23,8 +23,8 @@ def bind(node: pb.A_ArrayExpr, scope: Scope, context: BindContext, binder: Binde
     element = context.types.by_oid(target).element if target else 0
     bound: list[Expression] = []
     nested = False
-    for each in node.elements:
-        inner = unwrap(each)
+    for item in node.elements:
+        inner = unwrap(item)
         if inner.DESCRIPTOR.name == "A_ArrayExpr":
             nested = True
             bound.append(bind(inner, scope, context, binder, target))
@@ -39,21 +39,21 @@ def bind(node: pb.A_ArrayExpr, scope: Scope, context: BindContext, binder: Binde
                 position=context.position(node.location),
             )
         common = common_type(bound, "ARRAY", context)
-        array_type = context.types.by_oid(common)
-        if array_type.is_array:
-            nested, target, element = True, common, array_type.element
+        definition = context.types.by_oid(common)
+        if definition.is_array:
+            nested, target, element = True, common, definition.element
         else:
-            element, target = common, array_type.array
+            element, target = common, definition.array
             if not target:
                 raise PostgresError(
                     "42704",
                     f"could not find array type for data type {context.show_type(common)}",
                     position=context.position(node.location),
                 )
-        done = [to_common(each, target if nested else element, "ARRAY", context) for each in bound]
+        done = [to_common(value, target if nested else element, "ARRAY", context) for value in bound]
     else:
-        nested = nested or any(context.types.by_oid(each.type.oid).is_array for each in bound)
-        done = [_element(each, target if nested else element, context) for each in bound]
+        nested = nested or any(context.types.by_oid(value.type.oid).is_array for value in bound)
+        done = [_element(value, target if nested else element, context) for value in bound]
     return ArrayExpr(
         type=TypeRef(target, -1, context.inherited_collation(target, done)), elements=tuple(done), nested=nested, location=node.location
     )

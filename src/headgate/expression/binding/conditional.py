@@ -26,8 +26,8 @@ def case(node: pb.CaseExpr, scope: Scope, context: BindContext, binder: Binder) 
     if arg is not None:
         arg = resolve_unknown(arg, context)
     conditions, results = [], []
-    for each in node.args:
-        when = unwrap(each)
+    for argument in node.args:
+        when = unwrap(argument)
         if arg is None:
             condition = binder(when.expr, scope, context)
         else:
@@ -39,7 +39,7 @@ def case(node: pb.CaseExpr, scope: Scope, context: BindContext, binder: Binder) 
     default = binder(node.defresult, scope, context) if node.HasField("defresult") else Const(type=UNKNOWN, value=None, location=-1)
     oid = common_type([default, *results], "CASE", context)
     default = to_common(default, oid, "CASE/ELSE", context)
-    done = [to_common(each, oid, "CASE/WHEN", context) for each in results]
+    done = [to_common(result, oid, "CASE/WHEN", context) for result in results]
     modifier = modifier_of([default, *done])
     return Case(
         type=TypeRef(oid, modifier, context.inherited_collation(oid, [*done, default])),
@@ -69,7 +69,7 @@ def min_max(node: pb.MinMaxExpr, scope: Scope, context: BindContext, binder: Bin
 def _common(
     nodes: Sequence[Any], construct: str, scope: Scope, context: BindContext, binder: Binder
 ) -> tuple[tuple[Expression, ...], TypeRef]:
-    bound = [binder(each, scope, context) for each in nodes]
+    bound = [binder(node_argument, scope, context) for node_argument in nodes]
     oid = common_type(bound, construct, context)
-    done = tuple(to_common(each, oid, construct, context) for each in bound)
+    done = tuple(to_common(operand, oid, construct, context) for operand in bound)
     return done, TypeRef(oid, modifier_of(done), context.inherited_collation(oid, done))

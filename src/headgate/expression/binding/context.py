@@ -50,9 +50,9 @@ class BindContext:
 
     def within(self, **changes: Any) -> BindContext:
         """Return the same context with some fields changed. The parameters stay shared."""
-        context = object.__new__(BindContext)  # dataclasses.replace takes ten times as long, which slows every statement
-        context.__dict__.update(self.__dict__, **changes)
-        return context
+        changed = object.__new__(BindContext)  # dataclasses.replace takes ten times as long, which slows every statement
+        changed.__dict__.update(self.__dict__, **changes)
+        return changed
 
     def position(self, location: int) -> int | None:
         """Return the error position of a location (a character offset from 0), or None for -1."""
@@ -93,17 +93,17 @@ class BindContext:
         return collation_of(operands) or own
 
     def _refuse_mismatch(self, operands: Iterable[Expression]) -> None:
-        found: Collate | None = None
+        explicit: Collate | None = None
         for operand in operands:
             mine = _explicit(operand)
-            if found is not None and mine is not None and mine.type.collation != found.type.collation:
-                one, other = (builtin.builtins().collation_names.get(operand.type.collation, "") for operand in (found, mine))
+            if explicit is not None and mine is not None and mine.type.collation != explicit.type.collation:
+                one, other = (builtin.builtins().collation_names.get(collate.type.collation, "") for collate in (explicit, mine))
                 raise PostgresError(
                     "42P21",
                     f'collation mismatch between explicit collations "{one}" and "{other}"',
                     position=self.position(mine.location),
                 )
-            found = found or mine
+            explicit = explicit or mine
 
     def infer_parameter(self, parameter: Param, target: int) -> Param:
         """Set the type of a parameter that has none yet. Raise 42P08 if it already has another type."""

@@ -138,11 +138,9 @@ def _arguments(candidate: Candidate, args: list[Expression], node: pb.FuncCall, 
 
 def _gather(candidate: Candidate, args: list[Expression], context: BindContext) -> list[Expression]:
     """Combine the repeated arguments of a variadic function into one array."""
-    fixed, gathered = args[: -candidate.spread], args[-candidate.spread :]
-    array_type = context.types.by_oid(gathered[0].type.oid).array
-    array = ArrayExpr(
-        type=TypeRef(array_type, -1, context.inherited_collation(array_type, gathered)), elements=tuple(gathered), location=-1
-    )
+    fixed, spread = args[: -candidate.spread], args[-candidate.spread :]
+    array_type = context.types.by_oid(spread[0].type.oid).array
+    array = ArrayExpr(type=TypeRef(array_type, -1, context.inherited_collation(array_type, spread)), elements=tuple(spread), location=-1)
     return [*fixed, array]
 
 

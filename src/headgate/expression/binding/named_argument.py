@@ -80,24 +80,24 @@ def placed(node: pb.FuncCall, args: Sequence[Expression], context: BindContext, 
     Raises 42601 for a name that is used twice or a positional argument after a named one, 42883 for a name that no function
     of this name has, or if a parameter without a default is left out.
     """
-    given = _names(node)
-    plain = next((place for place, name in enumerate(given) if name is not None), len(given))
-    for place, name in enumerate(given):
-        if place > plain and (name is None or name in given[:place]):
+    argument_names = _names(node)
+    plain = next((place for place, name in enumerate(argument_names) if name is not None), len(argument_names))
+    for place, name in enumerate(argument_names):
+        if place > plain and (name is None or name in argument_names[:place]):
             message = "positional argument cannot follow named argument" if name is None else f'argument name "{name}" used more than once'
             where = location_of(args[place]) if name is None else unwrap(node.args[place]).location
             raise PostgresError("42601", message, position=context.position(where))
     called = names.strings(node.funcname)[-1]
     parameters = PARAMETERS.get(called) or dict.fromkeys(procedure.parameter_names(called))
-    found = dict(zip(list(parameters)[:plain], args, strict=False))
-    for name, value in zip(given[plain:], args[plain:], strict=True):
-        if name not in parameters or name in found:
+    arguments = dict(zip(list(parameters)[:plain], args, strict=False))
+    for name, value in zip(argument_names[plain:], args[plain:], strict=True):
+        if name not in parameters or name in arguments:
             raise no_function(signature(node, args, context), context, node.location)
-        found[str(name)] = value
-    last = max(place for place, name in enumerate(parameters) if name in found)
+        arguments[str(name)] = value
+    last = max(place for place, name in enumerate(parameters) if name in arguments)
     done = []
     for name, default in list(parameters.items())[: last + 1]:
-        if name not in found and default is None:
+        if name not in arguments and default is None:
             raise no_function(signature(node, args, context), context, node.location)
-        done.append(found[name] if name in found else bind(parse_expression(str(default))))
+        done.append(arguments[name] if name in arguments else bind(parse_expression(str(default))))
     return done

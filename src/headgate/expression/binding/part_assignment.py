@@ -45,8 +45,8 @@ class Target:
         if isinstance(value, SetToDefault):
             kind = "an array element" if unwrap(self.steps[0]).DESCRIPTOR.name == "A_Indices" else "a subfield"
             raise self._error("0A000", f"cannot set {kind} to DEFAULT")
-        part, rest, name = self._part(current)
-        stored = replace(self, column=name, steps=rest).store(part, value) if rest else value
+        part, remaining_steps, name = self._part(current)
+        stored = replace(self, column=name, steps=remaining_steps).store(part, value) if remaining_steps else value
         stored = self._fitted(part, stored, name)
         whole = replace(current.type, oid=self.context.base_type(current.type.oid))
         if isinstance(part, Subscript):
@@ -55,8 +55,8 @@ class Target:
 
     def type(self, current: Expression) -> TypeRef:
         """Return the type of the part of `current`."""
-        part, rest, name = self._part(current)
-        return replace(self, column=name, steps=rest).type(part) if rest else part.type
+        part, remaining_steps, name = self._part(current)
+        return replace(self, column=name, steps=remaining_steps).type(part) if remaining_steps else part.type
 
     def _part(self, current: Expression) -> tuple[Expression, Sequence[pb.Node], str]:
         """Return the part that the first step names (adjacent subscripts are one step), the steps after it, and the name for messages."""
@@ -85,9 +85,9 @@ class Target:
         fitted = coerce(value, part.type, Reach.ASSIGNMENT, self.context)
         if fitted is not None:
             return fitted
-        part_type, shown = self.context.show_type(part.type.oid), self.context.show_type(value.type.oid)
+        expected, shown = self.context.show_type(part.type.oid), self.context.show_type(value.type.oid)
         verb = f'subscripted assignment to "{name}" requires' if isinstance(part, Subscript) else f'subfield "{name}" is of'
-        raise self._error("42804", f"{verb} type {part_type} but expression is of type {shown}", _HINT)
+        raise self._error("42804", f"{verb} type {expected} but expression is of type {shown}", _HINT)
 
     def _error(self, sqlstate: str, message: str, hint: str | None = None) -> PostgresError:
         return PostgresError(sqlstate, message, hint=hint, position=self.context.position(self.location))

@@ -157,13 +157,11 @@ def _unqualified(name: str, scope: Scope, location: int) -> ColumnRef:
         merged = [column for column in level.merged if column.name == name]
         if merged:
             return _reference(merged[0], "", location, levels, qualified=False)
-        references = [
-            ref for table in level.tables if (ref := _in_table(table, name, location, levels, qualified=level.qualify)) is not None
-        ]
-        if len([ref for ref in references if ref.attnum >= 0]) > 1 or (len(references) > 1 and all(ref.attnum < 0 for ref in references)):
+        columns = [ref for table in level.tables if (ref := _in_table(table, name, location, levels, qualified=level.qualify)) is not None]
+        if len([ref for ref in columns if ref.attnum >= 0]) > 1 or (len(columns) > 1 and all(ref.attnum < 0 for ref in columns)):
             raise PostgresError("42702", f'column reference "{name}" is ambiguous', position=_position(location))
-        if references:
-            return references[0]
+        if columns:
+            return columns[0]
         level, levels = level.outer, levels + 1
     if has_table(name, scope):
         table, levels = find_table(name, None, scope, location)

@@ -30,8 +30,8 @@ _ENDS = {0x40: "unbounded preceding", 0x100: "unbounded following", 0x400: "curr
 def bind_order(nodes: Sequence[ParseNode], scope: Scope, context: BindContext, binder: Binder) -> Order:
     """Return (expression, descending, NULLs first) of each item."""
     order = []
-    for item in nodes:
-        sort = unwrap(item)
+    for sort_node in nodes:
+        sort = unwrap(sort_node)
         if sort.sortby_dir == pb.SORTBY_USING:
             raise not_supported("ORDER BY ... USING is not supported", position=context.position(sort.location))
         bound = _known(binder(sort.node, scope, context), context)
@@ -55,7 +55,10 @@ def bind(
     if over.refname:
         base = _named(over.refname, over.location, windows, context)
         partition_nodes, order_nodes = _inherited(over, base, context)
-    partition = tuple(_known(binder(each, scope, context.within(construct="window PARTITION BY")), context) for each in partition_nodes)
+    partition = tuple(
+        _known(binder(partition_node, scope, context.within(construct="window PARTITION BY")), context)
+        for partition_node in partition_nodes
+    )
     order = bind_order(order_nodes, scope, context.within(construct="window ORDER BY"), binder)
     frame = _frame(over, context)
     start = _offset(over.start_offset, scope, context, binder) if over.HasField("start_offset") else None
