@@ -172,12 +172,14 @@ def function(oid: int) -> Function:
     return builtins().functions[oid]
 
 
-def _own(oid: int, row: procedure.Procedure) -> Function:
+def _own(oid: int, described: procedure.Procedure) -> Function:
     """Return the entry of a function that PostgreSQL does not have."""
-    name = row.name.removeprefix(f"{procedure.OWN_SCHEMA}.")
-    defaults = len(row.arguments) - row.required
-    schema = "pg_catalog" if name == row.name else procedure.OWN_SCHEMA
-    return Function(oid, name, "f", row.arguments, row.result, "v", False, 0, row.is_set, defaults, row.name, schema)
+    name = described.name.removeprefix(f"{procedure.OWN_SCHEMA}.")
+    defaults = len(described.arguments) - described.required
+    schema = "pg_catalog" if name == described.name else procedure.OWN_SCHEMA
+    return Function(
+        oid, name, "f", described.arguments, described.result, "v", False, 0, described.is_set, defaults, described.name, schema
+    )
 
 
 def _by_name(rows: list[Named]) -> dict[str, tuple[Named, ...]]:

@@ -101,7 +101,7 @@ def _has_form(function: int, args: Sequence[n.Expression]) -> bool:
     implementation = IMPLEMENTATIONS.get(_implementation(function))
     if implementation is None or implementation.arrow is None:
         return False
-    return implementation.any_collation or all(arg.type.collation in C_COLLATIONS for arg in args)
+    return implementation.any_collation or all(argument.type.collation in C_COLLATIONS for argument in args)
 
 
 def is_ordered(expression: n.Expression) -> bool:
@@ -203,13 +203,13 @@ def _user_call(node: n.UserCall, columns: Mapping[str, pa.Array]) -> Any:
     """A function that a user made."""
     if node.body is not None:
         return _evaluate(rewriting.inlined(node), columns)
-    values = [_evaluate(arg, columns) for arg in node.args]
-    if any(pa.types.is_decimal(arg.type) for arg in values):
+    values = [_evaluate(argument, columns) for argument in node.args]
+    if any(pa.types.is_decimal(value.type) for value in values):
         raise NotColumnwise("decimal")
-    rows = next((len(arg) for arg in values if isinstance(arg, pa.Array)), 1)
-    arrays = [pa.array([arg.as_py()] * rows, arg.type) if isinstance(arg, pa.Scalar) else buffers.whole(arg) for arg in values]
-    result = node.compute(*arrays).cast(arrow_type(node.type.oid, -1))
-    return result if any(isinstance(arg, pa.Array) for arg in values) else result[0]
+    rows = next((len(value) for value in values if isinstance(value, pa.Array)), 1)
+    arrays = [pa.array([value.as_py()] * rows, value.type) if isinstance(value, pa.Scalar) else buffers.whole(value) for value in values]
+    computed = node.compute(*arrays).cast(arrow_type(node.type.oid, -1))
+    return computed if any(isinstance(value, pa.Array) for value in values) else computed[0]
 
 
 def _connect(kind: n.BoolKind, values: Sequence[Any]) -> Any:

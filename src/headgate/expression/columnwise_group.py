@@ -23,7 +23,7 @@ def is_known(aggregate: n.Aggregate) -> bool:
     """Return whether Arrow has an exact form of an aggregate and of its arguments."""
     if _call(aggregate) is None or aggregate.order or (aggregate.distinct and not all(map(columnwise.is_grouped, aggregate.args))):
         return False
-    return all(columnwise.is_known(child) for child in aggregate.children())
+    return all(columnwise.is_known(operand) for operand in aggregate.children())
 
 
 def _call(aggregate: n.Aggregate) -> ArrowCall | None:

@@ -171,10 +171,10 @@ def elementwise(node: n.ArrayCoerce, sql: str, env: Env) -> str:
     return sql if inner == "x" else f"list_transform({sql}, lambda x: {inner})"
 
 
-def _guarded(sql: str, pattern: str, result: str, oid: int) -> str:
+def _guarded(sql: str, pattern: str, converted: str, oid: int) -> str:
     message = f'invalid input syntax for type {format_type(oid)}: "'
     error = raised("22P02", message, oid, f"{sql} || '\"'")
-    return f"CASE WHEN {sql} IS NULL THEN NULL WHEN regexp_full_match({sql}, {quote(pattern)}) THEN {result} ELSE {error} END"
+    return f"CASE WHEN {sql} IS NULL THEN NULL WHEN regexp_full_match({sql}, {quote(pattern)}) THEN {converted} ELSE {error} END"
 
 
 def _from_text(arg: n.Expression, sql: str, target: int, env: Env) -> str:

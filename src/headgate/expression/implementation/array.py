@@ -254,10 +254,10 @@ def stored(node: n.SubscriptStore, array: Value, lower: Sequence[Value | None], 
     delimiter = registry.by_oid(element_of(node.type.oid)).delimiter
     if node.lower:
         shape = tuple((low is not None, high is not None) for low, high in zip(lower, upper, strict=True))
-        bounds = [each for pair in zip(lower, upper, strict=True) for each in pair if each is not None]
+        bounds = [bound for pair in zip(lower, upper, strict=True) for bound in pair if bound is not None]
         return call(_part_stored, TEXT, [array, assigned, *bounds], given=(shape, delimiter), strict=False)
     item = as_item(assigned, node.value.type)
-    return call(_element_stored, TEXT, [array, item, *(each for each in upper if each is not None)], given=(delimiter,), strict=False)
+    return call(_element_stored, TEXT, [array, item, *(index for index in upper if index is not None)], given=(delimiter,), strict=False)
 
 
 def _element_stored(delimiter: str, array: str | None, item: str | None, *indexes: int | None) -> str:
@@ -267,9 +267,9 @@ def _element_stored(delimiter: str, array: str | None, item: str | None, *indexe
 def _part_stored(
     shape: Sequence[tuple[bool, bool]], delimiter: str, array: str | None, source: str | None, *bounds: int | None
 ) -> str | None:
-    given = iter(bounds)
+    indexes = iter(bounds)
     pairs: list[tuple[arrays.Bound, arrays.Bound]] = [
-        (next(given) if low else "open", next(given) if high else "open") for low, high in shape
+        (next(indexes) if low else "open", next(indexes) if high else "open") for low, high in shape
     ]
     return arrays.with_part(array, pairs, source, delimiter)
 
@@ -279,14 +279,14 @@ def _element(oid: int, array: str, *indexes: int) -> Any:
     return None if item is None else plain(oid, item)
 
 
-def _part(shape: tuple[tuple[bool, bool], ...], array: str | None, *given: int | None) -> str | None:
+def _part(shape: tuple[tuple[bool, bool], ...], array: str | None, *bounds: int | None) -> str | None:
     if array is None:
         return None
-    values = iter(given)
-    bounds: list[tuple[arrays.Bound, arrays.Bound]] = [
-        (next(values) if low else "open", next(values) if high else "open") for low, high in shape
+    indexes = iter(bounds)
+    pairs: list[tuple[arrays.Bound, arrays.Bound]] = [
+        (next(indexes) if low else "open", next(indexes) if high else "open") for low, high in shape
     ]
-    return arrays.part(array, bounds)
+    return arrays.part(array, pairs)
 
 
 def coerced(node: n.ArrayCoerce, array: Value) -> Value:

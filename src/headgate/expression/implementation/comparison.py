@@ -55,8 +55,8 @@ def without_nan(*values: Any) -> Sequence[Any]:
 def without_negative_zero(values: pa.Array) -> pa.Array:
     """Doubles of which equal ones have one form: no NaN, and no -0, which equals 0."""
     without_nan(values)
-    found = values.drop_null().to_numpy(zero_copy_only=False)
-    if np.any(np.signbit(found) & (found == 0)):
+    numbers = values.drop_null().to_numpy(zero_copy_only=False)
+    if np.any(np.signbit(numbers) & (numbers == 0)):
         raise NotColumnwise("-0")
     return values
 

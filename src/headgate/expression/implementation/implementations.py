@@ -25,11 +25,11 @@ TABLES: tuple[Table, ...] = (
     enum_type.IMPLEMENTATIONS, catalog.IMPLEMENTATIONS, range_type.IMPLEMENTATIONS,
 )  # fmt: skip
 IMPLEMENTATIONS = {
-    key: each if isinstance(each, Implementation) else Implementation(each) for table in TABLES for key, each in table.items()
+    key: entry if isinstance(entry, Implementation) else Implementation(entry) for table in TABLES for key, entry in table.items()
 }
 
 AGGREGATE_TABLES = (total.AGGREGATES, reduction.AGGREGATES, collection.AGGREGATES, ordered_set.AGGREGATES)
-AGGREGATES = {name: each for table in AGGREGATE_TABLES for name, each in table.items()}
+AGGREGATES = {name: entry for table in AGGREGATE_TABLES for name, entry in table.items()}
 
 
 def gathers(function: int) -> bool:

@@ -40,12 +40,12 @@ class Ordering:
 class AggregateCall:
     """The parts of an aggregate call.
 
-    `found` is the aggregate, `values` its planned arguments of the types `kinds`. `order` is its own ORDER BY, or WITHIN GROUP. `kept`
+    `function` is the aggregate, `values` its planned arguments of the types `kinds`. `order` is its own ORDER BY, or WITHIN GROUP. `kept`
     makes a Column NULL for the rows that FILTER excludes.
     """
 
-    def __init__(self, found: Function, node: Aggregate, values: Sequence[Value], order: Sequence[Ordering], kept: Kept) -> None:
-        self.found = found
+    def __init__(self, function: Function, node: Aggregate, values: Sequence[Value], order: Sequence[Ordering], kept: Kept) -> None:
+        self.function = function
         self.node = node
         self.values = values
         self.kinds = [arg.type for arg in node.args]
@@ -58,8 +58,8 @@ class AggregateCall:
             return self.order
         return self.order + [Ordering(value, kind, False, False) for value, kind in zip(self.values, self.kinds, strict=True)]
 
-    def rows(self, items: Sequence[Make], wanted: Make | None = None) -> Make:
-        """Return the array of structs with fields v0, v1, … built by `items`, of the rows for which `wanted` is true."""
+    def rows(self, items: Sequence[Make], condition: Make | None = None) -> Make:
+        """Return the array of structs with fields v0, v1, … built by `items`, of the rows for which `condition` is true."""
         sorting = self.sorting()
         down = bool(sorting) and sorting[0].descending
         mixed = any(ordering.descending != down for ordering in sorting)
@@ -73,7 +73,7 @@ class AggregateCall:
                 fields += [F.when(F.isnull(sort_key), high).otherwise(low).alias(f"n{place}"), sort_key.alias(f"k{place}")]
             fields += [item(env).alias(f"v{place}") for place, item in enumerate(items)]
             whole = F.struct(*fields)
-            return whole if wanted is None else F.when(wanted(env), whole)
+            return whole if condition is None else F.when(condition(env), whole)
 
         gathered = self.kept(struct)
         compare = _comparator(sorting)
@@ -105,12 +105,12 @@ class AggregateCall:
 
         return F.filter(F.zip_with(rows, F.concat(F.array(F.lit(None)), rows), differing), F.isnotnull)
 
-    def texts(self, item: Make, wanted: Make | None = None) -> Make:
-        """Return the array of the texts that `item` builds. With `wanted`, only rows for which it is true, and no NULLs."""
+    def texts(self, item: Make, condition: Make | None = None) -> Make:
+        """Return the array of the texts that `item` builds. With `condition`, only rows for which it is true, and no NULLs."""
         if self.sorting():
-            rows = self.rows([item], wanted)
+            rows = self.rows([item], condition)
             return lambda env: texts_of(rows(env))
-        bare = self.kept(item if wanted is None else lambda env: F.when(wanted(env), item(env)))
+        bare = self.kept(item if condition is None else lambda env: F.when(condition(env), item(env)))
         return lambda env: env.over(F.collect_list(bare(env)))
 
     def item(self, place: int = 0) -> Make:

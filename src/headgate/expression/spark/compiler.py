@@ -207,7 +207,7 @@ def _user_call(node: n.UserCall) -> Value:
     """A function that a user made: its body in its place, or its interpreter in Spark's tasks."""
     if node.body is not None:
         return plan(rewriting.inlined(node))
-    return vectorised.call_batch(node.compute, rep_of(node.type.oid), [plan(each) for each in node.args], strict=node.strict)
+    return vectorised.call_batch(node.compute, rep_of(node.type.oid), [plan(argument) for argument in node.args], strict=node.strict)
 
 
 def _operation(node: n.OpExpr) -> Value:
@@ -421,8 +421,8 @@ def _row_comparison(node: n.RowCompare) -> Value:
         if index == len(comparisons) - 1:
             return steps[-1].make(env)
         same, before = (test.make(env) for test in comparisons[index])
-        rest = make(env.under(lambda: F.coalesce(same, F.lit(False))), index + 1)
-        return F.when(F.isnull(same), F.lit(None).cast("boolean")).when(same, rest).otherwise(before)
+        later_fields = make(env.under(lambda: F.coalesce(same, F.lit(False))), index + 1)
+        return F.when(F.isnull(same), F.lit(None).cast("boolean")).when(same, later_fields).otherwise(before)
 
     return Value(BOOL, make)
 

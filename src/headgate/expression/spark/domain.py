@@ -29,7 +29,7 @@ def bind_check(node: object, base: TypeRef, context: BindContext) -> Expression:
     scope = relation_scope("", None, [ScopeColumn("value", 1, base, _VALUE)])
     bound = binder.bind_condition(node, scope, "CHECK", context=context)
     return rewriting.rewrite(
-        bound, lambda each: DomainValue(type=each.type) if isinstance(each, ColumnRef) and each.key == _VALUE else None
+        bound, lambda node: DomainValue(type=node.type) if isinstance(node, ColumnRef) and node.key == _VALUE else None
     )
 
 

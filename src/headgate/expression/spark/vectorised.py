@@ -194,13 +194,13 @@ def _column_of(value: Value) -> Make:
     return value.make
 
 
-def _folded(made: _Call) -> Value:
+def _folded(invocation: _Call) -> Value:
     """Compute a call whose arguments are all constants."""
-    rep = made.result
-    if made.strict and any(argument.plain is None for argument in made.sent):
+    rep = invocation.result
+    if invocation.strict and any(argument.plain is None for argument in invocation.sent):
         return Value(rep, lambda env: F.lit(None).cast(spark_type(rep)), is_null=True)
     try:
-        result = made.once()
+        result = invocation.once()
     except PostgresError as error:
         state, shown = error.sqlstate, failure.told(error)
         return Value(rep, lambda env: raising(state, shown).cast(spark_type(rep)), error=error)

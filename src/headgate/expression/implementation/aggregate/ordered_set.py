@@ -28,7 +28,7 @@ def _percentile(group: AggregateCall, *, continuous: bool) -> Value:
     while isinstance(fraction_node, FuncExpr) and len(fraction_node.args) == 1:
         fraction_node = fraction_node.args[0]
     if group.kinds[0].oid != registry.FLOAT8 or not isinstance(fraction_node, Const) or fraction_node.value is None:
-        raise refuse(f"{group.found.name} with anything but one constant fraction")
+        raise refuse(f"{group.function.name} with anything but one constant fraction")
     fraction = float(fraction_node.value)
     if not 0 <= fraction <= 1:
         raise PostgresError("22003", f"percentile value {fraction:g} is not between 0 and 1")

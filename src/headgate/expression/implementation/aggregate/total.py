@@ -67,7 +67,7 @@ def _count(group: AggregateCall) -> Value:
 
 def _total(group: AggregateCall, *, average: bool) -> Value:
     """Return sum or avg."""
-    if group.found.result == registry.MONEY:
+    if group.function.result == registry.MONEY:
         return _money_sum(group.values[0], group.kept, distinct=group.node.distinct)
     return _sum(group.values[0], group.kept, distinct=group.node.distinct, average=average)
 
@@ -159,7 +159,7 @@ def _float_sum(value: Value, kept: Kept, total: Callable[[Column], Column], *, d
 
 def _spread(group: AggregateCall) -> Value:
     """Return variance or stddev of exact numbers from the count, the sum and the sum of squares (numeric_stddev_internal)."""
-    name, value, kept = group.found.name, group.values[0], group.kept
+    name, value, kept = group.function.name, group.values[0], group.kept
     if group.node.distinct:
         raise refuse(f"{name} with DISTINCT")
     whole = value.rep.name in ("int2", "int4", "int8")
