@@ -119,21 +119,21 @@ def compiled(expression: n.Expression) -> Scalar | None:
 
 def _called(key: str, args: Sequence[n.Expression]) -> Scalar | None:
     compute = _FUNCTIONS.get(key)
-    parts = [compiled(arg) for arg in args]
-    if compute is None or any(part is None for part in parts):
+    parts = [part for part in map(compiled, args) if part is not None]
+    if compute is None or len(parts) < len(args):
         return None
     if len(parts) == 1:
         [only] = parts
 
         def one(values: Values) -> Any:
-            value = only(values)  # type: ignore[misc]
+            value = only(values)
             return None if value is None else compute(value)
 
         return one
     left, right = parts
 
     def two(values: Values) -> Any:
-        first, second = left(values), right(values)  # type: ignore[misc]
+        first, second = left(values), right(values)
         return None if first is None or second is None else compute(first, second)
 
     return two

@@ -101,13 +101,14 @@ class Settings(Values):
         for name, setting in values.items():
             if name not in kept:
                 new[name] = setting
-        changed = []
+        changed: list[str] = []
         pending = set()
         for name in sorted({*old, *new}):
             before, after = old.get(name), new.get(name)
-            if before is None or after is None or before.value == after.value:
-                if before is None or after is None:
-                    changed.append((after or before).definition.name)  # type: ignore[union-attr]
+            if before is None or after is None:
+                changed.extend(setting.definition.name for setting in (before, after) if setting is not None)
+                continue
+            if before.value == after.value:
                 continue
             title = after.definition.name
             if after.definition.context is SettingContext.POSTMASTER or title in IN_FILE:

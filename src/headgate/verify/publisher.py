@@ -23,6 +23,7 @@ from headgate.catalog.replication.subscription import Subscription
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
 from headgate.pgoutput import decode
+from headgate.pgoutput.message import Relation
 from headgate.verify.digest import DIGESTS, ROWS, VALUES, Compared, digests_query, rows_query, values_query
 from headgate.walreceiver.connection import PublisherConnection, literal
 from headgate.walreceiver.link import Row
@@ -138,14 +139,14 @@ class Publisher:
         reassembly = Reassembly(spool, only_local=True) if only_local else None
         receiver = Receiver(connection, spool, progress, self._stream_waker, self._limits, reassembly=reassembly)
         receiver.start(f"{self._name} receiver")
-        relations: dict[int, object] = {}
+        relations: dict[int, Relation] = {}
         try:
             while progress.flushed < until:
                 check()
                 segment = spool.take(0.1, PIECE)
                 if segment is None:
                     continue
-                decoded = decode.decode(*segment.read(), relations=relations, first_seq=segment.first_seq)  # type: ignore[arg-type]
+                decoded = decode.decode(*segment.read(), relations=relations, first_seq=segment.first_seq)
                 relations.update(decoded.relations)
                 yield decoded
                 progress.applied(segment.end)

@@ -238,7 +238,7 @@ class Firing:
 
         A deleted row is returned unchanged. Rows that a trigger skips are not returned.
         """
-        fired, count = self._instead_of(event), (new if old is None else old).num_rows  # type: ignore[union-attr]
+        fired, count = self._instead_of(event), _count(old, new)
         olds: Sequence[Row | None] = [None] * count if old is None else self.rows_of(old)
         news: Sequence[Row | None] = [None] * count if new is None else self.rows_of(new)
         returned_rows, places = list[Row](), list[int]()
@@ -305,7 +305,7 @@ class Firing:
         fired = self.of(event, row=True, before=False, columns=columns)
         if not fired:
             return []
-        count = (new if old is None else old).num_rows  # type: ignore[union-attr]
+        count = _count(old, new)
         olds: Sequence[Row | None] = [None] * count if old is None else self.rows_of(old)
         news: Sequence[Row | None] = [None] * count if new is None else self.rows_of(new)
 
@@ -397,7 +397,7 @@ class Firing:
 
     def _together(self, fired: Sequence[Trigger], event: int, old: pa.Table | None, new: pa.Table | None) -> _Together | None:
         """Call the functions of triggers once for all rows, without writing. Return None if they must be called for each row."""
-        count = (new if old is None else old).num_rows  # type: ignore[union-attr]
+        count = _count(old, new)
         if count < FEWEST_TOGETHER or not all(self._reads_rows_only(trigger) for trigger in fired):
             return None
         row_numbers, inserts = np.arange(count), list[tuple[UserFunction, Gathered]]()
@@ -421,7 +421,7 @@ class Firing:
         kinds = {column.name: stored_expression.type_of(column) for column in self.relation.columns}
         nulls = Row({name: Value(kind, None) for name, kind in kinds.items()}, self._row_type)
         scope = self._scope(trigger, event, function, nulls, nulls)
-        count = (new if old is None else old).num_rows  # type: ignore[union-attr]
+        count = _count(old, new)
         calls = [BatchCall(SessionHost(self.session, prepared), scope, count) for prepared in (self._prepared, function_body.prepared)]
         for (name, rows), batch in itertools.product((("old", old), ("new", new)), calls):
             for column, kind in kinds.items():
@@ -829,3 +829,10 @@ def change_by_action(planner: Planner, relation: Relation, event: int, columns: 
 def _flat(rows: pa.ChunkedArray, relation: Relation) -> pa.Table:
     whole = buffers.whole(rows)
     return pa.table(whole.flatten(), names=[field.name for field in whole.type]) if len(whole) else arrow_row(relation).empty_table()
+
+
+def _count(old: pa.Table | None, new: pa.Table | None) -> int:
+    """Return the number of changed rows. `old` is None for an INSERT, `new` for a DELETE."""
+    rows = new if old is None else old
+    assert rows is not None
+    return int(rows.num_rows)

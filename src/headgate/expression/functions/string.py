@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
+from typing import Literal
 
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.functions import size_limit
@@ -52,18 +53,22 @@ def quote_nullable(text: str | None) -> str:
 
 def normalized(text: str, form: str = "NFC") -> str:
     """Return the text in a Unicode normal form, by Unicode 14, the version of PostgreSQL 15."""
-    return unicodedata.normalize(_form(form), text)  # type: ignore[arg-type]  # checked by _form
+    return unicodedata.normalize(_form(form), text)
 
 
 def is_normalized(text: str, form: str = "NFC") -> bool:
     """Return whether the text is in a normal form."""
-    return unicodedata.is_normalized(_form(form), text)  # type: ignore[arg-type]  # checked by _form
+    return unicodedata.is_normalized(_form(form), text)
 
 
-def _form(form: str) -> str:
-    if form.upper() not in ("NFC", "NFD", "NFKC", "NFKD"):
-        raise PostgresError("22023", f"invalid normalization form: {form}")
-    return form.upper()
+def _form(form: str) -> Literal["NFC", "NFD", "NFKC", "NFKD"]:
+    for known in _FORMS:
+        if form.upper() == known:
+            return known
+    raise PostgresError("22023", f"invalid normalization form: {form}")
+
+
+_FORMS: tuple[Literal["NFC", "NFD", "NFKC", "NFKD"], ...] = ("NFC", "NFD", "NFKC", "NFKD")
 
 
 _ESCAPE = re.compile(r"\\(?:([0-9A-Fa-f]{4})|u([0-9A-Fa-f]{4})|\+([0-9A-Fa-f]{6})|U([0-9A-Fa-f]{8})|(\\))|(\\)|([^\\]+)", re.DOTALL)
