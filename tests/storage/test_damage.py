@@ -75,6 +75,21 @@ def test_flipped_bit_of_a_data_file_is_detected_by_a_key_lookup(engine: Engine) 
     assert found() == [7, 500]
 
 
+@pytest.mark.on_disk
+def test_flipped_bit_of_a_data_file_is_detected_by_a_scan_of_columns(engine: Engine) -> None:
+    stored = relation(20002, "c", id=INT8, v=TEXT)
+    made(engine, stored, *[(number, f"value {number}") for number in range(1000)])
+    [path] = engine.path((DATABASE, stored.oid)).glob("*.parquet")
+    damage(path, 500)
+    reader = engine.begin(DATABASE)
+    state, _ = reader.shown(stored)
+    with pytest.raises(PostgresError, match=f'file "{path}" is damaged') as raised:
+        for group in engine.table((DATABASE, stored.oid)).groups(state):
+            list(group.pieces(["id"]))
+    reader.rollback()
+    assert raised.value.sqlstate == "XX001"
+
+
 @pytest.mark.slow
 @pytest.mark.on_disk
 def test_damaged_file_that_spark_reads_is_reported_with_its_name(engine: Engine) -> None:

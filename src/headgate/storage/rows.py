@@ -49,6 +49,7 @@ def read(table: DataPath, state: TableState, most: int | None = None) -> Iterato
 class RowGroup:
     """A row group of a table's file, valid while the file is open, so that the caller can choose columns. `deleted`: rows within it."""
 
+    _path: DataPath
     _file: pq.ParquetFile
     _number: int
     _state: TableState
@@ -66,13 +67,17 @@ class RowGroup:
         return bool((least is None or least <= column.statistics.max) and (most is None or column.statistics.min <= most))
 
     def pieces(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield batches of some columns of its live rows, in order. Each call yields the same rows in the same batches."""
+        """Yield batches of some columns of its live rows, in order. Each call yields the same rows in the same batches.
+
+        Raise XX001 if the file is damaged.
+        """
         row = pa.schema([self._row.field(name) for name in names])
         existing = set(self._file.schema_arrow.names)
         columns_to_read = [self._state.physical[name] for name in names if self._state.physical[name] in existing]
-        batches = self._file.iter_batches(PIECE_ROWS, row_groups=[self._number], columns=columns_to_read or None)
-        for batch in deletion_vector.without(batches, self._deleted):
-            yield pa.RecordBatch.from_arrays(columns(batch, self._state, row), schema=row)
+        with parquet.reading(self._path):  # `groups` has opened the file, but does not see the errors of its caller
+            batches = self._file.iter_batches(PIECE_ROWS, row_groups=[self._number], columns=columns_to_read or None)
+            for batch in deletion_vector.without(batches, self._deleted):
+                yield pa.RecordBatch.from_arrays(columns(batch, self._state, row), schema=row)
 
 
 def groups(table: DataPath, state: TableState) -> Iterator[RowGroup]:
@@ -81,11 +86,12 @@ def groups(table: DataPath, state: TableState) -> Iterator[RowGroup]:
     for path, add in state.files.items():
         deleted = deletion_vector.read(table, add.get("deletionVector"))
         first = 0
-        with parquet.opened(table / unquote(path)) as file:
+        place = table / unquote(path)
+        with parquet.opened(place) as file:
             for number in range(file.num_row_groups):
                 last = first + file.metadata.row_group(number).num_rows
                 deleted_here = deleted[np.searchsorted(deleted, first) : np.searchsorted(deleted, last)] - first
-                yield RowGroup(file, number, state, row, deleted_here)
+                yield RowGroup(place, file, number, state, row, deleted_here)
                 first = last
 
 

@@ -43,9 +43,18 @@ _LAST = "\U0010ffff"
 @contextlib.contextmanager
 def opened(path: DataPath) -> Iterator[pq.ParquetFile]:
     """Open a file of a table for reading, verifying the checksum of each page. Raise XX001 if it is damaged."""
+    with (
+        reading(path),
+        pq.ParquetFile(data_location.local(path), coerce_int96_timestamp_unit="us", page_checksum_verification=True) as file,
+    ):
+        yield file
+
+
+@contextlib.contextmanager
+def reading(path: DataPath) -> Iterator[None]:
+    """Raise XX001 for an error of Arrow that shows that a file of a table is damaged."""
     try:
-        with pq.ParquetFile(data_location.local(path), coerce_int96_timestamp_unit="us", page_checksum_verification=True) as file:
-            yield file
+        yield
     except FileNotFoundError:
         raise
     except (pa.ArrowInvalid, OSError) as error:
