@@ -83,9 +83,9 @@ def test_flipped_bit_of_a_data_file_is_detected_by_a_scan_of_columns(engine: Eng
     damage(path, 500)
     reader = engine.begin(DATABASE)
     state, _ = reader.shown(stored)
+    [group] = engine.table((DATABASE, stored.oid)).groups(state)
     with pytest.raises(PostgresError, match=f'file "{path}" is damaged') as raised:
-        for group in engine.table((DATABASE, stored.oid)).groups(state):
-            list(group.pieces(["id"]))
+        list(group.pieces(["id"]))
     reader.rollback()
     assert raised.value.sqlstate == "XX001"
 

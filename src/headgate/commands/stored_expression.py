@@ -5,7 +5,7 @@ CREATE and ALTER TABLE store the text. INSERT and UPDATE bind the text again to 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from headgate.catalog.physical import Cursor, rows, run
@@ -102,18 +102,25 @@ def generated(node: ParseNode, columns: Iterable[Column], column: Column, genera
 
 
 def immutable(expression: Expression) -> bool:
-    """Return whether all functions of an expression, including those of operators, are immutable."""
+    """Return whether all functions of an expression are immutable."""
+    return all(volatility == "i" for volatility in _volatilities(expression))
+
+
+def volatile(expression: Expression) -> bool:
+    """Return whether an expression calls a volatile function, so that it may have another value for each row."""
+    return any(volatility == "v" for volatility in _volatilities(expression))
+
+
+def _volatilities(expression: Expression) -> Iterator[str]:
+    """Yield provolatile of the functions of an expression, and that of session values."""
     builtins = builtin.builtins()
     for part in walk(expression):
         if isinstance(part, SqlValue):
-            return False
-        if isinstance(part, UserCall) and part.volatility != "i":
-            return False
-        if isinstance(part, FuncExpr):
-            function = builtins.functions.get(part.function)
-            if function is not None and function.volatility != "i":
-                return False
-    return True
+            yield "s"
+        elif isinstance(part, UserCall):
+            yield part.volatility
+        elif isinstance(part, FuncExpr) and (function := builtins.functions.get(part.function)) is not None:
+            yield function.volatility
 
 
 def stored(text: str, relation: Relation, column: Column | None = None, prefix: str = "") -> Expression:

@@ -158,3 +158,10 @@ WITH w AS (SELECT upto(2) AS x) SELECT a.x, b.x FROM w a, w b ORDER BY 1, 2;
 ALTER FUNCTION upto STABLE;
 SELECT a, upto(2) FROM (VALUES (1), (2)) v(a) ORDER BY a, 2;
 SELECT * FROM upto(3) u WHERE u > 1;
+
+-- a volatile default is evaluated for each row, also if a user's function hides it
+CREATE FUNCTION chance() RETURNS double precision LANGUAGE sql VOLATILE AS $$ SELECT random() $$;
+CREATE DOMAIN chances AS double precision DEFAULT chance();
+CREATE TABLE drawn (a int, b chances, c double precision DEFAULT chance());
+INSERT INTO drawn (a) VALUES (1), (2), (3);
+SELECT count(DISTINCT b), count(DISTINCT c) FROM drawn;

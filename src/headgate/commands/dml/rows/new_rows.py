@@ -96,7 +96,7 @@ class NewRows:
         if isinstance(default.expression, Const):
             return values_list.column_of(self.planner, column, [default.expression] * rows)
         prepared = self.planner.prepare(default.expression)
-        if stored_expression.immutable(prepared) or not default.is_volatile:
+        if not stored_expression.volatile(prepared):
             [value] = values_list.evaluate(self.planner, [prepared])
             return value.cast(kind).take(pa.array(np.zeros(rows, np.int64)))
         return values_list.column_of(self.planner, column, [prepared] * rows)
@@ -316,9 +316,6 @@ class NewRows:
             owed.check()
 
 
-_VOLATILE = ("random()", "gen_random_uuid()", "clock_timestamp()", "uuid_generate", "nextval(")
-
-
 @dataclass(frozen=True)
 class Default:
     """The DEFAULT of a column: its own, or that of its domain. Without `expression` it is NULL, or the number of an identity column.
@@ -327,14 +324,8 @@ class Default:
     """
 
     of: Column
-    text: str | None
     expression: Expression | None
     is_counted: bool
-
-    @property
-    def is_volatile(self) -> bool:
-        """Whether it has another value for each row of a statement."""
-        return any(name in (self.text or "") for name in _VOLATILE)
 
     def column(self, planner: Planner) -> SparkColumn:
         """Return the value as a Column, if it is not counted."""
@@ -346,8 +337,8 @@ class Default:
 def default_of(relation: Relation, column: Column) -> Default:
     """Return the DEFAULT of a column. That of a generated column is NULL."""
     if column.generated is not None:
-        return Default(column, None, None, is_counted=False)
+        return Default(column, None, is_counted=False)
     domain_type = registry.known().find(column.type_oid) if column.default is None else None
     text = column.default if domain_type is None else domain_type.default
     expression = None if text is None else stored_expression.stored(text, relation, column)
-    return Default(column, text, expression, bool(column.identity) or (expression is not None and next_value.called(expression)))
+    return Default(column, expression, bool(column.identity) or (expression is not None and next_value.called(expression)))
