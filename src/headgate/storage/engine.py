@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import re
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -73,7 +72,6 @@ _OF_TYPES = ("pg_type_", "pg_enum_", "pg_namespace_")
 READING = "reading"
 """The work whose obstacles are tables that cannot be read."""
 _UNREADABLE = ("XX001", "58P01")
-_OF_A_TABLE = re.compile(r"/(\d+)/(\d+)/")
 SMALL_BATCH_ROWS = 75_000
 """The default of `small_batch_rows`: from this size on a Spark job is not slower than the driver on two cores (docs/cluster.md)."""
 SEGMENT = 16 << 20
@@ -184,10 +182,11 @@ class Engine:
         """Record an obstacle for the table if a statement or a worker found a damaged or missing file of it."""
         if error.sqlstate not in _UNREADABLE:
             return
-        text = next((part for part in (error.message, error.detail) if part and f"{self.base}/" in part), "")
-        match = _OF_A_TABLE.search(text, text.find(f"{self.base}/") + len(str(self.base)))
-        if match is not None:
-            self.obstacles.note(READING, (int(match[1]), int(match[2])), text)
+        for text in filter(None, (error.message, error.detail)):
+            key = self.folders.named_in(text)
+            if key is not None:
+                self.obstacles.note(READING, key, text)
+                return
 
     @property
     def small_batch_rows(self) -> int:

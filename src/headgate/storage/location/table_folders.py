@@ -11,6 +11,7 @@ tables of transactions that did not commit, and gives their folders back (`relea
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from headgate.errors import PostgresError
@@ -23,6 +24,7 @@ Key = tuple[int, int]
 OWN = "_headgate"
 """The folder of the node's own files, below that of the tables and in each table's folder."""
 _EXTERNAL, _OWNER = "external", "owner"
+_OF_A_TABLE = re.compile(r"/(\d+)/(\d+)/")
 _MARKS = (directory_owner.FILE, "HG_VERSION")
 """Files of a node's folder of tables, and of its data directory."""
 
@@ -67,7 +69,17 @@ class TableFolders:
         """Return the folders of the external tables."""
         return [(key, path) for key, (path, _) in list(self._external.items())]
 
+    def named_in(self, text: str) -> Key | None:
+        """Return the table of the first file that a message names, or None if it names no file of a table."""
+        for key, path in self.external():
+            if f"{path}/" in text:
+                return key
+        start = text.find(f"{self._base}/")
+        match = None if start < 0 else _OF_A_TABLE.search(text, start + len(str(self._base)))
+        return None if match is None else (int(match[1]), int(match[2]))
+
     # ---- external tables --------------------------------------------------------------------------------
+
     def located(self, location: str) -> DataPath:
         """Return the path of a location that a statement names.
 
