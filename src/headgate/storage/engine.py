@@ -88,6 +88,7 @@ class Engine:
         self.base = data_location.base(settings, self.data_dir)
         data_location.open_cache(self.base, self.data_dir / "pg_cache", settings)
         self.folders = TableFolders(self.base)
+        self._is_claimed = False
         self.on_cluster = is_cluster(settings)
         """Whether tasks may run on other machines."""
         shared = self.on_cluster and not data_location.is_local(self.base)
@@ -187,6 +188,11 @@ class Engine:
             if key is not None:
                 self.obstacles.note(READING, key, text)
                 return
+
+    @property
+    def is_location_gone(self) -> bool:
+        """Return whether the folder of the tables has gone since the start. Nothing may create another one in its place."""
+        return self._is_claimed and directory_owner.is_gone(self.base)
 
     @property
     def small_batch_rows(self) -> int:
@@ -395,6 +401,7 @@ class Engine:
         """
         tables = self.log.versions()
         directory_owner.claim(self.base, self.catalog.system_identifier(), self.data_dir, list(map(self.path, tables)))
+        self._is_claimed = True
         self._take_lease(tables)
         if not data_location.is_local(self.exchange):
             result_spool.clear(self.exchange)

@@ -101,7 +101,10 @@ class LogTable(Supervised):
                 pause = PAUSE if self._attempt() else min(2 * pause, LONGEST_PAUSE)
 
     def _attempt(self) -> bool:
-        """Catch up. Return False if a resource (disk, handles, memory) is exhausted; the thread then retries later."""
+        """Catch up. Return False if a resource (disk, handles, memory) is exhausted, or the data location is gone; it is retried later."""
+        if self._engine.is_location_gone:  # the table watch reports it; a write would create the folder again
+            self._state = None
+            return False
         try:
             self.catch_up()
         except BaseException as error:

@@ -93,6 +93,11 @@ def found(base: DataPath) -> str:
         return ""
 
 
+def is_gone(base: DataPath) -> bool:
+    """Return whether the folder of a running node is gone. An object store has no folders."""
+    return data_location.is_local(base) and not data_location.has_file(base / FILE)
+
+
 def set_aside(base: DataPath, folder: DataPath) -> DataPath:
     """Move a table's folder that the log does not name out of the way. Return its new path."""
     target = base / UNKNOWN

@@ -326,6 +326,8 @@ class Transaction(Uncommitted):
             self._open_external(key, relation, location)
             return
         path = self.engine.path(key)
+        if self.engine.is_location_gone:
+            raise PostgresError("58P01", f'data location "{self.engine.base}" does not hold the tables of this node')
         if delta_log.newest_version(path):
             self.engine.set_aside(key)
         elif data_location.has_any(path):
