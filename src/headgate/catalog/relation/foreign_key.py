@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from headgate.catalog import constraint
 from headgate.catalog.physical import Cursor, Oids, insert, rows, run
@@ -16,8 +17,8 @@ from headgate.catalog.relation.relation import ForeignKey, Relation
 from headgate.errors import PostgresError
 
 
-def create(cursor: Cursor, oids: Oids, relation: Relation, key: ForeignKey) -> int:
-    """Create a constraint and return its oid. An oid of 0 and an empty name are replaced. Raise 42710 if the table has the name."""
+def create(cursor: Cursor, oids: Oids, relation: Relation, key: ForeignKey) -> ForeignKey:
+    """Create a constraint and return it with its oid and name. An empty name is replaced. Raise 42710 if the table has the name."""
     used_names = [
         name
         for (name,) in rows(
@@ -46,7 +47,7 @@ def create(cursor: Cursor, oids: Oids, relation: Relation, key: ForeignKey) -> i
         [relation.database, relation.oid, key.target],
     )
     key_text.write(cursor, relation.database, relation.oid)
-    return oid
+    return replace(key, oid=oid, name=name)
 
 
 def drop(cursor: Cursor, database: int, oid: int) -> None:

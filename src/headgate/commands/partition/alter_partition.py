@@ -137,7 +137,7 @@ def check_rename(cursor: Cursor, relation: Relation, column: Column, *, only: bo
     """Raise 42P16 for a column that a partition inherits, or, with ONLY, that partitions inherit."""
     if relation.parent and column.attnum in partition.inherited_columns(cursor, relation):
         raise PostgresError(INVALID_TABLE, f'cannot rename inherited column "{column.name}"')
-    if only and relation.is_partitioned and partition_index.children(cursor, relation):
+    if only and partition_index.children(cursor, relation):
         raise PostgresError(INVALID_TABLE, f'inherited column "{column.name}" must be renamed in child tables too')
 
 

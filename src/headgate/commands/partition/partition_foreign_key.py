@@ -35,11 +35,9 @@ def clone(transaction: Transaction, parent: Relation, key: ForeignKey, partition
     constraints: list[ForeignKey | Check | Index] = [*child.foreign_keys, *child.checks]
     constraints += [index for index in child.indexes if index.constraint]
     is_used = any(candidate.name == key.name for candidate in constraints)
-    oid = foreign_key.create(cursor, transaction.engine.catalog.next_oid, child, replace(own, name="" if is_used else key.name))
-    child = relations.get(cursor, child.database, child.oid)
-    created = next(candidate for candidate in child.foreign_keys if candidate.oid == oid)
+    created = foreign_key.create(cursor, transaction.engine.catalog.next_oid, child, replace(own, name="" if is_used else key.name))
     yield created
-    for below in partition_index.children(cursor, child) if child.is_partitioned else ():
+    for below in partition_index.children(cursor, child):
         yield from clone(transaction, child, created, below.oid)
 
 

@@ -40,7 +40,7 @@ def add(transaction: Transaction, relation: Relation, key: IndexKey, *, only: bo
     if key.unique:
         uniqueness.check_table(transaction, relation, key.index(key.name or _chosen(transaction.cursor, relation, key)))
     oid = indexes.add_key(transaction.cursor, transaction.engine.catalog.next_oid, relation, key)
-    below = children(transaction.cursor, relation) if relation.is_partitioned else []
+    below = children(transaction.cursor, relation)
     if only and below:
         indexes.set_valid(transaction.cursor, relation.database, oid, valid=False)
         return oid
@@ -84,7 +84,7 @@ def _follow(transaction: Transaction, parent: Relation, child: Relation, key: In
         oid = add(transaction, child, own)
     else:
         oid = existing.oid
-        for below in children(cursor, child) if child.is_partitioned else ():
+        for below in children(cursor, child):
             _follow(transaction, child, below, own, oid)
     partition.attach_index(cursor, child.database, oid, above)
 
@@ -119,7 +119,9 @@ def _chosen(cursor: Cursor, relation: Relation, key: IndexKey) -> str:
 
 
 def children(cursor: Cursor, relation: Relation) -> list[Relation]:
-    """Return the partitions directly below a table."""
+    """Return the partitions directly below a table. A table that is not partitioned has none."""
+    if not relation.is_partitioned:
+        return []
     sql = "SELECT inhrelid FROM hg.pg_inherits WHERE dbid = ? AND inhparent = ? ORDER BY inhrelid"
     return relations.load_many(cursor, relation.database, [oid for (oid,) in rows(cursor, sql, [relation.database, relation.oid])])
 

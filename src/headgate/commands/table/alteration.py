@@ -52,11 +52,7 @@ class Alteration:
 
     def children(self) -> list[Alteration]:
         """Return the same statement on each direct partition."""
-        return (
-            [self.child(partition) for partition in partition_index.children(self.cursor, self.relation)]
-            if self.relation.is_partitioned
-            else []
-        )
+        return [self.child(partition) for partition in partition_index.children(self.cursor, self.relation)]
 
     def stored_columns_changed(self, old: Relation) -> None:
         """Pass added, dropped or renamed columns to the storage."""

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.relation import foreign_key
-from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Column, ForeignKey, Index, Relation
 from headgate.catalog.relation.relation_kind import TABLE_KINDS
 from headgate.commands import lookup, privilege
@@ -77,10 +76,9 @@ def add(declared: ForeignKeyNeed, relation: Relation, session: Session, transact
         not node.skip_validation,
     )  # fmt: skip
     _check_types(key, relation, columns, target_columns)
-    oid = foreign_key.create(cursor, transaction.engine.catalog.next_oid, relation, key)
-    created = next(candidate for candidate in relations.get(cursor, relation.database, relation.oid).foreign_keys if candidate.oid == oid)
+    created = foreign_key.create(cursor, transaction.engine.catalog.next_oid, relation, key)
     new_keys = [created]
-    for child in partition_index.children(cursor, relation) if relation.is_partitioned else ():
+    for child in partition_index.children(cursor, relation):
         new_keys += partition_foreign_key.clone(transaction, relation, created, child.oid)
     if check and created.validated:
         partition_foreign_key.check(session, transaction, new_keys)

@@ -98,7 +98,7 @@ def _rename_column(transaction: Transaction, relation: Relation, name: str, new_
     cursor = transaction.cursor
     column = relation.column(name)
     assert column is not None
-    for child in partition_index.children(cursor, relation) if relation.is_partitioned else ():
+    for child in partition_index.children(cursor, relation):
         _rename_column(transaction, child, name, new_name)
     attribute.rename_column(cursor, relation, column.attnum, new_name)
     changed = relations.get(cursor, relation.database, relation.oid)
