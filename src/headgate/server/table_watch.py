@@ -93,7 +93,7 @@ class TableWatch(Periodic):
 
 def _wrong_location(base: DataPath) -> str | None:
     try:
-        return None if data_location.has_file(base / directory_owner.FILE) else f'there is no file "{directory_owner.FILE}"'
+        return None if directory_owner.is_marked(base) else f'there is no file "{directory_owner.FILE}"'
     except (OSError, PostgresError) as error:
         return str(error)
 

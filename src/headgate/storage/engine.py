@@ -191,8 +191,11 @@ class Engine:
 
     @property
     def is_location_gone(self) -> bool:
-        """Return whether the folder of the tables has gone since the start. Nothing may create another one in its place."""
-        return self._is_claimed and directory_owner.is_gone(self.base)
+        """Return whether the folder of the tables has gone since the start. Nothing may create another one in its place.
+
+        An object store has no folders that could be gone.
+        """
+        return self._is_claimed and data_location.is_local(self.base) and not directory_owner.is_marked(self.base)
 
     @property
     def small_batch_rows(self) -> int:

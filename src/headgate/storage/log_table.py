@@ -182,16 +182,8 @@ class LogTable(Supervised):
                 if temporary:
                     continue
                 moment = None if committed is None else committed + POSTGRES_EPOCH * 1_000_000
-                row = (
-                    lsn,
-                    str(Lsn(lsn)),
-                    origin,
-                    names.database(database),
-                    schema,
-                    name,
-                    engine.folders.name((database, relation)),
-                    moment,
-                )
+                path = engine.folders.name((database, relation))
+                row = (lsn, str(Lsn(lsn)), origin, names.database(database), schema, name, path, moment)
                 _append(columns, *row, None if dropped else version)
                 (self._there.discard if dropped else self._there.add)(row[6])
             # the catalog removes dropped tables at once, unless a slot needs them

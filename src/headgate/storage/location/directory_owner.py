@@ -93,9 +93,9 @@ def found(base: DataPath) -> str:
         return ""
 
 
-def is_gone(base: DataPath) -> bool:
-    """Return whether the folder of a running node is gone. An object store has no folders."""
-    return data_location.is_local(base) and not data_location.has_file(base / FILE)
+def is_marked(base: DataPath) -> bool:
+    """Return whether the folder exists and has the mark of a node."""
+    return data_location.has_file(base / FILE)
 
 
 def set_aside(base: DataPath, folder: DataPath) -> DataPath:
