@@ -36,7 +36,7 @@ UNION ALL SELECT 'database ' || datname, oid FROM pg_database WHERE oid >= 16384
 
 
 @dataclass(frozen=True)
-class Taken:
+class Measured:
     """Milliseconds of each query, the first time and then (the median); CPU milliseconds of the server's processes for one, on average."""
 
     first: list[float]
@@ -89,7 +89,7 @@ def there(statements: list[str], asked_of: Side, side: Side) -> list[str]:
     return [re.sub(r"(?<![\w.])\d{5,}(?!\w)", lambda number: known.get(number[0], number[0]), each) for each in statements]
 
 
-def taken(side: Side, statements: list[str], pid: int) -> Taken:
+def taken(side: Side, statements: list[str], pid: int) -> Measured:
     """Asks them all, one by one, in one session; then all of them again."""
     times: list[list[float]] = [[] for _ in statements]
     began = cpu(pid)
@@ -105,4 +105,4 @@ def taken(side: Side, statements: list[str], pid: int) -> Taken:
                 times[number].append((time.perf_counter() - start) * 1000)
         busy = 1000 * (cpu(pid) - began)
     again = [statistics.median(each[1:]) for each in times if len(each) > 1]
-    return Taken([each[0] for each in times], again, busy / sum(map(len, times)))
+    return Measured([seconds[0] for seconds in times], again, busy / sum(map(len, times)))
