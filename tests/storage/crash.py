@@ -38,7 +38,7 @@ def main(directory: Path, settings: dict[str, str]) -> None:
         transaction = engine.begin(DATABASE)
         transaction.append(A, rows(A, (number, "x")))
         if number % 3 == 0:
-            transaction.create_table(relation(30000 + number, f"t{number}", id=INT4))
+            transaction.ddl.create(relation(30000 + number, f"t{number}", id=INT4))
         change(transaction, B, "id = 1", w=str(number))
         transaction.commit()
         print(number, flush=True)

@@ -36,7 +36,7 @@ def rows(table: Relation, *values: tuple[Any, ...]) -> pa.Table:
 def made(engine: Engine, table: Relation, *values: tuple[Any, ...]) -> Relation:
     """Create a table with rows, in a separate transaction."""
     transaction = engine.begin(DATABASE)
-    transaction.create_table(table)
+    transaction.ddl.create(table)
     if values:
         transaction.append(table, rows(table, *values))
     transaction.commit()

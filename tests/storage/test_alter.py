@@ -27,9 +27,9 @@ def test_dropped_column_does_not_return_with_its_name(engine: Engine) -> None:
     dropped = with_columns(T, (1, "a", INT8))
     renamed = with_columns(T, (1, "a2", INT8), (3, "b", INT4), (4, "a", TEXT))
     writer = engine.begin(DATABASE)
-    writer.alter_table(T, dropped)
+    writer.ddl.alter(T, dropped)
     assert contents(writer, dropped) == [(1,)]
-    writer.alter_table(dropped, renamed)
+    writer.ddl.alter(dropped, renamed)
     assert contents(writer, renamed) == [(1, None, None)]
     writer.append(renamed, rows(renamed, (2, 7, "new")))
     change(writer, renamed, "a2 = 1", b="5")
@@ -53,7 +53,7 @@ def test_altered_columns_are_restored_by_a_rollback(engine: Engine) -> None:
     renamed = with_columns(T, (1, "z", INT8))
     for altered in (wider, renamed):
         writer = engine.begin(DATABASE)
-        writer.alter_table(T, altered)
+        writer.ddl.alter(T, altered)
         twos = [F.col("id").cast(field.dataType).alias(field.name) for field in writer.frame(altered).schema]
         writer.append(altered, engine.spark.range(2, 3).select(*twos))
         assert len(contents(writer, altered)) == 2
@@ -69,12 +69,12 @@ def test_column_can_get_another_type(engine: Engine) -> None:
     made(engine, T, (1, "10"), (2, "20"))
     retyped = with_columns(T, (1, "a", INT8), (2, "b", INT4))
     writer = engine.begin(DATABASE)
-    writer.change_type(T, retyped, "b", F.col("b").cast("int") + 1)
+    writer.ddl.change_type(T, retyped, "b", F.col("b").cast("int") + 1)
     assert contents(writer, retyped) == [(1, 11), (2, 21)]
     writer.rollback()
     assert contents(engine, T) == [(1, "10"), (2, "20")]
     writer = engine.begin(DATABASE)
-    writer.change_type(T, retyped, "b", F.col("b").cast("int") + 1)
+    writer.ddl.change_type(T, retyped, "b", F.col("b").cast("int") + 1)
     writer.append(retyped, rows(retyped, (3, 3)))
     writer.commit()
     assert contents(engine, retyped) == [(1, 11), (2, 21), (3, 3)]
@@ -84,11 +84,11 @@ def test_rows_that_get_a_default_are_not_in_the_log(engine: Engine) -> None:
     made(engine, T, (1, "x"))
     wider = with_columns(T, (1, "a", INT8), (2, "b", TEXT), (3, "c", INT4))
     writer = engine.begin(DATABASE)
-    writer.alter_table(T, wider)
+    writer.ddl.alter(T, wider)
     changed_rows = writer.positions(wider)
     old, new = F.struct("a", "b", "c"), F.struct("a", "b", F.lit(5).alias("c"))
     places = F.col(FILE).alias("file"), F.col(ROW).alias("row")
-    assert writer.replace_rows(wider, changed_rows.select(old.alias("old"), new.alias("new"), *places)) == 1
+    assert writer.ddl.fill(wider, changed_rows.select(old.alias("old"), new.alias("new"), *places)) == 1
     lsn_before = engine.log.end
     writer.commit()
     assert contents(engine, wider) == [(1, "x", 5)]
@@ -107,7 +107,7 @@ def test_added_column_needs_no_column_mapping_until_a_column_is_dropped(engine: 
         return "columnMapping" in engine.visible[key].state.protocol["readerFeatures"]
 
     writer = engine.begin(DATABASE)
-    writer.alter_table(T, wider)
+    writer.ddl.alter(T, wider)
     change(writer, wider, "a = 1", c="5")
     writer.append(wider, rows(wider, (2, "y", 6)))
     writer.commit()
@@ -116,12 +116,12 @@ def test_added_column_needs_no_column_mapping_until_a_column_is_dropped(engine: 
     plain = engine.spark.read.format("delta").load(str(engine.path(key)))
     assert sorted(tuple(row) for row in plain.collect()) == [(1, "x", 5), (2, "y", 6)]
     writer = engine.begin(DATABASE)
-    writer.alter_table(wider, named)
+    writer.ddl.alter(wider, named)
     assert contents(writer, named) == [(1, "x", 5, None), (2, "y", 6, None)]
     writer.rollback()
     writer = engine.begin(DATABASE)
-    writer.alter_table(wider, narrow)
-    writer.alter_table(narrow, again)
+    writer.ddl.alter(wider, narrow)
+    writer.ddl.alter(narrow, again)
     writer.commit()
     assert mapped()
     assert contents(engine, again) == [(1, 5, None), (2, 6, None)]
@@ -135,14 +135,14 @@ def test_alteration_that_needs_column_mapping_is_rejected_while_it_is_off(engine
     for columns in refused:
         writer = engine.begin(DATABASE)
         with pytest.raises(PostgresError, match='table "t" would need column mapping, which is off'):
-            writer.alter_table(T, with_columns(T, *columns))
+            writer.ddl.alter(T, with_columns(T, *columns))
         writer.rollback()
     writer = engine.begin(DATABASE)
     with pytest.raises(PostgresError, match='table "spaced" would need column mapping'):
-        writer.create_table(replace(with_columns(T, (1, "a b", INT8)), oid=T.oid + 7, name="spaced"))
+        writer.ddl.create(replace(with_columns(T, (1, "a b", INT8)), oid=T.oid + 7, name="spaced"))
     writer.rollback()
     writer = engine.begin(DATABASE)
-    writer.alter_table(T, wider)
+    writer.ddl.alter(T, wider)
     writer.commit()
     assert contents(engine, wider) == [(1, "x", None)]
     assert "columnMapping" not in engine.visible[DATABASE, T.oid].state.protocol["readerFeatures"]
@@ -153,7 +153,7 @@ def test_column_can_be_added_to_a_table_without_columns(engine: Engine) -> None:
     made(engine, bare)
     wider = with_columns(bare, (1, "a", INT8))
     writer = engine.begin(DATABASE)
-    writer.alter_table(bare, wider)
+    writer.ddl.alter(bare, wider)
     writer.append(wider, rows(wider, (1,)))
     writer.commit()
     assert contents(engine, wider) == [(1,)]

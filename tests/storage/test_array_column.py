@@ -135,7 +135,7 @@ def test_each_column_keeps_the_storage_of_its_creation(engine: Engine) -> None:
     texts = made(engine, replace(ARRAYS, oid=27001, options=()), FIRST)
     wider = replace(texts, options=("array_storage=array",), all_columns=(*texts.columns, Column(6, "more", INTS, -1)))
     writer = engine.begin(DATABASE)
-    writer.alter_table(replace(texts, options=wider.options), wider)
+    writer.ddl.alter(replace(texts, options=wider.options), wider)
     writer.append(wider, rows(wider, (*NULLS, "{5,6}")))
     writer.commit()
 

@@ -34,7 +34,7 @@ def test_key_committed_again_is_as_new_as_its_last_commit() -> None:
 def test_keys_that_all_running_transactions_see_are_dropped(engine: Engine) -> None:
     def give(name: str) -> None:
         transaction = engine.begin(DATABASE)
-        transaction.claim_catalog(key(name))
+        transaction.catalog.claim(key(name))
         transaction.cursor.execute("UPDATE hg.counter SET value = value WHERE name = 'format'")
         transaction.commit()
 

@@ -261,7 +261,7 @@ def test_dropped_table_is_not_compacted(engine: Engine, monkeypatch: pytest.Monk
 
     def drop() -> None:
         writer = engine.begin(DATABASE)
-        writer.drop_table(table)
+        writer.ddl.drop(table)
         writer.commit()
 
     before_the_lock(monkeypatch, drop)

@@ -133,8 +133,7 @@ def test_commit_of_a_killed_node_is_complete_or_absent_after_the_next_start(
     kill(monkeypatch)
     with pytest.raises(Killed):
         transaction.commit()
-    if transaction._catalog is not None:
-        transaction._catalog.rollback()
+    transaction.catalog.rollback()
     monkeypatch.undo()
     started = again(engine)
     messages = started.recover()
@@ -168,7 +167,7 @@ def test_state_of_a_copied_table_is_kept_if_a_start_completes_the_copy(engine: E
     failing(monkeypatch, Intents, "_write", Killed())
     with pytest.raises(Killed):
         transaction.commit()
-    transaction._catalog.rollback()
+    transaction.catalog.rollback()
     monkeypatch.undo()
     started = again(engine)
     assert [line.split()[0] for line in started.recover()] == ["completed"]

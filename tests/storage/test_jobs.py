@@ -78,7 +78,7 @@ def test_small_and_large_tables_are_read_alike(engine: Engine, monkeypatch: pyte
     writer.commit()
     wider = replace(T, all_columns=(*T.columns, Column(3, "n", registry.INT4)))
     writer = engine.begin(DATABASE)
-    writer.alter_table(T, wider)
+    writer.ddl.alter(T, wider)
     writer.append(wider, rows(wider, (5, "late", 7)))
     writer.commit()
     table = engine.table((DATABASE, T.oid))

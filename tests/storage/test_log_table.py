@@ -61,7 +61,7 @@ def test_reader_finds_the_versions_of_all_tables_that_belong_together(engine: En
     assert versions(engine, both) == {path(A): 1, path(B): 1}
     assert versions(engine, only) == {path(A): 2, path(B): 1}
     dropper = engine.begin(DATABASE)
-    dropper.drop_table(B)
+    dropper.ddl.drop(B)
     dropper.commit()
     log.catch_up()
     assert versions(engine) == {path(A): 2, path(B): None}

@@ -32,7 +32,7 @@ def test_recovery_removes_uncommitted_writes_and_incomplete_tables(engine: Engin
     lost = engine.begin(DATABASE)
     lost.append(A, rows(A, (2, "lost")))
     change(lost, A, "id = 1", v="'lost'")
-    lost.create_table(B)
+    lost.ddl.create(B)
     begun = engine.path((DATABASE, 22222)) / "_delta_log"
     data_location.make_folder(begun)
     data_location.write_new(begun / f"{0:020d}.crc", "{}")

@@ -28,7 +28,7 @@ def test_deleted_changed_added_and_renamed_data_is_the_same_for_both_readers(eng
     writer = engine.begin(DATABASE)
     change(writer, T, "a % 3 = 0")
     change(writer, T, "a % 5 = 0", b="concat(b, '!')")
-    writer.alter_table(T, renamed)
+    writer.ddl.alter(T, renamed)
     writer.append(renamed, rows(renamed, (100, None, 7)))
     writer.commit()
     table, state = engine.table(KEY), engine.visible[KEY].state

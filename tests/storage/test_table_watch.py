@@ -83,6 +83,6 @@ def test_dropped_table_is_removed_from_the_watch(engine: Engine) -> None:
     moved(_file(Path(str(engine.path((DATABASE, table.oid))))))
     assert len(found(engine)) == 1
     writer = engine.begin(DATABASE)
-    writer.drop_table(table)
+    writer.ddl.drop(table)
     writer.commit()
     assert found(engine) == []

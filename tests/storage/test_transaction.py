@@ -66,7 +66,7 @@ def test_rollback_undoes_inserts_updates_and_truncates(engine: Engine) -> None:
 
 def test_table_of_a_rolled_back_transaction_leaves_no_directory(engine: Engine) -> None:
     writer = engine.begin(DATABASE)
-    writer.create_table(A)
+    writer.ddl.create(A)
     writer.append(A, rows(A, (1, "x")))
     assert data_location.has_any(engine.path((DATABASE, A.oid)))
     writer.rollback()
@@ -78,7 +78,7 @@ def test_dropped_table_is_removed_after_its_last_reader(engine: Engine) -> None:
     reader = engine.begin(DATABASE)
     reader.statement()
     dropper = engine.begin(DATABASE)
-    dropper.drop_table(A)
+    dropper.ddl.drop(A)
     dropper.commit()
     assert contents(reader, A) == [(1, "x")]
     reader.rollback()
@@ -95,7 +95,7 @@ def test_rollback_to_a_savepoint_keeps_earlier_changes(engine: Engine) -> None:
     writer.append(A, rows(A, (2, "kept")))
     writer.savepoint("s")
     writer.append(A, rows(A, (3, "gone")))
-    writer.create_table(B)
+    writer.ddl.create(B)
     writer.rollback_to("s")
     assert contents(writer, A) == [(1, "x"), (2, "kept")]
     writer.append(A, rows(A, (4, "again")))
@@ -191,7 +191,7 @@ def test_a_wait_for_a_lock_can_be_cancelled(engine: Engine) -> None:
     def cancel() -> None:
         raise PostgresError("57014", "canceling statement due to user request")
 
-    waiter.cancelled = cancel
+    waiter.locks.cancelled = cancel
     with pytest.raises(PostgresError) as raised:
         waiter.append(A, rows(A, (2, "y")))
     assert raised.value.sqlstate == "57014"
@@ -226,7 +226,7 @@ def test_column_names_that_parquet_rejects_are_kept(engine: Engine) -> None:
 def test_columns_that_differ_only_in_case_are_rejected(engine: Engine) -> None:
     writer = engine.begin(DATABASE)
     with pytest.raises(PostgresError) as raised:
-        writer.create_table(relation(20004, "c", a=INT8, A=INT8))
+        writer.ddl.create(relation(20004, "c", a=INT8, A=INT8))
     assert raised.value.sqlstate == "0A000"
     writer.rollback()
 
@@ -238,7 +238,7 @@ def test_history_is_recorded_at_its_position_in_the_transaction(engine: Engine) 
     writer = engine.begin(DATABASE)
     namespace.create(writer.cursor, engine.catalog.next_oid(), DATABASE, "early", 10)
     writer.catalog_changed()
-    writer.create_table(A)
+    writer.ddl.create(A)
     writer.append(A, rows(A, (1, "x")))
     namespace.create(writer.cursor, engine.catalog.next_oid(), DATABASE, "late", 10)
     writer.catalog_changed()

@@ -10,7 +10,7 @@ objects. Conflicting holds wait for each other (`storage.lock`). After acquiring
 committed since it read the catalog (`storage.transaction.committed_keys`).
 
 Commands that have a catalog cursor but not its transaction call `use`. The cursor of a transaction has a method for it
-(`storage.transaction.catalog_transaction`). Other cursors do not hold objects.
+(`storage.transaction.recorded_catalog`). Other cursors do not hold objects.
 """
 
 from __future__ import annotations
@@ -48,6 +48,6 @@ def is_pinned(catalog: str, oid: int) -> bool:
 
 
 def use(cursor: CatalogCursor, catalog: str, oid: int) -> None:
-    """Prevent other transactions from dropping or renaming an object until the cursor's transaction ends (`Transaction.use_object`)."""
+    """Keep others from dropping or renaming an object until the cursor's transaction ends (`TransactionCatalog.use_object`)."""
     if cursor.use is not None:
         cursor.use(catalog, oid)

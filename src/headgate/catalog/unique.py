@@ -2,7 +2,7 @@
 
 DuckDB's catalog tables have no indexes (`physical`), and two transactions that each look a name up and then insert it do not see each
 other. So `physical.insert` and `physical.update` claim each key before they write it. The cursor of a transaction has a method `claim`
-(`storage.transaction.catalog_transaction`), which waits for any transaction that has claimed the key, as PostgreSQL's unique index does,
+(`storage.transaction.recorded_catalog`), which waits for any transaction that has claimed the key, as PostgreSQL's unique index does,
 and raises `violation` if the key has been committed since. Other cursors (initdb, `Catalog.change`) do not have the method and claim
 nothing.
 

@@ -34,7 +34,7 @@ from headgate.commands.view import view
 from headgate.errors import PostgresError, not_supported
 from headgate.sql import command_tag
 from headgate.sql.parser import ParseNode
-from headgate.storage.transaction.uncommitted import StaleDefinitionError
+from headgate.storage.transaction.transaction_catalog import StaleDefinitionError
 from headgate.types.resultset import ResultSet
 
 PLANS = 10

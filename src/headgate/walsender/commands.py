@@ -144,7 +144,7 @@ class Walsender:
         try:
             with engine.commit_lock:
                 pin.isolate(None, serializable=False)
-                cursor, end = pin.cursor, pin.seen
+                cursor, end = pin.cursor, pin.snapshot.lsn
             rows = [
                 (
                     table.database,

@@ -86,7 +86,7 @@ def unmatched(
     transaction: Transaction, relation: Relation, columns: Sequence[int], target: Relation, target_columns: Sequence[int], values: DataFrame
 ) -> DataFrame:
     """Return the keys of `values` that no row of `target` has."""
-    with transaction.seeing_newest():
+    with transaction.snapshot.seeing_newest():
         rows = transaction.frame(target)
     rows = rows.select(*[F.col(quoted(name)).alias(f"t{place}") for place, name in enumerate(column_names(target, target_columns))])
     return values.join(rows, _equal(relation, columns, "v", target, target_columns, "t"), "left_anti")
@@ -112,7 +112,7 @@ def rows_with(
             return matches.drop_columns(["i"])
         values = local_frame(transaction.engine.spark, values)
     with (
-        transaction.seeing_newest()
+        transaction.snapshot.seeing_newest()
     ):  # a session that added a referencing row held the lock of the referenced table, for which this one has waited
         positions = transaction.positions(child)
     rows = positions.select(

@@ -126,7 +126,7 @@ def _check_again(session: Session, transaction: Transaction, key: ForeignKey, va
             children = reference_key.rows_with(transaction, relation, key.columns, relation, key.columns, values)
             values = reference_key.of_struct(children, "old", reference_key.column_names(relation, key.columns))
         else:
-            with transaction.seeing_newest():
+            with transaction.snapshot.seeing_newest():
                 values = reference_key.of_rows(transaction.frame(relation), relation, key.columns)
         _check_new(session, transaction, relation, key, values, now=True)
 

@@ -152,7 +152,7 @@ def check_table(transaction: Transaction, relation: Relation, index: Index) -> N
 
 def check_applied(transaction: Transaction, relation: Relation, index: Index, session: Session | None = None) -> None:
     """Raise 23505 `duplicate key value` if the table has a key twice, after a worker or a session has written rows."""
-    with transaction.seeing_newest():
+    with transaction.snapshot.seeing_newest():
         rows = transaction.frame(relation)
     duplicate = _twice(keyed(relation, index, rows), len(index.attnums))
     if duplicate is not None:
@@ -233,14 +233,14 @@ def _remaining(transaction: Transaction, relation: Relation, leaving: Rows) -> D
     """Return the rows of a table that are not leaving, including those that the snapshot does not show, because their keys are in use."""
     if isinstance(leaving, pa.Table):
         leaving = local_frame(transaction.engine.spark, leaving.select(["file", "row"]))
-    with transaction.seeing_newest():
+    with transaction.snapshot.seeing_newest():
         rows = transaction.positions(relation)
     return rows.join(leaving.select(F.col("file").alias(FILE), F.col("row").alias(ROW)), [FILE, ROW], "left_anti")
 
 
 def _stored(transaction: Transaction, relation: Relation) -> DataFrame | None:
     """Return all rows of a table. Return None, without a Spark job, if it has none."""
-    with transaction.seeing_newest():
+    with transaction.snapshot.seeing_newest():
         if not relation.is_partitioned:
             state, pending = transaction.shown(relation)
             if not state.files and not pending:

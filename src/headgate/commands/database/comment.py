@@ -35,7 +35,7 @@ def comment(node: pb.CommentStmt, session: Session) -> CommandResult:
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     catalog, oid, sub, shared = _object(node, session, cursor)
-    transaction.change_object(next(table.name for table in tables().values() if table.oid == catalog), oid)
+    transaction.catalog.change_object(next(table.name for table in tables().values() if table.oid == catalog), oid)
     scope = "objoid = ? AND classoid = ?"
     if shared:
         run(cursor, f"DELETE FROM hg.pg_shdescription WHERE {scope}", [oid, catalog])
@@ -109,7 +109,7 @@ def _on_table(node: pb.CommentStmt, session: Session, cursor: Cursor) -> tuple[i
     catalog, table_name, prefix = _ON_TABLES[node.objtype]
     sql = f"SELECT oid FROM hg.{table_name} WHERE dbid = ? AND {prefix}relid = ? AND {prefix}name = ?"
     found = one(cursor, sql, [relation.database, relation.oid, name])
-    session.begin_statement().change_object("pg_class", relation.oid)
+    session.begin_statement().catalog.change_object("pg_class", relation.oid)
     if found is None:
         word = table_name.removeprefix("pg_")
         raise PostgresError("42704", f'{word} "{name}" for table "{relation.name}" does not exist')

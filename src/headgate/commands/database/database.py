@@ -100,7 +100,7 @@ def drop(node: pb.DropdbStmt, session: Session) -> CommandResult:
     _refuse_others(session, database, "database")
     transaction.database = database.oid  # the log entry belongs to the database whose tables are dropped
     for relation in relations.all_tables(cursor, database.oid, {RelationKind.TABLE}):
-        transaction.drop_table(relation)
+        transaction.ddl.drop(relation)
     databases.drop(cursor, database.oid)
     slots.drop_database(cursor, database.oid)
     session.after_commit(lambda: _forget(session, database.oid))

@@ -61,7 +61,7 @@ def drop(node: pb.DropStmt, session: Session) -> CommandResult:
         if schema.oid < registry.FIRST_USER_OID and name != "public":
             raise PostgresError("2BP01", f"cannot drop schema {name} because it is required by the database system")
         privilege.check_owner(cursor, context.user, schema.owner, "schema", name)
-        transaction.lock_object("pg_namespace", schema.oid)
+        transaction.catalog.lock_object("pg_namespace", schema.oid)
         schemas.append(schema)
     contents = [(schema, content) for schema in schemas for content in _contents(session, schema)]
     dropped_oids = {content.oid for _, content in contents}
@@ -89,7 +89,7 @@ def drop(node: pb.DropStmt, session: Session) -> CommandResult:
     subjects = [f"schema {names.quote_ident(dropped_schema.name)}" for dropped_schema in schemas]
     foreign_keys = [(2606, key.oid) for _, content in contents for key in content.foreign_keys]
     for _, kind in kinds:
-        transaction.lock_object("pg_type", kind.oid)
+        transaction.catalog.lock_object("pg_type", kind.oid)
     dependency.settle(transaction, dependants, subjects, session.notices, cascade=node.behavior == pb.DROP_CASCADE, going=foreign_keys)
     tables = [content for _, content in contents if content.kind in TABLE_KINDS]
     for dropped_table in tables:
@@ -140,7 +140,7 @@ def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
     namespace.require_free(cursor, context.database, node.newname)
     privilege.check_owner(cursor, context.user, schema.owner, "schema", schema.name)
     privilege.check_create_on_database(cursor, context.user, context.database)
-    transaction.lock_object("pg_namespace", schema.oid)
+    transaction.catalog.lock_object("pg_namespace", schema.oid)
     contents = relations.in_schema(cursor, context.database, schema.oid, TABLE_KINDS | {RelationKind.VIEW})
     for relation in contents:
         view.hold_readers(transaction, relation)
@@ -162,6 +162,6 @@ def change_owner(node: pb.AlterOwnerStmt, session: Session) -> CommandResult:
     if oid != schema.owner:
         privilege.check_may_give(cursor, context.user, schema.owner, "schema", schema.name, new_owner)
         privilege.check_create_on_database(cursor, context.user, context.database)
-    transaction.change_object("pg_namespace", schema.oid)
+    transaction.catalog.change_object("pg_namespace", schema.oid)
     namespace.set_owner(cursor, context.database, schema.oid, oid)
     return CommandResult("ALTER SCHEMA")

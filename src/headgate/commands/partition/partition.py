@@ -109,7 +109,7 @@ def parent_of(node: pb.CreateStmt, session: Session, transaction: Transaction) -
     cursor, context = transaction.cursor, session.context
     target = unwrap(node.inh_relations[0])
     parent = lookup.target(cursor, context, target)
-    transaction.change_object("pg_class", parent.oid)
+    transaction.catalog.change_object("pg_class", parent.oid)
     if parent.kind not in TABLE_KINDS | {RelationKind.FOREIGN_TABLE}:
         raise PostgresError("42809", f'inherited relation "{parent.name}" is not a table or foreign table')
     privilege.check_owner(cursor, context.user, parent.owner, "table", parent.name)

@@ -126,7 +126,7 @@ def alter(node: pb.AlterPublicationStmt, session: Session) -> CommandResult:
     cursor, context = transaction.cursor, session.context
     publication = publications.get(cursor, context.database, node.pubname)
     privilege.check_owner(cursor, context.user, publication.owner, "publication", publication.name)
-    transaction.lock_object("pg_publication", publication.oid)
+    transaction.catalog.lock_object("pg_publication", publication.oid)
     if node.options:
         _alter_options(node, publication, transaction, context.announced)
     else:
@@ -248,7 +248,7 @@ def drop(node: pb.DropStmt, session: Session) -> CommandResult:
             session.notices.notice(f'publication "{name}" does not exist, skipping')
             continue
         privilege.check_owner(cursor, context.user, publication.owner, "publication", publication.name)
-        transaction.lock_object("pg_publication", publication.oid)
+        transaction.catalog.lock_object("pg_publication", publication.oid)
         dropped.append(publication)
     for publication in dropped:
         publications.drop(cursor, context.database, publication.oid)
@@ -263,7 +263,7 @@ def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
     name = unwrap(node.object).sval
     publication = publications.get(cursor, context.database, name)
     privilege.check_owner(cursor, context.user, publication.owner, "publication", name)
-    transaction.lock_object("pg_publication", publication.oid)
+    transaction.catalog.lock_object("pg_publication", publication.oid)
     publications.rename(cursor, context.database, publication.oid, node.newname)
     transaction.catalog_changed()
     return CommandResult("ALTER PUBLICATION")
@@ -293,7 +293,7 @@ def change_owner(node: pb.AlterOwnerStmt, session: Session) -> CommandResult:
     publication = publications.get(cursor, context.database, name)
     if oid != publication.owner:
         check_new_owner(cursor, context, publication, new_owner)
-    transaction.lock_object("pg_publication", publication.oid)
+    transaction.catalog.lock_object("pg_publication", publication.oid)
     publications.set_owner(cursor, context.database, publication.oid, oid)
     transaction.catalog_changed()
     return CommandResult("ALTER PUBLICATION")

@@ -70,7 +70,7 @@ def _check_filters(transaction: Transaction, crossing: Crossing) -> None:
     if now is None or not any(may_raise(row_filter.load(tree).expression) for tree in now.copied):
         return
     try:
-        with transaction.seeing_newest():
+        with transaction.snapshot.seeing_newest():
             names = [column.name for column in gate.filter_columns(now)]
             check(transaction.engine, now, transaction.pieces(crossing.relation, names))
     except PostgresError:

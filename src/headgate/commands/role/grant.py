@@ -64,7 +64,7 @@ def grant(node: pb.GrantStmt, session: Session) -> CommandResult:
     grantees = _grantees(node, session, cursor)
     targets = list(_targets(node, kind, session, cursor))
     for target, _ in targets:
-        transaction.change_object(*target.holder)
+        transaction.catalog.change_object(*target.holder)
     for target, letters in targets:
         _change(node, target, letters, grantees, session, cursor)
     return CommandResult(tag)

@@ -203,7 +203,7 @@ def _drop(session: Session, owned: list[Tie], *, cascade: bool) -> None:
         transaction.own(relation)
     for tie in owned:
         if tie.catalog in ("pg_namespace", "pg_publication"):
-            transaction.lock_object(tie.catalog, tie.oid)
+            transaction.catalog.lock_object(tie.catalog, tie.oid)
     dependency.settle(transaction, dependants, ["desired object(s)", ""], session.notices, cascade=cascade, going=going)
     for relation in dropped_relations:
         _gone(transaction, relation)

@@ -148,7 +148,7 @@ def create(node: pb.CreateRoleStmt, session: Session) -> CommandResult:
     for item in [item for name in _MEMBERS for item in _listed(options, name)]:
         listed_role = roles.lookup(cursor, _named(unwrap(item), session))
         if listed_role is not None:
-            transaction.use_object("pg_authid", listed_role.oid)
+            transaction.catalog.use_object("pg_authid", listed_role.oid)
     role = Role(transaction.engine.catalog.next_oid(), node.role, can_login=node.stmt_type == pb.ROLESTMT_USER)
     created = roles.create(cursor, _apply(role, options, session))
     grantor = privilege.role_oid(cursor, session.context.user)
@@ -172,7 +172,7 @@ def alter(node: pb.AlterRoleStmt, session: Session) -> CommandResult:
     role = roles.get(cursor, name)
     options = unique(node.options)
     _check_alteration(cursor, session, role, options)
-    transaction.change_object("pg_authid", role.oid)
+    transaction.catalog.change_object("pg_authid", role.oid)
     if "rolemembers" in options:
         _check_membership(cursor, session, name)
         grantor = privilege.role_oid(cursor, context.user)
@@ -207,7 +207,7 @@ def drop(node: pb.DropRoleStmt, session: Session) -> CommandResult:
             raise PostgresError("55006", "session user cannot be dropped")
         if role.superuser and not privilege.is_superuser(cursor, context.user):
             raise PostgresError("42501", "must be superuser to drop superusers")
-        transaction.lock_object("pg_authid", role.oid)
+        transaction.catalog.lock_object("pg_authid", role.oid)
         dropped[name] = role.oid
     for name, oid in dropped.items():
         if privilege.is_pinned(oid):
@@ -228,7 +228,7 @@ def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
         raise PostgresError("0A000", "current user cannot be renamed")
     for checked_name in (role.name, node.newname):
         roles.refuse_reserved(checked_name)
-    transaction.lock_object("pg_authid", role.oid)
+    transaction.catalog.lock_object("pg_authid", role.oid)
     if roles.lookup(cursor, node.newname) is not None:
         raise PostgresError("42710", f'role "{node.newname}" already exists')
     if role.superuser and not privilege.is_superuser(cursor, session.context.user):

@@ -34,7 +34,7 @@ def alter_role(node: pb.AlterRoleSetStmt, session: Session) -> CommandResult:
             roles.refuse_reserved(node.role.rolename, "Cannot alter reserved roles.")
         altered_role = roles.get(cursor, names.role_name(node.role, context.user, context.session_user))
         role = altered_role.oid
-        transaction.change_object("pg_authid", role)
+        transaction.catalog.change_object("pg_authid", role)
         if altered_role.superuser and not superuser:
             raise PostgresError("42501", "must be superuser to alter superusers")
         if not (superuser or roles.get(cursor, context.user).create_role or altered_role.name == context.user):

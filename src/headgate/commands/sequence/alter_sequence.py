@@ -38,7 +38,7 @@ def alter(node: ParseNode, session: Session) -> CommandResult:
     if found.kind != RelationKind.SEQUENCE:
         raise PostgresError("42809", f'"{found.name}" is not a sequence')
     privilege.check_owner(cursor, context.user, found.owner, "sequence", found.name)
-    transaction.lock_object("pg_class", found.oid)
+    transaction.catalog.lock_object("pg_class", found.oid)
     owners = [option.def_elem for option in node.options if option.def_elem.defname == "owned_by"]
     for owner in owners:
         use_owner(cursor, session, names.strings(owner.arg.list.items))

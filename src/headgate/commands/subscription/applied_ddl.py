@@ -34,8 +34,8 @@ class OwnerSession(WorkerSession):
 
     def check_cancel(self) -> None:
         """Raise an error if the worker has to stop."""
-        if self.transaction.cancelled is not None:
-            self.transaction.cancelled()
+        if self.transaction.locks.cancelled is not None:
+            self.transaction.locks.cancelled()
 
     def cancelling(self, stop: Callable[[], None], *, in_java: bool = False) -> contextlib.AbstractContextManager[None]:
         """Return a context without effect: there are no cancel requests, and the worker's end cancels its jobs (`job_group.EndedJobs`)."""
@@ -60,7 +60,7 @@ def acting(node: NodeParts, subscription: Subscription, stopping: Callable[[], N
     `stopping` raises an error if the worker should stop. Spark's work in the block belongs to its `jobs`.
     """
     transaction: Transaction = node.engine.begin(subscription.database)
-    transaction.cancelled = stopping
+    transaction.locks.cancelled = stopping
     try:
         context = owners_context(node, transaction.cursor, subscription)
         with jobs() as group:
@@ -88,7 +88,7 @@ def _join(
     node: NodeParts, subscription: Subscription, connection: PublisherConnection, stopping: Callable[[], None], jobs: Jobs
 ) -> list[str]:
     with acting(node, subscription, stopping, jobs) as session:
-        session.transaction.lock_object("pg_subscription", subscription.oid)
+        session.transaction.catalog.lock_object("pg_subscription", subscription.oid)
         joined = subscription_tables.join(session, session.transaction, connection, subscription)
         lines = [notice.message + (f" ({notice.detail})" if notice.detail else "") for notice in session.notices.said]
     return [*lines, *(f'table "{name}" joins subscription "{subscription.name}"' for name in joined)]

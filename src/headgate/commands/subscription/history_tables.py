@@ -59,7 +59,7 @@ def prepare(node: NodeParts, subscription: Subscription, stopping: Callable[[], 
     """Start the histories of ready tables without one, and add missing columns to all histories. Return a line for each change."""
     with acting(node, subscription, stopping, jobs) as session:
         transaction: Transaction = session.transaction
-        transaction.lock_object("pg_subscription", subscription.oid)
+        transaction.catalog.lock_object("pg_subscription", subscription.oid)
         transaction.plan_again()
         current = subscriptions.find(transaction.cursor, subscription.oid)
         return [] if current is None else _prepare(session, transaction, current)
@@ -161,7 +161,7 @@ def _begin(transaction: Transaction, subscription: Subscription, local: Relation
     transaction.lock(local)
     progress = origins.progress(transaction.cursor, f"pg_{subscription.oid}")
     lsn, moment = Lsn(INVALID if progress is None else progress.remote_lsn), datetime.now(UTC)
-    with transaction.seeing_newest():
+    with transaction.snapshot.seeing_newest():
         if transaction.newest(history).rows:
             transaction.append(history, table_history.restart(history, lsn, moment))
         memory_rows = None if local.is_partitioned else transaction.held(local)

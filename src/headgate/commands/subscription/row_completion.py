@@ -71,7 +71,7 @@ class WorkerSession:
     @property
     def shows_old_catalog(self) -> bool:
         """See `Session`."""
-        return self.transaction.shows_old_catalog
+        return self.transaction.catalog.is_old
 
     def plan_again(self, *, first: bool) -> bool:
         """Restart a statement with the latest committed data."""
@@ -83,8 +83,8 @@ class WorkerSession:
 
     def check_cancel(self) -> None:
         """Raise an error if the worker has to stop."""
-        if self.transaction.cancelled is not None:
-            self.transaction.cancelled()
+        if self.transaction.locks.cancelled is not None:
+            self.transaction.locks.cancelled()
 
     def cancelling(self, stop: Callable[[], None], *, in_java: bool = False) -> contextlib.AbstractContextManager[None]:
         """Return a context without effect: a worker's jobs are cancelled with those of its batch."""

@@ -132,7 +132,7 @@ def _owned(session: Session, transaction: Transaction, name: str) -> Subscriptio
     cursor, context = transaction.cursor, session.context
     subscription = subscriptions.get(cursor, context.database, name)
     privilege.check_owner(cursor, context.user, subscription.owner, "subscription", subscription.name)
-    transaction.lock_object("pg_subscription", subscription.oid)
+    transaction.catalog.lock_object("pg_subscription", subscription.oid)
     return subscription
 
 
@@ -338,7 +338,7 @@ def _hold_workers(name: str, session: Session, transaction: Transaction) -> None
             return
     if subscription.slot_name is not None and session.in_block:
         return  # `drop` rejects the command, or finds that this block has run SET (slot_name = NONE)
-    transaction.lock_object("pg_subscription", subscription.oid)
+    transaction.catalog.lock_object("pg_subscription", subscription.oid)
     launcher = session.node.launcher
     session.after_commit(lambda: _released(launcher, subscription.oid))
     session.after_rollback(lambda: _released(launcher, subscription.oid))

@@ -110,7 +110,7 @@ def _local(session: Session, transaction: Transaction, table: remote.PublishedTa
     except PostgresError as error:
         error.hint = MISSING
         raise
-    transaction.use_object("pg_class", relation.oid)
+    transaction.catalog.use_object("pg_class", relation.oid)
     if relation.kind not in TABLE_KINDS:
         raise PostgresError(
             "42809",

@@ -61,7 +61,7 @@ def alter(node: pb.AlterTableStmt, session: Session) -> CommandResult:
         _check_kind(command, relation)
     if relation.is_partitioned and all(command.subtype == pb.AT_AttachPartition for command in commands):
         # As in CREATE TABLE … PARTITION OF, the existing partitions are not affected, except a default one, which `attach` locks.
-        transaction.change_object("pg_class", relation.oid)
+        transaction.catalog.change_object("pg_class", relation.oid)
     else:
         # A transaction that is writing to the table continues with the columns and constraints of now until it ends.
         transaction.own(relation, Hold.CHANGE if all(_beside_uses(command) for command in commands) else Hold.ALONE)

@@ -57,4 +57,4 @@ class Alteration:
     def stored_columns_changed(self, old: Relation) -> None:
         """Pass added, dropped or renamed columns to the storage."""
         if self.relation.kind == RelationKind.TABLE:
-            self.transaction.alter_table(old, self.relation)
+            self.transaction.ddl.alter(old, self.relation)

@@ -40,14 +40,14 @@ def use_target(declared: ForeignKeyNeed, session: Session, transaction: Transact
     """Prevent other transactions from dropping or changing the referenced table, if it exists, until the transaction ends."""
     target = lookup.find(transaction.cursor, session.context, declared.node.pktable)
     if target is not None:
-        transaction.use_object("pg_class", target.oid)
+        transaction.catalog.use_object("pg_class", target.oid)
 
 
 def add(declared: ForeignKeyNeed, relation: Relation, session: Session, transaction: Transaction, *, check: bool) -> None:
     """Create the constraint. With `check`, existing rows are checked, unless it is NOT VALID."""
     cursor, context, node = transaction.cursor, session.context, declared.node
     target = lookup.target(cursor, context, node.pktable)
-    transaction.use_object("pg_class", target.oid)
+    transaction.catalog.use_object("pg_class", target.oid)
     if target.kind not in TABLE_KINDS:
         raise PostgresError("42809", f'referenced relation "{target.name}" is not a table')
     privilege.refuse_system(target)

@@ -63,7 +63,7 @@ def set_identity(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     rest = [option for option in options if option.def_elem.defname != "generated"]
     if rest:
         sequence = _identity_sequence(alteration, column.attnum)
-        alteration.transaction.lock_object("pg_class", sequence.oid)
+        alteration.transaction.catalog.lock_object("pg_class", sequence.oid)
         alter_sequence.change(alteration.cursor, sequence, rest)
 
 

@@ -58,7 +58,7 @@ def create(node: pb.IndexStmt, session: Session) -> CommandResult:
     if node.unique:
         subscription_history.refuse_change(cursor, relation.database, relation.oid, relation.name, "create a unique index on")
     session.deferral.refuse_waiting(cursor, relation, "CREATE INDEX")
-    transaction.change_object("pg_class", relation.oid)
+    transaction.catalog.change_object("pg_class", relation.oid)
     key = _key(node, relation, cursor, session.context.forms)
     partition_index.require_partition_columns(relation, key)
     if node.idxname and relations.find_oid(cursor, context.database, relation.schema, node.idxname) is not None:

@@ -30,7 +30,7 @@ def create(node: pb.CreatePolicyStmt, session: Session) -> CommandResult:
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     relation = _table(node.table, session, cursor)
-    transaction.lock_object("pg_class", relation.oid)
+    transaction.catalog.lock_object("pg_class", relation.oid)
     command = _COMMANDS[node.cmd_name]
     if command == INSERT and node.HasField("qual"):
         raise PostgresError("42601", "only WITH CHECK expression allowed for INSERT")
@@ -51,7 +51,7 @@ def alter(node: ParseNode, session: Session) -> CommandResult:
     transaction = session.begin_statement()
     cursor = transaction.cursor
     relation = _table(node.table, session, cursor)
-    transaction.lock_object("pg_class", relation.oid)
+    transaction.catalog.lock_object("pg_class", relation.oid)
     policy = _get(cursor, relation, node.policy_name)
     if policy.command == INSERT and node.HasField("qual"):
         raise PostgresError("42601", "only WITH CHECK expression allowed for INSERT")
@@ -74,7 +74,7 @@ def rename(node: ParseNode, session: Session) -> CommandResult:
     transaction = session.begin_statement()
     cursor = transaction.cursor
     relation = _table(node.relation, session, cursor)
-    transaction.lock_object("pg_class", relation.oid)
+    transaction.catalog.lock_object("pg_class", relation.oid)
     _check_new(cursor, relation, node.newname)
     policy = _get(cursor, relation, node.subname)
     update(cursor, "pg_policy", {"dbid": relation.database, "oid": policy.oid}, polname=node.newname)
@@ -91,7 +91,7 @@ def drop(node: pb.DropStmt, session: Session) -> CommandResult:
 
     for target, name in lookup.on_tables(node, session, "policy", names_of):
         relation = _table(target, session, cursor)
-        transaction.lock_object("pg_class", relation.oid)
+        transaction.catalog.lock_object("pg_class", relation.oid)
         remove(cursor, relation.database, _get(cursor, relation, name).oid)
     return CommandResult("DROP POLICY")
 

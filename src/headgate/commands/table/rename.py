@@ -105,7 +105,7 @@ def _rename_column(transaction: Transaction, relation: Relation, name: str, new_
     stored_expression.rename_in_expressions(cursor, transaction.engine.catalog.next_oid, relation, changed)
     membership.renamed(cursor, relation, changed)
     if relation.kind == RelationKind.TABLE:
-        transaction.alter_table(relation, changed)
+        transaction.ddl.alter(relation, changed)
 
 
 def set_schema(node: pb.AlterObjectSchemaStmt, session: Session) -> CommandResult:

@@ -102,7 +102,7 @@ def replace_column(transaction: Transaction, relation: Relation, column: Column,
 
 def _newest(transaction: Transaction, relation: Relation) -> DataFrame:
     """Return all rows with their positions, including rows that the transaction does not see, because they change too."""
-    with transaction.seeing_newest():
+    with transaction.snapshot.seeing_newest():
         return transaction.positions(relation)
 
 
@@ -115,7 +115,7 @@ def _replace(transaction: Transaction, relation: Relation, column: Column, value
         ]
     )
     changed = positions.select(old.alias("old"), new.alias("new"), F.col(FILE).alias("file"), F.col(ROW).alias("row"))
-    transaction.replace_rows(relation, changed)
+    transaction.ddl.fill(relation, changed)
 
 
 def alter_type(alteration: Alteration, column: Column, kind: pb.TypeName, using: ParseNode | None) -> None:
@@ -163,4 +163,4 @@ def alter_type(alteration: Alteration, column: Column, kind: pb.TypeName, using:
         attribute.set_default(alteration.cursor, transaction.engine.catalog.next_oid, relation, column.attnum, default)
     alteration.refresh()
     if relation.kind == RelationKind.TABLE:
-        transaction.change_type(relation, alteration.relation, column.name, evaluation.column(value))
+        transaction.ddl.change_type(relation, alteration.relation, column.name, evaluation.column(value))

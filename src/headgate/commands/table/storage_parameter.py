@@ -1,7 +1,7 @@
 """The storage parameters of tables: WITH (…) of CREATE TABLE, SET (…) and RESET (…) of ALTER TABLE (reloptions.c).
 
 Called by `table` and `alter_table`. PostgreSQL's parameters are checked, stored and shown as in PostgreSQL, but have no effect. headgate's
-parameters set what the table's files require of their readers (docs/readers.md). `Transaction.create_table` and `alter_settings` apply
+parameters set what the table's files require of their readers (docs/readers.md). `TableDdl.create` and `alter_settings` apply
 them.
 """
 
@@ -161,7 +161,7 @@ def alter(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     if "array_storage" in option_names:
         _explain_columns(alteration)
     if option_names & set(OWN):
-        alteration.transaction.alter_settings(alteration.relation)
+        alteration.transaction.ddl.alter_settings(alteration.relation)
 
 
 def _explain_columns(alteration: Alteration) -> None:

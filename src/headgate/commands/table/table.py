@@ -97,7 +97,7 @@ def create(node: pb.CreateStmt, session: Session) -> CommandResult:
         assert column is not None
         sequence.own(cursor, context.database, sequence_oids[need.column], relation.oid, column.attnum, identity=bool(need.identity))
     if relation.kind == RelationKind.TABLE:
-        transaction.create_table(relation)
+        transaction.ddl.create(relation)
     if parent is not None and bound is not None:
         with rendering.running(session, transaction):
             partition.join(transaction, parent, relation, bound)
@@ -205,7 +205,7 @@ def drop(node: pb.DropStmt, session: Session) -> CommandResult:
     _tell_subscribed(session, transaction, tables)
     for relation in tables:
         if relation.parent:
-            transaction.change_object("pg_class", relation.parent)
+            transaction.catalog.change_object("pg_class", relation.parent)
         transaction.own(relation)
     dropped_oids = [oid for relation in tables for oid in (relation.oid, *relations.descendants(cursor, context.database, relation.oid))]
     dependants = [
@@ -252,7 +252,7 @@ def drop_all(transaction: Transaction, found: list[Relation]) -> None:
 def _drop_one(transaction: Transaction, relation: Relation) -> None:
     removal.drop(transaction.cursor, relation.database, relation.oid)
     if relation.kind == RelationKind.TABLE:
-        transaction.drop_table(relation)
+        transaction.ddl.drop(relation)
 
 
 def truncate(node: pb.TruncateStmt, session: Session) -> CommandResult:
@@ -287,7 +287,7 @@ def truncate(node: pb.TruncateStmt, session: Session) -> CommandResult:
         firing.statement(triggers.TRUNCATE, before=False)
     if node.restart_seqs:
         for relation in tables.values():
-            sequences.restart_owned(cursor, context.database, relation.oid, transaction.lock_object)
+            sequences.restart_owned(cursor, context.database, relation.oid, transaction.catalog.lock_object)
     return CommandResult("TRUNCATE TABLE")
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, Severity
 from headgate.sql.parser import ParseNode
-from headgate.storage.transaction.uncommitted import StaleDefinitionError
+from headgate.storage.transaction.transaction_catalog import StaleDefinitionError
 
 _NAME = "headgate attempt"
 _PASSED_ON = ("40", "53", "57", "58", "XX")

@@ -69,7 +69,7 @@ def alter(node: pb.AlterTableStmt, session: Session) -> CommandResult:
     """Execute ALTER TYPE … ADD, DROP, ALTER ATTRIBUTE."""
     transaction = session.begin_statement()
     composite = _owned(node.relation, session, transaction.cursor)
-    transaction.lock_object("pg_type", composite.oid)
+    transaction.catalog.lock_object("pg_type", composite.oid)
     for command in map(unwrap, node.cmds):
         _refuse_use(session, composite)
         relation = relations.get(transaction.cursor, session.context.database, composite.relation)
@@ -91,7 +91,7 @@ def rename_attribute(node: pb.RenameStmt, session: Session) -> CommandResult:
     transaction = session.begin_statement()
     cursor = transaction.cursor
     composite = _owned(node.relation, session, cursor)
-    transaction.lock_object("pg_type", composite.oid)
+    transaction.catalog.lock_object("pg_type", composite.oid)
     _refuse_use(session, composite)
     relation = relations.get(cursor, session.context.database, composite.relation)
     attribute.rename_column(cursor, relation, _attribute(relation, node.subname).attnum, node.newname)

@@ -121,7 +121,7 @@ def alter(node: pb.AlterDomainStmt, session: Session) -> CommandResult:
     if domain_row.kind != "d":
         raise PostgresError("42809", f"{domain_row.name} is not a domain")
     privilege.check_owner(cursor, context.user, domain_row.owner, "domain", domain_row.name)
-    transaction.lock_object("pg_type", domain_row.oid)
+    transaction.catalog.lock_object("pg_type", domain_row.oid)
     kind = registry.known().by_oid(domain_row.oid)
     value = TypeRef(*registry.known().base(domain_row.oid), kind.collation)
     match node.subtype:
@@ -178,7 +178,7 @@ def _check_rows(session: Session, cursor: Cursor, found: types.TypeRow) -> None:
         if relation.kind != RelationKind.TABLE:
             continue
         transaction.lock(relation)
-        with transaction.seeing_newest():
+        with transaction.snapshot.seeing_newest():
             frame, column = transaction.frame(relation), F.col(quoted(name))
         if registry.known().by_oid(found.oid).not_null and not frame.where(column.isNull()).limit(1).isEmpty():
             raise PostgresError("23502", f'column "{name}" of table "{relation.name}" contains null values')

@@ -80,7 +80,7 @@ def alter_enum(node: pb.AlterEnumStmt, session: Session) -> CommandResult:
     if enum.kind != "e":
         raise PostgresError("42809", f"{registry.format_type(enum.oid) if not enum.relation else enum.name} is not an enum")
     if node.old_val:
-        transaction.lock_object("pg_type", enum.oid)
+        transaction.catalog.lock_object("pg_type", enum.oid)
         before = registry.known()
         user_type.rename_label(cursor, database, enum.oid, node.old_val, node.new_val)
         user_type.check_label(node.new_val)
@@ -89,7 +89,7 @@ def alter_enum(node: pb.AlterEnumStmt, session: Session) -> CommandResult:
             _rename_stored(session, transaction, enum, node.old_val, node.new_val)
         _rewrite_expressions(transaction, database, before, _label_change(enum, node.old_val, node.new_val))
         return CommandResult("ALTER TYPE")
-    transaction.change_object("pg_type", enum.oid)
+    transaction.catalog.change_object("pg_type", enum.oid)
     user_type.check_label(node.new_val)
     if any(label == node.new_val for label, _ in user_type.labels_of(cursor, database, enum.oid)):
         message = f'enum label "{node.new_val}" already exists'
@@ -111,7 +111,7 @@ def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
     cursor, database = transaction.cursor, session.context.database
     renamed_type = owned(unwrap(node.object).items, session, cursor)
     _refuse_special(renamed_type, "cannot alter")
-    transaction.lock_object("pg_type", renamed_type.oid)
+    transaction.catalog.lock_object("pg_type", renamed_type.oid)
     before = registry.known()
     user_type.rename(cursor, database, renamed_type, node.newname)
     changed(session)
@@ -125,7 +125,7 @@ def set_schema(node: ParseNode, session: Session) -> CommandResult:
     cursor, context = transaction.cursor, session.context
     moved_type = owned(unwrap(node.object).items, session, cursor)
     _refuse_special(moved_type, "cannot alter")
-    transaction.lock_object("pg_type", moved_type.oid)
+    transaction.catalog.lock_object("pg_type", moved_type.oid)
     target = lookup.used_namespace(cursor, context.database, node.newschema)
     privilege.check_create_in_schema(cursor, context.user, context.database, target)
     before = registry.known()
@@ -145,7 +145,7 @@ def change_owner(node: pb.AlterOwnerStmt, session: Session) -> CommandResult:
     if oid != owned_type.owner and not privilege.is_superuser(cursor, context.user):
         privilege.check_member(cursor, context.user, owner)
         privilege.check_create_in_schema(cursor, owner, context.database, owned_type.namespace)
-    transaction.change_object("pg_type", owned_type.oid)
+    transaction.catalog.change_object("pg_type", owned_type.oid)
     user_type.set_owner(cursor, context.database, owned_type, oid)
     return CommandResult("ALTER DOMAIN" if node.object_type == pb.OBJECT_DOMAIN else "ALTER TYPE")
 
@@ -186,7 +186,7 @@ def drop_all(session: Session, transaction: Transaction, found: Sequence[TypeRow
     dropped_oids += [oid for row in domains for oid in (row.oid, row.array)]
     for oid in dropped_oids:
         if oid:
-            transaction.lock_object("pg_type", oid)
+            transaction.catalog.lock_object("pg_type", oid)
     depending = user_type.columns_of(cursor, database, dropped_oids)
     for oid in dict.fromkeys(oid for oid, _, _ in depending):
         transaction.own(relations.get(cursor, database, oid))
@@ -325,7 +325,7 @@ def _rename_stored(session: Session, transaction: Transaction, found: TypeRow, l
             changed = relabelled(value, label, new_label)
             is_affected = value.contains(label.replace("\\", "\\\\").replace('"', '\\"'))
         transaction.lock(relation)
-        with transaction.seeing_newest():
+        with transaction.snapshot.seeing_newest():
             rows = transaction.frame(relation)
         if not rows.where(is_affected).limit(1).isEmpty():
             rewrite_table.replace_column(transaction, relation, column, changed)

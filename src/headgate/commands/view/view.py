@@ -171,7 +171,7 @@ def drop(node: pb.DropStmt, session: Session) -> CommandResult:
 def hold_readers(transaction: Transaction, relation: Relation) -> None:
     """Lock the queries of the views that read a relation, which is about to be renamed, against other writers."""
     for oid in views.readers(transaction.cursor, relation.database, relation.oid):
-        transaction.change_object("pg_class", oid)
+        transaction.catalog.change_object("pg_class", oid)
 
 
 def renamed(transaction: Transaction, old: Relation, new: Relation) -> None:

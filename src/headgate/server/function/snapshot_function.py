@@ -47,7 +47,7 @@ class SnapshotFunction:
         role = acl.role(cursor, context.user)
         shows_paths = role.owns(READ_ALL_SETTINGS)
         readable, among = privilege_inquiry.readable(cursor, context), None
-        position = transaction.seen if lsn is None else Lsn(lsn)
+        position = transaction.snapshot.lsn if lsn is None else Lsn(lsn)
         if lsn is not None:
             self._hold(position)
             among = history.at(cursor, database, int(position), _LAST).relations

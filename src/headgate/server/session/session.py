@@ -180,7 +180,7 @@ class ClientSession:
         """
         self.interrupts.check()
         transaction = self.block.statement()
-        transaction.cancelled = self.patience()
+        transaction.locks.cancelled = self.patience()
         if self._shown is not transaction:
             transaction.statement()
             session_role.refresh(self, transaction.cursor)
@@ -222,7 +222,7 @@ class ClientSession:
     @property
     def shows_old_catalog(self) -> bool:
         """Whether the statement does not see catalog changes committed since it began, so that it must be retried if it fails."""
-        return self.block.storage is not None and self.block.storage.shows_old_catalog
+        return self.block.storage is not None and self.block.storage.catalog.is_old
 
     def plan_again(self, *, first: bool) -> bool:
         """Restart the statement with the latest committed state. Return False if the transaction must not see that state.
@@ -245,7 +245,7 @@ class ClientSession:
         """Make the data types of the session's database, as the transaction sees them, those of the current thread."""
         storage = self.block.storage
         cursor = None if storage is None else storage.cursor
-        self._types.use(self.context.user, self.context.search_path, cursor, None if storage is None else storage.shows_types)
+        self._types.use(self.context.user, self.context.search_path, cursor, None if storage is None else storage.catalog.type_changes)
         registry.guard(None if self.context.superuser else self._check_schema)
         user_function.use(self._functions)
 

@@ -42,8 +42,8 @@ from headgate.storage.location import data_location
 from headgate.storage.location.data_location import DataPath
 from headgate.storage.lock import Key
 from headgate.storage.transaction import stored_body
-from headgate.storage.transaction.catalog_transaction import repeat
 from headgate.storage.transaction.log import EntryKind, LogEntry, OriginProgress, TableVersion, TableWrite
+from headgate.storage.transaction.recorded_catalog import repeat
 from headgate.storage.transaction.staged import StagedTable
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Intent:
     """The content of a commit.
 
     By relation: `tables` has the version that its actions apply to, and the actions; `as_they_are` the visible versions of tables without
-    a new one. `catalog`: the catalog writes, as `catalog_transaction` records them. `history`: whether they are recorded for streams.
+    a new one. `catalog`: the catalog writes, as `recorded_catalog` records them. `history`: whether they are recorded for streams.
     """
 
     xid: int

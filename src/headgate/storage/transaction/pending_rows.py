@@ -20,17 +20,20 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from headgate.lsn import Lsn
+from headgate.storage import write
 from headgate.storage.delta.table_state import TableState
+from headgate.storage.engine import Engine
 from headgate.storage.lock import Key
+from headgate.storage.transaction.staging import Staging
 from headgate.storage.write import SMALL_BYTES, SMALL_ROWS
 
 if TYPE_CHECKING:
-    from headgate.storage.transaction.uncommitted import Uncommitted
+    from headgate.catalog.relation.relation import Relation
 
 Check = Callable[[pa.Table], None]
 
@@ -39,7 +42,7 @@ Check = Callable[[pa.Table], None]
 class PendingInsert:
     """The rows of one INSERT. `check` looked up their keys in `state`; `seen`, `xid` as in `TableWrite`."""
 
-    relation: Any
+    relation: Relation
     rows: pa.Table
     state: TableState
     check: Check
@@ -59,8 +62,9 @@ Saved = tuple[tuple[PendingInsert, ...], int, int]
 class PendingRows:
     """The pending rows of one transaction, in the order of its statements."""
 
-    def __init__(self, transaction: Uncommitted) -> None:
-        self._transaction = transaction
+    def __init__(self, engine: Engine, staging: Staging, lock: Callable[[Relation], Key]) -> None:
+        """`lock` acquires the write lock of a table (`HeldTables.lock`)."""
+        self._engine, self._staging, self._lock = engine, staging, lock
         self._all: tuple[PendingInsert, ...] = ()
         self._rows = self._bytes = self._added = 0
 
@@ -105,12 +109,14 @@ class PendingRows:
         waiting = self._all
         self.restore(((), 0, 0))
         for _, relation in sorted({insert.key: insert.relation for insert in waiting}.items(), key=lambda item: item[0]):
-            self._transaction.lock(relation)
-        for (key, origin), inserts in itertools.groupby(waiting, lambda insert: (insert.key, (insert.seen, insert.xid))):
+            self._lock(relation)
+        for (key, made), inserts in itertools.groupby(waiting, lambda insert: (insert.key, (insert.seen, insert.xid))):
             group = list(inserts)
-            visible = self._transaction.engine.visible[key].state
+            visible = self._engine.visible[key].state
             for insert in group:
                 if insert.state is not visible:
                     insert.check(insert.rows)
             rows = pa.concat_tables([insert.rows for insert in group])
-            self._transaction.append_pending(group[-1].relation, rows, origin)
+            table, room = self._engine.table(key), self._staging.held.room
+            written = write.append(table, group[-1].relation, self._staging.base(key), rows, kept=room)
+            self._staging.stage_written(key, written, made)

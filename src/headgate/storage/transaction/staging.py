@@ -1,26 +1,39 @@
 """The staged, uncommitted work of a transaction: the state of each table that it has written to, the writes for the log, the files.
 
-Used by `uncommitted` and `transaction`. Invariant: a Delta log contains none of it, so discarding it undoes it. The only trace is the
-folder of a table that the transaction has created, with its empty version 0.
+Made by `transaction`, whose parts stage file actions here. The caller holds the table's lock.
+
+    stage          file actions that change no rows: ALTER TABLE, compaction
+    stage_write    file actions of a write that the log names
+    note           a write that the log names and that has no files here
+    make_whole     at the end: each write gets the files in which its changes stay
+
+Invariant: a Delta log contains none of it, so discarding it undoes it. The only trace is the folder of a table that the transaction has
+created, with its empty version 0.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import pyarrow as pa
+
+from headgate.lsn import Lsn
 from headgate.storage import write
-from headgate.storage.delta import compaction, file_action
-from headgate.storage.delta.delta_table import DeltaTable
+from headgate.storage.delta import compaction, file_action, parquet
+from headgate.storage.delta.file_action import Action
 from headgate.storage.delta.table_state import TableState
+from headgate.storage.engine import Engine
 from headgate.storage.location import data_location
 from headgate.storage.location.data_location import DataPath
 from headgate.storage.lock import Key
 from headgate.storage.statistics import TableCounts, table_counts
 from headgate.storage.transaction.change_file import HeldChanges
-from headgate.storage.transaction.log import TableWrite
+from headgate.storage.transaction.log import Emitted, TableWrite, WriteKind, WrittenFile
+from headgate.storage.transaction.snapshot import Snapshot
 from headgate.storage.transaction.staged import StagedTable
+from headgate.storage.transaction.transaction_catalog import TransactionCatalog
 
 
 @dataclass(frozen=True)
@@ -37,9 +50,9 @@ class SavedStaging:
 class Staging:
     """The staged writes of one transaction."""
 
-    def __init__(self, table: Callable[[Key], DeltaTable], committed: Callable[[Key], TableState]) -> None:
-        """Start with nothing. `committed` returns the visible state of a table, whose lock the transaction holds."""
-        self._table, self._committed = table, committed
+    def __init__(self, engine: Engine, snapshot: Snapshot, catalog: TransactionCatalog, subtransaction: Callable[[], int]) -> None:
+        """Start with nothing. `subtransaction` returns the xid of the innermost savepoint."""
+        self._engine, self._snapshot, self._catalog, self._subtransaction = engine, snapshot, catalog, subtransaction
         self.tables: dict[Key, StagedTable] = {}
         self.writes: list[TableWrite] = []
         self.created: set[Key] = set()
@@ -49,10 +62,12 @@ class Staging:
         self.files: dict[Key, set[DataPath]] = {}
         """All files that were written, including those of statements that were undone."""
         self.held = HeldChanges()
+        self.noted = 0
+        """Number of writes noted for the log, without those of pending rows."""
 
     def staged(self, key: Key) -> StagedTable:
         """Return the state to write on: the transaction's own, or the visible one, as the lock is held."""
-        return self.tables.get(key) or StagedTable.of(self._committed(key))
+        return self.tables.get(key) or StagedTable.of(self._engine.visible[key].state)
 
     def base(self, key: Key) -> TableState:
         """Return the table with all committed rows and own writes."""
@@ -75,6 +90,72 @@ class Staging:
                 writes.setdefault(table_write.relation, []).append(table_write)
         return {key: table_counts(staged, writes[key[1]]) for key, staged in self.kept().items() if key[1] in writes}
 
+    # staging
+
+    def record_catalog(self) -> None:
+        """Record the catalog for the log's history if it has changed. A write that follows is published as the catalog defines it now."""
+        if self._catalog.record(len(self.writes)):
+            self.held.catalog_recorded()
+
+    def stage(self, key: Key, actions: Sequence[Action]) -> None:
+        """Stage file actions that change no rows."""
+        staged, table = self.staged(key), self._engine.table(key)
+        seen = self.seen.get(key) or self._snapshot.behind(key, staged)
+        files = self.files.setdefault(key, set())
+        files.update(file for file in file_action.files_made(table.path, actions) if not parquet.is_unwritten(file.name))
+        if seen is not None:
+            on_snapshot = write.on_other_state(table, staged.state, seen, actions)
+            files.update(file_action.vectors_of(table.path, on_snapshot))
+            self.seen[key] = table.stage(seen, on_snapshot)
+        self.tables[key] = staged.with_actions(table.stage(staged.state, actions), actions)
+
+    def stage_written(self, key: Key, written: write.Written, made: tuple[Lsn, int] | None = None) -> int:
+        """Stage the files of a write, and keep its change rows in memory until the end. Return the number of changes.
+
+        `made`: the log's end and the subtransaction at its statement, if that ran earlier.
+        """
+        if written.changes:
+            self.stage_write(key, written.actions, written.changes, made=made, rows=written.rows)
+        return written.changes
+
+    def stage_write(
+        self, key: Key, actions: Sequence[Action], changes: int, *, kind: WriteKind = "write", statement: int | None = None,
+        options: int = 0, made: tuple[Lsn, int] | None = None, rows: pa.Table | None = None,
+    ) -> None:  # fmt: skip
+        """Stage a write and note it for the log (see `stage_written`)."""
+        self.record_catalog()
+        self.stage(key, actions)
+        staged = self.tables[key]
+        named = [action[name] for action in actions for name in ("add", "cdc") if name in action and kind == "write"]
+        size = sum(file["size"] for file in named if not file_action.is_kept(file))
+        physical = {name: stored for name, stored in staged.state.physical.items() if stored != name} or None
+        files = write.files_of(self._engine.path(key), actions, rows) if kind == "write" else ()
+        if rows is not None:
+            self.held.add(len(self.writes), rows, self._engine.definitions if made is None else None)
+        self.note(key[1], kind, staged.base.version + 1, changes, statement, options, size, made, files, physical)
+
+    def note(
+        self, relation: int, kind: WriteKind, version: int, changes: int, statement: int | None = None, options: int = 0, size: int = 0,
+        made: tuple[Lsn, int] | None = None, files: tuple[WrittenFile, ...] | None = None, physical: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
+        """Note a write for the log. `statement`: the number of the first write of its statement, if that is another."""
+        seq = len(self.writes)
+        self.noted += made is None
+        seen, xid = made or (self._engine.log.end, self._subtransaction())
+        place = seq if statement is None else statement
+        self.writes.append(
+            TableWrite(
+                seq, relation, kind, version, changes, place, options, bytes=size, seen=seen, xid=xid, files=files, physical=physical
+            )
+        )
+
+    def note_message(self, prefix: str, content: bytes) -> None:
+        """Note a transactional logical decoding message."""
+        self.record_catalog()
+        seq, size, xid = len(self.writes), len(content), self._subtransaction()
+        message = Emitted(prefix, content)
+        self.writes.append(TableWrite(seq, 0, "message", 0, 1, seq, bytes=size, seen=self._engine.log.end, xid=xid, emitted=message))
+
     # savepoints
 
     def saved(self) -> SavedStaging:
@@ -96,7 +177,7 @@ class Staging:
             staged = self._write_held(key, before)
             written = {table_write.seq: table_write.files for table_write in self.writes if table_write.relation == key[1]}
             with_files = {seq: files for seq, files in written.items() if files is not None}
-            table = self._table(key)
+            table = self._engine.table(key)
             whole, files = staged.whole(with_files, functools.partial(write.copy_changes, table))
             if whole is staged:
                 continue
@@ -109,7 +190,7 @@ class Staging:
 
     def _write_held(self, key: Key, before: StagedTable) -> StagedTable:
         """Write kept change rows to files and merge the table's own small files into one (`change_file`, `compaction`)."""
-        table = self._table(key)
+        table = self._engine.table(key)
         staged, self.writes = self.held.written(table, key[1], before, self.writes)
         if staged is before:
             return before

@@ -363,7 +363,7 @@ class Applier:
     ) -> None:
         self.place, self._left, self._done, self._firing = ApplyPlace(), {}, Counters(), None
         transaction = self.engine.begin(self.stream.database)
-        transaction.cancelled = self.stopping
+        transaction.locks.cancelled = self.stopping
         try:
             with self.jobs():
                 has_written = bool(segment.pieces) and self._write(transaction, segment, by_tasks=by_tasks)

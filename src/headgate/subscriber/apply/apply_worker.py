@@ -345,7 +345,7 @@ class ApplyWorker(Worker):
         self._expire_again = now + min(retention, LONGEST_EXPIRY_PAUSE)
         oldest = datetime.now(UTC) - timedelta(seconds=retention)
         transaction = self.engine.begin(self.subscription.database)
-        transaction.cancelled = self.patience
+        transaction.locks.cancelled = self.patience
         try:
             for entry in subscription_history.of_subscription(transaction.cursor, self.subscription.oid).values():
                 history = relations.get(transaction.cursor, self.subscription.database, entry.relation)

@@ -353,7 +353,7 @@ class Batch:
                 if first is not None and lsn >= first:
                     mapping = self.mapping(remote)
                     if truncation.message.restart_identity:
-                        database, lock = self.applier.stream.database, self.transaction.lock_object
+                        database, lock = self.applier.stream.database, self.transaction.catalog.lock_object
                         sequences.restart_owned(self.transaction.cursor, database, mapping.local.oid, lock)
                         self.restarted[mapping.local.oid] = truncation.seq
                     yield truncation.seq, mapping, conversion.truncate_frame(mapping, lsn, truncation.seq)

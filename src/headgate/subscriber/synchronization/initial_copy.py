@@ -154,7 +154,7 @@ class InitialCopy:
     def _committed(self, copied: Copied, created: CreatedSlot, reader: PublisherConnection, remote: RemoteRelation) -> None:
         """Copy in one transaction that also writes state f and the origin's position."""
         transaction = self.worker.engine.begin(self.relation.database)
-        transaction.cancelled = self.worker.patience
+        transaction.locks.cancelled = self.worker.patience
         try:
             self.relation = self._as_it_is(transaction)
             keys_checked = leaf_constraints.unique(transaction, self.relation, self.worker.unique)

@@ -1,0 +1,247 @@
+"""The end of a transaction: COMMIT, ROLLBACK, PREPARE TRANSACTION.
+
+Made by `transaction`; `prepared` calls `hand_over`. `transaction` describes the states and traces a commit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+from headgate.catalog.hold import Hold
+from headgate.catalog.unique import CatalogKey
+from headgate.errors import PostgresError
+from headgate.failpoint import Step, step
+from headgate.lsn import Lsn
+from headgate.storage.delta import file_action, fsync
+from headgate.storage.delta.table_state import TableState
+from headgate.storage.engine import Engine
+from headgate.storage.location.data_location import DataPath
+from headgate.storage.lock import Key
+from headgate.storage.transaction.intent import Intent
+from headgate.storage.transaction.log import EntryKind, OriginProgress, TableWrite
+from headgate.storage.transaction.own_locks import OwnLocks
+from headgate.storage.transaction.pending_rows import PendingRows
+from headgate.storage.transaction.snapshot import Snapshot
+from headgate.storage.transaction.staged import StagedTable
+from headgate.storage.transaction.staging import Staging
+from headgate.storage.transaction.transaction_catalog import TransactionCatalog
+
+_log = logging.getLogger("headgate.storage")
+
+
+@dataclass(frozen=True)
+class Handed:
+    """The writes of a prepared transaction: to tables, to the catalog (statements, held keys) and to the catalog's history (rows).
+
+    `read`: the tables that a serializable transaction has read.
+    """
+
+    xid: int
+    database: int
+    writes: list[TableWrite]
+    tables: dict[Key, StagedTable]
+    created: set[Key]
+    dropped: set[Key]
+    catalog: list[tuple[str, str, Any]]
+    catalog_keys: dict[CatalogKey, Hold]
+    history: list[tuple[Any, ...]]
+    read: frozenset[Key]
+
+
+class Ending:
+    """The end of one transaction."""
+
+    def __init__(
+        self, engine: Engine, database: int, locks: OwnLocks, catalog: TransactionCatalog, snapshot: Snapshot, staging: Staging,
+        pending: PendingRows, ended: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """`ended` is called once, when the transaction has ended."""
+        self._engine, self._database, self._locks, self._catalog = engine, database, locks, catalog
+        self._snapshot, self._staging, self._pending, self._unregister = snapshot, staging, pending, ended
+        self._has_ended = False
+        self._named: set[Key] = set()
+        """Tables of which a Delta version may name the staged files, because the commit has begun."""
+
+    def commit(self, origin: OriginProgress | None) -> Lsn | None:
+        """Make all writes visible at once. Return the end LSN of the log entry, None if there was nothing to log."""
+        try:
+            self._pending.settle()
+            end = self._commit_all(origin)
+        except Exception:
+            self.rollback()
+            raise
+        self._engine.statistics.committed(self._database)
+        return end
+
+    def _commit_all(self, origin: OriginProgress | None) -> Lsn | None:
+        staging, engine = self._staging, self._engine
+        staging.record_catalog()
+        if not (staging.tables or staging.writes or staging.dropped or self._catalog.is_recorded or origin):
+            self._commit_catalog()
+            self._end()
+            return None
+        counts = staging.table_counts()
+        staging.make_whole()
+        tables = staging.kept()
+        changed = {key: staged for key, staged in tables.items() if staged.is_changed}
+        intent = self._intent(changed, origin)
+        if engine.durable:
+            self._sync(intent)
+        states = {key: staged.state for key, staged in tables.items()}
+        with self.in_series():
+            end = self._commit_intent(intent, changed, states)
+        engine.statistics.wrote(counts)
+        engine.statistics.dropped(staging.dropped)
+        return end
+
+    def _commit_catalog(self) -> None:
+        """Commit the catalog of a transaction whose changes no stream must know."""
+        if not self._catalog.is_open:
+            return
+        with self._engine.commit_lock:
+            if not self._catalog.place:
+                self._catalog.commit()
+                return
+            with step(Step.DEFINITION):
+                self._catalog.commit()
+            self._engine.redefined(self._locks.catalog_keys)
+
+    @contextlib.contextmanager
+    def in_series(self, *, prepares: bool = False) -> Iterator[None]:
+        """Commit serializable transactions that write one after another. Raise 40001 if a table that this one has read has changed.
+
+        So each has read what it would have read at its commit, and the result equals running them in that order. Whole tables are
+        compared: PostgreSQL compares rows, and rejects fewer transactions. Tables that a prepared transaction has read stay unchanged until
+        it ends. A transaction that `prepares` must not have read a table that another prepared transaction will change.
+        """
+        snapshot, staging = self._snapshot, self._staging
+        if not (snapshot.is_serializable and staging.writes):
+            yield
+            return
+        with self._engine.serial_lock:
+            if not all(map(snapshot.is_current, snapshot.read)):
+                raise _not_in_series()
+            written = {*staging.kept(), *staging.dropped}
+            for prepared in self._engine.prepared.all():
+                if prepared.read & written or (prepares and prepared.read and prepared.keys & snapshot.read):
+                    raise _not_in_series()
+            yield
+
+    def _commit_intent(self, intent: Intent, changed: Mapping[Key, StagedTable], states: dict[Key, TableState]) -> Lsn:
+        engine = self._engine
+        try:
+            if changed:
+                self._named = set(changed)
+                states |= engine.intents.carry_out(intent, changed)
+            with engine.commit_lock:
+                entry = engine.intents.finish(self._catalog.cursor, intent, states)
+                with step(Step.ENTRY):
+                    self._catalog.commit()
+                engine.publish(states, self._staging.dropped)
+                if intent.catalog:
+                    engine.redefined(self._locks.catalog_keys)
+                engine.log.append(entry)
+        except BaseException:
+            if changed:
+                self._catalog.rollback()
+                self._named = engine.intents.undo(intent)
+            raise
+        if changed:
+            engine.intents.finished(intent)
+        self._committed(intent)
+        return entry.end_lsn
+
+    def _intent(self, changed: Mapping[Key, StagedTable], origin: OriginProgress | None) -> Intent:
+        staging = self._staging
+        return Intent(
+            self._locks.xid, self._database, EntryKind.COMMIT, tuple(staging.logged_writes()),
+            {key[1]: (staged.base.version, staged.actions()) for key, staged in changed.items()},
+            {key[1]: staged.state.version for key, staged in staging.kept().items() if key not in changed},
+            frozenset(key[1] for key in staging.dropped - staging.created), origin, tuple(self._catalog.written), self._catalog.is_recorded,
+        )  # fmt: skip
+
+    def _committed(self, intent: Intent) -> None:
+        """Clean up after the commit. A failure here is logged and is not an error of the transaction."""
+        staging, engine = self._staging, self._engine
+        kept = {key: _named_files(engine.path(key), key[1], intent) for key in staging.files}
+        staging.remove_files(kept)
+        self._end()
+        try:
+            for key in staging.dropped & staging.created:
+                engine.forget(key)
+            if staging.dropped - staging.created:
+                engine.clean()
+            if staging.writes:
+                engine.compactor.committed(staging.tables.keys() - staging.dropped)
+        except Exception:  # noqa: BLE001 (see above)
+            _log.exception("could not clean up behind a transaction that has committed")
+
+    @step(Step.SYNC)
+    def _sync(self, intent: Intent) -> None:
+        """Fsync the staged files and the first version of new tables."""
+        for relation, (_, actions) in intent.tables.items():
+            fsync.sync_files(self._engine.path((self._database, relation)), actions)
+        for key in self._staging.created - self._staging.dropped:
+            fsync.sync_version(self._engine.path(key), self._staging.tables[key].base.version)
+
+    def rollback(self) -> None:
+        """Discard all writes. Do nothing after the transaction has ended."""
+        if self._has_ended:
+            return
+        try:
+            self._catalog.rollback()
+        finally:
+            try:
+                # cleaning removes files that a version names or that recovery may need
+                for key in self._staging.created - self._named:
+                    self._engine.forget(key)
+                self._staging.remove_files({key: self._staging.files[key] for key in self._named & self._staging.files.keys()})
+            finally:
+                self._end()
+
+    def hand_over(self) -> Handed:
+        """Return what is staged, for PREPARE TRANSACTION. The locks stay held."""
+        staging, catalog = self._staging, self._catalog
+        self._pending.settle()
+        staging.record_catalog()
+        staging.make_whole()
+        kept = staging.kept()
+        if self._engine.durable:
+            self._sync(self._intent(kept, None))
+        read = frozenset(self._snapshot.read if self._snapshot.is_serializable else ())
+        return Handed(
+            self._locks.xid, self._database, staging.logged_writes(), kept, staging.created, staging.dropped,
+            catalog.written, dict(self._locks.catalog_keys), catalog.recorded_rows(), read,
+        )  # fmt: skip
+
+    def handed_over(self) -> None:
+        """End the transaction after the caller has stored what `hand_over` returned."""
+        self._catalog.rollback()
+        self._has_ended = True
+        self._unregister()
+
+    def _end(self) -> None:
+        self._has_ended = True
+        if self._locks.has_xid and self._engine.intents.is_settled(self._locks.xid):
+            self._locks.release()
+        self._unregister()
+
+
+def _named_files(path: DataPath, relation: int, intent: Intent) -> set[DataPath]:
+    """Return the files of a table that an intent names."""
+    _, actions = intent.tables.get(relation, (0, []))
+    of_writes = {path / unquote(file.path) for write in intent.writes if write.relation == relation for file in write.files or ()}
+    return set(file_action.files_of(path, actions)) | of_writes
+
+
+def _not_in_series() -> PostgresError:
+    return PostgresError(
+        "40001", "could not serialize access due to read/write dependencies among transactions",
+        detail="Reason code: Canceled on identification as a pivot, during commit attempt.",
+        hint="The transaction might succeed if retried.",
+    )  # fmt: skip

@@ -1,0 +1,102 @@
+"""The tables that a transaction has locked, until it ends: for writing (`lock`) or for a change of their definition (`own`).
+
+Made by `transaction`, whose parts call `lock` before they read what they then write. Acquiring a lock has three more effects:
+
+    before        pending rows are written (`pending_rows`)
+    first lock    versions that other engines have committed are adopted (`foreign_writer`); the table must still be defined as in the plan
+    after         the snapshot shows the newest committed rows, unless it is fixed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from headgate.catalog.hold import Hold
+from headgate.catalog.relation.relation_kind import RelationKind
+from headgate.errors import PostgresError
+from headgate.storage.engine import Engine
+from headgate.storage.lock import Key, Keys
+from headgate.storage.transaction.own_locks import OwnLocks
+from headgate.storage.transaction.pending_rows import PendingRows
+from headgate.storage.transaction.snapshot import Snapshot
+from headgate.storage.transaction.staging import Staging
+from headgate.storage.transaction.transaction_catalog import StaleDefinitionError, TransactionCatalog
+
+if TYPE_CHECKING:
+    from headgate.catalog.relation.relation import Relation
+
+
+class HeldTables:
+    """The locked tables of one transaction, and its pending rows."""
+
+    def __init__(self, engine: Engine, locks: OwnLocks, catalog: TransactionCatalog, snapshot: Snapshot, staging: Staging) -> None:
+        self._engine, self._locks, self._catalog, self._snapshot, self._staging = engine, locks, catalog, snapshot, staging
+        self._checked: set[Key] = set()
+        """Locked tables whose definition has been checked since."""
+        self.pending = PendingRows(engine, staging, self.lock)
+
+    def lock(self, relation: Relation, *, beside_claims: bool = False, wait: bool = True, damaged: bool = False) -> Key:
+        """Acquire a table's write lock and show its newest committed rows. Return its key. Raise 55P03 if it is held and not `wait`.
+
+        `beside_claims`: do not wait for transactions that have claimed keys of new rows. `damaged`: the table may be unreadable.
+        """
+        self.pending.settle()
+        key = (relation.database, relation.oid)
+        self._locks.acquire(key, wait=wait, beside_claims=beside_claims)
+        if key not in self._checked:
+            try:
+                self._engine.foreign.adopt(key)
+            except PostgresError as error:
+                if not damaged or error.sqlstate != "XX001":
+                    raise
+            self._check_definition(key, relation)
+            self._checked.add(key)
+        self._snapshot.move(key)
+        return key
+
+    def lock_new(self, relation: Relation) -> Key:
+        """Lock a table that this transaction creates: no other one sees it, so its definition cannot have changed."""
+        self._checked.add((relation.database, relation.oid))
+        return self.lock(relation)
+
+    def own(self, relation: Relation, hold: Hold) -> None:
+        """Keep others from writing to, using or changing a relation. Raises as `TransactionCatalog.lock_object`.
+
+        With `Hold.CHANGE` others may use it.
+        """
+        if relation.kind != RelationKind.TABLE:
+            self._catalog.hold_object("pg_class", relation.oid, hold)
+            return
+        self.pending.settle()
+        key, row = (relation.database, relation.oid), self._catalog.row_of(relation)
+        self._locks.acquire(key, row=(row, hold))
+        self._catalog.check_held(row, hold)
+        if self._snapshot.is_fixed and self._snapshot.behind(key, self._staging.staged(key)) is not None:
+            # its rows would be altered as the snapshot shows them
+            raise StaleDefinitionError("40001", "could not serialize access due to concurrent update")
+        self.lock(relation, damaged=True)  # DROP accepts a table that cannot be read; a later read raises the error
+
+    def wait_for(self, relations: Sequence[Relation], hold: Hold) -> None:
+        """Wait until no other transaction writes to or uses these relations, without locking any while it waits; `own` must follow."""
+        self.pending.settle()
+        rows = {self._catalog.row_of(relation): hold for relation in relations}
+        keys = [(relation.database, relation.oid) for relation in relations if relation.kind == RelationKind.TABLE]
+        if keys:
+            self._locks.acquire_all(keys, rows)
+
+    def claim(self, relation: Relation, keys: Keys) -> bool:
+        """Claim the keys of rows that are to be pending, waiting for other transactions that add one of them.
+
+        Return False if the rows cannot be added without the table's lock.
+        """
+        key = (relation.database, relation.oid)
+        if key in self._staging.tables or self._catalog.is_in_history or not self._locks.claim(key, keys):
+            return False
+        self._check_definition(key, relation)
+        self._snapshot.move(key)
+        return True
+
+    def _check_definition(self, key: Key, relation: Relation) -> None:
+        if key not in self._staging.created:
+            self._catalog.check_definition(relation)

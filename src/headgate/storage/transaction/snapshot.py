@@ -1,0 +1,96 @@
+"""The committed states of tables that a transaction reads: those at the begin of its statement, or at its own begin.
+
+Made by `transaction`. Under READ COMMITTED each statement takes a new snapshot. Under REPEATABLE READ and SERIALIZABLE it is fixed once.
+A snapshot is the engine's mapping of visible states at one LSN. It costs a reference and reads no table.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+
+from headgate.lsn import Lsn
+from headgate.storage.delta.table_state import TableState
+from headgate.storage.delta.visible_state import Visible
+from headgate.storage.engine import Engine
+from headgate.storage.lock import Key
+from headgate.storage.transaction.staged import StagedTable
+
+
+class Snapshot:
+    """The snapshot of one transaction (see the module)."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._states: Mapping[Key, Visible] | None = None
+        self._lsn: Lsn | None = None
+        self.is_fixed = False
+        """Whether it belongs to the whole transaction and not to one statement."""
+        self.is_serializable = False
+        self.read: set[Key] = set()
+        """The tables that the transaction has read."""
+        self.is_ignored = False
+        """Whether tables are read with all committed rows (`seeing_newest`)."""
+
+    @property
+    def lsn(self) -> Lsn:
+        """Return the LSN as of which the statement reads."""
+        return self._engine.log.end if self._lsn is None else self._lsn
+
+    @property
+    def states(self) -> Mapping[Key, Visible]:
+        """Return the states that it shows."""
+        return self._engine.visible if self._states is None else self._states
+
+    def take(self) -> None:
+        """Take a new snapshot. The caller holds the commit lock."""
+        self._states, self._lsn = self._engine.visible, self._engine.log.end
+
+    def take_at(self, lsn: Lsn) -> None:
+        """Take the snapshot that was exported at an LSN."""
+        self._states, self._lsn = self._engine.view_at(lsn), lsn
+
+    def fix(self, *, is_serializable: bool) -> None:
+        """Keep the snapshot until the transaction ends."""
+        self.is_fixed, self.is_serializable = True, is_serializable
+
+    def release(self) -> None:
+        """Undo `fix`: nothing has been read or written."""
+        self.is_fixed = self.is_serializable = False
+
+    @contextlib.contextmanager
+    def seeing_newest(self) -> Iterator[None]:
+        """Within the context, tables are read with all committed rows and the transaction's own writes.
+
+        For rules that must hold for all rows: unique keys, foreign keys, types. The caller holds the tables' locks or acquires them inside.
+        """
+        before, self.is_ignored = self.is_ignored, True
+        try:
+            yield
+        finally:
+            self.is_ignored = before
+
+    def shown(self, key: Key) -> TableState | None:
+        """Return a table's state, None if the table is not in the snapshot and could not have been."""
+        shown = self.states.get(key) or (None if self.is_fixed else self._engine.visible.get(key))
+        if shown is not None:
+            return shown.state
+        # a table that was created after the snapshot has no rows in it
+        return self._engine.empty_state(key) if self.is_fixed and key in self._engine.visible else None
+
+    def move(self, key: Key) -> None:
+        """Show a table as it is now, unless the snapshot is fixed: a statement changes rows as they were committed while it waited."""
+        newest = self._engine.visible.get(key)
+        if self.is_fixed or self._states is None or newest is None or self._states.get(key) is newest:
+            return
+        self._states = {**self._states, key: newest}
+
+    def behind(self, key: Key, staged: StagedTable) -> TableState | None:
+        """Return the fixed snapshot's state of a table that others have changed since, and this transaction has not. None otherwise."""
+        shown = self.states.get(key) if self.is_fixed else None
+        return shown.state if shown is not None and not staged.is_changed and shown.state is not staged.base else None
+
+    def is_current(self, key: Key) -> bool:
+        """Whether the snapshot shows the newest committed state of a table that it has."""
+        shown = self.states.get(key)
+        return shown is None or self._engine.visible.get(key) is shown

@@ -1,0 +1,295 @@
+"""The catalog inside a transaction: what it shows, which objects the transaction holds, and what the log's history must record of it.
+
+Made by `transaction`. Statements about objects (`commands`) read and write rows by `cursor`. They hold objects before they name or change
+them.
+
+Two numbers say which state of the catalog (`Engine.definitions`) is seen:
+
+    definitions    the state that belongs to the snapshot of the tables' rows
+    renewed        the state that the cursor shows; it is newer once `newest` has replayed the transaction's changes
+
+Invariant: if the two differ, `check_seen` refuses tables whose definition another transaction has committed in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from headgate.catalog import history, physical, unique
+from headgate.catalog.hold import Hold, is_pinned
+from headgate.catalog.relation import partition
+from headgate.catalog.relation import relation as relations
+from headgate.catalog.unique import CatalogKey
+from headgate.catalog.unwritten import PROVISIONAL
+from headgate.errors import PostgresError
+from headgate.storage.engine import Engine
+from headgate.storage.transaction.own_locks import OwnLocks
+from headgate.storage.transaction.recorded_catalog import RecordedCatalog
+from headgate.types import registry
+
+if TYPE_CHECKING:
+    from headgate.catalog.cursor import CatalogCursor
+    from headgate.catalog.relation.relation import Relation
+
+
+class StaleDefinitionError(PostgresError):
+    """The table of a statement's plan changed while it waited. The statement has not written to it and may be planned again."""
+
+
+@dataclass(frozen=True)
+class SavedCatalog:
+    """The catalog at a savepoint: the number of its writes, and what the history must record."""
+
+    place: int
+    is_due: bool
+    among: AbstractSet[int] | None
+    is_recorded: bool
+
+
+class TransactionCatalog:
+    """The catalog of one transaction (see the module)."""
+
+    def __init__(self, engine: Engine, database: int, locks: OwnLocks) -> None:
+        self._engine, self._database, self._locks = engine, database, locks
+        self._recorded: RecordedCatalog | None = None
+        self._definitions = self._renewed = engine.definitions
+        self.is_old = False
+        """Whether the statement misses catalog changes that others have committed. If it fails, it must be run again."""
+        self.type_changes = 0
+        """The last change of types (`Catalog.type_changes`) that the cursor shows."""
+        self.generation = 0
+        """A number that grows whenever the cursor may show other definitions than before."""
+        self._is_history_due = False
+        self._among: AbstractSet[int] | None = frozenset()
+        """Relations (oids) that may have changed if history is due. None: any relation."""
+        self.is_recorded = False
+        """Whether the transaction has written rows of the history."""
+
+    @property
+    def cursor(self) -> Any:
+        """Return the cursor of the catalog's transaction, which commits with this one. It begins at the first call."""
+        if self._recorded is None:
+            engine = self._engine
+            with engine.commit_lock:
+                self._definitions = self._renewed = engine.definitions
+                self.type_changes = engine.catalog.type_changes
+                self._recorded = RecordedCatalog(engine.catalog, self.claim, self.use_object, self.newest)
+        return self._recorded.cursor
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the catalog's transaction has begun."""
+        return self._recorded is not None
+
+    @property
+    def place(self) -> int:
+        """Return the number of writes."""
+        return 0 if self._recorded is None else self._recorded.place
+
+    @property
+    def written(self) -> list[tuple[str, str, Any]]:
+        """Return the writes: method of the cursor, statement, parameters."""
+        return [] if self._recorded is None else list(self._recorded.cursor.written)
+
+    # what it shows
+
+    def renew(self, *, replay: bool) -> None:
+        """Show what is committed now, for a new statement. The caller holds the commit lock.
+
+        A transaction that has made many catalog changes replays them to see those of other transactions. It does so no more often than
+        `RecordedCatalog.may_replay` allows, or the cost would grow with the square of its changes. Until then `is_old` is set.
+        """
+        engine, recorded = self._engine, self._recorded
+        has_moved = engine.definitions != self._definitions
+        if has_moved:
+            self.generation += 1
+        self.is_old = bool(has_moved and recorded is not None and not (replay or recorded.failed or recorded.may_replay))
+        if self.is_old:
+            return
+        self._definitions = self._renewed = engine.definitions
+        if recorded is not None and (has_moved or not recorded.place or recorded.failed):
+            recorded.renew(recorded.place)
+            self.type_changes = engine.catalog.type_changes
+
+    def restart(self) -> bool:
+        """Replace the catalog's transaction after a query of it has failed. Return False if there is none."""
+        if self._recorded is None:
+            return False
+        self._recorded.rollback_to(self._recorded.place)
+        return True
+
+    def newest(self, sql: str) -> CatalogCursor:
+        """Return a cursor whose query sees all committed catalog changes and this transaction's own, also under REPEATABLE READ.
+
+            others have committed changes of the tables it reads    this one has written them    answered by
+            no                                                      yes or no                    the transaction's cursor
+            yes                                                     no                           a cursor in autocommit
+            yes                                                     yes                          the transaction's cursor, after a replay
+
+        DuckDB cannot show both, so the transaction's changes are replayed on the newest catalog.
+        """
+        engine, own = self._engine, cast("CatalogCursor", self.cursor)
+        recorded = cast("RecordedCatalog", self._recorded)
+        if not recorded.failed and own.has_newest(sql):
+            return own
+        if not own.has_written(sql):
+            return recorded.committed
+        with engine.commit_lock:
+            self._renewed, self.type_changes = engine.definitions, engine.catalog.type_changes
+            recorded.renew(recorded.place)
+        self.generation += 1
+        return cast("CatalogCursor", recorded.cursor)
+
+    def check_seen(self, relation: Relation) -> None:
+        """Raise 40001 if the cursor shows a definition that another transaction has committed since the rows' snapshot was taken."""
+        if self._renewed == self._definitions and not self.is_old:
+            return
+        if self._engine.committed_keys.since(self._row_key("pg_class", relation.oid), self._definitions, Hold.USE):
+            raise _changed()
+
+    def check_definition(self, relation: Relation) -> None:
+        """Raise `StaleDefinitionError` if another transaction has changed the relation's definition since the statement began."""
+        if self._engine.definitions == self._definitions:
+            return
+        cursor = self._engine.catalog.cursor()
+        try:
+            current = relations.find(cursor, relation.database, relation.oid)
+            above = partition.above(cursor, relation) if current == relation else []
+        finally:
+            cursor.close()
+        if current is None:  # another relation may have its name by now, and rows of a partition may belong elsewhere
+            raise StaleDefinitionError("42P01", f'relation "{relation.name}" does not exist')
+        # the bounds of a default partition depend on the others
+        if current != relation or (above and above != partition.above(self.cursor, relation)) or self._has_other_types(relation):
+            raise _changed()
+
+    def _has_other_types(self, relation: Relation) -> bool:
+        """Whether another transaction has changed a domain's constraints or an enum's labels among the columns' types."""
+        of_users = {oid for column in relation.columns for oid in registry.known().of_users(column.type_oid)}
+        return any(self._engine.committed_keys.since(self._row_key("pg_type", oid), self._definitions, Hold.USE) for oid in of_users)
+
+    # what it holds
+
+    def claim(self, key: CatalogKey) -> None:
+        """Hold a catalog key until the end, waiting for others that have claimed it. Raise 23505 if it has been committed.
+
+        The caller has checked that the key is not in the catalog as this transaction sees it.
+        """
+        if not self._claimed(key, Hold.ALONE):
+            return
+        cursor = self._engine.catalog.cursor()
+        try:
+            is_committed = unique.is_committed(cursor, key)
+        finally:
+            cursor.close()
+        if is_committed:
+            raise unique.violation(key)
+
+    def use_object(self, catalog: str, oid: int) -> None:
+        """Keep other transactions from dropping or renaming an object until the end. Call this before naming it in a new object.
+
+        Transactions that use an object do not wait for each other. Raises as `lock_object` does.
+        """
+        if not is_pinned(catalog, oid):
+            self.hold_object(catalog, oid, Hold.USE)
+
+    def change_object(self, catalog: str, oid: int) -> None:
+        """Keep other transactions from changing or dropping an object until the end, though not from using it. Raises as `lock_object`."""
+        self.hold_object(catalog, oid, Hold.CHANGE)
+
+    def lock_object(self, catalog: str, oid: int) -> None:
+        """Keep other transactions from using an object until the end. Call this before reading the object in order to change it.
+
+        Raise `StaleDefinitionError` if another transaction has committed a conflicting hold since the statement began.
+        """
+        self.hold_object(catalog, oid, Hold.ALONE)
+
+    def hold_object(self, catalog: str, oid: int, hold: Hold) -> None:
+        """Hold an object until the end. Raises as `lock_object`."""
+        if self._claimed(self._row_key(catalog, oid), hold):
+            raise _changed()
+
+    def row_of(self, relation: Relation) -> CatalogKey:
+        """Return the key of a relation's row in the catalog."""
+        return self._row_key("pg_class", relation.oid)
+
+    def check_held(self, key: CatalogKey, hold: Hold) -> None:
+        """Raise `StaleDefinitionError` as `lock_object` does, for a key that is held by now."""
+        if self._is_conflict(key, hold):
+            raise _changed()
+
+    def _row_key(self, catalog: str, oid: int) -> CatalogKey:
+        return unique.row_key(0 if physical.tables()[catalog].shared else self._database, catalog, oid)
+
+    def _claimed(self, key: CatalogKey, hold: Hold) -> bool:
+        """Hold a key. Return whether another transaction has committed a conflicting hold since this one read the catalog."""
+        self._locks.claim_catalog(key, hold)
+        return self._is_conflict(key, hold)
+
+    def _is_conflict(self, key: CatalogKey, hold: Hold) -> bool:
+        return self._engine.committed_keys.since(key, self._definitions, hold)
+
+    # what the history records
+
+    def changed(self, among: AbstractSet[int] | None = None) -> None:
+        """Note a change that streams must know. The catalog's state is recorded at this place, before the next write.
+
+        `among`: the oids of the relations that may have changed (`history.touched`); None: any.
+        """
+        self._is_history_due = True
+        self._among = None if among is None or self._among is None else self._among | among
+        self.generation += 1
+
+    @property
+    def is_in_history(self) -> bool:
+        """Whether the history has, or must get, rows of this transaction."""
+        return self._is_history_due or self.is_recorded
+
+    def record(self, writes: int) -> bool:
+        """Record the catalog's state under a provisional LSN above all others, as it is after `writes` writes to tables.
+
+        `commit` replaces the LSN with the entry's. Return False if there is nothing to record.
+        """
+        if not self._is_history_due:
+            return False
+        if history.record(self.cursor, self._database, PROVISIONAL + self._locks.xid, writes, self._among):
+            self.is_recorded = True
+        self._is_history_due, self._among = False, frozenset()
+        return True
+
+    def recorded_rows(self) -> list[tuple[Any, ...]]:
+        """Return the rows of the history that this transaction has written."""
+        return history.recorded(self.cursor, self._database, self._locks.xid) if self.is_recorded else []
+
+    # savepoints and the end
+
+    def saved(self) -> SavedCatalog:
+        """Return the present content, for `restore`."""
+        return SavedCatalog(self.place, self._is_history_due, self._among, self.is_recorded)
+
+    def restore(self, saved: SavedCatalog) -> None:
+        """Restore a saved content: later writes are undone."""
+        self.generation += 1
+        if self._recorded is not None:
+            with self._engine.commit_lock:
+                if saved.place != self._recorded.place:
+                    self._renewed = self._engine.definitions
+                    self._engine.catalog.types_changed()
+                self._recorded.rollback_to(saved.place)
+        self._is_history_due, self._among, self.is_recorded = saved.is_due, saved.among, saved.is_recorded
+
+    def commit(self) -> None:
+        """Make the writes durable. The caller holds the commit lock."""
+        if self._recorded is not None:
+            self._recorded.commit()
+
+    def rollback(self) -> None:
+        """Discard the writes."""
+        if self._recorded is not None:
+            self._recorded.rollback()
+
+
+def _changed() -> StaleDefinitionError:
+    return StaleDefinitionError("40001", "could not serialize access due to concurrent update")
