@@ -181,9 +181,9 @@ def _entry(
     problems += [
         (f"the copy of table {_title(titles, oid)} has not moved for {copy.still:.0f} s", STUCK) for oid, copy in copies if copy.is_stuck
     ]
-    if isinstance(apply, ApplyWorker) and apply.applier.unfollowed is not None:
+    if isinstance(apply, ApplyWorker) and apply.follower.unfollowed is not None:
         problems.append(
-            (f"tables cannot follow what the publisher has altered: {apply.applier.unfollowed}", "The worker tries again by itself.")
+            (f"tables cannot follow what the publisher has altered: {apply.follower.unfollowed}", "The worker tries again by itself.")
         )
     problems += _to_do(account, state, [_title(titles, oid) for oid in left_out])
     subject, name = f'subscription "{subscription.name}" of database "{database}"', quote_ident(subscription.name)

@@ -36,6 +36,7 @@ from headgate.subscriber.apply.evolution import DescribedTable, Evolve, Evolved
 from headgate.subscriber.apply.relation_map import Mapping
 from headgate.subscriber.apply.row_completion import Factory, RowCompletion
 from headgate.subscriber.apply.row_triggers import FiringTriggers, TriggerFactory
+from headgate.subscriber.apply.table_writer import TableRules
 from headgate.subscriber.synchronization.reconciliation import FoundDifference, MadeDifference
 from headgate.types import text_column
 from headgate.walreceiver.answer import PublisherError
@@ -181,6 +182,11 @@ class Worker:
     def unique(self) -> Callable[[Transaction, Relation, Index], None]:
         """Return the function that raises 23505 if a table holds a key of a unique index twice."""
         return self.node.applied_unique
+
+    @property
+    def rules(self) -> TableRules:
+        """Return what must hold for the changes that are applied."""
+        return TableRules(self.rows, self.rights, self.unique, self.triggers)
 
     @property
     def difference(self) -> MadeDifference:

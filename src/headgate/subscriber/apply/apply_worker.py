@@ -26,9 +26,11 @@ from headgate.pgoutput import message as m
 from headgate.sql.names import quote_ident
 from headgate.subscriber import advice
 from headgate.subscriber.apply import skip, table_history
-from headgate.subscriber.apply.apply import AppliedStream, Applier
+from headgate.subscriber.apply.apply import Applier
 from headgate.subscriber.apply.evolution import DescribedTable
+from headgate.subscriber.apply.following import Follower
 from headgate.subscriber.apply.prepared import ReceivedPrepared
+from headgate.subscriber.apply.stream import AppliedStream
 from headgate.subscriber.synchronization.table_sync import Phase, SyncWorker
 from headgate.subscriber.worker import Started, Worker
 from headgate.walreceiver import remote
@@ -72,18 +74,16 @@ class ApplyWorker(Worker):
     def __init__(self, launcher: Launcher, subscription: Subscription) -> None:
         super().__init__(launcher, subscription, f"apply worker {subscription.name}")
         stream = AppliedStream(subscription.oid, subscription.database, self.origin, name=subscription.name)
-        self.applier = Applier(self.engine, stream, self.session, self.patience, self.rows, self.rights, self.evolve, self.unique)
-        self.applier.triggers = self.triggers
-        self.applier.follow = subscription.schema_evolution == "follow"
         self._account = self.launcher.ledger.of(subscription.oid)
-        self.applier.left_out = self._report_left_out
-        self.applier.jobs = self.jobs
-        self.applier.record = self.record
-        self.applier.synchronize_again = self._synchronize_again
-        self.applier.join = None if self.make_tables is None else self._join
+        is_complete = subscription.schema_evolution == "follow"
+        self.follower = Follower(self.engine, stream, self.evolve, is_complete, self._synchronize_again)
+        self.applier = Applier(
+            self.engine, stream, self.session, self.patience, self.rules, self.follower,
+            join=None if self.make_tables is None else self._join, jobs=self.jobs,
+            left_out=self._report_left_out, record=self.record, counters=self._account.applied,
+        )  # fmt: skip
         self._look_again = time.monotonic()
         """The time of the next check of the publisher for publications and tables."""
-        self.applier.counters = self._account.applied
         self._expire_again = time.monotonic()
         """The time of the next removal of expired changes from histories."""
         self._unsettled = True
@@ -106,8 +106,8 @@ class ApplyWorker(Worker):
         try:
             position = connection.identify_system().position
             self._check_publications(connection)
-            if self.applier.follow:
-                self.applier.add_pending(self._described(None), position)
+            if self.follower.is_complete:
+                self.follower.add_pending(self._described(None), position)
             two_phase = self._two_phase()
             receiver = self.open_stream(connection, subscription.slot_name, start, str(subscription.oid), two_phase=two_phase)
             if two_phase and subscription.two_phase == "p":
@@ -165,7 +165,7 @@ class ApplyWorker(Worker):
         self._look_at_publisher()
         self._expire_histories()
         if self.progress is not None:
-            self.applier.follow_pending(self.progress.flushed)
+            self.follower.follow_pending(self.progress.flushed)
         segment = self.take(self._pause())
         self._log_lag()
         if segment is None:
@@ -397,8 +397,8 @@ class ApplyWorker(Worker):
         if rel.lsn is not None and position >= rel.lsn:
             ready = dataclasses.replace(rel, state=SyncState.READY, lsn=position)
             self.catalog.change(lambda cursor: subscriptions.set_table(cursor, ready), Step.SYNCHRONIZATION)
-            if self.applier.follow:
-                self.applier.add_pending(self._described(rel.relation), position)
+            if self.follower.is_complete:
+                self.follower.add_pending(self._described(rel.relation), position)
 
     def _lead(self, sync: SyncWorker) -> None:
         """Tell a waiting sync how far to stream, and wait until it is there. So no change is lost or applied twice."""

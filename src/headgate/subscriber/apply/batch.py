@@ -18,7 +18,6 @@ from collections import abc
 from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -38,15 +37,16 @@ from headgate.pgoutput import decode
 from headgate.pgoutput import message as m
 from headgate.storage.transaction.transaction import Transaction
 from headgate.subscriber.apply import conversion, decoding, leaf_constraints, partitioned, row_completion, row_triggers, table_history
+from headgate.subscriber.apply.conflict import ApplyPlace
+from headgate.subscriber.apply.conversion import InputSettings
 from headgate.subscriber.apply.decoding import MOST_FRAME, SegmentSource, TableChanges
 from headgate.subscriber.apply.relation_map import Mapping, MissingColumnsError, local_relation, map_relation
+from headgate.subscriber.apply.stream import AppliedStream
 from headgate.subscriber.apply.table_history import LackingHistoryError
+from headgate.subscriber.apply.table_writer import TableRules
 from headgate.subscriber.apply.updated_rows import Reads
 from headgate.types import buffers
 from headgate.walreceiver.segment import Segment, SegmentPart
-
-if TYPE_CHECKING:
-    from headgate.subscriber.apply.apply import Applier
 
 PART_SIZE = 64 << 20
 """The number of bytes of a segment that are decoded at a time."""
@@ -58,11 +58,19 @@ Truncated = list[tuple[int, Mapping, pa.Table]]
 
 
 class Batch:
-    """One segment inside one transaction of its applier."""
+    """One segment inside one transaction."""
 
-    def __init__(self, applier: Applier, transaction: Transaction, segment: Segment) -> None:
-        self.applier, self.transaction, self.segment = applier, transaction, segment
-        stream = applier.stream
+    def __init__(
+        self, stream: AppliedStream, transaction: Transaction, segment: Segment, session: InputSettings, rules: TableRules,
+        place: ApplyPlace, *, described: abc.Mapping[int, m.Relation], numbers: abc.Mapping[m.Relation, tuple[int | None, ...]],
+        keeps_history: bool,
+    ) -> None:  # fmt: skip
+        """`described`: the publisher's Relation messages before the segment. `numbers`: the attribute numbers of followed relations.
+
+        `place` is kept up to date for the context of errors. `keeps_history`: whether histories may be begun.
+        """
+        self._stream, self.transaction, self.segment, self.session = stream, transaction, segment, session
+        self._rules, self._place, self._described, self._numbers, self._keeps_history = rules, place, described, numbers, keeps_history
         self.states = {rel.relation: rel for rel in subscriptions.tables(transaction.cursor, stream.subscription)}
         self.mappings: dict[m.Relation, Mapping] = {}
         self.restarted: dict[int, int] = {}
@@ -72,8 +80,7 @@ class Batch:
         self._histories = subscription_history.of_subscription(transaction.cursor, stream.subscription)
         self._recorded: dict[int, list[pa.Table]] = {}
         """Rows that have not been written to the tables' histories yet, by table."""
-        self.session = applier.session()
-        self.descriptions = decoding.descriptions_of(applier.relations.values(), segment)
+        self.descriptions = decoding.descriptions_of(described.values(), segment)
         """The publisher's Relation messages before and in the segment."""
         self.is_cut = False
         """Whether a table may get several frames. Constraints that hold after the transaction may then not hold between two frames. Set by
@@ -83,9 +90,9 @@ class Batch:
         """Return the mapping of a published relation to its local table."""
         mapping = self.mappings.get(remote)
         if mapping is None:
-            self.applier.place.relation = None
+            self._place.relation = None
             try:
-                cursor, stream = self.transaction.cursor, self.applier.stream
+                cursor, stream = self.transaction.cursor, self._stream
                 mapping = map_relation(cursor, stream.database, remote, self._names)
             except MissingColumnsError as error:
                 error.remote = remote
@@ -98,10 +105,10 @@ class Batch:
 
         The name of a dropped column is None.
         """
-        numbers = self.applier.numbers.get(remote)
+        numbers = self._numbers.get(remote)
         if not numbers:
             return None
-        columns = subscription_column.of_table(self.transaction.cursor, self.applier.stream.subscription, local.oid)
+        columns = subscription_column.of_table(self.transaction.cursor, self._stream.subscription, local.oid)
         local_names = {column.attnum: None if column.dropped else column.name for column in columns}
         pairs = zip(numbers, remote.columns, strict=True)
         return tuple(column.name if number is None else local_names.get(number, column.name) for number, column in pairs)
@@ -111,18 +118,18 @@ class Batch:
 
         Like PostgreSQL's should_apply_changes_for_rel.
         """
-        first = self.applier.stream.applied_from(local.oid, self.states.get(local.oid))
+        first = self._stream.applied_from(local.oid, self.states.get(local.oid))
         return None if first is None or first > self.segment.transactions.commit_lsn[-1] else first
 
     def _local(self, remote: m.Relation) -> Relation:
         """Return the local table of a published relation. Their columns may differ as long as no change is applied."""
-        return local_relation(self.transaction.cursor, self.applier.stream.database, remote.schema, remote.name)
+        return local_relation(self.transaction.cursor, self._stream.database, remote.schema, remote.name)
 
     @cached_property
     def _without_history(self) -> Collection[int]:
         """The tables whose history must be begun before changes are applied to them."""
         cursor = self.transaction.cursor
-        subscription = None if self.applier.record is None else subscriptions.find(cursor, self.applier.stream.subscription)
+        subscription = subscriptions.find(cursor, self._stream.subscription) if self._keeps_history else None
         return [] if subscription is None else subscriptions.without_history(cursor, subscription)
 
     def history(self, local: Relation) -> Relation | None:
@@ -135,7 +142,7 @@ class Batch:
             if local.oid in self._without_history:
                 raise LackingHistoryError("55000", f'the history of table "{local.schema}.{local.name}" has not begun')
             return None
-        history = relations.get(self.transaction.cursor, self.applier.stream.database, entry.relation)
+        history = relations.get(self.transaction.cursor, self._stream.database, entry.relation)
         if table_history.differing(local, history):
             raise LackingHistoryError(
                 "55000", f'table "{history.schema}.{history.name}" does not have the columns of table "{local.schema}.{local.name}"'
@@ -155,7 +162,7 @@ class Batch:
 
     def _is_outside(self, local: Relation) -> bool:
         """Return whether a table is not in the subscription at all, as opposed to not copied yet."""
-        return self.applier.stream.only is None and local.oid not in self.states
+        return self._stream.only is None and local.oid not in self.states
 
     def _leave_out(self, local: Relation, count: int) -> None:
         if count and self._is_outside(local):
@@ -170,7 +177,7 @@ class Batch:
     def _is_cut_by_sync(self) -> bool:
         """Return whether a table's changes are applied from a position inside the segment. Its columns may differ before that position."""
         ends = self.segment.transactions.commit_lsn
-        first = [self.applier.stream.applied_from(oid, state) for oid, state in self.states.items()]
+        first = [self._stream.applied_from(oid, state) for oid, state in self.states.items()]
         return any(ends[0] < lsn <= ends[-1] for lsn in first if lsn is not None)
 
     def _decoded(self, truncations: Truncated) -> Iterator[Frame]:
@@ -200,7 +207,7 @@ class Batch:
         """Return the tables whose changes must be applied in the order of the stream, because triggers of one use another."""
         entangled, oids = set[int](), {table.oid for table in tables}
         for table in tables if len(tables) > 1 else ():
-            firing = self.applier.fired(self.transaction, table)
+            firing = self._rules.fired(self.transaction, table)
             if firing is not None:
                 used = firing.used()
                 others = (oids if used is None else oids & used) - {table.oid}
@@ -220,7 +227,7 @@ class Batch:
         chosen, history = table_changes.chosen(changes, commit_lsn), self.history(local)
         if not len(chosen) and history is None:
             return None
-        mapping, place = self.mapping(changes.relation), self.applier.place
+        mapping, place = self.mapping(changes.relation), self._place
         table_changes = replace(table_changes, mappings=(mapping,))
         if history is not None and table_changes.restarted >= 0:
             early = replace(table_changes, restarted=-1).chosen(changes.where(changes.seq < table_changes.restarted), commit_lsn)
@@ -235,7 +242,7 @@ class Batch:
     def _note(self, wanted: TableChanges, changes: decode.Changes, frame: pa.Table, history: Relation) -> None:
         """Store rows for the history of a table until `record` writes them."""
         if len(changes):
-            rows = wanted.history(changes, frame, history, self.segment.transactions, self.session, self.applier.place)
+            rows = wanted.history(changes, frame, history, self.segment.transactions, self.session, self._place)
             self._recorded.setdefault(wanted.mappings[0].local.oid, []).append(rows)
 
     def _wanted(self, local: Relation, *found: Mapping) -> TableChanges | None:
@@ -322,20 +329,18 @@ class Batch:
 
     def _is_filled(self, found: Mapping) -> bool:
         """Return whether `row_completion` adds defaults or generated columns to a relation's rows, or checks them, or triggers fire."""
-        if self.applier.rows is None:
+        if self._rules.rows is None:
             return False
-        return row_completion.needed(found.local, found.sources) or self.applier.fired(self.transaction, found.local) is not None
+        return row_completion.needed(found.local, found.sources) or self._rules.fired(self.transaction, found.local) is not None
 
     def completed(self, frame: pa.Table, found: Mapping) -> pa.Table:
         """Return the frame with the rows of its INSERTs completed and checked, if the table needs it."""
-        factory = self.applier.rows
+        factory = self._rules.rows
         if factory is None:
             return frame
         if self._is_filled(found):
-            fires = self.applier.fired(self.transaction, found.local) is not None
-            frame = row_completion.complete(
-                frame, found.local, found.sources, self.transaction, factory, self.applier.place, is_checked=not fires
-            )
+            fires = self._rules.fired(self.transaction, found.local) is not None
+            frame = row_completion.complete(frame, found.local, found.sources, self.transaction, factory, self._place, is_checked=not fires)
         if leaf_constraints.further(self.transaction, found.local):
             new = buffers.whole(frame["new"]).filter(pc.equal(frame["op"], "I"))
             leaf_constraints.check_rows(row_completion.rows_of(new), found.local, self.transaction, factory)
@@ -345,22 +350,22 @@ class Batch:
         """Yield the frames of the TRUNCATEs that are to be applied, with their sequence numbers. Restart sequences for RESTART IDENTITY."""
         for truncation in found:
             lsn = int(self.segment.transactions.commit_lsn[truncation.txn])
-            self.applier.place.message, self.applier.place.relation = "TRUNCATE", None
+            self._place.message, self._place.relation = "TRUNCATE", None
             self._check_references(truncation, lsn)
-            self.applier.place.message = "INSERT"
+            self._place.message = "INSERT"
             for remote in truncation.relations:
                 first = self.applied_from(self._local(remote))
                 if first is not None and lsn >= first:
                     mapping = self.mapping(remote)
                     if truncation.message.restart_identity:
-                        database, lock = self.applier.stream.database, self.transaction.catalog.lock_object
+                        database, lock = self._stream.database, self.transaction.catalog.lock_object
                         sequences.restart_owned(self.transaction.cursor, database, mapping.local.oid, lock)
                         self.restarted[mapping.local.oid] = truncation.seq
                     yield truncation.seq, mapping, conversion.truncate_frame(mapping, lsn, truncation.seq)
 
     def _check_references(self, truncation: decode.Truncation, lsn: int) -> None:
         """Raise 0A000 if a table that is not truncated has a foreign key to one that is."""
-        cursor, database = self.transaction.cursor, self.applier.stream.database
+        cursor, database = self.transaction.cursor, self._stream.database
         applied = []
         for remote in truncation.relations:
             local = self._local(remote)
@@ -370,7 +375,7 @@ class Batch:
         foreign_keys.check_truncate(cursor, applied)
 
     def _truncations(self) -> Iterator[decode.Truncation]:
-        known = dict(self.applier.relations)
+        known = dict(self._described)
         begins = self.segment.transactions.begin
         for seq, lsn, other in self.segment.others:
             if isinstance(other, m.Relation):

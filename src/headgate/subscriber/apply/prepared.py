@@ -41,11 +41,14 @@ from headgate.storage.transaction.log import now
 from headgate.storage.transaction.prepared import check_room
 from headgate.storage.transaction.transaction import Transaction
 from headgate.subscriber.apply import conflict
-from headgate.subscriber.apply.apply import AppliedStream, Applier
+from headgate.subscriber.apply.apply import Applier
 from headgate.subscriber.apply.conflict import ApplyPlace
 from headgate.subscriber.apply.conversion import InputSettings
+from headgate.subscriber.apply.following import Follower
 from headgate.subscriber.apply.row_completion import RowCompletion
 from headgate.subscriber.apply.row_triggers import FiringTriggers
+from headgate.subscriber.apply.stream import AppliedStream
+from headgate.subscriber.apply.table_writer import TableRules
 from headgate.types import text_column
 from headgate.walreceiver.segment import Segment, SegmentPiece
 
@@ -114,9 +117,8 @@ def commit_by_hand(node: Host, gid: str, database: int, user: int | None) -> Non
         stream,
         lambda: InputSettings(text_column.TextSettings.of(node.settings), types.use()),
         lambda: None,
-        rows=rows,
-        unique=node.applied_unique,
-        triggers=triggers,
+        TableRules(rows, unique=node.applied_unique, triggers=triggers),
+        Follower(node.engine, stream),
     )
     segment = _load(node.data_dir / FOLDER, gid, m.CommitPrepared(INVALID, INVALID, now(), xid, gid))
     applier.finish(segment, lambda cursor: _forget(cursor, gid))

@@ -29,7 +29,10 @@ from headgate.storage.location import data_location
 from headgate.storage.location.data_location import DataPath
 from headgate.storage.transaction.transaction import Transaction
 from headgate.subscriber.apply import conversion, row_completion, updated_rows
+from headgate.subscriber.apply.conflict import ApplyPlace
 from headgate.subscriber.apply.relation_map import Mapping, map_relation, shown
+from headgate.subscriber.apply.table_writer import TableWriter
+from headgate.subscriber.subscription_statistics import Counters
 from headgate.subscriber.synchronization.copy_target import PIECE, CopyTarget
 from headgate.types import registry, sortkey
 from headgate.types.copy_text import read_copy_text
@@ -154,5 +157,7 @@ def _merge(copy: InitialCopy, transaction: Transaction, mapping: Mapping, differ
     counts = dict(zip(counted["op"], counted["n"], strict=True))
     if counts:
         by_driver = bool(updated_rows.Reads.of(transaction, local).needed(extra))
-        copy.worker.applier(local.oid).merge(transaction, local, mapping.key, changes.toArrow() if by_driver else changes)
+        writer = TableWriter(copy.worker.rules, transaction, ApplyPlace(), Counters())
+        writer.merge(local, mapping.key, changes.toArrow() if by_driver else changes)
+        writer.settle()
     return counts

@@ -50,7 +50,9 @@ from headgate.failpoint import Step
 from headgate.lsn import INVALID, Lsn
 from headgate.sql.names import qualified
 from headgate.subscriber.apply import evolution
-from headgate.subscriber.apply.apply import AppliedStream, Applier
+from headgate.subscriber.apply.apply import Applier
+from headgate.subscriber.apply.following import Follower
+from headgate.subscriber.apply.stream import AppliedStream
 from headgate.subscriber.subscription_statistics import Counters
 from headgate.subscriber.synchronization.initial_copy import InitialCopy
 from headgate.subscriber.worker import Worker
@@ -109,13 +111,10 @@ class SyncWorker(Worker):
     def applier(self, relation: int) -> Applier:
         """Return an applier for the changes of this table only."""
         stream = AppliedStream(self.subscription.oid, self.subscription.database, self.origin, relation, name=self.subscription.name)
-        follow = self.subscription.schema_evolution == "follow"
-        applier = Applier(
-            self.engine, stream, self.session, self.patience, self.rows, self.rights, self.evolve, self.unique,
-            triggers=self.triggers, follow=follow, jobs=self.jobs,
-        )  # fmt: skip
-        applier.synchronize_again = self._begin_again
-        return applier
+        is_complete = self.subscription.schema_evolution == "follow"
+        follower = Follower(self.engine, stream, self.evolve, is_complete, self._begin_again)
+        counters = self.launcher.ledger.of(self.subscription.oid).applied
+        return Applier(self.engine, stream, self.session, self.patience, self.rules, follower, jobs=self.jobs, counters=counters)
 
     def folder(self, name: str) -> Path:
         """Return a path for the worker's own files."""
@@ -271,7 +270,6 @@ class SyncWorker(Worker):
     def _stream(self, connection: PublisherConnection, relation: Relation, start: Lsn, target: Lsn) -> Lsn:
         """Apply the table's changes from the copy up to at least `target`. Return the position that was reached."""
         applier = self.applier(relation.oid)
-        applier.counters = self.launcher.ledger.of(self.subscription.oid).applied
         receiver = self.open_stream(connection, self.slot, start, f"{self.subscription.oid}_{relation.oid}")
         assert self.spool is not None
         assert self.progress is not None
