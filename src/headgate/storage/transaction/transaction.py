@@ -30,7 +30,6 @@ After a crash later on, recovery completes the transaction.
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -95,8 +94,12 @@ class Transaction:
         self._tables = HeldTables(engine, self.locks, self.catalog, self.snapshot, self.staging)
         self._pending = self._tables.pending
         self.ddl = TableDdl(engine, self._tables, self.staging)
-        ended = functools.partial(engine.ended, self)
-        self._ending = Ending(engine, database, self.locks, self.catalog, self.snapshot, self.staging, self._pending, ended)
+        self.until_end = contextlib.ExitStack()
+        """Closed when the transaction has ended. It removes the files of rows that its frames read."""
+        self.until_end.callback(engine.ended, self)
+        self._ending = Ending(
+            engine, database, self.locks, self.catalog, self.snapshot, self.staging, self._pending, self.until_end.close
+        )  # fmt: skip
         self.unpreparable: str | None = None
         """The reason why the transaction cannot be prepared."""
         self._looking_up = False

@@ -79,6 +79,5 @@ def _in_files(planner: Planner, done: ResultSet, rows: RowPart) -> Plan:
         system_relation.stored(columns, piece.to_batches()) for piece in row_store.tables(rows, exchange.FILE_ROWS, row_store.MEMORY_BYTES)
     )
     frame, forget = exchange.kept(planner.session_spark, pieces, planner.transaction.engine.exchange)
-    planner.session.after_commit(forget)
-    planner.session.after_rollback(forget)
+    planner.transaction.until_end.callback(forget)
     return Plan(frame, columns)
