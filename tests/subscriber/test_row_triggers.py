@@ -151,6 +151,44 @@ def test_triggers_that_query_tables_see_what_earlier_changes_have_written(
         assert subscriber.sql(query) == mirror.sql(query)
 
 
+CALLING = """
+    CREATE TABLE mapping (id int PRIMARY KEY, name text); INSERT INTO mapping SELECT g, 'name ' || g FROM generate_series(0, 5) g;
+    CREATE TABLE seen (n serial PRIMARY KEY, id int);
+    CREATE FUNCTION is_mapped(x int) RETURNS boolean STABLE LANGUAGE plpgsql AS $$ BEGIN
+        RETURN EXISTS (SELECT FROM public.mapping WHERE id = x);
+    END $$;
+    CREATE FUNCTION named(x int) RETURNS text STABLE LANGUAGE sql AS 'SELECT max(name) FROM public.mapping WHERE id <= x';
+    CREATE FUNCTION tells(x int) RETURNS int LANGUAGE plpgsql AS $$ BEGIN RAISE NOTICE 'x = %', x; RETURN x; END $$;
+    CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO public.seen (id) VALUES (NEW.id); RETURN NULL; END $$;
+    CREATE TABLE t (id int PRIMARY KEY, v text, extra text DEFAULT named(3), told int DEFAULT tells(7), CHECK (NOT is_mapped(id - 100)));
+    CREATE TRIGGER a AFTER INSERT OR UPDATE ON t FOR EACH ROW WHEN (public.is_mapped(NEW.id) AND public.tells(NEW.id) > 1)
+        EXECUTE FUNCTION see();
+    ALTER TABLE t ENABLE REPLICA TRIGGER a"""
+
+
+@pytest.mark.slow
+def test_functions_that_read_tables_serve_conditions_defaults_and_checks_of_applied_rows(
+    publisher: Publisher, subscriber: Subscriber, mirror: Publisher
+) -> None:
+    publisher.sql("CREATE TABLE t (id int PRIMARY KEY, v text); CREATE PUBLICATION p FOR ALL TABLES; INSERT INTO t VALUES (0, 'copied')")
+    for database in (subscriber, mirror):
+        database.sql(CALLING)
+    subscribe_both(publisher, subscriber, mirror)
+    publisher.sql("INSERT INTO t SELECT g, 'x' FROM generate_series(1, 9) g; UPDATE t SET v = 'y' WHERE id > 4")
+    for name in ("s", "mirror"):
+        publisher.wait_confirmed(name)
+    for query in ("SELECT * FROM t ORDER BY id", "SELECT * FROM seen ORDER BY n"):
+        assert subscriber.sql(query) == mirror.sql(query)
+    publisher.sql("INSERT INTO t VALUES (102, 'rejected')")
+    subscriber.log.error('violates check constraint "t_id_check"')
+    assert subscriber.sql("SELECT count(*) FROM t WHERE id > 100") == "0"
+    for database in (subscriber, mirror):
+        database.sql("DELETE FROM mapping WHERE id = 2")
+    for name in ("s", "mirror"):
+        publisher.wait_confirmed(name)
+    assert subscriber.sql("SELECT * FROM t ORDER BY id") == mirror.sql("SELECT * FROM t ORDER BY id")
+
+
 LOOKING_UP = """
     CREATE FUNCTION look_up() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
         SELECT c.name INTO NEW.customer FROM public.customers c WHERE c.id = NEW.customer_id; RETURN NEW;

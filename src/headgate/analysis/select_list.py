@@ -8,8 +8,8 @@ from typing import Protocol
 from postgast import pg_query_pb2 as pb
 
 from headgate.analysis.query import PlanColumn, SelectItem, reference
-from headgate.errors import PostgresError
-from headgate.expression.binding import binder
+from headgate.errors import PostgresError, not_supported
+from headgate.expression.binding import binder, indirection
 from headgate.expression.binding.coercion import coerce
 from headgate.expression.binding.coercion import resolve_unknown as resolved
 from headgate.expression.binding.coercion_pathway import Reach
@@ -46,6 +46,9 @@ def expand(items: Iterable[pb.Node], source: Names, scope: Scope, context: BindC
         if node.DESCRIPTOR.name == "ColumnRef" and unwrap(node.fields[-1]).DESCRIPTOR.name == "A_Star":
             select_items += _star(node, source, scope)
             continue
+        if node.DESCRIPTOR.name == "A_Indirection" and unwrap(node.indirection[-1]).DESCRIPTOR.name == "A_Star":
+            select_items += _fields(node, scope, context)
+            continue
         expression = binder.bind_raw(node, scope, context)
         origin = origins.get(expression.key) if isinstance(expression, ColumnRef) and not expression.levels_up else None
         select_items.append(
@@ -78,6 +81,15 @@ def _star(node: pb.ColumnRef, source: Names, scope: Scope) -> list[SelectItem]:
         )
         select_items.append(SelectItem(scope_column.name, expression, None, column.relation, column.attnum))
     return select_items
+
+
+def _fields(node: pb.A_Indirection, scope: Scope, context: BindContext) -> list[SelectItem]:
+    """Return the columns of ``(row).*``. As in PostgreSQL, the row is evaluated for each of its columns."""
+    row = indirection.bind(pb.A_Indirection(arg=node.arg, indirection=node.indirection[:-1]), scope, context, binder.bind_raw)
+    columns = indirection.fields(row, context)
+    if columns is None:
+        raise not_supported("expanding this row is not supported", position=position(row.location))
+    return [SelectItem(name, indirection.field(row, name, context), None) for name, _ in columns]
 
 
 def _target(column: PlanColumn) -> SelectItem:

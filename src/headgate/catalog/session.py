@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
 
 from headgate.settings.table import VERSION_NUMBER
 from headgate.types import text_column
@@ -49,8 +48,6 @@ class SessionContext:
     """The number of EXCEPTION clauses whose blocks are running."""
     callers: list[Callable[[], str]] = field(default_factory=list)
     """Functions that return the lines of context of the functions and statements that run, the outermost first."""
-    row_values: Mapping[int, Mapping[tuple[str | None, ...], Any]] | None = None
-    """The values of functions that need the session, by oid and arguments, for the statement that is planned. None: they are rejected."""
     trigger_depth: int = 0
     """The nesting depth of triggers (pg_trigger_depth())."""
 

@@ -203,6 +203,8 @@ def _user_call(node: n.UserCall, columns: Mapping[str, pa.Array]) -> Any:
     """A function that a user made."""
     if node.body is not None:
         return _evaluate(rewriting.inlined(node), columns)
+    if node.compute.needs_session:
+        raise NotColumnwise(node.name)
     values = [_evaluate(argument, columns) for argument in node.args]
     if any(pa.types.is_decimal(value.type) for value in values):
         raise NotColumnwise("decimal")

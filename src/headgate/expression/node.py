@@ -142,8 +142,10 @@ class FuncExpr(Expression):
 class UserCall(Expression):
     """A call of a function that a user made. `schema` is empty if the search path finds the function.
 
-    `body` is the function's expression over its arguments as parameters, if a call is no more than that. Otherwise `compute` takes
-    the arguments of many rows as Arrow arrays and returns the values; Spark's tasks receive it pickled.
+    `body` is the function's expression over its arguments as parameters, if a call is no more than that. Otherwise `compute.of_row` takes
+    the texts of the arguments of one row and returns the text of the value. Unless `compute.needs_session`, `compute` itself takes the
+    arguments of many rows as Arrow arrays and returns the values; Spark's tasks receive it pickled. `fields` are the names and types of the
+    fields of a record.
     """
 
     function: int
@@ -154,6 +156,7 @@ class UserCall(Expression):
     strict: bool = False
     body: Expression | None = field(default=None, compare=False)
     compute: Any = field(default=None, compare=False)
+    fields: tuple[tuple[str, TypeRef], ...] = field(default=(), compare=False)
 
     def children(self) -> Iterator[Expression]:
         """Return the arguments; the body is not part of the tree."""

@@ -88,40 +88,6 @@ def texts(function: tree.Function) -> list[str] | None:
     return None if any(is_session_needed(text) for text in expressions) else expressions
 
 
-def all_texts(function: tree.Function) -> list[str]:
-    """Return the texts of all expressions and static statements of a function."""
-    return [part.text if part.is_statement else f"SELECT {part.text}" for part in _parts(function.block) if isinstance(part, Sql)]
-
-
-def called(text: str) -> list[pb.FuncCall]:
-    """Return the calls in the statements of a text, of functions that are not built in."""
-    try:
-        statements = parse(text)
-    except (PostgresError, ValueError):
-        return []
-    nodes = (part for statement in statements for part in walk(statement.node) if part.DESCRIPTOR.name == "FuncCall")
-    return [part for part in nodes if not _built_in(names.strings(part.funcname))]
-
-
-def only_reads(function: tree.Function, *, is_stable: bool) -> bool:
-    """Return whether a function neither writes nor sends messages to the client, apart from the functions that it calls.
-
-    `is_stable`: it is declared STABLE or IMMUTABLE, so that its statements cannot write.
-    """
-    for part in _parts(function.block):
-        if isinstance(part, tree.Raise) and part.level not in ("ERROR", "LOG", "DEBUG"):
-            return False
-        if is_stable:
-            continue
-        if isinstance(part, (tree.Call, tree.EndTransaction)) or _is_dynamic(part):
-            return False
-        if isinstance(part, Sql) and not all(
-            is_reading(statement.node) for statement in parse(part.text if part.is_statement else f"SELECT {part.text}")
-        ):
-            return False
-    return True
-
-
 def _is_dynamic(part: object) -> bool:
     return isinstance(part, (tree.Execute, tree.ForQuery, tree.ReturnQuery, tree.Open)) and part.dynamic
 

@@ -20,6 +20,7 @@ from headgate.catalog.relation.relation import Check, Relation
 from headgate.catalog.relation.relation import Column as TableColumn
 from headgate.commands import disclosure, stored_expression
 from headgate.commands.disclosure import RowShown
+from headgate.commands.query import row_by_row
 from headgate.commands.query.evaluation import Evaluation
 from headgate.commands.query.row_security import Violation
 from headgate.errors import PostgresError
@@ -40,16 +41,14 @@ _CONCAT = 3058
 
 def with_generated(evaluation: Evaluation, relation: Relation, rows: DataFrame) -> DataFrame:
     """Return rows (columns by name) with the generated columns computed, in the table's column order."""
-    if not any(column.generated for column in relation.columns):
+    generated = [column for column in relation.columns if column.generated is not None]
+    if not generated:
         return rows
-    selected = []
-    for column in relation.columns:
-        if column.generated is None:
-            selected.append(F.col(quoted(column.name)))
-        else:
-            value = stored_expression.stored(column.generated, relation, column)
-            selected.append(evaluation.column(value).alias(column.name))
     further_columns = [F.col(quoted(name)) for name in rows.columns if relation.column(name) is None]
+    expressions = [stored_expression.stored(str(column.generated), relation, column) for column in generated]
+    rows, expressions = row_by_row.settled(evaluation, rows, expressions)
+    values = {column.name: evaluation.column(value) for column, value in zip(generated, expressions, strict=True)}
+    selected = [values.get(column.name, F.col(quoted(column.name))).alias(column.name) for column in relation.columns]
     return rows.select(*selected, *further_columns)
 
 
@@ -68,7 +67,8 @@ def checked(
     `shown`: the part of a row that messages show; all of it if None. `first` and `last` are evaluated before and after NOT NULL and CHECK.
     They are the rejections of row security, and of rows outside of a partition (`outside`).
     """
-    whole = shown or disclosure.whole_row(relation)
+    whole, names = shown or disclosure.whole_row(relation), rows.columns
+    rows, first_columns = _conditions(evaluation, rows, first)
     opening = _opening(whole)
     of_domains = [
         violation
@@ -79,20 +79,36 @@ def checked(
     of_rows = [
         (F.col(quoted(column.name)).isNull(), _null(relation, column).column(opening)) for column in relation.columns if column.not_null
     ]
-    for check in relation.checks if checks is None else checks:
-        is_met = evaluation.column(stored_expression.stored(check.expression, relation))
+    table_checks = relation.checks if checks is None else checks
+    rows, expressions = row_by_row.settled(
+        evaluation, rows, [stored_expression.stored(check.expression, relation) for check in table_checks]
+    )
+    for check, expression in zip(table_checks, expressions, strict=True):
+        is_met = evaluation.column(expression)
         text = f'new row for relation "{relation.name}" violates check constraint "{check.name}"'
         of_rows.append((~F.coalesce(is_met, F.lit(True)), _broken(relation, "23514", text, constraint=check.name).column(opening)))
-    groups = (first_of([*of_domains, *first]), _with_row(first_of(of_rows), evaluation, whole), first_of(last))
+    rows, last_columns = _conditions(evaluation, rows, last)
+    groups = (first_of([*of_domains, *first_columns]), _with_row(first_of(of_rows), evaluation, whole), first_of(last_columns))
     messages = [group for group in groups if group is not None]
     if not messages:
-        return rows
+        return rows.select(*[F.col(quoted(name)) for name in names])
     violation = F.coalesce(*messages)
     if not relation.columns:
         return rows.where(F.when(violation.isNull(), F.lit(True)).otherwise(failure.raised(violation).cast("boolean")))
     carrier = relation.columns[0].name
     guarded = F.when(violation.isNull(), F.col(quoted(carrier))).otherwise(failure.raised(violation).cast(rows.schema[carrier].dataType))
-    return rows.select(*[guarded.alias(name) if name == carrier else F.col(quoted(name)) for name in rows.columns])
+    return rows.select(*[guarded.alias(name) if name == carrier else F.col(quoted(name)) for name in names])
+
+
+def _conditions(evaluation: Evaluation, rows: DataFrame, violations: Sequence[Violation]) -> tuple[DataFrame, list[tuple[Column, Column]]]:
+    """Return the rows, with further columns if functions need the session, and Columns that are true for rows to reject, with messages."""
+    met = [condition for condition, _ in violations if not isinstance(condition, Column)]
+    rows, settled = row_by_row.settled(evaluation, rows, met)
+    remaining = iter(settled)
+    return rows, [
+        (condition if isinstance(condition, Column) else ~evaluation.condition(next(remaining)), message)
+        for condition, message in violations
+    ]
 
 
 def outside(evaluation: Evaluation, relation: Relation, fence: Fence | None, shown: RowShown) -> list[Violation]:
@@ -142,7 +158,7 @@ def _opening(shown: RowShown) -> str:
     return "" if shown.opening is None else f"|DETAIL|{shown.opening}"
 
 
-def first_of(found: Sequence[Violation]) -> Column | None:
+def first_of(found: Sequence[tuple[Column, Column]]) -> Column | None:
     """Return the message of the first condition that is true, NULL if none is true, or None without conditions."""
     message_column: Column | None = None
     for failed, message in found:

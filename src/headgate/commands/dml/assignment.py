@@ -15,8 +15,9 @@ from headgate.catalog.relation.relation import Relation
 from headgate.commands import stored_expression
 from headgate.commands.dml.rows import storage_error
 from headgate.commands.dml.rows.new_rows import Default, NewRows, default_of
+from headgate.commands.query import row_by_row
 from headgate.commands.query.driver import values_list
-from headgate.commands.query.plan import Plan, col
+from headgate.commands.query.plan import Plan, Source, col
 from headgate.commands.query.planner import Planner
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import binder
@@ -112,18 +113,24 @@ def old_row(relation: Relation, columns: Sequence[PlanColumn]) -> Column:
 
 @dataclass(frozen=True)
 class NewRow:
-    """The new row as a struct with the relation's columns.
+    """The new row as a struct with the relation's columns, over a frame that has the old row and may have further columns.
 
     The columns in `counted` receive numbers of a sequence. They are NULL until the changed rows are known (`numbered`).
     """
 
+    frame: DataFrame
     row: Column
     counted: tuple[Default, ...] = ()
 
 
-def new_row(targets: Sequence[pb.Node], planner: Planner, relation: Relation, columns: Sequence[PlanColumn], scope: Scope) -> NewRow:
-    """Return the new row over a frame that has the old row under the keys of `columns`."""
-    assigned = set_list(targets, planner, relation, scope)
+def new_row(
+    targets: Sequence[pb.Node], planner: Planner, relation: Relation, columns: Sequence[PlanColumn], source: Source, frame: DataFrame
+) -> NewRow:
+    """Return the new row over `frame`, which has the old row under the keys of `columns`. `source`: the scope of the SET list."""
+    assigned = set_list(targets, planner, relation, source.scope(None))
+    named = [name for name, value in assigned.items() if not isinstance(value, SetToDefault)]
+    frame, settled = row_by_row.settled(planner.evaluation, frame, [assigned[name] for name in named])
+    assigned |= dict(zip(named, settled, strict=True))
     values, counted = [], []
     for plan_column in columns:
         column = relation.numbered(plan_column.attnum)
@@ -136,10 +143,11 @@ def new_row(targets: Sequence[pb.Node], planner: Planner, relation: Relation, co
             if default.is_counted:
                 counted.append(default)
                 default = replace(default, expression=None)
-            values.append(default.column(planner).alias(column.name))
+            frame, default_value = default.column(planner, frame)
+            values.append(default_value.alias(column.name))
         else:
             values.append(planner.column(value).alias(column.name))
-    return NewRow(F.struct(*values) if values else F.struct(), tuple(counted))
+    return NewRow(frame, F.struct(*values) if values else F.struct(), tuple(counted))
 
 
 def numbered(planner: Planner, relation: Relation, changed: DataFrame, new: NewRow, until: ExitStack) -> DataFrame:

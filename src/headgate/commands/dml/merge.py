@@ -12,7 +12,7 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 
 from postgast import pg_query_pb2 as pb
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headgate.catalog.relation import trigger as triggers
@@ -22,7 +22,7 @@ from headgate.commands.dml import assignment, column_reads, insert
 from headgate.commands.dml.rows import changed_rows
 from headgate.commands.dml.rows.new_rows import NewRows
 from headgate.commands.publication import replica_identity
-from headgate.commands.query import rendering, row_security
+from headgate.commands.query import rendering, row_by_row, row_security
 from headgate.commands.query.clause import from_clause
 from headgate.commands.query.plan import Source, col
 from headgate.commands.query.planner import Planner
@@ -33,7 +33,19 @@ from headgate.commands.trigger import firing
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import binder
 from headgate.expression.binding.scope import Scope
-from headgate.expression.node import SetToDefault
+from headgate.expression.node import (
+    BOOLEAN,
+    INTEGER,
+    TEXT,
+    BoolKind,
+    Case,
+    ColumnRef,
+    Const,
+    Expression,
+    NullTest,
+    SetToDefault,
+    joined,
+)
 from headgate.sql.parser import ParseNode, position, unwrap
 from headgate.storage.delta.delta_table import FILE, ROW
 from headgate.storage.spark.persisted import persisted
@@ -94,8 +106,11 @@ class _Merge:
         )
         context = planner.context.within(construct="MERGE", aggregates=False)
         condition = binder.bind_condition(node.join_condition, self.both.scope(None), "MERGE", context=context)
-        joined = self.source.frame.join(self.table.frame, planner.column(condition), "left")
-        self.rows = joined.withColumn(_CLAUSE, self._clause())
+        source, condition = row_by_row.settled_parts(planner.evaluation, self.source.frame, condition)
+        target, condition = row_by_row.settled_parts(planner.evaluation, self.table.frame, condition)
+        rows = source.join(target, planner.column(condition), "left")
+        rows, [clause_number] = row_by_row.settled(planner.evaluation, rows, [self._clause()])
+        self.rows = rows.withColumn(_CLAUSE, planner.column(clause_number))
 
     def _check_columns(self) -> None:
         """Raise 42501 unless the role may UPDATE and INSERT the columns that the clauses name, or SELECT one if all do nothing."""
@@ -131,22 +146,21 @@ class _Merge:
             count = self._changes(matched_rows, _UPDATE) + self._changes(matched_rows, _DELETE) + self._insertions(matched_rows)
         return CommandResult(f"MERGE {count}")
 
-    def _clause(self) -> Column:
+    def _clause(self) -> Expression:
         """Return the number of the clause that applies to a row, NULL for none (or DO NOTHING)."""
-        clause_number: Column | None = None
+        file, nothing = ColumnRef(type=TEXT, name=FILE, attnum=1, key=FILE), Const(type=INTEGER, value=None)
+        conditions, numbers = [], []
         for index, clause in enumerate(self.clauses):
             matched = clause.match_kind == pb.MERGE_WHEN_MATCHED
-            applies = F.col(FILE).isNotNull() if matched else F.col(FILE).isNull()
+            applies: Expression = NullTest(type=BOOLEAN, arg=file, is_null=not matched)
             if clause.HasField("condition"):
                 scope = self.both.scope(None) if matched else self.source.scope(None)
                 context = self.planner.context.within(construct="MERGE WHEN", aggregates=False)
                 condition = binder.bind_condition(clause.condition, scope, "WHEN", context=context)
-                applies = applies & self.planner.evaluation.condition(condition)
-            acts = clause.command_type in _RIGHTS
-            number = F.lit(index) if acts else F.lit(None).cast("int")
-            clause_number = F.when(applies, number) if clause_number is None else clause_number.when(applies, number)
-        assert clause_number is not None
-        return clause_number
+                applies = joined(BoolKind.AND, [applies, condition])
+            conditions.append(applies)
+            numbers.append(replace(nothing, value=str(index)) if clause.command_type in _RIGHTS else nothing)
+        return Case(type=INTEGER, arg=None, conditions=tuple(conditions), results=tuple(numbers), default=nothing)
 
     def _of(self, kind: int) -> list[int]:
         return [index for index, clause in enumerate(self.clauses) if clause.command_type == kind]
@@ -173,11 +187,11 @@ class _Merge:
                 count += changed_rows.remove(self.planner, self.relation, rows.select(old, no_row, *where))[0]
                 continue
             targets = self.clauses[clause_number].target_list
-            new = assignment.new_row(targets, self.planner, self.relation, self.table.star, self.both.scope(None))
+            new = assignment.new_row(targets, self.planner, self.relation, self.table.star, self.both, rows)
             names_set = {unwrap(target).name for target in targets}
             with ExitStack() as persisted_frames:
                 changed = assignment.numbered(
-                    self.planner, self.relation, rows.select(old, new.row.alias("new"), *where), new, persisted_frames
+                    self.planner, self.relation, new.frame.select(old, new.row.alias("new"), *where), new, persisted_frames
                 )
                 count += changed_rows.rewrite(self.planner, self.relation, changed, names_set, self.security.violations(Rows.UPDATED))[0]
         return count
@@ -187,14 +201,17 @@ class _Merge:
         for clause_number in self._of(_INSERT):
             clause = self.clauses[clause_number]
             values = self._values(clause, self.source.scope(None))
-            rows = matched_rows.where(col(_CLAUSE) == clause_number).select(*(values or [F.lit(True).alias(NO_COLUMN)]))
+            frame = matched_rows.where(col(_CLAUSE) == clause_number)
+            frame, settled = row_by_row.settled(self.planner.evaluation, frame, list(values.values()))
+            selected = [self.planner.column(value).alias(name) for name, value in zip(values, settled, strict=True)]
+            rows = frame.select(*(selected or [F.lit(True).alias(NO_COLUMN)]))
             violations = self.security.violations(Rows.INSERTED)
             with closing(NewRows(self.planner, self.relation, violations=violations)) as writer:
                 count += writer.insert(writer.completed(rows))
         return count
 
-    def _values(self, clause: ParseNode, scope: Scope) -> list[Column]:
-        """Return the columns for which an INSERT clause has values. A column with DEFAULT is omitted, so that it gets its default."""
+    def _values(self, clause: ParseNode, scope: Scope) -> dict[str, Expression]:
+        """Return the values of an INSERT clause by column. A column with DEFAULT is omitted, so that it gets its default."""
         columns = insert.target_columns(_as_insert(clause), self.relation)
         if len(clause.values) > len(columns):
             raise PostgresError("42601", "INSERT has more expressions than target columns")
@@ -202,14 +219,13 @@ class _Merge:
             where = position(unwrap(clause.target_list[len(clause.values)]).location)
             raise PostgresError("42601", "INSERT has more target columns than expressions", position=where)
         context = self.planner.context.within(construct="VALUES", default=True)
-        value_columns = []
+        values = {}
         for item, column in zip(clause.values, columns, strict=False):
             bound = binder.bind_raw(item, scope, context)
             insert.refuse_generated(clause, column, isinstance(bound, SetToDefault))
             if not isinstance(bound, SetToDefault):
-                value = binder.assign(bound, stored_expression.type_of(column), column.name, context)
-                value_columns.append(self.planner.column(value).alias(column.name))
-        return value_columns
+                values[column.name] = binder.assign(bound, stored_expression.type_of(column), column.name, context)
+        return values
 
 
 def _as_insert(clause: pb.MergeWhenClause) -> pb.InsertStmt:

@@ -284,14 +284,14 @@ def _update(command: Command, writer: NewRows, rows: pa.Table, stored: pa.Table)
     scope = source.scope(None)
     if clause.HasField("where_clause"):
         condition = binder.bind_condition(clause.where_clause, scope, "WHERE", context=planner.context.within(construct="WHERE"))
-        source = replace(source, frame=source.frame.where(planner.evaluation.filter(condition)))
+        source = planner.filtered_in_turn(source, condition)
     command.security.refuse(Rows.CONFLICT, replace(source, tables=ours.tables))
-    new = assignment.new_row(clause.target_list, planner, relation, ours.star, scope)
+    new = assignment.new_row(clause.target_list, planner, relation, ours.star, source, source.frame)
     fence = Fence(planner.transaction.cursor, relation) if writer.shown is not relation else None
-    if fence is not None and fence.crossed(source.frame.select(new.row.alias("new")).select("new.*")):
+    if fence is not None and fence.crossed(new.frame.select(new.row.alias("new")).select("new.*")):
         detail = "The result tuple would appear in a different partition than the original tuple."
         raise PostgresError("0A000", "invalid ON UPDATE specification", detail=detail)
-    changed = source.frame.select(
+    changed = new.frame.select(
         F.struct(*[col(plan_column.key).alias(plan_column.name) for plan_column in ours.star]).alias("old"),
         new.row.alias("new"),
         "file",

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from headgate.analysis import select_list
 from headgate.analysis.query import PlanColumn, SelectItem
 from headgate.catalog.relation.relation import Relation
-from headgate.commands.query import rendering
+from headgate.commands.query import rendering, row_by_row
 from headgate.commands.query.clause import from_clause
 from headgate.commands.query.driver import table_rows
 from headgate.commands.query.driver.table_rows import HeldTable, usual_way_says
@@ -53,8 +53,9 @@ def plan_returning(
     context = planner.context.within(construct="RETURNING", aggregates=False)
     targets = select_list.resolve_unknown(select_list.expand(clause.exprs, source, source.scope(None), context), context)
     columns = tuple(PlanColumn(item.name, item.expression.type, planner.key(item.name), item.relation, item.attnum) for item in targets)
-    selected = [planner.column(item.expression).alias(column.key) for item, column in zip(targets, columns, strict=True)]
-    return Plan(source.frame.select(*selected), columns)
+    frame, values = row_by_row.settled(planner.evaluation, source.frame, [item.expression for item in targets])
+    selected = [planner.column(value).alias(column.key) for value, column in zip(values, columns, strict=True)]
+    return Plan(frame.select(*selected), columns)
 
 
 def joined(table: Source, source: Source) -> Source | None:

@@ -59,12 +59,12 @@ def update(node: pb.UpdateStmt, session: Session, planner: Planner | None = None
         scope = source.scope(None)
         source = planner.where(node, source, scope)
         set_columns = _set_columns(planner, relation, node)
-        new = assignment.new_row(node.target_list, planner, relation, table.star, scope)
+        new = assignment.new_row(node.target_list, planner, relation, table.star, source, source.frame)
         for changed_table in touched(planner, relation, node, node.from_clause):
             replica_identity.check(transaction.cursor, changed_table, "update")
         returns = node.HasField("returning_clause")
         others = returning.joined(table, source) if returns else None
-        proposed = source.frame.select(
+        proposed = new.frame.select(
             assignment.old_row(relation, table.star),
             new.row.alias("new"),
             F.col(FILE).alias("file"),
@@ -88,10 +88,10 @@ def _update_view(planner: Planner, view: Relation, node: pb.UpdateStmt) -> Resul
     scope = source.scope(None)
     source = planner.where(node, source, scope)
     _set_columns(planner, view, node)
-    new = assignment.new_row(node.target_list, planner, view, table.star, scope)
+    new = assignment.new_row(node.target_list, planner, view, table.star, source, source.frame)
     others = returning.joined(table, source) if node.HasField("returning_clause") else None
     beside = returning.beside(others) if others is not None else []
-    changed = source.frame.select(assignment.old_row(view, table.star), new.row.alias("new"), *beside)
+    changed = new.frame.select(assignment.old_row(view, table.star), new.row.alias("new"), *beside)
     return written_instead(planner, view, node, changed, others)
 
 

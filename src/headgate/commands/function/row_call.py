@@ -1,13 +1,13 @@
 """Calls of user-defined functions whose arguments depend on the row: in a SELECT list, WHERE, DEFAULT or CHECK.
 
 `Resolver` provides the binder (`expression.binding.user_function`) with the functions of a session's database. The server activates it
-together with the session's types. A bound call has one of two forms:
+together with the session's types. A bound call has one of three forms:
 
-    an SQL function of one expression     its body, which replaces the call (`inlining`)
-    a function in PL/pgSQL                `RowFunction`, which runs the interpreter for each row: in Spark's tasks, or in the node
+    an SQL function of one expression             its body, which replaces the call (`inlining`)
+    a PL/pgSQL function that only computes        `RowFunction`, which runs the interpreter for each row: in Spark's tasks, or in the node
+    any other function                            `SessionFunction`, which the driver calls for each row (`commands.query.row_by_row`)
 
-Tasks do not have a session. So such a function may only compute: it cannot read tables, write, or send messages. Any other function is
-rejected here (0A000). `user_call` still calls it once for a statement if its arguments do not depend on rows.
+Tasks do not have a session. So a function that they call cannot read tables, write, or send messages.
 """
 
 from __future__ import annotations
@@ -25,16 +25,18 @@ from headgate.commands.function.function_choice import choose_bound
 from headgate.commands.function.host import Prepared, SessionHost
 from headgate.commands.function.permission import check_execute
 from headgate.commands.function.row_function import Library, Program, RowFunction
-from headgate.commands.function.session_function import SessionFunction, refusal
+from headgate.commands.function.session_function import SessionFunction
 from headgate.commands.query.evaluation import Evaluation
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import builtin
 from headgate.expression.binding.context import BindContext
-from headgate.expression.node import Expression, FuncExpr, Param, UserCall, walk
+from headgate.expression.node import Expression, FuncExpr, Param, TypeRef, UserCall, walk
 from headgate.plpgsql import reach
 from headgate.plpgsql.scope import type_of
 from headgate.sql import names
+from headgate.sql.parser import parse
+from headgate.sql.parser import walk as parts_of
 
 
 class Resolver:
@@ -72,20 +74,18 @@ class Resolver:
         where = context.position(node.location)
         if function.is_set:
             raise not_supported("a set-returning function of one's own is only supported in FROM", position=where)
-        host = SessionHost(session, Prepared())
-        kinds = [type_of(oid) for oid in (*function.types, function.result)]
-        if len(function.outputs) > 1 or any(host.is_row(kind) for kind in kinds):
-            raise not_supported(f"calling the function {names.quote_ident(function.name)} for each row is not supported",
-                                detail="It has OUT parameters, or takes or returns rows.", position=where)  # fmt: skip
         visible = function.schema in lookup.search_path(session.begin_statement().cursor, session.context)
         bound_call = UserCall(
-            type=kinds[-1], function=function.oid, schema="" if visible else function.schema, name=function.name, args=tuple(given),
-            volatility=function.volatility, strict=function.strict, location=node.location,
+            type=type_of(function.result), function=function.oid, schema="" if visible else function.schema, name=function.name,
+            args=tuple(given), volatility=function.volatility, strict=function.strict, location=node.location,
         )  # fmt: skip
         if not self._computes:
             return bound_call
+        if self._has_rows(function):
+            fields = tuple((output.name, type_of(output.type_oid)) for output in function.outputs)
+            return replace(bound_call, compute=SessionFunction(function, session), fields=fields)
         if function.language == PLPGSQL:
-            return replace(bound_call, compute=self._computed(function, where))
+            return replace(bound_call, compute=self._row_function(function) or SessionFunction(function, session))
         if function.oid in self._inlined:
             raise PostgresError("54001", "stack depth limit exceeded", hint="An SQL function calls itself.")
         self._inlined.append(function.oid)
@@ -93,31 +93,25 @@ class Resolver:
             with call.acting(function, session):
                 inlined = inlining.body(function, context, where)
         except PostgresError as error:
-            if error.sqlstate != "0A000" or session.context.row_values is None:
+            if error.sqlstate != "0A000":
                 raise
-            return replace(bound_call, compute=SessionFunction(function, session, session.context.row_values.get(function.oid, {})))
+            return replace(bound_call, compute=SessionFunction(function, session))
         finally:
             self._inlined.pop()
         uses = [node_part.number for node_part in walk(inlined) if isinstance(node_part, Param)]
         if any(uses.count(number) != 1 and _is_volatile(argument) for number, argument in enumerate(given, 1)):
-            detail = "An argument is volatile, and the function uses it more than once."
-            raise not_supported(f"calling the function {names.quote_ident(function.name)} for each row is not supported", detail=detail)
+            return replace(bound_call, compute=SessionFunction(function, session))
         return replace(bound_call, body=inlined)
 
-    def _computed(self, function: UserFunction, where: int | None) -> RowFunction | SessionFunction:
-        """Return the function object that computes a PL/pgSQL function, in tasks or with values that the session has computed."""
-        values = self._session.context.row_values
-        try:
-            if function.outputs:
-                raise refusal(function, where)
-            return self._row_function(function, where)
-        except PostgresError as error:
-            if error.sqlstate != "0A000" or values is None:
-                raise
-        return SessionFunction(function, self._session, values.get(function.oid, {}))
+    def _has_rows(self, function: UserFunction) -> bool:
+        """Return whether a function takes or returns rows."""
+        host = SessionHost(self._session, Prepared())
+        return any(host.is_row(TypeRef(oid)) for oid in (*function.types, function.result))
 
-    def _row_function(self, function: UserFunction, where: int | None) -> RowFunction:
-        """Return the function object that computes a PL/pgSQL function for rows, with the functions that it calls."""
+    def _row_function(self, function: UserFunction) -> RowFunction | None:
+        """Return the object that computes a PL/pgSQL function in tasks, with the functions that it calls. None if it needs the session."""
+        if function.outputs:
+            return None
         evaluation = Evaluation(self._session)
         programs: dict[int, Program] = {}
         functions_by_name: dict[tuple[str, ...], list[UserFunction]] = {}
@@ -129,8 +123,8 @@ class Resolver:
             with call.acting(current, self._session):
                 tree = body.of(current, self._session).function if current.language == PLPGSQL else None
                 texts = reach.texts(tree) if tree is not None else []
-                if texts is None:
-                    raise refusal(current, where)
+                if texts is None or (tree is None and _reads(current.body)):
+                    return None
                 called = reach.calls(current.body.strip().removeprefix("SELECT")) if tree is None else set()
                 for parts in called.union(*map(reach.calls, texts)) - functions_by_name.keys():
                     functions_by_name[parts] = self._named(parts, anywhere=False)
@@ -139,6 +133,12 @@ class Resolver:
                     pending += functions_by_name[parts]
                 programs[current.oid] = Program(current, call.shown(current, self._session), tree)
         return RowFunction(function, Library(programs, functions_by_name, evaluation.time, evaluation.context))
+
+
+def _reads(text: str) -> bool:
+    """Return whether the body of an SQL function is more than a query without tables and subqueries."""
+    statements = parse(text)
+    return len(statements) != 1 or any(part.DESCRIPTOR.name in ("RangeVar", "SubLink") for part in parts_of(statements[0].node))
 
 
 def _is_volatile(expression: Expression) -> bool:

@@ -1,43 +1,30 @@
 """Run a PL/pgSQL function that only computes for each of many rows: in Spark's tasks, or in the node.
 
-`row_call` creates it, and it is pickled for tasks. There is no session here. An expression is evaluated node by node with constant
-arguments, by the first evaluator that supports the function: `expression.scalar`, the Python functions of `expression.spark.vectorised`,
-Arrow, DuckDB in memory. CASE, COALESCE, AND and OR evaluate only the operands that they need.
+`row_call` creates it, and it is pickled for tasks. There is no session here. `commands.query.row_evaluator` evaluates its expressions.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.function import UserFunction
-from headgate.catalog.layout.macros import split_macros
 from headgate.catalog.relation.relation import Relation
 from headgate.commands.function import call, inlining
 from headgate.commands.function.function_choice import choose_bound
 from headgate.commands.function.host import Prepared, PreparedText, SessionHost
-from headgate.commands.query.catalog.query import translated
 from headgate.commands.query.evaluation import Evaluation
+from headgate.commands.query.row_evaluator import RowEvaluator
 from headgate.errors import PostgresError, not_supported
-from headgate.expression import builtin, columnwise, rewriting
-from headgate.expression import node as n
 from headgate.expression.binding import user_function
 from headgate.expression.binding.context import BindContext
-from headgate.expression.duckdb import cast as duckdb_cast
-from headgate.expression.duckdb import compiler as duckdb_compiler
-from headgate.expression.implementation.implementation import NotColumnwise
-from headgate.expression.node import Const, Expression, TypeRef, UserCall
-from headgate.expression.spark import compiler, literal
-from headgate.expression.spark.array_element import as_item
-from headgate.expression.spark.session_time import SessionTime, planning
+from headgate.expression.node import Expression, TypeRef, UserCall
+from headgate.expression.spark.session_time import SessionTime
 from headgate.plpgsql.interpreter import Execution
 from headgate.plpgsql.scope import Row, Scope, Value, type_of
 from headgate.plpgsql.tree import Function, Sql
@@ -71,6 +58,7 @@ class RowFunction:
     """A PL/pgSQL function for many rows. `depth`: its nesting depth."""
 
     __name__ = "user_function"
+    needs_session = False
 
     def __init__(self, function: UserFunction, library: Library, depth: int = 1) -> None:
         self._function, self._library, self._depth = function, library, depth
@@ -142,6 +130,7 @@ class _RowHost(SessionHost):
         self._callers: list[Callable[[], str]] = []
         self._library, self._depth = library, depth
         self._evaluation = _RowEvaluation(library.time, library.context.within(types=registry.known()))
+        self._rows = RowEvaluator(library.time)
 
     # ---- expressions --------------------------------------------------------------------------------------
 
@@ -163,73 +152,10 @@ class _RowHost(SessionHost):
         return replace(user_call, compute=RowFunction(function, self._library, self._depth + 1))
 
     def _settled(self, expression: Expression, found: PreparedText, given: Sequence[Value]) -> Value:
-        return Value(expression.type, self._constant(expression).value)
+        return Value(expression.type, self._rows.constant(expression).value)
 
     def _cast(self, expression: Expression, target: TypeRef) -> Value:
-        return Value(target, self._constant(expression).value)
-
-    def _constant(self, node: Expression) -> Const:
-        """Return the value of an expression without variables."""
-        match node:
-            case Const():
-                return node
-            case n.Case():
-                return self._case(node)
-            case n.Coalesce(args=args):
-                values = (self._constant(argument) for argument in args)
-                return next((value for value in values if value.value is not None), Const(type=node.type, value=None))
-            case n.BoolExpr(kind=kind, args=args) if kind is not n.BoolKind.NOT:
-                return self._connected(kind, args)
-            case UserCall() if node.body is not None:
-                return self._constant(rewriting.inlined(node))
-            case UserCall():
-                return Const(type=node.type, value=node.compute.of_row([self._constant(argument).value for argument in node.args]))
-            case n.Relabel() if type(node) is n.Relabel and registry.BPCHAR not in (node.type.oid, node.arg.type.oid):
-                return replace(self._constant(node.arg), type=node.type)
-            case _:
-                return self._leaf(rewriting.rewrite(node, lambda operand: None if operand is node else self._operand(operand)))
-
-    def _operand(self, node: Expression) -> Expression:
-        """Return an operand replaced by its value. A row keeps its fields."""
-        if isinstance(node, n.RowExpr):
-            return replace(node, args=tuple(self._operand(argument) for argument in node.args))
-        return self._constant(node)
-
-    def _case(self, node: n.Case) -> Const:
-        tested = None if node.arg is None else self._constant(node.arg)
-        for condition, result in zip(node.conditions, node.results, strict=True):
-            test = rewriting.rewrite(condition, lambda tested_node: tested if isinstance(tested_node, n.CaseTest) else None)
-            if self._constant(test).value == "t":
-                return self._constant(result)
-        return self._constant(node.default)
-
-    def _connected(self, kind: n.BoolKind, args: Sequence[Expression]) -> Const:
-        deciding = "t" if kind is n.BoolKind.OR else "f"
-        result: str | None = "f" if kind is n.BoolKind.OR else "t"
-        for argument in args:
-            value = self._constant(argument).value
-            if value == deciding:
-                return Const(type=n.BOOLEAN, value=deciding)
-            result = None if value is None else result
-        return Const(type=n.BOOLEAN, value=result)
-
-    def _leaf(self, node: Expression) -> Const:
-        """Return the value of a node whose operands are constants."""
-        kind = node.type
-        function = _function(node)
-        missing = any(isinstance(child, Const) and child.value is None for child in node.children())
-        if function is not None and missing and builtin.function(function).strict:
-            return Const(type=kind, value=None)
-        with planning(self._library.time), literal.numerics_as_text():
-            planned = compiler.plan(node)
-            if planned.error is not None:
-                raise planned.error
-            if not planned.fields and (planned.constant is not None or planned.is_null):
-                return Const(type=kind, value=None if planned.is_null else as_item(planned, kind).constant)
-        try:
-            return Const(type=kind, value=write_text(columnwise.value(node, {}, 1), kind.oid)[0].as_py())
-        except NotColumnwise:
-            return Const(type=kind, value=_by_duckdb(node, self._library.time.forms.timezone))
+        return Value(target, self._rows.constant(expression).value)
 
     # ---- without a session --------------------------------------------------------------------------------
 
@@ -268,77 +194,3 @@ class _RowHost(SessionHost):
 
     def say(self, level: str, sqlstate: str, message: str, detail: str | None, hint: str | None) -> None:
         """Discard a message; functions that send messages to clients do not run here."""
-
-
-def _function(node: Expression) -> int | None:
-    if isinstance(node, n.OpExpr):
-        return builtin.operator(node.operator).function
-    return node.function if isinstance(node, n.FuncExpr) else None
-
-
-# ---- DuckDB -----------------------------------------------------------------------------------------------------
-
-
-class _Env:
-    """The environment of DuckDB's compiler for an expression of constants."""
-
-    database, path, announced = "0", "[]", 15
-
-    def __init__(self, zone: str) -> None:
-        self.time_zone, self.in_utc = zone, zone in ("UTC", "Etc/UTC", "GMT")
-        self.facts: dict[str, Any] = {}
-        self.rows: dict[str, Any] = {}
-
-    def moment(self, node: Expression) -> int | None:
-        return None
-
-    def session_call(self, node: n.FuncExpr) -> str | None:
-        return None
-
-    def resolve(self, text: str, kind: int, where: int | None) -> int:
-        raise _needs_session()
-
-    def sizes(self) -> str:
-        raise _needs_session()
-
-    def blockers(self) -> str:
-        raise _needs_session()
-
-    def session_value(self, node: n.SqlValue) -> str:
-        raise _needs_session()
-
-    def parameter(self, node: n.Param) -> Const:
-        raise _needs_session()
-
-    def subquery(self, node: n.SubLink) -> str:
-        raise _needs_session()
-
-
-def _needs_session() -> PostgresError:
-    return not_supported("an expression of a function that is called for each row needs the session")
-
-
-_lock = threading.Lock()
-
-
-def _by_duckdb(node: Expression, zone: str) -> str | None:
-    """Return the text of an expression of constants, computed by DuckDB."""
-    env = _Env(zone)
-    sql = duckdb_cast.text(node, duckdb_compiler.compile(node, env), env)
-    with _lock:
-        try:
-            [(value_text,)] = _database().execute(f"SELECT {sql}").fetchall()
-        except duckdb.Error as error:
-            raise translated(error) from error
-    return None if value_text is None else str(value_text)
-
-
-@functools.cache
-def _database() -> duckdb.DuckDBPyConnection:
-    """Return an in-memory database with the catalog's macros that need no tables."""
-    connection = duckdb.connect(config={"threads": 1, "memory_limit": "128MB"})
-    connection.execute("CREATE SCHEMA hg")
-    for macro in split_macros():
-        with contextlib.suppress(duckdb.CatalogException):
-            connection.execute(f"CREATE OR REPLACE MACRO hg.{macro}")
-    return connection

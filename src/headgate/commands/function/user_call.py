@@ -15,10 +15,11 @@ from postgast import pg_query_pb2 as pb
 from headgate.catalog.function import UserFunction
 from headgate.catalog.physical import one
 from headgate.commands import lookup
-from headgate.commands.function import call, row_values
+from headgate.commands.function import call
 from headgate.commands.function.function_choice import choose_function
 from headgate.commands.function.host import Prepared, SessionHost, of_parameters
 from headgate.commands.function.permission import check_execute
+from headgate.commands.query import explain
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import builtin
@@ -37,8 +38,12 @@ _DECIDING = frozenset({"CaseExpr", "CoalesceExpr", "BoolExpr", "MinMaxExpr"})
 
 
 def settled(node: ParseNode, session: Session) -> ParseNode:
-    """Return the statement with the values of its calls of user-defined functions, or the same node if it has none."""
-    return _settled(node, session, None)
+    """Return the statement with the values of its calls of user-defined functions, or the same node if it has none.
+
+    EXPLAIN calls them only if it runs the query.
+    """
+    is_explained = node.DESCRIPTOR.name == "ExplainStmt" and not explain.runs(node)
+    return _settled(node, session, {} if is_explained else None)
 
 
 def described(node: ParseNode, session: Session, parameters: dict[int, int]) -> ParseNode:
@@ -47,7 +52,6 @@ def described(node: ParseNode, session: Session, parameters: dict[int, int]) -> 
 
 
 def _settled(node: ParseNode, session: Session, parameters: dict[int, int] | None) -> ParseNode:
-    session.context.row_values = None
     if node.DESCRIPTOR.name not in KINDS:
         return node
     database = session.context.database
@@ -60,9 +64,6 @@ def _settled(node: ParseNode, session: Session, parameters: dict[int, int] | Non
     copied = type(node)()
     copied.CopyFrom(node)
     calls.replace(copied, _Place())
-    session.context.row_values = {}
-    if parameters is None:
-        session.context.row_values = row_values.compute(copied, session, calls.named)
     return copied
 
 

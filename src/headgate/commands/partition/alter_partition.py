@@ -172,7 +172,7 @@ def add_check(alteration: Alteration, check: Check) -> None:
             child.refresh()
             child_check = next(candidate for candidate in child.relation.checks if candidate.oid == oid)
             if check.validated:
-                rewrite_table.check_rows(child.transaction, child.relation, child_check)
+                rewrite_table.check_rows(child.session, child.transaction, child.relation, child_check)
         elif own.expression != check.expression:
             message = f'constraint "{check.name}" for relation "{child.relation.name}" already exists'
             raise PostgresError("42710", message)

@@ -80,6 +80,10 @@ class Evaluation:
         self.session = session
         self.plan = plan
         self._describing = describing
+        self.runs = not describing
+        """Whether the statement runs: it is neither described nor explained."""
+        self.numbers = itertools.count(1)
+        """The numbers of the columns that `row_by_row` adds to frames."""
         self.context = BindContext(forms=session.context.forms)
         since_1970 = session.context.moment("now") - datetime(1970, 1, 1, tzinfo=UTC)
         self.time = SessionTime(self.context.forms, since_1970 // timedelta(microseconds=1))

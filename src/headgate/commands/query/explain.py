@@ -52,6 +52,11 @@ def columns(node: ParseNode) -> tuple[ResultColumn, ...]:
     return (ResultColumn("QUERY PLAN", registry.JSON if _options(node).json else registry.TEXT),)
 
 
+def runs(node: ParseNode) -> bool:
+    """Return whether EXPLAIN runs the query (ANALYZE)."""
+    return _options(node).analyze
+
+
 def explain(node: pb.ExplainStmt, session: Session) -> ResultSet:
     """Run EXPLAIN [(ANALYZE, VERBOSE, FORMAT JSON, …)] SELECT …. VERBOSE also shows Spark's logical plans."""
     options = _options(node)
@@ -82,6 +87,7 @@ def _of_catalog(query: pb.SelectStmt, session: Session, options: _Options) -> _E
 def _of_spark(query: ParseNode, session: Session, options: _Options) -> _Explained:
     transaction, began = session.begin_statement(), time.monotonic()
     planner = Planner(session, transaction)
+    planner.evaluation.runs = options.analyze
     with rendering.running(session, transaction):
         execution = Execution(planner.select(query, None).frame)
         planned, took = time.monotonic(), None

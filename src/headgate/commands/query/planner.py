@@ -29,7 +29,7 @@ from headgate.catalog.relation import view as views
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.commands import lookup, privilege
-from headgate.commands.query import change_scan, engine_choice
+from headgate.commands.query import change_scan, engine_choice, row_by_row
 from headgate.commands.query.clause import (
     from_clause,
     function_scan,
@@ -280,7 +280,8 @@ class Planner:
             source = self.filtered(source, select.where)
         if select.grouped is not None:
             source = grouping.group(self, select.grouped, source)
-        plan, placed = self._project(source.frame, query, select)
+        frame, query, select = self._called_late(source.frame, query, select)
+        plan, placed = self._project(frame, query, select)
         sorts, on = placed[: len(query.sorts)], placed[len(query.sorts) :]
         if on:
             plan = ordering.distinct_on(self, plan, on, sorts)
@@ -296,9 +297,16 @@ class Planner:
     def filtered(self, source: Source, condition: Expression) -> Source:
         """Return the source with the rows that meet a condition."""
         frame = source.frame
-        for part in where_clause.conditions(condition, source.tables, source.equal):
+        own, called = row_by_row.split(condition)
+        for part in () if own is None else where_clause.conditions(own, source.tables, source.equal):
             frame = frame.where(self._test(part))
-        return replace(source, frame=frame)
+        return replace(source, frame=row_by_row.passing(self.evaluation, frame, called))
+
+    def filtered_in_turn(self, source: Source, condition: Expression) -> Source:
+        """Return the source with the rows that meet a condition, whose terms are evaluated in order over all of its tables."""
+        own, called = row_by_row.split(condition)
+        frame = source.frame if own is None else source.frame.where(self.evaluation.filter(own))
+        return replace(source, frame=row_by_row.passing(self.evaluation, frame, called))
 
     def _test(self, condition: where_clause.InTurn | where_clause.Equality) -> Column:
         for node in walk(condition.term if isinstance(condition, where_clause.Equality) else condition.expression):
@@ -318,25 +326,60 @@ class Planner:
             case where_clause.InTurn(expression):
                 return self.evaluation.filter(expression)
 
+    def _called_late(self, frame: DataFrame, query: Query, select: Select) -> tuple[DataFrame, Query, Select]:
+        """Evaluate the targets that PostgreSQL evaluates after ORDER BY and LIMIT, and that need the session. Return what is left to do.
+
+        These are volatile targets, and with LIMIT all that call functions of users, if they are no sort keys (make_sort_input_target).
+        """
+        keys = {sort.expression for sort in query.sorts}
+        late = [
+            target.expression for target in select.targets
+            if row_by_row.calls_session(target.expression) and target.expression not in keys
+            and (query.limit is not None or (query.sorts and row_by_row.is_volatile(target.expression)))
+        ]  # fmt: skip
+        if not late or select.distinct or select.on or function_scan.has_sets(select.targets):
+            return frame, query, select
+        frame, sort_keys = row_by_row.settled(self.evaluation, frame, [sort.expression for sort in query.sorts])
+        places = {sort.expression: key for sort, key in zip(query.sorts, sort_keys, strict=True) if key is not sort.expression}
+        sorts = tuple(replace(sort, expression=key) for sort, key in zip(query.sorts, sort_keys, strict=True))
+        rows, limit = ordering.sort(self, Plan(frame, ()), sorts), query.limit
+        if limit is not None and limit.with_ties:
+            rows, limit = ordering.limit(self, rows, limit, sorts), None
+        elif limit is not None:
+            rows = ordering.first(self, rows, limit)
+        frame, values = row_by_row.settled(self.evaluation, rows.frame, late, in_order=bool(sorts))
+        remaining = iter(values)
+        targets = [
+            replace(target, expression=next(remaining) if any(target.expression is value for value in late) else
+                    places.get(target.expression, target.expression))
+            for target in select.targets
+        ]  # fmt: skip
+        return frame, replace(query, sorts=(), limit=limit), replace(select, targets=tuple(targets))
+
     def _project(self, frame: DataFrame, query: Query, select: Select) -> tuple[Plan, list[Sort]]:
         """Project the SELECT list. Sort expressions (also of DISTINCT ON) that are not targets become additional columns of the frame."""
         targets: Sequence[SelectItem] = select.targets
         sorts, on = query.sorts, select.on
+        if function_scan.has_sets(targets):
+            frame, settled = row_by_row.settled(self.evaluation, frame, [target.expression for target in targets])
+            targets = [replace(target, expression=expression) for target, expression in zip(targets, settled, strict=True)]
         frame, places = function_scan.expand(self, frame, targets)
         if places:
             targets = [replace(target, expression=rewriting.rewrite(target.expression, places.get)) for target in targets]
             sorts, on = (
                 tuple(replace(sort, expression=rewriting.rewrite(sort.expression, places.get)) for sort in items) for items in (sorts, on)
             )
-        frame, settled = volatile_call.settled(self, frame, [target.expression for target in targets])
+        frame, settled = self._settled(frame, [target.expression for target in targets])
         same = {target.expression: settled_expression for target, settled_expression in zip(targets, settled, strict=True)}
         targets = [replace(target, expression=settled_expression) for target, settled_expression in zip(targets, settled, strict=True)]
-        sorts = tuple(replace(sort, expression=same.get(sort.expression, sort.expression)) for sort in sorts)
+        sorts, on = (tuple(replace(sort, expression=same.get(sort.expression, sort.expression)) for sort in items) for items in (sorts, on))
+        frame, sort_keys = row_by_row.settled(self.evaluation, frame, [sort.expression for sort in (*sorts, *on)])
+        placed_sorts = [replace(sort, expression=key) for sort, key in zip((*sorts, *on), sort_keys, strict=True)]
         columns = query.columns
         by_target = {target.expression: column for target, column in zip(targets, columns, strict=True)}
         extra: list[Column] = []
         placed: list[Sort] = []
-        for sort in (*sorts, *on):
+        for sort in placed_sorts:
             column = by_target.get(sort.expression)
             if column is None:
                 key = self.key("sort")
@@ -348,6 +391,11 @@ class Planner:
         if not selected and not extra:
             selected = [F.lit(True).alias(self.key("none"))]
         return Plan(frame.select(*selected, *extra), columns), placed
+
+    def _settled(self, frame: DataFrame, expressions: Sequence[Expression]) -> tuple[DataFrame, list[Expression]]:
+        """Return the frame with columns of calls that have one value per row, and the expressions with references to these columns."""
+        frame, settled = row_by_row.settled(self.evaluation, frame, expressions)
+        return volatile_call.settled(self, frame, settled)
 
     def _values(self, columns: tuple[PlanColumn, ...], values: Sequence[Sequence[Expression]]) -> Plan:
         """Plan VALUES (…), (…)."""

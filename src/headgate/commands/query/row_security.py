@@ -12,7 +12,8 @@ that policies would affect is an error.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ from headgate.catalog.relation.relation import Relation
 from headgate.catalog.security import acl, policy
 from headgate.catalog.security.policy import ALL, DELETE, INSERT, SELECT, UPDATE, Policy
 from headgate.commands import privilege, stored_expression
+from headgate.commands.query import row_by_row
 from headgate.commands.query.plan import Source
 from headgate.errors import PostgresError
 from headgate.expression.binding import binder
@@ -121,8 +123,8 @@ class Requirement:
     texts: tuple[str, ...]
 
 
-Violation = tuple[Column, Column]
-"""A condition that is true for rows to reject, and the message of the error (`row_constraint.checked`)."""
+Violation = tuple[Column | Expression, Column]
+"""A Column that is true for rows to reject, or an expression that rows must meet, and the message (`row_constraint.checked`)."""
 
 
 class RowSecurity:
@@ -137,7 +139,12 @@ class RowSecurity:
         """Return the table's rows without those that the policies hide."""
         frame = source.frame
         for requirement in self._requirements.get(Rows.STORED, ()):
-            frame = frame.where(self._met_first(requirement, source))
+            condition = self._bound(requirement, source.scope(None))
+            with self._readable(source.star):
+                if row_by_row.calls_session(condition):
+                    frame = row_by_row.passing(self._planner.evaluation, frame, [condition])
+                else:
+                    frame = frame.where(self._met_first(condition))
         return replace(source, frame=frame)
 
     def violations(self, rows: Rows) -> list[Violation]:
@@ -145,7 +152,7 @@ class RowSecurity:
         relation = self._relation
         scope = stored_expression.scope_of(relation.columns, relation.name, relation.schema, relation.oid)
         return [
-            (~self._met(requirement, scope, ()), F.lit(failure.marked("42501", self._message(rows, requirement))))
+            (self._bound(requirement, scope), F.lit(failure.marked("42501", self._message(rows, requirement))))
             for requirement in self._requirements.get(rows, ())
         ]
 
@@ -154,13 +161,12 @@ class RowSecurity:
         requirements = self._requirements.get(rows)
         if not requirements:
             return
-        broken = F.coalesce(
-            *[
-                F.when(~self._met(requirement, source.scope(None), source.star), F.lit(place))
-                for place, requirement in enumerate(requirements)
-            ]
-        ).alias("broken")
-        violation = source.frame.select(broken).where("broken IS NOT NULL").limit(1).toArrow()
+        evaluation = self._planner.evaluation
+        with self._readable(source.star):
+            bound = [self._bound(requirement, source.scope(None)) for requirement in requirements]
+            frame, conditions = row_by_row.settled(evaluation, source.frame, bound)
+            cases = [F.when(~evaluation.condition(condition), F.lit(place)) for place, condition in enumerate(conditions)]
+        violation = frame.select(F.coalesce(*cases).alias("broken")).where("broken IS NOT NULL").limit(1).toArrow()
         if violation.num_rows:
             raise PostgresError("42501", self._message(rows, requirements[violation["broken"][0].as_py()]))
 
@@ -170,28 +176,33 @@ class RowSecurity:
         clause = "" if rows in (Rows.INSERTED, Rows.UPDATED) else " (USING expression)"
         return f'{row} violates row-level security policy{shown}{clause} for table "{self._relation.name}"'
 
-    def _met(self, requirement: Requirement, scope: Scope, columns: Sequence[PlanColumn]) -> Column:
-        """Return whether a row meets a requirement. Policies read the table's columns (`columns`) whatever rights the role has on them."""
+    def _bound(self, requirement: Requirement, scope: Scope) -> Expression:
+        """Return the condition that a row meets a requirement."""
         context = self._planner.context.within(types=registry.known().anywhere())
-        bound = [binder.bind_condition(parse_expression(text), scope, "POLICY", context=context) for text in requirement.texts]
+        return _any_of([binder.bind_condition(parse_expression(text), scope, "POLICY", context=context) for text in requirement.texts])
+
+    @contextmanager
+    def _readable(self, columns: Sequence[PlanColumn]) -> Iterator[None]:
+        """Let expressions in the block read the table's columns, whatever rights the role has on them."""
         evaluation, restricted = self._planner.evaluation, self._planner.evaluation.restricted
         own = {column.key for column in columns}
         evaluation.restricted = {key: error for key, error in restricted.items() if key not in own}
         try:
-            return evaluation.condition(_any_of(bound))
+            yield
         finally:
             evaluation.restricted = restricted
 
-    def _met_first(self, requirement: Requirement, source: Source) -> Column:
-        """Return `_met`, evaluated before any condition of the query, whose errors would otherwise tell of hidden rows.
+    def _met_first(self, condition: Expression) -> Column:
+        """Return the Column of a condition that is evaluated before those of the query, whose errors would otherwise tell of hidden rows.
 
         Spark evaluates conditions without Python in their order, and skips files by them. Other conditions get a barrier.
         """
+        evaluation = self._planner.evaluation
         try:
             with without_python():
-                return self._met(requirement, source.scope(None), source.star)
+                return evaluation.condition(condition)
         except PythonInside:
-            return compiler.barrier(self._met(requirement, source.scope(None), source.star))
+            return compiler.barrier(evaluation.condition(condition))
 
 
 def applies(planner: Planner, relation: Relation) -> bool:

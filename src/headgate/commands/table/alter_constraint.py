@@ -73,7 +73,7 @@ def add_check(alteration: Alteration, check: constraints.NewCheck) -> None:
     alteration.refresh()
     created = next(candidate for candidate in alteration.relation.checks if candidate.oid == oid)
     if created.validated:
-        rewrite_table.check_rows(alteration.transaction, alteration.relation, created)
+        rewrite_table.check_rows(alteration.session, alteration.transaction, alteration.relation, created)
     alter_partition.add_check(alteration, created)
 
 
@@ -137,7 +137,7 @@ def validate_constraint(alteration: Alteration, command: pb.AlterTableCmd) -> No
     if check is not None:
         if check.validated:
             return
-        rewrite_table.check_rows(alteration.transaction, relation, check)
+        rewrite_table.check_rows(alteration.session, alteration.transaction, relation, check)
         foreign_keys.validate(alteration.cursor, relation.database, check.oid)
         for child in alteration.children():
             validate_constraint(child, command)

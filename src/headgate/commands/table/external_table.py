@@ -34,10 +34,10 @@ def check(node: pb.CreateStmt, options: Sequence[str], session: Session) -> None
         raise not_supported("only a permanent table can have a location")
 
 
-def check_rows(transaction: Transaction, relation: Relation) -> None:
+def check_rows(session: Session, transaction: Transaction, relation: Relation) -> None:
     """Raise 23502 or 23514 if an existing row violates NOT NULL or a CHECK constraint. Keys are checked when they are added."""
     for column in relation.columns:
         if column.not_null:
             rewrite_table.check_no_nulls(transaction, relation, column)
     for constraint in relation.checks:
-        rewrite_table.check_rows(transaction, relation, constraint)
+        rewrite_table.check_rows(session, transaction, relation, constraint)

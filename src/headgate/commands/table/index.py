@@ -22,7 +22,7 @@ from headgate.catalog.replication import subscription_history
 from headgate.catalog.session import SessionContext
 from headgate.commands import dependency, lookup, privilege, stored_expression
 from headgate.commands.partition import partition_index
-from headgate.commands.query import rendering
+from headgate.commands.query import rendering, row_by_row
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.commands.table import storage_parameter
@@ -199,6 +199,7 @@ def _bound(node: ParseNode, relation: Relation, forms: Forms) -> Expression:
     bound = resolve_unknown(binder.bind_raw(node, stored_expression.scope_of(relation.columns, relation.name), context), context)
     if not stored_expression.immutable(bound):
         raise PostgresError("42P17", "functions in index expression must be marked IMMUTABLE")
+    row_by_row.refuse(bound)
     return bound
 
 
@@ -207,6 +208,7 @@ def _predicate(node: ParseNode, relation: Relation, forms: Forms) -> str:
     bound = binder.bind_condition(node, stored_expression.scope_of(relation.columns, relation.name), "WHERE", context=context)
     if not stored_expression.immutable(bound):
         raise PostgresError("42P17", "functions in index predicate must be marked IMMUTABLE")
+    row_by_row.refuse(bound)
     return deparse(bound)
 
 

@@ -15,6 +15,7 @@ from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.commands import stored_expression
 from headgate.commands.dml.rows import next_value
 from headgate.commands.dml.rows.new_rows import NewRows
+from headgate.commands.query import row_by_row
 from headgate.commands.query.evaluation import Evaluation
 from headgate.commands.query.planner import Planner
 from headgate.commands.session import Session
@@ -25,7 +26,6 @@ from headgate.expression.binding.coercion import coerce
 from headgate.expression.binding.coercion_pathway import Reach
 from headgate.expression.deparsing.deparse import deparse
 from headgate.expression.node import ColumnRef, TypeRef
-from headgate.expression.spark import compiler
 from headgate.sql import names
 from headgate.sql.parser import ParseNode, position
 from headgate.storage.delta.delta_table import FILE, ROW
@@ -51,16 +51,15 @@ def check_no_nulls(transaction: Transaction, relation: Relation, column: Column)
         )  # fmt: skip
 
 
-def check_rows(transaction: Transaction, relation: Relation, check: Check) -> None:
+def check_rows(session: Session, transaction: Transaction, relation: Relation, check: Check) -> None:
     """Raise 23514 `check constraint "c" of relation "t" is violated by some row` if one violates it."""
     if relation.kind != RelationKind.TABLE:
         return
-
-    met = compiler.compile(
-        stored_expression.stored(check.expression, relation), {column.name: F.col(quoted(column.name)) for column in relation.columns}
-    )
     transaction.lock(relation)
-    if not transaction.frame(relation).where(~F.coalesce(met, F.lit(True))).limit(1).isEmpty():
+    evaluation = Evaluation(session)
+    expression = stored_expression.stored(check.expression, relation)
+    frame, [condition] = row_by_row.settled(evaluation, transaction.frame(relation), [expression])
+    if not frame.where(~F.coalesce(evaluation.column(condition), F.lit(True))).limit(1).isEmpty():
         raise PostgresError(
             "23514", f'check constraint "{check.name}" of relation "{relation.name}" is violated by some row',
             schema=relation.schema, table=relation.name, constraint=check.name,
@@ -90,7 +89,9 @@ def fill_added_column(session: Session, transaction: Transaction, relation: Rela
                 transaction, relation, column, value.cast(spark_type(column.type_oid, column.typmod)), persisted_rows.select("*", *numbers)
             )
     else:
-        _replace(transaction, relation, column, Evaluation(session).column(bound), positions)
+        evaluation = Evaluation(session)
+        positions, [settled] = row_by_row.settled(evaluation, positions, [bound])
+        _replace(transaction, relation, column, evaluation.column(settled), positions)
     if column.not_null:
         check_no_nulls(transaction, relation, column)
 

@@ -105,7 +105,7 @@ def create(node: pb.CreateStmt, session: Session) -> CommandResult:
         relation = relations.get(cursor, context.database, relation.oid)
     is_external = relation.option(storage_parameter.LOCATION) is not None
     if is_external:
-        external_table.check_rows(transaction, relation)
+        external_table.check_rows(session, transaction, relation)
     for index_key in elements.keys:
         partition_index.add(transaction, relation, index_key)
         relation = relations.get(cursor, context.database, relation.oid)

@@ -17,7 +17,7 @@ from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.commands import lookup, privilege, stored_expression
-from headgate.commands.query import rendering
+from headgate.commands.query import rendering, row_by_row
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.commands.table import table_definition
@@ -108,6 +108,7 @@ def _default(node: ParseNode, value: TypeRef, name: str, forms: Forms) -> str | 
 def _check(node: ParseNode, value: TypeRef, forms: Forms) -> str:
     context = stored_expression.context(forms).within(refuse_subquery="cannot use subquery in check constraint")
     bound = compile_domain.bind_check(node, value, context)
+    row_by_row.refuse(bound)
     compiler.check(bound)
     return deparse(bound)
 

@@ -5,6 +5,7 @@ Called by `binder`. `bind` receives the binder as a function, and binds subscrip
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from postgast import pg_query_pb2 as pb
@@ -15,10 +16,9 @@ from headgate.expression.binding.coercion_pathway import Reach
 from headgate.expression.binding.context import BindContext, Binder
 from headgate.expression.binding.scope import Scope, has_table, resolve
 from headgate.expression.location import location_of
-from headgate.expression.node import INTEGER, UNKNOWN, ColumnRef, Const, Expression, FieldSelect, Subscript, TypeRef
+from headgate.expression.node import INTEGER, UNKNOWN, ColumnRef, Const, Expression, FieldSelect, Subscript, TypeRef, UserCall
 from headgate.sql.parser import ParseNode, unwrap
 from headgate.types import registry
-from headgate.types.registry import PgType
 
 _MAX_SUBSCRIPTS = 6
 
@@ -27,7 +27,7 @@ def bind(node: pb.A_Indirection, scope: Scope, context: BindContext, binder: Bin
     """Return the typed expression of an A_Indirection."""
     inner = unwrap(node.arg)
     steps = [unwrap(step) for step in node.indirection]
-    if inner.DESCRIPTOR.name == "ColumnRef" and len(inner.fields) == 1 and steps[0].DESCRIPTOR.name == "String":
+    if inner.DESCRIPTOR.name == "ColumnRef" and len(inner.fields) == 1 and steps and steps[0].DESCRIPTOR.name == "String":
         name = unwrap(inner.fields[0]).sval
         if has_table(name, scope) and not _is_column(name, scope):
             result: Expression = resolve([name, steps[0].sval], scope, inner.location)
@@ -69,27 +69,33 @@ def _steps(result: Expression, steps: list[Any], scope: Scope, context: BindCont
 
 def field(arg: Expression, name: str, context: BindContext) -> Expression:
     """Return a column of a composite value. Its type is unknown if the context does not know the columns of the value."""
+    known = fields(arg, context)
+    if known is None:
+        return FieldSelect(type=UNKNOWN, arg=arg, name=name, location=arg.location)
+    kind = dict(known).get(name)
+    if kind is None:
+        oid = context.base_type(arg.type.oid)
+        message = (
+            f'could not identify column "{name}" in record data type'
+            if oid == registry.RECORD
+            else f'column "{name}" not found in data type {context.show_type(oid)}'
+        )
+        raise PostgresError("42703", message, position=context.position(location_of(arg)))
+    return FieldSelect(type=kind, arg=arg, name=name, location=arg.location)
+
+
+def fields(arg: Expression, context: BindContext) -> Sequence[tuple[str, TypeRef]] | None:
+    """Return the names and types of the columns of a composite value, or None if the context does not know them."""
+    if isinstance(arg, UserCall) and arg.fields:
+        return arg.fields
     composite = context.types.find(context.base_type(arg.type.oid))
     if composite is not None and composite.attributes:
-        return _attribute(arg, name, composite, context)
-    fields = context.fields(arg) if context.fields is not None else None
-    if fields is None:
-        return FieldSelect(type=UNKNOWN, arg=arg, name=name, location=arg.location)
-    kind = dict(fields).get(name)
-    if kind is None:
-        message = f'could not identify column "{name}" in record data type'
-        raise PostgresError("42703", message, position=context.position(location_of(arg)))
-    return FieldSelect(type=TypeRef(kind, -1, context.collation_of_type(kind)), arg=arg, name=name, location=arg.location)
-
-
-def _attribute(arg: Expression, name: str, composite: PgType, context: BindContext) -> Expression:
-    """Return an attribute of a value of a composite type."""
-    match = next((attribute for attribute in composite.attributes if attribute.name == name), None)
-    if match is None:
-        message = f'column "{name}" not found in data type {context.show_type(composite.oid)}'
-        raise PostgresError("42703", message, position=context.position(location_of(arg)))
-    kind = TypeRef(match.type_oid, match.typmod, context.collation_of_type(match.type_oid))
-    return FieldSelect(type=kind, arg=arg, name=name, location=arg.location)
+        return [
+            (attribute.name, TypeRef(attribute.type_oid, attribute.typmod, context.collation_of_type(attribute.type_oid)))
+            for attribute in composite.attributes
+        ]
+    known = context.fields(arg) if context.fields is not None else None
+    return None if known is None else [(name, TypeRef(oid, -1, context.collation_of_type(oid))) for name, oid in known]
 
 
 def subscript(arg: Expression, indices: list[Any], scope: Scope, context: BindContext, binder: Binder) -> Subscript:

@@ -33,6 +33,7 @@ from headgate.expression.spark.common_subexpression import bound
 from headgate.expression.spark.comparison import C_COLLATIONS, equal_keys, numeric_keys
 from headgate.expression.spark.session_time import SessionTime, planning
 from headgate.expression.spark.value import BOOL, Env, Guard, Make, Value, after, refuse, rep_of, settle
+from headgate.sql.names import quote_ident
 from headgate.types import registry
 from headgate.types.text import array as arrays
 
@@ -207,6 +208,9 @@ def _user_call(node: n.UserCall) -> Value:
     """A function that a user made: its body in its place, or its interpreter in Spark's tasks."""
     if node.body is not None:
         return plan(rewriting.inlined(node))
+    if node.compute.needs_session:
+        raise not_supported(f"calling the function {quote_ident(node.name)} here for each row is not supported",
+                            detail="It does more than compute: it runs statements, sends messages, or needs the session.")  # fmt: skip
     return vectorised.call_batch(node.compute, rep_of(node.type.oid), [plan(argument) for argument in node.args], strict=node.strict)
 
 

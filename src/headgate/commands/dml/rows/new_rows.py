@@ -30,6 +30,7 @@ from headgate.commands.constraint import referential_action, row_constraint, row
 from headgate.commands.dml.rows import first_error, many_rows, next_value
 from headgate.commands.dml.rows.next_value import Numbers
 from headgate.commands.dml.rows.owed_references import OwedReferences
+from headgate.commands.query import row_by_row
 from headgate.commands.query.driver import values_list
 from headgate.commands.query.planner import Planner
 from headgate.commands.query.row_security import Violation
@@ -146,7 +147,7 @@ class NewRows:
                 value = value.cast(spark_type(column.type_oid, column.typmod))
                 numbered += number_columns
             else:
-                value = default.column(self.planner)
+                rows, value = default.column(self.planner, rows)
             selected.append(value.alias(column.name))
         return rows.select("*", *numbered).select(*selected)
 
@@ -327,11 +328,12 @@ class Default:
     expression: Expression | None
     is_counted: bool
 
-    def column(self, planner: Planner) -> SparkColumn:
-        """Return the value as a Column, if it is not counted."""
-        if self.expression is not None:
-            return planner.column(self.expression)
-        return F.lit(None).cast(spark_type(self.of.type_oid, self.of.typmod))
+    def column(self, planner: Planner, frame: DataFrame) -> tuple[DataFrame, SparkColumn]:
+        """Return the value as a Column over a frame, if it is not counted. The frame may receive further columns for it."""
+        if self.expression is None:
+            return frame, F.lit(None).cast(spark_type(self.of.type_oid, self.of.typmod))
+        frame, [value] = row_by_row.settled(planner.evaluation, frame, [self.expression])
+        return frame, planner.column(value)
 
 
 def default_of(relation: Relation, column: Column) -> Default:

@@ -34,7 +34,7 @@ from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import INDEX_KINDS, TABLE_KINDS, RelationKind
 from headgate.commands import lookup, privilege
-from headgate.commands.query import change_scan, evaluation, row_security
+from headgate.commands.query import change_scan, evaluation, row_by_row, row_security
 from headgate.commands.query.clause import function_scan, row_locking, system_relation, where_clause
 from headgate.commands.query.driver import key_lookup
 from headgate.commands.query.plan import EqualColumns, Plan, Source, col
@@ -238,17 +238,25 @@ def as_table(planner: Planner, plan: Plan, alias: str, schema: str | None) -> So
 
 def _join(planner: Planner, item: JoinItem, reading: Reading) -> Source:
     left, right = source_of(planner, item.left, reading), source_of(planner, item.right, reading)
-    condition = None
+    condition, called = None, list[Expression]()
     equal: tuple[EqualColumns, ...] = _equal(left, right, item.how)
     if item.condition is not None:
-        tables = left.tables + right.tables
-        condition = planner.column(item.condition) if item.using else _on(planner, item.condition, tables)
+        own: Expression | None = item.condition
+        if item.how == "inner":
+            own, called = row_by_row.split(item.condition)
+        else:
+            left_frame, left_condition = row_by_row.settled_parts(planner.evaluation, left.frame, item.condition)
+            right_frame, own = row_by_row.settled_parts(planner.evaluation, right.frame, left_condition)
+            left, right = replace(left, frame=left_frame), replace(right, frame=right_frame)
+        if own is not None:
+            condition = planner.column(own) if item.using else _on(planner, own, left.tables + right.tables)
         if item.how == "inner":
             equal += tuple(where_clause.pairs(item.condition))
     if isinstance(item.right, SubqueryItem) and item.right.lateral:
         frame = left.frame.lateralJoin(right.frame, condition, item.how) if condition is not None else left.frame.lateralJoin(right.frame)
     else:
         frame = left.frame.crossJoin(right.frame) if condition is None else left.frame.join(right.frame, condition, item.how)
+    frame = row_by_row.passing(planner.evaluation, frame, called)
     if item.using:
         frame = frame.select("*", *[planner.column(value).alias(column.key) for column, value in item.using])
     if item.how == "inner":

@@ -146,5 +146,10 @@ def expand(planner: Planner, frame: DataFrame, targets: Sequence[SelectItem]) ->
     return exploded.select("*", *values), places
 
 
+def has_sets(targets: Sequence[SelectItem]) -> bool:
+    """Return whether a SELECT list has set-returning functions."""
+    return any(_is_set(node) for target in targets for node in walk(target.expression))
+
+
 def _is_set(expression: Expression) -> bool:
     return isinstance(expression, FuncExpr) and builtin.function(expression.function).retset

@@ -10,9 +10,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headgate.analysis.query import Grouped
+from headgate.commands.query import row_by_row
 from headgate.commands.query.clause import ordering
 from headgate.commands.query.evaluation import lit_null
 from headgate.commands.query.plan import Source, col
+from headgate.expression import rewriting
 from headgate.expression.implementation.implementations import gathers
 from headgate.expression.node import Aggregate, Expression, Grouping
 
@@ -22,10 +24,27 @@ if TYPE_CHECKING:
 
 def group(planner: Planner, grouped: Grouped, source: Source) -> Source:
     """Return the groups that meet HAVING: the items, the aggregates and the columns that depend on the primary key."""
-    frame = _Groups(planner, grouped, source).frame()
-    if grouped.having is not None:
-        frame = frame.where(planner.evaluation.filter(grouped.having))
-    return Source(frame, source.tables, ())
+    grouped, source = _settled(planner, grouped, source)
+    groups = Source(_Groups(planner, grouped, source).frame(), source.tables, ())
+    return groups if grouped.having is None else planner.filtered_in_turn(groups, grouped.having)
+
+
+def _settled(planner: Planner, grouped: Grouped, source: Source) -> tuple[Grouped, Source]:
+    """Return the groups and their source after the calls in items and aggregates that the driver makes for each row."""
+    parts = [*grouped.items, *(part for aggregate in grouped.aggregates for part in aggregate.children())]
+    called = list(dict.fromkeys(part for part in parts if row_by_row.calls_session(part)))
+    if not called:
+        return grouped, source
+    frame, values = row_by_row.settled(planner.evaluation, source.frame, called)
+    places = dict(zip(called, values, strict=True))
+    items = {places.get(item, item): key for item, key in grouped.items.items()}
+    aggregates = {}
+    for aggregate, key in grouped.aggregates.items():
+        changed = rewriting.rewrite(aggregate, places.get)
+        assert isinstance(changed, Aggregate)
+        aggregates[changed] = key
+    sets = tuple(tuple(places.get(item, item) for item in grouping_set) for grouping_set in grouped.sets)
+    return replace(grouped, sets=sets, items=items, aggregates=aggregates), replace(source, frame=frame)
 
 
 class _Groups:

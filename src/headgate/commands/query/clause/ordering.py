@@ -92,6 +92,15 @@ def limit(planner: Planner, plan: Plan, limit: Limit | None, sorts: Sequence[Sor
     return Plan(frame, plan.columns, plan.sorts)
 
 
+def first(planner: Planner, plan: Plan, limit: Limit) -> Plan:
+    """Return the rows that LIMIT and OFFSET read, those that OFFSET skips included."""
+    offset = 0 if limit.offset is None else _count(planner, limit.offset) or 0
+    count = None if limit.count is None else _count(planner, limit.count)
+    if count is None or count < 0 or offset < 0:
+        return plan
+    return Plan(plan.frame.limit(min(offset + count, 2**31 - 1)), plan.columns, plan.sorts)
+
+
 def _with_ties(planner: Planner, plan: Plan, offset: int, count: int, sorts: Sequence[Sort]) -> Plan:
     row, rank = planner.key("row"), planner.key("rank")
     window = Window.orderBy(*[_direction(planner, item) for item in sorts])

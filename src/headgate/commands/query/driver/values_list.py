@@ -17,6 +17,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from headgate import interruption
 from headgate.catalog.relation.relation import Column
+from headgate.commands.query import row_by_row
 from headgate.errors import PostgresError
 from headgate.expression import builtin, columnwise
 from headgate.expression.implementation.implementation import NotColumnwise
@@ -197,6 +198,7 @@ def _at_once(planner: Planner, shape: Expression, constants: Sequence[Sequence[C
     schema = [StructField(column.key, spark_type(column.type.oid, column.type.typmod)) for column, _ in columns.values()]
     table = pa.table({**arrays, row: pa.array(range(len(constants)), pa.int64())})
     frame = local_frame(planner.session_spark, table, StructType([*schema, StructField(row, LongType())]))
+    frame, [one] = row_by_row.settled(planner.evaluation, frame, [one])
     try:
         value = planner.column(one)
     except PostgresError as error:
@@ -217,6 +219,6 @@ def _in_a_row(planner: Planner, expressions: Sequence[Expression]) -> list[pa.Ar
     """Evaluate expressions as the columns of one row."""
     with contextlib.suppress(NotColumnwise):
         return [columnwise.value(expression, {}, 1) for expression in expressions]
-    columns = [planner.column(expression).alias(f"v{place}") for place, expression in enumerate(expressions)]
-    table = planner.one_row().select(*columns).toArrow()
+    frame, settled = row_by_row.settled(planner.evaluation, planner.one_row(), expressions)
+    table = frame.select(*[planner.column(expression).alias(f"v{place}") for place, expression in enumerate(settled)]).toArrow()
     return [pa.concat_arrays(table.column(place).chunks) for place in range(len(expressions))]

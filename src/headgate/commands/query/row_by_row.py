@@ -1,0 +1,252 @@
+"""Evaluate expressions that call functions of users which need the session, for each row of a frame, in the driver.
+
+Such a function reads tables, writes, or sends messages (`commands.function.session_function`), so no task can call it. The planner and the
+commands that write rows call this module before an expression becomes a Column. The rows of the frame are read in batches. The expression
+is evaluated for one row after the other. The rows are put into a new frame, with the values as further columns. Memory is bounded: many
+rows are in temporary files. The session can be cancelled between two rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql.types import NullType, StringType, StructField, StructType
+
+from headgate.analysis.query import PlanColumn, reference
+from headgate.commands.query import rendering
+from headgate.commands.query.evaluation import Evaluation, lit_null
+from headgate.commands.query.row_evaluator import RowEvaluator
+from headgate.errors import not_supported
+from headgate.expression import builtin, rewriting
+from headgate.expression.node import (
+    BoolKind,
+    ColumnRef,
+    Const,
+    Expression,
+    FuncExpr,
+    TypeRef,
+    UserCall,
+    WindowCall,
+    conjuncts,
+    joined,
+    walk,
+)
+from headgate.sql.names import quote_ident
+from headgate.storage import row_store
+from headgate.storage.row_store import RowPart
+from headgate.storage.spark import exchange, result_spool
+from headgate.storage.spark.local_relation import local_frame
+from headgate.types.storage import arrow_type, own_name, spark_type
+from headgate.types.text.text import read_text, write_text
+
+Texts = Sequence[str | None]
+
+
+def calls_session(expression: Expression) -> bool:
+    """Return whether an expression calls a function that needs the session."""
+    return any(isinstance(node, UserCall) and _needs_session(node) for node in walk(expression))
+
+
+def _needs_session(node: UserCall) -> bool:
+    return calls_session(node.body) if node.body is not None else node.compute is not None and node.compute.needs_session
+
+
+def is_volatile(expression: Expression) -> bool:
+    """Return whether an expression calls a volatile function that needs the session."""
+    return any(isinstance(node, UserCall) and node.volatility == "v" and _needs_session(node) for node in walk(expression))
+
+
+def refuse(expression: Expression) -> None:
+    """Raise 0A000 if an expression calls a function that needs the session. Called for the expressions of indexes and domains."""
+    for node in walk(expression):
+        if isinstance(node, UserCall) and _needs_session(node):
+            raise not_supported(
+                f"calling the function {quote_ident(node.name)} in an index or a domain is not supported",
+                detail="It does more than compute: it runs statements, sends messages, or needs the session.",
+            )
+
+
+def split(condition: Expression) -> tuple[Expression | None, list[Expression]]:
+    """Return the part of a condition that tasks evaluate, None if there is none, and the terms that need the session.
+
+    PostgreSQL too evaluates the terms that call functions of users last, because they are the most expensive ones.
+    """
+    terms = conjuncts(condition)
+    called = [term for term in terms if calls_session(term)]
+    own = [term for term in terms if not calls_session(term)] if called else [condition]
+    return joined(BoolKind.AND, own) if own else None, called
+
+
+def settled(
+    evaluation: Evaluation,
+    frame: DataFrame,
+    expressions: Sequence[Expression],
+    *,
+    in_order: bool = False,
+    is_whole: Callable[[Expression], bool] = lambda _: True,
+) -> tuple[DataFrame, list[Expression]]:
+    """Return the frame with a further column for each expression that needs the session, and the expressions with references to these.
+
+    `in_order`: the frame is sorted, and has to stay so. `is_whole`: returns whether an expression is evaluated, and not its operands.
+    """
+    values: list[tuple[PlanColumn, Expression]] = []
+
+    def placed(node: Expression) -> Expression | None:
+        if not calls_session(node):
+            return node
+        if not is_whole(node) or any(_is_of_rows(part) for part in walk(node)):
+            return None  # its operands are evaluated instead
+        column = PlanColumn("value", node.type, own_name(f"value{next(evaluation.numbers)}"))
+        values.append((column, node))
+        return reference(column)
+
+    settled_expressions = [rewriting.rewrite(expression, placed) for expression in expressions]
+    if not values:
+        return frame, list(expressions)
+    if not evaluation.runs:
+        return frame.withColumns({column.key: lit_null(column.type) for column, _ in values}), settled_expressions
+    rows = _Rows(evaluation, frame, [expression for _, expression in values])
+
+    def extended(batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = zip(*rows.values(batch), strict=True) if batch.num_rows else [()] * len(values)
+        arrays = [_stored(texts, column.type) for texts, (column, _) in zip(columns, values, strict=True)]
+        return pa.RecordBatch.from_arrays([*batch.columns[: len(frame.columns)], *arrays], names=[*frame.columns, *_keys(values)])
+
+    fields = [StructField(column.key, spark_type(column.type.oid, column.type.typmod)) for column, _ in values]
+    return rows.frame(extended, fields, in_order=in_order), settled_expressions
+
+
+def settled_parts(evaluation: Evaluation, frame: DataFrame, condition: Expression) -> tuple[DataFrame, Expression]:
+    """Return the frame of one side of a join with columns for the parts of its condition that have no columns of the other side."""
+    own = set(frame.columns)
+
+    def is_of_frame(node: Expression) -> bool:
+        keys = {part.key for part in walk(node) if isinstance(part, ColumnRef)}
+        return keys <= own
+
+    frame, [settled_condition] = settled(evaluation, frame, [condition], is_whole=is_of_frame)
+    return frame, settled_condition
+
+
+def passing(evaluation: Evaluation, frame: DataFrame, conditions: Sequence[Expression]) -> DataFrame:
+    """Return the rows that meet all conditions. A condition is evaluated for the rows that meet the ones before it."""
+    if not conditions or not evaluation.runs:
+        return frame
+    rows = _Rows(evaluation, frame, conditions)
+
+    def filtered(batch: pa.RecordBatch) -> pa.RecordBatch:
+        kept = [place for place, is_met in enumerate(rows.are_met(batch)) if is_met]
+        return batch.select(range(len(frame.columns))).take(pa.array(kept, pa.int64()))
+
+    return rows.frame(filtered, [])
+
+
+def _is_of_rows(node: Expression) -> bool:
+    """Return whether a node needs other rows, or returns several."""
+    return isinstance(node, WindowCall) or (isinstance(node, FuncExpr) and builtin.function(node.function).retset)
+
+
+def _keys(values: Sequence[tuple[PlanColumn, Expression]]) -> list[str]:
+    return [column.key for column, _ in values]
+
+
+def _stored(texts: Texts, kind: TypeRef) -> pa.Array:
+    return read_text(pa.array(texts, pa.string()), kind.oid, kind.typmod).cast(arrow_type(kind.oid, kind.typmod))
+
+
+@dataclass(frozen=True)
+class _Input:
+    """A column that expressions name: its key, its type, and its place in a batch."""
+
+    key: str
+    type: TypeRef
+    place: int
+
+
+class _Rows:
+    """The rows of a frame, and expressions over them. Subqueries of the expressions are columns that Spark computes."""
+
+    def __init__(self, evaluation: Evaluation, frame: DataFrame, expressions: Sequence[Expression]) -> None:
+        self._evaluation, self._evaluator = evaluation, RowEvaluator(evaluation.time)
+        self._expressions = [evaluation.prepare(expression) for expression in expressions]
+        self._columns = list(frame.columns)
+        further: dict[str, Column] = {}
+        inputs: dict[str, _Input] = {}
+        for expression in self._expressions:
+            places = evaluation.places(expression)
+            for node in walk(expression):
+                if not isinstance(node, ColumnRef) or node.key in inputs:
+                    continue
+                if node.levels_up:
+                    raise not_supported("calling a function that needs the session with columns of an outer query is not supported")
+                if node.key not in self._columns:
+                    further[node.key] = places[node.key].alias(node.key)
+                inputs[node.key] = _Input(node.key, node.type, 0)
+        self._frame = frame.select("*", *further.values()) if further else frame
+        order = {name: place for place, name in enumerate(self._frame.columns)}
+        self._inputs = [replace(column, place=order[column.key]) for column in inputs.values()]
+
+    def values(self, batch: pa.RecordBatch) -> Iterator[list[str | None]]:
+        """Yield the texts of the expressions' values for each row."""
+        for constants in self._constants(batch):
+            yield [self._value(expression, constants) for expression in self._expressions]
+
+    def are_met(self, batch: pa.RecordBatch) -> Iterator[bool]:
+        """Yield whether each row meets all expressions."""
+        for constants in self._constants(batch):
+            yield all(self._value(expression, constants) == "t" for expression in self._expressions)
+
+    def _constants(self, batch: pa.RecordBatch) -> Iterator[dict[str, Const]]:
+        texts = [write_text(batch.column(column.place), column.type.oid).to_pylist() for column in self._inputs]
+        for number in range(batch.num_rows):
+            self._evaluation.session.check_cancel()
+            yield {column.key: Const(type=column.type, value=values[number]) for column, values in zip(self._inputs, texts, strict=True)}
+
+    def _value(self, expression: Expression, constants: dict[str, Const]) -> str | None:
+        bound = rewriting.rewrite(expression, lambda node: constants[node.key] if isinstance(node, ColumnRef) else None)
+        return self._evaluator.constant(bound).value
+
+    def frame(
+        self, change: Callable[[pa.RecordBatch], pa.RecordBatch], fields: Sequence[StructField], *, in_order: bool = False
+    ) -> DataFrame:
+        """Return a frame of the changed batches, whose columns are those of the original frame and `fields`."""
+        session, transaction = self._evaluation.session, self._evaluation.session.begin_statement()
+        store = rendering.kept(session)
+        with rendering.running(session, transaction):
+            for batch in result_spool.batches(self._frame, transaction.engine.exchange):
+                store.append(change(batch))
+        own = [_without_null(field) for field in self._frame.schema.fields[: len(self._columns)]]
+        rows, schema = store.part(0, store.rows), StructType([*own, *fields])
+        spark = transaction.engine.spark
+        if not rows.is_large:
+            batches = list(rows)
+            return local_frame(spark, pa.Table.from_batches(batches) if batches else pa.table({}), schema)
+        return self._in_files(rows, in_order=in_order)
+
+    def _in_files(self, rows: RowPart, *, in_order: bool) -> DataFrame:
+        """Write many rows to files, which tasks read until the transaction ends."""
+        transaction = self._evaluation.session.begin_statement()
+        pieces = row_store.tables(rows, exchange.FILE_ROWS, row_store.MEMORY_BYTES)
+        engine = transaction.engine
+        frame, forget = exchange.kept(engine.spark, _numbered(pieces) if in_order else pieces, engine.exchange)
+        transaction.until_end.callback(forget)
+        return frame.orderBy(_PLACE).drop(_PLACE) if in_order else frame
+
+
+_PLACE = own_name("_place")
+
+
+def _numbered(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Yield the tables with the number of each row."""
+    first = 0
+    for piece in pieces:
+        yield piece.append_column(_PLACE, pa.array(range(first, first + piece.num_rows), pa.int64()))
+        first += piece.num_rows
+
+
+def _without_null(field: StructField) -> StructField:
+    """Return the field of a column that `result_spool` reads as text, because its type is that of NULL."""
+    return StructField(field.name, StringType()) if isinstance(field.dataType, NullType) else StructField(field.name, field.dataType)

@@ -1,0 +1,187 @@
+"""Evaluate a typed expression for one row, node by node: only the operands that CASE, COALESCE, AND and OR need are evaluated.
+
+`commands.function.row_function` evaluates the expressions of functions in Spark's tasks with it, and `row_by_row` those expressions of a
+query that call a function of the session. Each node is evaluated with constant operands, by the first evaluator that supports its function:
+the Python functions of `expression.spark.vectorised`, Arrow, DuckDB in memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import duckdb
+
+from headgate.catalog.layout.macros import split_macros
+from headgate.commands.query.catalog.query import translated
+from headgate.errors import PostgresError, not_supported
+from headgate.expression import builtin, columnwise, rewriting
+from headgate.expression import node as n
+from headgate.expression.binding import indirection
+from headgate.expression.binding.context import BindContext
+from headgate.expression.duckdb import cast as duckdb_cast
+from headgate.expression.duckdb import compiler as duckdb_compiler
+from headgate.expression.implementation.implementation import NotColumnwise
+from headgate.expression.node import Const, Expression, UserCall
+from headgate.expression.spark import compiler, literal
+from headgate.expression.spark.array_element import as_item
+from headgate.expression.spark.session_time import SessionTime, planning
+from headgate.types import registry
+from headgate.types.text import record
+from headgate.types.text.text import write_text
+
+
+class RowEvaluator:
+    """Evaluates expressions without variables: their columns and parameters have been replaced by constants."""
+
+    def __init__(self, time: SessionTime) -> None:
+        """Create the evaluator. `time`: the session's values of time and TimeZone."""
+        self._time = time
+
+    def constant(self, node: Expression) -> Const:
+        """Return the value of an expression without variables."""
+        match node:
+            case Const():
+                return node
+            case n.Case():
+                return self._case(node)
+            case n.Coalesce(args=args):
+                values = (self.constant(argument) for argument in args)
+                return next((value for value in values if value.value is not None), Const(type=node.type, value=None))
+            case n.BoolExpr(kind=kind, args=args) if kind is not n.BoolKind.NOT:
+                return self._connected(kind, args)
+            case UserCall() if node.body is not None:
+                return self.constant(rewriting.inlined(node))
+            case UserCall():
+                return Const(type=node.type, value=node.compute.of_row([self.constant(argument).value for argument in node.args]))
+            case n.FieldSelect():
+                return self._field(node)
+            case n.Relabel() if type(node) is n.Relabel and registry.BPCHAR not in (node.type.oid, node.arg.type.oid):
+                return replace(self.constant(node.arg), type=node.type)
+            case _:
+                return self._leaf(rewriting.rewrite(node, lambda operand: None if operand is node else self._operand(operand)))
+
+    def _operand(self, node: Expression) -> Expression:
+        """Return an operand replaced by its value. A row keeps its fields."""
+        if isinstance(node, n.RowExpr):
+            return replace(node, args=tuple(self._operand(argument) for argument in node.args))
+        return self.constant(node)
+
+    def _field(self, node: n.FieldSelect) -> Const:
+        row = self.constant(node.arg).value
+        fields = [name for name, _ in indirection.fields(node.arg, BindContext()) or ()]
+        return Const(type=node.type, value=None if row is None else record.parse(row, len(fields))[fields.index(node.name)])
+
+    def _case(self, node: n.Case) -> Const:
+        tested = None if node.arg is None else self.constant(node.arg)
+        for condition, result in zip(node.conditions, node.results, strict=True):
+            test = rewriting.rewrite(condition, lambda tested_node: tested if isinstance(tested_node, n.CaseTest) else None)
+            if self.constant(test).value == "t":
+                return self.constant(result)
+        return self.constant(node.default)
+
+    def _connected(self, kind: n.BoolKind, args: Sequence[Expression]) -> Const:
+        deciding = "t" if kind is n.BoolKind.OR else "f"
+        result: str | None = "f" if kind is n.BoolKind.OR else "t"
+        for argument in args:
+            value = self.constant(argument).value
+            if value == deciding:
+                return Const(type=n.BOOLEAN, value=deciding)
+            result = None if value is None else result
+        return Const(type=n.BOOLEAN, value=result)
+
+    def _leaf(self, node: Expression) -> Const:
+        """Return the value of a node whose operands are constants."""
+        kind = node.type
+        function = _function(node)
+        missing = any(isinstance(child, Const) and child.value is None for child in node.children())
+        if function is not None and missing and builtin.function(function).strict:
+            return Const(type=kind, value=None)
+        with planning(self._time), literal.numerics_as_text():
+            planned = compiler.plan(node)
+            if planned.error is not None:
+                raise planned.error
+            if not planned.fields and (planned.constant is not None or planned.is_null):
+                return Const(type=kind, value=None if planned.is_null else as_item(planned, kind).constant)
+        try:
+            return Const(type=kind, value=write_text(columnwise.value(node, {}, 1), kind.oid)[0].as_py())
+        except NotColumnwise:
+            return Const(type=kind, value=_by_duckdb(node, self._time.forms.timezone))
+
+
+def _function(node: Expression) -> int | None:
+    if isinstance(node, n.OpExpr):
+        return builtin.operator(node.operator).function
+    return node.function if isinstance(node, n.FuncExpr) else None
+
+
+# ---- DuckDB -----------------------------------------------------------------------------------------------------
+
+
+class _Env:
+    """The environment of DuckDB's compiler for an expression of constants."""
+
+    database, path, announced = "0", "[]", 15
+
+    def __init__(self, zone: str) -> None:
+        self.time_zone, self.in_utc = zone, zone in ("UTC", "Etc/UTC", "GMT")
+        self.facts: dict[str, Any] = {}
+        self.rows: dict[str, Any] = {}
+
+    def moment(self, node: Expression) -> int | None:
+        return None
+
+    def session_call(self, node: n.FuncExpr) -> str | None:
+        return None
+
+    def resolve(self, text: str, kind: int, where: int | None) -> int:
+        raise _needs_session()
+
+    def sizes(self) -> str:
+        raise _needs_session()
+
+    def blockers(self) -> str:
+        raise _needs_session()
+
+    def session_value(self, node: n.SqlValue) -> str:
+        raise _needs_session()
+
+    def parameter(self, node: n.Param) -> Const:
+        raise _needs_session()
+
+    def subquery(self, node: n.SubLink) -> str:
+        raise _needs_session()
+
+
+def _needs_session() -> PostgresError:
+    return not_supported("an expression of a function that is called for each row needs the session")
+
+
+_lock = threading.Lock()
+
+
+def _by_duckdb(node: Expression, zone: str) -> str | None:
+    """Return the text of an expression of constants, computed by DuckDB."""
+    env = _Env(zone)
+    sql = duckdb_cast.text(node, duckdb_compiler.compile(node, env), env)
+    with _lock:
+        try:
+            [(value_text,)] = _database().execute(f"SELECT {sql}").fetchall()
+        except duckdb.Error as error:
+            raise translated(error) from error
+    return None if value_text is None else str(value_text)
+
+
+@functools.cache
+def _database() -> duckdb.DuckDBPyConnection:
+    """Return an in-memory database with the catalog's macros that need no tables."""
+    connection = duckdb.connect(config={"threads": 1, "memory_limit": "128MB"})
+    connection.execute("CREATE SCHEMA hg")
+    for macro in split_macros():
+        with contextlib.suppress(duckdb.CatalogException):
+            connection.execute(f"CREATE OR REPLACE MACRO hg.{macro}")
+    return connection
