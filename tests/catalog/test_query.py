@@ -16,7 +16,7 @@ from headgate.catalog.replication import publication
 from headgate.catalog.replication.publication import Member, Publication
 from headgate.catalog.session import SessionContext
 from headgate.commands.query.catalog import query
-from headgate.commands.query.catalog.query import TypedParameter
+from headgate.commands.query.catalog.select import TypedParameter
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
 from headgate.sql.parser import parse
@@ -190,20 +190,6 @@ def test_parameters_are_described_and_used(empty_catalog: Catalog, database: int
     parameters = [TypedParameter(t.NAME, "int4"), TypedParameter(t.INT4, "41"), TypedParameter(0, "integer")]
     result = query.answer(statement.node, context, empty_catalog.cursor(), parameters=parameters)
     assert [batch.to_pylist() for batch in result] == [[{"0": "integer", "1": "42"}]]
-
-
-def test_only_queries_without_user_tables_are_answered_by_the_catalog(empty_catalog: Catalog, database: int, published: int) -> None:
-    context, cursor = SessionContext(database, "test", "postgres"), empty_catalog.cursor()
-    for sql, expected in (
-        ("SELECT 1", True),
-        ("SELECT * FROM pg_class", True),
-        ("SELECT * FROM w1", False),
-        ("WITH w1 AS (SELECT 1) SELECT * FROM w1", True),
-        ("SELECT * FROM pg_class WHERE EXISTS (SELECT 1 FROM public.w1)", False),
-        ("SELECT * FROM nosuch", True),
-    ):
-        assert query.uses_catalog_only(parse(sql)[0].node, context, cursor) == expected, sql
-    assert published
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,23 @@ def test_analyze_as_text_ends_with_the_times_unless_summary_is_off(link: psycopg
     ]
 
 
+def test_catalog_answers_only_what_needs_it(link: psycopg.Connection) -> None:
+    for query, by_catalog in {
+        "SELECT * FROM pg_class": True,
+        "WITH t AS (SELECT 1) SELECT * FROM t": True,
+        "SELECT 'pg_class'::regclass": True,
+        "SELECT pg_encoding_to_char(g) FROM generate_series(1, 3) g": True,  # Spark does not have the function
+        "SELECT 1": False,
+        "SELECT * FROM t": False,
+        "SELECT * FROM pg_class WHERE EXISTS (SELECT 1 FROM t)": False,
+        "SELECT bit_xor(1::smallint) FROM pg_am": False,  # DuckDB has no exact form
+    }.items():
+        shown = [line for (line,) in link.execute(f"EXPLAIN {query}").fetchall()]  # type: ignore[arg-type]
+        assert (shown == ["Catalog Query"]) == by_catalog, query
+        described = link.execute(query, prepare=True).description  # type: ignore[arg-type]
+        assert described, "described as it is run"
+
+
 def test_analyze_raises_the_errors_of_the_query_and_plain_explain_does_not_run_it(link: psycopg.Connection) -> None:
     with pytest.raises(psycopg.errors.DivisionByZero):
         link.execute("EXPLAIN ANALYZE SELECT 1 / (a - 5) FROM t")

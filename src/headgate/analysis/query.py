@@ -6,13 +6,15 @@ relations of the statement can be joined.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
+
+from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.relation.relation import Relation
 from headgate.expression.binding.scope import Scope, ScopeColumn, ScopeTable
-from headgate.expression.node import Aggregate, ColumnRef, Const, Expression, Grouping, TypeRef
+from headgate.expression.node import Aggregate, ColumnRef, Const, Expression, Grouping, SubLink, TypeRef, walk
 from headgate.sql.parser import ParseNode
 from headgate.types import registry
 
@@ -218,6 +220,11 @@ class SetOperation:
 
 
 @dataclass(frozen=True)
+class SystemSelect:
+    """A query of system relations alone, whose names the catalog's compiler resolves. The parse tree is `Query.tree`."""
+
+
+@dataclass(frozen=True)
 class Limit:
     """LIMIT and OFFSET as bigint expressions."""
 
@@ -228,12 +235,13 @@ class Limit:
 
 @dataclass(frozen=True)
 class Query:
-    """An analysed SELECT, VALUES or set operation."""
+    """An analysed SELECT, VALUES or set operation. `tree`: the parse tree of a query that is a statement of its own or a view."""
 
-    body: Select | Values | SetOperation
-    columns: tuple[PlanColumn, ...]
-    sorts: tuple[Sort, ...]
-    limit: Limit | None
+    body: Select | Values | SetOperation | SystemSelect
+    columns: tuple[PlanColumn, ...] = ()
+    sorts: tuple[Sort, ...] = ()
+    limit: Limit | None = None
+    tree: pb.SelectStmt | None = None
 
     @property
     def only_projects(self) -> bool:
@@ -266,6 +274,26 @@ class Recursion:
     term: Query
     values: tuple[Expression, ...]
     all: bool
+
+
+_PARTS = (Query, Select, Values, SetOperation, Grouped, FromItem, SelectItem, Sort, Limit, Cte, Recursion)
+
+
+def parts(part: object) -> Iterator[FromItem | Expression]:
+    """Yield the FROM items and the nodes of all expressions of a query or of a part of it, also those of its subqueries."""
+    if isinstance(part, FromItem):
+        yield part
+    if isinstance(part, Expression):
+        for node in walk(part):
+            yield node
+            if isinstance(node, SubLink):
+                yield from parts(node.query)
+    elif isinstance(part, tuple | Mapping):
+        for item in part:
+            yield from parts(item)
+    elif isinstance(part, _PARTS):
+        for field in fields(part):
+            yield from parts(getattr(part, field.name))
 
 
 def reference(column: PlanColumn) -> ColumnRef:

@@ -48,10 +48,6 @@ def describe(node: pb.InsertStmt | pb.SelectStmt | pb.UpdateStmt, session: Sessi
         columns = call.described(node, session, known)
         return Described(_types(known), columns)
     node = user_call.described(node, session, known)
-    if node.DESCRIPTOR.name == "SelectStmt" and select.by_catalog(node, session, known):
-        answered_by_catalog = select.described(node, session, known)
-        if answered_by_catalog is not None:
-            return answered_by_catalog
     planner = Planner(session, session.begin_statement(), known)
     if node.DESCRIPTOR.name != "SelectStmt" and node.HasField("with_clause"):
         planner.with_queries(node.with_clause, node)
@@ -67,10 +63,6 @@ def _types(known: dict[int, int]) -> tuple[int, ...]:
 def returned_columns(node: ParseNode, planner: Planner) -> tuple[ResultColumn, ...] | None:
     """Return the columns of the RETURNING clause of a statement that is only described."""
     return _PLANNED[node.DESCRIPTOR.name](node, planner)
-
-
-def _select(node: pb.SelectStmt, planner: Planner) -> tuple[ResultColumn, ...] | None:
-    return rendering.result_columns(select.analysed(node, planner).columns)
 
 
 def _insert(node: pb.InsertStmt, planner: Planner) -> tuple[ResultColumn, ...] | None:
@@ -130,4 +122,4 @@ def _returning(
     )
 
 
-_PLANNED = {"SelectStmt": _select, "InsertStmt": _insert, "UpdateStmt": _update, "DeleteStmt": _update}
+_PLANNED = {"SelectStmt": select.columns, "InsertStmt": _insert, "UpdateStmt": _update, "DeleteStmt": _update}

@@ -24,7 +24,7 @@ from headgate.commands.copy.copy_option import CopyOptions
 from headgate.commands.copy.copy_reader import CopyReader
 from headgate.commands.dml.insert import writable
 from headgate.commands.dml.rows.new_rows import NewRows
-from headgate.commands.query import change_scan, rendering, row_security, select
+from headgate.commands.query import change_scan, engine, rendering, row_security
 from headgate.commands.query.clause import from_clause
 from headgate.commands.query.plan import Plan, col
 from headgate.commands.query.planner import Planner
@@ -101,9 +101,12 @@ def _copy_out(node: pb.CopyStmt, session: Session, options: CopyOptions) -> Copy
             query = unwrap(node.query)
             if query.DESCRIPTOR.name != "SelectStmt":
                 return _of_changes(query, session, options)
-            if select.by_catalog(query, session):
-                return _of_result(select.run(query, session), session, options)
-            analysed = planner.analyse(query)
+            analysed = engine.analysed(planner, query)
+            result = engine.first(
+                planner, analysed, lambda chosen: chosen.run(planner, analysed) if chosen is engine.CATALOG else None, engine.PLANNING
+            )
+            if result is not None:
+                return _of_result(result, session, options)
             if options.arrow and isinstance(analysed.body, Select) and (changes := change_scan.direct(analysed, analysed.body)):
                 return _of_published(*changes)
             relation, plan = 0, planner.plan(analysed)

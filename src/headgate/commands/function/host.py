@@ -22,7 +22,7 @@ from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Relation
 from headgate.commands import lookup, stored_expression
 from headgate.commands.function.variable_reference import References
-from headgate.commands.query.catalog.query import TypedParameter
+from headgate.commands.query.catalog.select import TypedParameter
 from headgate.commands.query.clause import session_function
 from headgate.commands.query.evaluation import Evaluation
 from headgate.commands.query.planner import Planner

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from postgast import pg_query_pb2 as pb
 
-from headgate.commands.query import rendering, select
-from headgate.commands.query.catalog import query as catalog_query
+from headgate.analysis.query import Query
+from headgate.commands.query import engine, rendering
 from headgate.commands.query.planner import Planner
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
@@ -63,8 +63,7 @@ def explain(node: pb.ExplainStmt, session: Session) -> ResultSet:
     query = unwrap(node.query)
     if query.DESCRIPTOR.name != "SelectStmt":
         raise not_supported("EXPLAIN of a statement that is not SELECT is not supported")
-    by_catalog = select.by_catalog(query, session) and select.described(query, session) is not None
-    explained = _of_catalog(query, session, options) if by_catalog else _of_spark(query, session, options)
+    explained = _explained(query, session, options)
     if options.json:
         lines = [json.dumps([_document(explained, options)], indent=2)]
     elif options.analyze:
@@ -74,22 +73,29 @@ def explain(node: pb.ExplainStmt, session: Session) -> ResultSet:
     return of_rows(columns(node), [(line,) for line in lines], "EXPLAIN")
 
 
-def _of_catalog(query: pb.SelectStmt, session: Session, options: _Options) -> _Explained:
-    transaction, began = session.begin_statement(), time.monotonic()
-    catalog_query.describe(query, session.context, transaction.cursor, functions=session.functions)
+def _explained(node: pb.SelectStmt, session: Session, options: _Options) -> _Explained:
+    began, planner = time.monotonic(), Planner(session, session.begin_statement())
+    query = engine.analysed(planner, node)
+
+    def explained(chosen: engine.Engine) -> _Explained:
+        return (_of_catalog if chosen is engine.CATALOG else _of_spark)(planner, query, options, began)
+
+    return engine.first(planner, query, explained, engine.PLANNING)
+
+
+def _of_catalog(planner: Planner, query: Query, options: _Options, began: float) -> _Explained:
+    engine.CATALOG.columns(planner, query)
     planned, measured, execution = time.monotonic(), {}, None
     if options.analyze:
-        measured = {"number of output rows": sum(batch.num_rows for batch in select.run(query, session))}
+        measured = {"number of output rows": sum(batch.num_rows for batch in engine.CATALOG.run(planner, query))}
         execution = _milliseconds(planned)
     return _Explained(PlanStep("Catalog Query", "Catalog Query", measured, ()), "Catalog Query", (planned - began) * 1000, execution)
 
 
-def _of_spark(query: ParseNode, session: Session, options: _Options) -> _Explained:
-    transaction, began = session.begin_statement(), time.monotonic()
-    planner = Planner(session, transaction)
+def _of_spark(planner: Planner, query: Query, options: _Options, began: float) -> _Explained:
     planner.evaluation.runs = options.analyze
-    with rendering.running(session, transaction):
-        execution = Execution(planner.select(query, None).frame)
+    with rendering.running(planner.session, planner.transaction):
+        execution = Execution(planner.plan(query).frame)
         planned, took = time.monotonic(), None
         if options.analyze:
             execution.run()

@@ -23,13 +23,14 @@ from headgate import interruption
 from headgate.analysis import sublink
 from headgate.analysis.analyser import Analyser
 from headgate.analysis.names import Names
-from headgate.analysis.query import Cte, PlanColumn, Query, RowLock, Select, SelectItem, SetOperation, Sort, Values, reference
+from headgate.analysis.query import Cte, PlanColumn, Query, RowLock, Select, SelectItem, SetOperation, Sort, SystemSelect, Values, reference
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import view as views
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.commands import lookup, privilege
-from headgate.commands.query import change_scan, engine_choice, row_by_row
+from headgate.commands.query import change_scan, rendering, row_by_row
+from headgate.commands.query.catalog import answer as catalog
 from headgate.commands.query.clause import (
     from_clause,
     function_scan,
@@ -46,6 +47,7 @@ from headgate.commands.query.driver import values_list
 from headgate.commands.query.evaluation import Evaluation
 from headgate.commands.query.plan import Plan, Source
 from headgate.commands.session import Session
+from headgate.errors import PostgresError
 from headgate.expression import rewriting
 from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.scope import Scope
@@ -71,10 +73,11 @@ class Planner:
         self.session_spark = transaction.engine.spark
         self.describing = parameters is not None
         self.evaluation = Evaluation(session, self.plan, describing=self.describing)
-        parameter_types = (
+        self.parameters = (
             {number: parameter.type_oid for number, parameter in enumerate(session.parameters, 1)} if parameters is None else parameters
         )
-        context = self.evaluation.context.within(parameters=parameter_types, infer=parameters is not None)
+        """The types of the parameters by number."""
+        context = self.evaluation.context.within(parameters=self.parameters, infer=parameters is not None)
         self.analyser = Analyser(self._names(), context, self.evaluation.rows)
         self.context: BindContext = self.analyser.context.within(subquery=self._subquery)
         self.role = session.context.user
@@ -95,18 +98,18 @@ class Planner:
 
     def _names(self) -> Names:
         """Return what the analysis asks of the session."""
-        session, cursor = self.session, self.transaction.cursor
+        session, transaction = self.session, self.transaction
 
         def transition(name: str) -> Relation | None:
             table = session.transition_tables.get(name)
             return None if table is None else table.relation
 
         return Names(
-            relation=lambda node, check: lookup.source(cursor, session.context, node, check=check),
-            relation_of_oid=lambda oid: relations.find(cursor, session.context.database, oid),
+            relation=lambda node, check: lookup.source(transaction.cursor, session.context, node, check=check),
+            relation_of_oid=lambda oid: relations.find(transaction.cursor, session.context.database, oid),
             transition=transition,
             set_columns=set_returning.columns_of,
-            catalog_columns=lambda sql: system_relation.described(sql, session, cursor),
+            catalog_columns=lambda sql: system_relation.described(sql, session, transaction.cursor),
             changes=lambda analyser, node: change_scan.item(analyser, node, session, describing=self.describing),
             modify=lambda analyser, query: modifying_with.run(self, analyser, query),
         )
@@ -184,16 +187,10 @@ class Planner:
         options = views.options(cursor, relation.database, relation.oid)
         role = self.session.context.user if views.invokers_rights(options) else privilege.role_name(cursor, relation.owner)
         planner = self.within(self.analyser.nested(in_view=True, ctes=False), role)
-
-        def planned() -> Plan:
-            return planner.guarded(planner.analyser.select(statement.node, None, locks=locks))
-
         with registry.unguarded():
-            by_catalog, plan = engine_choice.find(statement.node, self.session, planned)
-            if by_catalog:
-                plan = system_relation.answer(self, text)
-            elif plan is None:
-                plan = planned()
+            system = catalog.system_select(statement.node, self.session)
+            query = system or replace(planner.analyser.select(statement.node, None, locks=locks), tree=statement.node)
+            plan = planner.guarded(query) if catalog.refusal(planner, query) else system_relation.frame_of(self, catalog.run(self, query))
         columns = [
             replace(plan_column, name=column.name, relation=relation.oid, attnum=column.attnum)
             for plan_column, column in zip(plan.columns, relation.columns, strict=True)
@@ -211,7 +208,7 @@ class Planner:
         """Analyse a query of the statement, and run the data-modifying statements in its WITH clause."""
         if node.HasField("with_clause"):
             modifying_with.freeze(self, node.with_clause, node)
-        return self.analyser.select(node, outer, wanted, top=True)
+        return replace(self.analyser.select(node, outer, wanted, top=True), tree=node)
 
     def with_queries(self, clause: pb.WithClause, statement: ParseNode) -> None:
         """Analyse the queries of the WITH clause of a statement for its other clauses, and run the data-modifying ones."""
@@ -224,6 +221,21 @@ class Planner:
         if known is None:
             known = self._plans[id(query)] = query, self._planned(query)
         return known[1]
+
+    def refusal(self, query: Query) -> PostgresError | None:
+        """Return the error if Spark has no form for a function or type of a query, or None. The plan is kept for `plan`."""
+        try:
+            with rendering.running(self.session, self.transaction):
+                self.plan(query)
+        except PostgresError as error:
+            if error.sqlstate not in ("0A000", "42883"):
+                raise
+            return error
+        return None
+
+    def columns(self, query: Query) -> tuple[PlanColumn, ...]:
+        """Return the columns of a query."""
+        return self.plan(query).columns if isinstance(query.body, SystemSelect) else query.columns
 
     def plan_of_cte(self, cte: Cte) -> Plan:
         """Return the plan of a WITH query. It is planned for its first reference, and has its own barrier (`guarded`)."""
@@ -272,6 +284,9 @@ class Planner:
                 plan = self._values(query.columns, cells)
             case SetOperation() as operation:
                 plan = set_operation.combine(self, operation, query.columns)
+            case SystemSelect():
+                assert query.tree is not None
+                return self.plan(self.analyse(query.tree))
         return ordering.limit(self, ordering.sort(self, plan, query.sorts), query.limit, query.sorts)
 
     def _plain(self, query: Query, select: Select) -> Plan:

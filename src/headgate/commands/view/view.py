@@ -17,9 +17,7 @@ from headgate.catalog.relation import view as views
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.commands import default_privilege, dependency, lookup, privilege
-from headgate.commands.query import engine_choice
-from headgate.commands.query.catalog import query as catalog_query
-from headgate.commands.query.plan import Plan
+from headgate.commands.query import engine
 from headgate.commands.query.planner import Planner
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
@@ -106,19 +104,17 @@ def _write_names(select: pb.SelectStmt, named: Sequence[str]) -> None:
 
 def output(select: pb.SelectStmt, session: Session, transaction: Transaction) -> list[tuple[str, TypeRef]]:
     """Return the names and types of a query's columns. The query is planned, not run."""
+    planner = Planner(session, transaction, {})
+    query = engine.analysed(planner, select)
 
-    def planned() -> Plan:
-        return Planner(session, transaction, {}).select(select, None)
+    def named_types(chosen: engine.Engine) -> list[tuple[str, TypeRef]]:
+        if chosen is engine.SPARK:
+            return [(column.name, column.type) for column in planner.plan(query).columns]
+        collation = planner.context.collation_of_type
+        columns = chosen.columns(planner, query)
+        return [(column.name, TypeRef(column.type_oid, column.typmod, collation(column.type_oid))) for column in columns]
 
-    by_catalog, plan = engine_choice.find(select, session, planned)
-    if by_catalog:
-        _, columns = catalog_query.describe(select, session.context, transaction.cursor, (), session.functions)
-        named_types = []
-        for column in columns:
-            type_entry = registry.known().find(column.type_oid)
-            named_types.append((column.name, TypeRef(column.type_oid, column.typmod, 0 if type_entry is None else type_entry.collation)))
-        return named_types
-    return [(column.name, column.type) for column in (plan or planned()).columns]
+    return engine.first(planner, query, named_types, engine.PLANNING)
 
 
 def _replace(existing: Relation, columns: Sequence[Column], session: Session, transaction: Transaction) -> None:

@@ -1,8 +1,7 @@
 """Answer SELECT and VALUES on system relations, and queries without relations that need functions or types of the catalogs.
 
-The commands call `answer` for a query whose relations are all system relations (`uses_catalog_only`). `select` plans the tree as DuckDB
-SQL, which runs on the session's cursor, and the columns are printed as PostgreSQL prints them. The text of DuckDB's own errors is never
-sent to a client.
+The commands call `answer` for the queries that `catalog.answer` takes. `select` plans the tree as DuckDB SQL, which runs on the session's
+cursor, and the columns are printed as PostgreSQL prints them. The text of DuckDB's own errors is never sent to a client.
 """
 
 from __future__ import annotations
@@ -19,9 +18,7 @@ import pyarrow as pa
 from postgast import pg_query_pb2 as pb
 
 from headgate import interruption
-from headgate.catalog.namespace import check_use, effective
 from headgate.catalog.physical import Cursor, out_of_memory
-from headgate.catalog.relation import relation
 from headgate.catalog.session import SessionContext
 from headgate.catalog.system_view import Provider
 from headgate.commands.query.catalog import volatile_function
@@ -48,50 +45,6 @@ _VALUES = 2_000_000
 _NOTHING: Mapping[str, Any] = {}
 
 _log = logging.getLogger(__name__)
-
-
-class BeyondCatalog(PostgresError):
-    """0A000: the query needs SQL that the catalogs do not support. Spark can still answer it if it reads no relation."""
-
-
-def uses_catalog_only(tree: pb.SelectStmt, context: SessionContext, cursor: Cursor) -> bool:
-    """Return whether no relation of a query is a user relation, so that `answer` can run it.
-
-    A name of no relation does not count as a user relation, so that `answer` raises 42P01. `answer` does not support user-defined types, so
-    the result is False for a query that names one and reads no relation.
-    """
-    nodes = [node for node in walk(tree) if node.DESCRIPTOR.name in ("CommonTableExpr", "RangeVar", "TypeName")]
-    ctes = {node.ctename for node in nodes if node.DESCRIPTOR.name == "CommonTableExpr"}
-    path: list[str] | None = None
-    named = [node for node in nodes if node.DESCRIPTOR.name != "CommonTableExpr"]
-    if all(node.DESCRIPTOR.name == "TypeName" for node in named) and any(map(_is_users, named)):
-        return False
-    for node in named:
-        if node.DESCRIPTOR.name != "RangeVar":
-            continue
-        name, schema = node.relname, node.schemaname or None
-        if schema is None and name in ctes:
-            continue
-        if schema in ("pg_catalog", "information_schema"):
-            continue
-        if path is None:
-            path = effective(cursor, context.database, context.user, context.search_path, context.temp_schema)
-        schema = (context.temp_schema or schema) if schema == "pg_temp" else schema
-        oid = relation.find_oid(cursor, context.database, schema, name, path)
-        if oid is not None and oid >= t.FIRST_USER_OID:
-            return False
-        if oid is None and schema is not None:
-            check_use(cursor, context.user, context.database, schema)
-    return True
-
-
-def _is_users(node: pb.TypeName) -> bool:
-    """Return whether a TypeName names a user-defined type."""
-    if not node.names:
-        return False
-    parts = strings(node.names)
-    named_type = t.known().find_name(parts[-1], parts[-2] if len(parts) > 1 else None)
-    return named_type is not None and named_type.oid >= t.FIRST_USER_OID
 
 
 def answer(
@@ -148,7 +101,7 @@ def _one_by_one(
         result = answer(alone, context, cursor, dynamic, functions, parameters)
         [batch] = result.batches
         if batch.num_rows != 1:
-            raise BeyondCatalog("0A000", "set_config beside a function that gives several rows is not supported")
+            raise not_supported("set_config beside a function that gives several rows is not supported")
         columns += result.columns
         arrays += batch.columns
     schema = pa.schema([pa.field(str(place), pa.string()) for place, _ in enumerate(columns)])
@@ -245,7 +198,7 @@ _OWN_RANGES = ("DECIMAL", "imestamp", "TIMESTAMP", "nterval", "INTERVAL", "Date"
 
 
 def translated(error: duckdb.Error) -> PostgresError:
-    """Translate an error of DuckDB to PostgreSQL's. If there is no equivalent, return `BeyondCatalog`."""
+    """Translate an error of DuckDB to PostgreSQL's. If there is no equivalent, return 0A000."""
     message = str(error).split("\n", 1)[0]
     if failure.MARK in message:
         return failure.from_spark(error)
@@ -253,7 +206,7 @@ def translated(error: duckdb.Error) -> PostgresError:
     if full is not None:
         return full
     if any(type_name in message for type_name in _OWN_RANGES):
-        return BeyondCatalog("0A000", "this value is beyond what a node computes on its catalogs")
+        return not_supported("this value is beyond what a node computes on its catalogs")
     if isinstance(error, duckdb.OutOfRangeException) or "out of range" in message or "Overflow" in message:
         kind = re.search(r"INT(16|32|64)", message)
         word = {"16": "smallint", "32": "integer", "64": "bigint"}.get(kind[1] if kind else "", "value")
@@ -281,8 +234,8 @@ def translated(error: duckdb.Error) -> PostgresError:
         return PostgresError("40001", "could not serialize access due to concurrent update")
     if isinstance(error, duckdb.OutOfMemoryException):
         return out_of_memory()
-    return BeyondCatalog(
-        "0A000", "this query on system catalogs is not supported", detail="It goes beyond the SQL that a node runs on its catalogs."
+    return not_supported(
+        "this query on system catalogs is not supported", detail="It goes beyond the SQL that a node runs on its catalogs."
     )
 
 
@@ -328,6 +281,3 @@ def _text(value: Any, kind: int) -> str:
 def _list(values: Sequence[Any], element: int, context: SessionContext) -> str:
     items = _texts(element, -1, values, context).to_pylist()
     return print_array(Shape([len(items)], [1]) if items else Shape([], []), items, ",")
-
-
-__all__ = ["TypedParameter", "answer", "describe", "uses_catalog_only"]

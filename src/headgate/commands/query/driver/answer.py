@@ -1,8 +1,8 @@
 """Answer an analysed query in the driver, without a Spark job.
 
-Called by `select` before Spark plans the query. The FROM clause decides which module answers: constants, one table, or published changes.
-`refusal` decides from the analysed query alone whether the driver takes it, before anything is read. The module raises NotColumnwise if
-the driver's answer would differ from PostgreSQL's for the values or the rights at hand. It is caught here, and Spark answers the query.
+Called by `engine`. The FROM clause decides which module answers: constants, one table, or published changes. `refusal` decides from the
+analysed query alone whether the driver takes it, before anything is read. `answer` raises NotColumnwise if the driver's answer would differ
+from PostgreSQL's for the values or the rights at hand.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from headgate.analysis.query import ChangesItem, FromItem, Query, RelationItem, 
 from headgate.commands.query import change_scan
 from headgate.commands.query.driver import constant, single_table
 from headgate.commands.query.planner import Planner
-from headgate.expression.implementation.implementation import NotColumnwise
 from headgate.types.resultset import ResultSet
 
 _Refuse: TypeAlias = Callable[[Query, Select], str | None]
@@ -35,12 +34,8 @@ def refusal(query: Query) -> str | None:
     return refuse(query, query.body)
 
 
-def of(planner: Planner, query: Query) -> ResultSet | None:
-    """Return the result of the query, or None if Spark has to answer it."""
-    if not isinstance(query.body, Select) or refusal(query) is not None:
-        return None
-    _, answer = _BY_SOURCE[type(query.body.source)]
-    try:
-        return answer(planner, query, query.body)
-    except NotColumnwise:
-        return None
+def answer(planner: Planner, query: Query) -> ResultSet:
+    """Return the result of a query that `refusal` accepts."""
+    assert isinstance(query.body, Select)
+    _, answer_of = _BY_SOURCE[type(query.body.source)]
+    return answer_of(planner, query, query.body)
