@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from headgate.errors import Notices, PostgresError
@@ -33,47 +35,19 @@ def test_no_commit_waits_if_the_list_is_invalid(text: str) -> None:
     assert parse(text) is None
 
 
-class _Backends:
-    """The walsenders' application names by pid."""
-
-    def __init__(self, **names: int) -> None:
-        self.names = {pid: name for name, pid in names.items()}
-
-    def find(self, pid: int) -> _Backends:
-        """The backend."""
-        self.application_name = self.names[pid]
-        return self
-
-
-class _Quiet:
-    """Interrupts of a session that somebody cancels at the second look."""
-
-    def __init__(self) -> None:
-        self.looks = 0
-
-    def pending(self) -> PostgresError | None:
-        """A cancel, from the second look on."""
-        self.looks += 1
-        return PostgresError("57014", "canceling statement due to user request") if self.looks > 1 else None
-
-    def forget_cancel(self) -> None:
-        """The cancel is dealt with."""
-        self.looks = -100
-
-
-def streaming(**flushed: int) -> tuple[Senders, _Backends]:
-    """Walsenders that stream and have been told these flush positions."""
+def streaming(**flushed: int) -> tuple[Senders, Callable[[int], str | None]]:
+    """Walsenders that stream and have been told these flush positions, and their application names by pid."""
     senders = Senders()
-    pids = {name: pid for pid, name in enumerate(flushed, 1)}
-    for name, position in flushed.items():
-        sender = senders.enter(pids[name])
+    names = dict(enumerate(flushed, 1))
+    for pid, position in enumerate(flushed.values(), 1):
+        sender = senders.enter(pid)
         sender.state, sender.flush, sender.write, sender.apply = (
             SenderState.STREAMING,
             Lsn(position),
             Lsn(position + 10),
             Lsn(position - 10),
         )
-    return senders, _Backends(**pids)
+    return senders, names.get
 
 
 @pytest.mark.parametrize(
@@ -92,19 +66,20 @@ def streaming(**flushed: int) -> tuple[Senders, _Backends]:
     ],
 )
 def test_commit_waits_until_the_listed_standbys_have_flushed_its_lsn(names: str, level: str, released: bool) -> None:
-    senders, backends = streaming(a=100, b=95)
-    notices = Notices()
-    Standbys(senders, lambda: names, backends).wait(Lsn(100), level, _Quiet(), notices)
+    senders, application_name = streaming(a=100, b=95)
+    notices, cancel = Notices(), PostgresError("57014", "canceling statement due to user request")
+    requests = iter([None, cancel])
+    assert Standbys(senders, lambda: names, application_name).wait(Lsn(100), level, lambda: next(requests), notices) == released
     assert [notice.message for notice in notices.said] == (
         [] if released else ["canceling wait for synchronous replication due to user request"]
     )
 
 
 def test_states_are_those_of_pg_stat_replication() -> None:
-    senders, backends = streaming(a=100, b=95, c=90)
+    senders, application_name = streaming(a=100, b=95, c=90)
 
     def states(names: str) -> list[tuple[int, str]]:
-        standbys = Standbys(senders, lambda: names, backends)
+        standbys = Standbys(senders, lambda: names, application_name)
         return [standbys.state(pid) for pid in (1, 2, 3)]
 
     assert states("FIRST 1 (b, a)") == [(2, "potential"), (1, "sync"), (0, "async")]

@@ -21,7 +21,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -30,8 +30,6 @@ from headgate import failpoint, supervision
 from headgate.catalog.catalog import Catalog
 from headgate.catalog.layout.bootstrap import BOOTSTRAP_SUPERUSER
 from headgate.catalog.security import acl
-from headgate.check import course, subject
-from headgate.check.finding import Finding
 from headgate.commands.table import temporary
 from headgate.errors import PostgresError, Severity
 from headgate.publisher.decoded import Shared
@@ -126,7 +124,7 @@ class Node:
         self.origin_users = OriginUsers()
         self.channels = Channels()
         self.statement_memory, self.running_memory, self.message_memory = Pool(OF_ALL), Pool(OF_RUNNING), Pool(OF_MESSAGES)
-        self.standbys = Standbys(self.senders, lambda: self.settings.text("synchronous_standby_names"), self.activity)
+        self.standbys = Standbys(self.senders, lambda: self.settings.text("synchronous_standby_names"), self._application_name)
         self.stopping = False
         self._mode: Mode | None = None
         self._asked = threading.Event()
@@ -351,6 +349,10 @@ class Node:
         """The value from which the salts of roles without a password are derived."""
         return self.catalog.mock_authentication_nonce()
 
+    def _application_name(self, pid: int) -> str | None:
+        backend = self.activity.find(pid)
+        return None if backend is None else backend.application_name
+
     def _clients(self) -> list[Backend]:
         return [backend for backend in self.activity.all() if backend.kind in ("client backend", "walsender")]
 
@@ -518,13 +520,6 @@ class Node:
             applied_rights.check_login(cursor, subscription)
         else:
             applied_rights.check(cursor, subscription, relation, ops)
-
-    def findings(self, database: str | None, progress: Callable[[str], None]) -> Generator[Finding, None, int]:
-        """Check the node's files and yield the problems, of all databases or the named one. Return the number of tables."""
-        with subject.of_running(self.engine, self.data_dir, database) as checked:
-            checked.progress = progress
-            yield from course.run(checked)
-            return len(checked.tables)
 
     def functions(self, session: ClientSession) -> Mapping[str, Callable[..., object]]:
         """Return the functions with side effects on the node."""

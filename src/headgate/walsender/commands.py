@@ -26,7 +26,7 @@ from headgate.types import registry
 from headgate.types.resultset import ResultColumn, of_rows
 from headgate.walsender import grammar, options
 from headgate.walsender.grammar import CreateReplicationSlot, StartReplication
-from headgate.walsender.host import Finding, Host
+from headgate.walsender.host import Host
 from headgate.walsender.sender import Sender
 
 _log = logging.getLogger("headgate.walsender")
@@ -45,7 +45,7 @@ class Walsender:
     def run(self, text: str) -> bool:
         """Run a replication command. Return False if the text is SQL."""
         node = self.host.node
-        node.slots.snapshots.forget(self.host.backend.pid)
+        node.slots.snapshots.forget(self.host.pid)
         command = grammar.parse(text, self.host.notices)
         if command is None:
             if self.physical:
@@ -111,14 +111,14 @@ class Walsender:
         self._check_superuser("check a node")
         tables = 0
 
-        def findings() -> Iterator[Finding]:
+        def findings() -> Iterator[tuple[str, str, str, str]]:
             nonlocal tables
             tables = yield from self.host.node.findings(command.database, lambda what: self.host.tell_progress(f"checking {what}"))
 
         rows = []
         for finding in findings():
-            self.host.interrupts.check()
-            rows.append((str(finding.severity), finding.place, finding.what, finding.advice))
+            self.host.check()
+            rows.append(finding)
         columns = tuple(ResultColumn(name, TEXT) for name in ("severity", "place", "what", "advice"))
         self.host.send_result(of_rows(columns, rows, f"CHECK_NODE {tables}"))
 
@@ -128,7 +128,7 @@ class Walsender:
         node, folder = self.host.node, Path(command.folder)
         if not folder.is_absolute() or not target.is_incomplete(folder):
             raise PostgresError("22023", f'directory "{folder}" has not been made for a backup')
-        node.slots.snapshots.export(node.engine.log.end, 0, self.host.backend.pid)
+        node.slots.snapshots.export(node.engine.log.end, 0, self.host.pid)
         try:
             end = backup.of_running(node.engine, node.data_dir, folder)
         except OSError as error:
@@ -181,16 +181,16 @@ class Walsender:
             command.slot,
             command.plugin,
             context.database,
-            pid=self.host.backend.pid,
+            pid=self.host.pid,
             temporary=command.temporary,
             two_phase=two_phase,
             failover=failover,
         )
         name = None
         if snapshot == "export":
-            name = node.slots.snapshots.export(slot.confirmed_flush_lsn, context.database, self.host.backend.pid)
+            name = node.slots.snapshots.export(slot.confirmed_flush_lsn, context.database, self.host.pid)
         elif snapshot == "use":
-            self.host.block.imported = slot.confirmed_flush_lsn
+            self.host.block.import_snapshot(slot.confirmed_flush_lsn)
         columns = tuple(ResultColumn(name, TEXT) for name in ("slot_name", "consistent_point", "snapshot_name", "output_plugin"))
         row = (command.slot, str(slot.confirmed_flush_lsn), name, command.plugin)
         self.host.send_result(of_rows(columns, [row], "CREATE_REPLICATION_SLOT"))
@@ -198,21 +198,21 @@ class Walsender:
     def _check_snapshot(self, snapshot: str) -> None:
         block = self.host.block
         if snapshot == "export":
-            if block.in_block:
+            if block.is_open():
                 raise _slot_error("(SNAPSHOT 'export') must not be called inside a transaction")
         elif snapshot == "use":
-            if not block.in_block:
+            if not block.is_open():
                 raise _slot_error("(SNAPSHOT 'use') must be called inside a transaction")
-            if block.isolation not in ("repeatable read", "serializable"):
+            if block.isolation() not in ("repeatable read", "serializable"):
                 raise _slot_error("(SNAPSHOT 'use') must be called in REPEATABLE READ isolation mode transaction")
-            if block.statements:
+            if block.statements():
                 raise _slot_error("(SNAPSHOT 'use') must be called before any query")
 
     def drop_slot(self, command: grammar.DropReplicationSlot) -> None:
         """Run DROP_REPLICATION_SLOT name [WAIT]."""
         check_name(command.slot)
         host = self.host
-        host.node.slots.drop(command.slot, host.backend.pid, wait=command.wait, check=host.interrupts.check)
+        host.node.slots.drop(command.slot, host.pid, wait=command.wait, check=host.check)
         host.complete("DROP_REPLICATION_SLOT")
 
     def alter_slot(self, command: grammar.AlterReplicationSlot) -> None:
@@ -225,14 +225,14 @@ class Walsender:
                 raise PostgresError("42601", "conflicting or redundant options")
             flags[name] = _flag(name, value)
         host = self.host
-        host.node.slots.alter(command.slot, host.backend.pid, flags, host.interrupts.check)
+        host.node.slots.alter(command.slot, host.pid, flags, host.check)
         host.complete("ALTER_REPLICATION_SLOT")
 
     # ---- the stream -------------------------------------------------------------------------------------
     def start(self, command: StartReplication) -> None:
         """Run START_REPLICATION."""
         host = self.host
-        slots, pid = host.node.slots, host.backend.pid
+        slots, pid = host.node.slots, host.pid
         if command.slot is None:
             raise PostgresError("0A000", "physical replication is not supported by a node")
         if not command.logical:
@@ -240,7 +240,7 @@ class Walsender:
             raise PostgresError("55000", "cannot use a logical replication slot for physical replication")
         if self.physical:
             raise PostgresError("55000", "logical decoding requires a database connection")
-        if host.block.in_block:
+        if host.block.is_open():
             raise PostgresError("25001", "START_REPLICATION cannot run inside a transaction block")
         slot = slots.acquire(command.slot, pid)
         try:

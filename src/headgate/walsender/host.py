@@ -1,11 +1,15 @@
-"""The interface between a walsender and its session. The server implements these Protocols, because it may not be imported here."""
+"""What a walsender needs of its session and of the node, as records of parts and callables.
+
+`server.session.replication` fills them in for each replication connection, because the server may not be imported here.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
 from headgate.catalog.catalog import Catalog
 from headgate.catalog.session import SessionContext
@@ -20,261 +24,89 @@ from headgate.types.resultset import ResultSet
 from headgate.walsender.statistics import Senders
 
 
-class Message(Protocol):
-    """A message from the client."""
-
-    @property
-    def kind(self) -> str:
-        """The message type."""
-        ...
-
-    @property
-    def body(self) -> bytes:
-        """The message body."""
-        ...
-
-
-class Channel(Protocol):
-    """The client's connection."""
-
-    interrupted: bool
-
-    def poll(self, timeout: float | None) -> Message | None:
-        """Return the next message, or None after the timeout or an interrupt."""
-        ...
-
-    def write(self, data: bytes | memoryview) -> None:
-        """Append bytes to the output buffer."""
-        ...
-
-    def flush(self) -> None:
-        """Send all buffered output."""
-        ...
-
-    def flush_while(self, pump: Callable[[], None], data: bytes | memoryview = b"") -> None:
-        """Send the buffered output, then `data`.
-
-        While the socket is full, call `pump` when the client has sent something, or every 100 ms.
-        """
-        ...
-
-    def interrupt(self) -> None:
-        """Make `poll` return. Any thread may call it."""
-        ...
-
-    def client_gone(self) -> bool:
-        """Return whether the client has closed its side. Any thread may call it."""
-        ...
-
-
-class Finding(Protocol):
-    """A finding of `headgate.check` (its `Finding`)."""
-
-    @property
-    def severity(self) -> object:
-        """The severity; its text is a word."""
-        ...
-
-    @property
-    def place(self) -> str:
-        """The location of the problem."""
-        ...
-
-    @property
-    def what(self) -> str:
-        """The problem."""
-        ...
-
-    @property
-    def advice(self) -> str:
-        """The suggested action."""
-        ...
-
-
-class Node(Protocol):
-    """The node."""
-
-    @property
-    def catalog(self) -> Catalog:
-        """The system catalogs."""
-        ...
-
-    @property
-    def engine(self) -> Engine:
-        """The tables."""
-        ...
-
-    @property
-    def data_dir(self) -> Path:
-        """The data directory."""
-        ...
-
-    @property
-    def system_identifier(self) -> str:
-        """The system identifier, as in pg_control_system()."""
-        ...
-
-    @property
-    def slots(self) -> Slots:
-        """The replication slots."""
-        ...
-
-    @property
-    def senders(self) -> Senders:
-        """The statistics of the running streams."""
-        ...
-
-    @property
-    def changes(self) -> Shared:
-        """The cache of changes that streams share."""
-        ...
-
-    @property
-    def log_watch(self) -> LogWatch:
-        """Wakes threads that wait for the log."""
-        ...
-
-    @property
-    def stopping(self) -> bool:
-        """Whether the node is shutting down."""
-        ...
-
-    def findings(self, database: str | None, progress: Callable[[str], None]) -> Generator[Finding, None, int]:
-        """Check the node's files and yield the problems. Return the number of tables that were checked."""
-        ...
-
-
-class Block(Protocol):
-    """The session's transaction block."""
-
-    imported: Lsn | None
-    """A snapshot that was imported by the transaction."""
-
-    @property
-    def in_block(self) -> bool:
-        """Whether BEGIN has opened it."""
-        ...
-
-    @property
-    def isolation(self) -> str:
-        """transaction_isolation."""
-        ...
-
-    @property
-    def statements(self) -> int:
-        """The number of statements of the transaction that have taken a snapshot."""
-        ...
-
-    def check_not_failed(self) -> None:
-        """Raise 25P02 if the transaction has failed."""
-        ...
-
-
-class Interrupts(Protocol):
-    """The pending cancel and termination requests of the session."""
-
-    def check(self) -> None:
-        """Raise the error of a pending request."""
-        ...
-
-    def pending(self) -> PostgresError | None:
-        """Return the error that `check` would raise, or None."""
-        ...
-
-    def forget_cancel(self) -> None:
-        """Discard a cancel request that has been handled."""
-        ...
-
-    def cancelling(self, stop: Callable[[], None]) -> AbstractContextManager[None]:
-        """Call `stop` at a request inside the context, from another thread and until the context has been left."""
-        ...
-
-
-class Backend(Protocol):
-    """The session's entry in pg_stat_activity."""
-
-    @property
-    def pid(self) -> int:
-        """The process ID."""
-        ...
-
-    @property
-    def application_name(self) -> str:
-        """The application_name of the client."""
-        ...
-
-
-class Activity(Protocol):
-    """All backends of the node."""
-
-    def find(self, pid: int) -> Backend | None:
-        """Return the backend with that process ID, or None."""
-        ...
-
-
-class Host(Protocol):
-    """The session."""
-
-    @property
-    def node(self) -> Node:
-        """The node of the session."""
-        ...
-
-    @property
-    def context(self) -> SessionContext:
-        """The session's user and database."""
-        ...
-
-    @property
-    def notices(self) -> Notices:
-        """The notices for the client."""
-        ...
-
-    @property
-    def settings(self) -> SessionSettings:
-        """The settings in force for the session."""
-        ...
-
-    @property
-    def block(self) -> Block:
-        """The session's transaction block."""
-        ...
-
-    @property
-    def interrupts(self) -> Interrupts:
-        """The pending requests of other threads."""
-        ...
-
-    @property
-    def connection(self) -> Channel:
-        """The client's connection."""
-        ...
-
-    @property
-    def backend(self) -> Backend:
-        """The session's entry in pg_stat_activity."""
-        ...
-
-    def tell_progress(self, text: str) -> None:
-        """Send the progress of a long command, if the client receives DEBUG messages."""
-        ...
-
-    def send_result(self, result: ResultSet) -> None:
-        """Send RowDescription, the rows and CommandComplete."""
-        ...
-
-    def send_description(self, result: ResultSet) -> None:
-        """Send RowDescription only."""
-        ...
-
-    def complete(self, tag: str) -> None:
-        """Send CommandComplete."""
-        ...
-
-    def leave(self) -> NoReturn:
-        """End the session: the client has sent Terminate."""
-        ...
-
-    def copy_both(self) -> None:
-        """Send CopyBothResponse."""
-        ...
+@dataclass(frozen=True)
+class Channel:
+    """The client's connection.
+
+    poll            the type and body of the next message, or None after the timeout (seconds) or an interrupt
+    write, flush    append bytes to the output buffer; send all buffered output
+    flush_while     send the buffered output, then the bytes. While the socket is full, call the function when the client has sent
+                    something, or every 100 ms
+    interrupt       make `poll` return; any thread may call it
+    resume          make `poll` wait again after an interrupt
+    is_client_gone  whether the client has closed its side; any thread may call it
+    """
+
+    poll: Callable[[float | None], tuple[str, bytes] | None]
+    write: Callable[[bytes], None]
+    flush: Callable[[], None]
+    flush_while: Callable[[Callable[[], None], bytes | memoryview], None]
+    interrupt: Callable[[], None]
+    resume: Callable[[], None]
+    is_client_gone: Callable[[], bool]
+
+
+@dataclass(frozen=True)
+class Node:
+    """The parts of the node.
+
+    `findings` checks the node's files, of all databases or the named one. It yields severity, place, problem and advice of each finding,
+    and returns the number of tables that were checked.
+    """
+
+    catalog: Catalog
+    engine: Engine
+    data_dir: Path
+    system_identifier: str
+    slots: Slots
+    senders: Senders
+    changes: Shared
+    log_watch: LogWatch
+    is_stopping: Callable[[], bool]
+    findings: Callable[[str | None, Callable[[str], None]], Generator[tuple[str, str, str, str], None, int]]
+
+
+@dataclass(frozen=True)
+class Block:
+    """The session's transaction block.
+
+    `statements`: the number of statements of the transaction that have taken a snapshot. `check_not_failed` raises 25P02 if the transaction
+    has failed. `import_snapshot` makes the transaction read as of an LSN.
+    """
+
+    is_open: Callable[[], bool]
+    isolation: Callable[[], str]
+    statements: Callable[[], int]
+    check_not_failed: Callable[[], None]
+    import_snapshot: Callable[[Lsn], None]
+
+
+@dataclass(frozen=True)
+class Host:
+    """The session.
+
+    check            raise the error of a pending cancel or termination request
+    pending          the error that `check` would raise, or None
+    cancelling       call the function at a request inside the context, from another thread and until the context has been left
+    tell_progress    send the progress of a long command, if the client receives DEBUG messages
+    send_result      send RowDescription, the rows and CommandComplete; `send_description` sends RowDescription only
+    complete         send CommandComplete; `copy_both` sends CopyBothResponse
+    leave            end the session: the client has sent Terminate
+    """
+
+    node: Node
+    pid: int
+    context: SessionContext
+    settings: SessionSettings
+    notices: Notices
+    channel: Channel
+    block: Block
+    check: Callable[[], None]
+    pending: Callable[[], PostgresError | None]
+    cancelling: Callable[[Callable[[], None]], AbstractContextManager[None]]
+    tell_progress: Callable[[str], None]
+    send_result: Callable[[ResultSet], None]
+    send_description: Callable[[ResultSet], None]
+    complete: Callable[[str], None]
+    copy_both: Callable[[], None]
+    leave: Callable[[], NoReturn]

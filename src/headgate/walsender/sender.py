@@ -31,7 +31,7 @@ from headgate.storage.spark import job_group
 from headgate.storage.transaction.log import now
 from headgate.types import text_column
 from headgate.walsender import options
-from headgate.walsender.host import Host, Message
+from headgate.walsender.host import Host
 from headgate.walsender.options import PgoutputOptions
 from headgate.walsender.statistics import SenderState
 
@@ -59,7 +59,7 @@ class Sender:
         begin = max(start, confirmed)
         if plugin_options.two_phase:
             self.node.slots.enable_two_phase(self.name, begin)
-        self.statistics = self.node.senders.enter(host.backend.pid)
+        self.statistics = self.node.senders.enter(host.pid)
         self.timeout: float = host.settings.milliseconds("wal_sender_timeout") / 1000
         settings = host.settings
         self.stream = Stream(
@@ -81,18 +81,18 @@ class Sender:
         self._last_reply = time.monotonic()
         self._asked = False
         self._kept_alive: Lsn | None = None
-        self._jobs = job_group.EndedJobs(f"walsender-{host.backend.pid}", "headgate walsender", host.interrupts.check)
+        self._jobs = job_group.EndedJobs(f"walsender-{host.pid}", "headgate walsender", host.check)
         self._is_left = False
         """Whether the client has disconnected while changes were judged."""
 
     def close(self) -> None:
         """Close the stream and unregister the walsender."""
         self.stream.close()
-        self.node.senders.leave(self.host.backend.pid)
+        self.node.senders.leave(self.host.pid)
 
     def run(self) -> None:
         """Stream until the client sends CopyDone. Raise the error that ends the stream otherwise."""
-        channel = self.host.connection
+        channel = self.host.channel
         self.statistics.state = SenderState.CATCHUP
         channel.flush()
         with self.node.log_watch.watching(channel.interrupt), self._watched():
@@ -112,7 +112,7 @@ class Sender:
             batch = self.stream.next()
         if batch is None:
             return False
-        channel, frames = self.host.connection, iter(batch.frames)
+        channel, frames = self.host.channel, iter(batch.frames)
         while True:
             with self._judging():
                 piece = next(frames, None)
@@ -127,7 +127,7 @@ class Sender:
     def _judging(self) -> Iterator[None]:
         """Cancel the Spark jobs inside the context when the walsender must end, even if they wait for executors."""
         try:
-            with self._jobs.entered(self.node.engine.spark.sparkContext), self.host.interrupts.cancelling(self._jobs.end):
+            with self._jobs.entered(self.node.engine.spark.sparkContext), self.host.cancelling(self._jobs.end):
                 yield
         except Exception:
             self._check_told()
@@ -142,7 +142,7 @@ class Sender:
 
         def watch() -> None:
             while not over.wait(CLIENT_SECONDS):
-                if self.host.connection.client_gone():
+                if self.host.channel.is_client_gone():
                     self._is_left = True
                     self._jobs.end()
                     return
@@ -165,13 +165,13 @@ class Sender:
         self._wait()
 
     def _wait(self) -> None:
-        channel = self.host.connection
-        channel.interrupted = False
+        channel = self.host.channel
+        channel.resume()
         if self.node.engine.log.end > self.stream.position:
             return
         message = channel.poll(self._patience())
         if message is not None:
-            self._take(message)
+            self._take(*message)
         self._check()
 
     def _patience(self) -> float:
@@ -186,8 +186,8 @@ class Sender:
         if not self.timeout:
             return
         silent = time.monotonic() - self._last_reply
-        if silent >= self.timeout and (message := self.host.connection.poll(0)) is not None:
-            self._take(message)  # the client has answered; this side was late
+        if silent >= self.timeout and (message := self.host.channel.poll(0)) is not None:
+            self._take(*message)  # the client has answered; this side was late
             return
         if silent >= self.timeout:
             _log.info("terminating walsender process due to replication timeout")
@@ -198,29 +198,29 @@ class Sender:
 
     def _check_told(self) -> None:
         """End the stream if another thread has requested it."""
-        pending = self.host.interrupts.pending()
+        pending = self.host.pending()
         if pending is not None:
-            if self.node.stopping:
+            if self.node.is_stopping():
                 self.statistics.state = SenderState.STOPPING
                 raise ClientDone
             raise pending
 
     # ---- the client's messages --------------------------------------------------------------------------
     def _take_messages(self) -> None:
-        while (message := self.host.connection.poll(0)) is not None:
-            self._take(message)
+        while (message := self.host.channel.poll(0)) is not None:
+            self._take(*message)
         self._check()
 
-    def _take(self, message: Message) -> None:
-        if message.kind == "d":
-            self._reply(message.body)
-        elif message.kind == "c":
-            self.host.connection.write(b"c\0\0\0\4")
+    def _take(self, kind: str, body: bytes) -> None:
+        if kind == "d":
+            self._reply(body)
+        elif kind == "c":
+            self.host.channel.write(b"c\0\0\0\4")
             raise ClientDone
-        elif message.kind == "X":
+        elif kind == "X":
             self.host.leave()
         else:
-            raise PostgresError("08P01", f'invalid standby message type "{message.kind}"', severity=Severity.FATAL)
+            raise PostgresError("08P01", f'invalid standby message type "{kind}"', severity=Severity.FATAL)
 
     def _reply(self, body: bytes) -> None:
         reply = read_reply(body)
@@ -244,5 +244,5 @@ class Sender:
         sent = self.statistics.sent
         if not ask:
             self._kept_alive = sent
-        self.host.connection.write(write.copy_data(write.write_frame(m.Keepalive(sent, now(), ask))))
-        self.host.connection.flush()
+        self.host.channel.write(write.copy_data(write.write_frame(m.Keepalive(sent, now(), ask))))
+        self.host.channel.flush()

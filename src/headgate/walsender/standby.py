@@ -28,7 +28,6 @@ from dataclasses import dataclass
 
 from headgate.errors import Notices, PostgresError, Severity
 from headgate.lsn import Lsn
-from headgate.walsender.host import Activity, Interrupts
 from headgate.walsender.statistics import Senders, SenderState, SenderStatistics
 
 _DETAIL = "The transaction has already committed locally, but might not have been replicated to the standby."
@@ -94,11 +93,11 @@ def _names(tokens: list[tuple[str, str]]) -> StandbyNames | None:
 class Standbys:
     """The synchronous standbys of a node and the commits that wait for them."""
 
-    def __init__(self, senders: Senders, names: Callable[[], str], activity: Activity) -> None:
-        """`names` returns the current value of the setting."""
+    def __init__(self, senders: Senders, names: Callable[[], str], application_name: Callable[[int], str | None]) -> None:
+        """`names` returns the current value of the setting. `application_name` returns that of the backend with a pid."""
         self._senders = senders
         self._names = names
-        self._activity = activity
+        self._application_name = application_name
         self._heard = threading.Condition()
         senders.heard = self.changed
 
@@ -107,19 +106,22 @@ class Standbys:
         with self._heard:
             self._heard.notify_all()
 
-    def wait(self, position: Lsn, level: str, interrupts: Interrupts, notices: Notices) -> None:
-        """Wait until `position` is confirmed as synchronous_commit (`level`) requires. A cancel ends the wait with a warning."""
+    def wait(self, position: Lsn, level: str, pending: Callable[[], PostgresError | None], notices: Notices) -> bool:
+        """Wait until `position` is confirmed as synchronous_commit (`level`) requires.
+
+        Return False if a request that `pending` returns has ended the wait, with a warning.
+        """
         attribute = _POSITIONS.get(level)
         if attribute is None or not self._names().strip():
-            return
+            return True
         while not self._confirmed(position, attribute):
-            pending = interrupts.pending()
-            if pending is not None:
-                self._give_up(pending, notices)
-                interrupts.forget_cancel()
-                return
+            request = pending()
+            if request is not None:
+                self._give_up(request, notices)
+                return False
             with self._heard:
                 self._heard.wait(0.1)
+        return True
 
     @staticmethod
     def _give_up(pending: PostgresError, notices: Notices) -> None:
@@ -151,8 +153,8 @@ class Standbys:
         return sorted(candidates, key=lambda candidate: (candidate[0], candidate[1].pid))
 
     def _priority(self, standby_names: StandbyNames, sender: SenderStatistics) -> int:
-        backend = self._activity.find(sender.pid)
-        return 0 if backend is None else standby_names.priority(backend.application_name)
+        name = self._application_name(sender.pid)
+        return 0 if name is None else standby_names.priority(name)
 
     def state(self, pid: int) -> tuple[int, str]:
         """Return (sync_priority, sync_state) of a walsender for pg_stat_replication."""

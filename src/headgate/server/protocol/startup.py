@@ -192,9 +192,9 @@ def _open(node: Node, connection: Connection, backend: Backend, parameters: dict
     session.speaker = speaker
     speaker.xid = lambda: _xid(session)
     if physical or logical:
-        from headgate.walsender.commands import Walsender
+        from headgate.server.session import replication
 
-        session.walsender = Walsender(session, physical=physical)
+        session.walsender = replication.walsender(session, physical=physical)
     connection.write(message.authentication_ok())
     connection.authenticated = True
     return session

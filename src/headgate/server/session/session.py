@@ -286,7 +286,8 @@ class ClientSession:
 
     def _replicated(self, position: Lsn) -> None:
         """Wait for the synchronous standbys after a commit. If the wait ends early, send a warning: the commit is already durable."""
-        self.node.standbys.wait(position, self.settings.text("synchronous_commit"), self.interrupts, self.notices)
+        if not self.node.standbys.wait(position, self.settings.text("synchronous_commit"), self.interrupts.pending, self.notices):
+            self.interrupts.forget_cancel()
 
     def end_transaction(self, *, commits: bool, chain: bool) -> None:
         """Commit or roll back the transaction in the middle of a procedure. The next statement begins another one."""
