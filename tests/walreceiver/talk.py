@@ -59,6 +59,8 @@ class Talk:
         finally:
             for connection in late:
                 connection.cancel()
+            for waker in wakers:
+                waker.close()
 
     def _all(self, waker: Waker, of_stream: Waker, patience: float) -> None:
         with PublisherConnection.open(self.conninfo, "sub", waker=waker) as connection:
