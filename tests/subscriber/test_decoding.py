@@ -96,7 +96,9 @@ def segment(stream: list[m.Message]) -> Segment:
     )
     outline = scan(data, starts, lengths)
     piece = SegmentPiece(0, lengths.astype(np.uint32), len(data), data)
-    return segment_of([piece], outline.transactions(), outline.others, frozenset(outline.relations.tolist()))
+    return segment_of(
+        [piece], outline.transactions(), outline.others, frozenset(outline.relations.tolist()), only_inserts=outline.only_inserts
+    )
 
 
 def by_driver(whole: Segment, table_changes: TableChanges) -> pa.Table:

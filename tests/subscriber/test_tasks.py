@@ -56,3 +56,41 @@ def test_batch_that_tasks_cannot_net_is_applied_by_the_driver(spare, publisher) 
     publisher.sql("BEGIN; UPDATE c SET big = 'short'; UPDATE c SET id = id + 100; UPDATE c SET n = n + 1; COMMIT")
     publisher.wait_confirmed()
     assert subscriber.sql("SELECT min(id), count(*) FROM c") == "210|51"
+
+
+@pytest.mark.slow
+def test_new_rows_are_inserted_whether_or_not_the_keys_of_tasks_are_apart(spare, publisher) -> None:
+    tables = """CREATE TABLE one (id int8 PRIMARY KEY, v text); CREATE TABLE two (at timestamptz PRIMARY KEY, v text);
+    CREATE TABLE halves (id int PRIMARY KEY, v text) PARTITION BY RANGE (id); CREATE TABLE low PARTITION OF halves FOR VALUES FROM (0) TO (3000);
+    CREATE TABLE high PARTITION OF halves FOR VALUES FROM (3000) TO (100000)"""
+    subscriber = spare(small_batch_rows="1000")
+    publisher.sql(f"{tables}; CREATE PUBLICATION p FOR ALL TABLES WITH (publish_via_partition_root = true)")
+    subscriber.sql(tables)
+    subscriber.sql(publisher.subscription())
+    until(lambda: subscriber.sql("SELECT count(*) FROM pg_subscription_rel WHERE srsubstate <> 'r'") == "0", "the copies do not end")
+    for order in ("id", "id", "md5(id::text)", "id"):
+        publisher.sql(f"""BEGIN; CREATE TEMP TABLE ids ON COMMIT DROP AS SELECT (SELECT count(*) FROM one) + i AS id FROM generate_series(1, 20000) i;
+        INSERT INTO one SELECT id, 'row ' || id FROM ids ORDER BY {order};
+        INSERT INTO two SELECT to_timestamp(id), 'row ' || id FROM ids ORDER BY {order};
+        INSERT INTO halves SELECT id, 'row ' || id FROM ids ORDER BY {order}; COMMIT""")
+        publisher.wait_confirmed()
+        for table in ("one", "two", "halves", "low"):
+            assert subscriber.sql(all_rows(table)) == publisher.sql(all_rows(table))
+    spark = json.loads(subscriber.server.headgate("status", "--json").stdout)["spark"]
+    assert (spark["driver_changes"], spark["spark_changes"]) == (0, 240_000)
+
+
+@pytest.mark.slow
+def test_new_row_with_the_key_of_a_local_row_stops_the_worker(spare, publisher) -> None:
+    subscriber = spare(small_batch_rows="1000")
+    publisher.sql("CREATE TABLE one (id int PRIMARY KEY, v text); CREATE PUBLICATION p FOR ALL TABLES")
+    subscriber.sql("CREATE TABLE one (id int PRIMARY KEY, v text)")
+    subscriber.sql(publisher.subscription())
+    until(lambda: subscriber.sql("SELECT count(*) FROM pg_subscription_rel WHERE srsubstate <> 'r'") == "0", "the copies do not end")
+    subscriber.sql("INSERT INTO one VALUES (1500, 'local')")
+    publisher.sql("INSERT INTO one SELECT i, 'row ' || i FROM generate_series(1, 3000) i")
+    until(lambda: "Key (id)=(1500) already exists." in subscriber.server.log(), "the worker does not fail")
+    assert subscriber.sql("SELECT count(*) FROM one") == "1"
+    subscriber.sql("DELETE FROM one")
+    publisher.wait_confirmed()
+    assert subscriber.sql(all_rows("one")) == publisher.sql(all_rows("one"))

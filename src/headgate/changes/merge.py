@@ -95,10 +95,9 @@ def _merge_by_tasks(
 def _merge_by_tasks_of(transaction: Transaction, relation: Relation, key_attnums: Sequence[int], frame: DataFrame) -> Merged | None:
     table = tasks.TaskTable.of(transaction, relation, key_attnums)
     count = max(frame.sparkSession.sparkContext.defaultParallelism, 2)
+    source, text = tasks.FrameSource(relation), f'merge into "{relation.name}"'
     try:
-        parts, _ = tasks.run(
-            transaction, frame, tasks.FrameSource(relation), [table], count, f'merge into "{relation.name}"', registry.known()
-        )
+        parts, _ = tasks.Job(transaction, frame, source, (table,), text, registry.known()).run(count)
     except PythonException as error:
         if failure.from_spark(error).message != tasks.REFUSED:
             raise

@@ -6,6 +6,8 @@
     reduce    a task puts the blobs of its partition in the order of the stream, nets them (`net`), looks up the keys in the table's files,
               and writes data and change files. It returns the file actions and the positions of the rows to delete (`Part`)
 
+A batch that only inserts rows with new keys needs no exchange (`Job.insert`, `insertion`): tasks write the rows of their own slices.
+
 The driver merges the positions into deletion vectors and stages the actions (`stage`). No data of the size of a batch passes through it.
 A task gets all that it needs as one frozen argument, made under the locks of the tables (`TaskTable.of`). It depends on nothing else, so
 that Spark may run it again. Files of a superseded attempt have unique names that no action refers to, and cleaning removes them.
@@ -25,7 +27,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
-from headgate.changes import lookup, net
+from headgate.changes import insertion, lookup, net
+from headgate.changes.columnar import Numbers
 from headgate.changes.keyed_batch import in_order, whole_rows
 from headgate.changes.lookup import RowKey
 from headgate.failpoint import Step, step
@@ -50,6 +53,7 @@ STORED_BYTES = 96 << 20
 MOST_PARTITIONS = 200
 REFUSED = "tasks could not apply a batch"
 """The message of the error that a task raises instead of PostgreSQL's, whose message contains values."""
+_PARTS = "part binary"
 _BLOBS = "partition int, tbl int, place bigint, blob binary"
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
 """The options of blobs. Java copies a blob some eight times, which costs more than to compress it."""
@@ -65,6 +69,7 @@ class Appended:
     actions: list[Action]
 
 
+Results = tuple[list["Part"], list[Appended]]
 Made = tuple[int, int, pa.Table] | Appended
 """A result of a source: the number of a table, the place in the stream, and a changes frame of that table without TRUNCATE; or files."""
 
@@ -120,6 +125,15 @@ class TaskTable:
         return pa.concat_tables(parts)
 
     @property
+    def can_insert(self) -> bool:
+        """Whether tasks can insert rows without an exchange (`Job.insert`)."""
+        return insertion.has_intervals(self.relation, self.key)
+
+    def is_new(self, rows: pa.Table) -> bool:
+        """Return whether the rows' keys differ from each other and from every stored key, as far as statistics show (`insertion`)."""
+        return insertion.is_new(self.relation, self.key, [leaf.state for leaf in self.leaves], rows)
+
+    @property
     def row_bytes(self) -> float:
         """The average size of a stored row in bytes, as stored."""
         rows = sum(leaf.state.rows for leaf in self.leaves)
@@ -146,7 +160,10 @@ class Rewritten:
 
 @dataclass
 class Part:
-    """The result of a partition for one table. `rewritten` and `appended` (`add` actions of new rows only) are by number of the leaf."""
+    """The result of a partition for one table. `rewritten` and `appended` (`add` actions of new rows only) are by number of the leaf.
+
+    `intervals`: of the keys of rows that were inserted without an exchange (`insertion`).
+    """
 
     table: int
     partition: int
@@ -159,6 +176,7 @@ class Part:
     clash: KeyClash | None = None
     rewritten: dict[int, Rewritten] = field(default_factory=dict)
     appended: dict[int, list[Action]] = field(default_factory=dict)
+    intervals: Numbers | None = None
 
 
 @dataclass(frozen=True)
@@ -212,8 +230,49 @@ class ReduceTask:
             for partition, number in sorted(blobs):
                 parts = sorted(blobs.pop((partition, number)), key=lambda part: part[0])
                 changes = in_order(pa.concat_tables([frame for _, frame in parts]))
-                part = _reduced(self.tables[number], number, partition, changes)
-                yield pa.RecordBatch.from_pydict({"part": pa.array([pickle.dumps(part)], pa.binary())})
+                yield _result(_reduced(self.tables[number], number, partition, changes))
+
+
+@dataclass(frozen=True)
+class InsertTask:
+    """The only stage of a batch of new rows, for mapInArrow. Yields a pickled `Part` for each piece of rows, and each `Appended`."""
+
+    source: Source
+    tables: tuple[TaskTable, ...]
+    types: registry.TypeRegistry | None
+
+    def __call__(self, given: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the parts of the tables."""
+        registry.use(self.types)
+        waiting: dict[int, list[tuple[int, pa.Table]]] = {}
+        with failure.carried(REFUSED):
+            for result in self.source(given):
+                if isinstance(result, Appended):
+                    yield _result(result)
+                    continue
+                number, place, changes = result
+                pieces = waiting.setdefault(number, [])
+                pieces.append((place, changes))
+                if sum(frame.nbytes for _, frame in pieces) >= PARTITION_BYTES:
+                    yield _result(self._inserted(number, waiting.pop(number)))
+            for number, pieces in waiting.items():
+                yield _result(self._inserted(number, pieces))
+
+    def _inserted(self, number: int, pieces: Sequence[tuple[int, pa.Table]]) -> Part:
+        table, changes = self.tables[number], pa.concat_tables([frame for _, frame in pieces])
+        part = Part(table=number, partition=pieces[0][0], ops="I")
+        rows = insertion.rows_of(changes["new"])
+        part.is_netted = insertion.only_inserts(changes) and table.is_new(rows)
+        if part.is_netted:
+            part.changes, part.intervals = rows.num_rows, insertion.intervals(rows[table.key.names[0]])
+            none = pa.nulls(rows.num_rows, changes["new"].type)
+            files, places = pa.nulls(rows.num_rows, pa.string()), pa.nulls(rows.num_rows, pa.int64())
+            _write(table, part, pa.table({"old": none, "new": changes["new"], "file": files, "row": places}))
+        return part
+
+
+def _result(result: Part | Appended) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"part": pa.array([pickle.dumps(result)], pa.binary())})
 
 
 def _blob(partition: int, number: int, place: int, blob: pa.Array) -> pa.RecordBatch:
@@ -298,32 +357,47 @@ def partitions(spark: SparkSession, size: int, changes: int, tables: Sequence[Ta
     return min(count, MOST_PARTITIONS)
 
 
-def run(
-    transaction: Transaction,
-    slices: DataFrame,
-    source: Source,
-    tables: Sequence[TaskTable],
-    count: int,
-    description: str,
-    types: registry.TypeRegistry | None,
-    beside: Iterable[Relation] = (),
-) -> tuple[list[Part], list[Appended]]:
-    """Run the job of a batch, and return its parts and appended files.
+@dataclass(frozen=True)
+class Job:
+    """The job of a batch: the input of `source`, the tables, the tables beside them in whose folders the source writes files."""
 
-    `slices` is the input of `source`, `count` the number of partitions, `beside` the tables in whose folders the source writes files.
-    """
-    known = tuple(tables)
-    try:
-        with job_group.described(slices.sparkSession.sparkContext, description), step(Step.STAGED):
-            blobs = slices.mapInArrow(MapTask(source, known, count, types), _BLOBS).repartitionById(count, "partition")
-            results = blobs.mapInArrow(ReduceTask(known, types), "part binary").toArrow()
-    except BaseException:
-        note_left_files(transaction, known)
-        for relation in beside:
-            transaction.has_left_files(relation)
-        raise
-    outputs = [pickle.loads(part) for part in results["part"].to_pylist()]  # noqa: S301 (of our own tasks)
-    return [part for part in outputs if isinstance(part, Part)], [files for files in outputs if isinstance(files, Appended)]
+    transaction: Transaction
+    slices: DataFrame
+    source: Source
+    tables: tuple[TaskTable, ...]
+    description: str
+    types: registry.TypeRegistry | None
+    beside: tuple[Relation, ...] = ()
+
+    def run(self, count: int) -> Results:
+        """Apply the batch in `count` partitions. Return their parts, and the files that the source has written."""
+        blobs = self.slices.mapInArrow(MapTask(self.source, self.tables, count, self.types), _BLOBS).repartitionById(count, "partition")
+        return self._results(blobs.mapInArrow(ReduceTask(self.tables, self.types), _PARTS))
+
+    def insert(self) -> Results | None:
+        """Insert a batch of new rows without an exchange. Return None, and stage nothing, if `run` must apply it: keys may not be new."""
+        parts, appended = self._results(self.slices.mapInArrow(InsertTask(self.source, self.tables, self.types), _PARTS))
+        keys = [(part.table, part.intervals) for part in parts if part.intervals is not None]
+        of_table = [[intervals for table, intervals in keys if table == number] for number in range(len(self.tables))]
+        if all(part.is_netted for part in parts) and all(map(insertion.are_apart, of_table)):
+            return parts, appended
+        self._note_left_files()
+        return None
+
+    def _results(self, results: DataFrame) -> Results:
+        try:
+            with job_group.described(self.slices.sparkSession.sparkContext, self.description), step(Step.STAGED):
+                pickled = results.toArrow()["part"].to_pylist()
+        except BaseException:
+            self._note_left_files()
+            raise
+        outputs = [pickle.loads(result) for result in pickled]  # noqa: S301 (of our own tasks)
+        return [part for part in outputs if isinstance(part, Part)], [files for files in outputs if isinstance(files, Appended)]
+
+    def _note_left_files(self) -> None:
+        note_left_files(self.transaction, self.tables)
+        for relation in self.beside:
+            self.transaction.has_left_files(relation)
 
 
 def note_left_files(transaction: Transaction, tables: Iterable[TaskTable]) -> None:

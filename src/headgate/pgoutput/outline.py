@@ -70,6 +70,8 @@ class Outline:
     """The indexes (not seqs) of the frames with I, U and D."""
     relations: Numbers
     """The OID of the relation of each of these."""
+    only_inserts: bool
+    """Whether all of these are I."""
 
     def transactions(self) -> Transactions:
         """Pair Begins with Commits. Raise 08P01 if they do not alternate.
@@ -132,6 +134,7 @@ def scan(data: Bytes, starts: Numbers, lengths: Numbers, first_seq: int = 0) -> 
         tuple(others),
         changes,
         uint32(data, bodies[changes] + 1),
+        bool((tags[changes] == ord("I")).all()),
     )
 
 

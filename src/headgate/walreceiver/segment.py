@@ -104,6 +104,8 @@ class Segment:
     size: int
     touched: frozenset[int]
     """OIDs of the changed relations. For a part of a segment they may include some that only the other part changes."""
+    only_inserts: bool = False
+    """Whether all changes are INSERTs. False for a part of a segment with other changes."""
     mark: Mark | None = None
     """Prepare: the one transaction is prepared, not committed. Otherwise the outcome of a prepared one; there is no transaction."""
 
@@ -142,12 +144,19 @@ class Segment:
         border = int(self.transactions.commit[count - 1]) + 1
         left, right = cut(self.pieces, border)
         return (
-            segment_of(left, self.transactions.slice(0, count), [message for message in self.others if message[0] < border], self.touched),
+            segment_of(
+                left,
+                self.transactions.slice(0, count),
+                [message for message in self.others if message[0] < border],
+                self.touched,
+                only_inserts=self.only_inserts,
+            ),
             segment_of(
                 right,
                 self.transactions.slice(count, len(self.transactions)),
                 [message for message in self.others if message[0] >= border],
                 self.touched,
+                only_inserts=self.only_inserts,
             ),
         )
 
@@ -180,10 +189,11 @@ def parts(pieces: Sequence[SegmentPiece], size: int) -> Iterator[SegmentPart]:
 
 
 def segment_of(
-    pieces: Sequence[SegmentPiece], transactions: Transactions, others: Sequence[tuple[int, int, m.Message]], touched: frozenset[int]
-) -> Segment:
+    pieces: Sequence[SegmentPiece], transactions: Transactions, others: Sequence[tuple[int, int, m.Message]], touched: frozenset[int],
+    *, only_inserts: bool,
+) -> Segment:  # fmt: skip
     """Return a segment of these frames."""
-    return Segment(tuple(pieces), transactions, tuple(others), sum(piece.size for piece in pieces), touched)
+    return Segment(tuple(pieces), transactions, tuple(others), sum(piece.size for piece in pieces), touched, only_inserts)
 
 
 def cut(pieces: Sequence[SegmentPiece], seq: int) -> tuple[list[SegmentPiece], list[SegmentPiece]]:

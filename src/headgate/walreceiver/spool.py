@@ -251,9 +251,10 @@ class Spool:
         touched = frozenset(np.unique(np.concatenate(relations)).tolist()) if relations else frozenset()
         left_over = [] if not rest else [_rest_of(arrived.outlines, arrived.committed)]
         segment = segment_of(
-            joined(pieces), transactions.slice(0, complete), [message for message in others if message[0] < arrived.committed], touched
-        )
-        whole = Segment(segment.pieces, segment.transactions, segment.others, segment.size, segment.touched, arrived.mark)
+            joined(pieces), transactions.slice(0, complete), [message for message in others if message[0] < arrived.committed], touched,
+            only_inserts=all(outline.only_inserts for outline in arrived.outlines),
+        )  # fmt: skip
+        whole = replace(segment, mark=arrived.mark)
         if not closed:
             self._arrived = _Arrived(rest, left_over, 0, sum(piece.size for piece in rest if piece.data is not None))
         if (whole.size > limit or whole.frames > rows) and len(whole.transactions) > 1:
@@ -343,7 +344,10 @@ def _rest_of(outlines: Sequence[Outline], seq: int) -> Outline:
     none = np.zeros(0, np.int64)
     others = tuple(message for outline in outlines for message in outline.others if message[0] >= seq)
     touched = np.unique(outlines[-1].relations) if len(outlines) == 1 else np.unique(np.concatenate([o.relations for o in outlines]))
-    return Outline(begins[is_kept], of("begin_lsn"), of("begin_time"), of("begin_xid"), none, none, none, none, others, none, touched)
+    return Outline(
+        begins[is_kept], of("begin_lsn"), of("begin_time"), of("begin_xid"), none, none, none, none, others, none, touched,
+        all(outline.only_inserts for outline in outlines),
+    )  # fmt: skip
 
 
 def _outline_of(segment: Segment) -> Outline:
@@ -351,7 +355,7 @@ def _outline_of(segment: Segment) -> Outline:
     t = segment.transactions
     return Outline(
         t.begin, t.commit_lsn, t.commit_time, t.xid, t.commit, t.commit_lsn, t.end_lsn, t.commit_time, segment.others,
-        np.zeros(0, np.int64), np.array(sorted(segment.touched), np.int64),
+        np.zeros(0, np.int64), np.array(sorted(segment.touched), np.int64), segment.only_inserts,
     )  # fmt: skip
 
 

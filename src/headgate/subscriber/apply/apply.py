@@ -75,6 +75,8 @@ class Applier:
     """Where the last attempt was, for the context of its error."""
     relations: dict[int, m.Relation] = field(default_factory=dict)
     """The publisher's Relation messages on this connection, by relation."""
+    spread: set[int] = field(default_factory=set)
+    """Tables (oids) whose rows tasks could not insert without an exchange: keys in different parts of a segment were not apart."""
     types: dict[int, m.Type] = field(default_factory=dict)
     """The publisher's Type messages on this connection, by oid, for types that are not built in."""
 
@@ -265,7 +267,7 @@ class Applier:
         segment, noun = batch.segment, "table" if len(tables) == 1 else "tables"
         text = f"apply {self.stream.name} {segment.end}: {segment.changes:,} changes of {len(tables)} {noun}"
         with _timed(counters, "merge"):
-            all_parts, recorded = batch.run(wanted, tables, histories, text)
+            all_parts, recorded = batch.run(wanted, tables, histories, text, self.spread)
             try:
                 for number, table in enumerate(tables):
                     parts = [part for part in all_parts if part.table == number]

@@ -31,7 +31,7 @@ from headgate.catalog.relation.relation import Relation
 from headgate.catalog.replication import subscription as subscriptions
 from headgate.catalog.replication import subscription_column, subscription_history
 from headgate.changes import tasks
-from headgate.changes.tasks import Appended, TaskLeaf, TaskTable
+from headgate.changes.tasks import Job, Results, TaskLeaf, TaskTable
 from headgate.errors import PostgresError
 from headgate.pgoutput import decode
 from headgate.pgoutput import message as m
@@ -308,11 +308,13 @@ class Batch:
         return not local.is_partitioned or partitioned.has_one_key(self.transaction.partitioned(local), key)
 
     def run(
-        self, wanted: Sequence[TableChanges], tables: Sequence[TaskTable], histories: abc.Mapping[int, Relation], description: str
-    ) -> tuple[list[tasks.Part], list[Appended]]:
+        self, wanted: Sequence[TableChanges], tables: Sequence[TaskTable], histories: abc.Mapping[int, Relation], description: str,
+        spread: set[int],
+    ) -> Results:  # fmt: skip
         """Decode and apply the segment in Spark tasks, and record it in the history tables (`histories`, by index of the table).
 
-        `tables` belong to `wanted`. Their TRUNCATEs are already staged and recorded.
+        `tables` belong to `wanted`. Their TRUNCATEs are already staged and recorded. `spread`: the tables (oids) for which `Job.insert` is
+        not tried, because it has failed before. They are added here.
         """
         engine = self.transaction.engine
         cores = engine.spark.sparkContext.defaultParallelism
@@ -322,8 +324,14 @@ class Batch:
             leaves = {number: TaskLeaf.of(self.transaction, history) for number, history in histories.items()}
             source = SegmentSource(tuple(handed_slices), self.descriptions, tuple(wanted), self.session, leaves)
             numbers = engine.spark.range(0, len(handed_slices), 1, min(len(handed_slices), 2 * cores))
-            count = tasks.partitions(engine.spark, self.segment.size, self.segment.changes, tables)
-            result = tasks.run(self.transaction, numbers, source, tables, count, description, self.session.types, histories.values())
+            beside = tuple(histories.values())
+            job = Job(self.transaction, numbers, source, tuple(tables), description, self.session.types, beside)
+            result = None
+            if self.segment.only_inserts and all(table.can_insert and table.relation.oid not in spread for table in tables):
+                result = job.insert()
+                spread.update(() if result else (table.relation.oid for table in tables))
+            if result is None:
+                result = job.run(tasks.partitions(engine.spark, self.segment.size, self.segment.changes, tables))
         engine.statistics.decoded(self.segment.changes, by_spark=True)
         return result
 

@@ -143,7 +143,7 @@ class SegmentSource:
         recorded: dict[int, list[pa.Table]] = {}
         for batch in given:
             for number in batch.column(0).to_pylist():
-                yield from self._decoded(self.slices[number], recorded)
+                yield from self._decoded(number, recorded)
                 yield from self._written(recorded, HISTORY_BYTES)
         yield from self._written(recorded, 0)
 
@@ -154,7 +154,8 @@ class SegmentSource:
                 leaf, rows = self.histories[number], pa.concat_tables(recorded.pop(number))
                 yield Appended(number, write.append_rows(leaf.table, leaf.relation, leaf.state, rows).actions)
 
-    def _decoded(self, part: Slice, recorded: dict[int, list[pa.Table]]) -> Iterator[tuple[int, int, pa.Table]]:
+    def _decoded(self, place: int, recorded: dict[int, list[pa.Table]]) -> Iterator[tuple[int, int, pa.Table]]:
+        part = self.slices[place]
         data, lengths = part.read()
         numbers = {mapping.remote: number for number, table in enumerate(self.tables) for mapping in table.mappings}
         try:
@@ -176,7 +177,7 @@ class SegmentSource:
                     recorded.setdefault(number, []).append(rows)
                 frame = frame.filter(pc.greater(frame["seq"], table.truncated))
                 if frame.num_rows:
-                    yield number, part.first_seq, frame
+                    yield number, place, frame
         except PostgresError as error:
             raise RuntimeError(failure.marked(error.sqlstate, tasks.REFUSED)) from None
 

@@ -292,4 +292,4 @@ def _load(folder: Path, gid: str, mark: m.CommitPrepared) -> Segment:
     )
     touched: Iterable[int] = np.unique(outline.relations).tolist()
     pieces = (SegmentPiece(0, lengths, size, None, str(path)),) if size else ()
-    return Segment(pieces, transactions, outline.others, size, frozenset(touched), mark)
+    return Segment(pieces, transactions, outline.others, size, frozenset(touched), outline.only_inserts, mark)

@@ -21,13 +21,13 @@ from pyspark.sql import DataFrame
 
 from headgate.catalog.cursor import CatalogCursor
 from headgate.catalog.relation.relation import Index, Relation
-from headgate.changes import tasks
+from headgate.changes import insertion, lookup, tasks
 from headgate.changes.merge import merge, merged_by_tasks
 from headgate.changes.merged import Merged
 from headgate.changes.tasks import Part, TaskTable
 from headgate.errors import PostgresError
 from headgate.storage.transaction.transaction import Transaction
-from headgate.subscriber.apply import conflict, insertion, partitioned, row_completion, updated_rows
+from headgate.subscriber.apply import conflict, partitioned, row_completion, updated_rows
 from headgate.subscriber.apply.conflict import ApplyPlace
 from headgate.subscriber.apply.row_triggers import FiringTriggers, TriggeredTable, TriggerFactory
 from headgate.subscriber.subscription_statistics import Counters
@@ -95,7 +95,7 @@ class TableWriter:
         if isinstance(frame, pa.Table) and transaction.engine.small_batch_rows and not other_indexes and insertion.only_inserts(frame):
             rows = insertion.rows_of(frame["new"])
             transaction.lock(relation)  # otherwise another session could add the keys after the lookup
-            if key is None or insertion.is_new(transaction, relation, key, rows):
+            if key is None or insertion.is_new(relation, lookup.key_of(relation, key), transaction.states(relation), rows):
                 self._counters.count(relation.oid, insertion.append(transaction, relation, rows))
                 return
         if "I" not in ops:
