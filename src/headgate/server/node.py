@@ -21,7 +21,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -35,7 +35,7 @@ from headgate.errors import PostgresError, Severity
 from headgate.publisher.decoded import Shared
 from headgate.publisher.slots import Slots
 from headgate.publisher.watch import LogWatch
-from headgate.server import cluster_watch, reinitialize
+from headgate.server import cluster_watch, reinitialize, subscriber_host
 from headgate.server.authentication.access import Access
 from headgate.server.checkpointer import Checkpointer
 from headgate.server.client_watch import ClientWatch
@@ -59,7 +59,6 @@ from headgate.server.task_watch import TaskWatch
 from headgate.settings import Settings
 from headgate.settings.node import Reload
 from headgate.storage.spark.application.task_priority import TaskPriority
-from headgate.subscriber.host import Jobs
 from headgate.subscriber.launcher import Launcher
 from headgate.supervision import Health, Supervised
 from headgate.walsender.standby import Standbys
@@ -68,26 +67,13 @@ from headgate.walsender.statistics import Senders
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headgate.catalog.cursor import CatalogCursor
-    from headgate.catalog.relation.relation import Index, Relation
-    from headgate.catalog.replication.subscription import Subscription
     from headgate.catalog.system_view import Provider
     from headgate.commands.pending_notifications import PendingNotifications
     from headgate.commands.result import Result
     from headgate.commands.session import Session
     from headgate.server.session.session import ClientSession
     from headgate.sql.parser import ParseNode
-    from headgate.storage.lock import Patience
-    from headgate.storage.transaction.transaction import Transaction
-    from headgate.subscriber.apply.evolution import DescribedTable, Evolved
-    from headgate.subscriber.apply.relation_map import Mapping as Mapped
-    from headgate.subscriber.apply.row_completion import RowCompletion
-    from headgate.subscriber.apply.row_triggers import FiringTriggers
-    from headgate.subscriber.synchronization.reconciliation import FoundDifference
     from headgate.types.resultset import ResultSet
-    from headgate.walreceiver.connection import PublisherConnection as Reader
-    from headgate.walreceiver.definition import Definitions
-    from headgate.walreceiver.remote import RemoteRelation
 
 _log = logging.getLogger("headgate.server")
 
@@ -230,7 +216,7 @@ class Node:
         self.task_priority.start()
         self.client_watch = ClientWatch(self.activity)
         self.client_watch.start()
-        self.launcher = Launcher(self)
+        self.launcher = Launcher(subscriber_host.of_node(self))
         kept_statistics.restore(self)
         self.launcher.start()
         self.scrape = self._scrape()
@@ -461,65 +447,6 @@ class Node:
         from headgate.server.monitoring.system_view import providers
 
         return providers(self, session)
-
-    def applied_rows(
-        self, transaction: Transaction, subscription: Subscription, relation: Relation, routed_from: Relation | None = None
-    ) -> RowCompletion:
-        """Return the object that completes and checks the rows that a replication worker applies."""
-        from headgate.commands.subscription.row_completion import applied_rows
-
-        return applied_rows(self, transaction, subscription, relation, routed_from)
-
-    def applied_triggers(
-        self, transaction: Transaction, subscription: Subscription, relation: Relation, *, collects: bool = False
-    ) -> FiringTriggers | None:
-        """Return the triggers of a table that fire for changes applied by a replication worker."""
-        from headgate.commands.subscription.applied_triggers import applied_triggers
-
-        return applied_triggers(self, transaction, subscription, relation, collects=collects)
-
-    def applied_unique(self, transaction: Transaction, relation: Relation, index: Index) -> None:
-        """Raise 23505 if a table has duplicate keys in a unique index (`commands.constraint.uniqueness`)."""
-        from headgate.commands.constraint.uniqueness import check_applied
-
-        check_applied(transaction, relation, index)
-
-    def applied_difference(
-        self, subscription: Subscription, transaction: Transaction, mapping: Mapped, remote: RemoteRelation, reader: Reader
-    ) -> FoundDifference:
-        """Return the difference between a table and the publisher's table."""
-        from headgate.verify import difference
-
-        return difference.Difference(self, subscription, transaction, mapping, remote, reader)
-
-    def applied_evolution(
-        self, subscription: Subscription, tables: Sequence[DescribedTable], stopping: Patience, jobs: Jobs, *, catalog: Definitions | None
-    ) -> Evolved:
-        """Apply the column changes that the publisher has sent to the tables (schema_evolution)."""
-        from headgate.commands.subscription.schema_evolution import evolve
-
-        return evolve(self, subscription, tables, stopping, jobs, catalog=catalog)
-
-    def applied_histories(self, subscription: Subscription, stopping: Patience, jobs: Jobs) -> list[str]:
-        """Begin the missing histories of ready tables, and add the columns that histories lack."""
-        from headgate.commands.subscription.history_tables import prepare
-
-        return prepare(self, subscription, stopping, jobs)
-
-    def applied_tables(self, subscription: Subscription, stopping: Patience, jobs: Jobs) -> list[str]:
-        """Add the published tables that are missing in a subscription (create_tables)."""
-        from headgate.commands.subscription.applied_ddl import join
-
-        return join(self, subscription, stopping, jobs)
-
-    def applied_rights(self, cursor: CatalogCursor, subscription: Subscription, relation: Relation | None, ops: Iterable[str]) -> None:
-        """Raise if a subscription's owner may not apply the operations `ops` to the relation, or, if that is None, may not log in."""
-        from headgate.commands.subscription import target_privilege as applied_rights
-
-        if relation is None:
-            applied_rights.check_login(cursor, subscription)
-        else:
-            applied_rights.check(cursor, subscription, relation, ops)
 
     def functions(self, session: ClientSession) -> Mapping[str, Callable[..., object]]:
         """Return the functions with side effects on the node."""

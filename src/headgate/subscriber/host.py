@@ -1,13 +1,13 @@
-"""The interface of the node to its subscriber. The server's `Node` implements it. The layering of packages forbids the import of `Node`.
+"""What the subscriber needs of the node, as records of parts and callables. `server.subscriber_host` fills them in.
 
-Workers get the node's objects here, and the functions of the layers above: `commands` completes rows, checks rights and creates tables,
-and `verify` finds differences.
+The server and the commands may not be imported here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -19,14 +19,10 @@ from headgate.settings.node import Settings
 from headgate.storage.engine import Engine
 from headgate.storage.lock import Mode, Patience
 from headgate.storage.transaction.transaction import Transaction
-from headgate.subscriber.apply.evolution import DescribedTable, Evolved
-from headgate.subscriber.apply.relation_map import Mapping
-from headgate.subscriber.apply.row_completion import RowCompletion
-from headgate.subscriber.apply.row_triggers import FiringTriggers
-from headgate.subscriber.synchronization.reconciliation import FoundDifference
-from headgate.walreceiver.connection import PublisherConnection
-from headgate.walreceiver.definition import Definitions
-from headgate.walreceiver.remote import RemoteRelation
+from headgate.subscriber.apply.evolution import Evolve
+from headgate.subscriber.apply.row_completion import Factory
+from headgate.subscriber.apply.row_triggers import TriggerFactory
+from headgate.subscriber.synchronization.reconciliation import MadeDifference
 
 Jobs = Callable[[], AbstractContextManager[str]]
 """A context that yields the name of a Spark job group. Stopping the worker cancels its jobs. Do not commit inside."""
@@ -50,90 +46,47 @@ class Backend(Protocol):
         ...
 
 
-class Activity(Protocol):
-    """The backends that run in the node."""
+@dataclass(frozen=True)
+class Commands:
+    """The functions of the layers above that workers call.
 
-    def enter(self, kind: str) -> Backend:
-        """Return a new entry for a worker of this kind. Raise 53300 if there is no free slot."""
-        ...
+    rows            the function that completes and checks the rows that a subscription's workers apply
+    triggers        the function that finds the triggers of a table that fire for applied changes
+    difference      the function that computes the changes that make a table equal to the publisher's
+    evolution       the function that changes tables to match the columns that their publisher described (schema_evolution)
+    check_unique    raise 23505 if a table holds a key of a unique index twice
+    check_rights    raise an error unless the subscription's owner may apply changes of these kinds (I, U, D, T) to the relation
+    check_login     raise an error unless the subscription's owner may log in
+    histories       begin the missing histories of ready tables, and add the columns that histories lack
+    tables          add the published tables that are not in a subscription to it (create_tables)
 
-    def leave(self, pid: int) -> None:
-        """Remove the entry with this pid."""
-        ...
+    The last two return a line for each change.
+    """
+
+    rows: Callable[[Subscription], Factory]
+    triggers: Callable[[Subscription], TriggerFactory]
+    difference: Callable[[Subscription], MadeDifference]
+    evolution: Callable[[Subscription, Patience, Jobs], Evolve]
+    check_unique: Callable[[Transaction, Relation, Index], None]
+    check_rights: Callable[[CatalogCursor, Subscription, Relation, Iterable[str]], None]
+    check_login: Callable[[CatalogCursor, Subscription], None]
+    histories: Callable[[Subscription, Patience, Jobs], list[str]]
+    tables: Callable[[Subscription, Patience, Jobs], list[str]]
 
 
-class Host(Protocol):
-    """The node."""
+@dataclass(frozen=True)
+class Host:
+    """The parts of the node.
 
-    @property
-    def catalog(self) -> Catalog:
-        """The system catalogs."""
-        ...
+    `system_identifier` is part of the names of synchronization slots. `enter` returns the entry of a new worker of this kind in
+    pg_stat_activity, or raises 53300 if there is no free slot. `leave` removes it. `commands` imports the commands when it is first called.
+    """
 
-    @property
-    def engine(self) -> Engine:
-        """The storage engine."""
-        ...
-
-    @property
-    def settings(self) -> Settings:
-        """The node's settings."""
-        ...
-
-    @property
-    def data_dir(self) -> Path:
-        """The node's data directory."""
-        ...
-
-    @property
-    def system_identifier(self) -> str:
-        """The identifier as in pg_control_system(). It is a part of the names of synchronization slots."""
-        ...
-
-    @property
-    def activity(self) -> Activity:
-        """The backends that run in the node."""
-        ...
-
-    def applied_rows(
-        self, transaction: Transaction, subscription: Subscription, relation: Relation, routed_from: Relation | None = None
-    ) -> RowCompletion:
-        """Return the object that completes and checks the rows that a worker applies."""
-        ...
-
-    def applied_triggers(
-        self, transaction: Transaction, subscription: Subscription, relation: Relation, *, collects: bool = False
-    ) -> FiringTriggers | None:
-        """Return the triggers of a table that fire for the changes that a worker applies, or None."""
-        ...
-
-    def applied_unique(self, transaction: Transaction, relation: Relation, index: Index) -> None:
-        """Raise 23505 if a table holds a key of a unique index twice."""
-        ...
-
-    def applied_rights(self, cursor: CatalogCursor, subscription: Subscription, relation: Relation | None, ops: Iterable[str]) -> None:
-        """Raise an error unless the owner may apply changes of these kinds (I, U, D, T) to the relation.
-
-        If `relation` is None, raise an error unless the owner may log in.
-        """
-        ...
-
-    def applied_difference(
-        self, subscription: Subscription, transaction: Transaction, mapping: Mapping, remote: RemoteRelation, reader: PublisherConnection
-    ) -> FoundDifference:
-        """Return the changes that make a table equal to the publisher's."""
-        ...
-
-    def applied_evolution(
-        self, subscription: Subscription, tables: Sequence[DescribedTable], stopping: Patience, jobs: Jobs, *, catalog: Definitions | None
-    ) -> Evolved:
-        """Change tables to match the columns that their publisher described (schema_evolution)."""
-        ...
-
-    def applied_histories(self, subscription: Subscription, stopping: Patience, jobs: Jobs) -> list[str]:
-        """Begin the missing histories of ready tables, and add the columns that histories lack. Return a line for each change."""
-        ...
-
-    def applied_tables(self, subscription: Subscription, stopping: Patience, jobs: Jobs) -> list[str]:
-        """Add the published tables that are not in a subscription to it (create_tables). Return a line for each change."""
-        ...
+    catalog: Catalog
+    engine: Engine
+    settings: Settings
+    data_dir: Path
+    system_identifier: str
+    enter: Callable[[str], Backend]
+    leave: Callable[[int], None]
+    commands: Callable[[], Commands]

@@ -66,8 +66,8 @@ class CopyRow(NamedTuple):
 class Launcher:
     """The launcher of a node. See the module."""
 
-    def __init__(self, node: Host) -> None:
-        self.node = node
+    def __init__(self, host: Host) -> None:
+        self.host = host
         self.stopping = False
         self._lock = threading.RLock()
         self._wanted = threading.Event()
@@ -135,7 +135,7 @@ class Launcher:
     def clean_again(self, subscription: int) -> None:
         """Retry dropping a sync slot after `wal_retrieve_retry_interval`, until the publisher can be reached."""
         with self._lock:
-            self._clean_at[subscription] = time.monotonic() + self.node.settings.seconds("wal_retrieve_retry_interval")
+            self._clean_at[subscription] = time.monotonic() + self.host.settings.seconds("wal_retrieve_retry_interval")
         self._wanted.set()
 
     def stop_table(self, subscription: int, relation: int, check: Callable[[], None] = lambda: None) -> None:
@@ -146,11 +146,11 @@ class Launcher:
 
     def sync_slot_name(self, subscription: int, relation: int) -> str:
         """Return the slot (and application name) of a table's sync: ``pg_<subscription>_sync_<relation>_<system identifier>``."""
-        return f"pg_{subscription}_sync_{relation}_{self.node.system_identifier}"
+        return f"pg_{subscription}_sync_{relation}_{self.host.system_identifier}"
 
     def reset_statistics(self, subscription: int | None) -> None:
         """pg_stat_reset_subscription_stats: set the error counters of a subscription, or of all, to zero."""
-        self.node.catalog.change(lambda cursor: subscriptions.reset_errors(cursor, subscription))
+        self.host.catalog.change(lambda cursor: subscriptions.reset_errors(cursor, subscription))
 
     # ---- for views --------------------------------------------------------------------------------------
 
@@ -166,7 +166,7 @@ class Launcher:
 
     def subscription_rows(self) -> list[SubscriptionRow]:
         """Return the rows of pg_stat_subscription. A subscription without a worker has a row too."""
-        with contextlib.closing(self.node.catalog.cursor()) as cursor:
+        with contextlib.closing(self.host.catalog.cursor()) as cursor:
             all_rows = subscriptions.all_subscriptions(cursor)
         running = self.workers()
         rows = []
@@ -208,7 +208,7 @@ class Launcher:
 
     def start_sync(self, leader: ApplyWorker, relation: int) -> Started:
         """Start the sync worker of a table, if the limits allow one more."""
-        settings = self.node.settings
+        settings = self.host.settings
         oid = leader.subscription.oid
         with self._lock:
             mine = sum(subscription == oid for subscription, _ in self._syncs)
@@ -246,7 +246,7 @@ class Launcher:
 
     def _has_room(self, subscription: int, relation: int | None) -> bool:
         """Return whether one more worker may run. If not, log a warning and record which worker has to wait."""
-        limit = self.node.settings.integer(WORKERS)
+        limit = self.host.settings.integer(WORKERS)
         if len(self._workers) + len(self._syncs) < limit:
             self._refused.pop((subscription, relation), None)
             return True
@@ -260,36 +260,36 @@ class Launcher:
     # ---- the thread -------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        backend = self.node.activity.enter("logical replication launcher")
+        backend = self.host.enter("logical replication launcher")
         try:
             backend.state, backend.wait = None, ("Activity", "LogicalLauncherMain")
             backend.role, backend.role_name = _BOOTSTRAP, self._bootstrap_name()
             self._serve()
         finally:
-            self.node.activity.leave(backend.pid)
+            self.host.leave(backend.pid)
 
     def _serve(self) -> None:
         while not self.stopping:
             try:
                 pause = self._launch()
-                self.node.engine.obstacles.clear("running", "logical replication launcher")
+                self.host.engine.obstacles.clear("running", "logical replication launcher")
             except PostgresError as error:
                 _log.warning("logical replication launcher: %s", error.message)
-                self.node.engine.obstacles.note("running", "logical replication launcher", error.message)
+                self.host.engine.obstacles.note("running", "logical replication launcher", error.message)
                 pause = 1.0
             self._wanted.wait(pause)
             self._wanted.clear()
 
     def _bootstrap_name(self) -> str | None:
-        with contextlib.closing(self.node.catalog.cursor()) as cursor:
+        with contextlib.closing(self.host.catalog.cursor()) as cursor:
             role = roles.find(cursor, _BOOTSTRAP)
         return None if role is None else role.name
 
     def _launch(self) -> float:
         """Start the workers that should run. Return the seconds until the next check."""
-        with contextlib.closing(self.node.catalog.cursor()) as cursor:
+        with contextlib.closing(self.host.catalog.cursor()) as cursor:
             enabled = [subscription for subscription in subscriptions.all_subscriptions(cursor) if subscription.enabled]
-        interval = self.node.settings.seconds("wal_retrieve_retry_interval")
+        interval = self.host.settings.seconds("wal_retrieve_retry_interval")
         pause = 60.0
         with self._lock:
             oids = {subscription.oid for subscription in enabled}
@@ -347,7 +347,7 @@ class Launcher:
                 return left_seconds
             self._clean_at.pop(oid, None)
             self._cleaned.add(oid)
-        with contextlib.closing(self.node.catalog.cursor()) as cursor:
+        with contextlib.closing(self.host.catalog.cursor()) as cursor:
             done = [rel.relation for rel in subscriptions.tables(cursor, oid) if rel.state in COPIED]
             left = [relation for relation in done if origins.find(cursor, f"pg_{oid}_{relation}") is not None]
         if left:

@@ -76,7 +76,7 @@ class TableReport:
 
 def subscription_report(launcher: Launcher) -> list[SubscriptionReport]:
     """Return one entry per subscription of all databases."""
-    with contextlib.closing(launcher.node.catalog.cursor()) as cursor:
+    with contextlib.closing(launcher.host.catalog.cursor()) as cursor:
         names = {database.oid: database.name for database in databases.all_databases(cursor)}
         errors = subscriptions.errors(cursor)
         return [
@@ -93,7 +93,7 @@ def subscription_report(launcher: Launcher) -> list[SubscriptionReport]:
 
 def table_report(launcher: Launcher, most: int | None = None) -> Iterator[TableReport]:
     """Yield the tables of all subscriptions, by subscription and oid, at most `most` of them."""
-    with contextlib.closing(launcher.node.catalog.cursor()) as cursor:
+    with contextlib.closing(launcher.host.catalog.cursor()) as cursor:
         for subscription in subscriptions.all_subscriptions(cursor):
             account = launcher.ledger.of(subscription.oid)
             states = {rel.relation: rel for rel in subscriptions.tables(cursor, subscription.oid)}
@@ -169,7 +169,7 @@ def _entry(
     elif state == "disabled" and subscription.disable_on_error and any(errors):
         problems.append((f"{state}, and disable_on_error is on: see the server log for the error", "ALTER SUBSCRIPTION {name} ENABLE"))
     if starved_of is not None:
-        problems.append(("no worker can start for it", raise_setting(starved_of, launcher.node.settings)))
+        problems.append(("no worker can start for it", raise_setting(starved_of, launcher.host.settings)))
     if state == "behind" and counts is not None:
         problems.append((f"it is {lag:.0f} s and {counts.bytes} bytes of log behind its publisher", None))
     if state == "publisher is silent":

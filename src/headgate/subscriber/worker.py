@@ -13,7 +13,7 @@ import enum
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JJavaError
@@ -32,28 +32,25 @@ from headgate.storage.lock import Patience
 from headgate.storage.spark import failure, job_group
 from headgate.storage.transaction.transaction import Transaction
 from headgate.subscriber.apply.conversion import InputSettings
-from headgate.subscriber.apply.evolution import DescribedTable, Evolve, Evolved
-from headgate.subscriber.apply.relation_map import Mapping
-from headgate.subscriber.apply.row_completion import Factory, RowCompletion
-from headgate.subscriber.apply.row_triggers import FiringTriggers, TriggerFactory
+from headgate.subscriber.apply.evolution import Evolve
+from headgate.subscriber.apply.row_completion import Factory
+from headgate.subscriber.apply.row_triggers import TriggerFactory
 from headgate.subscriber.apply.table_writer import TableRules
-from headgate.subscriber.synchronization.reconciliation import FoundDifference, MadeDifference
+from headgate.subscriber.synchronization.reconciliation import MadeDifference
 from headgate.types import text_column
 from headgate.walreceiver.answer import PublisherError
 from headgate.walreceiver.connection import PublisherConnection
-from headgate.walreceiver.definition import Definitions
 from headgate.walreceiver.link import terminated
 from headgate.walreceiver.progress import ReceiverPosition, StreamProgress
 from headgate.walreceiver.reassembly import Reassembly
 from headgate.walreceiver.receiver import Limits, Receiver, StreamEndError
-from headgate.walreceiver.remote import RemoteRelation
 from headgate.walreceiver.segment import Segment
 from headgate.walreceiver.spool import Spool
 from headgate.walreceiver.waker import Waker
 
 if TYPE_CHECKING:
     from headgate.catalog.cursor import CatalogCursor
-    from headgate.subscriber.host import Backend
+    from headgate.subscriber.host import Backend, Commands
     from headgate.subscriber.launcher import Launcher
 
 _log = logging.getLogger("headgate.subscriber")
@@ -75,8 +72,8 @@ class Worker:
 
     def __init__(self, launcher: Launcher, subscription: Subscription, name: str, relation: int | None = None) -> None:
         self.launcher, self.subscription, self.relation = launcher, subscription, relation
-        self.node = launcher.node
-        self.engine, self.catalog, self.settings = self.node.engine, self.node.catalog, self.node.settings
+        self.host = launcher.host
+        self.engine, self.catalog, self.settings = self.host.engine, self.host.catalog, self.host.settings
         self.name = name
         self.origin = f"pg_{subscription.oid}" if relation is None else f"pg_{subscription.oid}_{relation}"
         self._jobs = job_group.EndedJobs(f"worker-{self.origin}", name, self.check_stop)
@@ -156,32 +153,29 @@ class Worker:
         return InputSettings(text_column.TextSettings.of(self.settings), self._types.use())
 
     @property
+    def commands(self) -> Commands:
+        """The functions of the layers above."""
+        return self.host.commands()
+
+    @property
     def rows(self) -> Factory:
         """Return the function that completes and checks rows of tables that need it."""
-
-        def rows(transaction: Transaction, relation: Relation, routed_from: Relation | None = None) -> RowCompletion:
-            return self.node.applied_rows(transaction, self.subscription, relation, routed_from)
-
-        return rows
+        return self.commands.rows(self.subscription)
 
     @property
     def triggers(self) -> TriggerFactory:
         """Return the function that finds the triggers of a table that fire for applied changes."""
-
-        def triggers(transaction: Transaction, relation: Relation, *, collects: bool = False) -> FiringTriggers | None:
-            return self.node.applied_triggers(transaction, self.subscription, relation, collects=collects)
-
-        return triggers
+        return self.commands.triggers(self.subscription)
 
     @property
     def rights(self) -> Callable[[CatalogCursor, Relation, set[str]], None]:
         """Return the function that raises an error unless the subscription's owner may apply changes."""
-        return lambda cursor, relation, ops: self.node.applied_rights(cursor, self.subscription, relation, ops)
+        return lambda cursor, relation, ops: self.commands.check_rights(cursor, self.subscription, relation, ops)
 
     @property
     def unique(self) -> Callable[[Transaction, Relation, Index], None]:
         """Return the function that raises 23505 if a table holds a key of a unique index twice."""
-        return self.node.applied_unique
+        return self.commands.check_unique
 
     @property
     def rules(self) -> TableRules:
@@ -191,22 +185,14 @@ class Worker:
     @property
     def difference(self) -> MadeDifference:
         """Return the function that computes the difference between a table and the publisher's."""
-
-        def difference(transaction: Transaction, mapping: Mapping, remote: RemoteRelation, reader: PublisherConnection) -> FoundDifference:
-            return self.node.applied_difference(self.subscription, transaction, mapping, remote, reader)
-
-        return difference
+        return self.commands.difference(self.subscription)
 
     @property
     def evolve(self) -> Evolve | None:
         """Return the function that changes tables to match the publisher's columns, or None without schema_evolution."""
         if self.subscription.schema_evolution == "none":
             return None
-
-        def evolve(tables: Sequence[DescribedTable], *, catalog: Definitions | None = None) -> Evolved:
-            return self.node.applied_evolution(self.subscription, tables, self.patience, self.jobs, catalog=catalog)
-
-        return evolve
+        return lambda tables, *, catalog=None: self.commands.evolution(self.subscription, self.patience, self.jobs)(tables, catalog=catalog)
 
     @property
     def record(self) -> Callable[[], None] | None:
@@ -215,7 +201,7 @@ class Worker:
             return None
 
         def record() -> None:
-            for line in self.node.applied_histories(self.subscription, self.patience, self.jobs):
+            for line in self.commands.histories(self.subscription, self.patience, self.jobs):
                 _log.info("%s", line)
 
         return record
@@ -225,7 +211,7 @@ class Worker:
         """Return the function that adds published tables to the subscription and reports them, or None without create_tables."""
         if not self.subscription.create_tables:
             return None
-        return lambda: self.node.applied_tables(self.subscription, self.patience, self.jobs)
+        return lambda: self.commands.tables(self.subscription, self.patience, self.jobs)
 
     def limits(self) -> Limits:
         """Return the limits of a stream from the settings."""
@@ -265,7 +251,7 @@ class Worker:
         connection.start_streaming(slot, start, subscription.publications, options)
         self._streaming = True
         self.progress = StreamProgress(start)
-        self.spool = Spool(self.node.data_dir / "pg_replication" / directory)
+        self.spool = Spool(self.host.data_dir / "pg_replication" / directory)
         whole = None
         if subscription.stream or two_phase or only_local:
             whole = Reassembly(self.spool, only_local=only_local)
@@ -318,7 +304,7 @@ class Worker:
 
     def _check_login(self) -> None:
         with contextlib.closing(self.catalog.cursor()) as cursor:
-            self.node.applied_rights(cursor, self.subscription, None, ())
+            self.commands.check_login(cursor, self.subscription)
 
     def _failed(self, error: PostgresError) -> None:
         if isinstance(error, PublisherError):  # PostgreSQL has no message of its own for this command
@@ -354,7 +340,7 @@ class Worker:
             _log.info('subscription "%s" has been disabled because of an error', now.name)
 
     def _enter(self) -> None:
-        self.backend = self.node.activity.enter("logical replication worker")
+        self.backend = self.host.enter("logical replication worker")
         self.backend.database = self.subscription.database
         if self.relation is None:
             self.backend.wait = self.backend.at_rest = ("Activity", "LogicalApplyMain")
@@ -369,4 +355,4 @@ class Worker:
 
     def _leave(self) -> None:
         if self.backend is not None:
-            self.node.activity.leave(self.backend.pid)
+            self.host.leave(self.backend.pid)

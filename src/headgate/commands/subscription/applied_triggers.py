@@ -23,7 +23,7 @@ _kept: WeakKeyDictionary[Transaction, tuple[Deferral, PendingNotifications]] = W
 
 
 def applied_triggers(
-    node: NodeParts, transaction: Transaction, subscription: Subscription, relation: Relation, *, collects: bool = False
+    node: NodeParts, subscription: Subscription, transaction: Transaction, relation: Relation, *, collects: bool = False
 ) -> Firing | RoutedFiring | None:
     """Return the triggers of a table that fire for applied changes, or None. `collects`: see `Firing`."""
     tables = [relation, *transaction.partitioned(relation).leaves] if relation.is_partitioned else [relation]

@@ -130,7 +130,7 @@ def owners_context(node: NodeParts, cursor: Cursor, subscription: Subscription) 
 
 
 def applied_rows(
-    node: NodeParts, transaction: Transaction, subscription: Subscription, relation: Relation, routed_from: Relation | None = None
+    node: NodeParts, subscription: Subscription, transaction: Transaction, relation: Relation, routed_from: Relation | None = None
 ) -> NewRows:
     """Return the object that completes and checks the rows of one table within a worker's transaction."""
     session = WorkerSession(node, owners_context(node, transaction.cursor, subscription), transaction, workers_settings(node.settings))

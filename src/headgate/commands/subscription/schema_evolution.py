@@ -59,9 +59,9 @@ _log = logging.getLogger("headgate.subscriber")
 def evolve(
     node: NodeParts,
     subscription: Subscription,
-    tables: Sequence[DescribedTable],
     stopping: Callable[[], None],
     jobs: Jobs,
+    tables: Sequence[DescribedTable],
     *,
     catalog: Definitions | None,
 ) -> Evolved:

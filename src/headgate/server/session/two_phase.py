@@ -17,8 +17,8 @@ from headgate.storage.transaction.prepared import PreparedXact, check_room
 from headgate.subscriber.apply.prepared import commit_by_hand, held, is_held, rollback_by_hand
 
 if TYPE_CHECKING:
-    from headgate.server.node import Node
     from headgate.server.session.session import ClientSession
+    from headgate.subscriber.host import Host
 
 GID_LENGTH = 200
 
@@ -49,7 +49,7 @@ def _check(session: ClientSession, gid: str) -> None:
     limit = session.node.settings.integer("max_prepared_transactions")
     if limit and any(xact.gid == gid for xact in session.node.engine.prepared.all()):
         raise PostgresError("42710", f'transaction identifier "{gid}" is already in use')
-    check_room(limit, held(session.node))
+    check_room(limit, held(session.node.catalog, session.node.engine))
 
 
 def commit(session: ClientSession, node: pb.TransactionStmt) -> str:
@@ -66,14 +66,14 @@ def _end(
     session: ClientSession,
     gid: str,
     command: str,
-    end_held: Callable[[Node, str, int, int | None], None],
+    end_held: Callable[[Host, str, int, int | None], None],
     end: Callable[[PreparedXact], Lsn],
 ) -> str:
     """End a prepared transaction of this node, or one that a subscription holds. Return the command tag."""
     session.prevent_in_block(command)
     context = session.context
     if is_held(session.node.catalog, gid):
-        end_held(session.node, gid, context.database, None if context.superuser else context.user_oid)
+        end_held(session.node.launcher.host, gid, context.database, None if context.superuser else context.user_oid)
     else:
         prepared = session.node.engine.prepared.take(gid, context.database, None if context.superuser else context.user)
         session.block.committed_at = end(prepared)

@@ -27,7 +27,6 @@ import numpy as np
 
 from headgate.catalog.catalog import Catalog
 from headgate.catalog.physical import Cursor, one, rows, run
-from headgate.catalog.relation.relation import Relation
 from headgate.catalog.replication import origin as origins
 from headgate.catalog.replication.subscription import Subscription
 from headgate.catalog.user_type import KnownTypes
@@ -39,20 +38,18 @@ from headgate.pgoutput.outline import scan, starts_of
 from headgate.pgoutput.write import write
 from headgate.storage.transaction.log import now
 from headgate.storage.transaction.prepared import check_room
-from headgate.storage.transaction.transaction import Transaction
 from headgate.subscriber.apply import conflict
 from headgate.subscriber.apply.apply import Applier
 from headgate.subscriber.apply.conflict import ApplyPlace
 from headgate.subscriber.apply.conversion import InputSettings
 from headgate.subscriber.apply.following import Follower
-from headgate.subscriber.apply.row_completion import RowCompletion
-from headgate.subscriber.apply.row_triggers import FiringTriggers
 from headgate.subscriber.apply.stream import AppliedStream
 from headgate.subscriber.apply.table_writer import TableRules
 from headgate.types import text_column
 from headgate.walreceiver.segment import Segment, SegmentPiece
 
 if TYPE_CHECKING:
+    from headgate.storage.engine import Engine
     from headgate.subscriber.apply.apply_worker import ApplyWorker
     from headgate.subscriber.host import Host
 
@@ -77,10 +74,10 @@ def all_prepared(cursor: Cursor) -> list[PreparedTransaction]:
     return [PreparedTransaction(*row) for row in found]
 
 
-def held(node: Host) -> int:
+def held(catalog: Catalog, engine: Engine) -> int:
     """Return the number of prepared transactions of a node: those of its subscriptions and its own."""
-    with contextlib.closing(node.catalog.cursor()) as cursor:
-        return len(all_prepared(cursor)) + len(node.engine.prepared.all())
+    with contextlib.closing(catalog.cursor()) as cursor:
+        return len(all_prepared(cursor)) + len(engine.prepared.all())
 
 
 def is_held(catalog: Catalog, gid: str) -> bool:
@@ -89,40 +86,33 @@ def is_held(catalog: Catalog, gid: str) -> bool:
         return one(cursor, "SELECT 1 FROM hg.applied_prepare WHERE gid = ?", [gid]) is not None
 
 
-def rollback_by_hand(node: Host, gid: str, database: int, user: int | None) -> None:
+def rollback_by_hand(host: Host, gid: str, database: int, user: int | None) -> None:
     """ROLLBACK PREPARED in a session, for example after the subscription was dropped. Removes the transaction completely."""
-    _held(node.catalog, gid, database, user)
-    node.catalog.change(lambda cursor: _forget(cursor, gid))
-    _remove(node.data_dir / FOLDER, gid)
+    _held(host.catalog, gid, database, user)
+    host.catalog.change(lambda cursor: _forget(cursor, gid))
+    _remove(host.data_dir / FOLDER, gid)
 
 
-def commit_by_hand(node: Host, gid: str, database: int, user: int | None) -> None:
+def commit_by_hand(host: Host, gid: str, database: int, user: int | None) -> None:
     """COMMIT PREPARED in a session: apply the transaction, without changing the progress of the subscription.
 
     `user`: the role of the session, None for a superuser. A later COMMIT PREPARED on the publisher is an error, as in PostgreSQL.
     """
-    subscription, xid, owner = _held(node.catalog, gid, database, user)
+    subscription, xid, owner = _held(host.catalog, gid, database, user)
     gone = Subscription(subscription, database, "", owner, "", ())  # the subscription may be gone; rows are completed as its owner
-
-    def rows(transaction: Transaction, relation: Relation, routed_from: Relation | None = None) -> RowCompletion:
-        return node.applied_rows(transaction, gone, relation, routed_from)
-
-    def triggers(transaction: Transaction, relation: Relation, *, collects: bool = False) -> FiringTriggers | None:
-        return node.applied_triggers(transaction, gone, relation, collects=collects)
-
-    types = KnownTypes(node.catalog, database)
+    types, commands = KnownTypes(host.catalog, database), host.commands()
     stream = AppliedStream(subscription, database, f"pg_{subscription}", everything=True)
     applier = Applier(
-        node.engine,
+        host.engine,
         stream,
-        lambda: InputSettings(text_column.TextSettings.of(node.settings), types.use()),
+        lambda: InputSettings(text_column.TextSettings.of(host.settings), types.use()),
         lambda: None,
-        TableRules(rows, unique=node.applied_unique, triggers=triggers),
-        Follower(node.engine, stream),
+        TableRules(commands.rows(gone), unique=commands.check_unique, triggers=commands.triggers(gone)),
+        Follower(host.engine, stream),
     )
-    segment = _load(node.data_dir / FOLDER, gid, m.CommitPrepared(INVALID, INVALID, now(), xid, gid))
+    segment = _load(host.data_dir / FOLDER, gid, m.CommitPrepared(INVALID, INVALID, now(), xid, gid))
     applier.finish(segment, lambda cursor: _forget(cursor, gid))
-    _remove(node.data_dir / FOLDER, gid)
+    _remove(host.data_dir / FOLDER, gid)
 
 
 def _held(catalog: Catalog, gid: str, database: int, user: int | None) -> tuple[int, int, int]:
@@ -149,7 +139,7 @@ class ReceivedPrepared:
 
     def __init__(self, worker: ApplyWorker) -> None:
         self.worker = worker
-        self.folder: Path = worker.node.data_dir / FOLDER
+        self.folder: Path = worker.host.data_dir / FOLDER
 
     def handle(self, segment: Segment, *, skipped: bool) -> None:
         """Execute the segment's mark. `skipped`: ALTER SUBSCRIPTION … SKIP names the transaction, so none of its changes are kept."""
@@ -192,7 +182,7 @@ class ReceivedPrepared:
             worker.applier.check(segment)
         gid = self._gid(mark.xid)
         if not is_held(worker.catalog, gid):
-            check_room(worker.node.settings.integer("max_prepared_transactions"), held(worker.node))
+            check_room(worker.settings.integer("max_prepared_transactions"), held(worker.catalog, worker.engine))
         worker.applier.learn(segment)
         self._write(gid, segment, skipped=skipped)
         subscription, xid = worker.subscription, worker.engine.log.next_xid()

@@ -118,7 +118,7 @@ class SyncWorker(Worker):
 
     def folder(self, name: str) -> Path:
         """Return a path for the worker's own files."""
-        return Path(self.node.data_dir) / "pg_replication" / f"{self.subscription.oid}_{self.relation}_{name}"
+        return self.host.data_dir / "pg_replication" / f"{self.subscription.oid}_{self.relation}_{name}"
 
     def work(self) -> None:
         """Take the table from its state in the catalog to SYNCDONE."""

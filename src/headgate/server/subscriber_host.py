@@ -1,0 +1,46 @@
+"""The parts of the node and the functions of the commands that the subscriber uses (`subscriber.host`). Called by the node."""
+
+from __future__ import annotations
+
+import functools
+from functools import partial
+from typing import TYPE_CHECKING
+
+from headgate.subscriber.host import Commands, Host
+
+if TYPE_CHECKING:
+    from headgate.server.node import Node
+
+
+def of_node(node: Node) -> Host:
+    """Return the parts of a node."""
+    return Host(
+        catalog=node.catalog,
+        engine=node.engine,
+        settings=node.settings,
+        data_dir=node.data_dir,
+        system_identifier=node.system_identifier,
+        enter=node.activity.enter,
+        leave=node.activity.leave,
+        commands=functools.cache(lambda: _commands(node)),
+    )
+
+
+def _commands(node: Node) -> Commands:
+    # imported here so that a start does not wait for the planner
+    from headgate.commands.constraint import uniqueness
+    from headgate.commands.subscription import applied_ddl, applied_triggers, history_tables, row_completion, schema_evolution
+    from headgate.commands.subscription import target_privilege as privilege
+    from headgate.verify.difference import Difference
+
+    return Commands(
+        rows=lambda subscription: partial(row_completion.applied_rows, node, subscription),
+        triggers=lambda subscription: partial(applied_triggers.applied_triggers, node, subscription),
+        difference=lambda subscription: partial(Difference, node, subscription),
+        evolution=lambda subscription, patience, jobs: partial(schema_evolution.evolve, node, subscription, patience, jobs),
+        check_unique=uniqueness.check_applied,
+        check_rights=privilege.check,
+        check_login=privilege.check_login,
+        histories=partial(history_tables.prepare, node),
+        tables=partial(applied_ddl.join, node),
+    )
