@@ -16,7 +16,7 @@ from headgate.catalog.replication import publication
 from headgate.catalog.replication.publication import Member, Publication
 from headgate.catalog.session import SessionContext
 from headgate.commands.query.catalog import query
-from headgate.commands.query.catalog.select import TypedParameter
+from headgate.commands.session import Parameter
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
 from headgate.sql.parser import parse
@@ -187,7 +187,7 @@ def test_parameters_are_described_and_used(empty_catalog: Catalog, database: int
     types, columns = query.describe(statement.node, context, empty_catalog.cursor())
     assert types == (t.NAME, t.INT4, t.TEXT)
     assert [(column.name, column.type_oid) for column in columns] == [("oid", t.TEXT), ("?column?", t.INT4)]
-    parameters = [TypedParameter(t.NAME, "int4"), TypedParameter(t.INT4, "41"), TypedParameter(0, "integer")]
+    parameters = [Parameter(t.NAME, "int4"), Parameter(t.INT4, "41"), Parameter(0, "integer")]
     result = query.answer(statement.node, context, empty_catalog.cursor(), parameters=parameters)
     assert [batch.to_pylist() for batch in result] == [[{"0": "integer", "1": "42"}]]
 

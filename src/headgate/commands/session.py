@@ -1,4 +1,4 @@
-"""The interfaces of the session that runs a command, and of its node. The server implements both Protocols.
+"""The session that runs a command, and the parts of its node. The server has the session, and so have replication workers.
 
 Commands must never commit or roll back. `begin_statement` returns the transaction. An error that a command raises undoes the statement.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -34,88 +35,47 @@ if TYPE_CHECKING:
     from headgate.subscriber.launcher import Launcher
 
 
-class Parameter(Protocol):
-    """A parameter value of the extended protocol, in PostgreSQL's text form."""
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter $n of the extended protocol: its type (0: to be inferred) and its text form, None for NULL."""
 
-    @property
-    def type_oid(self) -> int:
-        """The oid of the parameter's type."""
-        ...
-
-    @property
-    def text(self) -> str | None:
-        """The text form, None for NULL."""
-        ...
+    type_oid: int
+    text: str | None
 
 
-class NodeParts(Protocol):
-    """The parts of a node that commands use."""
+@dataclass(frozen=True)
+class NodeParts:
+    """The parts of the node that commands use, and the functions of the layers above. `server.node_parts` fills them in.
 
-    @property
-    def catalog(self) -> Catalog:
-        """The system catalogs."""
-        ...
+    run_statement       run a statement that is part of another one, in the same transaction
+    insert_rows         insert rows instead of the VALUES row of an INSERT statement in a function
+    modify              run (or only describe) an INSERT, UPDATE or DELETE of a WITH clause with the query's `Planner`; return the rows of
+                        RETURNING
+    open_cursor         open a cursor of the session for a function and return its name (None: make a name; the bool: SCROLL). Raise 42P03
+                        if the name is in use
+    move_cursor         move a cursor: its name, direction and count, and whether it is MOVE, which returns no rows. Return the rows, and
+                        their number
+    close_cursor        close a cursor of the session
+    announce            send the notifications that a replication worker has committed to the listening sessions of a database
+    sessions_of         the number of other sessions that are connected to a database
+    terminate_database  terminate the other sessions of a database
+    """
 
-    @property
-    def engine(self) -> Engine:
-        """The storage engine of the tables."""
-        ...
-
-    @property
-    def settings(self) -> Settings:
-        """The node's settings."""
-        ...
-
-    @property
-    def data_dir(self) -> Path:
-        """The node's data directory."""
-        ...
-
-    @property
-    def slots(self) -> Slots:
-        """The replication slots."""
-        ...
-
-    @property
-    def launcher(self) -> Launcher:
-        """The launcher of the workers that apply the changes of subscriptions."""
-        ...
-
-    def run_statement(self, statement: ParseNode, session: Session) -> Result:
-        """Run a statement that is part of another, in the same transaction."""
-        ...
-
-    def insert_rows(self, statement: ParseNode, session: Session, rows: pa.Table) -> None:
-        """Insert rows instead of the VALUES row of an INSERT statement in a function."""
-        ...
-
-    def modify(self, statement: ParseNode, planner: object) -> ResultSet | None:
-        """Run (or only describe) an INSERT, UPDATE or DELETE of a WITH clause with the query's `Planner`. Return the rows of RETURNING."""
-        ...
-
-    def open_cursor(self, session: Session, name: str | None, query: ParseNode, result: ResultSet, scroll: bool | None) -> str:
-        """Open a cursor of the session for a function and return its name. None: make a name. Raise 42P03 if the name is in use."""
-        ...
-
-    def move_cursor(self, session: Session, name: str, direction: str, count: int, *, is_move: bool) -> tuple[ResultSet, int]:
-        """Move a cursor of the session. Return the rows, and their number. MOVE returns no rows."""
-        ...
-
-    def close_cursor(self, session: Session, name: str) -> None:
-        """Close a cursor of the session."""
-        ...
-
-    def announce(self, database_oid: int, pending: PendingNotifications) -> None:
-        """Send the notifications that a replication worker has committed to the listening sessions."""
-        ...
-
-    def sessions_of(self, database_oid: int) -> int:
-        """Return the number of other sessions that are connected to the database."""
-        ...
-
-    def terminate_database(self, database_oid: int) -> None:
-        """Terminate the other sessions of a database."""
-        ...
+    catalog: Catalog
+    engine: Engine
+    settings: Settings
+    data_dir: Path
+    slots: Slots
+    launcher: Launcher
+    run_statement: Callable[[ParseNode, Session], Result]
+    insert_rows: Callable[[ParseNode, Session, pa.Table], None]
+    modify: Callable[[ParseNode, object], ResultSet | None]
+    open_cursor: Callable[[Session, str | None, ParseNode, ResultSet, bool | None], str]
+    move_cursor: Callable[[Session, str, str, int, bool], tuple[ResultSet, int]]
+    close_cursor: Callable[[Session, str], None]
+    announce: Callable[[int, PendingNotifications], None]
+    sessions_of: Callable[[int], int]
+    terminate_database: Callable[[int], None]
 
 
 class Session(Protocol):
@@ -130,8 +90,8 @@ class Session(Protocol):
     """The open cursors and portals, or None before a worker opens the first one. Only the node uses them."""
 
     @property
-    def node(self) -> NodeParts:
-        """The node to which the session belongs."""
+    def parts(self) -> NodeParts:
+        """The parts of the session's node."""
         ...
 
     @property

@@ -35,7 +35,7 @@ from headgate.errors import PostgresError, Severity
 from headgate.publisher.decoded import Shared
 from headgate.publisher.slots import Slots
 from headgate.publisher.watch import LogWatch
-from headgate.server import cluster_watch, reinitialize, subscriber_host
+from headgate.server import cluster_watch, node_parts, reinitialize, subscriber_host
 from headgate.server.authentication.access import Access
 from headgate.server.checkpointer import Checkpointer
 from headgate.server.client_watch import ClientWatch
@@ -47,11 +47,9 @@ from headgate.server.monitoring.activity import Activity, Backend
 from headgate.server.monitoring.metrics_port import Scrape
 from headgate.server.monitoring.statement_statistics import StatementStatistics
 from headgate.server.protocol.connection import Connection
-from headgate.server.protocol.open_portals import OpenPortals
 from headgate.server.protocol.startup import serve
-from headgate.server.protocol.statement_memory import OF_ALL, OF_MESSAGES, OF_RUNNING, Pool, Share
-from headgate.server.session import cursor, utility
-from headgate.server.session.notification import Channels, Mailbox
+from headgate.server.protocol.statement_memory import OF_ALL, OF_MESSAGES, OF_RUNNING, Pool
+from headgate.server.session.notification import Channels
 from headgate.server.session.session_origin import OriginUsers
 from headgate.server.signals import SignalWait
 from headgate.server.table_watch import TableWatch
@@ -65,15 +63,8 @@ from headgate.walsender.standby import Standbys
 from headgate.walsender.statistics import Senders
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from headgate.catalog.system_view import Provider
-    from headgate.commands.pending_notifications import PendingNotifications
-    from headgate.commands.result import Result
-    from headgate.commands.session import Session
     from headgate.server.session.session import ClientSession
-    from headgate.sql.parser import ParseNode
-    from headgate.types.resultset import ResultSet
 
 _log = logging.getLogger("headgate.server")
 
@@ -86,7 +77,7 @@ STOP_SECONDS = 30.0
 
 
 class Node:
-    """One running node. Commands use it through `commands.session.NodeParts`."""
+    """One running node."""
 
     def __init__(self, data_dir: Path, settings: Settings, on_ready: Callable[[str], None] | None = None, *, spark: Any = None) -> None:
         """Prepare a node; `run` or `start` starts it.
@@ -217,6 +208,7 @@ class Node:
         self.client_watch = ClientWatch(self.activity)
         self.client_watch.start()
         self.launcher = Launcher(subscriber_host.of_node(self))
+        self.parts = node_parts.of_node(self)
         kept_statistics.restore(self)
         self.launcher.start()
         self.scrape = self._scrape()
@@ -390,49 +382,6 @@ class Node:
         if not has_place:
             self.activity.refused_at["client backend"] = time.monotonic()
         return has_place
-
-    def run_statement(self, statement: ParseNode, session: Session) -> Result:
-        """Run a statement that is part of another one."""
-        from headgate.commands.execute import run_one  # imported here so that a start does not wait for the planner
-        from headgate.server.session.session import ClientSession
-
-        if isinstance(session, ClientSession) and statement.DESCRIPTOR.name in utility.IN_FUNCTIONS:
-            return utility.run_in_function(session, statement)
-        return run_one(statement, session)
-
-    def open_cursor(self, session: Session, name: str | None, query: ParseNode, result: ResultSet, scroll: bool | None) -> str:
-        """Open a cursor of the session for a function."""
-        if session.portals is None:
-            session.portals = OpenPortals(Share(Pool(OF_ALL)))
-        return cursor.open_for_function(session, name, query, result, scroll)
-
-    def move_cursor(self, session: Session, name: str, direction: str, count: int, *, is_move: bool) -> tuple[ResultSet, int]:
-        """Move a cursor of the session for a function."""
-        return cursor.move_for_function(session, name, direction, count, is_move=is_move)
-
-    def close_cursor(self, session: Session, name: str) -> None:
-        """Close a cursor of the session for a function."""
-        cursor.close_for_function(session, name)
-
-    def announce(self, database_oid: int, pending: PendingNotifications) -> None:
-        """Deliver the notifications of a replication worker's transaction to the listening sessions."""
-        self.channels.committed(Mailbox(database_oid, lambda: None), pending, os.getpid())
-
-    def insert_rows(self, statement: ParseNode, session: Session, rows: pa.Table) -> None:
-        """Insert rows for an INSERT in a function that was called for many rows."""
-        from headgate.commands.dml.insert import insert_rows
-
-        insert_rows(statement, session, rows)
-
-    def modify(self, statement: ParseNode, planner: object) -> ResultSet | None:
-        """Run a data-modifying statement of a WITH clause."""
-        from headgate.commands.execute import modify
-
-        return modify(statement, planner)
-
-    def sessions_of(self, database_oid: int) -> int:
-        """Return the number of sessions in a database."""
-        return len(self.activity.of_database(database_oid))
 
     def terminate_database(self, database_oid: int, besides: int | None = None) -> None:
         """Terminate the sessions of a database, except `besides`, and wait up to 5 s for their end."""

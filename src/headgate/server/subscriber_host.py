@@ -33,14 +33,15 @@ def _commands(node: Node) -> Commands:
     from headgate.commands.subscription import target_privilege as privilege
     from headgate.verify.difference import Difference
 
+    parts = node.parts
     return Commands(
-        rows=lambda subscription: partial(row_completion.applied_rows, node, subscription),
-        triggers=lambda subscription: partial(applied_triggers.applied_triggers, node, subscription),
-        difference=lambda subscription: partial(Difference, node, subscription),
-        evolution=lambda subscription, patience, jobs: partial(schema_evolution.evolve, node, subscription, patience, jobs),
+        rows=lambda subscription: partial(row_completion.applied_rows, parts, subscription),
+        triggers=lambda subscription: partial(applied_triggers.applied_triggers, parts, subscription),
+        difference=lambda subscription: partial(Difference, parts, subscription),
+        evolution=lambda subscription, patience, jobs: partial(schema_evolution.evolve, parts, subscription, patience, jobs),
         check_unique=uniqueness.check_applied,
         check_rights=privilege.check,
         check_login=privilege.check_login,
-        histories=partial(history_tables.prepare, node),
-        tables=partial(applied_ddl.join, node),
+        histories=partial(history_tables.prepare, parts),
+        tables=partial(applied_ddl.join, parts),
     )

@@ -174,7 +174,7 @@ def _of_changes(query: pb.DeleteStmt, session: Session, options: CopyOptions) ->
     """COPY (INSERT, UPDATE, DELETE … RETURNING …)."""
     if not query.HasField("returning_clause"):
         raise PostgresError("0A000", "COPY query must have a RETURNING clause")
-    result = session.node.run_statement(query, session)
+    result = session.parts.run_statement(query, session)
     assert isinstance(result, ResultSet)
     return _of_result(result, session, options)
 

@@ -96,7 +96,7 @@ def drop(node: pb.DropdbStmt, session: Session) -> CommandResult:
         prepared = sum(transaction_info.database == database.oid for transaction_info in transaction.engine.prepared.all())
         if prepared:
             raise PostgresError("55006", f'database "{database.name}" is being used by prepared transactions', detail=_busy(0, prepared))
-        session.node.terminate_database(database.oid)
+        session.parts.terminate_database(database.oid)
     _refuse_others(session, database, "database")
     transaction.database = database.oid  # the log entry belongs to the database whose tables are dropped
     for relation in relations.all_tables(cursor, database.oid, {RelationKind.TABLE}):
@@ -109,16 +109,16 @@ def drop(node: pb.DropdbStmt, session: Session) -> CommandResult:
 
 def _forget(session: Session, database: int) -> None:
     """Release a dropped database: its slots no longer need the files of its tables."""
-    session.node.slots.forget_database(database)
-    session.node.engine.clean()
+    session.parts.slots.forget_database(database)
+    session.parts.engine.clean()
 
 
 def _refuse_others(session: Session, found: databases.Database, what: str) -> None:
     """Raise 55006 while others use a database. Sessions that are about to end have a few seconds (CountOtherDBBackends)."""
     until = time.monotonic() + LEAVING_SECONDS
     while True:
-        others = session.node.sessions_of(found.oid)
-        prepared = sum(prepared_transaction.database == found.oid for prepared_transaction in session.node.engine.prepared.all())
+        others = session.parts.sessions_of(found.oid)
+        prepared = sum(prepared_transaction.database == found.oid for prepared_transaction in session.parts.engine.prepared.all())
         if not others and not prepared:
             return
         if time.monotonic() >= until:
@@ -137,7 +137,7 @@ def _busy(others: int, prepared: int) -> str:
 
 def _refuse_used(session: Session, found: databases.Database) -> None:
     """Raise 55006 if a slot of the database is in use. Other slots are dropped with it."""
-    active = session.node.slots.active_in(found.oid)
+    active = session.parts.slots.active_in(found.oid)
     if active:
         detail = "There is 1 active slot." if active == 1 else f"There are {active} active slots."
         raise PostgresError("55006", f'database "{found.name}" is used by an active logical replication slot', detail=detail)

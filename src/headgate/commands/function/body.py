@@ -47,7 +47,7 @@ _lock = threading.Lock()
 
 def of(function: UserFunction, session: Session, caller: Hashable = None) -> Body:
     """Return the tree of a PL/pgSQL function. `caller`: the table and transition tables of the trigger that calls it, if any."""
-    key = (id(session.node.catalog), function, caller, session.node.catalog.type_changes)
+    key = (id(session.parts.catalog), function, caller, session.parts.catalog.type_changes)
     with _lock:
         cached = _kept.get(key)
         if cached is not None:

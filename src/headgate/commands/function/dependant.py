@@ -122,7 +122,7 @@ class _Uses:
     def _running(self, statement: str) -> Callable[[], None]:
         def run() -> None:
             [parsed] = parse(statement)
-            self._session.node.run_statement(parsed.node, self._session)
+            self._session.parts.run_statement(parsed.node, self._session)
 
         return run
 

@@ -22,12 +22,11 @@ from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Relation
 from headgate.commands import lookup, stored_expression
 from headgate.commands.function.variable_reference import References
-from headgate.commands.query.catalog.select import TypedParameter
 from headgate.commands.query.clause import session_function
 from headgate.commands.query.evaluation import Evaluation
 from headgate.commands.query.planner import Planner
 from headgate.commands.result import Result
-from headgate.commands.session import Session
+from headgate.commands.session import Parameter, Session
 from headgate.commands.transaction import subtransaction
 from headgate.commands.transition_table import TransitionTable
 from headgate.errors import Notice, PostgresError, Severity
@@ -237,7 +236,7 @@ class SessionHost:
 
     def _by_catalog(self, expression: Expression) -> str | None:
         """Compute the value with DuckDB on a separate cursor, because an error would abort the session's catalog transaction."""
-        with contextlib.closing(self.session.node.catalog.cursor()) as cursor:
+        with contextlib.closing(self.session.parts.catalog.cursor()) as cursor:
             return session_function.value(deparse(expression), expression.type, self.session, cursor).value
 
     def _queried(self, found: PreparedText, given: Sequence[Value]) -> Value:
@@ -366,7 +365,7 @@ class SessionHost:
 
     def _result(self, node: ParseNode, given: Sequence[Value]) -> Result:
         with self._environment(given):
-            result = self.session.node.run_statement(node, self.session)
+            result = self.session.parts.run_statement(node, self.session)
             # fetch the rows here, while the parameters are set: the result is lazy
             return replace(result, batches=list(result)) if isinstance(result, ResultSet) else result
 
@@ -450,7 +449,7 @@ class SessionHost:
         """Set the parameters and the function's transition tables for the session's statements in the block."""
         session = self.session
         before = session.parameters, session.transition_tables
-        session.parameters = tuple(TypedParameter(argument.type.oid, argument.text) for argument in given)
+        session.parameters = tuple(Parameter(argument.type.oid, argument.text) for argument in given)
         session.transition_tables = self._tables
         try:
             yield
@@ -719,16 +718,16 @@ class SessionHost:
             result = self._result(node, values)
             if not isinstance(result, ResultSet):
                 raise PostgresError("42601", "cannot open a query that returns no rows as cursor")
-        return self.session.node.open_cursor(self.session, name, node, result, scroll)
+        return self.session.parts.open_cursor(self.session, name, node, result, scroll)
 
     def fetch(self, name: str, direction: int, count: int, *, is_move: bool) -> tuple[Rows, int]:
         """See `Host`. Raise 34000 if there is no cursor with the name."""
-        result, moved = self.session.node.move_cursor(self.session, name, _DIRECTIONS[direction], count, is_move=is_move)
+        result, moved = self.session.parts.move_cursor(self.session, name, _DIRECTIONS[direction], count, is_move)
         return _rows(result), moved
 
     def close(self, name: str) -> None:
         """See `Host`. Raise 34000 if there is no cursor with the name."""
-        self.session.node.close_cursor(self.session, name)
+        self.session.parts.close_cursor(self.session, name)
 
 
 _DIRECTIONS = ("FETCH_FORWARD", "FETCH_BACKWARD", "FETCH_ABSOLUTE", "FETCH_RELATIVE")

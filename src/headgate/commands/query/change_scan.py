@@ -77,7 +77,7 @@ def may_read(session: Session) -> None:
 def opened(session: Session, publication: str, table: str, bounds: tuple[Lsn | None, Lsn]) -> tuple[ChangeRange, tuple[Column, ...]]:
     """Return the change range and its columns. Raise 42501 if the role may not read them or if row-level security applies."""
     may_read(session)
-    cursor, user, node = session.begin_statement().cursor, session.context.user, session.node
+    cursor, user, node = session.begin_statement().cursor, session.context.user, session.parts
     relation = lookup.named(cursor, session.context, table)
     if privilege.under_row_security(cursor, user, relation):
         raise PostgresError("42501", f'query would be affected by row-level security policy for table "{relation.name}"')
@@ -99,7 +99,7 @@ class ChangeScan:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows. Meanwhile, the log from the start of the range on is protected from cleanup."""
         position = self.range.end if self.range.start is None else self.range.start
-        with self.session.node.slots.snapshots.holding(position):
+        with self.session.parts.slots.snapshots.holding(position):
             for batch in self.range.batches():
                 self.session.check_cancel()
                 yield batch
@@ -184,7 +184,7 @@ def _described(query: pb.SelectStmt, call: pb.FuncCall, analyser: Analyser, sess
         message = "publication and relation of headgate.changes must not be parameters"
         raise not_supported(message, detail=detail, position=position(call.location))
     if any(has_parameters):
-        for target, value in zip(query.target_list[2:], (None, session.node.engine.log.end), strict=True):
+        for target, value in zip(query.target_list[2:], (None, session.parts.engine.log.end), strict=True):
             constant = pb.A_Const(isnull=True) if value is None else pb.A_Const(sval=pb.String(sval=str(value)))
             target.res_target.val.type_cast.arg.CopyFrom(pb.Node(a_const=constant))
     return _values(query, session)

@@ -51,7 +51,7 @@ def rows(plan: Plan, session: Session, transaction: Transaction) -> Iterator[pa.
 
 def kept(session: Session) -> RowStore:
     """Return an empty row store for a statement or a cursor, in the session's temporary files."""
-    return RowStore(session.node.data_dir / "pgsql_tmp", session.settings.integer("temp_file_limit"))
+    return RowStore(session.parts.data_dir / "pgsql_tmp", session.settings.integer("temp_file_limit"))
 
 
 def text_batch(batch: pa.RecordBatch, columns: Sequence[PlanColumn], session: Session) -> pa.RecordBatch:

@@ -67,7 +67,7 @@ def _database(cursor: Cursor, name: str, owner: str | None) -> int:
 def _change(session: Session, cursor: Cursor, database: int, role: int, node: pb.VariableSetStmt) -> None:
     superuser = privilege.is_superuser(cursor, session.context.user)
     stored = stored_setting.of(cursor, database, role)
-    trial = SessionSettings(session.node.settings)
+    trial = SessionSettings(session.parts.settings)
     name = node.name
     match node.kind:
         case pb.VAR_SET_VALUE | pb.VAR_SET_CURRENT:

@@ -47,7 +47,7 @@ class OwnerSession(WorkerSession):
 
     def use_types(self) -> None:
         """Activate the types that the transaction has created."""
-        KnownTypes(self.node.catalog, self.context.database).use(cursor=self.transaction.cursor)
+        KnownTypes(self.parts.catalog, self.context.database).use(cursor=self.transaction.cursor)
 
     def after_rollback(self, action: Callable[[], None]) -> None:
         """Do nothing: there is nothing to undo."""

@@ -153,7 +153,7 @@ def _extend(session: Session, local: Relation, history: Relation) -> bool:
 
 def _run(session: Session, text: str) -> None:
     [statement] = parse(text)
-    session.node.run_statement(statement.node, session)
+    session.parts.run_statement(statement.node, session)
 
 
 def _begin(transaction: Transaction, subscription: Subscription, local: Relation, history: Relation) -> None:

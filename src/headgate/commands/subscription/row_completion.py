@@ -38,7 +38,7 @@ from headgate.storage.transaction.transaction import Transaction
 class WorkerSession:
     """The part of a session that the expressions of a table need."""
 
-    node: NodeParts
+    parts: NodeParts
     context: SessionContext
     transaction: Transaction
     settings: SessionSettings

@@ -81,7 +81,7 @@ def create(node: pb.CreateSubscriptionStmt, session: Session) -> CommandResult:
     else:
         session.notices.warning(NOT_SUBSCRIBED)
     if options.enabled:
-        session.after_commit(session.node.launcher.wake)
+        session.after_commit(session.parts.launcher.wake)
     return CommandResult("CREATE SUBSCRIPTION")
 
 
@@ -151,7 +151,7 @@ def alter(node: pb.AlterSubscriptionStmt, session: Session) -> CommandResult:
         pb.ALTER_SUBSCRIPTION_SKIP: _skip,
     }[node.kind]
     action(node, session, transaction, subscription)
-    session.after_commit(session.node.launcher.wake)
+    session.after_commit(session.parts.launcher.wake)
     return CommandResult("ALTER SUBSCRIPTION")
 
 
@@ -302,7 +302,7 @@ def _skip(node: pb.AlterSubscriptionStmt, session: Session, transaction: Transac
 def drop(node: pb.DropSubscriptionStmt, session: Session) -> CommandResult:
     """DROP SUBSCRIPTION [IF EXISTS]."""
     transaction = session.begin_statement()
-    launcher = session.node.launcher
+    launcher = session.parts.launcher
     _hold_workers(node.subname, session, transaction)
     cursor, context = transaction.cursor, session.context
     subscription = subscriptions.lookup(cursor, context.database, node.subname)
@@ -331,7 +331,7 @@ def drop(node: pb.DropSubscriptionStmt, session: Session) -> CommandResult:
 
 def _hold_workers(name: str, session: Session, transaction: Transaction) -> None:
     """Stop the workers of a subscription before the catalog is read. Otherwise their last writes would conflict with the DROP."""
-    catalog, context = session.node.engine.catalog, session.context
+    catalog, context = session.parts.engine.catalog, session.context
     with contextlib.closing(catalog.cursor()) as cursor:
         subscription = subscriptions.lookup(cursor, context.database, name)
         if subscription is None or not _may_own(cursor, context.user, subscription.owner):
@@ -339,7 +339,7 @@ def _hold_workers(name: str, session: Session, transaction: Transaction) -> None
     if subscription.slot_name is not None and session.in_block:
         return  # `drop` rejects the command, or finds that this block has run SET (slot_name = NONE)
     transaction.catalog.lock_object("pg_subscription", subscription.oid)
-    launcher = session.node.launcher
+    launcher = session.parts.launcher
     session.after_commit(lambda: _released(launcher, subscription.oid))
     session.after_rollback(lambda: _released(launcher, subscription.oid))
     launcher.hold(subscription.oid, session.check_cancel)
@@ -356,8 +356,8 @@ def _may_own(cursor: CatalogCursor, user: str, owner: int) -> bool:
 
 def _removed(session: Session, oid: int) -> None:
     """After the commit of a DROP, also remove the rows that workers wrote after the block's snapshot, then release the workers."""
-    session.node.engine.catalog.change(lambda cursor: origins.forget_subscription(cursor, oid))
-    _released(session.node.launcher, oid)
+    session.parts.engine.catalog.change(lambda cursor: origins.forget_subscription(cursor, oid))
+    _released(session.parts.launcher, oid)
 
 
 def _released(launcher: Launcher, oid: int) -> None:
@@ -370,7 +370,7 @@ def rename(node: ParseNode, session: Session) -> CommandResult:
     transaction = session.begin_statement()
     subscription = _owned(session, transaction, unwrap(node.object).sval)
     subscriptions.change(transaction.cursor, subscription.oid, name=node.newname)
-    session.after_commit(session.node.launcher.wake)
+    session.after_commit(session.parts.launcher.wake)
     return CommandResult("ALTER SUBSCRIPTION")
 
 
@@ -383,5 +383,5 @@ def change_owner(node: pb.AlterOwnerStmt, session: Session) -> CommandResult:
     if oid != subscription.owner:
         privilege.check_subscription_owner(cursor, subscription.name, new_owner)
     subscriptions.change(cursor, subscription.oid, owner=oid)
-    session.after_commit(session.node.launcher.wake)
+    session.after_commit(session.parts.launcher.wake)
     return CommandResult("ALTER SUBSCRIPTION")

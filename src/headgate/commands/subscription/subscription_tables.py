@@ -181,13 +181,13 @@ def refresh(
     for oid, member in members.items():
         if oid in published:
             continue
-        session.node.launcher.stop_table(subscription.oid, oid, session.check_cancel)
+        session.parts.launcher.stop_table(subscription.oid, oid, session.check_cancel)
         subscriptions.drop_table(cursor, subscription.oid, oid)
         if member.state == SyncState.READY:
             continue
         origins.drop(cursor, f"pg_{subscription.oid}_{oid}", missing_ok=True)
         if member.state != SyncState.SYNCDONE:
-            connection.drop_slot(session.node.launcher.sync_slot_name(subscription.oid, oid), missing_ok=True)
+            connection.drop_slot(session.parts.launcher.sync_slot_name(subscription.oid, oid), missing_ok=True)
 
 
 def copy_differences(cursor: Cursor, subscription: Subscription) -> None:
@@ -204,7 +204,7 @@ def drop_slots(session: Session, subscription: Subscription, unfinished: list[in
     except PostgresError as error:
         if subscription.slot_name is None:
             for relation in unfinished:
-                name = session.node.launcher.sync_slot_name(subscription.oid, relation)
+                name = session.parts.launcher.sync_slot_name(subscription.oid, relation)
                 session.notices.warning(f'could not drop tablesync replication slot "{name}"')
             return
         reason = error.message.removeprefix("could not connect to the publisher: ")
@@ -216,7 +216,7 @@ def drop_slots(session: Session, subscription: Subscription, unfinished: list[in
         ) from error
     with connection:
         for relation in unfinished:
-            name = session.node.launcher.sync_slot_name(subscription.oid, relation)
+            name = session.parts.launcher.sync_slot_name(subscription.oid, relation)
             if connection.drop_slot(name, missing_ok=True):
                 session.notices.notice(f'dropped replication slot "{name}" on publisher')
         if subscription.slot_name is not None:

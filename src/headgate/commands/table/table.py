@@ -160,7 +160,7 @@ def _run_later(later: list[str], session: Session) -> None:
     """Execute the statements for indexes and comments of LIKE … INCLUDING."""
     for text in later:
         [statement] = parse(text)
-        session.node.run_statement(statement.node, session)
+        session.parts.run_statement(statement.node, session)
 
 
 def _refuse_unsupported(node: pb.CreateStmt) -> None:

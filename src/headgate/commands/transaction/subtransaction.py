@@ -25,7 +25,7 @@ def attempt(session: Session, nodes: Sequence[ParseNode], run: Callable[[ParseNo
     try:
         with undone(session):
             for node in nodes:
-                (run or (lambda statement: session.node.run_statement(statement, session)))(node)
+                (run or (lambda statement: session.parts.run_statement(statement, session)))(node)
     except PostgresError as error:
         if error.sqlstate.startswith(_PASSED_ON) or error.severity is Severity.FATAL or isinstance(error, StaleDefinitionError):
             raise

@@ -340,7 +340,7 @@ class Firing:
     def committed(self) -> None:
         """Send the notifications of the functions, after a replication worker's transaction has committed."""
         if self.session.pending:
-            self.session.node.announce(self.session.context.database, self.session.pending)
+            self.session.parts.announce(self.session.context.database, self.session.pending)
 
     def statement(self, event: int, *, before: bool, columns: set[str] | None = None) -> None:
         """Fire the statement triggers of an event."""
@@ -452,7 +452,7 @@ class Firing:
                     parts = [pa.table({**insert.columns, NO_COLUMN: pa.nulls(len(insert.at), pa.bool_())}) for _, insert in table_inserts]
                     rows = pa.concat_tables(parts).take(order)
                     with self._inside(function):
-                        self.session.node.insert_rows(first.node, self.session, rows)
+                        self.session.parts.insert_rows(first.node, self.session, rows)
         except PostgresError as error:
             if error.sqlstate.startswith(_PASSED_ON):
                 raise

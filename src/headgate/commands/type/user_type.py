@@ -65,7 +65,7 @@ def create_enum(node: pb.CreateEnumStmt, session: Session) -> CommandResult:
 
 def changed(session: Session) -> None:
     """Make all sessions and workers read the types again: this session now, the others after the transaction has ended."""
-    catalog = session.node.catalog
+    catalog = session.parts.catalog
     catalog.types_changed()
     session.after_commit(catalog.types_changed)
     session.after_rollback(catalog.types_changed)

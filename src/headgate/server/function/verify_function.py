@@ -39,7 +39,7 @@ class VerifyFunction:
         session, cursor = self.session, self.session.begin_statement().cursor
         sub = owned(session, cursor, subscription)
         verification = Verification(
-            self.node, sub, f"pg_{sub.oid}_verify_{session.backend.pid}", lambda: streamed(self.node, sub.oid), self._computing,
+            self.node.parts, sub, f"pg_{sub.oid}_verify_{session.backend.pid}", lambda: streamed(self.node, sub.oid), self._computing,
             session.interrupts.check, self._limits, None if relation is None else lookup.named(cursor, session.context, relation),
             session.settings.integer("verify_snapshot_timeout") / 1000, bool(with_values), session.tell_progress,
         )  # fmt: skip

@@ -18,9 +18,10 @@ from headgate.sql import secret
 from headgate.sql.parser import ParseNode, unwrap
 
 if TYPE_CHECKING:
+    from headgate.commands.session import Parameter
     from headgate.server.authentication.authentication import Authenticated
     from headgate.server.monitoring.activity import TlsFacts
-    from headgate.server.protocol.portal import BoundParameter, Portal, PreparedStatement
+    from headgate.server.protocol.portal import Portal, PreparedStatement
     from headgate.server.session.session import ClientSession
     from headgate.sql.parser import Statement
 
@@ -133,7 +134,7 @@ def executed(portal: Portal) -> str:
     return f"{fetch} {portal.prepared.name or '<unnamed>'}{'/' if portal.name else ''}{portal.name}"
 
 
-def _values(session: ClientSession, parameters: Sequence[BoundParameter]) -> str | None:
+def _values(session: ClientSession, parameters: Sequence[Parameter]) -> str | None:
     longest = session.settings.integer("log_parameter_max_length")
     if not parameters or longest == 0:
         return None

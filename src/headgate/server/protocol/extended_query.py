@@ -10,12 +10,13 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from headgate.commands.session import Parameter
 from headgate.errors import PostgresError, Severity
 from headgate.server.monitoring import audit
 from headgate.server.protocol import message as protocol
 from headgate.server.protocol import portal as portals
 from headgate.server.protocol.message import FrontendReader
-from headgate.server.protocol.portal import BoundParameter, Portal, PreparedStatement, RowSource, column_formats
+from headgate.server.protocol.portal import Portal, PreparedStatement, RowSource, column_formats
 from headgate.server.protocol.statement_result import ResultSender
 from headgate.server.session import utility
 from headgate.sql import parser
@@ -139,15 +140,15 @@ class ExtendedQuery:
                 f' "{prepared.name}" requires {len(prepared.parameters)}',
             )
 
-    def _parameter(self, type_oid: int, code: int, value: bytes | None) -> BoundParameter:
+    def _parameter(self, type_oid: int, code: int, value: bytes | None) -> Parameter:
         if value is None:
-            return BoundParameter(type_oid, None)
+            return Parameter(type_oid, None)
         if code == 0:
             text = self.session.connection.encoding.decode(value)
             utility.check_input(text, type_oid, self.session)
-            return BoundParameter(type_oid, text)
+            return Parameter(type_oid, text)
         if code == 1:
-            return BoundParameter(type_oid, utility.text_of_binary(value, type_oid, self.session))
+            return Parameter(type_oid, utility.text_of_binary(value, type_oid, self.session))
         raise PostgresError("22023", f"unsupported format code: {code}")
 
     def _prepared(self, name: str) -> PreparedStatement:

@@ -23,19 +23,12 @@ from headgate.types.resultset import ResultColumn, ResultSet
 from headgate.types.text.text import read_text, styled
 
 if TYPE_CHECKING:
+    from headgate.commands.session import Parameter
     from headgate.server.protocol.connection import Connection
     from headgate.server.session.cursor import CursorPosition
     from headgate.settings.encoding import Encoding
     from headgate.sql.parser import Statement
     from headgate.storage.transaction.statement_view import StatementView
-
-
-@dataclass(frozen=True)
-class BoundParameter:
-    """A bound parameter: its type and its value in text format (None = NULL)."""
-
-    type_oid: int
-    text: str | None
 
 
 @dataclass(eq=False)
@@ -62,7 +55,7 @@ class Portal:
 
     name: str
     prepared: PreparedStatement
-    parameters: tuple[BoundParameter, ...]
+    parameters: tuple[Parameter, ...]
     formats: tuple[int, ...] = ()
     rows: RowSource | None = None
     started: bool = False

@@ -16,7 +16,9 @@ from postgast import pg_query_pb2 as pb
 
 from headgate.commands.open_cursor import OpenCursor
 from headgate.errors import PostgresError, not_supported
+from headgate.server.protocol.open_portals import OpenPortals
 from headgate.server.protocol.portal import Portal, PreparedStatement, RowSource
+from headgate.server.protocol.statement_memory import OF_ALL, Pool, Share
 from headgate.server.session.transaction_block import BlockState
 from headgate.sql import parser
 from headgate.sql.parser import ParseNode, Statement, position
@@ -213,6 +215,8 @@ def _move(session: Session, portal: Portal, source: RowSource, direction: str, m
 
 def open_for_function(session: Session, name: str | None, query: ParseNode, result: ResultSet, scroll: bool | None) -> str:
     """Open a cursor of a function (SPI_cursor_open) and return its name. Raise 42P03 if the name is in use."""
+    if session.portals is None:
+        session.portals = OpenPortals(Share(Pool(OF_ALL)))
     if name is None:
         name = next(unnamed for number in itertools.count(1) if (unnamed := f"<unnamed portal {number}>") not in session.portals)
     if name in session.portals:
@@ -225,7 +229,7 @@ def open_for_function(session: Session, name: str | None, query: ParseNode, resu
     return name
 
 
-def move_for_function(session: Session, name: str, direction: str, many: int, *, is_move: bool) -> tuple[ResultSet, int]:
+def move_for_function(session: Session, name: str, direction: str, many: int, is_move: bool) -> tuple[ResultSet, int]:
     """Move a cursor of a function. Return the rows, and their number. MOVE returns no rows. Raise 34000 if the cursor does not exist."""
     portal = None if session.portals is None else session.portals.get(name)
     if portal is None or portal.rows is None:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from postgast import pg_query_pb2 as pb
 
+from headgate.commands.session import Parameter
 from headgate.errors import PostgresError
-from headgate.server.protocol.portal import BoundParameter, PreparedStatement
+from headgate.server.protocol.portal import PreparedStatement
 from headgate.sql import grammar, parser
 from headgate.sql.parser import ParseNode, Statement
 from headgate.sql.setting import constant
@@ -65,7 +66,7 @@ def execute(session: ClientSession, node: pb.ExecuteStmt, text: str) -> str | Re
     if prepared.statement is None:
         return "EXECUTE"
     values = [_value(session, parser.unwrap(param), oid) for param, oid in zip(node.params, prepared.parameters, strict=True)]
-    session.parameters = tuple(BoundParameter(oid, value) for oid, value in zip(prepared.parameters, values, strict=True))
+    session.parameters = tuple(Parameter(oid, value) for oid, value in zip(prepared.parameters, values, strict=True))
     sender = ResultSender(session)
     result = sender.start(prepared.statement)
     if not isinstance(result, ResultSet):

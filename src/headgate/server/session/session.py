@@ -83,7 +83,7 @@ class ClientSession:
     """The session of one client. The listener creates it during startup; only its own thread uses it, except for `interrupts`."""
 
     def __init__(self, node: Node, connection: Connection, backend: Backend, context: SessionContext, settings: SessionSettings) -> None:
-        self.node = node
+        self.node, self.parts = node, node.parts
         self.connection = connection
         self.backend = backend
         self.context = context

@@ -23,7 +23,8 @@ from headgate.catalog.session import SessionContext
 from headgate.catalog.system_view import Provider
 from headgate.commands.query.catalog import volatile_function
 from headgate.commands.query.catalog.relation_source import CatalogQuery
-from headgate.commands.query.catalog.select import CatalogPlanner, TypedParameter
+from headgate.commands.query.catalog.select import CatalogPlanner
+from headgate.commands.session import Parameter
 from headgate.errors import PostgresError, disk_full, not_supported
 from headgate.expression.duckdb import cast
 from headgate.expression.duckdb.value import base_of, element_of
@@ -53,7 +54,7 @@ def answer(
     cursor: Cursor,
     dynamic: Mapping[str, Provider] = _NOTHING,
     functions: Functions = _NOTHING,
-    parameters: Sequence[Any] = (),
+    parameters: Sequence[Parameter] = (),
 ) -> ResultSet:
     """Run a SelectStmt.
 
@@ -63,8 +64,7 @@ def answer(
     """
     if _in_turn(select):
         return _one_by_one(select, context, cursor, dynamic, functions, parameters)
-    typed_parameters = [TypedParameter(parameter.type_oid, parameter.text) for parameter in parameters]
-    planner = CatalogPlanner(context, cursor, dynamic, functions, typed_parameters)
+    planner = CatalogPlanner(context, cursor, dynamic, functions, parameters)
     query = planner.select(select, None)
     if planner.acting:
         return volatile_function.answer(planner, query, select, _run)
@@ -88,7 +88,7 @@ def _one_by_one(
     cursor: Cursor,
     dynamic: Mapping[str, Provider],
     functions: Functions,
-    parameters: Sequence[Any],
+    parameters: Sequence[Parameter],
 ) -> ResultSet:
     """Return one row whose columns are computed one after another."""
     columns: list[ResultColumn] = []
@@ -116,7 +116,7 @@ def describe(
     A parameter type of 0 in `parameter_types` is inferred; it is text if nothing decides it. `functions`: the names of the functions with
     side effects, as for `answer`.
     """
-    typed_parameters = [TypedParameter(kind, None) for kind in parameter_types]
+    typed_parameters = [Parameter(kind, None) for kind in parameter_types]
     planner = CatalogPlanner(context, cursor, _NOTHING, _Uncalled(functions), typed_parameters, describing=True)
     query = planner.select(select, None)
     types = planner.types_of(query)

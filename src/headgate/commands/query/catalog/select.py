@@ -7,7 +7,7 @@ generates the names of FROM items and output columns (t1, c1), because DuckDB fo
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +21,7 @@ from headgate.catalog.physical import Cursor
 from headgate.catalog.session import SessionContext
 from headgate.commands.query.catalog.from_item import FromItems
 from headgate.commands.query.catalog.relation_source import CatalogQuery, CatalogSource, Cte, Lookups, OutputColumn, SourceColumn
+from headgate.commands.session import Parameter
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import builtin, rewriting
 from headgate.expression.binding import binder, literal
@@ -52,14 +53,6 @@ from headgate.sql.parser import ParseNode, position, unwrap
 from headgate.types import registry as t
 
 
-@dataclass(frozen=True)
-class TypedParameter:
-    """A parameter $n of an extended query: its type (0: to be inferred) and text."""
-
-    type_oid: int
-    text: str | None
-
-
 class CatalogPlanner(FromItems):
     """The planner of one statement."""
 
@@ -69,7 +62,7 @@ class CatalogPlanner(FromItems):
         cursor: Cursor,
         dynamic: Mapping[str, system_view.Provider],
         functions: Mapping[str, Callable[..., Any]],
-        parameters: Sequence[TypedParameter] = (),
+        parameters: Sequence[Parameter] = (),
         *,
         describing: bool = False,
     ) -> None:

@@ -61,7 +61,7 @@ def run(planner: Planner, analyser: Analyser, query: ParseNode) -> tuple[tuple[P
     """Run the statement. Return the columns and the rows of its RETURNING, or None. `analyser`: has the WITH queries before it."""
     for cte in analyser.ctes.values():
         planner.plan_of_cte(cte)  # it reads the tables as they are before the statement
-    result = planner.session.node.modify(query, planner.within(analyser) if planner.describing else planner.nested(analyser=analyser))
+    result = planner.session.parts.modify(query, planner.within(analyser) if planner.describing else planner.nested(analyser=analyser))
     if result is None:
         return None, None
     rows = result.batches
