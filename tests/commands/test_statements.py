@@ -15,7 +15,7 @@ LONG = {
     "functions_for_each_row", "functions_of_tables", "instead_of_triggers", "joins_in_a_loop",
     "literals_of_set_operations", "numbers_of_updates", "order_of_errors", "partition_triggers", "parts_of_columns", "polymorphic_functions",
     "arithmetic_of_constants", "catalogs_beyond_the_catalog", "invoker_views", "order_of_conditions", "rows_of_every_catalog",
-    "values_beyond_the_catalog", "reports", "statement_triggers_of_actions", "terms_of_joins", "transition_tables", "triggers_of_many_rows",
+    "values_beyond_the_catalog", "reports", "subqueries_without_from", "statement_triggers_of_actions", "terms_of_joins", "transition_tables", "triggers_of_many_rows",
 }  # fmt: skip
 
 

@@ -170,7 +170,10 @@ class _Rows:
     """The rows of a frame, and expressions over them. Subqueries of the expressions are columns that Spark computes."""
 
     def __init__(self, evaluation: Evaluation, frame: DataFrame, expressions: Sequence[Expression]) -> None:
-        self._evaluation, self._evaluator = evaluation, RowEvaluator(evaluation.time)
+        self._evaluation = evaluation
+        self._evaluator = RowEvaluator(evaluation.time, lambda column: self._row[column.key])
+        self._row: dict[str, Const] = {}
+        """The values of the row that is evaluated, by the keys of their columns."""
         self._expressions = [evaluation.prepare(expression) for expression in expressions]
         self._columns = list(frame.columns)
         further: dict[str, Column] = {}
@@ -191,23 +194,23 @@ class _Rows:
 
     def values(self, batch: pa.RecordBatch) -> Iterator[list[str | None]]:
         """Yield the texts of the expressions' values for each row."""
-        for constants in self._constants(batch):
-            yield [self._value(expression, constants) for expression in self._expressions]
+        for _ in self._each(batch):
+            yield [self._evaluator.constant(expression).value for expression in self._expressions]
 
     def are_met(self, batch: pa.RecordBatch) -> Iterator[bool]:
         """Yield whether each row meets all expressions."""
-        for constants in self._constants(batch):
-            yield all(self._value(expression, constants) == "t" for expression in self._expressions)
+        for _ in self._each(batch):
+            yield all(self._evaluator.constant(expression).value == "t" for expression in self._expressions)
 
-    def _constants(self, batch: pa.RecordBatch) -> Iterator[dict[str, Const]]:
+    def _each(self, batch: pa.RecordBatch) -> Iterator[None]:
+        """Set the values of one row after the other."""
         texts = [write_text(batch.column(column.place), column.type.oid).to_pylist() for column in self._inputs]
         for number in range(batch.num_rows):
             self._evaluation.session.check_cancel()
-            yield {column.key: Const(type=column.type, value=values[number]) for column, values in zip(self._inputs, texts, strict=True)}
-
-    def _value(self, expression: Expression, constants: dict[str, Const]) -> str | None:
-        bound = rewriting.rewrite(expression, lambda node: constants[node.key] if isinstance(node, ColumnRef) else None)
-        return self._evaluator.constant(bound).value
+            self._row = {
+                column.key: Const(type=column.type, value=values[number]) for column, values in zip(self._inputs, texts, strict=True)
+            }
+            yield
 
     def frame(
         self, change: Callable[[pa.RecordBatch], pa.RecordBatch], fields: Sequence[StructField], *, in_order: bool = False

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,7 +26,7 @@ from headgate.expression.binding.context import BindContext
 from headgate.expression.duckdb import cast as duckdb_cast
 from headgate.expression.duckdb import compiler as duckdb_compiler
 from headgate.expression.implementation.implementation import NotColumnwise
-from headgate.expression.node import Const, Expression, UserCall
+from headgate.expression.node import ColumnRef, Const, Expression, UserCall
 from headgate.expression.spark import compiler, literal
 from headgate.expression.spark.array_element import as_item
 from headgate.expression.spark.session_time import SessionTime, planning
@@ -36,17 +36,19 @@ from headgate.types.text.text import write_text
 
 
 class RowEvaluator:
-    """Evaluates expressions without variables: their columns and parameters have been replaced by constants."""
+    """Evaluates expressions whose parameters have been replaced by constants."""
 
-    def __init__(self, time: SessionTime) -> None:
-        """Create the evaluator. `time`: the session's values of time and TimeZone."""
-        self._time = time
+    def __init__(self, time: SessionTime, value_of: Callable[[ColumnRef], Const] | None = None) -> None:
+        """Create the evaluator. `time`: the session's values of time and TimeZone. `value_of`: returns the value of a column."""
+        self._time, self._value_of = time, value_of
 
     def constant(self, node: Expression) -> Const:
-        """Return the value of an expression without variables."""
+        """Return the value of an expression."""
         match node:
             case Const():
                 return node
+            case ColumnRef() if self._value_of is not None:
+                return self._value_of(node)
             case n.Case():
                 return self._case(node)
             case n.Coalesce(args=args):

@@ -7,6 +7,7 @@ from PostgreSQL's for the values or the rights at hand.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
@@ -20,7 +21,10 @@ _Refuse: TypeAlias = Callable[[Query, Select], str | None]
 _Answer: TypeAlias = Callable[[Planner, Query, Select], ResultSet]
 
 _BY_SOURCE: Mapping[type[FromItem], tuple[_Refuse, _Answer]] = {
-    FromItem: (constant.refusal, constant.answer),
+    FromItem: (
+        lambda query, select: constant.refusal(query, select, refusal),
+        lambda planner, query, select: constant.answer(planner, query, select, functools.partial(of, planner)),
+    ),
     RelationItem: (single_table.refusal, single_table.answer),
     ChangesItem: (change_scan.refusal, change_scan.answer),
 }
