@@ -8,7 +8,8 @@ thread reads the types again (`Catalog.type_changes` counts the calls).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -114,13 +115,18 @@ def registry_of(cursor: Cursor, database: int, path: Sequence[str] | None) -> Ty
 
 
 class KnownTypes:
-    """The types of a database as one session or worker sees them. They are read again only after a change."""
+    """The types of a database as one session or worker sees them. They are read again only after a change.
 
-    def __init__(self, catalog: Catalog, database: int) -> None:
-        self._catalog = catalog
+    The types of tables' rows are looked up when a statement needs them (`registry.RowTypes`), with the cursor that `current` returns, or
+    with one of their own.
+    """
+
+    def __init__(self, catalog: Catalog, database: int, current: Callable[[], Cursor | None] = lambda: None) -> None:
+        self._catalog, self._current = catalog, current
         self._database = database
         self._seen: tuple[object, ...] | None = None
         self._types = registry.builtin()
+        self._path: Sequence[str] = ()
 
     def use(self, user: str = "", search_path: Sequence[str] = (), cursor: Cursor | None = None, shows: int | None = None) -> TypeRegistry:
         """Activate the types for this thread and return them.
@@ -131,16 +137,67 @@ class KnownTypes:
         now = self._catalog.type_changes
         seen = (now, now if shows is None else shows, user, tuple(search_path))
         if seen != self._seen:
-            reading = cursor or self._catalog.cursor()
-            try:
-                path = namespace.effective(reading, self._database, user, search_path)
-                self._types = registry_of(reading, self._database, path)
-            finally:
-                if cursor is None:
-                    reading.close()
+            with self._reading(cursor) as reading:
+                self._path = namespace.effective(reading, self._database, user, search_path)
+                self._types = registry_of(reading, self._database, self._path).looking_up(self)
             self._seen = seen
+        self._types.forget_row_types()
         registry.use(self._types)
         return self._types
+
+    @contextlib.contextmanager
+    def _reading(self, cursor: Cursor | None) -> Iterator[Cursor]:
+        """Yield the cursor of the open transaction, or another one if there is no transaction."""
+        if cursor is not None:
+            yield cursor
+            return
+        with contextlib.closing(self._catalog.cursor()) as own:
+            yield own
+
+    def by_oid(self, oid: int) -> Sequence[PgType]:
+        """See `registry.RowTypes`."""
+        return self._row_type("(t.oid = ? OR t.typarray = ?)", [oid, oid])
+
+    def by_relation(self, relation: int) -> Sequence[PgType]:
+        """See `registry.RowTypes`."""
+        return self._row_type("t.typrelid = ?", [relation])
+
+    def by_name(self, name: str, schema: str | None) -> Sequence[PgType]:
+        """See `registry.RowTypes`."""
+        schemas = self._path if schema is None else [schema]
+        types = self._row_type("? IN (t.typname, a.typname) AND list_contains(?, n.nspname)", [name, schemas])
+        return sorted(types, key=lambda pg_type: pg_type.name != name)
+
+    def _row_type(self, condition: str, parameters: Sequence[object]) -> Sequence[PgType]:
+        """Return the type of a table's rows and its array type. Of several schemas, the first of the path counts."""
+        with self._reading(self._current()) as cursor:
+            sql = (
+                "SELECT t.oid, t.typname, n.nspname, t.typarray, a.typname, t.typrelid FROM hg.pg_type t"
+                " JOIN hg.pg_namespace n ON n.oid = t.typnamespace AND n.dbid IN (0, ?)"
+                " JOIN hg.pg_class c ON c.dbid = t.dbid AND c.oid = t.typrelid AND c.relkind <> 'c'"
+                " JOIN hg.pg_type a ON a.dbid = t.dbid AND a.oid = t.typarray"
+                f" WHERE t.dbid = ? AND {condition}"
+            )
+            found = rows(cursor, sql, [self._database, self._database, *parameters])
+            if not found:
+                return ()
+            places = {schema: place for place, schema in enumerate(self._path)}
+            oid, name, schema, array, array_name, relation = min(found, key=lambda row: places.get(row[2], len(places)))
+            sql = (
+                "SELECT attname, atttypid, atttypmod FROM hg.pg_attribute"
+                " WHERE dbid = ? AND attrelid = ? AND attnum > 0 AND NOT attisdropped ORDER BY attnum"
+            )
+            attributes = tuple(registry.Attribute(*row) for row in rows(cursor, sql, [self._database, relation]))
+        shown = quote_ident(name) if schema in places else f"{quote_ident(schema)}.{quote_ident(name)}"
+        return (
+            PgType(
+                oid, name, schema, TypeKind.COMPOSITE, "C", False, -1, False, ",", 0, array, 0, -1, 0, relation, False, shown, shown,
+                attributes=attributes, of_table=True,
+            ),
+            PgType(
+                array, array_name, schema, TypeKind.BASE, "A", False, -1, False, ",", oid, 0, 0, -1, 0, 0, False, f"{shown}[]", f"{shown}[]"
+            ),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,7 @@ class ColumnRef(Expression):
 
     `key` is the key under which the scope's owner provides the column. The compiler looks the Spark Column up by it. `attnum` is the
     column's number in the relation (negative: a system column, 0: the whole row). `levels_up` counts enclosing queries. `qualifier` is the
-    table's alias, printed if `qualified`.
+    table's alias, printed if `qualified`. `relation` is the table of a whole row, 0 if it is not known.
     """
 
     name: str
@@ -112,6 +112,7 @@ class ColumnRef(Expression):
     qualifier: str = ""
     qualified: bool = False
     levels_up: int = 0
+    relation: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)

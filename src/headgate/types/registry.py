@@ -18,6 +18,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import Protocol
 
 from headgate.errors import PostgresError
 from headgate.initial_catalog.rows import rows, schemas
@@ -193,6 +194,8 @@ class PgType:
     checks: tuple[tuple[str, str], ...] = ()
     default: str | None = None
     attributes: tuple[Attribute, ...] = ()
+    of_table: bool = False
+    """Whether this is the type of a table's rows, which no column may have."""
 
     @property
     def is_array(self) -> bool:
@@ -209,13 +212,52 @@ FIRST_USER_OID = 16384
 """The first OID of user objects (FirstNormalObjectId)."""
 
 
+class RowTypes(Protocol):
+    """Looks up the types of tables' rows in a catalog. There are too many to keep all of them."""
+
+    def by_oid(self, oid: int) -> Sequence[PgType]:
+        """Return the row type with this OID, or whose array type has it, and the array type. Return nothing if there is none."""
+        ...
+
+    def by_name(self, name: str, schema: str | None) -> Sequence[PgType]:
+        """Return the row type with this name, and its array type. Return nothing if there is none."""
+        ...
+
+    def by_relation(self, relation: int) -> Sequence[PgType]:
+        """Return the type of a relation's rows, and its array type. Return nothing if there is none."""
+        ...
+
+
 class TypeRegistry:
-    """Types by OID and by (schema, name). `path`: the schemas to search for a name without a schema; None: any schema."""
+    """Types by OID and by (schema, name). `path`: the schemas to search for a name without a schema; None: any schema.
+
+    `row_types` looks up the types of tables' rows. They stay known until `forget_row_types`, because a statement may change a table.
+    """
 
     def __init__(self, types: Iterable[PgType], path: Sequence[str] | None = None) -> None:
         self._by_oid = {pg_type.oid: pg_type for pg_type in types}
         self._by_name = {(pg_type.schema, pg_type.name): pg_type for pg_type in self._by_oid.values()}
         self.path = None if path is None else tuple(path)
+        self.row_types: RowTypes | None = None
+        self._rows: dict[int, PgType | None] = {}
+
+    def looking_up(self, row_types: RowTypes | None) -> TypeRegistry:
+        """Return a registry of the same types that also looks up the types of tables' rows."""
+        types = object.__new__(TypeRegistry)  # copy.copy would pickle it
+        types.__dict__.update(self.__dict__, row_types=row_types, _rows={})
+        return types
+
+    def forget_row_types(self) -> None:
+        """Forget the types of tables' rows, which are looked up again when they are needed."""
+        self._rows.clear()
+
+    def _found(self, types: Sequence[PgType]) -> PgType | None:
+        self._rows.update((pg_type.oid, pg_type) for pg_type in types)
+        return types[0] if types else None
+
+    def of_relation(self, relation: int) -> PgType | None:
+        """Return the type of a relation's rows, or None if it is not known."""
+        return None if self.row_types is None else self._found(self.row_types.by_relation(relation))
 
     def extended(self, types: Iterable[PgType], path: Sequence[str] | None = None) -> TypeRegistry:
         """Return a registry that also knows `types`, such as the enums of a catalog and their arrays."""
@@ -223,11 +265,12 @@ class TypeRegistry:
 
     def user_types(self) -> tuple[PgType, ...]:
         """Return the types created by users."""
-        return tuple(pg_type for oid, pg_type in self._by_oid.items() if oid >= FIRST_USER_OID)
+        created = (pg_type for oid, pg_type in self._by_oid.items() if oid >= FIRST_USER_OID)
+        return (*created, *(pg_type for pg_type in self._rows.values() if pg_type is not None))
 
     def anywhere(self) -> TypeRegistry:
         """Return the same types, with names without a schema looked up in any schema. Used for expressions stored in the catalog."""
-        return self if self.path is None else TypeRegistry(self._by_oid.values())
+        return self if self.path is None else TypeRegistry(self._by_oid.values()).looking_up(self.row_types)
 
     def __reduce__(self) -> tuple[object, ...]:
         return _extended, (self.user_types(), self.path)
@@ -238,11 +281,17 @@ class TypeRegistry:
 
     def find(self, oid: int) -> PgType | None:
         """Return the type with this OID, or None."""
-        return self._by_oid.get(oid)
+        pg_type = self._by_oid.get(oid)
+        if pg_type is not None or oid < FIRST_USER_OID or self.row_types is None:
+            return pg_type
+        if oid not in self._rows:
+            self._rows[oid] = None
+            self._found(self.row_types.by_oid(oid))
+        return self._rows[oid]
 
     def by_oid(self, oid: int) -> PgType:
         """Return the type with this OID. Raise 42704 if there is none."""
-        pg_type = self._by_oid.get(oid)
+        pg_type = self.find(oid)
         if pg_type is None:
             raise PostgresError("42704", f"type with OID {oid} does not exist")
         return pg_type
@@ -254,7 +303,7 @@ class TypeRegistry:
         pg_type = self._by_oid.get(oid)
         while pg_type is not None and pg_type.kind is TypeKind.DOMAIN:
             oid, modifier = pg_type.base, pg_type.base_typmod
-            pg_type = self._by_oid.get(oid)
+            pg_type = self._by_oid.get(oid)  # no domain is over a table's row type
         return oid, modifier
 
     def of_users(self, oid: int) -> list[int]:
@@ -270,7 +319,10 @@ class TypeRegistry:
         """Return the type with this catalog name or SQL spelling (``integer``, ``text[]``). Without a schema, search the path."""
         if name.endswith("[]"):
             element = self.find_name(name.removesuffix("[]").rstrip(), schema)
-            return None if element is None else self._by_oid.get(element.oid if element.is_array else element.array)
+            return None if element is None else self.find(element.oid if element.is_array else element.array)
+        return self._named(name, schema) or (None if self.row_types is None else self._found(self.row_types.by_name(name, schema)))
+
+    def _named(self, name: str, schema: str | None) -> PgType | None:
         if schema is not None:
             return self._by_name.get((schema, name))
         lowered = " ".join(name.lower().split())
@@ -298,12 +350,12 @@ class TypeRegistry:
         """
         if oid == 0:
             return "-"
-        pg_type = self._by_oid.get(oid)
+        pg_type = self.find(oid)
         if pg_type is None:
             return "???"
         if typmod is None:
             return pg_type.plain
-        element = self._by_oid.get(pg_type.element) if pg_type.is_array else pg_type
+        element = self.find(pg_type.element) if pg_type.is_array else pg_type
         if typmod < 0 or element is None or not element.has_typmod:
             return pg_type.unmodified
         text = modifiers.print_type(element.oid, typmod)

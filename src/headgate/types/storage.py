@@ -97,7 +97,8 @@ def is_accepted(oid: int, types: registry.TypeRegistry | None = None) -> bool:
     if pg_type is not None and pg_type.is_array:
         return is_accepted(pg_type.element, known)
     if pg_type is not None and pg_type.kind is registry.TypeKind.COMPOSITE:
-        return oid >= registry.FIRST_USER_OID and all(is_accepted(attribute.type_oid, known) for attribute in pg_type.attributes)
+        is_made = oid >= registry.FIRST_USER_OID and not pg_type.of_table
+        return is_made and all(is_accepted(attribute.type_oid, known) for attribute in pg_type.attributes)
     return (oid in BASE_TYPES and oid not in _PSEUDO) or (pg_type is not None and pg_type.kind is registry.TypeKind.ENUM)
 
 

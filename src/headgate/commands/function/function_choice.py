@@ -20,7 +20,7 @@ from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.scope import EMPTY
 from headgate.expression.binding.signature import POLYMORPHIC
 from headgate.expression.builtin import Function
-from headgate.expression.node import ArrayExpr, Expression, TypeRef
+from headgate.expression.node import ArrayExpr, ColumnRef, Expression, TypeRef
 from headgate.sql.parser import parse_expression, unwrap
 from headgate.types import registry
 
@@ -97,7 +97,7 @@ def choose_bound(
     node: pb.FuncCall, candidates: Sequence[UserFunction], args: Sequence[Expression], context: BindContext
 ) -> tuple[UserFunction, list[Expression]]:
     """Return the function that a call with bound arguments denotes, and a bound argument for each of its inputs."""
-    choice = choose_function(node, candidates, args, context)
+    choice = choose_function(node, candidates, [_of_table(arg, context) for arg in args], context)
 
     def array(items: Sequence[Expression], oid: int) -> Expression:
         element = context.types.by_oid(oid).element
@@ -107,6 +107,12 @@ def choose_bound(
     arguments = choice.arguments(array, lambda text: binder.bind_raw(parse_expression(text), EMPTY, context))
     types = choice.function.types
     return choice.function, [coerce_type(value, oid, Reach.IMPLICIT, context) for value, oid in zip(arguments, types, strict=True)]
+
+
+def _of_table(arg: Expression, context: BindContext) -> Expression:
+    """Return the whole row of a table with the type of the table's rows. Outside of calls, a whole row is a record."""
+    row_type = context.types.of_relation(arg.relation) if isinstance(arg, ColumnRef) and arg.attnum == 0 and arg.relation else None
+    return arg if row_type is None else replace(arg, type=TypeRef(row_type.oid))
 
 
 def _places(function: UserFunction, plain: int, by_name: Mapping[str, A], *, has_variadic: bool) -> Sequence[int] | None:

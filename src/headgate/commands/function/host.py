@@ -25,6 +25,7 @@ from headgate.commands.function.variable_reference import References
 from headgate.commands.query.clause import session_function
 from headgate.commands.query.evaluation import Evaluation
 from headgate.commands.query.planner import Planner
+from headgate.commands.query.row_evaluator import RowEvaluator
 from headgate.commands.result import Result
 from headgate.commands.session import Parameter, Session
 from headgate.commands.transaction import subtransaction
@@ -38,7 +39,7 @@ from headgate.expression.deparsing.deparse import deparse
 from headgate.expression.functions import array as array_functions
 from headgate.expression.functions.array import Bound
 from headgate.expression.implementation.implementation import NotColumnwise
-from headgate.expression.node import BOOLEAN, ColumnRef, Const, Expression, Param, SetToDefault, TypeRef
+from headgate.expression.node import BOOLEAN, ColumnRef, Const, Expression, FieldSelect, Param, SetToDefault, TypeRef
 from headgate.expression.node import walk as expressions
 from headgate.expression.spark import compiler
 from headgate.expression.spark.array_element import as_item
@@ -225,7 +226,11 @@ class SessionHost:
         return read_text(pa.array([as_item(planned, kind).constant], pa.string()), kind.oid, kind.typmod)
 
     def _asked(self, found: PreparedText, expression: Expression, given: Sequence[Value]) -> Value:
-        """Return a value that only the catalogs' engine (DuckDB) or Spark can compute."""
+        """Return a value that only the evaluator of rows, the catalogs' engine (DuckDB) or Spark can compute."""
+        assert self._evaluation is not None
+        if any(isinstance(node, FieldSelect) for node in expressions(expression)):
+            prepared = self._evaluation.prepare(expression)
+            return Value(expression.type, RowEvaluator(self._evaluation.time).constant(prepared).value)
         if not any(node.type.oid == registry.RECORD for node in expressions(expression)):
             try:
                 return Value(expression.type, self._by_catalog(expression))

@@ -32,6 +32,7 @@ from headgate.sql import names
 from headgate.sql.parser import ParseNode, position, unwrap, walk
 from headgate.sql.statement import type_name
 from headgate.types import registry
+from headgate.types.text import record
 
 KINDS = frozenset({"SelectStmt", "InsertStmt", "UpdateStmt", "DeleteStmt", "MergeStmt", "CreateTableAsStmt", "ExplainStmt", "CopyStmt"})
 _DECIDING = frozenset({"CaseExpr", "CoalesceExpr", "BoolExpr", "MinMaxExpr"})
@@ -233,12 +234,15 @@ class _Calls:
             _constant(node, registry.TEXT if kind in (registry.VOID, registry.RECORD) else kind, text)
 
     def _put_set(self, node: ParseNode, function: UserFunction, given: Sequence[Value], where: int | None) -> None:
-        """Replace a call that returns a set by ``unnest`` of an array of its values. Raise 0A000 for a set of rows or of arrays."""
+        """Replace a call that returns a set by ``unnest`` of an array of its values. Raise 0A000 for a set of records or of arrays."""
         columns, rows = self._rows(function, given, pb.RangeFunction())
-        [array] = [registry.known().by_oid(kind).array for _, kind in columns] if len(columns) == 1 else [0]
+        is_row = self._host.is_row(TypeRef(function.result))
+        kind = function.result if is_row else columns[0][1]
+        array = registry.known().by_oid(kind).array if kind != registry.RECORD else 0
         if not array:
-            raise not_supported("a function that returns a set of rows or of arrays is only supported in FROM", position=where)
-        text = self._host.array_of([Value(TypeRef(columns[0][1]), row[0]) for row in rows], array).text
+            raise not_supported("a function that returns a set of records or of arrays is only supported in FROM", position=where)
+        texts = [record.print_record(row) if is_row else row[0] for row in rows]
+        text = self._host.array_of([Value(TypeRef(kind), text) for text in texts], array).text
         node.Clear()
         for part in ("pg_catalog", "unnest"):
             node.func_call.funcname.add().string.sval = part

@@ -54,7 +54,7 @@ class References:
             for described, value in node.ListFields():
                 if described.message_type is None:
                     continue
-                if described.is_repeated:
+                if described.is_repeated and kind != "FuncCall":  # as an argument, ``record.*`` is the whole row
                     self._spread(value)
                 for child in value if described.is_repeated else (value,):
                     self._visit(child, is_alone=kind in ("ResTarget", "CoalesceExpr"))
@@ -104,7 +104,8 @@ class References:
         found = self._scope.find((name,))
         if found is None or not isinstance(found[0].value, Row):
             return None
-        is_known = found[0].type.oid == registry.RECORD or registry.known().find(found[0].type.oid) is not None
+        row_type = registry.known().find(found[0].type.oid)
+        is_known = row_type is not None and not row_type.of_table
         return found[0].value if is_star or not is_known else None
 
     def _put_row(self, node: ParseNode, name: str, row: Row, location: int) -> None:

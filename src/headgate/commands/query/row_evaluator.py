@@ -59,7 +59,9 @@ class RowEvaluator:
             case UserCall() if node.body is not None:
                 return self.constant(rewriting.inlined(node))
             case UserCall():
-                return Const(type=node.type, value=node.compute.of_row([self.constant(argument).value for argument in node.args]))
+                return Const(type=node.type, value=node.compute.of_row([self._plain(argument) for argument in node.args]))
+            case n.RowCoerce():
+                return Const(type=node.type, value=self._plain(node.arg))
             case n.FieldSelect():
                 return self._field(node)
             case n.Relabel() if type(node) is n.Relabel and registry.BPCHAR not in (node.type.oid, node.arg.type.oid):
@@ -72,6 +74,14 @@ class RowEvaluator:
         if isinstance(node, n.RowExpr):
             return replace(node, args=tuple(self._operand(argument) for argument in node.args))
         return self.constant(node)
+
+    def _plain(self, node: Expression) -> str | None:
+        """Return the text of a value as it is stored. The text of a record would have the session's DateStyle."""
+        if not isinstance(node, n.RowExpr):
+            return self.constant(node).value
+        if node.present is not None and self.constant(node.present).value is None:
+            return None
+        return record.print_record([self._plain(argument) for argument in node.args])
 
     def _field(self, node: n.FieldSelect) -> Const:
         row = self.constant(node.arg).value

@@ -108,7 +108,7 @@ def _owned(name: pb.RangeVar, session: Session, cursor: Cursor) -> TypeRow:
         raise no_relation if error.sqlstate == "42704" else error from None
     if not composite.relation:
         raise no_relation
-    if composite.kind != "c" or registry.known().find(composite.oid) is None:
+    if composite.kind != "c" or registry.known().by_oid(composite.oid).of_table:
         raise PostgresError("42809", f'"{composite.name}" is not a composite type')
     return composite
 

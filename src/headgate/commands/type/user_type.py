@@ -289,7 +289,7 @@ def _refuse_special(found: TypeRow, verb: str) -> None:
             type_text = registry.format_type(found.oid)
             raise PostgresError("2BP01", f"cannot drop type {type_text} because it is required by the database system")
         raise not_supported("changing a built-in type is not supported")
-    if found.relation and registry.known().find(found.oid) is None:
+    if found.relation and registry.known().by_oid(found.oid).of_table:
         if verb == "cannot drop":
             raise PostgresError(
                 "2BP01",

@@ -76,7 +76,9 @@ class ScopeTable:
         """Return a reference to the whole row."""
         key = self.row_key or f"{self.name}.*"
         kind = TypeRef(self.row_type)
-        return ColumnRef(type=kind, name=self.name, attnum=0, key=key, qualifier=self.name, levels_up=levels, location=location)
+        return ColumnRef(
+            type=kind, name=self.name, attnum=0, key=key, qualifier=self.name, levels_up=levels, relation=self.relation, location=location
+        )
 
 
 @dataclass(frozen=True)

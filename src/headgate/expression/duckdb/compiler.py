@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from headgate import interruption
-from headgate.errors import PostgresError
+from headgate.errors import PostgresError, not_supported
 from headgate.expression import builtin, rewriting
 from headgate.expression import node as n
 from headgate.expression.duckdb import aggregate, call, cast, comparison, literal, set_returning, window
@@ -306,7 +306,9 @@ def _subscript(node: n.Subscript, env: Env) -> str:
 
 def _field(node: n.FieldSelect, env: Env) -> str:
     record_fields = fields(node.arg, env)
-    if record_fields is None or node.name not in dict(record_fields):
+    if record_fields is None:
+        raise not_supported("a field of this row is not supported")
+    if node.name not in dict(record_fields):
         raise PostgresError("42703", f'could not identify column "{node.name}" in record data type')
     return f"struct_extract({compile(node.arg, env)}, {quote(node.name)})"
 

@@ -52,6 +52,7 @@ from headgate.types import registry
 from headgate.types.resultset import ResultSet
 
 if TYPE_CHECKING:
+    from headgate.catalog.physical import Cursor
     from headgate.catalog.session import SessionContext
     from headgate.catalog.system_view import Provider
     from headgate.commands.deferral import Deferral
@@ -100,7 +101,7 @@ class ClientSession:
         self.block = TransactionBlock(
             self._begin_storage, settings, self.portals, self._admit, self._announce, self.advisory, self._replicated
         )
-        self._types = KnownTypes(node.catalog, context.database)
+        self._types = KnownTypes(node.catalog, context.database, self._catalog_cursor)
         self._functions = row_call.Resolver(self)
         self.taken_roles: dict[str, Role] = {}
         """The roles that the session has acted as, by name."""
@@ -241,11 +242,15 @@ class ClientSession:
         self.use_types()
         return True
 
+    def _catalog_cursor(self) -> Cursor | None:
+        """Return the cursor of the open transaction, or None if there is no transaction."""
+        return None if self.block.storage is None else self.block.storage.cursor
+
     def use_types(self) -> None:
         """Make the data types of the session's database, as the transaction sees them, those of the current thread."""
         storage = self.block.storage
-        cursor = None if storage is None else storage.cursor
-        self._types.use(self.context.user, self.context.search_path, cursor, None if storage is None else storage.catalog.type_changes)
+        shows = None if storage is None else storage.shows_types
+        self._types.use(self.context.user, self.context.search_path, self._catalog_cursor(), shows)
         registry.guard(None if self.context.superuser else self._check_schema)
         user_function.use(self._functions)
 
