@@ -5,6 +5,7 @@ Written by `commands.function`, read by whoever calls one. A function's body is 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headgate.catalog.cursor import Row
@@ -120,6 +121,15 @@ def in_schema(cursor: Cursor, database: int, namespace: int) -> list[UserFunctio
     """The functions in a schema."""
     sql = f"SELECT {_COLUMNS} {_FROM} WHERE p.dbid = ? AND p.pronamespace = ? ORDER BY p.oid"
     return [_read(row) for row in rows(cursor, sql, [database, namespace])]
+
+
+def of_types(cursor: Cursor, database: int, types: Sequence[int]) -> list[UserFunction]:
+    """The functions whose arguments or result have one of these types."""
+    sql = (
+        f"SELECT {_COLUMNS} {_FROM} WHERE p.dbid = ?"
+        " AND list_has_any(list_append(coalesce(p.proallargtypes, p.proargtypes), p.prorettype), ?) ORDER BY p.oid"
+    )
+    return [_read(row) for row in rows(cursor, sql, [database, list(types)])]
 
 
 def find(cursor: Cursor, database: int, oid: int) -> UserFunction | None:

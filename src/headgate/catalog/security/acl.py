@@ -27,7 +27,10 @@ EVERY = {"r": "arwdDxt", "s": "rwU", "c": "arwx", "n": "UC", "d": "CTc", "f": "X
 PUBLIC = {"d": "Tc", "f": "X", "T": "U", "l": "U"}
 """The privileges that PUBLIC has by default."""
 
-OWNED = {"pg_class": ("relowner", "relacl"), "pg_namespace": ("nspowner", "nspacl"), "pg_database": ("datdba", "datacl")}
+OWNED = {
+    "pg_class": ("relowner", "relacl"), "pg_namespace": ("nspowner", "nspacl"), "pg_proc": ("proowner", "proacl"),
+    "pg_database": ("datdba", "datacl"),
+}  # fmt: skip
 """The catalogs whose rows have both an owner and an ACL, with the names of these columns."""
 
 
@@ -184,7 +187,7 @@ def role_name(cursor: Cursor, oid: int) -> str:
 
 
 def give(cursor: Cursor, catalog: str, oid: int, owner: int, database: int | None = None) -> None:
-    """Change the owner of a row of pg_class, pg_namespace or pg_database, and replace the old owner in its ACL."""
+    """Change the owner of a row of a catalog in `OWNED`, and replace the old owner in its ACL."""
     owner_column, column = OWNED[catalog]
     where, values = ("oid = ?", [oid]) if database is None else ("oid = ? AND dbid = ?", [oid, database])
     row = physical.one(cursor, f"SELECT {owner_column}, {column} FROM hg.{catalog} WHERE {where}", values)

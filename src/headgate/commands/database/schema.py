@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from postgast import pg_query_pb2 as pb
 
+from headgate.catalog import function as functions
 from headgate.catalog import namespace
 from headgate.catalog import user_type as types
 from headgate.catalog.physical import run
@@ -15,6 +16,7 @@ from headgate.catalog.relation.relation_kind import NAMED_KINDS, TABLE_KINDS, Re
 from headgate.catalog.replication import subscription as subscriptions
 from headgate.commands import dependency, privilege
 from headgate.commands.database import schema_element
+from headgate.commands.function import dependant as dependant_functions
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.commands.table import table
@@ -80,10 +82,17 @@ def drop(node: pb.DropStmt, session: Session) -> CommandResult:
     kinds = [(schema, type_row) for schema in schemas for type_row in types.of_schema(cursor, context.database, schema.oid)]
     for schema, kind in kinds:
         dependants.append(dependency.Dependant((1247, kind.oid), _type(kind), f"schema {names.quote_ident(schema.name)}", lambda: None))
+    contained = [(schema, function) for schema in schemas for function in functions.in_schema(cursor, context.database, schema.oid)]
+    for schema, function in contained:
+        dependants += dependant_functions.with_dependants(session, function, f"schema {names.quote_ident(schema.name)}")
+    dependants += dependant_functions.of_rows(session, (content for _, content in contents))
+    dependants += dependant_functions.of_types(session, [oid for _, kind in kinds for oid in (kind.oid, kind.array)])
     order = {dropped.oid: index for index, dropped in enumerate(schemas)}
-    sort_order = {(1259, content.oid): order[schema.oid] for schema, content in contents} | {
-        (1247, kind.oid): order[schema.oid] for schema, kind in kinds
-    }
+    sort_order = (
+        {(1259, content.oid): order[schema.oid] for schema, content in contents}
+        | {(1247, kind.oid): order[schema.oid] for schema, kind in kinds}
+        | {(dependant_functions.PROC, function.oid): order[schema.oid] for schema, function in contained}
+    )
     # the last schema comes first, and within a schema the order is by oid
     dependants.sort(key=lambda dependant: (-sort_order.get(dependant.key, 0), dependant.key[1]))
     subjects = [f"schema {names.quote_ident(dropped_schema.name)}" for dropped_schema in schemas]

@@ -15,7 +15,7 @@ from postgast import pg_query_pb2 as pb
 from headgate.catalog import function as functions
 from headgate.catalog.function import PLPGSQL, Argument, UserFunction
 from headgate.commands import lookup, privilege
-from headgate.commands.function import body, definition
+from headgate.commands.function import body, definition_text
 from headgate.commands.function.function_choice import Choice, choose
 from headgate.commands.function.host import Prepared, SessionHost, of_parameters
 from headgate.commands.function.permission import check_execute
@@ -232,8 +232,7 @@ def shown(function: UserFunction, session: Session) -> str:
     """Return a function's name in error contexts, with its schema if the search path does not find it (format_procedure)."""
     if not function.oid:
         return INLINE
-    visible = function.schema in lookup.search_path(session.begin_statement().cursor, session.context)
-    return definition.signature(function) if visible else f"{names.quote_ident(function.schema)}.{definition.signature(function)}"
+    return definition_text.visible_signature(function, lookup.search_path(session.begin_statement().cursor, session.context))
 
 
 @contextlib.contextmanager

@@ -13,8 +13,8 @@ from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import function as functions
 from headgate.catalog.function import Argument, UserFunction
-from headgate.catalog.physical import Cursor, rows, run
-from headgate.catalog.relation import trigger as triggers
+from headgate.catalog.physical import Cursor, run
+from headgate.catalog.security import acl
 from headgate.commands import default_privilege, dependency, lookup, privilege
 from headgate.commands.function import body, definition_text, dependant
 from headgate.commands.result import CommandResult
@@ -265,7 +265,7 @@ def _replacing(made: UserFunction, before: UserFunction, session: Session, *, re
     privilege.check_owner(session.begin_statement().cursor, session.context.user, before.owner, _KINDS[before.kind], made.name)
     if made.kind != before.kind:
         raise PostgresError("42809", "cannot change routine kind", detail=f'"{made.name}" is a {_KINDS[before.kind]}.')
-    shown = signature(before)
+    shown = definition_text.signature(before)
     hint = f"Use DROP {_KINDS[before.kind].upper()} {shown} first."
     if (made.result, made.is_set) != (before.result, before.is_set):
         raise PostgresError("42P13", "cannot change return type of existing function", hint=hint)
@@ -278,11 +278,6 @@ def _replacing(made: UserFunction, before: UserFunction, session: Session, *, re
 
 
 _KINDS = {"f": "function", "p": "procedure"}
-
-
-def signature(function: UserFunction) -> str:
-    """Return a function with the types of its arguments: ``f(integer,text)``."""
-    return f"{names.quote_ident(function.name)}({','.join(registry.format_type(oid) for oid in function.declared_types or function.types)})"
 
 
 # ---- other statements ---------------------------------------------------------------------------------------
@@ -300,40 +295,14 @@ def drop(node: pb.DropStmt, session: Session) -> CommandResult:
             continue
         privilege.check_owner(cursor, context.user, function.owner, word, function.name)
         dropped.append(function)
-    dependants = [entry for function in dropped for entry in _dependants(session, function)]
+    dependants = [entry for function in dropped for entry in dependant.of_function(session, function)]
     dependency.settle(
-        transaction,
-        dependants,
-        [f"function {signature(function)}" for function in dropped],
-        session.notices,
-        cascade=node.behavior == pb.DROP_CASCADE,
-    )
+        transaction, dependants, [dependant.shown(session, function) for function in dropped], session.notices,
+        cascade=node.behavior == pb.DROP_CASCADE, going=[(dependant.PROC, function.oid) for function in dropped],
+    )  # fmt: skip
     for function in dropped:
         functions.drop(cursor, context.database, function.oid)
     return CommandResult(f"DROP {word.upper()}")
-
-
-def _dependants(session: Session, function: UserFunction) -> list[dependency.Dependant]:
-    cursor, database = session.begin_statement().cursor, session.context.database
-    return [*triggers_of(cursor, database, function), *dependant.of_function(session, function, f"function {signature(function)}")]
-
-
-def triggers_of(cursor: Cursor, database: int, function: UserFunction) -> list[dependency.Dependant]:
-    """Return the triggers that call a function."""
-    dependants = []
-    for oid, name, table in rows(
-        cursor,
-        "SELECT t.oid, t.tgname, c.relname FROM hg.pg_trigger t JOIN hg.pg_class c ON c.oid = t.tgrelid AND c.dbid = t.dbid"
-        " WHERE t.dbid = ? AND t.tgfoid = ? ORDER BY t.oid",
-        [database, function.oid],
-    ):
-
-        def drop_trigger(oid: int = oid) -> None:
-            triggers.drop(cursor, database, oid)
-
-        text = f"trigger {names.quote_ident(name)} on table {names.quote_ident(table)}"
-        dependants.append(dependency.Dependant((2620, oid), text, f"function {signature(function)}", drop_trigger))
-    return dependants
 
 
 def named(node: ParseNode, session: Session, cursor: Cursor, word: str, *, missing_ok: bool = False) -> UserFunction | None:
@@ -418,5 +387,5 @@ def change_owner(node: pb.AlterOwnerStmt, session: Session) -> CommandResult:
     if not context.superuser:
         privilege.check_member(cursor, context.user, name)
         privilege.check_create_in_schema(cursor, name, context.database, function.namespace)
-    _write(cursor, context.database, replace(function, owner=owner))
+    acl.give(cursor, "pg_proc", function.oid, owner, context.database)
     return CommandResult(f"ALTER {word.upper()}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from headgate.catalog import function as functions
 from headgate.catalog.function import Argument, UserFunction
 from headgate.sql import names
@@ -33,6 +35,17 @@ def result(function: UserFunction) -> str | None:
     if table:
         return f"TABLE({', '.join(f'{names.quote_ident(each.name)} {registry.format_type(each.type_oid)}' for each in table)})"
     return ("SETOF " if function.is_set else "") + registry.format_type(function.result)
+
+
+def signature(function: UserFunction) -> str:
+    """Return a function with the types of its arguments: ``f(integer,text)``."""
+    return f"{names.quote_ident(function.name)}({','.join(registry.format_type(oid) for oid in function.declared_types or function.types)})"
+
+
+def visible_signature(function: UserFunction, path: Collection[str]) -> str:
+    """Return the signature, with the schema if the search path does not have it (format_procedure)."""
+    shown = signature(function)
+    return shown if function.schema in path else f"{names.quote_ident(function.schema)}.{shown}"
 
 
 def definition(function: UserFunction) -> str:

@@ -1,19 +1,25 @@
-"""The objects whose expressions call a user-defined function, for DROP FUNCTION: defaults, checks, indexes, policies, views.
+"""Find the objects that depend on users' functions, and the functions that depend on types.
 
-The expressions are found by their text, because the catalog does not record which functions an expression calls.
+Called by DROP of functions, types, relations and schemas. On a function depend triggers, and objects whose expressions call it: defaults,
+checks, indexes, policies, views, conditions of triggers and defaults of arguments. The expressions are found by their text, because the
+catalog does not record which functions an expression calls.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from headgate.catalog import function as functions
 from headgate.catalog.function import UserFunction
 from headgate.catalog.physical import Cursor, rows
 from headgate.catalog.relation import relation as relations
+from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.relation import Relation
-from headgate.commands import dependency, stored_expression
+from headgate.commands import dependency, lookup, stored_expression
 from headgate.commands.dependency import Dependant
+from headgate.commands.function import definition_text
 from headgate.commands.session import Session
 from headgate.expression.node import UserCall
 from headgate.expression.node import walk as expressions
@@ -21,12 +27,53 @@ from headgate.sql import names
 from headgate.sql.parser import parse, walk
 from headgate.types import registry
 
+PROC = 1255
+"""The oid of pg_proc."""
 
-def of_function(session: Session, function: UserFunction, on: str) -> list[Dependant]:
-    """Return the objects that call a function, in the order in which they were made. `on`: the function as messages show it."""
-    uses = _Uses(session, function, on)
-    alone = [[dependant] for dependant in (*uses.columns(), *uses.checks(), *uses.indexes(), *uses.policies())]
-    return [dependant for group in sorted([*alone, *uses.views()], key=lambda group: group[0].key[1]) for dependant in group]
+
+def shown(session: Session, function: UserFunction) -> str:
+    """Return a function as messages about dependencies show it: ``function f(integer)``, also for a procedure."""
+    path = lookup.search_path(session.begin_statement().cursor, session.context)
+    return f"function {definition_text.visible_signature(function, path)}"
+
+
+def of_function(session: Session, function: UserFunction) -> list[Dependant]:
+    """Return the objects that depend on a function, in the order in which they were made."""
+    uses = _Uses(session, function, shown(session, function))
+    alone = [[dependant] for dependant in (*uses.columns(), *uses.checks(), *uses.indexes(), *uses.policies(), *uses.triggers())]
+    groups = sorted([*alone, *uses.views(), *uses.functions()], key=lambda group: group[0].key[1])
+    return [dependant for group in groups for dependant in group]
+
+
+def of_types(session: Session, types: Sequence[int]) -> list[Dependant]:
+    """Return the functions that have one of these types as that of an argument or the result, each with the objects that depend on it."""
+    dependants = []
+    for function in functions.of_types(session.begin_statement().cursor, session.context.database, types):
+        oid = next(oid for oid in types if oid in (function.result, *(argument.type_oid for argument in function.arguments)))
+        dependants += with_dependants(session, function, f"type {registry.format_type(oid)}")
+    return dependants
+
+
+def of_rows(session: Session, relations_dropped: Iterable[Relation]) -> list[Dependant]:
+    """Return the functions that depend on the row types of relations."""
+    types = (registry.known().of_relation(relation.oid) for relation in relations_dropped)
+    return of_types(session, [oid for row_type in types if row_type is not None for oid in (row_type.oid, row_type.array)])
+
+
+def of_relations(session: Session, dropped: Sequence[Relation]) -> list[Dependant]:
+    """Return the objects that depend on relations: first the functions that depend on their row types, then foreign keys and views."""
+    cursor, context = session.begin_statement().cursor, session.context
+    others = [entry for relation in dropped for entry in dependency.of_relation(cursor, context, relation)]
+    return sorted([*others, *of_rows(session, dropped)], key=lambda entry: entry.key[0] != PROC)
+
+
+def with_dependants(session: Session, function: UserFunction, on: str) -> list[Dependant]:
+    """Return a function that depends on an object `on`, and the objects that depend on the function."""
+
+    def drop() -> None:
+        functions.drop(session.begin_statement().cursor, session.context.database, function.oid)
+
+    return [Dependant((PROC, function.oid), shown(session, function), on, drop), *of_function(session, function)]
 
 
 class _Uses:
@@ -82,6 +129,23 @@ class _Uses:
                 policy = f"policy {names.quote_ident(name)} on"
                 statement = f"DROP {policy} {_name(relation)}"
                 yield self._dependant(3256, oid, f"{policy} {self._shown(relation)}", statement, relation)
+
+    def triggers(self) -> Iterator[Dependant]:
+        """Return triggers that fire the function, or whose WHEN calls it."""
+        sql = "SELECT oid, tgname, tgrelid, tgfoid, tgqual FROM hg.pg_trigger WHERE dbid = ? AND (tgfoid = ? OR contains(tgqual, ?))"
+        for oid, name, table, fired, condition in rows(self._cursor, sql, [self._database, self._function.oid, self._function.name]):
+            if fired == self._function.oid or self._is_in(condition, None):
+                relation = relations.get(self._cursor, self._database, table)
+                trigger = f"trigger {names.quote_ident(name)} on {self._shown(relation)}"
+                yield Dependant((2620, oid), trigger, self._on, functools.partial(triggers.drop, self._cursor, self._database, oid))
+
+    def functions(self) -> Iterator[list[Dependant]]:
+        """Return functions whose arguments have defaults that call the function, each with the objects that depend on it."""
+        for (oid,) in self._rows("pg_proc", "oid", "proargdefaults"):
+            function = functions.find(self._cursor, self._database, oid)
+            defaults = [] if function is None else [argument.default for argument in function.inputs if argument.default is not None]
+            if function is not None and any(self._is_in(default, None) for default in defaults):
+                yield with_dependants(self._session, function, self._on)
 
     def views(self) -> Iterator[list[Dependant]]:
         """Return views, each with the views that read it."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from postgast import pg_query_pb2 as pb
 
+from headgate.catalog import function as functions
 from headgate.catalog import namespace
 from headgate.catalog import user_type as usertypes
 from headgate.catalog.physical import Cursor, one, rows, run
@@ -22,6 +23,7 @@ from headgate.catalog.replication import publication as publications
 from headgate.catalog.security import acl, policy
 from headgate.catalog.session import SessionContext
 from headgate.commands import dependency, lookup, privilege
+from headgate.commands.function import dependant
 from headgate.commands.publication import publication
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
@@ -40,9 +42,16 @@ _OWNED = (
     ("pg_class", "relowner", "relname", "relkind IN ('r', 'p', 'v', 'm', 'S')"),
     ("pg_namespace", "nspowner", "nspname", "true"),
     ("pg_publication", "pubowner", "pubname", "true"),
+    ("pg_proc", "proowner", "proname", "true"),
     ("pg_type", "typowner", "typname", "typtype IN ('e', 'd')"),
 )
-_ACLS = (("pg_class", "relacl"), ("pg_namespace", "nspacl"), ("pg_attribute", "attacl"), ("pg_default_acl", "defaclacl"))
+_ACLS = (
+    ("pg_class", "relacl"),
+    ("pg_namespace", "nspacl"),
+    ("pg_proc", "proacl"),
+    ("pg_attribute", "attacl"),
+    ("pg_default_acl", "defaclacl"),
+)
 
 
 @dataclass(frozen=True)
@@ -94,6 +103,7 @@ def _granted(session: Session, cursor: Cursor, name: str) -> Iterator[Tie]:
             "pg_attribute": ("attrelid", "attname"),
             "pg_namespace": ("oid", "nspname"),
             "pg_class": ("oid", "relname"),
+            "pg_proc": ("oid", "proname"),
         }.get(catalog, ("oid", "''"))
         for database, oid, object_name, items in rows(
             cursor, f"SELECT dbid, {oid_column}, {label}, {column} FROM hg.{catalog} WHERE {column} IS NOT NULL"
@@ -108,7 +118,7 @@ def _named(items: list[str], name: str) -> bool:
 
 
 def _is_owner(cursor: Cursor, catalog: str, database: int, oid: int, name: str) -> bool:
-    column = {"pg_class": "relowner", "pg_namespace": "nspowner", "pg_default_acl": "defaclrole"}.get(catalog)
+    column = {"pg_class": "relowner", "pg_namespace": "nspowner", "pg_proc": "proowner", "pg_default_acl": "defaclrole"}.get(catalog)
     if column is None:
         return False
     row = one(cursor, f"SELECT {column} FROM hg.{catalog} WHERE dbid = ? AND oid = ?", [database, oid])
@@ -122,6 +132,9 @@ def _shown(session: Session, cursor: Cursor, database: int, catalog: str, oid: i
         return f"column {name} of {table_text}" if catalog == "pg_attribute" else table_text
     if catalog == "pg_default_acl":
         return _default_privileges(cursor, database, oid)
+    if catalog == "pg_proc":
+        function = functions.find(cursor, database, oid) if database == session.context.database else None
+        return f"function {name}" if function is None else dependant.shown(session, function)
     word = {"pg_namespace": "schema ", "pg_publication": "publication ", "pg_type": "type "}.get(catalog, "")
     return word + names.quote_ident(name)
 
@@ -192,21 +205,34 @@ def _drop(session: Session, owned: list[Tie], *, cascade: bool) -> None:
     going = [(1259, dropped.oid) for dropped in dropped_relations] + [
         (2606, key.oid) for dropped in dropped_relations for key in dropped.foreign_keys
     ]
-    dependants = [dependant for dropped in dropped_relations for dependant in dependency.of_relation(cursor, context, dropped)]
+    dropped_functions = [
+        function
+        for tie in owned
+        if tie.catalog == "pg_proc" and (function := functions.find(cursor, context.database, tie.oid)) is not None
+    ]
+    dependants = dependant.of_relations(session, dropped_relations)
+    going += [(dependant.PROC, function.oid) for function in dropped_functions]
+    for function in dropped_functions:
+        dependants += dependant.of_function(session, function)
     schemas = [tie for tie in owned if tie.catalog == "pg_namespace"]
     for schema in schemas:
         label = lookup.namespace_name(cursor, context.database, schema.oid)
         for relation in relations.in_schema(cursor, context.database, schema.oid, NAMED_KINDS):
             on = f"schema {names.quote_ident(label)}"
             dependants.append(_inside(session, relation, on))
+        for function in functions.in_schema(cursor, context.database, schema.oid):
+            dependants += dependant.with_dependants(session, function, f"schema {names.quote_ident(label)}")
     for relation in dropped_relations:
         transaction.own(relation)
     for tie in owned:
         if tie.catalog in ("pg_namespace", "pg_publication"):
             transaction.catalog.lock_object(tie.catalog, tie.oid)
-    dependency.settle(transaction, dependants, ["desired object(s)", ""], session.notices, cascade=cascade, going=going)
+    subjects = [tie.shown.removeprefix("owner of ") for tie in owned if tie.catalog != "pg_default_acl"]
+    dependency.settle(transaction, dependants, subjects, session.notices, cascade=cascade, going=going)
     for relation in dropped_relations:
         _gone(transaction, relation)
+    for function in dropped_functions:
+        functions.drop(cursor, context.database, function.oid)
     _drop_types(session, owned, schemas, cascade=cascade)
     for schema in schemas:
         namespace.drop(cursor, context.database, schema.oid)

@@ -24,6 +24,7 @@ from headgate.catalog.replication import subscription_history
 from headgate.catalog.session import SessionContext
 from headgate.commands import default_privilege, dependency, lookup, privilege, stored_expression, temporary_schema
 from headgate.commands.dml.rows import next_value
+from headgate.commands.function import dependant as dependant_functions
 from headgate.commands.partition import partition, partition_constraint, partition_index
 from headgate.commands.query import rendering
 from headgate.commands.result import CommandResult
@@ -208,11 +209,7 @@ def drop(node: pb.DropStmt, session: Session) -> CommandResult:
             transaction.catalog.change_object("pg_class", relation.parent)
         transaction.own(relation)
     dropped_oids = [oid for relation in tables for oid in (relation.oid, *relations.descendants(cursor, context.database, relation.oid))]
-    dependants = [
-        dependant
-        for oid in dropped_oids
-        for dependant in dependency.of_relation(cursor, context, relations.get(cursor, context.database, oid))
-    ]
+    dependants = dependant_functions.of_relations(session, [relations.get(cursor, context.database, oid) for oid in dropped_oids])
     foreign_key_ids = [(2606, key.oid) for oid in dropped_oids for key in relations.get(cursor, context.database, oid).foreign_keys]
     dependency.settle(
         transaction, dependants, [dependency.shown(cursor, context, dropped) for dropped in tables], session.notices,

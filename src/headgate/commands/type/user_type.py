@@ -27,6 +27,7 @@ from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.catalog.user_type import TypeRow
 from headgate.commands import dependency, lookup, privilege, stored_expression
+from headgate.commands.function import dependant
 from headgate.commands.query import rendering
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
@@ -195,17 +196,22 @@ def drop_all(session: Session, transaction: Transaction, found: Sequence[TypeRow
     attribute_dependants = [attribute_row for attribute_row in attributes if attribute_row[0] not in {kind.relation for kind in found}]
     if attribute_dependants and cascade:
         raise not_supported("DROP … CASCADE of a type that a composite type has is not supported")
-    lines = [(f"type {registry.format_type(row.oid)}", base_types[row.oid]) for row in domains]
+    lines = [(f"type {registry.format_type(row.oid)}", f"type {registry.format_type(base_types[row.oid])}") for row in domains]
     dependants = [(relation, f"column {column} of table", kind) for relation, column, kind in depending]
     dependants += [(relation, f"column {column} of composite type", kind) for relation, column, kind in attribute_dependants]
-    lines += [(f"{what} {_table(cursor, session, relation)}", kind) for relation, what, kind in sorted(dependants, key=_as_told)]
+    lines += [
+        (f"{what} {_table(cursor, session, relation)}", f"type {registry.format_type(kind)}")
+        for relation, what, kind in sorted(dependants, key=_as_told)
+    ]
+    using = list({entry.key: entry for entry in dependant.of_types(session, [oid for oid in dropped_oids if oid])}.values())
+    lines += [(entry.shown, entry.on) for entry in using]
     descriptions = [line for line, _ in lines]
     if lines and not cascade:
         subject = f"type {registry.format_type(found[0].oid)}" if len(found) == 1 else "desired object(s)"
         raise PostgresError(
             "2BP01",
             f"cannot drop {subject} because other objects depend on {'it' if len(found) == 1 else 'them'}",
-            detail="\n".join(f"{description} depends on type {registry.format_type(kind)}" for description, kind in lines),
+            detail="\n".join(f"{description} depends on {on}" for description, on in lines),
             hint=dependency.HINT,
         )
     if len(descriptions) == 1:
@@ -215,6 +221,8 @@ def drop_all(session: Session, transaction: Transaction, found: Sequence[TypeRow
             f"drop cascades to {len(descriptions)} other objects",
             detail="\n".join(f"drop cascades to {description}" for description in descriptions),
         )
+    for entry in reversed(using):
+        entry.drop()
     for oid, column, _ in depending:
         alteration = Alteration(session, transaction, relations.get(cursor, database, oid))
         command = pb.AlterTableCmd(subtype=pb.AT_DropColumn, name=column, behavior=pb.DROP_CASCADE, missing_ok=True)

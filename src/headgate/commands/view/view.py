@@ -17,6 +17,7 @@ from headgate.catalog.relation import view as views
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.commands import default_privilege, dependency, lookup, privilege
+from headgate.commands.function import dependant as dependant_functions
 from headgate.commands.query import engine
 from headgate.commands.query.planner import Planner
 from headgate.commands.result import CommandResult
@@ -152,7 +153,7 @@ def drop(node: pb.DropStmt, session: Session) -> CommandResult:
             dropped_views.append(relation)
     for relation in dropped_views:
         transaction.own(relation)
-    dependants = [dependant for relation in dropped_views for dependant in dependency.of_relation(cursor, context, relation)]
+    dependants = dependant_functions.of_relations(session, dropped_views)
     dependency.settle(
         transaction, dependants, [dependency.shown(cursor, context, view) for view in dropped_views], session.notices,
         cascade=node.behavior == pb.DROP_CASCADE, going=[(1259, view.oid) for view in dropped_views],

@@ -249,7 +249,7 @@ class ClientSession:
     def use_types(self) -> None:
         """Make the data types of the session's database, as the transaction sees them, those of the current thread."""
         storage = self.block.storage
-        shows = None if storage is None else storage.shows_types
+        shows = None if storage is None else storage.catalog.type_changes
         self._types.use(self.context.user, self.context.search_path, self._catalog_cursor(), shows)
         registry.guard(None if self.context.superuser else self._check_schema)
         user_function.use(self._functions)
