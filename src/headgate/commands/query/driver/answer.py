@@ -23,7 +23,7 @@ _Answer: TypeAlias = Callable[[Planner, Query, Select], ResultSet]
 _BY_SOURCE: Mapping[type[FromItem], tuple[_Refuse, _Answer]] = {
     FromItem: (
         lambda query, select: constant.refusal(query, select, refusal),
-        lambda planner, query, select: constant.answer(planner, query, select, functools.partial(of, planner)),
+        lambda planner, query, select: constant.answer(planner, query, select, functools.partial(answer, planner)),
     ),
     RelationItem: (single_table.refusal, single_table.answer),
     ChangesItem: (change_scan.refusal, change_scan.answer),

@@ -17,7 +17,6 @@ from headgate.commands.query.planner import Planner
 from headgate.commands.query.row_evaluator import RowEvaluator
 from headgate.errors import PostgresError
 from headgate.expression import columnwise, rewriting
-from headgate.expression.implementation.implementation import NotColumnwise
 from headgate.expression.node import BOOLEAN, INTEGER, ColumnRef, Const, Expression, Param, SubLink, TypeRef, walk
 from headgate.expression.spark import compiler
 from headgate.expression.spark.array_element import as_item
@@ -58,13 +57,13 @@ def _answered(link: SubLink) -> Query:
     )
 
 
-def answer(planner: Planner, query: Query, select: Select, run: Callable[[Query], ResultSet | None]) -> ResultSet:
-    """Return the result of one row. `run`: returns the result of a subquery, or None if only Spark has it."""
+def answer(planner: Planner, query: Query, select: Select, run: Callable[[Query], ResultSet]) -> ResultSet:
+    """Return the result of one row. `run`: returns the result of a subquery."""
     with table_rows.usual_way_says():
         return table_rows.result(query.columns, [_value(planner, target.expression, run) for target in select.targets], planner.session)
 
 
-def _value(planner: Planner, target: Expression, run: Callable[[Query], ResultSet | None]) -> pa.Array:
+def _value(planner: Planner, target: Expression, run: Callable[[Query], ResultSet]) -> pa.Array:
     """Return a one-element array of the value in stored form. Raise NotColumnwise if only Spark can compute it."""
     links: dict[str, SubLink] = {}
 
@@ -86,12 +85,9 @@ def _value(planner: Planner, target: Expression, run: Callable[[Query], ResultSe
     return read_text(pa.array([as_item(planned, kind).constant], pa.string()), kind.oid, kind.typmod)
 
 
-def _subquery(link: SubLink, run: Callable[[Query], ResultSet | None]) -> Const:
+def _subquery(link: SubLink, run: Callable[[Query], ResultSet]) -> Const:
     """Return the value of a subquery."""
-    result = run(_answered(link))
-    if result is None:
-        raise NotColumnwise("a subquery")
-    rows = (row for batch in result for row in batch.to_pylist())
+    rows = (row for batch in run(_answered(link)) for row in batch.to_pylist())
     first = next(rows, None)
     if link.kind == "EXISTS":
         return Const(type=BOOLEAN, value="f" if first is None else "t")
