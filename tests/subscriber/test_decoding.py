@@ -21,11 +21,12 @@ from headgate.pgoutput import decode
 from headgate.pgoutput import message as m
 from headgate.pgoutput.outline import frames_of, scan
 from headgate.pgoutput.write import write, write_frame
-from headgate.subscriber.apply import conversion, decoding
-from headgate.subscriber.apply.conflict import ApplyPlace
-from headgate.subscriber.apply.conversion import InputSettings
+from headgate.subscriber.apply import decoding
 from headgate.subscriber.apply.decoding import SegmentSource, Slice, TableChanges
-from headgate.subscriber.apply.relation_map import Mapping
+from headgate.subscriber.rows import conversion
+from headgate.subscriber.rows.conflict import ApplyPlace
+from headgate.subscriber.rows.conversion import InputSettings
+from headgate.subscriber.rows.relation_map import Mapping
 from headgate.types import registry as r
 from headgate.walreceiver.segment import Segment, SegmentPiece, segment_of
 

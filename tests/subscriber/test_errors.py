@@ -8,7 +8,7 @@ import pytest
 from tests.conftest import until
 from tests.subscriber.conftest import READY, Publisher, Subscriber
 
-from headgate.subscriber.apply import conflict
+from headgate.subscriber.rows import conflict
 
 TABLE = "CREATE TABLE t(id int PRIMARY KEY, b text)"
 

@@ -2,7 +2,7 @@
 
 A value that was not sent (an unchanged TOAST value, a column that only the subscriber has) is the one that the last change of the same
 row sent, or else the stored row's. `merge` needs this for the last state of each row only, and resolves it by itself. Constraints and
-generated columns depend on every state: `subscriber.apply.row_completion` requests the columns that they read.
+generated columns depend on every state: `subscriber.rows.row_completion` requests the columns that they read.
 """
 
 from __future__ import annotations

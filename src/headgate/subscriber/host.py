@@ -20,8 +20,8 @@ from headgate.storage.engine import Engine
 from headgate.storage.lock import Mode, Patience
 from headgate.storage.transaction.transaction import Transaction
 from headgate.subscriber.apply.evolution import Evolve
-from headgate.subscriber.apply.row_completion import Factory
-from headgate.subscriber.apply.row_triggers import TriggerFactory
+from headgate.subscriber.rows.row_completion import Factory
+from headgate.subscriber.rows.row_triggers import TriggerFactory
 from headgate.subscriber.synchronization.reconciliation import MadeDifference
 
 Jobs = Callable[[], AbstractContextManager[str]]

@@ -13,13 +13,10 @@ import time
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
 
 from headgate.errors import PostgresError
 from headgate.walreceiver.progress import StreamProgress
-
-if TYPE_CHECKING:
-    from headgate.subscriber.worker import Worker
 
 KEPT_CONFLICTS = 100
 """The number of SQLSTATEs for which conflicts are counted."""
@@ -198,10 +195,13 @@ class Ledger:
         """Return the account of a subscription. Create it if it does not exist."""
         return self._accounts.setdefault(subscription, Account())
 
-    def failed(self, worker: Worker, error: PostgresError) -> None:
-        """Record that a worker ended with an error. Count integrity constraint violations (class 23) as conflicts."""
-        account = self.of(worker.subscription.oid)
-        account.failure = Failure(time.time(), error, worker.relation)
+    def failed(self, subscription: int, relation: int | None, error: PostgresError) -> None:
+        """Record that a worker ended with an error: the table sync of a relation, or the apply worker (None).
+
+        Integrity constraint violations (class 23) are counted as conflicts.
+        """
+        account = self.of(subscription)
+        account.failure = Failure(time.time(), error, relation)
         if error.sqlstate.startswith("23") and (error.sqlstate in account.conflicts or len(account.conflicts) < KEPT_CONFLICTS):
             account.conflicts[error.sqlstate] += 1
 

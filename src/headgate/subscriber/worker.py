@@ -31,11 +31,11 @@ from headgate.lsn import Lsn
 from headgate.storage.lock import Patience
 from headgate.storage.spark import failure, job_group
 from headgate.storage.transaction.transaction import Transaction
-from headgate.subscriber.apply.conversion import InputSettings
 from headgate.subscriber.apply.evolution import Evolve
-from headgate.subscriber.apply.row_completion import Factory
-from headgate.subscriber.apply.row_triggers import TriggerFactory
-from headgate.subscriber.apply.table_writer import TableRules
+from headgate.subscriber.rows.conversion import InputSettings
+from headgate.subscriber.rows.row_completion import Factory
+from headgate.subscriber.rows.row_triggers import TriggerFactory
+from headgate.subscriber.rows.table_writer import TableRules
 from headgate.subscriber.synchronization.reconciliation import MadeDifference
 from headgate.types import text_column
 from headgate.walreceiver.answer import PublisherError
@@ -316,10 +316,10 @@ class Worker:
                 _log.log(50, "%s", error.message, extra={"severity": "FATAL"})
             if error.sqlstate == "28000":
                 self.error = error
-                self.launcher.ledger.failed(self, error)
+                self.launcher.ledger.failed(self.subscription.oid, self.relation, error)
             return
         self.error = error
-        self.launcher.ledger.failed(self, error)
+        self.launcher.ledger.failed(self.subscription.oid, self.relation, error)
         self.engine.note_unreadable(error)
         extra = {"severity": "ERROR", "detail": error.detail, "hint": error.hint, "context": error.context}
         _log.error("%s", error.message, extra=extra)

@@ -31,8 +31,8 @@ from headgate.storage.location import data_location
 from headgate.storage.location.data_location import DataPath
 from headgate.storage.spark.local_relation import local_frame
 from headgate.storage.transaction.transaction import Transaction
-from headgate.subscriber.apply.conversion import old_columns
-from headgate.subscriber.apply.relation_map import Mapping
+from headgate.subscriber.rows.conversion import old_columns
+from headgate.subscriber.rows.relation_map import Mapping
 from headgate.types.storage import spark_type
 from headgate.verify.description import described
 from headgate.verify.digest import DIGESTS, copy_query, differing, digests_query, range_of

@@ -1,6 +1,6 @@
 """The triggers that a replication worker fires: REPLICA and ALWAYS triggers, as the subscription's owner with an empty search path.
 
-The subscriber must not import this package. It calls it through `headgate.subscriber.apply.row_triggers.TriggerFactory`; the server passes
+The subscriber must not import this package. It calls it through `headgate.subscriber.rows.row_triggers.TriggerFactory`; the server passes
 it `applied_triggers`.
 """
 

@@ -1,4 +1,4 @@
-"""Create, start and extend the history tables of a subscription's tables (`subscriber.apply.table_history`).
+"""Create, start and extend the history tables of a subscription's tables (`subscriber.rows.table_history`).
 
 The apply worker calls `prepare` between two batches: for tables that have become ready, and when a history lacks columns of its table. Like
 `applied_ddl`, it acts with the rights of the subscription's owner, in its own transaction.
@@ -31,8 +31,8 @@ from headgate.lsn import INVALID, Lsn
 from headgate.sql.names import qualified, quote_ident
 from headgate.sql.parser import parse
 from headgate.storage.transaction.transaction import Transaction
-from headgate.subscriber.apply import table_history
 from headgate.subscriber.host import Jobs
+from headgate.subscriber.rows import table_history
 from headgate.types import registry
 
 

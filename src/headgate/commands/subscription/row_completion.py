@@ -1,6 +1,6 @@
 """Complete the rows that a worker applies: defaults, generated columns and constraints.
 
-The subscriber must not import this package. It calls it through `headgate.subscriber.apply.row_completion.RowCompletion`; the server passes
+The subscriber must not import this package. It calls it through `headgate.subscriber.rows.row_completion.RowCompletion`; the server passes
 it `applied_rows`. As in PostgreSQL, a worker acts as the subscription's owner with an empty search path.
 """
 

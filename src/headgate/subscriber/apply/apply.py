@@ -31,16 +31,17 @@ from headgate.lsn import Lsn
 from headgate.pgoutput import message as m
 from headgate.storage.engine import Engine
 from headgate.storage.transaction.log import OriginProgress
-from headgate.subscriber.apply import conflict, evolution, leaf_constraints
+from headgate.subscriber.apply import evolution
 from headgate.subscriber.apply.batch import Batch
-from headgate.subscriber.apply.conflict import ApplyPlace
-from headgate.subscriber.apply.conversion import InputSettings
 from headgate.subscriber.apply.decoding import TableChanges
 from headgate.subscriber.apply.following import Follower
-from headgate.subscriber.apply.relation_map import MissingColumnsError, MissingRelationError
 from headgate.subscriber.apply.stream import AppliedStream
-from headgate.subscriber.apply.table_history import LackingHistoryError
-from headgate.subscriber.apply.table_writer import TableRules, TableWriter
+from headgate.subscriber.rows import conflict, leaf_constraints
+from headgate.subscriber.rows.conflict import ApplyPlace
+from headgate.subscriber.rows.conversion import InputSettings
+from headgate.subscriber.rows.relation_map import MissingColumnsError, MissingRelationError
+from headgate.subscriber.rows.table_history import LackingHistoryError
+from headgate.subscriber.rows.table_writer import TableRules, TableWriter
 from headgate.subscriber.subscription_statistics import Counters
 from headgate.walreceiver.segment import Segment
 

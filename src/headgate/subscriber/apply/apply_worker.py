@@ -25,12 +25,13 @@ from headgate.lsn import INVALID, Lsn
 from headgate.pgoutput import message as m
 from headgate.sql.names import quote_ident
 from headgate.subscriber import advice
-from headgate.subscriber.apply import skip, table_history
+from headgate.subscriber.apply import skip
 from headgate.subscriber.apply.apply import Applier
 from headgate.subscriber.apply.evolution import DescribedTable
 from headgate.subscriber.apply.following import Follower
 from headgate.subscriber.apply.prepared import ReceivedPrepared
 from headgate.subscriber.apply.stream import AppliedStream
+from headgate.subscriber.rows import table_history
 from headgate.subscriber.synchronization.table_sync import Phase, SyncWorker
 from headgate.subscriber.worker import Started, Worker
 from headgate.walreceiver import remote

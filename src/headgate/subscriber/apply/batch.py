@@ -36,15 +36,16 @@ from headgate.errors import PostgresError
 from headgate.pgoutput import decode
 from headgate.pgoutput import message as m
 from headgate.storage.transaction.transaction import Transaction
-from headgate.subscriber.apply import conversion, decoding, leaf_constraints, partitioned, row_completion, row_triggers, table_history
-from headgate.subscriber.apply.conflict import ApplyPlace
-from headgate.subscriber.apply.conversion import InputSettings
+from headgate.subscriber.apply import decoding
 from headgate.subscriber.apply.decoding import MOST_FRAME, SegmentSource, TableChanges
-from headgate.subscriber.apply.relation_map import Mapping, MissingColumnsError, local_relation, map_relation
 from headgate.subscriber.apply.stream import AppliedStream
-from headgate.subscriber.apply.table_history import LackingHistoryError
-from headgate.subscriber.apply.table_writer import TableRules
-from headgate.subscriber.apply.updated_rows import Reads
+from headgate.subscriber.rows import conversion, leaf_constraints, partitioned, row_completion, row_triggers, table_history
+from headgate.subscriber.rows.conflict import ApplyPlace
+from headgate.subscriber.rows.conversion import InputSettings
+from headgate.subscriber.rows.relation_map import Mapping, MissingColumnsError, local_relation, map_relation
+from headgate.subscriber.rows.table_history import LackingHistoryError
+from headgate.subscriber.rows.table_writer import TableRules
+from headgate.subscriber.rows.updated_rows import Reads
 from headgate.types import buffers
 from headgate.walreceiver.segment import Segment, SegmentPart
 

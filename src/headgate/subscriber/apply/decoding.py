@@ -34,10 +34,10 @@ from headgate.storage import write
 from headgate.storage.location import data_location
 from headgate.storage.location.data_location import DataPath
 from headgate.storage.spark import exchange, failure
-from headgate.subscriber.apply import conversion, table_history
-from headgate.subscriber.apply.conflict import ApplyPlace
-from headgate.subscriber.apply.conversion import InputSettings
-from headgate.subscriber.apply.relation_map import Mapping as TableMapping
+from headgate.subscriber.rows import conversion, table_history
+from headgate.subscriber.rows.conflict import ApplyPlace
+from headgate.subscriber.rows.conversion import InputSettings
+from headgate.subscriber.rows.relation_map import Mapping as TableMapping
 from headgate.walreceiver.segment import Segment, SegmentPart, SegmentPiece
 
 SLICE_BYTES = 4 << 20

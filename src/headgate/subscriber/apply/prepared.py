@@ -38,13 +38,13 @@ from headgate.pgoutput.outline import scan, starts_of
 from headgate.pgoutput.write import write
 from headgate.storage.transaction.log import now
 from headgate.storage.transaction.prepared import check_room
-from headgate.subscriber.apply import conflict
 from headgate.subscriber.apply.apply import Applier
-from headgate.subscriber.apply.conflict import ApplyPlace
-from headgate.subscriber.apply.conversion import InputSettings
 from headgate.subscriber.apply.following import Follower
 from headgate.subscriber.apply.stream import AppliedStream
-from headgate.subscriber.apply.table_writer import TableRules
+from headgate.subscriber.rows import conflict
+from headgate.subscriber.rows.conflict import ApplyPlace
+from headgate.subscriber.rows.conversion import InputSettings
+from headgate.subscriber.rows.table_writer import TableRules
 from headgate.types import text_column
 from headgate.walreceiver.segment import Segment, SegmentPiece
 

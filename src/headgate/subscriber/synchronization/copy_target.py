@@ -18,9 +18,9 @@ from headgate.errors import PostgresError
 from headgate.storage.delta import array_column, parquet
 from headgate.storage.delta.array_column import Lists
 from headgate.storage.location.data_location import DataPath
-from headgate.subscriber.apply import conflict, conversion, row_completion
-from headgate.subscriber.apply.conflict import ApplyPlace
-from headgate.subscriber.apply.conversion import InputSettings
+from headgate.subscriber.rows import conflict, conversion, row_completion
+from headgate.subscriber.rows.conflict import ApplyPlace
+from headgate.subscriber.rows.conversion import InputSettings
 from headgate.types import registry as r
 from headgate.types.base.base_types import BASE_TYPES
 from headgate.types.binary.binary import read_binary

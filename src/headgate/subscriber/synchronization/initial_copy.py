@@ -43,10 +43,10 @@ from headgate.storage.delta.file_action import Action
 from headgate.storage.partitioned import Fence
 from headgate.storage.transaction.log import OriginProgress
 from headgate.storage.transaction.transaction import Transaction
-from headgate.subscriber.apply import conflict, leaf_constraints, partitioned, row_completion
-from headgate.subscriber.apply.conflict import ApplyPlace
-from headgate.subscriber.apply.relation_map import check_kind, map_columns, shown
-from headgate.subscriber.apply.row_triggers import FiringTriggers
+from headgate.subscriber.rows import conflict, leaf_constraints, partitioned, row_completion
+from headgate.subscriber.rows.conflict import ApplyPlace
+from headgate.subscriber.rows.relation_map import check_kind, map_columns, shown
+from headgate.subscriber.rows.row_triggers import FiringTriggers
 from headgate.subscriber.synchronization import reconciliation
 from headgate.subscriber.synchronization.copy_target import BEGIN, PIECE, CopyTarget, CopyTask
 from headgate.walreceiver import answer

@@ -28,10 +28,10 @@ from headgate.pgoutput import message as m
 from headgate.storage.location import data_location
 from headgate.storage.location.data_location import DataPath
 from headgate.storage.transaction.transaction import Transaction
-from headgate.subscriber.apply import conversion, row_completion, updated_rows
-from headgate.subscriber.apply.conflict import ApplyPlace
-from headgate.subscriber.apply.relation_map import Mapping, map_relation, shown
-from headgate.subscriber.apply.table_writer import TableWriter
+from headgate.subscriber.rows import conversion, row_completion, updated_rows
+from headgate.subscriber.rows.conflict import ApplyPlace
+from headgate.subscriber.rows.relation_map import Mapping, map_relation, shown
+from headgate.subscriber.rows.table_writer import TableWriter
 from headgate.subscriber.subscription_statistics import Counters
 from headgate.subscriber.synchronization.copy_target import PIECE, CopyTarget
 from headgate.types import registry, sortkey

@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.errors import PostgresError
 from headgate.pgoutput import decode
-from headgate.subscriber.apply import conflict
-from headgate.subscriber.apply.conflict import ApplyPlace
-from headgate.subscriber.apply.relation_map import Mapping
+from headgate.subscriber.rows import conflict
+from headgate.subscriber.rows.conflict import ApplyPlace
+from headgate.subscriber.rows.relation_map import Mapping
 from headgate.types import buffers, registry, sortkey
 from headgate.types.binary.binary import read_binary
 from headgate.types.storage import arrow_type

@@ -27,9 +27,9 @@ from headgate.changes.merged import Merged
 from headgate.changes.tasks import Part, TaskTable
 from headgate.errors import PostgresError
 from headgate.storage.transaction.transaction import Transaction
-from headgate.subscriber.apply import conflict, partitioned, row_completion, updated_rows
-from headgate.subscriber.apply.conflict import ApplyPlace
-from headgate.subscriber.apply.row_triggers import FiringTriggers, TriggeredTable, TriggerFactory
+from headgate.subscriber.rows import conflict, partitioned, row_completion, updated_rows
+from headgate.subscriber.rows.conflict import ApplyPlace
+from headgate.subscriber.rows.row_triggers import FiringTriggers, TriggeredTable, TriggerFactory
 from headgate.subscriber.subscription_statistics import Counters
 
 _log = logging.getLogger("headgate.subscriber")

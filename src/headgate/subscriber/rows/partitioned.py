@@ -30,8 +30,8 @@ from headgate.storage.spark.column_name import quoted
 from headgate.storage.spark.persisted import persisted
 from headgate.storage.transaction.transaction import Transaction
 from headgate.storage.write import arrow_row
-from headgate.subscriber.apply import conflict
-from headgate.subscriber.apply.row_identity import key_names, key_of
+from headgate.subscriber.rows import conflict
+from headgate.subscriber.rows.row_identity import key_names, key_of
 from headgate.types import buffers
 from headgate.types.storage import own_name
 from headgate.types.text.text import write_text

@@ -24,7 +24,7 @@ from headgate.changes import lookup
 from headgate.changes.keyed_batch import KeyedBatch, in_order
 from headgate.changes.lookup import RowKey
 from headgate.storage.transaction.transaction import Transaction
-from headgate.subscriber.apply.row_completion import Factory, rows_of
+from headgate.subscriber.rows.row_completion import Factory, rows_of
 from headgate.types import buffers
 
 MOST_TOGETHER = 10_000

@@ -24,9 +24,9 @@ from headgate.changes.row_history import RowHistory
 from headgate.expression.spark import domain
 from headgate.storage.partitioned import Fence
 from headgate.storage.transaction.transaction import Transaction
-from headgate.subscriber.apply import leaf_constraints
-from headgate.subscriber.apply.conflict import MESSAGES, ApplyPlace
-from headgate.subscriber.apply.row_completion import Columns, Factory, columns_of, judged, rows_of
+from headgate.subscriber.rows import leaf_constraints
+from headgate.subscriber.rows.conflict import MESSAGES, ApplyPlace
+from headgate.subscriber.rows.row_completion import Columns, Factory, columns_of, judged, rows_of
 from headgate.types import buffers
 
 Key = tuple[int, ...] | None

@@ -17,8 +17,8 @@ from headgate.catalog.relation.relation import Column, Relation
 from headgate.expression.spark import domain
 from headgate.sql.parser import parse_expression, unwrap, walk
 from headgate.storage.transaction.transaction import Transaction
-from headgate.subscriber.apply.conflict import MESSAGES, ApplyPlace
-from headgate.subscriber.apply.conversion import row_type
+from headgate.subscriber.rows.conflict import MESSAGES, ApplyPlace
+from headgate.subscriber.rows.conversion import row_type
 from headgate.types import buffers, registry
 
 Columns = frozenset[str]

@@ -17,8 +17,8 @@ from headgate.catalog.relation.relation import Index, Relation
 from headgate.storage.partitioned import of_leaf
 from headgate.storage.routing import NOWHERE
 from headgate.storage.transaction.transaction import Transaction
-from headgate.subscriber.apply import row_completion
-from headgate.subscriber.apply.row_identity import key_of
+from headgate.subscriber.rows import row_completion
+from headgate.subscriber.rows.row_identity import key_of
 from headgate.types import buffers
 
 Unique = Callable[[Transaction, Relation, Index], None]

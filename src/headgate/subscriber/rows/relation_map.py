@@ -16,7 +16,7 @@ from headgate.catalog.relation.relation_kind import TABLE_KINDS
 from headgate.catalog.relation.replica_identity import ReplicaIdentity
 from headgate.errors import PostgresError
 from headgate.pgoutput import message as m
-from headgate.subscriber.apply.row_identity import with_identity_of_leaves
+from headgate.subscriber.rows.row_identity import with_identity_of_leaves
 
 _KINDS = {
     "v": "views",
