@@ -397,12 +397,6 @@ class Node:
 
         return providers(self, session)
 
-    def functions(self, session: ClientSession) -> Mapping[str, Callable[..., object]]:
-        """Return the functions with side effects on the node."""
-        from headgate.server.function.functions import functions
-
-        return functions(self, session)
-
 
 def _in_background(name: str, work: Callable[[], object]) -> None:
     """Run `work` in a thread, outside a signal handler. If no thread can start, log that, so that the main thread survives."""

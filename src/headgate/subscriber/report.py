@@ -27,6 +27,7 @@ from headgate.subscriber.snapshot import CopyReport, FailureReport, LeftOut, Oth
 from headgate.subscriber.subscription_statistics import Account, Failure
 from headgate.subscriber.synchronization.table_sync import SyncWorker
 from headgate.walreceiver.progress import ReceiverPosition
+from headgate.walreceiver.receiver import Limits
 
 if TYPE_CHECKING:
     from headgate.catalog.cursor import CatalogCursor
@@ -252,7 +253,7 @@ def _to_do(account: Account, state: str, left_out: list[str]) -> list[tuple[str,
 
 def _silence(apply: Worker | None) -> float:
     """Return the seconds since the publisher's last message, or 0 without a stream or without pings (wal_receiver_timeout is 0)."""
-    if apply is None or apply.progress is None or apply.progress.heard is None or not apply.limits().timeout:
+    if apply is None or apply.progress is None or apply.progress.heard is None or not Limits.of(apply.settings).timeout:
         return 0.0
     return time.time() - apply.progress.heard
 

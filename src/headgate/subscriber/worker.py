@@ -213,12 +213,6 @@ class Worker:
             return None
         return lambda: self.commands.tables(self.subscription, self.patience, self.jobs)
 
-    def limits(self) -> Limits:
-        """Return the limits of a stream from the settings."""
-        s = self.settings
-        disk = s.bytes("segment_disk_limit")
-        return Limits(s.seconds("wal_receiver_status_interval"), s.seconds("wal_receiver_timeout"), disk if disk > 0 else 1 << 62)
-
     def take(self, pause: float) -> Segment | None:
         """Return the next segment to apply, or None after `pause` seconds.
 
@@ -255,7 +249,7 @@ class Worker:
         whole = None
         if subscription.stream or two_phase or only_local:
             whole = Reassembly(self.spool, only_local=only_local)
-        receiver = Receiver(connection, self.spool, self.progress, self.waker, self.limits, reassembly=whole)
+        receiver = Receiver(connection, self.spool, self.progress, self.waker, lambda: Limits.of(self.settings), reassembly=whole)
         receiver.start(f"{self.name} receiver")
         return receiver
 

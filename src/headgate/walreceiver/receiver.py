@@ -26,6 +26,7 @@ from headgate.lsn import Lsn
 from headgate.pgoutput import message as m
 from headgate.pgoutput.outline import XLOG_HEADER
 from headgate.pgoutput.read import read_frame, violation
+from headgate.settings.node import Settings
 from headgate.walreceiver.connection import PublisherConnection
 from headgate.walreceiver.progress import StreamProgress, now
 from headgate.walreceiver.reassembly import Reassembly
@@ -50,6 +51,12 @@ class Limits:
     status_interval: float = 10
     timeout: float = 60
     disk_limit: int = 4 << 30
+
+    @classmethod
+    def of(cls, settings: Settings) -> Limits:
+        """Return the limits from the node's settings."""
+        interval, disk = settings.seconds("wal_receiver_status_interval"), settings.bytes("segment_disk_limit")
+        return cls(interval, settings.seconds("wal_receiver_timeout"), disk if disk > 0 else 1 << 62)
 
 
 class StreamEndError(PostgresError):

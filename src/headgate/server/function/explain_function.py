@@ -1,6 +1,6 @@
 """headgate.explain_row(subscription or publication, table, key): explain why a row is or is not here or at the publisher.
 
-A base class of the session's functions (`functions`). For a subscription, its owner gets the publisher's view of the row and its state
+For a subscription, its owner gets the publisher's view of the row and its state
 here. For a publication of this database, a user who may read the table gets the publication's treatment of the row. The key is a JSON
 object, '{"id": 7}'. See `verify.explanation`.
 """
@@ -35,87 +35,79 @@ from headgate.walreceiver.remote import array_elements
 from headgate.walreceiver.waker import Waker
 
 if TYPE_CHECKING:
-    from headgate.server.node import Node
     from headgate.server.session.session import ClientSession
 
 EPOCH = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
 _ACTIONS = ("insert", "update", "delete", "truncate")
 
 
-class ExplainFunction:
-    """The explain function of one session."""
+def explain_row(session: ClientSession, name: str | None, relation: str | None, key: str | None) -> Iterator[tuple[object, ...]]:
+    """Yield (what, publication, present, passes, filter, columns, publish, lsn, time, origin)."""
+    transaction = session.begin_statement()
+    cursor, database = transaction.cursor, session.context.database
+    table = lookup.named(cursor, session.context, relation or "")
+    if table.kind not in TABLE_KINDS:
+        raise PostgresError("42809", f'"{table.name}" is not a table')
+    values = key_values(table, key)
+    subscription = None if name is None else subscriptions.lookup(cursor, database, name)
+    if subscription is not None:
+        explanations = _subscribed(session, owned(session, cursor, name), transaction, table, values)
+    else:
+        publication = None if name is None else publications.lookup(cursor, database, name)
+        if publication is None:
+            raise PostgresError("42704", f'there is no subscription and no publication "{name}"')
+        member = _listed(transaction, publication, table)
+        explanations = explained(lambda sql, _: _local(session, transaction, sql), (table.schema, table.name), condition(values), [member])
+    for explanation in explanations:
+        *fields, lsn, time, origin = astuple(explanation)
+        yield (*fields, lsn, None if time is None else EPOCH + datetime.timedelta(microseconds=time), origin)
 
-    node: Node
-    session: ClientSession
 
-    def explain_row(self, name: str | None, relation: str | None, key: str | None) -> Iterator[tuple[object, ...]]:
-        """Yield (what, publication, present, passes, filter, columns, publish, lsn, time, origin)."""
-        session = self.session
-        transaction = session.begin_statement()
-        cursor, database = transaction.cursor, session.context.database
-        table = lookup.named(cursor, session.context, relation or "")
-        if table.kind not in TABLE_KINDS:
-            raise PostgresError("42809", f'"{table.name}" is not a table')
-        values = key_values(table, key)
-        subscription = None if name is None else subscriptions.lookup(cursor, database, name)
-        if subscription is not None:
-            explanations = self._subscribed(owned(session, cursor, name), transaction, table, values)
-        else:
-            publication = None if name is None else publications.lookup(cursor, database, name)
-            if publication is None:
-                raise PostgresError("42704", f'there is no subscription and no publication "{name}"')
-            member = _listed(transaction, publication, table)
-            explanations = explained(lambda sql, _: self._local(transaction, sql), (table.schema, table.name), condition(values), [member])
-        for explanation in explanations:
-            *fields, lsn, time, origin = astuple(explanation)
-            yield (*fields, lsn, None if time is None else EPOCH + datetime.timedelta(microseconds=time), origin)
-
-    def _subscribed(
-        self, subscription: Subscription, transaction: Transaction, table: Relation, values: dict[str, Cell]
-    ) -> Iterator[Explained]:
-        waker, filter_text = Waker(), condition(values)
-        with self.session.cancelling(waker.stop):
-            try:
-                yield from self._published(subscription, waker, table, filter_text)
-            except PostgresError:
-                self.session.interrupts.check()  # a cancel ends the waits for the publisher with an error of its own
-                raise
-            finally:
-                waker.close()
-        rows = self._local(transaction, f"SELECT 1::pg_catalog.text FROM {qualified(table.schema, table.name)} WHERE {filter_text} LIMIT 1")
-        leaves = transaction.partitioned(table).leaves if table.is_partitioned else (table,)
-        touch = last_touch(self.node.engine, leaves, values, self.session.interrupts.check)
-        if isinstance(touch, str):
-            message = f"the last change is not known any more: {touch}" if rows else "no change of it is known"
-            yield Explained("here", present=bool(rows), columns=message)
-            return
-        origin = subscription.name if touch.origin == f"pg_{subscription.oid}" else touch.origin
-        yield Explained("here", present=bool(rows), lsn=touch.commit_lsn, time=touch.commit_time, origin=origin)
-
-    def _published(self, subscription: Subscription, waker: Waker, table: Relation, filter_text: str) -> Iterator[Explained]:
-        connection = PublisherConnection.open(subscription.conninfo, f"pg_{subscription.oid}_explain", waker=waker, replication=False)
+def _subscribed(
+    session: ClientSession, subscription: Subscription, transaction: Transaction, table: Relation, values: dict[str, Cell]
+) -> Iterator[Explained]:
+    waker, filter_text = Waker(), condition(values)
+    with session.cancelling(waker.stop):
         try:
-            connection.query("BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ")
-            query = publications_query(
-                subscription.publications, table.schema, table.name, knows_filters=connection.server_version >= 150000
-            )
-            members = [_read(row) for row in connection.query(query, 8)]
-            publication_oids = {member.publication for member in members}
-            yield from explained(connection.query, (table.schema, table.name), filter_text, members)
-            for name in subscription.publications:
-                if name not in publication_oids:
-                    yield Explained("publication", name, passes=False, columns="the publication does not exist")
+            yield from _published(session, subscription, waker, table, filter_text)
+        except PostgresError:
+            session.interrupts.check()  # a cancel ends the waits for the publisher with an error of its own
+            raise
         finally:
-            connection.close()
+            waker.close()
+    rows = _local(session, transaction, f"SELECT 1::pg_catalog.text FROM {qualified(table.schema, table.name)} WHERE {filter_text} LIMIT 1")
+    leaves = transaction.partitioned(table).leaves if table.is_partitioned else (table,)
+    touch = last_touch(session.node.engine, leaves, values, session.interrupts.check)
+    if isinstance(touch, str):
+        message = f"the last change is not known any more: {touch}" if rows else "no change of it is known"
+        yield Explained("here", present=bool(rows), columns=message)
+        return
+    origin = subscription.name if touch.origin == f"pg_{subscription.oid}" else touch.origin
+    yield Explained("here", present=bool(rows), lsn=touch.commit_lsn, time=touch.commit_time, origin=origin)
 
-    def _local(self, transaction: Transaction, sql: str) -> list[list[Cell]]:
-        """Return the rows of a query on a user's table, with the session's privileges."""
-        session = self.session
-        [statement] = parse(sql)
-        with rendering.running(session, transaction):
-            plan = Planner(session, transaction).select(statement.node, None)
-            result = plan.frame.toArrow()
-        return [list(row) for row in zip(*(column.to_pylist() for column in result.columns), strict=True)]
+
+def _published(session: ClientSession, subscription: Subscription, waker: Waker, table: Relation, filter_text: str) -> Iterator[Explained]:
+    connection = PublisherConnection.open(subscription.conninfo, f"pg_{subscription.oid}_explain", waker=waker, replication=False)
+    try:
+        connection.query("BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ")
+        query = publications_query(subscription.publications, table.schema, table.name, knows_filters=connection.server_version >= 150000)
+        members = [_read(row) for row in connection.query(query, 8)]
+        publication_oids = {member.publication for member in members}
+        yield from explained(connection.query, (table.schema, table.name), filter_text, members)
+        for name in subscription.publications:
+            if name not in publication_oids:
+                yield Explained("publication", name, passes=False, columns="the publication does not exist")
+    finally:
+        connection.close()
+
+
+def _local(session: ClientSession, transaction: Transaction, sql: str) -> list[list[Cell]]:
+    """Return the rows of a query on a user's table, with the session's privileges."""
+    [statement] = parse(sql)
+    with rendering.running(session, transaction):
+        plan = Planner(session, transaction).select(statement.node, None)
+        result = plan.frame.toArrow()
+    return [list(row) for row in zip(*(column.to_pylist() for column in result.columns), strict=True)]
 
 
 def _listed(transaction: Transaction, publication: Publication, table: Relation) -> MemberTable:

@@ -154,7 +154,9 @@ class ClientSession:
     @functools.cached_property
     def functions(self) -> Mapping[str, Callable[..., object]]:
         """The functions with side effects. Cached, because each part of a statement looks them up."""
-        return self.node.functions(self)
+        from headgate.server.function.functions import functions
+
+        return functions(self)
 
     def start(self, text: str) -> None:
         """Record that a statement of the client starts."""
