@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 import psycopg
 import pytest
 from tests.conftest import Server, until
+from tests.plpgsql.generated import ROWS, STATE, TABLES, Generator
 from tests.subscriber.conftest import READY, Publisher, Subscriber
 
 HERE = """
@@ -306,3 +308,27 @@ def test_listener_receives_the_notifications_of_triggers_when_the_applied_transa
         publisher.sql("BEGIN; INSERT INTO t VALUES (2); INSERT INTO t VALUES (3); COMMIT")
         heard = [notify.payload for notify in listener.notifies(timeout=60, stop_after=5)]
     assert heard == ["1", "caught", "2", "caught", "3"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("seed", range(100, 108))
+def test_generated_triggers_do_for_applied_changes_what_those_of_postgresql_do(
+    publisher: Publisher, subscriber: Subscriber, mirror: Publisher, seed: int
+) -> None:
+    generator = Generator(seed, raises=False, depth=1)
+    statements = [generator.function() for _ in range(4)]
+    for number in range(3):
+        statements += generator.trigger(number)
+    publisher.sql(f"CREATE TABLE t (id int PRIMARY KEY, v text, n int); {ROWS}; CREATE PUBLICATION p FOR TABLE t")
+    for database in (subscriber, mirror):
+        for statement in (TABLES, *statements):
+            database.sql(statement)
+    subscribe_both(publisher, subscriber, mirror)
+    for _ in range(25):
+        with contextlib.suppress(psycopg.errors.UniqueViolation):
+            publisher.sql(generator.change())
+    for name in ("s", "mirror"):
+        publisher.wait_confirmed(name, 300)
+    for query in STATE:
+        assert subscriber.sql(query) == mirror.sql(query), statements
