@@ -1,18 +1,17 @@
 """FROM items of a query on system relations: catalog tables and views, WITH queries, subqueries, joins, functions.
 
-`select.CatalogPlanner` inherits from it and plans the SELECT around them. A user must not read a catalog relation or column without the
+`select.CatalogPlanner` calls it and plans the SELECT around them. A user must not read a catalog relation or column without the
 right to do so (`_guard`, `check_guarded`). The text of a view must be planned with only pg_catalog in the search path.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
 import pyarrow.compute as pc
 from postgast import pg_query_pb2 as pb
 
@@ -20,9 +19,8 @@ from headgate.catalog import procedure, system_view
 from headgate.catalog.dynamic import arrow_table
 from headgate.catalog.relation import relation
 from headgate.catalog.system_view import SystemColumn
-from headgate.commands.query.catalog import privilege_inquiry
-from headgate.commands.query.catalog.relation_source import CatalogQuery, CatalogSource, Cte, SourceColumn
-from headgate.commands.query.catalog.session_call import SessionFunctions, result_rows
+from headgate.commands.query.catalog import privilege_inquiry, session_call
+from headgate.commands.query.catalog.relation_source import CatalogSource, SourceColumn
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import builtin
 from headgate.expression.binding import binder, operators
@@ -36,6 +34,9 @@ from headgate.sql import names
 from headgate.sql.parser import ParseNode, parse, position, unwrap
 from headgate.types import registry as t
 
+if TYPE_CHECKING:
+    from headgate.commands.query.catalog.select import CatalogPlanner
+
 _PRETTY = {"pg_attrdef": "adbinpretty", "pg_constraint": "conbinpretty", "pg_index": "indpredpretty"}
 """Catalogs that also store the pretty-printed form of an expression (`session_call`, pg_get_expr)."""
 _WHOLE = {"pg_attribute": "every_attribute", "pg_depend": "every_dependency"}
@@ -46,350 +47,349 @@ _VIEWS: dict[tuple[object, ...], str] = {}
 _MOST_VIEWS = 1024
 
 
-class FromItems(SessionFunctions):
-    """The planner of FROM items. Subclasses provide `dynamic`, `guarded`, `view_depth` and `select`."""
+def from_clause(planner: CatalogPlanner, clause: Sequence[object], outer: Scope | None) -> CatalogSource:
+    """Plan the FROM list, which may be empty."""
+    if not clause:
+        return CatalogSource("")
+    whole = _item(planner, unwrap(clause[0]), outer, None)
+    for item_node in clause[1:]:
+        item = _item(planner, unwrap(item_node), outer, whole)
+        _check_names(whole, item)
+        whole = whole.beside(item, f"{whole.sql}, {item.sql}")
+    return replace(whole, sql=f" FROM {whole.sql}")
 
-    dynamic: Mapping[str, system_view.Provider]
-    tables: dict[str, pa.Table]
-    ctes: dict[str, Cte]
-    guarded: list[tuple[str, str]]
-    """(SQL of a column, its relation) of the columns that the user may not read. The finished query must not contain them."""
-    view_depth: int
 
-    def select(self, node: ParseNode, outer: Scope | None, *, keep_order: bool = False) -> CatalogQuery:
-        """Plan a SELECT, VALUES or set operation."""
-        raise NotImplementedError
+def _item(planner: CatalogPlanner, node: ParseNode, outer: Scope | None, left: CatalogSource | None) -> CatalogSource:
+    match node.DESCRIPTOR.name:
+        case "RangeVar":
+            return _range_var(planner, node)
+        case "RangeSubselect":
+            return _range_subselect(planner, node, outer, left)
+        case "RangeFunction":
+            return _range_function(planner, node, Scope((), outer) if left is None else left.scope(outer))
+        case "JoinExpr":
+            return _join(planner, node, outer, left)
+        case node_type:
+            raise not_supported(f"{node_type} is not supported in a query on system catalogs")
 
-    def inner_select(self, node: ParseNode, outer: Scope | None, *, keep_order: bool = False) -> CatalogQuery:
-        """Plan a nested SELECT."""
-        raise NotImplementedError
 
-    def types_of(self, query: CatalogQuery) -> list[TypeRef]:
-        """Return the types of a query's columns."""
-        raise NotImplementedError
+def _range_var(planner: CatalogPlanner, node: pb.RangeVar) -> CatalogSource:
+    alias = planner.alias()
+    cte = planner.ctes.get(node.relname) if not node.schemaname else None
+    if cte is not None:
+        return _source(planner, f"{cte.sql_name} {alias}", node, node.relname, None, cte.under(alias), alias)
+    if node.schemaname == "hg" and planner.view_depth:
+        listed = [SourceColumn(name, _type(planner, kind), f'{alias}."{name}"') for name, kind in system_view.NODE_TABLES[node.relname]]
+        return _source(planner, f"hg.{node.relname} {alias}", node, node.relname, None, listed, alias)
+    system_relation = _system_relation(planner, node)
+    _guard(planner, system_relation, alias)
+    columns = _relation_columns(planner, system_relation, alias)
+    return _source(
+        planner,
+        f"({_relation_sql(planner, system_relation)}) {alias}",
+        node,
+        system_relation.name,
+        system_relation.schema,
+        columns,
+        alias,
+        table=system_relation.oid,
+        stored=system_relation.kind == "r",
+    )
 
-    def shown(self, query: CatalogQuery, alias: str, given: Sequence[str] = ()) -> list[SourceColumn]:
-        """Return the columns of a query as those of a FROM item."""
-        raise NotImplementedError
 
-    def from_clause(self, clause: Sequence[Any], outer: Scope | None) -> CatalogSource:
-        """Plan the FROM list, which may be empty."""
-        if not clause:
-            return CatalogSource("")
-        whole = self._item(unwrap(clause[0]), outer, None)
-        for item_node in clause[1:]:
-            item = self._item(unwrap(item_node), outer, whole)
-            _check_names(whole, item)
-            whole = whole.beside(item, f"{whole.sql}, {item.sql}")
-        return replace(whole, sql=f" FROM {whole.sql}")
+def _type(planner: CatalogPlanner, oid: int, typmod: int = -1) -> TypeRef:
+    return TypeRef(oid, typmod, planner.binding.collation_of_type(oid))
 
-    def _item(self, node: ParseNode, outer: Scope | None, left: CatalogSource | None) -> CatalogSource:
-        match node.DESCRIPTOR.name:
-            case "RangeVar":
-                return self._range_var(node)
-            case "RangeSubselect":
-                return self._range_subselect(node, outer, left)
-            case "RangeFunction":
-                return self._range_function(node, Scope((), outer) if left is None else left.scope(outer))
-            case "JoinExpr":
-                return self._join(node, outer, left)
-            case node_type:
-                raise not_supported(f"{node_type} is not supported in a query on system catalogs")
 
-    def _range_var(self, node: pb.RangeVar) -> CatalogSource:
-        alias = self.alias()
-        cte = self.ctes.get(node.relname) if not node.schemaname else None
-        if cte is not None:
-            return self._source(f"{cte.sql_name} {alias}", node, node.relname, None, cte.under(alias), alias)
-        if node.schemaname == "hg" and self.view_depth:
-            listed = [SourceColumn(name, self._type(kind), f'{alias}."{name}"') for name, kind in system_view.NODE_TABLES[node.relname]]
-            return self._source(f"hg.{node.relname} {alias}", node, node.relname, None, listed, alias)
-        system_relation = self._system_relation(node)
-        self._guard(system_relation, alias)
-        columns = self._relation_columns(system_relation, alias)
-        return self._source(
-            f"({self._relation_sql(system_relation)}) {alias}",
-            node,
-            system_relation.name,
-            system_relation.schema,
-            columns,
-            alias,
-            table=system_relation.oid,
-            stored=system_relation.kind == "r",
-        )
+def _source(
+    planner: CatalogPlanner,
+    sql: str,
+    node: ParseNode,
+    name: str,
+    schema: str | None,
+    columns: Sequence[SourceColumn],
+    alias: str,
+    *,
+    table: int = 0,
+    stored: bool = False,
+    sorted_by: tuple[str, ...] = (),
+) -> CatalogSource:
+    """Return a FROM item with the alias and column aliases of the query. `stored`: its rows have system columns such as xmin."""
+    visible, shown = name, list(columns)
+    if node.HasField("alias"):
+        visible, schema = node.alias.aliasname, None
+        aliases = names.strings(node.alias.colnames)
+        if len(aliases) > len(shown):
+            raise PostgresError("42P10", f'table "{visible}" has {len(shown)} columns available but {len(aliases)} columns specified')
+        shown = [replace(column, name=alias_name) for column, alias_name in zip(shown, aliases, strict=False)] + shown[len(aliases) :]
+    listed = [ScopeColumn(column.name, max(column.attnum, 1), column.type, column.key) for column in shown]
+    if table:
+        listed.append(ScopeColumn("tableoid", -6, TypeRef(t.OID), f"CAST({table} AS UINTEGER)"))
+    if stored:
+        listed += _VERSIONS
+    key = f"{alias}.*"
+    planner.rows[key] = shown
+    planner.facts.update({column.key: column.facts for column in shown if column.facts != NOTHING_KNOWN})
+    entry = ScopeTable(visible, tuple(listed), schema, table, system=False, row_key=key)
+    return CatalogSource(sql, (entry,), tuple(shown), sorted_by=sorted_by)
 
-    def _type(self, oid: int, typmod: int = -1) -> TypeRef:
-        return TypeRef(oid, typmod, self.binding.collation_of_type(oid))
 
-    def _source(
-        self,
-        sql: str,
-        node: ParseNode,
-        name: str,
-        schema: str | None,
-        columns: Sequence[SourceColumn],
-        alias: str,
-        *,
-        table: int = 0,
-        stored: bool = False,
-        sorted_by: tuple[str, ...] = (),
-    ) -> CatalogSource:
-        """Return a FROM item with the alias and column aliases of the query. `stored`: its rows have system columns such as xmin."""
-        visible, shown = name, list(columns)
-        if node.HasField("alias"):
-            visible, schema = node.alias.aliasname, None
-            aliases = names.strings(node.alias.colnames)
-            if len(aliases) > len(shown):
-                raise PostgresError("42P10", f'table "{visible}" has {len(shown)} columns available but {len(aliases)} columns specified')
-            shown = [replace(column, name=alias_name) for column, alias_name in zip(shown, aliases, strict=False)] + shown[len(aliases) :]
-        listed = [ScopeColumn(column.name, max(column.attnum, 1), column.type, column.key) for column in shown]
-        if table:
-            listed.append(ScopeColumn("tableoid", -6, TypeRef(t.OID), f"CAST({table} AS UINTEGER)"))
-        if stored:
-            listed += _VERSIONS
-        key = f"{alias}.*"
-        self.rows[key] = shown
-        self.facts.update({column.key: column.facts for column in shown if column.facts != NOTHING_KNOWN})
-        entry = ScopeTable(visible, tuple(listed), schema, table, system=False, row_key=key)
-        return CatalogSource(sql, (entry,), tuple(shown), sorted_by=sorted_by)
+# ---- system relations ----------------------------------------------------------------------------------------------------
 
-    # ---- system relations ----------------------------------------------------------------------------------------------------
 
-    def _guard(self, found: system_view.SystemRelation, alias: str) -> None:
-        """Raise 42501 if the user may not read a relation. Rights on single columns are checked in the finished query."""
-        if self.context.superuser or self.view_depth or found.schema == "information_schema":
-            return
-        if privilege_inquiry.may_select(self.cursor, self.context, found.oid):
-            return
-        allowed = privilege_inquiry.selectable_columns(self.cursor, self.context, found.oid)
-        if not allowed:
-            word = "view" if found.kind == "v" else "table"
-            raise PostgresError("42501", f"permission denied for {word} {found.name}")
-        self.guarded += [(f'{alias}."{column.name}"', found.name) for column in found.columns if column.attnum not in allowed]
+def _guard(planner: CatalogPlanner, found: system_view.SystemRelation, alias: str) -> None:
+    """Raise 42501 if the user may not read a relation. Rights on single columns are checked in the finished query."""
+    if planner.context.superuser or planner.view_depth or found.schema == "information_schema":
+        return
+    if privilege_inquiry.may_select(planner.cursor, planner.context, found.oid):
+        return
+    allowed = privilege_inquiry.selectable_columns(planner.cursor, planner.context, found.oid)
+    if not allowed:
+        word = "view" if found.kind == "v" else "table"
+        raise PostgresError("42501", f"permission denied for {word} {found.name}")
+    planner.guarded += [(f'{alias}."{column.name}"', found.name) for column in found.columns if column.attnum not in allowed]
 
-    def check_guarded(self, sql: str) -> None:
-        """Raise 42501 if the query reads a column that the user may not read."""
-        for column, name in self.guarded:
-            if re.search(rf"(?<!\w){re.escape(column)}", sql):
-                raise PostgresError("42501", f"permission denied for table {name}")
 
-    def _relation_columns(self, found: system_view.SystemRelation, alias: str) -> list[SourceColumn]:
-        return [
-            SourceColumn(name, kind, f"{alias}.{sql_name}", found.oid, attnum, facts)
-            for name, kind, sql_name, attnum, facts in _columns(found.schema, found.name, self.context.announced)
-        ]
+def check_guarded(planner: CatalogPlanner, sql: str) -> None:
+    """Raise 42501 if the query reads a column that the user may not read."""
+    for column, name in planner.guarded:
+        if re.search(rf"(?<!\w){re.escape(column)}", sql):
+            raise PostgresError("42501", f"permission denied for table {name}")
 
-    def _path(self) -> list[str]:
-        schemas = self._schemas()
-        return schemas if "pg_catalog" in schemas else ["pg_catalog", *schemas]
 
-    def _system_relation(self, node: pb.RangeVar) -> system_view.SystemRelation:
-        if node.catalogname and node.catalogname != self.context.database_name:
-            shown = f"{node.catalogname}.{node.schemaname}.{node.relname}"
-            raise PostgresError("0A000", f'cross-database references are not implemented: "{shown}"', position=position(node.location))
-        schemas = [node.schemaname] if node.schemaname else self._path()
-        for schema in schemas:
-            system_relation = system_view.relation(schema, node.relname, self.context.announced)
-            if system_relation is not None:
-                return system_relation
-        shown = f"{node.schemaname}.{node.relname}" if node.schemaname else node.relname
-        oid = relation.find_oid(self.cursor, self.context.database, node.schemaname or None, node.relname, self._schemas())
-        if oid is not None:
-            raise not_supported(f'relation "{shown}" cannot be used together with system catalogs', position=position(node.location))
-        raise PostgresError("42P01", f'relation "{shown}" does not exist', position=position(node.location))
+def _relation_columns(planner: CatalogPlanner, found: system_view.SystemRelation, alias: str) -> list[SourceColumn]:
+    return [
+        SourceColumn(name, kind, f"{alias}.{sql_name}", found.oid, attnum, facts)
+        for name, kind, sql_name, attnum, facts in _columns(found.schema, found.name, planner.context.announced)
+    ]
 
-    def _relation_sql(self, found: system_view.SystemRelation) -> str:
-        table = found.physical
-        if table is not None:
-            listed = ", ".join(f'"{column.name}"' for column in table.columns)
-            listed += "".join(f", {_LATER[column.name]}" for column in found.columns[len(table.columns) :])
-            if table.name in _PRETTY:
-                listed += f", {_PRETTY[table.name]}"
-            scope = "" if table.shared else f" WHERE dbid IN (0, {self.context.database})"
-            return f"SELECT {listed} FROM hg.{_WHOLE.get(table.name, table.name)}{scope}"
-        if found.schema == "information_schema" and found.kind == "r":
-            return self._table_sql(found.columns, [tuple(row.values()) for row in initial.rows(found.name)])
-        if found.expanded or (found.name in system_view.FROM_CATALOG and found.name not in self.dynamic and not self.describing):
-            return self._view_sql(found)
-        provider = self.dynamic.get(found.name)
-        return self._table_sql(found.columns, [] if provider is None or self.describing else list(provider()))
 
-    def _table_sql(self, columns: Sequence[SystemColumn], rows: Sequence[Sequence[object]]) -> str:
-        """Return the SQL of a table with these rows."""
-        self.kept_view = False
-        name = f"hg_dynamic_{self.alias('d')}"
-        self.tables[name] = arrow_table(columns, rows)
-        # a certificate serial number may exceed DuckDB's DECIMAL: it then stays text, for which only = and <> are right
-        whole = [f"c{place}" for place, column in enumerate(columns, 1) if column.type_oid == t.NUMERIC]
-        whole = [
-            column_name
-            for column_name in whole
-            if (pc.max(pc.utf8_length(self.tables[name].column(column_name))).as_py() or 0) <= MAX_DIGITS
-        ]
-        casts = ", ".join(f"CAST({column_name} AS DECIMAL(38,0)) AS {column_name}" for column_name in whole)
-        return f"SELECT * {f'REPLACE ({casts}) ' if whole else ''}FROM {name}"
+def _path(planner: CatalogPlanner) -> list[str]:
+    schemas = session_call.effective_schemas(planner)
+    return schemas if "pg_catalog" in schemas else ["pg_catalog", *schemas]
 
-    def _view_sql(self, found: system_view.SystemRelation) -> str:
-        """Return a view's definition as a subquery, planned with only pg_catalog in the search path.
 
-        The SQL is cached, unless it reads data of this statement alone: the rows of a Provider, rights or the clock.
-        """
-        context = self.context
-        key = (found.oid, found.name in self.dynamic, self.describing, *self.session_key())
-        cached = _VIEWS.get(key)
-        if cached is not None:
-            return cached
-        if self.view_depth > 12:
-            raise PostgresError("54001", "stack depth limit exceeded")
-        outer_kept_view, ctes = self.kept_view, self.ctes
-        self.context, self.ctes, self.kept_view = replace(context, search_path=["pg_catalog"]), {}, True
-        self.view_depth += 1
-        try:
-            with t.unguarded():
-                query = self.select(_definition(found), None)
-                sql = query.build([self._type(column.type_oid) for column in found.columns])
-        finally:
-            keep = self.kept_view
-            self.context, self.ctes = context, ctes
-            self.kept_view = outer_kept_view and keep
-            self.view_depth -= 1
-        if keep:
-            if len(_VIEWS) >= _MOST_VIEWS:
-                _VIEWS.clear()
-            _VIEWS[key] = sql
-        return sql
+def _system_relation(planner: CatalogPlanner, node: pb.RangeVar) -> system_view.SystemRelation:
+    if node.catalogname and node.catalogname != planner.context.database_name:
+        shown = f"{node.catalogname}.{node.schemaname}.{node.relname}"
+        raise PostgresError("0A000", f'cross-database references are not implemented: "{shown}"', position=position(node.location))
+    schemas = [node.schemaname] if node.schemaname else _path(planner)
+    for schema in schemas:
+        system_relation = system_view.relation(schema, node.relname, planner.context.announced)
+        if system_relation is not None:
+            return system_relation
+    shown = f"{node.schemaname}.{node.relname}" if node.schemaname else node.relname
+    oid = relation.find_oid(
+        planner.cursor, planner.context.database, node.schemaname or None, node.relname, session_call.effective_schemas(planner)
+    )
+    if oid is not None:
+        raise not_supported(f'relation "{shown}" cannot be used together with system catalogs', position=position(node.location))
+    raise PostgresError("42P01", f'relation "{shown}" does not exist', position=position(node.location))
 
-    def session_key(self) -> tuple[object, ...]:
-        """Return the session values on which SQL depends besides the tree, if nothing has cleared `kept_view`."""
-        context = self.context
-        return (
-            context.database, context.database_name, context.user, context.session_user, context.superuser, self.path,
-            context.time_zone, context.temp_schema, context.forms,
-        )  # fmt: skip
 
-    # ---- subqueries, joins -----------------------------------------------------------------------------------------------------
+def _relation_sql(planner: CatalogPlanner, found: system_view.SystemRelation) -> str:
+    table = found.physical
+    if table is not None:
+        listed = ", ".join(f'"{column.name}"' for column in table.columns)
+        listed += "".join(f", {_LATER[column.name]}" for column in found.columns[len(table.columns) :])
+        if table.name in _PRETTY:
+            listed += f", {_PRETTY[table.name]}"
+        scope = "" if table.shared else f" WHERE dbid IN (0, {planner.context.database})"
+        return f"SELECT {listed} FROM hg.{_WHOLE.get(table.name, table.name)}{scope}"
+    if found.schema == "information_schema" and found.kind == "r":
+        return _table_sql(planner, found.columns, [tuple(row.values()) for row in initial.rows(found.name)])
+    if found.expanded or (found.name in system_view.FROM_CATALOG and found.name not in planner.dynamic and not planner.describing):
+        return _view_sql(planner, found)
+    provider = planner.dynamic.get(found.name)
+    return _table_sql(planner, found.columns, [] if provider is None or planner.describing else list(provider()))
 
-    def _range_subselect(self, node: pb.RangeSubselect, outer: Scope | None, left: CatalogSource | None) -> CatalogSource:
-        alias = self.alias()
-        lateral = node.lateral and left is not None
-        query = self.inner_select(node.subquery, left.scope(outer) if node.lateral and left is not None else outer)
-        sql = f"{'LATERAL ' if lateral else ''}({query.build(self.types_of(query))}) {alias}"
-        return self._source(sql, node, "", None, self.shown(query, alias), alias)
 
-    def _join(self, node: pb.JoinExpr, outer: Scope | None, before: CatalogSource | None) -> CatalogSource:
-        left = self._item(unwrap(node.larg), outer, before)
-        lateral = left if before is None else before.beside(left, "")
-        right = self._item(unwrap(node.rarg), outer, lateral)
-        _check_names(left, right)
-        word = _JOINS[node.jointype]
-        using = names.strings(node.using_clause)
-        if node.is_natural:
-            right_names = {column.name for column in right.star}
-            using = [column.name for column in left.star if column.name in right_names]
-        both = left.beside(right, "")
-        if node.HasField("quals"):
-            context = self.binding.within(construct="JOIN/ON")
-            condition = binder.bind_condition(node.quals, both.scope(outer), "JOIN/ON", context=context)
-            joined_source = replace(both, sql=f"({left.sql} {word} {right.sql} ON {self.sql(condition)})")
-        elif using:
-            joined_source = self._merged(using, node, left, right, both)
-        elif word == "JOIN":
-            joined_source = replace(both, sql=f"({left.sql} CROSS JOIN {right.sql})")
-        else:
-            joined_source = replace(both, sql=f"({left.sql} {word} {right.sql} ON true)")
-        if not node.HasField("alias"):
-            return joined_source
-        alias = self.alias()
-        listed = ", ".join(f"{column.key} AS c{place}" for place, column in enumerate(joined_source.star, 1))
-        columns = [replace(column, key=f"{alias}.c{place}") for place, column in enumerate(joined_source.star, 1)]
-        return self._source(f"(SELECT {listed} FROM {joined_source.sql}) {alias}", node, "", None, columns, alias)
+def _table_sql(planner: CatalogPlanner, columns: Sequence[SystemColumn], rows: Sequence[Sequence[object]]) -> str:
+    """Return the SQL of a table with these rows."""
+    planner.kept_view = False
+    name = f"hg_dynamic_{planner.alias('d')}"
+    planner.tables[name] = arrow_table(columns, rows)
+    # a certificate serial number may exceed DuckDB's DECIMAL: it then stays text, for which only = and <> are right
+    whole = [f"c{place}" for place, column in enumerate(columns, 1) if column.type_oid == t.NUMERIC]
+    whole = [
+        column_name
+        for column_name in whole
+        if (pc.max(pc.utf8_length(planner.tables[name].column(column_name))).as_py() or 0) <= MAX_DIGITS
+    ]
+    casts = ", ".join(f"CAST({column_name} AS DECIMAL(38,0)) AS {column_name}" for column_name in whole)
+    return f"SELECT * {f'REPLACE ({casts}) ' if whole else ''}FROM {name}"
 
-    def _merged(
-        self, using: Sequence[str], node: pb.JoinExpr, left: CatalogSource, right: CatalogSource, both: CatalogSource
-    ) -> CatalogSource:
-        """Join with USING: build the condition, and put the merged columns before the others."""
-        conditions, merged = [], []
-        for name in using:
-            left_column, right_column = using_column(left.star, name, "left"), using_column(right.star, name, "right")
-            equal = operators.make(["="], left_column.reference, right_column.reference, self.binding, -1)
-            conditions.append(self.sql(equal))
-            chosen = right_column if node.jointype == pb.JOIN_RIGHT else left_column
-            if node.jointype == pb.JOIN_FULL:
-                sides, kind = binder.unify([left_column.reference, right_column.reference], "JOIN/USING", self.binding)
-                chosen = replace(left_column, type=kind, key=self.sql(Coalesce(type=kind, args=tuple(sides))), relation=0, attnum=0)
-            merged.append(chosen)
-        star = (*merged, *[column for column in both.star if column.name not in using])
-        merged_scope = tuple(ScopeColumn(column.name, 1, column.type, column.key) for column in merged)
-        sql = f"({left.sql} {_JOINS[node.jointype]} {right.sql} ON {' AND '.join(conditions)})"
-        return replace(both, sql=sql, star=star, merged=(*merged_scope, *both.merged))
 
-    # ---- functions -------------------------------------------------------------------------------------------------------------
+def _view_sql(planner: CatalogPlanner, found: system_view.SystemRelation) -> str:
+    """Return a view's definition as a subquery, planned with only pg_catalog in the search path.
 
-    def _range_function(self, node: pb.RangeFunction, scope: Scope) -> CatalogSource:
-        """Plan a function in FROM, which may use the FROM items before it."""
-        if len(node.functions) != 1 or node.coldeflist:
-            raise not_supported("ROWS FROM with several functions is not supported in a query on system catalogs")
-        call = unwrap(unwrap(node.functions[0]).items[0])
-        name = names.strings(call.funcname)[-1] if call.DESCRIPTOR.name == "FuncCall" else "value"
-        bound = binder.bind(call, scope, context=self.binding.within(construct="functions in FROM", sets=True))
-        rows = self._rows(bound, name)
-        alias = self.alias("f")
-        columns = [
-            SourceColumn(label or name, self._type(kind), f"{alias}.c{place}", facts=Facts(scale=0) if kind == t.NUMERIC else NOTHING_KNOWN)
-            for place, (label, kind) in enumerate(rows.columns, 1)
-        ]
-        if columns[0].name == name and rows.scalar and node.HasField("alias") and not node.alias.colnames:
-            columns = [replace(columns[0], name=node.alias.aliasname)]
-        sql = rows.table_sql
-        order: tuple[str, ...] = ()
-        if rows.list_sql:
-            sql = f"SELECT {_unnested(rows)}, generate_subscripts({rows.list_sql}, 1) AS n"
-            order = (f"{alias}.n",)
-        elif rows.in_order:
-            order = (f"{alias}.c1",)
-        if node.ordinality:
-            columns.append(SourceColumn("ordinality", TypeRef(t.INT8), f"CAST({alias}.n AS BIGINT)"))
-            if not rows.list_sql:
-                sql = f"SELECT *, row_number() OVER () AS n FROM ({sql}) {self.alias('o')}"
-        return self._source(f"LATERAL ({sql}) {alias}", node, name, None, columns, alias, sorted_by=order)
+    The SQL is cached, unless it reads data of this statement alone: the rows of a Provider, rights or the clock.
+    """
+    context = planner.context
+    key = (found.oid, found.name in planner.dynamic, planner.describing, *session_key(planner))
+    cached = _VIEWS.get(key)
+    if cached is not None:
+        return cached
+    if planner.view_depth > 12:
+        raise PostgresError("54001", "stack depth limit exceeded")
+    outer_kept_view, ctes = planner.kept_view, planner.ctes
+    planner.context, planner.ctes, planner.kept_view = replace(context, search_path=["pg_catalog"]), {}, True
+    planner.view_depth += 1
+    try:
+        with t.unguarded():
+            query = planner.select(_definition(found), None)
+            sql = query.build([_type(planner, column.type_oid) for column in found.columns])
+    finally:
+        keep = planner.kept_view
+        planner.context, planner.ctes = context, ctes
+        planner.kept_view = outer_kept_view and keep
+        planner.view_depth -= 1
+    if keep:
+        if len(_VIEWS) >= _MOST_VIEWS:
+            _VIEWS.clear()
+        _VIEWS[key] = sql
+    return sql
 
-    def _rows(self, bound: Expression, name: str) -> CatalogRows:
-        if not isinstance(bound, FuncExpr):
-            return CatalogRows(((name, bound.type.oid),), table_sql=f"SELECT {self.sql(bound)} AS c1")
-        function = builtin.function(bound.function)
-        if self.called(bound) in self.functions:
-            return self._acting_rows(bound, name)
-        if function.name in _BEHIND_VIEWS:
-            relation = system_view.relations()["pg_catalog", _BEHIND_VIEWS[function.name]]
-            listed = ", ".join(f"{key} AS c{place}" for place, (_, _, key, _, _) in enumerate(_columns("pg_catalog", relation.name, 15), 1))
-            columns = tuple((column.name, column.type_oid) for column in relation.columns)
-            return CatalogRows(columns, table_sql=f"SELECT {listed} FROM ({self._relation_sql(relation)}) {self.alias()}", scalar=False)
-        if function.name in _KEPT_ROWS:
-            outputs = procedure.outputs(bound.function)
-            listed_outputs = [SystemColumn(label, kind, -1, place) for place, (label, kind) in enumerate(outputs, 1)]
-            rows = [tuple(row.values()) for row in initial.rows(function.name)]
-            return CatalogRows(outputs, table_sql=self._table_sql(listed_outputs, rows), scalar=False)
-        if function.retset:
-            self.check_arguments(bound)
-            return set_returning.rows(bound, [self.sql(argument) for argument in bound.args], self, in_from=True)
-        sql = self.sql(bound)
-        if sql.startswith("<acting"):
-            raise not_supported(f"function {name} is not supported here", position=position(bound.location))
-        return CatalogRows(((name, bound.type.oid),), table_sql=f"SELECT {sql} AS c1")
 
-    def _acting_rows(self, bound: FuncExpr, name: str) -> CatalogRows:
-        """Call a session function in FROM while planning, and return its rows as a table."""
-        chosen = procedure.procedures()[bound.function]
-        self.check_right(chosen)
-        self.kept_view = False
-        columns = chosen.outputs or ((name, chosen.result),)
-        rows: list[tuple[object, ...]] = []
-        if not self.describing:
-            rows = result_rows(self.functions[self.called(bound)], self.given_values(bound), chosen)
-        table = f"hg_rows_{self.alias('r')}"
-        listed = [SystemColumn(label, kind, -1, place) for place, (label, kind) in enumerate(columns, 1)]
-        self.tables[table] = arrow_table(listed, rows)
-        return CatalogRows(columns, table_sql=f"SELECT * FROM {table}", scalar=not chosen.outputs)
+def session_key(planner: CatalogPlanner) -> tuple[object, ...]:
+    """Return the session values on which SQL depends besides the tree, if nothing has cleared `kept_view`."""
+    context = planner.context
+    return (
+        context.database, context.database_name, context.user, context.session_user, context.superuser, planner.path,
+        context.time_zone, context.temp_schema, context.forms,
+    )  # fmt: skip
+
+
+# ---- subqueries, joins -----------------------------------------------------------------------------------------------------
+
+
+def _range_subselect(planner: CatalogPlanner, node: pb.RangeSubselect, outer: Scope | None, left: CatalogSource | None) -> CatalogSource:
+    alias = planner.alias()
+    lateral = node.lateral and left is not None
+    query = planner.inner_select(node.subquery, left.scope(outer) if node.lateral and left is not None else outer)
+    sql = f"{'LATERAL ' if lateral else ''}({query.build(planner.types_of(query))}) {alias}"
+    return _source(planner, sql, node, "", None, planner.shown(query, alias), alias)
+
+
+def _join(planner: CatalogPlanner, node: pb.JoinExpr, outer: Scope | None, before: CatalogSource | None) -> CatalogSource:
+    left = _item(planner, unwrap(node.larg), outer, before)
+    lateral = left if before is None else before.beside(left, "")
+    right = _item(planner, unwrap(node.rarg), outer, lateral)
+    _check_names(left, right)
+    word = _JOINS[node.jointype]
+    using = names.strings(node.using_clause)
+    if node.is_natural:
+        right_names = {column.name for column in right.star}
+        using = [column.name for column in left.star if column.name in right_names]
+    both = left.beside(right, "")
+    if node.HasField("quals"):
+        context = planner.binding.within(construct="JOIN/ON")
+        condition = binder.bind_condition(node.quals, both.scope(outer), "JOIN/ON", context=context)
+        joined_source = replace(both, sql=f"({left.sql} {word} {right.sql} ON {planner.sql(condition)})")
+    elif using:
+        joined_source = _merged(planner, using, node, left, right, both)
+    elif word == "JOIN":
+        joined_source = replace(both, sql=f"({left.sql} CROSS JOIN {right.sql})")
+    else:
+        joined_source = replace(both, sql=f"({left.sql} {word} {right.sql} ON true)")
+    if not node.HasField("alias"):
+        return joined_source
+    alias = planner.alias()
+    listed = ", ".join(f"{column.key} AS c{place}" for place, column in enumerate(joined_source.star, 1))
+    columns = [replace(column, key=f"{alias}.c{place}") for place, column in enumerate(joined_source.star, 1)]
+    return _source(planner, f"(SELECT {listed} FROM {joined_source.sql}) {alias}", node, "", None, columns, alias)
+
+
+def _merged(
+    planner: CatalogPlanner, using: Sequence[str], node: pb.JoinExpr, left: CatalogSource, right: CatalogSource, both: CatalogSource
+) -> CatalogSource:
+    """Join with USING: build the condition, and put the merged columns before the others."""
+    conditions, merged = [], []
+    for name in using:
+        left_column, right_column = using_column(left.star, name, "left"), using_column(right.star, name, "right")
+        equal = operators.make(["="], left_column.reference, right_column.reference, planner.binding, -1)
+        conditions.append(planner.sql(equal))
+        chosen = right_column if node.jointype == pb.JOIN_RIGHT else left_column
+        if node.jointype == pb.JOIN_FULL:
+            sides, kind = binder.unify([left_column.reference, right_column.reference], "JOIN/USING", planner.binding)
+            chosen = replace(left_column, type=kind, key=planner.sql(Coalesce(type=kind, args=tuple(sides))), relation=0, attnum=0)
+        merged.append(chosen)
+    star = (*merged, *[column for column in both.star if column.name not in using])
+    merged_scope = tuple(ScopeColumn(column.name, 1, column.type, column.key) for column in merged)
+    sql = f"({left.sql} {_JOINS[node.jointype]} {right.sql} ON {' AND '.join(conditions)})"
+    return replace(both, sql=sql, star=star, merged=(*merged_scope, *both.merged))
+
+
+# ---- functions -------------------------------------------------------------------------------------------------------------
+
+
+def _range_function(planner: CatalogPlanner, node: pb.RangeFunction, scope: Scope) -> CatalogSource:
+    """Plan a function in FROM, which may use the FROM items before it."""
+    if len(node.functions) != 1 or node.coldeflist:
+        raise not_supported("ROWS FROM with several functions is not supported in a query on system catalogs")
+    call = unwrap(unwrap(node.functions[0]).items[0])
+    name = names.strings(call.funcname)[-1] if call.DESCRIPTOR.name == "FuncCall" else "value"
+    bound = binder.bind(call, scope, context=planner.binding.within(construct="functions in FROM", sets=True))
+    rows = _rows(planner, bound, name)
+    alias = planner.alias("f")
+    columns = [
+        SourceColumn(label or name, _type(planner, kind), f"{alias}.c{place}", facts=Facts(scale=0) if kind == t.NUMERIC else NOTHING_KNOWN)
+        for place, (label, kind) in enumerate(rows.columns, 1)
+    ]
+    if columns[0].name == name and rows.scalar and node.HasField("alias") and not node.alias.colnames:
+        columns = [replace(columns[0], name=node.alias.aliasname)]
+    sql = rows.table_sql
+    order: tuple[str, ...] = ()
+    if rows.list_sql:
+        sql = f"SELECT {_unnested(rows)}, generate_subscripts({rows.list_sql}, 1) AS n"
+        order = (f"{alias}.n",)
+    elif rows.in_order:
+        order = (f"{alias}.c1",)
+    if node.ordinality:
+        columns.append(SourceColumn("ordinality", TypeRef(t.INT8), f"CAST({alias}.n AS BIGINT)"))
+        if not rows.list_sql:
+            sql = f"SELECT *, row_number() OVER () AS n FROM ({sql}) {planner.alias('o')}"
+    return _source(planner, f"LATERAL ({sql}) {alias}", node, name, None, columns, alias, sorted_by=order)
+
+
+def _rows(planner: CatalogPlanner, bound: Expression, name: str) -> CatalogRows:
+    if not isinstance(bound, FuncExpr):
+        return CatalogRows(((name, bound.type.oid),), table_sql=f"SELECT {planner.sql(bound)} AS c1")
+    function = builtin.function(bound.function)
+    if session_call.called(bound) in planner.functions:
+        return _acting_rows(planner, bound, name)
+    if function.name in _BEHIND_VIEWS:
+        relation = system_view.relations()["pg_catalog", _BEHIND_VIEWS[function.name]]
+        listed = ", ".join(f"{key} AS c{place}" for place, (_, _, key, _, _) in enumerate(_columns("pg_catalog", relation.name, 15), 1))
+        columns = tuple((column.name, column.type_oid) for column in relation.columns)
+        return CatalogRows(columns, table_sql=f"SELECT {listed} FROM ({_relation_sql(planner, relation)}) {planner.alias()}", scalar=False)
+    if function.name in _KEPT_ROWS:
+        outputs = procedure.outputs(bound.function)
+        listed_outputs = [SystemColumn(label, kind, -1, place) for place, (label, kind) in enumerate(outputs, 1)]
+        rows = [tuple(row.values()) for row in initial.rows(function.name)]
+        return CatalogRows(outputs, table_sql=_table_sql(planner, listed_outputs, rows), scalar=False)
+    if function.retset:
+        session_call.check_arguments(planner, bound)
+        return set_returning.rows(bound, [planner.sql(argument) for argument in bound.args], planner, in_from=True)
+    sql = planner.sql(bound)
+    if sql.startswith("<acting"):
+        raise not_supported(f"function {name} is not supported here", position=position(bound.location))
+    return CatalogRows(((name, bound.type.oid),), table_sql=f"SELECT {sql} AS c1")
+
+
+def _acting_rows(planner: CatalogPlanner, bound: FuncExpr, name: str) -> CatalogRows:
+    """Call a session function in FROM while planning, and return its rows as a table."""
+    chosen = procedure.procedures()[bound.function]
+    session_call.check_right(planner, chosen)
+    planner.kept_view = False
+    columns = chosen.outputs or ((name, chosen.result),)
+    rows: list[tuple[object, ...]] = []
+    if not planner.describing:
+        rows = session_call.result_rows(planner.functions[session_call.called(bound)], session_call.given_values(planner, bound), chosen)
+    table = f"hg_rows_{planner.alias('r')}"
+    listed = [SystemColumn(label, kind, -1, place) for place, (label, kind) in enumerate(columns, 1)]
+    planner.tables[table] = arrow_table(listed, rows)
+    return CatalogRows(columns, table_sql=f"SELECT * FROM {table}", scalar=not chosen.outputs)
 
 
 _VERSIONS = tuple(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from headgate.catalog import namespace
 from headgate.catalog.physical import Cursor
@@ -21,6 +21,9 @@ from headgate.errors import PostgresError, not_supported
 from headgate.expression.node import CoerceViaIO, ColumnRef, Const, Expression, Form, TypeRef, walk
 from headgate.sql.names import split_identifiers
 from headgate.types import registry as t
+
+if TYPE_CHECKING:
+    from headgate.commands.query.catalog.select import CatalogPlanner
 
 _KINDS = {
     "table": ("pg_class", "oid", "relowner", "relacl", "r", t.REGCLASS),
@@ -54,21 +57,7 @@ _PARAMETER = "parameter"
 _OPTION = " WITH GRANT OPTION"
 
 
-class InquiryContext(Protocol):
-    """The members of the query's planner that this module uses."""
-
-    context: SessionContext
-    cursor: Cursor
-    describing: bool
-
-    def sql(self, expression: Expression) -> str:
-        """Return the SQL of an expression."""
-
-    def resolve(self, text: str, kind: int, where: int | None) -> int:
-        """Return the oid of a named object."""
-
-
-def call(session: InquiryContext, name: str, arguments: Sequence[Expression]) -> str:
+def call(session: CatalogPlanner, name: str, arguments: Sequence[Expression]) -> str:
     """Return the SQL of a call of one of these functions."""
     if session.describing:
         return "FALSE"  # it does not run, and its parameters have no values
@@ -106,7 +95,7 @@ def call(session: InquiryContext, name: str, arguments: Sequence[Expression]) ->
     return f"CASE WHEN {value} IS NOT NULL THEN {test} END"
 
 
-def _by_default(session: InquiryContext, kind: str, role: acl.RoleRights, target: Expression, wanted: str) -> str:
+def _by_default(session: CatalogPlanner, kind: str, role: acl.RoleRights, target: Expression, wanted: str) -> str:
     """Return the SQL for default rights: superusers have all of them, every role may use a language.
 
     Raise 42704 if the name does not exist. The value is NULL if the oid does not exist.
@@ -174,7 +163,7 @@ def selectable_columns(cursor: Cursor, context: SessionContext, oid: int) -> set
     return {attnum for attnum, items in column_acls if role.may("r", 0, acl.read(items, "c", ""))}
 
 
-def _there(session: InquiryContext, kind: str, value: str, column: Expression) -> bool:
+def _there(session: CatalogPlanner, kind: str, value: str, column: Expression) -> bool:
     """Return whether a constant object and its column exist. A non-constant object counts as existing.
 
     Raise 42809 if a relation is not a sequence, and 42703 if there is no column of that name.
@@ -225,7 +214,7 @@ def _right(text: str, kind: str) -> tuple[str, bool]:
     return letter, option
 
 
-def _role(session: InquiryContext, function: str, value: Expression) -> acl.RoleRights:
+def _role(session: CatalogPlanner, function: str, value: Expression) -> acl.RoleRights:
     """Return the rights of the role with this name or oid."""
     role_value = _constant(session, function, value)
     if isinstance(role_value, int):
@@ -233,7 +222,7 @@ def _role(session: InquiryContext, function: str, value: Expression) -> acl.Role
     return acl.EVERYBODY if role_value == "public" else acl.role(session.cursor, str(role_value))
 
 
-def _constant(session: InquiryContext, function: str, value: Expression) -> object:
+def _constant(session: CatalogPlanner, function: str, value: Expression) -> object:
     """Return the value of an argument. Raise 0A000 if it is NULL or depends on the rows of the query."""
     if isinstance(value, Const) and value.type.oid in (t.TEXT, t.NAME) and value.value is not None:
         return value.value
@@ -246,7 +235,7 @@ def _constant(session: InquiryContext, function: str, value: Expression) -> obje
     return row[0]
 
 
-def _target(session: InquiryContext, kind: str, target: Expression, regtype: int) -> str:
+def _target(session: CatalogPlanner, kind: str, target: Expression, regtype: int) -> str:
     """Return the SQL of the object's oid."""
     named, sql = target.type.oid in (t.TEXT, t.NAME), session.sql(target)
     if kind == "database" and named:
@@ -265,7 +254,7 @@ def _target(session: InquiryContext, kind: str, target: Expression, regtype: int
     return sql
 
 
-def _function(session: InquiryContext, text: str) -> str:
+def _function(session: CatalogPlanner, text: str) -> str:
     """Return the oid of a function that is named with its arguments.
 
     All functions of this name must have the same ACL, so any of their oids will do. Otherwise, raise 0A000.
@@ -284,7 +273,7 @@ def _function(session: InquiryContext, text: str) -> str:
     return str(functions[0][0])
 
 
-def _allowed(session: InquiryContext, kind: str, role: acl.RoleRights, rights: Iterable[tuple[str, bool]]) -> set[int]:
+def _allowed(session: CatalogPlanner, kind: str, role: acl.RoleRights, rights: Iterable[tuple[str, bool]]) -> set[int]:
     catalog, oid, owner, column, default, _ = _KINDS[kind]
     where = "" if catalog == "pg_database" else f" WHERE dbid IN (0, {session.context.database})"
     owners = dict(rows(session.cursor, "SELECT oid, rolname FROM hg.pg_authid"))
@@ -301,7 +290,7 @@ def _allowed(session: InquiryContext, kind: str, role: acl.RoleRights, rights: I
     return oids
 
 
-def allowed(session: InquiryContext, kind: str, rights: Iterable[str]) -> set[int]:
+def allowed(session: CatalogPlanner, kind: str, rights: Iterable[str]) -> set[int]:
     """Return the objects of a kind ("sequence", "database", …) on which the session's user has one of the rights."""
     role = acl.role(session.cursor, session.context.user)
     return _allowed(session, kind, role, [_right(right, kind) for right in rights])
@@ -318,7 +307,7 @@ def _of_all_data(role: acl.RoleRights, catalog: str, oid: int, relkind: str) -> 
     return ("r" if reads else "") + ("awd" if changes_data else "")
 
 
-def _columns(session: InquiryContext, role: acl.RoleRights, rights: Sequence[tuple[str, bool]]) -> list[tuple[int, int, str]]:
+def _columns(session: CatalogPlanner, role: acl.RoleRights, rights: Sequence[tuple[str, bool]]) -> list[tuple[int, int, str]]:
     """Return (relation, attnum, name) of the columns on which the role has one of the rights by a grant on the column."""
     columns = []
     for relation, attnum, name, acl_items in rows(
@@ -346,7 +335,7 @@ def _column(value: str, sql: str, columns: Sequence[tuple[int, int, str]], *, by
     return " OR ".join(tests) or "FALSE"
 
 
-def _has_role(session: InquiryContext, arguments: Sequence[Expression]) -> str:
+def _has_role(session: CatalogPlanner, arguments: Sequence[Expression]) -> str:
     role = acl.role(session.cursor, session.context.user)
     target, privileges = arguments[-2:]
     if len(arguments) > 2 and all(argument.type.oid == t.OID for argument in arguments[:2]) and not isinstance(arguments[0], Const):
@@ -366,7 +355,7 @@ def _has_role(session: InquiryContext, arguments: Sequence[Expression]) -> str:
     return f"CASE WHEN {sql} IS NOT NULL THEN {among(sql, reached)} END"
 
 
-def _ways(session: InquiryContext, wanted: Expression) -> list[str]:
+def _ways(session: CatalogPlanner, wanted: Expression) -> list[str]:
     """Return the kinds of membership that a call of pg_has_role tests."""
     ways = [_WAYS.get(privilege.strip().upper()) for privilege in str(_constant(session, "pg_has_role", wanted)).split(",")]
     if None in ways:
@@ -374,7 +363,7 @@ def _ways(session: InquiryContext, wanted: Expression) -> list[str]:
     return [str(way) for way in ways]
 
 
-def _whose_role(session: InquiryContext, whose: Expression, target: Expression, wanted: Expression) -> str:
+def _whose_role(session: CatalogPlanner, whose: Expression, target: Expression, wanted: Expression) -> str:
     """Return the SQL of pg_has_role for a role that differs by row: a CASE with a branch for each role."""
     sql, ways, cases = session.sql(target), _ways(session, wanted), []
     for oid, name in rows(session.cursor, "SELECT oid, rolname FROM hg.pg_authid"):
@@ -385,7 +374,7 @@ def _whose_role(session: InquiryContext, whose: Expression, target: Expression, 
     return f"CASE WHEN {role_sql} IS NOT NULL AND {sql} IS NOT NULL THEN CASE {role_sql} {' '.join(cases)} ELSE FALSE END END"
 
 
-def _reached(session: InquiryContext, role: acl.RoleRights, way: str) -> set[int]:
+def _reached(session: CatalogPlanner, role: acl.RoleRights, way: str) -> set[int]:
     """Return the roles whose rights a role has (USAGE), of which it is a member (MEMBER), or whose membership it may grant (ADMIN)."""
     member = roles.memberships(session.cursor, role.oid)
     if way == "ADMIN":
@@ -396,7 +385,7 @@ def _reached(session: InquiryContext, role: acl.RoleRights, way: str) -> set[int
     return reached | {namespace.DATABASE_OWNER} if owner is not None and owner[0] in reached else reached
 
 
-def _row_security_active(session: InquiryContext, arguments: Sequence[Expression]) -> str:
+def _row_security_active(session: CatalogPlanner, arguments: Sequence[Expression]) -> str:
     role = acl.role(session.cursor, session.context.user)
     bypass = one(session.cursor, "SELECT rolsuper OR rolbypassrls FROM hg.pg_authid WHERE oid = ?", [role.oid])
     value = _target(session, "table", arguments[0], t.REGCLASS)

@@ -10,8 +10,7 @@ import contextlib
 import datetime
 import logging
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import duckdb
 import pyarrow as pa
@@ -21,7 +20,7 @@ from headgate import interruption
 from headgate.catalog.physical import Cursor, out_of_memory
 from headgate.catalog.session import SessionContext
 from headgate.catalog.system_view import Provider
-from headgate.commands.query.catalog import volatile_function
+from headgate.commands.query.catalog import from_item, volatile_function
 from headgate.commands.query.catalog.relation_source import CatalogQuery
 from headgate.commands.query.catalog.select import CatalogPlanner
 from headgate.commands.session import Parameter
@@ -38,12 +37,12 @@ from headgate.types.resultset import ResultColumn, ResultSet
 from headgate.types.text import text
 from headgate.types.text.array import Shape, print_array
 
-Functions = Mapping[str, Callable[..., Any]]
+Functions = Mapping[str, Callable[..., object]]
 
 _ROWS = 8192
 _VALUES = 2_000_000
 """Maximum number of values in the result of a query on system relations. A value takes about 100 bytes."""
-_NOTHING: Mapping[str, Any] = {}
+_NOTHING: Mapping[str, Callable[..., Iterable[Sequence[object]]]] = {}
 
 _log = logging.getLogger(__name__)
 
@@ -130,7 +129,7 @@ def describe(
     return tuple(types_found), _columns(query, types)
 
 
-class _Uncalled(dict[str, Callable[..., Any]]):
+class _Uncalled(dict[str, Callable[..., object]]):
     """Placeholders for the session functions while a query is only described. They are never called."""
 
     def __init__(self, names: Collection[str]) -> None:
@@ -161,10 +160,10 @@ def _columns(query: CatalogQuery, types: Sequence[TypeRef]) -> tuple[ResultColum
     )
 
 
-def _run(planner: CatalogPlanner, sql: str) -> list[list[Any]]:
+def _run(planner: CatalogPlanner, sql: str) -> list[list[object]]:
     """Run the SQL and return the columns of its result. Raise DuckDB's errors as PostgresError."""
     cursor = planner.cursor
-    planner.check_guarded(sql)
+    from_item.check_guarded(planner, sql)
     for name, table in planner.tables.items():
         cursor.register(name, table)
     try:
@@ -182,9 +181,9 @@ def _run(planner: CatalogPlanner, sql: str) -> list[list[Any]]:
                 cursor.unregister(name)
 
 
-def _fetched(executed: duckdb.DuckDBPyConnection) -> list[tuple[Any, ...]]:
+def _fetched(executed: duckdb.DuckDBPyConnection) -> list[tuple[object, ...]]:
     """Fetch all rows into memory. Raise 53200 if they exceed the limit of `_VALUES`."""
-    rows: list[tuple[Any, ...]] = []
+    rows: list[tuple[object, ...]] = []
     while chunk := executed.fetchmany(_ROWS):
         interruption.check()
         rows += chunk
@@ -239,7 +238,7 @@ def translated(error: duckdb.Error) -> PostgresError:
     )
 
 
-def _batches(table: list[list[Any]], columns: Sequence[ResultColumn], context: SessionContext) -> list[pa.RecordBatch]:
+def _batches(table: list[list[object]], columns: Sequence[ResultColumn], context: SessionContext) -> list[pa.RecordBatch]:
     if not columns:
         return [pa.RecordBatch.from_struct_array(pa.array([{}] * len(table[0]), pa.struct([])))]
     arrays = [_texts(column.type_oid, column.typmod, values, context) for column, values in zip(columns, table, strict=True)]
@@ -253,11 +252,11 @@ _STYLED = frozenset({t.DATE, t.TIMESTAMP, t.TIMESTAMPTZ, t.INTERVAL})
 """Types whose text depends on DateStyle or IntervalStyle."""
 
 
-def _texts(kind: int, typmod: int, values: Sequence[Any], context: SessionContext) -> pa.StringArray:
+def _texts(kind: int, typmod: int, values: Sequence[object], context: SessionContext) -> pa.StringArray:
     """Return the text of a result column in the session's styles."""
     element = element_of(kind)
     if element in _PRINTED_HERE:
-        return pa.array([None if item is None else _list(item, element, context) for item in values], pa.string())
+        return pa.array([_list(item, element, context) if isinstance(item, list) else None for item in values], pa.string())
     if kind in _PRINTED_HERE or kind in _STYLED:
         plain = pa.array([None if item is None else _text(item, kind) for item in values], pa.string())
     else:
@@ -267,7 +266,7 @@ def _texts(kind: int, typmod: int, values: Sequence[Any], context: SessionContex
     return plain
 
 
-def _text(value: Any, kind: int) -> str:
+def _text(value: object, kind: int) -> str:
     """Return the text of a value in its type's normal form."""
     if isinstance(value, float):
         return str(text.write_scalar(value, kind))
@@ -278,6 +277,6 @@ def _text(value: Any, kind: int) -> str:
     return f"{value}+00" if kind == t.TIMESTAMPTZ and not str(value).endswith("infinity") else str(value)
 
 
-def _list(values: Sequence[Any], element: int, context: SessionContext) -> str:
+def _list(values: Sequence[object], element: int, context: SessionContext) -> str:
     items = _texts(element, -1, values, context).to_pylist()
     return print_array(Shape([len(items)], [1]) if items else Shape([], []), items, ",")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import pyarrow as pa
 from postgast import pg_query_pb2 as pb
@@ -19,8 +18,9 @@ from headgate.analysis.ordering import plain_name
 from headgate.catalog import namespace, system_view
 from headgate.catalog.physical import Cursor
 from headgate.catalog.session import SessionContext
-from headgate.commands.query.catalog.from_item import FromItems
+from headgate.commands.query.catalog import from_item, session_call
 from headgate.commands.query.catalog.relation_source import CatalogQuery, CatalogSource, Cte, Lookups, OutputColumn, SourceColumn
+from headgate.commands.query.catalog.session_call import Acting
 from headgate.commands.session import Parameter
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import builtin, rewriting
@@ -30,7 +30,7 @@ from headgate.expression.binding.coercion_pathway import Reach
 from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.scope import Scope, find_table
 from headgate.expression.duckdb import compiler, set_returning, value
-from headgate.expression.duckdb.value import NOTHING_KNOWN, Facts
+from headgate.expression.duckdb.value import NOTHING_KNOWN, Env, Facts
 from headgate.expression.implementation.implementations import gathers
 from headgate.expression.node import (
     UNKNOWN,
@@ -43,6 +43,7 @@ from headgate.expression.node import (
     FuncExpr,
     OpExpr,
     Param,
+    SqlValue,
     SubLink,
     TypeRef,
     walk,
@@ -53,7 +54,7 @@ from headgate.sql.parser import ParseNode, position, unwrap
 from headgate.types import registry as t
 
 
-class CatalogPlanner(FromItems):
+class CatalogPlanner(Env):
     """The planner of one statement."""
 
     def __init__(
@@ -61,7 +62,7 @@ class CatalogPlanner(FromItems):
         context: SessionContext,
         cursor: Cursor,
         dynamic: Mapping[str, system_view.Provider],
-        functions: Mapping[str, Callable[..., Any]],
+        functions: Mapping[str, Callable[..., object]],
         parameters: Sequence[Parameter] = (),
         *,
         describing: bool = False,
@@ -73,14 +74,18 @@ class CatalogPlanner(FromItems):
         self.parameters = parameters
         self.describing = describing
         self.tables: dict[str, pa.Table] = {}
-        self.acting = []
-        self.guarded = []
+        self.acting: list[tuple[Acting, tuple[Expression, ...]]] = []
+        self.guarded: list[tuple[str, str]] = []
+        """(SQL of a column, its relation) of the columns that the user may not read. The finished query must not contain them."""
         self.facts = {}
         self.rows = {}
         self.view_depth = 0
         self.kept_view = True
-        self.path_cache = {}
-        self.lookups = None
+        """Whether the compiled part of a view depends only on values that do not change within the session."""
+        self.path_cache: dict[tuple[str, ...], dict[str, int]] = {}
+        self.lookups: Lookups | None = None
+        """The lookup rows that may be joined to the SELECT being compiled (`relation_source`), or None."""
+        self.announced = context.announced
         self.ctes: dict[str, Cte] = {}
         self.beside: dict[FuncExpr, str] = {}
         """Set-returning calls of the current SELECT list that are evaluated in FROM, with their aliases there."""
@@ -90,7 +95,7 @@ class CatalogPlanner(FromItems):
             forms=context.forms, parameters=self.inferred, infer=describing, subquery=self._bound_subquery,
             fields=lambda expression: value.fields(expression, self),
         )  # fmt: skip
-        schemas = self.schema_oids()
+        schemas = session_call.schema_oids(self)
         oids = (schemas if "pg_catalog" in schemas else {"pg_catalog": namespace.PG_CATALOG, **schemas}).values()
         self.path = f"[{', '.join(map(str, oids))}]"
         self.database = str(context.database)
@@ -126,6 +131,22 @@ class CatalogPlanner(FromItems):
     def sql(self, expression: Expression) -> str:
         """Return the SQL of an expression."""
         return compiler.compile(expression, self)
+
+    def resolve(self, text: str, kind: int, where: int | None) -> int:
+        """Return the oid for the text of a reg… literal (`session_call`)."""
+        return session_call.resolve(self, text, kind, where)
+
+    def session_call(self, node: FuncExpr) -> str | None:
+        """Return the SQL of a session function's value, or None for other functions (`session_call`)."""
+        return session_call.session_call(self, node)
+
+    def session_value(self, node: SqlValue) -> str:
+        """Return the SQL of CURRENT_USER, CURRENT_DATE and similar values (`session_call`)."""
+        return session_call.session_value(self, node)
+
+    def moment(self, node: Expression) -> int | None:
+        """Return now() and similar values in microseconds since 1970, or None for other expressions (`session_call`)."""
+        return session_call.moment(self, node)
 
     def parameter(self, node: Param) -> Const:
         """Return the value of a parameter; NULL while the statement is only described."""
@@ -281,7 +302,7 @@ class CatalogPlanner(FromItems):
     def _plain(self, node: pb.SelectStmt, outer: Scope | None, *, keep_order: bool) -> CatalogQuery:
         saved_beside, self.beside = self.beside, {}
         saved_lookups, self.lookups = self.lookups, None
-        source = self.from_clause(node.from_clause, outer)
+        source = from_item.from_clause(self, node.from_clause, outer)
         scope = source.scope(outer)
         if len(node.from_clause) == 1 and not node.group_clause and not source.sorted_by:
             self.lookups = Lookups(frozenset(column.key for table in source.tables for column in table.columns))

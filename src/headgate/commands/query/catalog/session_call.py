@@ -10,13 +10,13 @@ import datetime
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import duckdb
 
 from headgate.catalog import database as databases
 from headgate.catalog import namespace, procedure
-from headgate.catalog.physical import Cursor, one
+from headgate.catalog.physical import one
 from headgate.catalog.procedure import Procedure
 from headgate.catalog.security import acl
 from headgate.catalog.security import role as roles
@@ -24,18 +24,19 @@ from headgate.catalog.security.role import READ_ALL_SETTINGS
 from headgate.catalog.session import SessionContext
 from headgate.commands.query import instant
 from headgate.commands.query.catalog import privilege_inquiry, regname
-from headgate.commands.query.catalog.relation_source import Lookups
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import builtin
-from headgate.expression.binding.context import BindContext
 from headgate.expression.duckdb import call, literal
-from headgate.expression.duckdb.value import Env, duckdb_type, element_of, null, quote, raised
+from headgate.expression.duckdb.value import duckdb_type, element_of, null, quote, raised
 from headgate.expression.node import ArrayExpr, ColumnRef, Const, Expression, FuncExpr, SqlValue, TypeRef, walk
 from headgate.lsn import Lsn
 from headgate.settings import definition
 from headgate.sql.parser import position
 from headgate.storage.spark import failure
 from headgate.types import registry as t
+
+if TYPE_CHECKING:
+    from headgate.commands.query.catalog.select import CatalogPlanner
 
 SERVER_VERSION = "15.18"
 
@@ -76,223 +77,209 @@ class Acting:
     """The location of the call in the query's text."""
 
 
-class SessionFunctions(Env):
-    """The functions of a session: a base class of the planner of catalog queries, and of the compiler's `Env`."""
+def called(node: FuncExpr) -> str:
+    """Return the name of a function among the caller's functions."""
+    function = builtin.function(node.function)
+    return function.key if function.schema == procedure.OWN_SCHEMA else function.name
 
-    context: SessionContext
-    cursor: Cursor
-    functions: Mapping[str, Callable[..., Any]]
-    describing: bool
-    acting: list[tuple[Acting, tuple[Expression, ...]]]
-    binding: BindContext
-    path_cache: dict[tuple[str, ...], dict[str, int]]
-    lookups: Lookups | None
-    """The lookup rows that may be joined to the SELECT being compiled (`relation_source`), or None."""
-    kept_view: bool
-    """Whether the compiled part of a view depends only on values that do not change within the session."""
 
-    @property
-    def announced(self) -> int:  # type: ignore[override]
-        """The major version of PostgreSQL that the node announces."""
-        return self.context.announced
+def session_call(planner: CatalogPlanner, node: FuncExpr) -> str | None:
+    """Return the SQL of a session function's value, or None for other functions."""
+    name = called(node)
+    if name in planner.functions or name in _ACTING_ALWAYS:
+        return _call_given(planner, name, node)
+    if privilege_inquiry.knows(name):
+        return _privilege(planner, name, node)
+    if name in _MOMENTS:
+        return _moment(planner, name, node.type)
+    if name in _TO_REGISTERED:
+        return _to_registered(planner, node, _TO_REGISTERED[name])
+    if name in _FIXED:
+        return _FIXED[name](planner.context)
+    if name in _CURRENT:
+        planner.kept_view = False
+        return _CURRENT[name](planner.context)
+    function = _FUNCTIONS.get(name)
+    return None if function is None else function(planner, node.args, node)
 
-    def sql(self, expression: Expression) -> str:
-        """Return the SQL of an expression."""
-        raise NotImplementedError
 
-    @staticmethod
-    def called(node: FuncExpr) -> str:
-        """Return the name of a function among the caller's functions."""
-        function = builtin.function(node.function)
-        return function.key if function.schema == procedure.OWN_SCHEMA else function.name
+def session_value(planner: CatalogPlanner, node: SqlValue) -> str:
+    """Return the SQL of CURRENT_USER, CURRENT_DATE and similar values."""
+    if node.type.oid != t.NAME:
+        return _moment(planner, "now", node.type)
+    context = planner.context
+    words = {"SESSION_USER": context.session_user, "CURRENT_CATALOG": context.database_name}
+    return _current_schema(planner) if node.name == "CURRENT_SCHEMA" else quote(words.get(node.name, context.user))
 
-    def session_call(self, node: FuncExpr) -> str | None:
-        """Return the SQL of a session function's value, or None for other functions."""
-        name = self.called(node)
-        if name in self.functions or name in _ACTING_ALWAYS:
-            return self._call_given(name, node)
-        if privilege_inquiry.knows(name):
-            return self._privilege(name, node)
-        if name in _MOMENTS:
-            return self._moment(name, node.type)
-        if name in _TO_REGISTERED:
-            return self._to_registered(node, _TO_REGISTERED[name])
-        if name in _FIXED:
-            return _FIXED[name](self.context)
-        if name in _CURRENT:
-            self.kept_view = False
-            return _CURRENT[name](self.context)
-        function = _FUNCTIONS.get(name)
-        return None if function is None else function(self, node.args, node)
 
-    def session_value(self, node: SqlValue) -> str:
-        """Return the SQL of CURRENT_USER, CURRENT_DATE and similar values."""
-        if node.type.oid != t.NAME:
-            return self._moment("now", node.type)
-        context = self.context
-        words = {"SESSION_USER": context.session_user, "CURRENT_CATALOG": context.database_name}
-        return _current_schema(self) if node.name == "CURRENT_SCHEMA" else quote(words.get(node.name, context.user))
+def _moment(planner: CatalogPlanner, function: str, target: TypeRef) -> str:
+    planner.kept_view = False
+    return literal.constant(instant.constant(planner.context, target, planner.binding, function), planner)
 
-    def _moment(self, function: str, target: TypeRef) -> str:
-        self.kept_view = False
-        return literal.constant(instant.constant(self.context, target, self.binding, function), self)
 
-    def moment(self, node: Expression) -> int | None:
-        """Return now() and similar timestamptz values in microseconds since 1970, or None for other expressions."""
-        if isinstance(node, SqlValue):
-            function = "now"
-        elif isinstance(node, FuncExpr) and self.called(node) in _MOMENTS:
-            function = self.called(node)
-        else:
-            return None
-        if node.type.oid != t.TIMESTAMPTZ:
-            return None
-        self.kept_view = False
-        return (self.context.moment(function) - _EPOCH) // datetime.timedelta(microseconds=1)
+def moment(planner: CatalogPlanner, node: Expression) -> int | None:
+    """Return now() and similar timestamptz values in microseconds since 1970, or None for other expressions."""
+    if isinstance(node, SqlValue):
+        function = "now"
+    elif isinstance(node, FuncExpr) and called(node) in _MOMENTS:
+        function = called(node)
+    else:
+        return None
+    if node.type.oid != t.TIMESTAMPTZ:
+        return None
+    planner.kept_view = False
+    return (planner.context.moment(function) - _EPOCH) // datetime.timedelta(microseconds=1)
 
-    def _schemas(self) -> list[str]:
-        return list(self.schema_oids())
 
-    def schema_oids(self) -> dict[str, int]:
-        """Return the existing schemas of the search path with their oids. They are read once per statement and search path."""
-        key = tuple(self.context.search_path)
-        if key not in self.path_cache:
-            self.path_cache[key] = namespace.effective_oids(
-                self.cursor, self.context.database, self.context.user, key, self.context.temp_schema
-            )
-        return self.path_cache[key]
+def effective_schemas(planner: CatalogPlanner) -> list[str]:
+    """Return the existing schemas of the search path."""
+    return list(schema_oids(planner))
 
-    def alias(self, letter: str = "t") -> str:
-        """Return a new name."""
-        raise NotImplementedError
 
-    # ---- names ---------------------------------------------------------------------------------------------------------------
-
-    def _to_registered(self, node: FuncExpr, kind: int) -> str:
-        text = self._constant(node.args[0])
-        if text is None:
-            return null(t.OID)
-        try:
-            return f"CAST({self.resolve(str(text), kind, None)} AS UINTEGER)"
-        except PostgresError as error:
-            if error.sqlstate == "42501":
-                raise
-            return null(t.OID)
-
-    def resolve(self, text: str, kind: int, where: int | None) -> int:
-        """Return the oid for the text of a reg… literal, resolved with the session's search path (`regname`)."""
-        oid = regname.resolve(self.cursor, self.context, self._schemas, text, kind, where)
-        if oid >= t.FIRST_USER_OID:
-            self.kept_view = False  # with the search path pg_catalog of a view's body, system oids do not change
-        return oid
-
-    # ---- privileges ------------------------------------------------------------------------------------------------------------
-
-    def _privilege(self, name: str, node: FuncExpr) -> str:
-        if not self.context.superuser or (name == "pg_has_role" and len(node.args) > 2):
-            self.kept_view = False
-        return privilege_inquiry.call(self, name, node.args)
-
-    # ---- functions that act ---------------------------------------------------------------------------------------------------
-
-    def _call_given(self, name: str, node: FuncExpr) -> str:
-        chosen = procedure.procedures()[node.function]
-        callee = self.functions.get(name)
-        if callee is None:
-            raise not_supported(f"function {name} is not supported", position=position(node.location))
-        if chosen.is_set:
-            raise not_supported(f"function {name} is only supported in FROM", position=position(node.location))
-        self.check_right(chosen)
-        self.kept_view = False
-        if name in STABLE:
-            if self.describing:
-                return null(chosen.result)
-            return constant(callee(*self.given_values(node)), chosen.result)
-        args = spread(node)
-        # a row test compiles its operand once per column, but a call in the text must run once
-        acting_call = Acting(name, tuple(argument.type.oid for argument in args), chosen.result, chosen, node.location)
-        number_found = next(
-            (number for number, waiting in enumerate(self.acting) if node.location >= 0 and waiting == (acting_call, args)), None
+def schema_oids(planner: CatalogPlanner) -> dict[str, int]:
+    """Return the existing schemas of the search path with their oids. They are read once per statement and search path."""
+    key = tuple(planner.context.search_path)
+    if key not in planner.path_cache:
+        planner.path_cache[key] = namespace.effective_oids(
+            planner.cursor, planner.context.database, planner.context.user, key, planner.context.temp_schema
         )
-        if number_found is not None:
-            return f"<acting {number_found}>"
-        self.acting.append((acting_call, args))
-        return f"<acting {len(self.acting) - 1}>"
-
-    def check_right(self, found: Procedure) -> None:
-        """Raise 42501 for a function that PUBLIC may not execute, unless the user has been granted it."""
-        if found.granted is None or self.context.superuser:
-            return
-        role = acl.role(self.cursor, self.context.user)
-        if not any(role.owns(roles.get(self.cursor, grantee).oid) for grantee in found.granted):
-            raise PostgresError("42501", f"permission denied for function {found.name}")
-
-    def check_arguments(self, node: FuncExpr) -> None:
-        """Raise 42704 for a constant name of a publication that does not exist."""
-        if builtin.function(node.function).name != "pg_get_publication_tables" or not isinstance(node.args[0], Const):
-            return
-        if node.function == procedure.PUBLICATION_TABLES:
-            return
-        self.kept_view = False
-        sql = "SELECT 1 FROM hg.pg_publication WHERE dbid = ? AND pubname = ?"
-        if one(self.cursor, sql, [self.context.database, node.args[0].value]) is None:
-            raise PostgresError("42704", f'publication "{node.args[0].value}" does not exist')
-
-    def given_values(self, node: FuncExpr) -> list[Any]:
-        """Return the Python values of a call's arguments, which must be constants."""
-        return [self._constant(argument) for argument in spread(node)]
-
-    def _constant(self, expression: Expression) -> Any:
-        """Return the Python value of an expression without columns. Raise 0A000 if it has columns."""
-        if isinstance(expression, Const) and (expression.value is None or expression.type.oid in (t.TEXT, t.NAME)):
-            return expression.value
-        try:
-            [found] = self.cursor.execute(f"SELECT {self.sql(expression)}").fetchall()
-        except duckdb.Error as error:
-            raise not_supported("an argument of this function must be a constant") from error
-        return python_value(found[0], expression.type.oid)
+    return planner.path_cache[key]
 
 
-def _current_schema(env: SessionFunctions, _args: Sequence[Expression] = (), _node: FuncExpr | None = None) -> str:
+def _to_registered(planner: CatalogPlanner, node: FuncExpr, kind: int) -> str:
+    text = _constant(planner, node.args[0])
+    if text is None:
+        return null(t.OID)
+    try:
+        return f"CAST({resolve(planner, str(text), kind, None)} AS UINTEGER)"
+    except PostgresError as error:
+        if error.sqlstate == "42501":
+            raise
+        return null(t.OID)
+
+
+def resolve(planner: CatalogPlanner, text: str, kind: int, where: int | None) -> int:
+    """Return the oid for the text of a reg… literal, resolved with the session's search path (`regname`)."""
+    oid = regname.resolve(planner.cursor, planner.context, lambda: effective_schemas(planner), text, kind, where)
+    if oid >= t.FIRST_USER_OID:
+        planner.kept_view = False  # with the search path pg_catalog of a view's body, system oids do not change
+    return oid
+
+
+# ---- privileges ------------------------------------------------------------------------------------------------------------
+
+
+def _privilege(planner: CatalogPlanner, name: str, node: FuncExpr) -> str:
+    if not planner.context.superuser or (name == "pg_has_role" and len(node.args) > 2):
+        planner.kept_view = False
+    return privilege_inquiry.call(planner, name, node.args)
+
+
+# ---- functions that act ---------------------------------------------------------------------------------------------------
+
+
+def _call_given(planner: CatalogPlanner, name: str, node: FuncExpr) -> str:
+    chosen = procedure.procedures()[node.function]
+    callee = planner.functions.get(name)
+    if callee is None:
+        raise not_supported(f"function {name} is not supported", position=position(node.location))
+    if chosen.is_set:
+        raise not_supported(f"function {name} is only supported in FROM", position=position(node.location))
+    check_right(planner, chosen)
+    planner.kept_view = False
+    if name in STABLE:
+        if planner.describing:
+            return null(chosen.result)
+        return constant(callee(*given_values(planner, node)), chosen.result)
+    args = spread(node)
+    # a row test compiles its operand once per column, but a call in the text must run once
+    acting_call = Acting(name, tuple(argument.type.oid for argument in args), chosen.result, chosen, node.location)
+    number_found = next(
+        (number for number, waiting in enumerate(planner.acting) if node.location >= 0 and waiting == (acting_call, args)), None
+    )
+    if number_found is not None:
+        return f"<acting {number_found}>"
+    planner.acting.append((acting_call, args))
+    return f"<acting {len(planner.acting) - 1}>"
+
+
+def check_right(planner: CatalogPlanner, found: Procedure) -> None:
+    """Raise 42501 for a function that PUBLIC may not execute, unless the user has been granted it."""
+    if found.granted is None or planner.context.superuser:
+        return
+    role = acl.role(planner.cursor, planner.context.user)
+    if not any(role.owns(roles.get(planner.cursor, grantee).oid) for grantee in found.granted):
+        raise PostgresError("42501", f"permission denied for function {found.name}")
+
+
+def check_arguments(planner: CatalogPlanner, node: FuncExpr) -> None:
+    """Raise 42704 for a constant name of a publication that does not exist."""
+    if builtin.function(node.function).name != "pg_get_publication_tables" or not isinstance(node.args[0], Const):
+        return
+    if node.function == procedure.PUBLICATION_TABLES:
+        return
+    planner.kept_view = False
+    sql = "SELECT 1 FROM hg.pg_publication WHERE dbid = ? AND pubname = ?"
+    if one(planner.cursor, sql, [planner.context.database, node.args[0].value]) is None:
+        raise PostgresError("42704", f'publication "{node.args[0].value}" does not exist')
+
+
+def given_values(planner: CatalogPlanner, node: FuncExpr) -> list[object]:
+    """Return the Python values of a call's arguments, which must be constants."""
+    return [_constant(planner, argument) for argument in spread(node)]
+
+
+def _constant(planner: CatalogPlanner, expression: Expression) -> object:
+    """Return the Python value of an expression without columns. Raise 0A000 if it has columns."""
+    if isinstance(expression, Const) and (expression.value is None or expression.type.oid in (t.TEXT, t.NAME)):
+        return expression.value
+    try:
+        [found] = planner.cursor.execute(f"SELECT {planner.sql(expression)}").fetchall()
+    except duckdb.Error as error:
+        raise not_supported("an argument of this function must be a constant") from error
+    return python_value(found[0], expression.type.oid)
+
+
+def _current_schema(env: CatalogPlanner, _args: Sequence[Expression] = (), _node: FuncExpr | None = None) -> str:
     env.kept_view = False
-    schemas = [name for name in env._schemas() if name != env.context.temp_schema]
+    schemas = [name for name in effective_schemas(env) if name != env.context.temp_schema]
     return quote(schemas[0]) if schemas else null(t.NAME)
 
 
-def _current_schemas(env: SessionFunctions, args: Sequence[Expression], _node: FuncExpr) -> str:
+def _current_schemas(env: CatalogPlanner, args: Sequence[Expression], _node: FuncExpr) -> str:
     env.kept_view = False
-    schemas = [name for name in env._schemas() if name != env.context.temp_schema]
-    if env._constant(args[0]):
+    schemas = [name for name in effective_schemas(env) if name != env.context.temp_schema]
+    if _constant(env, args[0]):
         schemas = schemas if "pg_catalog" in schemas else ["pg_catalog", *schemas]
         schemas = schemas if env.context.temp_schema is None else [env.context.temp_schema, *schemas]
     return f"CAST([{', '.join(quote(schema) for schema in schemas)}] AS VARCHAR[])"
 
 
-def _pg_my_temp_schema(env: SessionFunctions, _args: Sequence[Expression], _node: FuncExpr) -> str:
+def _pg_my_temp_schema(env: CatalogPlanner, _args: Sequence[Expression], _node: FuncExpr) -> str:
     env.kept_view = env.kept_view and env.context.temp_schema is None
-    return f"CAST({env.schema_oids().get(env.context.temp_schema or '', 0)} AS UINTEGER)"
+    return f"CAST({schema_oids(env).get(env.context.temp_schema or '', 0)} AS UINTEGER)"
 
 
-def _pg_is_wal_replay_paused(env: SessionFunctions, _args: Sequence[Expression], node: FuncExpr) -> str:
+def _pg_is_wal_replay_paused(env: CatalogPlanner, _args: Sequence[Expression], node: FuncExpr) -> str:
     hint = "Recovery control functions can only be executed during recovery."  # pgAdmin asks behind CASE WHEN pg_is_in_recovery()
     return raised("55000", failure.with_fields("recovery is not in progress", hint=hint), node.type.oid)
 
 
-def _age(env: SessionFunctions, args: Sequence[Expression], node: FuncExpr) -> str | None:
+def _age(env: CatalogPlanner, args: Sequence[Expression], node: FuncExpr) -> str | None:
     """Return the SQL of age(timestamptz), relative to midnight of the current date."""
     if builtin.function(node.function).key != "age/1184" or not env.in_utc:
         return None
-    return f"age({env._moment('now', TypeRef(t.DATE))}, {env.sql(args[0])})"
+    return f"age({_moment(env, 'now', TypeRef(t.DATE))}, {env.sql(args[0])})"
 
 
-def _current_setting(env: SessionFunctions, args: Sequence[Expression], _node: FuncExpr) -> str:
+def _current_setting(env: CatalogPlanner, args: Sequence[Expression], _node: FuncExpr) -> str:
     env.kept_view = False
     reads_all = env.describing or acl.role(env.cursor, env.context.user).owns(READ_ALL_SETTINGS)
     if any(isinstance(node, ColumnRef) for node in walk(args[0])):
         visible = [(key, value) for key, value in env.context.settings.items() if reads_all or not definition.is_guarded(key)]
         entries = ", ".join(f"{quote(key.lower())}: {quote(value)}" for key, value in visible)
         return f"(MAP {{{entries}}})[lower({env.sql(args[0])})]" if entries else null(t.TEXT)
-    name = env._constant(args[0])
+    name = _constant(env, args[0])
     if name is None:
         return null(t.TEXT)
     by_name = {key.lower(): value for key, value in env.context.settings.items()}
@@ -303,12 +290,12 @@ def _current_setting(env: SessionFunctions, args: Sequence[Expression], _node: F
     defaults = {"server_version": SERVER_VERSION, "server_version_num": "150018", "search_path": ", ".join(env.context.search_path)}
     if str(name).lower() in defaults:
         return quote(defaults[str(name).lower()])
-    if (len(args) > 1 and env._constant(args[1])) or env.describing:
+    if (len(args) > 1 and _constant(env, args[1])) or env.describing:
         return null(t.TEXT)
     raise PostgresError("42704", f'unrecognized configuration parameter "{name}"')
 
 
-def _format_type(env: SessionFunctions, args: Sequence[Expression], _node: FuncExpr) -> str | None:
+def _format_type(env: CatalogPlanner, args: Sequence[Expression], _node: FuncExpr) -> str | None:
     """Join the type's texts to the rows. User-defined types (and rows of catalogs) have no text, so their names are joined too."""
     key = _looked_up(env, args[0])
     if key is None:
@@ -318,7 +305,7 @@ def _format_type(env: SessionFunctions, args: Sequence[Expression], _node: FuncE
     return _TYPE_SHOWN.format(o=key, m=env.sql(args[1]), x=text, n=named, p=env.path)
 
 
-def _pg_get_userbyid(env: SessionFunctions, args: Sequence[Expression], _node: FuncExpr) -> str | None:
+def _pg_get_userbyid(env: CatalogPlanner, args: Sequence[Expression], _node: FuncExpr) -> str | None:
     key = _looked_up(env, args[0])
     if key is None:
         return None
@@ -326,20 +313,20 @@ def _pg_get_userbyid(env: SessionFunctions, args: Sequence[Expression], _node: F
     return f"coalesce({role}.rolname, 'unknown (OID=' || CAST({key} AS VARCHAR) || ')')"
 
 
-def _looked_up(env: SessionFunctions, oid: Expression) -> str | None:
+def _looked_up(env: CatalogPlanner, oid: Expression) -> str | None:
     """Return the key of a column to which lookup rows can be joined, or None for any other expression."""
     if env.lookups is None or not isinstance(oid, ColumnRef) or oid.key not in env.lookups.keys:
         return None
     return oid.key
 
 
-def _beside(env: SessionFunctions, rows: str, key: str) -> str:
+def _beside(env: CatalogPlanner, rows: str, key: str) -> str:
     """Return the alias of lookup rows that are left-joined to the SELECT by their oid."""
     assert env.lookups is not None
     return env.lookups.joined.setdefault((rows, key), env.alias("n"))
 
 
-def _pg_get_expr(env: SessionFunctions, args: Sequence[Expression], node: FuncExpr) -> str | None:
+def _pg_get_expr(env: CatalogPlanner, args: Sequence[Expression], node: FuncExpr) -> str | None:
     """Read the pretty-printed form from its own column."""
     if len(args) < 3 or not (isinstance(args[2], Const) and args[2].value == "t"):
         return None
@@ -348,12 +335,12 @@ def _pg_get_expr(env: SessionFunctions, args: Sequence[Expression], node: FuncEx
     return call.apply(node.function, node, args, sqls, env)
 
 
-def _pg_sequence_last_value(env: SessionFunctions, args: Sequence[Expression], node: FuncExpr) -> str | None:
+def _pg_sequence_last_value(env: CatalogPlanner, args: Sequence[Expression], node: FuncExpr) -> str | None:
     name = "SELECT _c.relname FROM hg.pg_class _c WHERE _c.dbid IN (0, {db}) AND _c.oid = {oid}"
     return _guarded(env, args, node, "sequence", ("USAGE", "SELECT"), name)
 
 
-def _pg_database_size(env: SessionFunctions, args: Sequence[Expression], node: FuncExpr) -> str | None:
+def _pg_database_size(env: CatalogPlanner, args: Sequence[Expression], node: FuncExpr) -> str | None:
     database_name = args[0].value if isinstance(args[0], Const) and args[0].type.oid in (t.TEXT, t.NAME) else None
     if database_name is not None and databases.lookup(env.cursor, str(database_name)) is None:
         raise PostgresError("3D000", f'database "{database_name}" does not exist')
@@ -369,7 +356,7 @@ def _database_oid(name: str) -> str:
 
 
 def _guarded(
-    env: SessionFunctions,
+    env: CatalogPlanner,
     args: Sequence[Expression],
     node: FuncExpr,
     kind: str,
@@ -417,7 +404,7 @@ _CURRENT: Mapping[str, Callable[[SessionContext], str]] = {
     "timeofday": lambda context: quote(context.moment("timeofday").strftime("%a %b %d %H:%M:%S.%f %Y UTC")),
 }
 """Functions of the session whose values a kept view must not contain."""
-_FUNCTIONS: Mapping[str, Callable[[SessionFunctions, Sequence[Expression], FuncExpr], str | None]] = {
+_FUNCTIONS: Mapping[str, Callable[[CatalogPlanner, Sequence[Expression], FuncExpr], str | None]] = {
     "age": _age,
     "current_schema": _current_schema,
     "current_schemas": _current_schemas,
@@ -442,12 +429,12 @@ def spread(node: FuncExpr) -> tuple[Expression, ...]:
     return (*fixed, *last.elements) if isinstance(last, ArrayExpr) else node.args
 
 
-def python_value(value: Any, kind: int) -> Any:
+def python_value(value: object, kind: int) -> object:
     """Convert a DuckDB value to the argument of a Python function: pg_lsn becomes Lsn."""
-    return Lsn(value) if kind == t.PG_LSN and value is not None else value
+    return Lsn(value) if kind == t.PG_LSN and isinstance(value, int) else value
 
 
-def constant(value: Any, kind: int) -> str:
+def constant(value: object, kind: int) -> str:
     """Return a Python value as an SQL constant of a type."""
     if value is None:
         return null(kind)
@@ -464,7 +451,7 @@ def constant(value: Any, kind: int) -> str:
     return f"CAST({quote(str(value))} AS {duckdb_type(kind)})"
 
 
-def result_rows(callee: Callable[..., Any], values: Iterable[Any], found: Procedure) -> list[tuple[object, ...]]:
+def result_rows(callee: Callable[..., object], values: Iterable[object], found: Procedure) -> list[tuple[object, ...]]:
     """Call a caller-provided function and return its rows.
 
     A scalar result is a row of one column, a tuple is a row, and a void result is not NULL.
@@ -472,6 +459,9 @@ def result_rows(callee: Callable[..., Any], values: Iterable[Any], found: Proced
     result = callee(*values)
     if found.result == t.VOID and not found.is_set and not found.outputs:
         return [("",)]
+    if not found.is_set and not found.outputs:
+        return [(result,)]
+    assert isinstance(result, Iterable)
     if found.is_set:
         return [tuple(row) if isinstance(row, list | tuple) else (row,) for row in result]
-    return [tuple(result)] if found.outputs else [(result,)]
+    return [tuple(result)]

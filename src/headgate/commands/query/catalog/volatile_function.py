@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
-from typing import Any
 
 import pyarrow as pa
 from postgast import pg_query_pb2 as pb
@@ -26,7 +25,7 @@ from headgate.sql.parser import ParseNode, walk
 from headgate.types import registry as t
 from headgate.types.resultset import ResultColumn, ResultSet
 
-Run = Callable[[CatalogPlanner, str], list[list[Any]]]
+Run = Callable[[CatalogPlanner, str], list[list[object]]]
 """A function that runs SQL and returns the columns of the result."""
 _ACTING = r"<acting (\d+)>"
 _DECIDING = frozenset({"CaseExpr", "CoalesceExpr", "BoolExpr", "SubLink"})
@@ -115,7 +114,7 @@ def acts(node: ParseNode, functions: Container[str]) -> bool:
     return node.DESCRIPTOR.name == "FuncCall" and called(strings(node.funcname)) in functions
 
 
-def _call(planner: CatalogPlanner, acting: Acting, values: list[Any]) -> str | None:
+def _call(planner: CatalogPlanner, acting: Acting, values: list[object]) -> str | None:
     """Call a function for one row and return its result in text form."""
     row = _result(planner, acting, values)
     if row is None:
@@ -123,7 +122,7 @@ def _call(planner: CatalogPlanner, acting: Acting, values: list[Any]) -> str | N
     return _row_text(planner, row, acting) if acting.procedure.outputs else _text(planner, row[0], acting.result)
 
 
-def _result(planner: CatalogPlanner, acting: Acting, values: list[Any]) -> Sequence[Any] | None:
+def _result(planner: CatalogPlanner, acting: Acting, values: list[object]) -> Sequence[object] | None:
     """Call a function. Return None if it is strict and an argument is NULL."""
     procedure = acting.procedure
     if procedure.required and any(value is None for value in values) and acting.name not in _NOT_STRICT:
@@ -132,12 +131,12 @@ def _result(planner: CatalogPlanner, acting: Acting, values: list[Any]) -> Seque
     return row
 
 
-def _row_text(planner: CatalogPlanner, row: Sequence[Any], acting: Acting) -> str:
+def _row_text(planner: CatalogPlanner, row: Sequence[object], acting: Acting) -> str:
     parts = [_text(planner, value, kind) for value, (_, kind) in zip(row, acting.procedure.outputs, strict=True)]
     return "(" + ",".join("" if part is None else part for part in parts) + ")"
 
 
-def _struct(row: Sequence[Any], acting: Acting) -> str:
+def _struct(row: Sequence[object], acting: Acting) -> str:
     """Return the row as a DuckDB struct literal, from which a field can be extracted."""
     parts = (f"{quote(name)}: {constant(value, kind)}" for value, (name, kind) in zip(row, acting.procedure.outputs, strict=True))
     return "{" + ", ".join(parts) + "}"
