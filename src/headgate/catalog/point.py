@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from headgate.catalog.plain_statement import BoundTerm, Plain, analyse, bound, stored
 
@@ -123,7 +122,7 @@ def _changed(plain: Plain, point: _Point, parameters: Sequence[object]) -> Itera
         yield plain.table, point.name, value
 
 
-def inserted(table: str, rows: Iterable[Mapping[str, Any]]) -> Iterable[Part]:
+def inserted(table: str, rows: Iterable[Mapping[str, object]]) -> Iterable[Part]:
     """Return the parts to which inserted rows belong."""
     parts: dict[Part, None] = {table: None}
     for row in rows:

@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from headgate.errors import PostgresError
 from headgate.expression import builtin
 from headgate.expression import node as n
 from headgate.types import registry
 
-Values = Sequence[Any]
-Scalar = Callable[[Values], Any]
+Values = Sequence[object]
+Scalar = Callable[[Values], object]
 """Takes the parameters' values in Python (None is NULL) and returns the expression's value."""
 
 _BITS = {registry.INT2: 15, registry.INT4: 31, registry.INT8: 63}
@@ -43,9 +42,9 @@ def _remainder(dividend: int, divisor: int) -> int:
 _ARITHMETIC = {"pl": operator.add, "mi": operator.sub, "mul": operator.mul, "div": _divided, "mod": _remainder}
 
 
-def _functions() -> dict[str, Callable[..., Any]]:
+def _functions() -> dict[str, Callable[..., object]]:
     """Return the implementations of the built-in functions that are supported here, by their key (prosrc)."""
-    table: dict[str, Callable[..., Any]] = {"texteq": operator.eq, "textne": operator.ne, "textcat": operator.add}
+    table: dict[str, Callable[..., object]] = {"texteq": operator.eq, "textne": operator.ne, "textcat": operator.add}
     pairs = {
         "int2": (15, 15), "int4": (31, 31), "int8": (63, 63), "int24": (15, 31), "int42": (31, 15), "int48": (31, 63), "int84": (63, 31),
     }  # fmt: skip
@@ -75,14 +74,14 @@ _FUNCTIONS = _functions()
 _TYPES = frozenset({*_BITS, registry.BOOL, registry.TEXT})
 
 
-def read(oid: int, text: str | None) -> Any:
+def read(oid: int, text: str | None) -> object:
     """Return the Python value of a text of one of the supported types."""
     if text is None or oid == registry.TEXT:
         return text
     return text == "t" if oid == registry.BOOL else int(text)
 
 
-def printed(value: Any) -> str | None:
+def printed(value: object) -> str | None:
     """Return the text of a value."""
     if value is None or isinstance(value, str):
         return value
@@ -125,14 +124,14 @@ def _called(key: str, args: Sequence[n.Expression]) -> Scalar | None:
     if len(parts) == 1:
         [only] = parts
 
-        def one(values: Values) -> Any:
+        def one(values: Values) -> object:
             value = only(values)
             return None if value is None else compute(value)
 
         return one
     left, right = parts
 
-    def two(values: Values) -> Any:
+    def two(values: Values) -> object:
         first, second = left(values), right(values)
         return None if first is None or second is None else compute(first, second)
 
@@ -147,8 +146,8 @@ def _connected(kind: n.BoolKind, args: Sequence[n.Expression]) -> Scalar | None:
         return lambda values: None if (value := parts[0](values)) is None else not value
     deciding = kind is n.BoolKind.OR
 
-    def connected(values: Values) -> Any:
-        result: Any = not deciding
+    def connected(values: Values) -> object:
+        result: object = not deciding
         for part in parts:
             value = part(values)
             if value is deciding:

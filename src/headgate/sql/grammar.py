@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import postgast
 from postgast.errors import check_error
@@ -45,7 +45,7 @@ def parse(text: str) -> ParseResult:
     return _called(postgast.parse, text)
 
 
-def deparse(tree: Any) -> str:
+def deparse(tree: object) -> str:
     """Return a statement's text. Raise postgast.PgQueryError."""
     return str(_called(postgast.deparse, tree))
 

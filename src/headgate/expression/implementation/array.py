@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from pyspark.sql import Column
@@ -89,7 +89,7 @@ def _extreme(oid: int, larger: bool, left: str, right: str) -> str:
     return left if (order(left) > order(right)) is larger else right
 
 
-def _with_element(function: Callable[..., Any], rep: Rep, places: Sequence[int], *, strict: bool, raises: bool = True) -> SparkForm:
+def _with_element(function: Callable[..., object], rep: Rep, places: Sequence[int], *, strict: bool, raises: bool = True) -> SparkForm:
     """Return the form of a function of an array and elements (at `places`), which is called with the element type as first argument."""
 
     def builder(node: n.Expression, args: Sequence[Value]) -> Value:
@@ -101,7 +101,7 @@ def _with_element(function: Callable[..., Any], rep: Rep, places: Sequence[int],
     return builder
 
 
-def _plain_items(function: Callable[..., Any], places: Sequence[int]) -> SparkForm:
+def _plain_items(function: Callable[..., object], places: Sequence[int]) -> SparkForm:
     """Return the form of a function of arrays and elements that does not compare elements."""
 
     def builder(node: n.Expression, args: Sequence[Value]) -> Value:
@@ -164,7 +164,7 @@ def _joined_with(oid: int, array: str | None, separator: str | None, null: str |
     return arrays.joined(array, separator, null)
 
 
-def _to_string(function: Callable[..., Any]) -> SparkForm:
+def _to_string(function: Callable[..., object]) -> SparkForm:
     def builder(node: n.Expression, args: Sequence[Value]) -> Value:
         oid = element_of(_operands(node)[0].type.oid)
         if oid == registry.TIMESTAMPTZ:
@@ -274,7 +274,7 @@ def _part_stored(
     return arrays.with_part(array, pairs, source, delimiter)
 
 
-def _element(oid: int, array: str, *indexes: int) -> Any:
+def _element(oid: int, array: str, *indexes: int) -> object:
     item = arrays.element(array, indexes)
     return None if item is None else plain(oid, item)
 

@@ -23,7 +23,6 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from headgate.expression.duckdb.value import DuckdbForm
 from headgate.expression.node import Const, Expression
@@ -31,7 +30,7 @@ from headgate.expression.spark.value import Value
 
 SparkForm = Callable[[Expression, Sequence[Value]], Value]
 """(the call, its planned operands) → its value."""
-ArrowForm = Callable[..., Any]
+ArrowForm = Callable[..., object]
 """(arrays or scalars of Arrow, in storage types) → an array or a scalar."""
 
 

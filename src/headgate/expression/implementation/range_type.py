@@ -6,7 +6,6 @@ Comparisons go by the key of the operands' type, like those of arrays (`implemen
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from headgate.expression import node as n
 from headgate.expression.functions import range as ranges
@@ -25,7 +24,7 @@ def _silent(form: SparkForm) -> Implementation:
     return Implementation(form, Raises.NEVER)
 
 
-def _of_value(function: Callable[[int, str], Any], result: Rep) -> SparkForm:
+def _of_value(function: Callable[[int, str], object], result: Rep) -> SparkForm:
     """A function of one range or multirange, called with its type first."""
     return lambda node, args: call(function, result, args, given=(n.operands(node)[0].type.oid,), raises=False)
 
@@ -37,7 +36,7 @@ def _bound(function: Callable[[int, str], str | None]) -> SparkForm:
     )
 
 
-def _read_bound(function: Callable[[int, str], str | None], oid: int, subtype: int, value: str) -> Any:
+def _read_bound(function: Callable[[int, str], str | None], oid: int, subtype: int, value: str) -> object:
     text = function(oid, value)
     return None if text is None else plain(subtype, text)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import functions as F
@@ -46,13 +45,13 @@ def item_rep(oid: int) -> Rep:
     return rep_of(oid)
 
 
-def plain(oid: int, item: str) -> Any:
+def plain(oid: int, item: str) -> object:
     """Return the plain value (see `vectorised`) of an element's text."""
     return _reader(oid)(item)
 
 
 @functools.cache
-def _reader(oid: int) -> Callable[[str], Any]:
+def _reader(oid: int) -> Callable[[str], object]:
     name = rep_of(oid).name
     if name in ("text", "digits"):
         return str

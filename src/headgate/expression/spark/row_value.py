@@ -6,7 +6,6 @@ Called by `compiler` and `implementation.json`. A row is represented by the text
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -66,7 +65,7 @@ def attribute(value: Value, kind: registry.PgType, name: str, target: TypeRef) -
     return call(_attribute_of, item_rep(target.oid), [value], given=arguments, raises=False)
 
 
-def _attribute_of(count: int, place: int, oid: int, value: str) -> Any:
+def _attribute_of(count: int, place: int, oid: int, value: str) -> object:
     item = record.parse(value, count)[place]
     return None if item is None else plain(oid, item)
 

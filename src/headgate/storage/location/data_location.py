@@ -26,7 +26,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from headgate.errors import PostgresError
 from headgate.settings.table import find
@@ -44,10 +44,10 @@ else:
 T = TypeVar("T")
 R = TypeVar("R")
 
-_guards: dict[Any, Callable[[], None]] = {}
+_guards: dict[object, Callable[[], None]] = {}
 """By object store, a check called before each request that writes or removes. It raises if this process may not write."""
 
-_forsaken: dict[Any, dict[str, float]] = {}
+_forsaken: dict[object, dict[str, float]] = {}
 """By object store, the keys of unneeded files that may exist there, with the time since when; see `forsake`."""
 _forsaken_lock = threading.Lock()
 
@@ -155,7 +155,7 @@ def far_name(path: DataPath) -> str:
 
 
 @contextlib.contextmanager
-def opened(path: DataPath) -> Iterator[Any]:
+def opened(path: DataPath) -> Iterator[object]:
     """Open a file to read parts of it. A file of an object store is not fetched whole, unless it is cached."""
     if isinstance(path, Path) or file_cache.has(path.fs, path.path):
         with local(path).open("rb") as file:

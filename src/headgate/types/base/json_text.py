@@ -13,7 +13,7 @@ import re
 import struct
 from collections.abc import Callable, Iterator
 from decimal import Decimal
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -87,7 +87,7 @@ def _number(text: str) -> Number:
     return Number(text)
 
 
-def load(text: str, *, escapes: bool = True) -> Any:
+def load(text: str, *, escapes: bool = True) -> object:
     """Return the value of a JSON text: dict, list, str, `Number`, bool or None. The last of equal keys wins. Raise 22P02.
 
     `escapes`: whether an error in an escape is described as for jsonb, which decodes them, or as for json.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
 
 from headgate.errors import PostgresError, not_supported
 from headgate.types import registry
@@ -127,7 +126,7 @@ def to_jsonb(oid: int, item: str | None) -> str:
     return print_value(_value(oid, item))
 
 
-def _value(oid: int, item: str | None) -> Any:
+def _value(oid: int, item: str | None) -> object:
     return None if item is None else json_text.load(to_json(oid, item))
 
 

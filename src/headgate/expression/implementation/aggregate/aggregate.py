@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 
@@ -47,7 +46,7 @@ class ArrowCall:
     stored form or as a decimal, of what the kernels give.
     """
 
-    kernels: tuple[tuple[str, Any], ...]
+    kernels: tuple[tuple[str, object], ...]
     prepare: Callable[[pa.Array], pa.Array] | None = None
     finish: Callable[..., pa.Array] | None = None
 

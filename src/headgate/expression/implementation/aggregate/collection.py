@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -25,7 +24,7 @@ from headgate.types import registry
 _ODD_ELEMENT = r"""\A\z|[\x09-\x0d "\\{},]|\A(?i:null)\z"""
 
 
-def _gathered(group: AggregateCall, function: Callable[..., str | None], *given: Any, items: Sequence[Make] | None = None) -> Value:
+def _gathered(group: AggregateCall, function: Callable[..., str | None], *given: object, items: Sequence[Make] | None = None) -> Value:
     """Return a text built from the collected values, or NULL for a group without rows."""
     makes = [group.item(place) for place in range(len(group.values))] if items is None else items
     rows = group.rows(makes)

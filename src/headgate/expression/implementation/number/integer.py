@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -141,7 +140,7 @@ def _checked(rep: Rep, kernel: ArrowForm) -> ArrowForm:
     return lambda *values: kernel(*(value if value.type == kind else pc.cast(value, kind) for value in values))
 
 
-def _remainder(left: Any, right: Any) -> Any:
+def _remainder(left: object, right: object) -> object:
     """Return ``left % right``, with the sign of the dividend."""
     return pc.subtract_checked(left, pc.multiply_checked(pc.divide_checked(left, right), right))
 
