@@ -7,8 +7,8 @@ from postgast import pg_query_pb2 as pb
 from headgate.analysis.query import FromItem
 from headgate.analysis.select_list import expand, resolve_unknown
 from headgate.catalog.relation.relation import Relation
-from headgate.commands.dml import assignment, returning
-from headgate.commands.dml.insert import target, target_columns, target_types
+from headgate.commands.dml import assignment, on_conflict, returning
+from headgate.commands.dml.insert import target, target_columns, target_types, value_lists
 from headgate.commands.dml.returning import plan_returning
 from headgate.commands.dml.update import changed_source, named
 from headgate.commands.function import call, user_call
@@ -71,13 +71,15 @@ def _insert(node: pb.InsertStmt, planner: Planner) -> tuple[ResultColumn, ...] |
     query = unwrap(node.select_stmt)
     if query is not None and query.values_lists:
         context = planner.context.within(construct="VALUES", default=True, sets=len(query.values_lists) == 1)
-        for row in query.values_lists:
-            for item, column, kind in zip(unwrap(row).items, columns, target_types(node, columns, context), strict=False):
+        for row in value_lists(query, node, columns):
+            for item, column, kind in zip(row, columns, target_types(node, columns, context), strict=False):
                 bound = binder.bind_raw(item, EMPTY, context)
                 if not isinstance(bound, SetToDefault):
                     binder.assign(bound, kind, column.name, context)
     elif query is not None:
         planner.analyse(query)
+    if node.HasField("on_conflict_clause"):
+        on_conflict.analyse(node, planner, relation)
     return _returning(node, planner, relation)
 
 

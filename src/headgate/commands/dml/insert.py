@@ -93,6 +93,7 @@ def _insert(node: pb.InsertStmt, planner: Planner, relation: Relation) -> Result
         columns = target_columns(node, relation, parts=True)
         command = on_conflict.Command(node, planner, security) if node.HasField("on_conflict_clause") else None
         if command is not None:
+            on_conflict.analyse(node, planner, relation)
             on_conflict.permit(node, planner, relation)
         rows = _source(node, planner, writer, columns)
         if relation.kind == RelationKind.VIEW:
@@ -270,9 +271,8 @@ def _source(node: pb.InsertStmt, planner: Planner, writer: NewRows, columns: Seq
     return _selected(plan, node, planner, writer, columns)
 
 
-def _values(
-    select: pb.SelectStmt, node: pb.InsertStmt, planner: Planner, writer: NewRows, columns: Sequence[Column]
-) -> pa.Table | DataFrame:
+def value_lists(select: pb.SelectStmt, node: pb.InsertStmt, columns: Sequence[Column]) -> list[list[pb.Node]]:
+    """Return the rows of VALUES. Raise 42601 unless all have the same width, which fits the columns."""
     lists = [list(unwrap(row).items) for row in select.values_lists]
     for row in lists:
         row_width.require_like_first(row, lists[0])
@@ -285,12 +285,19 @@ def _values(
         raise PostgresError(
             "42601", "INSERT has more target columns than expressions", position=position(unwrap(node.cols[width]).location)
         )
-    _permit(planner, writer.relation, columns[:width])
+    return lists
+
+
+def _values(
+    select: pb.SelectStmt, node: pb.InsertStmt, planner: Planner, writer: NewRows, columns: Sequence[Column]
+) -> pa.Table | DataFrame:
+    lists = value_lists(select, node, columns)
+    _permit(planner, writer.relation, columns[: len(lists[0])])
     if len(lists) == 1 and any(_expands(item, planner) for item in lists[0]):
         return _expanded(lists[0], node, planner, writer, columns)
     arrays: dict[str, pa.Array] = {}
     targets: dict[Column, list[int]] = {}
-    for place, column in enumerate(columns[:width]):
+    for place, column in enumerate(columns[: len(lists[0])]):
         targets.setdefault(column, []).append(place)
     for column, places in targets.items():
         with storage_error.entering(writer.relation.name, column.name):

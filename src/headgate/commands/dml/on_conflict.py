@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from postgast import pg_query_pb2 as pb
 from pyspark.sql import functions as F
 
-from headgate.analysis.query import PlanColumn
+from headgate.analysis.query import FromItem, PlanColumn
 from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.relation import Index, Relation
 from headgate.commands import privilege
@@ -59,6 +59,20 @@ def permit(node: pb.InsertStmt, planner: Planner, relation: Relation) -> None:
     planner.writes(relation, chosen)
     if not relation.is_partitioned:
         replica_identity.check(cursor, relation, "update")
+
+
+def analyse(node: pb.InsertStmt, planner: Planner, relation: Relation) -> None:
+    """Raise the errors of the SET list, the condition and the target of ON CONFLICT, which do not depend on rows."""
+    clause = node.on_conflict_clause
+    if clause.action == pb.ONCONFLICT_UPDATE:
+        ours, star = from_clause.named_table(planner, relation, node.relation.alias.aliasname or relation.name, None)
+        theirs, _ = from_clause.named_table(planner, relation, "excluded", None)
+        scope = FromItem((ours, theirs), star).scope(None)
+        assignment.set_list(clause.target_list, planner, relation, scope)
+        if clause.HasField("where_clause"):
+            binder.bind_condition(clause.where_clause, scope, "WHERE", context=planner.context.within(construct="WHERE"))
+    if clause.HasField("infer"):
+        _named_columns(clause.infer, relation)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,42 @@
+-- Errors of the analysis of a statement come before its BEFORE STATEMENT triggers fire, and whatever rows it has.
+\set VERBOSITY verbose
+CREATE TABLE t (a int PRIMARY KEY, b text);
+CREATE FUNCTION tells() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE NOTICE '% % %', tg_when, tg_op, tg_level; RETURN NULL; END $$;
+CREATE TRIGGER s BEFORE INSERT OR UPDATE OR DELETE ON t FOR EACH STATEMENT EXECUTE FUNCTION tells();
+CREATE TRIGGER e AFTER INSERT OR UPDATE OR DELETE ON t FOR EACH STATEMENT EXECUTE FUNCTION tells();
+CREATE FUNCTION noisy(x int) RETURNS int LANGUAGE plpgsql AS $$ BEGIN RAISE NOTICE 'noisy %', x; RETURN x; END $$;
+INSERT INTO t (nothing) VALUES (1);
+INSERT INTO t VALUES (1, nothing);
+INSERT INTO t VALUES ('x');
+INSERT INTO t VALUES (1, 2, 3);
+INSERT INTO t SELECT nothing FROM t;
+INSERT INTO t SELECT noisy(a + 1), 'b' FROM t;
+INSERT INTO t VALUES (NULL, 'n');
+INSERT INTO t VALUES (1, 'dup');
+INSERT INTO t VALUES (5) RETURNING nothing;
+INSERT INTO t VALUES (5) ON CONFLICT (b) DO NOTHING;
+INSERT INTO t VALUES (5) ON CONFLICT (a) DO UPDATE SET nothing = 1;
+INSERT INTO t VALUES (1, 'c') ON CONFLICT (a) DO UPDATE SET b = 'u';
+UPDATE t SET nothing = 1;
+UPDATE t SET a = 'x';
+UPDATE t SET a = a / 0;
+UPDATE t SET b = 'q' WHERE nothing;
+DELETE FROM t WHERE nothing = 1;
+DELETE FROM t WHERE a / 0 = 1;
+DELETE FROM nothing;
+INSERT INTO t VALUES (generate_series(7, 8));
+INSERT INTO t DEFAULT VALUES;
+COPY t FROM stdin;
+x	y
+\.
+COPY t (nothing) FROM stdin;
+COPY t FROM stdin;
+50	y
+\.
+SELECT * FROM t ORDER BY a;
+MERGE INTO t USING (VALUES (1, 'm'), (60, 'n')) s(a, b) ON t.a = s.a WHEN MATCHED THEN UPDATE SET b = s.b WHEN NOT MATCHED THEN INSERT VALUES (s.a, s.b);
+CREATE ROLE :"db"; SET ROLE :"db";
+INSERT INTO t VALUES (1);
+UPDATE t SET b = '1';
+DELETE FROM t;
+RESET ROLE; DROP ROLE :"db";
