@@ -43,6 +43,7 @@ from headgate.storage.lock import Key
 if TYPE_CHECKING:
     from headgate.storage.delta.visible_state import Visible
     from headgate.storage.engine import Engine
+    from headgate.storage.transaction.log import WriteKind
 
 _log = logging.getLogger("headgate.storage")
 
@@ -201,7 +202,8 @@ class ForeignWriters:
         engine = self._engine
         with contextlib.closing(engine.catalog.cursor()) as cursor:
             relation = relations.find(cursor, *key)
-        kind, changes, size = "write", 0, 0
+        kind: WriteKind = "write"
+        changes = size = 0
         if actions is not None and _appends(actions):
             added = [action["add"] for action in actions if "add" in action and action["add"].get("dataChange", True)]
             changes, size = sum(file_action.records(add) for add in added), sum(add["size"] for add in added)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from headgate.catalog.cursor import is_read
 from headgate.catalog.unique import CatalogKey
@@ -109,6 +109,11 @@ class RecordedCatalog:
         self.failed = False
         """Whether a statement may have failed, after which DuckDB rejects all others in this transaction."""
         self.cursor = RecordedCursor(self._transaction.cursor, claim, use, newest)
+
+    @property
+    def as_cursor(self) -> CatalogCursor:
+        """Return the recording cursor as the cursor whose methods it passes on."""
+        return cast("CatalogCursor", self.cursor)
 
     @property
     def place(self) -> int:

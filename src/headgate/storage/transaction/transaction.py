@@ -33,7 +33,7 @@ import contextlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -60,7 +60,7 @@ from headgate.storage.spark.column_name import quoted
 from headgate.storage.spark.local_relation import in_one_piece, local_frame
 from headgate.storage.transaction.ending import Ending, Handed
 from headgate.storage.transaction.held_tables import HeldTables
-from headgate.storage.transaction.log import OriginProgress, TableWrite
+from headgate.storage.transaction.log import OriginProgress, TableWrite, WriteKind
 from headgate.storage.transaction.own_locks import OwnLocks
 from headgate.storage.transaction.pending_rows import Check, PendingInsert
 from headgate.storage.transaction.savepoint import SavedWork, Savepoints
@@ -74,6 +74,7 @@ from headgate.storage.write import columns
 from headgate.types.registry import FIRST_USER_OID
 
 if TYPE_CHECKING:
+    from headgate.catalog.cursor import CatalogCursor
     from headgate.catalog.relation.relation import Relation
 
 CASCADE, RESTART_IDENTITY = 1, 2
@@ -112,7 +113,7 @@ class Transaction:
         return self.locks.xid
 
     @property
-    def cursor(self) -> Any:
+    def cursor(self) -> CatalogCursor:
         """Return the cursor of the catalog's transaction."""
         return self.catalog.cursor
 
@@ -459,7 +460,7 @@ class Transaction:
         """Whether the transaction has written rows."""
         return bool(self.staging.writes or self._pending)
 
-    def adopt(self, key: Key, state: TableState, version: int, kind: Any, changes: int, size: int) -> None:
+    def adopt(self, key: Key, state: TableState, version: int, kind: WriteKind | None, changes: int, size: int) -> None:
         """Adopt a commit of a foreign writer (`foreign_writer`, which holds the lock). `kind` None: it changed no rows."""
         self.staging.tables[key] = StagedTable.of(state)
         if kind is not None:

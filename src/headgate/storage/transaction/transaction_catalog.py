@@ -68,7 +68,7 @@ class TransactionCatalog:
         """Whether the transaction has written rows of the history."""
 
     @property
-    def cursor(self) -> Any:
+    def cursor(self) -> CatalogCursor:
         """Return the cursor of the catalog's transaction, which commits with this one. It begins at the first call."""
         if self._recorded is None:
             engine = self._engine
@@ -76,7 +76,7 @@ class TransactionCatalog:
                 self._definitions = self._renewed = engine.definitions
                 self.type_changes = engine.catalog.type_changes
                 self._recorded = RecordedCatalog(engine.catalog, self.claim, self.use_object, self.newest)
-        return self._recorded.cursor
+        return self._recorded.as_cursor
 
     @property
     def is_open(self) -> bool:
@@ -130,7 +130,7 @@ class TransactionCatalog:
 
         DuckDB cannot show both, so the transaction's changes are replayed on the newest catalog.
         """
-        engine, own = self._engine, cast("CatalogCursor", self.cursor)
+        engine, own = self._engine, self.cursor
         recorded = cast("RecordedCatalog", self._recorded)
         if not recorded.failed and own.has_newest(sql):
             return own
@@ -140,7 +140,7 @@ class TransactionCatalog:
             self._renewed, self.type_changes = engine.definitions, engine.catalog.type_changes
             recorded.renew(recorded.place)
         self.generation += 1
-        return cast("CatalogCursor", recorded.cursor)
+        return recorded.as_cursor
 
     def check_seen(self, relation: Relation) -> None:
         """Raise 40001 if the cursor shows a definition that another transaction has committed since the rows' snapshot was taken."""
