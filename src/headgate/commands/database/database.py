@@ -98,7 +98,7 @@ def drop(node: pb.DropdbStmt, session: Session) -> CommandResult:
             raise PostgresError("55006", f'database "{database.name}" is being used by prepared transactions', detail=_busy(0, prepared))
         session.parts.terminate_database(database.oid)
     _refuse_others(session, database, "database")
-    transaction.database = database.oid  # the log entry belongs to the database whose tables are dropped
+    transaction.catalog.database = database.oid  # the log entry belongs to the database whose tables are dropped
     for relation in relations.all_tables(cursor, database.oid, {RelationKind.TABLE}):
         transaction.ddl.drop(relation)
     databases.drop(cursor, database.oid)

@@ -57,11 +57,11 @@ class Ending:
     """The end of one transaction."""
 
     def __init__(
-        self, engine: Engine, database: int, locks: OwnLocks, catalog: TransactionCatalog, snapshot: Snapshot, staging: Staging,
-        pending: PendingRows, ended: Callable[[], None],
+        self, engine: Engine, locks: OwnLocks, catalog: TransactionCatalog, snapshot: Snapshot, staging: Staging, pending: PendingRows,
+        ended: Callable[[], None],
     ) -> None:  # fmt: skip
         """`ended` is called once, when the transaction has ended."""
-        self._engine, self._database, self._locks, self._catalog = engine, database, locks, catalog
+        self._engine, self._locks, self._catalog = engine, locks, catalog
         self._snapshot, self._staging, self._pending, self._unregister = snapshot, staging, pending, ended
         self._has_ended = False
         self._named: set[Key] = set()
@@ -75,7 +75,7 @@ class Ending:
         except Exception:
             self.rollback()
             raise
-        self._engine.statistics.committed(self._database)
+        self._engine.statistics.committed(self._catalog.database)
         return end
 
     def _commit_all(self, origin: OriginProgress | None) -> Lsn | None:
@@ -159,7 +159,7 @@ class Ending:
     def _intent(self, changed: Mapping[Key, StagedTable], origin: OriginProgress | None) -> Intent:
         staging = self._staging
         return Intent(
-            self._locks.xid, self._database, EntryKind.COMMIT, tuple(staging.logged_writes()),
+            self._locks.xid, self._catalog.database, EntryKind.COMMIT, tuple(staging.logged_writes()),
             {key[1]: (staged.base.version, staged.actions()) for key, staged in changed.items()},
             {key[1]: staged.state.version for key, staged in staging.kept().items() if key not in changed},
             frozenset(key[1] for key in staging.dropped - staging.created), origin, tuple(self._catalog.written), self._catalog.is_recorded,
@@ -185,7 +185,7 @@ class Ending:
     def _sync(self, intent: Intent) -> None:
         """Fsync the staged files and the first version of new tables."""
         for relation, (_, actions) in intent.tables.items():
-            fsync.sync_files(self._engine.path((self._database, relation)), actions)
+            fsync.sync_files(self._engine.path((self._catalog.database, relation)), actions)
         for key in self._staging.created - self._staging.dropped:
             fsync.sync_version(self._engine.path(key), self._staging.tables[key].base.version)
 
@@ -215,7 +215,7 @@ class Ending:
             self._sync(self._intent(kept, None))
         read = frozenset(self._snapshot.read if self._snapshot.is_serializable else ())
         return Handed(
-            self._locks.xid, self._database, staging.logged_writes(), kept, staging.created, staging.dropped,
+            self._locks.xid, self._catalog.database, staging.logged_writes(), kept, staging.created, staging.dropped,
             catalog.written, dict(self._locks.catalog_keys), catalog.recorded_rows(), read,
         )  # fmt: skip
 

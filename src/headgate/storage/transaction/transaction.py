@@ -86,7 +86,7 @@ class Transaction:
     """A transaction in progress (see the module). All writing methods acquire the table's write lock until the transaction ends."""
 
     def __init__(self, engine: Engine, database: int) -> None:
-        self.engine, self.database = engine, database
+        self.engine = engine
         self.locks = OwnLocks(engine.locks, engine.log.next_xid)
         self.catalog = TransactionCatalog(engine, database, self.locks)
         self.snapshot = Snapshot(engine)
@@ -98,14 +98,17 @@ class Transaction:
         self.until_end = contextlib.ExitStack()
         """Closed when the transaction has ended. It removes the files of rows that its frames read."""
         self.until_end.callback(engine.ended, self)
-        self._ending = Ending(
-            engine, database, self.locks, self.catalog, self.snapshot, self.staging, self._pending, self.until_end.close
-        )  # fmt: skip
+        self._ending = Ending(engine, self.locks, self.catalog, self.snapshot, self.staging, self._pending, self.until_end.close)
         self.unpreparable: str | None = None
         """The reason why the transaction cannot be prepared."""
         self._looking_up = False
         self._partitioned: tuple[int, dict[int, PartitionedTable]] = (0, {})
         """Partitioned tables as the catalog defined them in one generation (`TransactionCatalog.generation`)."""
+
+    @property
+    def database(self) -> int:
+        """Return the database to which the log entry belongs."""
+        return self.catalog.database
 
     @property
     def xid(self) -> int:

@@ -52,7 +52,9 @@ class TransactionCatalog:
     """The catalog of one transaction (see the module)."""
 
     def __init__(self, engine: Engine, database: int, locks: OwnLocks) -> None:
-        self._engine, self._database, self._locks = engine, database, locks
+        self._engine, self._locks = engine, locks
+        self.database = database
+        """The database of the rows that are not shared, to which the log entry belongs."""
         self._recorded: RecordedCatalog | None = None
         self._definitions = self._renewed = engine.definitions
         self.is_old = False
@@ -221,7 +223,7 @@ class TransactionCatalog:
             raise _changed()
 
     def _row_key(self, catalog: str, oid: int) -> CatalogKey:
-        return unique.row_key(0 if physical.tables()[catalog].shared else self._database, catalog, oid)
+        return unique.row_key(0 if physical.tables()[catalog].shared else self.database, catalog, oid)
 
     def _claimed(self, key: CatalogKey, hold: Hold) -> bool:
         """Hold a key. Return whether another transaction has committed a conflicting hold since this one read the catalog."""
@@ -254,14 +256,14 @@ class TransactionCatalog:
         """
         if not self._is_history_due:
             return False
-        if history.record(self.cursor, self._database, PROVISIONAL + self._locks.xid, writes, self._among):
+        if history.record(self.cursor, self.database, PROVISIONAL + self._locks.xid, writes, self._among):
             self.is_recorded = True
         self._is_history_due, self._among = False, frozenset()
         return True
 
     def recorded_rows(self) -> list[tuple[Any, ...]]:
         """Return the rows of the history that this transaction has written."""
-        return history.recorded(self.cursor, self._database, self._locks.xid) if self.is_recorded else []
+        return history.recorded(self.cursor, self.database, self._locks.xid) if self.is_recorded else []
 
     # savepoints and the end
 
