@@ -1,4 +1,4 @@
-"""What the subscriber needs of the node, as records of parts and callables. `server.subscriber_host` fills them in.
+"""The parts of the node and the functions of upper layers that the subscriber uses. `server.subscriber_host` fills in the records.
 
 The server and the commands may not be imported here.
 """

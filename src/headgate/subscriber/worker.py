@@ -179,7 +179,7 @@ class Worker:
 
     @property
     def rules(self) -> TableRules:
-        """Return what must hold for the changes that are applied."""
+        """Return the rules for the changes that are applied."""
         return TableRules(self.rows, self.rights, self.unique, self.triggers)
 
     @property

@@ -1,4 +1,4 @@
-"""What a walsender needs of its session and of the node, as records of parts and callables.
+"""The parts and functions of its session and of the node that a walsender uses, as records.
 
 `server.session.replication` fills them in for each replication connection, because the server may not be imported here.
 """

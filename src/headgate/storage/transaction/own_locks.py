@@ -15,7 +15,7 @@ from headgate.storage.lock import Key, Keys, TableLocks
 
 
 class OwnLocks:
-    """What one transaction holds."""
+    """The xid, the locks and the catalog keys of one transaction."""
 
     def __init__(self, locks: TableLocks, next_xid: Callable[[], int]) -> None:
         """`next_xid` assigns an xid."""

@@ -23,7 +23,7 @@ Later ones use the transaction's xid, which limits the number of files.
 
 @dataclass(frozen=True)
 class SavedWork:
-    """What a transaction had done at a savepoint."""
+    """The staged writes, the writes to the catalog and the pending rows of a transaction at a savepoint."""
 
     staging: SavedStaging
     catalog: SavedCatalog
@@ -50,7 +50,7 @@ class Savepoints:
         self._all.append(_Savepoint(name, saved))
 
     def saved(self, name: str) -> SavedWork:
-        """Return what was done at a savepoint. Raise 3B001 if it does not exist."""
+        """Return the work of the transaction at a savepoint. Raise 3B001 if it does not exist."""
         return self._all[self._find(name)].saved
 
     def rolled_back_to(self, name: str) -> None:

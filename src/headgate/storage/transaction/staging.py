@@ -73,6 +73,10 @@ class Staging:
         """Return the table with all committed rows and own writes."""
         return self.staged(key).state
 
+    def seen_state(self, key: Key) -> TableState | None:
+        """Return the fixed snapshot's state with own writes if other transactions have changed the table since, otherwise None."""
+        return self.seen.get(key) or self._snapshot.behind(key, self.staged(key))
+
     def kept(self) -> dict[Key, StagedTable]:
         """Return the staged tables that this transaction does not drop."""
         return {key: staged for key, staged in self.tables.items() if key not in self.dropped}
@@ -99,8 +103,7 @@ class Staging:
 
     def stage(self, key: Key, actions: Sequence[Action]) -> None:
         """Stage file actions that change no rows."""
-        staged, table = self.staged(key), self._engine.table(key)
-        seen = self.seen.get(key) or self._snapshot.behind(key, staged)
+        staged, table, seen = self.staged(key), self._engine.table(key), self.seen_state(key)
         files = self.files.setdefault(key, set())
         files.update(file for file in file_action.files_made(table.path, actions) if not parquet.is_unwritten(file.name))
         if seen is not None:

@@ -226,11 +226,7 @@ class Transaction:
     def refuse_unseen(self, relation: Relation, files: pa.ChunkedArray) -> None:
         """Raise 40001 if the REPEATABLE READ snapshot does not show rows in these files (URIs). The caller holds the lock."""
         key = (relation.database, relation.oid)
-        write.refuse_unseen(self.engine.table(key), self._seen(key), files)
-
-    def _seen(self, key: Key) -> TableState | None:
-        """Return the snapshot's state with own writes if other transactions have changed the table since, otherwise None."""
-        return self.snapshot.behind(key, self.staging.staged(key)) or self.staging.seen.get(key)
+        write.refuse_unseen(self.engine.table(key), self.staging.seen_state(key), files)
 
     # reading
 
@@ -432,7 +428,7 @@ class Transaction:
             return self.partitioned(relation).rewrite(changed)
         key = self._tables.lock(relation)
         room = self.staging.held.room
-        seen = self._seen(key)
+        seen = self.staging.seen_state(key)
         table, base = self.engine.table(key), self.staging.base(key)
         written = write.rewrite(table, relation, base, changed, seen=seen, kept=room, is_kept=is_kept)
         return self.staging.stage_written(key, written)

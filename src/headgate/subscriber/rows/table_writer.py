@@ -40,7 +40,7 @@ _OPERATIONS = {"d": "U", "i": "U"}
 
 @dataclass(frozen=True)
 class TableRules:
-    """What must hold for applied changes. The layer above provides the functions; None: nothing to do."""
+    """The rules for applied changes, as functions of the layer above. None: there is no such rule."""
 
     rows: row_completion.Factory | None = None
     """Completes and checks rows of tables that need it (`row_completion`)."""
