@@ -30,7 +30,7 @@ from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import binder, operators
 from headgate.expression.binding.scope import Scope, ScopeColumn, ScopeTable, using_column
-from headgate.expression.node import BoolKind, Coalesce, Expression, FuncExpr, TypeRef, joined
+from headgate.expression.node import BoolKind, Coalesce, ColumnRef, Expression, FuncExpr, TypeRef, joined
 from headgate.sql import grammar, names
 from headgate.sql.parser import ParseNode, anded, kind, position, unwrap, walk
 from headgate.types import registry
@@ -83,27 +83,29 @@ def _equalities(condition: pb.Node) -> int:
 
 def _beside(analyser: Analyser, left: FromItem, node: ParseNode, outer: Scope | None, locks: Sequence[RowLock]) -> FromItem:
     """Add a FROM item. A function or LATERAL subquery may use the columns of the items before it."""
-    inner = unwrap(node)
-    if inner.DESCRIPTOR.name == "RangeFunction":
-        return _after(left, function(analyser, inner, outer, left))
     right = item(analyser, node, outer, left, locks)
     _check_alias(left.tables, right.tables)
+    if isinstance(right, FunctionItem):
+        return _after(left, right)
     return JoinItem(left.tables + right.tables, left.star + right.star, left.merged + right.merged, left=left, right=right, how="cross")
 
 
-def _after(left: FromItem, whole: FromItem) -> FromItem:
-    _check_alias(left.tables, whole.tables[len(left.tables) :])
-    return whole
+def _after(left: FromItem, right: FunctionItem, *, keep_left: bool = False) -> FunctionItem:
+    """Call functions for each row of the items before them. `keep_left`: keep a row for which they return none (LEFT JOIN … ON true)."""
+    tables, star = (*left.tables, *right.tables), (*left.star, *right.star)
+    return replace(right, tables=tables, star=star, merged=left.merged, left=left, keep_left=keep_left)
 
 
 def _check_alias(left: Sequence[ScopeTable], right: Sequence[ScopeTable]) -> None:
+    """Raise 42712 for a name that both sides have. Tables of two schemas may share a name if neither has an alias."""
     for table in right:
-        if any(left_table.name == table.name and left_table.schema == table.schema for left_table in left if table.name):
+        same = [left_table for left_table in left if table.name and left_table.name == table.name]
+        if any(table.schema == left_table.schema or None in (table.schema, left_table.schema) for left_table in same):
             raise PostgresError("42712", f'table name "{table.name}" specified more than once')
 
 
 def item(analyser: Analyser, node: ParseNode, outer: Scope | None, left: FromItem | None = None, locks: Sequence[RowLock] = ()) -> FromItem:
-    """Analyse one item of a FROM list. `left`: the items that a LATERAL subquery can use."""
+    """Analyse one item of a FROM list. `left`: the items whose columns a function or a LATERAL subquery can use."""
     inner = unwrap(node)
     match inner.DESCRIPTOR.name:
         case "RangeVar":
@@ -113,7 +115,7 @@ def item(analyser: Analyser, node: ParseNode, outer: Scope | None, left: FromIte
         case "JoinExpr":
             return _join(analyser, inner, outer, locks)
         case "RangeFunction":
-            return function(analyser, inner, outer)
+            return function(analyser, inner, outer, left)
         case node_type:
             raise not_supported(f"{node_type} in FROM is not supported")
 
@@ -212,10 +214,11 @@ def _join(analyser: Analyser, node: pb.JoinExpr, outer: Scope | None, locks: Seq
     left = item(analyser, node.larg, outer, locks=locks)
     how = _JOINS[node.jointype]
     inner = unwrap(node.rarg)
-    if inner.DESCRIPTOR.name == "RangeFunction" and how in ("inner", "left"):
-        return _aliased_join(analyser, node, _join_function(analyser, node, left, outer, how))
     right = item(analyser, node.rarg, outer, left, locks)
     _check_alias(left.tables, right.tables)
+    if isinstance(right, FunctionItem) and right.lateral:
+        _refuse_lateral(right.lateral, how)
+        return _aliased_join(analyser, node, _join_function(analyser, node, left, right, outer, how))
     using = names.strings(node.using_clause)
     if node.is_natural:
         right_names = {column.name for column in right.star}
@@ -245,18 +248,26 @@ def _aliased_join(analyser: Analyser, node: pb.JoinExpr, whole: FromItem) -> Fro
     return AliasItem((table,), columns, item=whole)
 
 
-def _join_function(analyser: Analyser, node: pb.JoinExpr, left: FromItem, outer: Scope | None, how: str) -> FromItem:
-    """Analyse ``… [LEFT] JOIN f(…) ON …``. LEFT JOIN supports only ON true."""
+def _refuse_lateral(column: ColumnRef, how: str) -> None:
+    """Raise 42P10 if a join does not allow its right side to use a column of its left side."""
+    if how not in ("inner", "left"):
+        raise PostgresError(
+            "42P10",
+            f'invalid reference to FROM-clause entry for table "{column.qualifier}"',
+            detail="The combining JOIN type must be INNER or LEFT for a LATERAL reference.",
+            position=position(column.location),
+        )
+
+
+def _join_function(analyser: Analyser, node: pb.JoinExpr, left: FromItem, right: FunctionItem, outer: Scope | None, how: str) -> FromItem:
+    """Analyse ``… [LEFT] JOIN f(…) ON …`` whose arguments use the items before it. LEFT JOIN supports only ON true."""
     always = node.HasField("quals") and unwrap(node.quals).DESCRIPTOR.name == "A_Const" and unwrap(node.quals).boolval.boolval
     if how == "left" and not always:
-        raise not_supported("LEFT JOIN of a function with a condition other than true is not supported")
-    whole = function(analyser, unwrap(node.rarg), outer, left, keep_left=how == "left")
-    _after(left, whole)
+        raise not_supported("LEFT JOIN of a function of the columns before it is only supported with the condition true")
     if node.using_clause or node.is_natural:
-        raise not_supported("JOIN ... USING with a function is not supported")
-    if how == "inner" and isinstance(whole, FunctionItem):
-        return replace(whole, condition=_quals(analyser, node, whole, outer))
-    return whole
+        raise not_supported("JOIN ... USING with a function of the columns before it is not supported")
+    whole = _after(left, right, keep_left=how == "left")
+    return replace(whole, condition=_quals(analyser, node, whole, outer)) if how == "inner" else whole
 
 
 def _using(analyser: Analyser, both: JoinItem, using: Sequence[str]) -> JoinItem:
@@ -289,17 +300,10 @@ def _using(analyser: Analyser, both: JoinItem, using: Sequence[str]) -> JoinItem
 # ---- functions --------------------------------------------------------------------------------------------------------------
 
 
-def function(
-    analyser: Analyser, node: pb.RangeFunction, outer: Scope | None, left: FromItem | None = None, *, keep_left: bool = False
-) -> FromItem:
-    """Analyse ``FROM f(…) [WITH ORDINALITY] AS a (x, …)``. With `left`, the item also has those rows and their columns.
-
-    `keep_left`: keep a row of `left` for which the function returns no rows (LEFT JOIN … ON true).
-    """
+def function(analyser: Analyser, node: pb.RangeFunction, outer: Scope | None, left: FromItem | None = None) -> FromItem:
+    """Analyse ``FROM f(…) [WITH ORDINALITY] AS a (x, …)``. `left`: the items whose columns the arguments can use."""
     changes = analyser.names.changes(analyser, node)
     if changes is not None:
-        if left is not None:
-            raise not_supported("headgate.changes is only supported as the first item of FROM or in a subquery")
         return changes
     if node.is_rowsfrom or node.coldeflist:
         raise not_supported("this form of function in FROM is not supported")
@@ -310,33 +314,22 @@ def function(
     own = is_call and procedure.called(names.strings(call.funcname)) in procedure.OWN
     calls = () if own else _calls(analyser, call, name, left.scope(outer) if left is not None else Scope((), outer))
     described = [analyser.names.set_columns(bound) if isinstance(bound, FuncExpr) else None for bound in calls]
+    by_catalog = ""
     if own or any(columns is None for columns in described):
-        if node.ordinality:
-            raise not_supported("WITH ORDINALITY of this function is not supported")
-        calls, described = (), [analyser.names.catalog_columns(catalog_query(call))]
+        by_catalog = _catalog_query(node)
+        calls, described = (), [analyser.names.catalog_columns(by_catalog)]
     columns = [
         PlanColumn(own_name or name, type_ref, analyser.key(own_name or name))
         for set_columns in described
         for own_name, type_ref in set_columns or ()
     ]
-    if node.ordinality:
+    if node.ordinality and not by_catalog:
         columns.append(PlanColumn("ordinality", TypeRef(registry.INT8), analyser.key("ordinality")))
     if node.HasField("alias") and not node.alias.colnames and len(columns) - node.ordinality == 1:
         columns = renamed(columns, [alias])
     columns = renamed(columns, names.strings(node.alias.colnames))
     table = scope_table(alias, columns, row_key=analyser.row_key(alias, columns))
-    before = left or FromItem()
-    return FunctionItem(
-        (*before.tables, table),
-        (*before.star, *columns),
-        before.merged,
-        left=left,
-        calls=calls,
-        call=call,
-        columns=tuple(columns),
-        ordinality=node.ordinality,
-        keep_left=keep_left,
-    )
+    return FunctionItem((table,), tuple(columns), calls=calls, by_catalog=by_catalog, columns=tuple(columns), ordinality=node.ordinality)
 
 
 def _calls(analyser: Analyser, call: pb.FuncCall, name: str, scope: Scope) -> tuple[Expression, ...]:
@@ -354,10 +347,11 @@ def _calls(analyser: Analyser, call: pb.FuncCall, name: str, scope: Scope) -> tu
     return tuple(bound_calls)
 
 
-def catalog_query(call: ParseNode) -> str:
+def _catalog_query(node: pb.RangeFunction) -> str:
     """Return the text of the query with which the catalog evaluates a function in FROM."""
     statement = pb.ParseResult()
     statement.CopyFrom(grammar.parse("SELECT * FROM f()"))
-    function_item = statement.stmts[0].stmt.select_stmt.from_clause[0].range_function.functions[0].list.items[0]
-    function_item.func_call.CopyFrom(call)
+    called = statement.stmts[0].stmt.select_stmt.from_clause[0].range_function
+    called.functions[0].list.items[0].CopyFrom(node.functions[0].list.items[0])
+    called.ordinality = node.ordinality
     return grammar.deparse(statement)

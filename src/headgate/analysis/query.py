@@ -124,19 +124,25 @@ class SubqueryItem(FromItem):
 
 @dataclass(frozen=True, kw_only=True)
 class FunctionItem(FromItem):
-    """Calls of set-returning functions side by side. `tables` and `star` also have those of `left`, the items that it may use.
+    """Calls of set-returning functions side by side. `tables` and `star` also have those of `left`, the items before it.
 
-    `columns`: the columns of the functions. `call`: the parse tree of a function that only the catalog has; `calls` is then empty.
+    `columns`: the columns of the functions. `by_catalog`: the query of a function that only the catalog has; `calls` is then empty.
     `keep_left`: keep a row of `left` for which the functions return no rows. `condition`: of the join with `left`.
     """
 
-    left: FromItem | None
     calls: tuple[Expression, ...]
-    call: ParseNode
+    by_catalog: str
     columns: tuple[PlanColumn, ...]
     ordinality: bool
-    keep_left: bool
+    left: FromItem | None = None
+    keep_left: bool = False
     condition: Expression | None = None
+
+    @property
+    def lateral(self) -> ColumnRef | None:
+        """The first column in an argument that belongs to the items before the functions in FROM, or None."""
+        references = (node for call in self.calls for node in walk(call) if isinstance(node, ColumnRef))
+        return next((node for node in references if node.levels_up == 0), None)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from headgate.analysis.from_clause import catalog_query
 from headgate.analysis.query import FunctionItem, PlanColumn, SelectItem, reference
 from headgate.commands.query.clause import system_relation
 from headgate.commands.query.plan import Plan, Source, col
@@ -117,7 +116,7 @@ def _integer(expression: Expression) -> int | None:
 
 
 def _by_catalog(planner: Planner, item: FunctionItem) -> Plan:
-    plan = system_relation.answer(planner, catalog_query(item.call))
+    plan = system_relation.answer(planner, item.by_catalog)
     named = [col(old.key).alias(new.key) for old, new in zip(plan.columns, item.columns, strict=True)]
     return Plan(plan.frame.select(*named), item.columns)
 
