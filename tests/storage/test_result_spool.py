@@ -1,13 +1,19 @@
-"""A result is the same whether it is collected or passed through files."""
+"""A result is the same whether it is collected or passed through files, whoever writes them, and no file is left."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
+from pyspark.errors import PythonException
+from pyspark.sql import SparkSession
 
-from headgate.storage.spark import result_spool
+from headgate.storage.spark import failure, result_spool
+
+DOUBLED = pa.schema([("doubled", pa.int64()), ("text", pa.large_binary())])
 
 QUERY = """SELECT id, CAST(id AS STRING) AS t, timestamp_micros(1577846800000000 + id) AS s, CAST(timestamp_micros(id) AS TIMESTAMP_NTZ) AS n,
   date_add(DATE'2000-01-01', CAST(id AS INT)) AS d, CAST(id / 4 AS DECIMAL(10,2)) AS m, CAST(CAST(id AS STRING) AS BINARY) AS b, id % 2 = 0 AS e, NULL AS o
@@ -26,6 +32,47 @@ def test_result_passed_through_files_equals_the_collected_one(spark, tmp_path, m
     for name in collected.column_names:
         assert through_files[name].cast(collected[name].type).equals(collected[name]), name
     assert not list(tmp_path.iterdir()), "the files are not removed"
+
+
+def doubled(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Return a kernel's batches of some rows: it makes none of rows below 1,000 and fails at 9,000."""
+    for batch in batches:
+        numbers = batch.column(0).filter(pc.greater_equal(batch.column(0), 1_000))
+        if pc.any(pc.equal(numbers, 9_000)).as_py():
+            raise RuntimeError(failure.marked("22012", "division by zero"))
+        if len(numbers):
+            texts = pc.cast(pc.cast(numbers, pa.string()), pa.large_binary())
+            yield pa.RecordBatch.from_arrays([pc.multiply(numbers, 2), texts], schema=DOUBLED)
+
+
+def test_batches_of_a_kernel_arrive_in_the_order_of_the_rows(spark: SparkSession, tmp_path: Path) -> None:
+    batches = result_spool.encoded(spark.range(0, 5_000, 1, 7), doubled, DOUBLED, tmp_path, "double 5,000 numbers")
+
+    whole = pa.Table.from_batches(batches, DOUBLED)
+
+    assert whole["doubled"].to_pylist() == list(range(2_000, 10_000, 2))
+    assert whole["text"].to_pylist() == [str(number).encode() for number in range(1_000, 5_000)]
+    assert not list(tmp_path.iterdir())
+
+
+def test_error_of_a_kernel_keeps_its_sqlstate_and_leaves_no_file(spark: SparkSession, tmp_path: Path) -> None:
+    batches = result_spool.encoded(spark.range(0, 10_000, 1, 4), doubled, DOUBLED, tmp_path, "double 10,000 numbers")
+
+    with pytest.raises(PythonException) as raised:
+        list(batches)
+
+    assert failure.from_spark(raised.value).sqlstate == "22012"
+    assert not list(tmp_path.iterdir())
+
+
+def test_reader_that_stops_early_leaves_no_file(spark: SparkSession, tmp_path: Path) -> None:
+    batches = result_spool.encoded(spark.range(0, 5_000, 1, 5), doubled, DOUBLED, tmp_path, "double 5,000 numbers")
+
+    first = next(batches)
+    batches.close()
+
+    assert first.column("doubled")[0].as_py() == 2_000
+    assert not list(tmp_path.iterdir())
 
 
 def test_leftovers_of_a_killed_node_in_pgsql_tmp_are_removed(tmp_path: Path) -> None:

@@ -34,12 +34,21 @@ REFUSED = "tasks could not encode changes"
 """The message of a task's error in place of PostgreSQL's, which shows values."""
 CUTS_PER_TASK = 8
 """The most row groups that a task encodes. A job has a task per core, so that its temporary files stay small."""
-_BLOBS = "cut int, changes bigint, sent bigint, frames binary, offsets binary, lsn binary"
+_BLOBS = pa.schema(
+    [
+        ("cut", pa.int32()),
+        ("changes", pa.int64()),
+        ("sent", pa.int64()),
+        ("frames", pa.large_binary()),
+        ("offsets", pa.large_binary()),
+        ("lsn", pa.large_binary()),
+    ]
+)
 
 
 @dataclass(frozen=True)
 class EncodeTask:
-    """The kernel for mapInArrow. It takes numbers of cuts and yields rows of `_BLOBS`, one or several per cut, in order."""
+    """A kernel that takes numbers of cuts and yields rows of `_BLOBS`, one or several per cut, in order."""
 
     files: feed.WriteFiles
     cuts: tuple[feed.Cut, ...]
@@ -73,15 +82,17 @@ class EncodeTask:
 
 
 def _row(number: int, changes: int, sent: int, rendered: Rendered | None) -> pa.RecordBatch:
+    counts = [pa.array([number], pa.int32()), pa.array([changes], pa.int64()), pa.array([sent], pa.int64())]
     blobs: list[npt.NDArray[Any] | None] = [None] * 3 if rendered is None else [rendered.frames.data, rendered.frames.offsets, rendered.lsn]
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array([number], pa.int32()),
-            pa.array([changes], pa.int64()),
-            pa.array([sent], pa.int64()),
-            *(pa.array([None if blob is None else blob.tobytes()], pa.binary()) for blob in blobs),
-        ],
-        names=["cut", "changes", "sent", "frames", "offsets", "lsn"],
+    return pa.RecordBatch.from_arrays([*counts, *map(_blob, blobs)], schema=_BLOBS)
+
+
+def _blob(values: npt.NDArray[Any] | None) -> pa.LargeBinaryArray:
+    """Return an array with the bytes of `values`, not copied, as its only element."""
+    if values is None:
+        return pa.nulls(1, pa.large_binary())
+    return pa.Array.from_buffers(
+        pa.large_binary(), 1, [None, pa.py_buffer(np.array([0, values.nbytes])), pa.py_buffer(np.ascontiguousarray(values))]
     )
 
 
@@ -106,8 +117,8 @@ def encode(renderer: Renderer, plan: Published, write: TableWrite, send_time: in
     for start in range(0, len(cuts), cores * CUTS_PER_TASK):
         job_cuts = cuts[start : start + cores * CUTS_PER_TASK]
         task = EncodeTask(files, job_cuts, write, plan, renderer.form, send_time, types)
-        blobs = spark.range(0, len(job_cuts), 1, min(cores, len(job_cuts))).mapInArrow(task, _BLOBS)
-        for batch in result_spool.spooled(blobs, renderer.reader.engine.exchange, description=description):
+        numbers = spark.range(0, len(job_cuts), 1, min(cores, len(job_cuts)))
+        for batch in result_spool.encoded(numbers, task, _BLOBS, renderer.reader.engine.exchange, description):
             yield from _received(renderer, plan, task, batch)
 
 

@@ -1,7 +1,7 @@
 """Encode the rows of COPY TO STDOUT as messages for the client: in the driver, or in Spark's tasks for many rows.
 
-`RowEncoder` turns a batch of stored values into messages, one for each row. Tasks call it too, and return the messages of a batch as
-one blob; the driver passes the blobs on in order. `of_query` encodes in the job that computes the rows of a query. `of_table` has tasks
+`RowEncoder` turns a batch of stored values into messages, one for each row. Tasks call it too; the driver passes their messages on in
+order. `of_query` encodes in the job that computes the rows of a query. `of_table` has tasks
 read the files of a table, `WINDOW` files for each core at a time. The temporary files of a job therefore stay small, however slowly the
 client reads. Called by `copy`.
 
@@ -36,7 +36,7 @@ from headgate.types.text_column import TextSettings
 
 WINDOW = 4
 """Number of files that a job reads for each core. A file has up to some hundred thousand rows, or 128 MB."""
-_BLOBS = "messages binary, offsets binary"
+_MESSAGES = pa.schema([("message", pa.large_binary())])
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def _messages(offsets: NDArray[np.int64], data: pa.Buffer) -> pa.Array:
 
 @dataclass(frozen=True)
 class EncodeTask:
-    """An encoder for mapInArrow: it reads rows and returns a row of `_BLOBS` for each batch."""
+    """A kernel that reads rows and yields batches of `_MESSAGES`."""
 
     encoder: RowEncoder
     types: registry.TypeRegistry
@@ -114,18 +114,12 @@ class EncodeTask:
         registry.use(self.types)
         encode = failure.marking(self.encoder.of_stored)
         for batch in batches:
-            messages = encode(batch.columns, batch.num_rows).cast(pa.large_binary())
-            _, offsets, data = messages.buffers()
-            first = np.frombuffer(offsets, np.int64)[messages.offset : messages.offset + len(messages) + 1]
-            blob = memoryview(data if data is not None else b"")[first[0] : first[-1]]
-            yield pa.RecordBatch.from_arrays(
-                [pa.array([blob], pa.binary()), pa.array([(first - first[0]).tobytes()], pa.binary())], names=["messages", "offsets"]
-            )
+            yield pa.RecordBatch.from_arrays([encode(batch.columns, batch.num_rows).cast(pa.large_binary())], schema=_MESSAGES)
 
 
 @dataclass(frozen=True)
 class TableTask:
-    """A reader and encoder of a table's files, for mapInArrow: it reads file numbers and returns rows of `_BLOBS`."""
+    """A kernel that reads file numbers, and yields the rows of these files of a table as batches of `_MESSAGES`."""
 
     encode: EncodeTask
     table: TableFolder
@@ -144,8 +138,7 @@ class TableTask:
 def of_query(frame: DataFrame, encoder: RowEncoder, directory: DataPath) -> Iterator[pa.Array]:
     """Yield the messages of the rows of a frame, in its order. `directory`: the place for the files of the tasks."""
     named = frame.toDF(*[f"c{place}" for place in range(len(frame.columns))])
-    blobs = named.mapInArrow(EncodeTask(encoder, registry.known()), _BLOBS)
-    yield from _received(blobs, directory, "COPY (query) TO STDOUT")
+    yield from _received(named, EncodeTask(encoder, registry.known()), directory, "COPY (query) TO STDOUT")
 
 
 def of_table(
@@ -157,12 +150,10 @@ def of_table(
     for first in range(0, len(files), size):
         chosen = files[first : first + size]
         task = TableTask(encode, table, replace(state, files={name: state.files[name] for name in chosen}), tuple(names))
-        blobs = spark.range(0, len(chosen), 1, len(chosen)).mapInArrow(task, _BLOBS)
-        yield from _received(blobs, directory, f"COPY TO STDOUT: {len(chosen)} of {len(files)} files")
+        numbers = spark.range(0, len(chosen), 1, len(chosen))
+        yield from _received(numbers, task, directory, f"COPY TO STDOUT: {len(chosen)} of {len(files)} files")
 
 
-def _received(blobs: DataFrame, directory: DataPath, description: str) -> Iterator[pa.Array]:
-    for batch in result_spool.spooled(blobs, directory, description=description):
-        for messages, offsets in zip(batch.column("messages"), batch.column("offsets"), strict=True):
-            # copy the offsets, because a blob may begin at any address
-            yield _messages(np.frombuffer(offsets.as_buffer(), np.int64).copy(), messages.as_buffer())
+def _received(frame: DataFrame, kernel: result_spool.Kernel, directory: DataPath, description: str) -> Iterator[pa.Array]:
+    for batch in result_spool.encoded(frame, kernel, _MESSAGES, directory, description):
+        yield batch.column(0)
