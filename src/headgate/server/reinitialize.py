@@ -122,5 +122,4 @@ def _wait(node: Node, process: subprocess.Popen[bytes]) -> None:
     _log.info("all server processes terminated; reinitializing")
     sys.stdout.flush()
     sys.stderr.flush()
-    os.environ[AGAIN] = "on"
-    os.execv(sys.executable, sys.orig_argv)
+    os.execve(sys.executable, sys.orig_argv, {**os.environ, AGAIN: "on"})

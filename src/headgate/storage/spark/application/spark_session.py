@@ -141,17 +141,17 @@ def start(settings: Mapping[str, str] | None = None, *, scratch: Path | None = N
         store_jars = [str(jar) for jar in ensure(STORE_JARS[store.name])]
         configured |= store.spark_settings(settings or {}, scratch)
         configured[f"spark.executorEnv.{worker_daemon.MORE}"] = store.modules
+    python = os.environ.get("PYSPARK_PYTHON", sys.executable)
     overrides = {name: str(value) for name, value in (settings or {}).items() if name.startswith("spark.")}
     if extra := overrides.pop("spark.driver.extraJavaOptions", None):
         configured["spark.driver.extraJavaOptions"] += " " + extra
     if is_cluster(overrides):
+        python = overrides.get("spark.pyspark.python", executor_archive.interpreter())
         configured = _on_cluster(configured, overrides, [*jars, *store_jars])
         overrides.pop("spark.archives", None)  # `_on_cluster` has included them
     else:
         # a client of the driver's port could otherwise make it deserialize any object; Spark generates the secret and keeps it in memory
         configured["spark.authenticate"] = "true"
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if overrides.get("spark.ui.enabled", "false").lower() != "true":
         configured |= _UNSEEN
     configured.update(overrides)
@@ -159,7 +159,7 @@ def start(settings: Mapping[str, str] | None = None, *, scratch: Path | None = N
         builder = SparkSession.builder
         if gateway.is_open():  # Java is running and gets the settings through its gateway
             builder.config(map=dict(configured))
-        with _handed_over(configured, scratch), _class_path(store_jars):
+        with _properties(configured, scratch) as path, _environment(_variables(path, python, store_jars)):
             if not gateway.is_open():
                 _launch()
             session = builder.getOrCreate()
@@ -201,7 +201,6 @@ def is_cluster(settings: Mapping[str, str]) -> bool:
 
 def _on_cluster(configured: Mapping[str, str], given: Mapping[str, str], jars: Sequence[str]) -> dict[str, str]:
     """Return the defaults for a cluster: the application ships what executors need, because their machines have none of it."""
-    os.environ["PYSPARK_PYTHON"] = given.get("spark.pyspark.python", executor_archive.interpreter())
     local_names = ("spark.driver.host", "spark.driver.bindAddress", "spark.hadoop.fs.s3a.buffer.dir", "spark.hadoop.fs.azure.buffer.dir")
     shared = {name: value for name, value in configured.items() if name not in local_names}
     archives = [given.get("spark.archives", ""), *executor_archive.make()]
@@ -214,37 +213,48 @@ def _on_cluster(configured: Mapping[str, str], given: Mapping[str, str], jars: S
 
 
 @contextlib.contextmanager
-def _handed_over(configured: Mapping[str, str], scratch: Path) -> Iterator[None]:
-    """Pass these settings to a Java that is started in the context, in a file that only the node's user can read."""
+def _properties(configured: Mapping[str, str], scratch: Path) -> Iterator[str]:
+    """Yield the path of a file of these settings that only the node's user can read. It is removed at the end."""
     handle, path = tempfile.mkstemp(".properties", "spark-", scratch)  # mode 0600
-    before = os.environ.get("PYSPARK_SUBMIT_ARGS")
     try:
         with os.fdopen(handle, "w", encoding="ascii") as file:
             file.writelines(f"{_escaped(name)}={_escaped(value)}\n" for name, value in configured.items())
-        os.environ["PYSPARK_SUBMIT_ARGS"] = f"--properties-file {shlex.quote(path)} pyspark-shell"
-        yield
+        yield path
     finally:
         Path(path).unlink()
-        if before is None:
-            os.environ.pop("PYSPARK_SUBMIT_ARGS", None)  # it is not set if the disk was full
-        else:
-            os.environ["PYSPARK_SUBMIT_ARGS"] = before
+
+
+def _variables(properties: str, python: str, behind: Sequence[str]) -> dict[str, str]:
+    """Return the environment of Java. `behind`: jars after all others, because the class archive needs the class path's beginning unchanged."""
+    variables = {
+        "PYSPARK_SUBMIT_ARGS": f"--properties-file {shlex.quote(properties)} pyspark-shell",
+        "PYSPARK_PYTHON": python,
+        "PYSPARK_DRIVER_PYTHON": os.environ.get("PYSPARK_DRIVER_PYTHON", sys.executable),
+    }
+    if behind:
+        own = os.environ.get("SPARK_DIST_CLASSPATH")
+        variables["SPARK_DIST_CLASSPATH"] = os.pathsep.join([*behind, *([own] if own else [])])
+    return variables
 
 
 @contextlib.contextmanager
-def _class_path(behind: Sequence[str]) -> Iterator[None]:
-    """Append these jars to the class path of a Java that is started in the context: the class archive needs its beginning unchanged."""
-    name = "SPARK_DIST_CLASSPATH"
-    before = os.environ.get(name)
-    if behind:
-        os.environ[name] = os.pathsep.join([*behind, *([before] if before else [])])
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Let Python code see these environment variables in the context, and pass them to the processes that PySpark starts.
+
+    C code does not see them. Assigning to `os.environ` calls setenv, and a getenv of another thread at that moment may crash the process:
+    the node opens its catalog while Java starts. So only the dictionary behind `os.environ` changes.
+    """
+    seen: dict[bytes, bytes] = vars(os.environ)["_data"]
+    before = {name: seen.get(os.fsencode(name)) for name in variables}
+    seen.update({os.fsencode(name): os.fsencode(value) for name, value in variables.items()})
     try:
         yield
     finally:
-        if before is not None:
-            os.environ[name] = before
-        elif behind:
-            del os.environ[name]
+        for name, value in before.items():
+            if value is None:
+                seen.pop(os.fsencode(name), None)
+            else:
+                seen[os.fsencode(name)] = value
 
 
 def _quoted(option: str) -> str:
