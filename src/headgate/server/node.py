@@ -171,7 +171,7 @@ class Node:
             except BaseException:
                 self.catalog.close()
                 raise
-        self._jvm_watch = None if self._given_spark is not None else reinitialize.watch(self, session)
+        self._jvm_watch = None if self._given_spark is not None else reinitialize.watch(self)
         reinitialize.watch_directory(self)
         self.spark_pages = cluster.pages(self.engine.spark)
         if self.engine.on_cluster:

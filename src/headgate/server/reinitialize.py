@@ -15,7 +15,7 @@ import socket
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headgate.storage.spark.internals import gateway
 from headgate.storage.spark.internals.gateway import Address
@@ -36,14 +36,15 @@ _NO_SOCKET = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 """The errors of a process that cannot open a socket."""
 
 
-def watch(node: Node, spark: Any) -> Supervised | None:
-    """Watch the JVM of a Spark session until the node stops. If the JVM dies, the process executes itself again."""
-    process = gateway.process(spark.sparkContext)
+def watch(node: Node) -> Supervised | None:
+    """Watch the JVM of the node's Spark session until the node stops. If the JVM dies, the process executes itself again."""
+    context = node.engine.spark.sparkContext
+    process = gateway.process(context)
     if process is None:
         return None
     thread = Supervised("jvm watch", lambda: _wait(node, process))
     thread.start()
-    Supervised("jvm probe", lambda: _probe(node, gateway.address(spark.sparkContext))).start()
+    Supervised("jvm probe", lambda: _probe(node, gateway.address(context))).start()
     return thread
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
+from py4j.java_gateway import JavaObject
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import Column, DataFrame
 
@@ -41,7 +41,7 @@ class OptimisticTransaction:
 
         Rows with a value in a column `_change_type` go to change files, and those with NULL to data files.
         """
-        return [json.loads(action.json()) for action in self._handles.scala.list(self._java.writeFiles(_classic(frame)._jdf))]
+        return [json.loads(action.json()) for action in self._handles.scala.list(self._java.writeFiles(frame._jdf))]
 
     def deleted_rows(
         self, positions: DataFrame, file: Column, row: Column, adds: Iterable[Action], *, have_vectors: bool
@@ -56,11 +56,11 @@ class OptimisticTransaction:
             handles.session,
             self._java,
             have_vectors,
-            _classic(positions)._jdf,
+            positions._jdf,
             handles.adds(adds),
             handles.every_row,
-            handles.scala.some(_classic(file)._jc),
-            handles.scala.some(_classic(row)._jc),
+            handles.scala.some(file._jc),
+            handles.scala.some(row._jc),
         )
         return [
             DeletedRows(str(rows.filePath()), int(rows.matchedRowCount()), _vector(rows.deletionVector()))
@@ -86,12 +86,7 @@ def is_conflict(error: Exception) -> bool:
     return "Concurrent" in name or name in {"MetadataChangedException", "ProtocolChangedException"}
 
 
-def _classic(frame_or_column: DataFrame | Column) -> Any:
-    """Return a frame or column as the class that has a Java object (the other one is of Spark Connect)."""
-    return frame_or_column
-
-
-def _vector(vector: Any) -> Action:
+def _vector(vector: JavaObject) -> Action:
     """Return Delta's description of a deletion vector in JSON form."""
     described = {
         "storageType": str(vector.storageType()),

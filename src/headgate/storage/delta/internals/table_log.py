@@ -10,63 +10,62 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
+from py4j.java_gateway import JavaClass, JavaObject
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headgate.storage.delta.file_action import Action
 from headgate.storage.delta.internals.scala import Scala, singleton
+from headgate.storage.spark.internals import gateway
 
 
 class Handles:
     """Delta's classes and the session that they work with. Each is looked up once: Py4J asks Java for every part of a class's name."""
 
     def __init__(self, spark: SparkSession) -> None:
-        classic: Any = spark
         self.spark = spark
-        self.jvm: Any = classic._jvm
-        self.session: Any = classic._jsparkSession
+        self.jvm = gateway.jvm(spark.sparkContext)
+        self.session: JavaObject = spark._jsparkSession
         self.scala = Scala(spark)
-        self._delta: Any = self.jvm.org.apache.spark.sql.delta
+        self._delta = self.jvm.org.apache.spark.sql.delta
         self._Action = singleton(self._delta.actions, "Action$")
 
     @cached_property
-    def delta_log(self) -> Any:
+    def delta_log(self) -> JavaObject:
         """Return Scala's object `DeltaLog`."""
         return singleton(self._delta, "DeltaLog$")
 
     @cached_property
-    def dummy_snapshot(self) -> Any:
+    def dummy_snapshot(self) -> JavaClass:
         """Return the class `DummySnapshot`."""
         return self._delta.DummySnapshot
 
     @cached_property
-    def vector_generator(self) -> Any:
+    def vector_generator(self) -> JavaObject:
         """Return Scala's object `DeletionVectorBitmapGenerator`."""
         return singleton(self._delta.commands, "DeletionVectorBitmapGenerator$")
 
     @cached_property
-    def every_row(self) -> Any:
+    def every_row(self) -> JavaObject:
         """Return the Catalyst expression TRUE. Relies on `ExpressionUtils.expression`, since Spark 4.0."""
-        true: Any = F.lit(True)
-        return self.jvm.org.apache.spark.sql.classic.ExpressionUtils.expression(true._jc)
+        return self.jvm.org.apache.spark.sql.classic.ExpressionUtils.expression(F.lit(True)._jc)
 
     @cached_property
-    def write_operation(self) -> Any:
+    def write_operation(self) -> JavaClass:
         """Return the class `DeltaOperations.Write`, with which a commit describes itself in the log."""
         return getattr(self._delta, "DeltaOperations$Write")
 
     @cached_property
-    def append_mode(self) -> Any:
+    def append_mode(self) -> JavaObject:
         """Return Spark's `SaveMode.Append`."""
         return self.jvm.org.apache.spark.sql.SaveMode.Append
 
-    def action(self, action: Action) -> Any:
+    def action(self, action: Action) -> JavaObject:
         """Return Delta's object for an action of the log. Relies on `Action.fromJson`."""
         return self._Action.fromJson(json.dumps(action))
 
-    def adds(self, adds: Iterable[Action]) -> Any:
+    def adds(self, adds: Iterable[Action]) -> JavaObject:
         """Return a Scala Seq of Delta's objects for `add` actions."""
         return self.scala.seq(self.action({"add": add}) for add in adds)
 
@@ -82,13 +81,13 @@ class Handles:
 class Checkpoint:
     """A checkpoint that is written and not announced."""
 
-    java: Any
+    java: JavaObject
 
 
 class Snapshot:
     """Delta's state of a table at one version, or a likeness of one that has only metadata and protocol."""
 
-    def __init__(self, handles: Handles, java: Any) -> None:
+    def __init__(self, handles: Handles, java: JavaObject) -> None:
         self._handles, self.java = handles, java
 
     @cached_property
@@ -116,7 +115,7 @@ class Snapshot:
 class TableLog:
     """Delta's object for the table in one folder. It keeps the snapshots that Delta has computed."""
 
-    def __init__(self, handles: Handles, java: Any) -> None:
+    def __init__(self, handles: Handles, java: JavaObject) -> None:
         self._handles, self.java = handles, java
 
     @classmethod

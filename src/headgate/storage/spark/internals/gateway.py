@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import subprocess
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import cast
 
 from py4j.finalizer import ThreadSafeFinalizer
+from py4j.java_gateway import JavaGateway, JVMView
 from pyspark import SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
@@ -55,10 +56,15 @@ def close(context: SparkContext, seconds: float) -> None:
 
     PySpark itself ends Java only when Python exits: Java ends when its stdin is closed.
     """
-    gateway: Any = context._gateway
+    gateway = _gateway(context)
     gateway.shutdown()
     gateway.proc.stdin.close()
     gateway.proc.wait(seconds)
+
+
+def jvm(context: SparkContext) -> JVMView:
+    """Return Py4J's view of the classes of Java. Its attributes are Java's packages and imported classes."""
+    return context._jvm
 
 
 def process(context: SparkContext) -> subprocess.Popen[bytes] | None:
@@ -68,7 +74,7 @@ def process(context: SparkContext) -> subprocess.Popen[bytes] | None:
 
 def address(context: SparkContext) -> Address:
     """Return the address of Java. Relies on Py4J's `gateway_parameters`, which exist since 0.10."""
-    parameters: Any = cast("Any", context._gateway).gateway_parameters
+    parameters = _gateway(context).gateway_parameters
     return Address(str(parameters.address), int(parameters.port), str(parameters.auth_token))
 
 
@@ -78,8 +84,7 @@ def connection(context: SparkContext) -> object | None:
     The Java thread, and what is set in it, lives as long as the connection. Relies on Py4J's `ClientServer`, which gives each thread a
     connection of its own (the mode of PySpark since 3.2, "pinned threads").
     """
-    client: Any = cast("Any", context._gateway)._gateway_client
-    connection = client.get_thread_connection()
+    connection = _gateway(context)._gateway_client.get_thread_connection()
     return None if connection is None or connection.socket is None else cast("object", connection)
 
 
@@ -93,14 +98,18 @@ def has_unreported(context: SparkContext) -> bool:
 
     Relies on `finalizer_deque`, from which a thread of Py4J's reports them once a second. It exists since Py4J 0.10.9.
     """
-    return bool(cast("Any", context._gateway)._gateway_client.finalizer_deque)
+    return bool(_gateway(context)._gateway_client.finalizer_deque)
 
 
 def cache_lookups(session: SparkSession) -> None:
     """Look up the classes once that PySpark uses for each frame or column. They are attributes of Py4J's view afterwards."""
-    jvm: Any = session._jvm
+    java_view = jvm(session.sparkContext)
     for name, members in _CACHED.items():
-        java_class = getattr(jvm, name)
-        setattr(jvm, name, java_class)
+        java_class = getattr(java_view, name)
+        setattr(java_view, name, java_class)
         for member in members:
             setattr(java_class, member, getattr(java_class, member))
+
+
+def _gateway(context: SparkContext) -> JavaGateway:
+    return context._gateway

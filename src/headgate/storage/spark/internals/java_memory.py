@@ -7,9 +7,11 @@ Spark's account is its `MemoryManager` (`private[spark]`, since Spark 1.6).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
+from py4j.java_gateway import JavaClass, JavaObject
 from pyspark import SparkContext
+
+from headgate.storage.spark.internals import gateway
 
 
 @dataclass(frozen=True)
@@ -32,21 +34,19 @@ def heap(context: SparkContext) -> Usage:
 
 def managed_bytes(context: SparkContext) -> int:
     """Return the bytes that Spark accounts for: sorts, hash tables, and cached rows. Relies on `SparkEnv.get.memoryManager`."""
-    jvm: Any = context._jvm
-    manager = jvm.org.apache.spark.SparkEnv.get().memoryManager()
+    manager = gateway.jvm(context).org.apache.spark.SparkEnv.get().memoryManager()
     return int(manager.executionMemoryUsed()) + int(manager.storageMemoryUsed())
 
 
 def collect(context: SparkContext) -> None:
     """Request a collection of all garbage. Java silently skips it while a task is in a critical native section (in Snappy)."""
-    jvm: Any = context._jvm
-    jvm.java.lang.System.gc()
+    gateway.jvm(context).java.lang.System.gc()
 
 
 class OldGeneration:
     """The part of the heap that only a full collection cleans. Found by its name, which contains "Old" or "Tenured"."""
 
-    def __init__(self, pool: Any, collector: Any | None) -> None:
+    def __init__(self, pool: JavaObject, collector: JavaObject | None) -> None:
         self._pool, self._collector = pool, collector
 
     @classmethod
@@ -73,10 +73,9 @@ class OldGeneration:
         return 0 if self._collector is None else int(self._collector.getCollectionCount())
 
 
-def _management(context: SparkContext) -> Any:
-    jvm: Any = context._jvm
-    return jvm.java.lang.management.ManagementFactory
+def _management(context: SparkContext) -> JavaClass:
+    return gateway.jvm(context).java.lang.management.ManagementFactory
 
 
-def _usage(bean: Any) -> Usage:
+def _usage(bean: JavaObject) -> Usage:
     return Usage(int(bean.getUsed()), int(bean.getMax()))

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from typing import Any
 
+from py4j.java_gateway import JavaObject
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
+
+from headgate.storage.spark.internals import gateway
 
 _PLANNING = (
     "catalyst.rules.RuleExecutor",
@@ -31,17 +33,17 @@ _SHARED = (
 class JavaThread:
     """A thread of the Java process."""
 
-    java: Any
+    java: JavaObject
 
 
 def current(context: SparkContext) -> JavaThread:
     """Return the Java thread that runs the calls of this Python thread."""
-    return JavaThread(_jvm(context).java.lang.Thread.currentThread())
+    return JavaThread(gateway.jvm(context).java.lang.Thread.currentThread())
 
 
 def is_planning(context: SparkContext, thread: JavaThread) -> bool:
     """Whether a thread works on its own plan, and on nothing that it shares with other threads."""
-    jvm = _jvm(context)
+    jvm = gateway.jvm(context)
     throwable = jvm.java.lang.Throwable()
     throwable.setStackTrace(thread.java.getStackTrace())
     frames = str(jvm.org.apache.commons.lang3.exception.ExceptionUtils.getStackTrace(throwable))  # one call: the thread continues meanwhile
@@ -58,8 +60,4 @@ def stop(thread: JavaThread) -> bool:
 
 def clear_interrupt(context: SparkContext) -> None:
     """Clear the interrupt flag of the Java thread that runs the calls of this Python thread. Raise Py4JError if it was stopped."""
-    _jvm(context).java.lang.Thread.interrupted()
-
-
-def _jvm(context: SparkContext) -> Any:
-    return context._jvm
+    gateway.jvm(context).java.lang.Thread.interrupted()

@@ -7,8 +7,8 @@ package `org.apache.spark.sql.execution`. The names of the steps that only wrap 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
+from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame
 
 _WRAPPING = {
@@ -44,8 +44,7 @@ class Execution:
     """The execution of a frame for EXPLAIN. Creating it plans the query."""
 
     def __init__(self, frame: DataFrame) -> None:
-        classic: Any = frame
-        self._execution = classic._jdf.queryExecution()
+        self._execution = frame._jdf.queryExecution()
         self._plan = self._execution.executedPlan()
 
     def run(self) -> None:
@@ -61,7 +60,7 @@ class Execution:
         return _step(self._plan)
 
 
-def _step(plan: Any) -> PlanStep:
+def _step(plan: JavaObject) -> PlanStep:
     name = str(plan.nodeName())
     while name in _WRAPPING or name.startswith("WholeStageCodegen"):
         plan = getattr(plan, _WRAPPING.get(name, "child"))()
@@ -71,7 +70,7 @@ def _step(plan: Any) -> PlanStep:
     return PlanStep(name, str(plan.simpleString(_FIELDS)), _measured(plan), inputs)
 
 
-def _measured(plan: Any) -> dict[str, int]:
+def _measured(plan: JavaObject) -> dict[str, int]:
     metrics, iterator = {}, plan.metrics().iterator()
     while iterator.hasNext():
         metric = iterator.next()._2()

@@ -6,9 +6,10 @@ words unstable), of classes in `org.apache.spark.sql.catalyst`. `QueryExecution.
 
 from __future__ import annotations
 
-from typing import Any
-
+from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame
+
+from headgate.storage.spark.internals import gateway
 
 
 def most_rows(frame: DataFrame) -> int | None:
@@ -30,8 +31,8 @@ def computes_in_python(frame: DataFrame) -> bool:
     execution = _execution(frame)
     if execution.isLazyAnalysis():
         return False
-    jvm: Any = frame.sparkSession._jvm
-    return bool(execution.analyzed().containsPattern(jvm.org.apache.spark.sql.catalyst.trees.TreePattern.PYTHON_UDF()))
+    patterns = gateway.jvm(frame.sparkSession.sparkContext).org.apache.spark.sql.catalyst.trees.TreePattern
+    return bool(execution.analyzed().containsPattern(patterns.PYTHON_UDF()))
 
 
 def detached(frame: DataFrame) -> DataFrame:
@@ -39,9 +40,8 @@ def detached(frame: DataFrame) -> DataFrame:
 
     Relies on `SparkSession.internalCreateDataFrame`, since Spark 2.0, which takes Spark's internal rows without converting them.
     """
-    java, session = _java(frame), frame.sparkSession
-    classic: Any = session
-    return DataFrame(classic._jsparkSession.internalCreateDataFrame(_execution(frame).toRdd(), java.schema(), False), session)
+    session = frame.sparkSession
+    return DataFrame(session._jsparkSession.internalCreateDataFrame(_execution(frame).toRdd(), frame._jdf.schema(), False), session)
 
 
 def unpersist_checkpoint(checkpointed: DataFrame) -> None:
@@ -49,10 +49,5 @@ def unpersist_checkpoint(checkpointed: DataFrame) -> None:
     _execution(checkpointed).analyzed().rdd().unpersist(False)
 
 
-def _java(frame: DataFrame) -> Any:
-    classic: Any = frame
-    return classic._jdf
-
-
-def _execution(frame: DataFrame) -> Any:
-    return _java(frame).queryExecution()
+def _execution(frame: DataFrame) -> JavaObject:
+    return frame._jdf.queryExecution()

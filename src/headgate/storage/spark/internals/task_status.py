@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
+from py4j.java_gateway import JavaObject
 from pyspark import SparkContext
 
 
@@ -29,8 +29,7 @@ def is_stopped(context: SparkContext) -> bool:
 
 def active_stages(context: SparkContext) -> list[ActiveStage]:
     """Return the stages that have not ended. Relies on `SparkStageInfo.submissionTime` of Java, which PySpark's has not."""
-    java: Any = context
-    tracker = java._jsc.statusTracker()
+    tracker = context._jsc.statusTracker()
     stages = [stage for number in tracker.getActiveStageIds() if (stage := tracker.getStageInfo(number)) is not None]
     return [ActiveStage(stage.numActiveTasks(), stage.numCompletedTasks(), max(stage.submissionTime(), 0) / 1000) for stage in stages]
 
@@ -50,6 +49,5 @@ def temporary_bytes(context: SparkContext, stages: Iterable[int]) -> int:
     return sum(int(attempt.diskBytesSpilled()) + int(attempt.shuffleWriteBytes()) for attempt in attempts)
 
 
-def _scala(context: SparkContext) -> Any:
-    java: Any = context
-    return java._jsc.sc()
+def _scala(context: SparkContext) -> JavaObject:
+    return context._jsc.sc()
