@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 Row = tuple[Any, ...]
 """A row as DuckDB returns it. The types of its values depend on the query."""
-Rows = list[tuple[Any, ...]]
+Rows = list[Row]
 _Key = tuple[Any, ...]
 _T = TypeVar("_T")
 
@@ -324,8 +324,8 @@ class CatalogCursor:
         """Whether nothing has been committed since the transaction took its snapshot."""
         return self._moment is not None and self._moment == self._answers.moment
 
-    def execute(self, query: str, parameters: Sequence[object] | None = None) -> Any:
-        """Execute a statement as DuckDB's cursor does. Return None for a write that is deferred or not needed in DuckDB (`unwritten`)."""
+    def execute(self, query: str, parameters: Sequence[object] | None = None) -> duckdb.DuckDBPyConnection:
+        """Execute a statement as DuckDB's cursor does. A write may be deferred, or not needed in DuckDB (`unwritten`)."""
         deleted = None
         if self._begun and not is_read(query):
             values = parameters or ()
@@ -334,14 +334,14 @@ class CatalogCursor:
                 self._write([table])
             deleted = self._unwritten.delete(query, values)
             if table is not None or deleted or self._unwritten.update(query, values):
-                return None
+                return self._cursor
         if deleted is None:
             if query == "COMMIT":
                 self._final = self._finished()
             self._write_for(query)
         return self._executed(query, parameters)
 
-    def _executed(self, query: str, parameters: Sequence[object] | None, parts: Iterable[Part] | None = None) -> Any:
+    def _executed(self, query: str, parameters: Sequence[object] | None, parts: Iterable[Part] | None = None) -> duckdb.DuckDBPyConnection:
         """Run a statement. `parts` are the parts that it writes, or None to determine them."""
         run = functools.partial(self._cursor.execute, query, *([parameters] if parameters else []))
         return self._counted(query, run, lambda table: point.written(query, parameters or (), table) if parts is None else parts)
@@ -435,8 +435,7 @@ class CatalogCursor:
         return list(result)
 
     def _fetched(self, query: str, parameters: Sequence[object] | None) -> Rows:
-        result: Rows = self._executed(query, parameters).fetchall()  # read completely: an unread result keeps its transaction open
-        return result
+        return self._executed(query, parameters).fetchall()  # read completely: an unread result keeps its transaction open
 
     def _counted(self, query: str, run: Callable[[], _T], parts_of: Callable[[str], Iterable[Part]]) -> _T:
         """Run a statement and record its effect on versions. `parts_of` returns the parts of a catalog that it writes."""

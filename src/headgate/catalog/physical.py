@@ -198,7 +198,7 @@ def update(cursor: Cursor, catalog: str, where: Mapping[str, object], **values: 
     )
 
 
-def run(cursor: Cursor, sql: str, parameters: Sequence[object] | None = None) -> Any:
+def run(cursor: Cursor, sql: str, parameters: Sequence[object] | None = None) -> duckdb.DuckDBPyConnection:
     """Execute a statement on the catalog. Errors of DuckDB are converted by `refused`."""
     try:
         return cursor.execute(sql, parameters) if parameters else cursor.execute(sql)

@@ -86,7 +86,7 @@ class UnwrittenRows:
                 self._made.setdefault(row["lsn"], self._moment)
         return plain.table
 
-    def select(self, sql: str, parameters: Sequence[object]) -> tuple[list[tuple[Any, ...]], bool] | None:
+    def select(self, sql: str, parameters: Sequence[object]) -> tuple[list[tuple[object, ...]], bool] | None:
         """Return the buffered rows that a plain SELECT reads, and whether DuckDB has none. Return None if the statement is not one."""
         plain = _analyse(sql)
         if plain is None or plain.kind != "SELECT":

@@ -12,6 +12,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
+from headgate.catalog.cursor import Rows
 from headgate.catalog.physical import Cursor, rows
 from headgate.catalog.relation import object_name
 from headgate.catalog.relation.relation_kind import TABLE_KINDS, RelationKind
@@ -400,7 +401,7 @@ def _columns(reader: _Reader, oids: Sequence[int]) -> dict[int, list[Column]]:
     return columns
 
 
-def _indexes(reader: _Reader, oids: Sequence[int], constraints: Iterable[tuple[Any, ...]]) -> dict[int, list[Index]]:
+def _indexes(reader: _Reader, oids: Sequence[int], constraints: Rows) -> dict[int, list[Index]]:
     by_index = {row[12]: row for row in constraints if row[0] in ("p", "u")}
     entries = reader.read(
         "indexrelid, indrelid, indkey, indnkeyatts, indisunique, indisprimary, indisreplident, indimmediate, indexprlist, indpred,"
@@ -427,7 +428,7 @@ _CONSTRAINTS = (
 
 
 def _constraints(
-    found: Iterable[tuple[Any, ...]],
+    found: Rows,
 ) -> tuple[dict[int, list[Check]], dict[int, list[ForeignKey]], dict[int, list[ForeignKey]]]:
     """Return the CHECK constraints and the foreign keys by their relation, and the foreign keys by the relation to which they refer."""
     checks: dict[int, list[Check]] = {}

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
 
 from headgate.catalog import function as functions
+from headgate.catalog.cursor import Rows
 from headgate.catalog.function import UserFunction
 from headgate.catalog.physical import Cursor, rows
 from headgate.catalog.relation import relation as relations
@@ -156,7 +156,7 @@ class _Uses:
                 readers = dependency.views_of(self._cursor, self._session.context, view, shown)
                 yield [self._dependant(1259, oid, shown, f"DROP VIEW {_name(view)}", view), *readers]
 
-    def _rows(self, catalog: str, columns: str, *texts: str) -> list[tuple[Any, ...]]:
+    def _rows(self, catalog: str, columns: str, *texts: str) -> Rows:
         """Return the rows of a catalog with the function's name in one of the texts."""
         condition = " OR ".join(f"contains({text}, ?)" for text in texts)
         parameters = [self._database, *[self._function.name] * len(texts)]

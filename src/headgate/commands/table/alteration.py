@@ -5,8 +5,7 @@ Created by `alter_table`, by the subcommand itself for a partition, and by `user
 
 from __future__ import annotations
 
-from typing import Any
-
+from headgate.catalog.cursor import CatalogCursor
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.catalog.relation.relation_kind import RelationKind
@@ -29,7 +28,7 @@ class Alteration:
         self.only = False
 
     @property
-    def cursor(self) -> Any:
+    def cursor(self) -> CatalogCursor:
         """The catalog cursor of the transaction, with the transaction's type."""
         return self.transaction.cursor
 

@@ -9,9 +9,9 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import unquote
 
+from headgate.catalog.cursor import Rows
 from headgate.catalog.hold import Hold
 from headgate.catalog.unique import CatalogKey
 from headgate.errors import PostgresError
@@ -26,6 +26,7 @@ from headgate.storage.transaction.intent import Intent
 from headgate.storage.transaction.log import EntryKind, OriginProgress, TableWrite
 from headgate.storage.transaction.own_locks import OwnLocks
 from headgate.storage.transaction.pending_rows import PendingRows
+from headgate.storage.transaction.recorded_catalog import CatalogWrite
 from headgate.storage.transaction.snapshot import Snapshot
 from headgate.storage.transaction.staged import StagedTable
 from headgate.storage.transaction.staging import Staging
@@ -47,9 +48,9 @@ class Handed:
     tables: dict[Key, StagedTable]
     created: set[Key]
     dropped: set[Key]
-    catalog: list[tuple[str, str, Any]]
+    catalog: list[CatalogWrite]
     catalog_keys: dict[CatalogKey, Hold]
-    history: list[tuple[Any, ...]]
+    history: Rows
     read: frozenset[Key]
 
 

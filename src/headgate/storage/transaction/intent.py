@@ -27,7 +27,7 @@ import threading
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headgate.catalog import history
 from headgate.catalog.replication import origin as origins
@@ -43,7 +43,7 @@ from headgate.storage.location.data_location import DataPath
 from headgate.storage.lock import Key
 from headgate.storage.transaction import stored_body
 from headgate.storage.transaction.log import EntryKind, LogEntry, OriginProgress, TableVersion, TableWrite
-from headgate.storage.transaction.recorded_catalog import repeat
+from headgate.storage.transaction.recorded_catalog import CatalogWrite, repeat
 from headgate.storage.transaction.staged import StagedTable
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Intent:
     as_they_are: Mapping[int, int]
     dropped: frozenset[int]
     origin: OriginProgress | None
-    catalog: tuple[tuple[str, str, Any], ...]
+    catalog: tuple[CatalogWrite, ...]
     history: bool
     gid: str = ""
     prepared: Lsn = INVALID
@@ -94,7 +94,7 @@ def is_undone(body: bytes) -> bool:
     return bytes(body) == _UNDONE
 
 
-def _replace(cursor: Any, xid: int, body: bytes) -> None:
+def _replace(cursor: CatalogCursor, xid: int, body: bytes) -> None:
     cursor.execute("DELETE FROM hg.intent WHERE xid = ?", [xid])
     cursor.execute("INSERT INTO hg.intent VALUES (?, ?)", [xid, body])
 
@@ -179,7 +179,7 @@ class Intents:
         with self._lock:
             self._finished.add(intent.xid)
 
-    def purge(self, also: Callable[[Any], Any] = lambda _: None) -> None:
+    def purge(self, also: Callable[[CatalogCursor], object] = lambda _: None) -> None:
         """Remove the intents that are done. `also` writes in the same catalog transaction."""
         with self._lock:
             finished, self._finished = self._finished, set()
@@ -209,7 +209,7 @@ class Intents:
         if not undone:
             return set()
         cursor = self._engine.catalog.cursor()
-        (highest,) = cursor.execute("SELECT max(xid) FROM hg.log_entry").fetchone()
+        [(highest,)] = cursor.execute("SELECT max(xid) FROM hg.log_entry").fetchall()
         cursor.close()
         return {xid for xid in undone if xid > (highest or 0)}
 

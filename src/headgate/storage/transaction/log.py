@@ -443,7 +443,7 @@ class TransactionLog:
         )
 
         def delete(cursor: CatalogCursor) -> int:
-            count, last = cursor.execute(f"SELECT count(*), max(end_lsn) FROM ({removable})", [keep, keep]).fetchone()
+            [(count, last)] = cursor.execute(f"SELECT count(*), max(end_lsn) FROM ({removable})", [keep, keep]).fetchall()
             if count:
                 for name, value in (("xid", self._next_xid), (_TRIMMED, last)):
                     cursor.execute("DELETE FROM hg.counter WHERE name = ?", [name])

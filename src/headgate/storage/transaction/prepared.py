@@ -37,6 +37,7 @@ from headgate.storage.lock import Key
 from headgate.storage.transaction import stored_body
 from headgate.storage.transaction.intent import Intent
 from headgate.storage.transaction.log import EntryKind, LogEntry, OriginProgress
+from headgate.storage.transaction.recorded_catalog import CatalogWrite
 from headgate.storage.transaction.staged import StagedTable, repeated
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class PreparedXact:
     """By relation, the Delta version on which it was staged, and the actions."""
     created: frozenset[Key]
     dropped: frozenset[Key]
-    catalog: tuple[tuple[str, str, Any], ...]
+    catalog: tuple[CatalogWrite, ...]
     """Its catalog writes: method of the cursor, statement, parameters."""
     catalog_keys: Mapping[CatalogKey, Hold] = field(default_factory=dict)
     """The catalog keys that it holds."""

@@ -7,16 +7,21 @@ before the savepoint. Catalog transactions are a handful of small statements. Us
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from headgate.catalog.cursor import is_read
+import duckdb
+import pyarrow as pa
+
+from headgate.catalog.cursor import Rows, is_read
 from headgate.catalog.unique import CatalogKey
 
 if TYPE_CHECKING:
     from headgate.catalog.catalog import Catalog
     from headgate.catalog.cursor import CatalogCursor
 
+CatalogWrite = tuple[str, str, object]
+"""A write: a method of the cursor, the statement or name, and its parameters."""
 _FEW = 1000
 """A transaction with fewer writes replays them for each statement after a commit of others: some 0.2 s."""
 _PAUSE = 4
@@ -36,41 +41,41 @@ class RecordedCursor:
         self._cursor = cursor
         self._newest = newest
         self.claim, self.use = claim, use
-        self.written: list[tuple[str, str, Any]] = []
+        self.written: list[CatalogWrite] = []
 
     def newest(self, sql: str) -> CatalogCursor:
         """Return a cursor whose query sees all committed changes and the transaction's own, at any isolation level."""
         return self._newest(sql)
 
-    def execute(self, query: str, parameters: Any = None) -> Any:
+    def execute(self, query: str, parameters: Sequence[object] | None = None) -> duckdb.DuckDBPyConnection:
         """Execute as DuckDB's cursor does, and record a write."""
         if not is_read(query):
             self.written.append(("execute", query, parameters))
-        return self._cursor.execute(query, parameters) if parameters is not None else self._cursor.execute(query)
+        return self._cursor.execute(query, parameters)
 
-    def rows(self, query: str, parameters: Any = None) -> Any:
+    def rows(self, query: str, parameters: Sequence[object] | None = None) -> Rows:
         """Execute as the catalog's cursor does, and record a write, which returns the number of rows that it affected."""
         if not is_read(query):
             self.written.append(("rows", query, parameters))
         return self._cursor.rows(query, parameters)
 
-    def executemany(self, query: str, parameters: Any) -> Any:
+    def executemany(self, query: str, parameters: Sequence[Sequence[object]]) -> duckdb.DuckDBPyConnection:
         """Execute as DuckDB's cursor does, and record the write."""
         self.written.append(("executemany", query, parameters))
         return self._cursor.executemany(query, parameters)
 
-    def register(self, name: str, table: Any) -> Any:
+    def register(self, name: str, table: pa.Table) -> duckdb.DuckDBPyConnection:
         """Register an Arrow table as DuckDB's cursor does, so that statements can read it under the name."""
         self.written.append(("register", name, table))
         return self._cursor.register(name, table)
 
-    def unregister(self, name: str) -> Any:
+    def unregister(self, name: str) -> None:
         """Unregister a table as DuckDB's cursor does. Nothing is recorded for a table that only a query has read."""
         if self.written and self.written[-1][:2] == ("register", name):
             del self.written[-1]
         else:
             self.written.append(("unregister", name, None))
-        return self._cursor.unregister(name)
+        self._cursor.unregister(name)
 
     def repeat(self, cursor: CatalogCursor, count: int) -> None:
         """Switch to a new cursor and repeat the first `count` writes on it."""
@@ -82,7 +87,7 @@ class RecordedCursor:
         return getattr(self._cursor, name)
 
 
-def repeat(cursor: CatalogCursor, statements: Iterable[tuple[str, str, Any]]) -> None:
+def repeat(cursor: CatalogCursor, statements: Iterable[CatalogWrite]) -> None:
     """Run recorded statements on another cursor."""
     for method, query, parameters in statements:
         if parameters is None:

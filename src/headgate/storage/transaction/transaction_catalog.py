@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from headgate.catalog import history, physical, unique
 from headgate.catalog.hold import Hold, is_pinned
@@ -26,11 +26,11 @@ from headgate.catalog.unwritten import PROVISIONAL
 from headgate.errors import PostgresError
 from headgate.storage.engine import Engine
 from headgate.storage.transaction.own_locks import OwnLocks
-from headgate.storage.transaction.recorded_catalog import RecordedCatalog
+from headgate.storage.transaction.recorded_catalog import CatalogWrite, RecordedCatalog
 from headgate.types import registry
 
 if TYPE_CHECKING:
-    from headgate.catalog.cursor import CatalogCursor
+    from headgate.catalog.cursor import CatalogCursor, Rows
     from headgate.catalog.relation.relation import Relation
 
 
@@ -91,7 +91,7 @@ class TransactionCatalog:
         return 0 if self._recorded is None else self._recorded.place
 
     @property
-    def written(self) -> list[tuple[str, str, Any]]:
+    def written(self) -> list[CatalogWrite]:
         """Return the writes: method of the cursor, statement, parameters."""
         return [] if self._recorded is None else list(self._recorded.cursor.written)
 
@@ -261,7 +261,7 @@ class TransactionCatalog:
         self._is_history_due, self._among = False, frozenset()
         return True
 
-    def recorded_rows(self) -> list[tuple[Any, ...]]:
+    def recorded_rows(self) -> Rows:
         """Return the rows of the history that this transaction has written."""
         return history.recorded(self.cursor, self.database, self._locks.xid) if self.is_recorded else []
 
