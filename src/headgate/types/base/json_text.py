@@ -13,7 +13,7 @@ import re
 import struct
 from collections.abc import Callable, Iterator
 from decimal import Decimal
-from typing import NoReturn
+from typing import NoReturn, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -75,6 +75,10 @@ def _refuse(_: str) -> NoReturn:
     raise ValueError("constant")
 
 
+Json: TypeAlias = "dict[str, Json] | list[Json] | str | bool | None"
+"""A loaded JSON text. A number is a `Number`."""
+
+
 class Number(str):
     """A number of a JSON text, as written there."""
 
@@ -87,14 +91,15 @@ def _number(text: str) -> Number:
     return Number(text)
 
 
-def load(text: str, *, escapes: bool = True) -> object:
-    """Return the value of a JSON text: dict, list, str, `Number`, bool or None. The last of equal keys wins. Raise 22P02.
+def load(text: str, *, escapes: bool = True) -> Json:
+    """Return the value of a JSON text. The last of equal keys wins. Raise 22P02.
 
     `escapes`: whether an error in an escape is described as for jsonb, which decodes them, or as for json.
     """
     hook = Number if len(text) <= LONG else _number
     try:
-        return json.loads(text, parse_float=hook, parse_int=hook, parse_constant=_refuse, object_pairs_hook=dict)
+        value: Json = json.loads(text, parse_float=hook, parse_int=hook, parse_constant=_refuse, object_pairs_hook=dict)
+        return value
     except ValueError:
         raise json_error.explained(text, escapes=escapes) or PostgresError("22P02", "invalid input syntax for type json") from None
     except RecursionError:
@@ -177,7 +182,7 @@ def document_key(text: str) -> bytes:
     return _ARRAY + struct.pack(">IB", 1, 0) + _node(value)
 
 
-def _node(value: object) -> bytes:
+def _node(value: Json) -> bytes:
     if isinstance(value, dict):
         pairs = b"".join(ended(key_of_text(key)) + _node(item) for key, item in value.items())
         return _OBJECT + struct.pack(">I", len(value)) + pairs
@@ -189,7 +194,6 @@ def _node(value: object) -> bytes:
         return _BOOL + bytes([value])
     if isinstance(value, Number):
         return _NUMBER + ended(numeric.numeric_key(value))
-    assert isinstance(value, str)
     return _STRING + ended(key_of_text(value))
 
 

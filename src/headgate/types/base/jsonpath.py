@@ -7,7 +7,7 @@ after ``like_regex`` is not compiled here.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -321,7 +321,7 @@ class _Parser:
         return Item("[]", subscripts)
 
 
-def _tokens(text: str) -> Any:
+def _tokens(text: str) -> Iterator[tuple[str, str]]:
     index = 0
     while index < len(text):
         match = _TOKEN.match(text, index)

@@ -7,13 +7,13 @@ NULL is never an argument, and is None only as a result). Repeated texts, mainly
 
 from __future__ import annotations
 
+import enum
 import functools
 import re
-from typing import Any
 
 from headgate.errors import PostgresError
 from headgate.types.base import json_text, numeric
-from headgate.types.base.json_text import Number, print_value
+from headgate.types.base.json_text import Json, Number, print_value
 from headgate.types.text import array
 
 INTEGER = re.compile(r"[ \t\n\v\f\r]*[+-]?[0-9]+\Z")
@@ -21,32 +21,38 @@ INTEGER = re.compile(r"[ \t\n\v\f\r]*[+-]?[0-9]+\Z")
 _loaded = functools.lru_cache(maxsize=256)(json_text.load)
 
 
-def load(text: str) -> Any:
+def load(text: str) -> Json:
     """Return the loaded value, which must not be modified. Texts of 4096 and more characters are not cached."""
     return _loaded(text) if len(text) < 4096 else json_text.load(text)
 
 
-def is_scalar(value: Any) -> bool:
+def is_scalar(value: Json) -> bool:
     """Return whether the value is neither an object nor an array."""
     return not isinstance(value, dict | list)
 
 
-def _text_of(value: Any) -> str | None:
+def _text_of(value: Json) -> str | None:
     """Return the result of ->>: strings without quotes, JSON's null as NULL."""
     if value is None:
         return None
     return value if isinstance(value, str) and not isinstance(value, Number) else print_value(value)
 
 
-_MISSING = object()
+class _Missing(enum.Enum):
+    """The result of a path that leads nowhere. JSON's null is None."""
+
+    MISSING = enum.auto()
 
 
-def _field(text: str, key: str) -> Any:
+_MISSING = _Missing.MISSING
+
+
+def _field(text: str, key: str) -> Json | _Missing:
     value = load(text)
     return value.get(key, _MISSING) if isinstance(value, dict) else _MISSING
 
 
-def _element(text: str, index: int) -> Any:
+def _element(text: str, index: int) -> Json | _Missing:
     value = load(text)
     items = value if isinstance(value, list) else [] if isinstance(value, dict) else [value]  # a scalar is an array of one here
     return items[index] if -len(items) <= index < len(items) else _MISSING
@@ -76,19 +82,17 @@ def element_text(text: str, index: int) -> str | None:
     return None if value is _MISSING else _text_of(value)
 
 
-def _at_path(text: str, path: str) -> Any:
+def _at_path(text: str, path: str) -> Json | _Missing:
     steps = array.parts(path)[1]
-    value = load(text)
+    value: Json | _Missing = load(text)
     for step in steps:
-        if step is None:
+        if step is None or isinstance(value, _Missing):
             return _MISSING
         value = _step(value, step)
-        if value is _MISSING:
-            return _MISSING
     return value
 
 
-def _step(value: Any, step: str) -> Any:
+def _step(value: Json, step: str) -> Json | _Missing:
     if isinstance(value, dict):
         return value.get(step, _MISSING)
     if not isinstance(value, list) or not INTEGER.match(step):
@@ -114,7 +118,7 @@ def typeof(text: str) -> str:
     return _name(load(text))
 
 
-def _name(value: Any) -> str:
+def _name(value: Json) -> str:
     if isinstance(value, dict):
         return "object"
     if isinstance(value, list):
@@ -140,14 +144,14 @@ def compare(left: str, right: str) -> int:
     return (left_key > right_key) - (left_key < right_key)
 
 
-def _same(left: Any, right: Any) -> bool:
+def _same(left: Json, right: Json) -> bool:
     """Return whether two scalars are equal. Numbers compare by value."""
     if isinstance(left, Number) and isinstance(right, Number):
         return left == right or numeric.numeric_key(left) == numeric.numeric_key(right)
     return type(left) is type(right) and bool(left == right)
 
 
-def _holds(value: Any, part: Any) -> bool:
+def _holds(value: Json, part: Json) -> bool:
     """Return whether a value contains another, below the top level (JsonbDeepContains)."""
     if isinstance(part, dict):
         return isinstance(value, dict) and all(key in value and _holds(value[key], expected) for key, expected in part.items())
@@ -169,7 +173,7 @@ def contained(part: str, text: str) -> bool:
     return contains(text, part)
 
 
-def _has(value: Any, key: str) -> bool:
+def _has(value: Json, key: str) -> bool:
     if isinstance(value, dict):
         return key in value
     items = value if isinstance(value, list) else [value]
@@ -198,7 +202,7 @@ def pretty(text: str) -> str:
     return _pretty(load(text), "\n")
 
 
-def _pretty(value: Any, line: str) -> str:
+def _pretty(value: Json, line: str) -> str:
     inner = line + "    "
     if isinstance(value, dict):
         pairs = (f"{inner}{json_text.quoted(key)}: {_pretty(item, inner)}" for key, item in value.items())
@@ -208,23 +212,25 @@ def _pretty(value: Any, line: str) -> str:
     return print_value(value)
 
 
-def _scalar_of(text: str, wanted: str, target: str) -> Any:
-    value = load(text)
+def _no_cast(value: Json, target: str) -> PostgresError:
     name = _name(value)
-    if name != wanted:
-        type_name = {"number": "numeric"}.get(name, name)
-        raise PostgresError("22023", f"cannot cast jsonb {type_name} to type {target}")
-    return value
+    return PostgresError("22023", f"cannot cast jsonb {'numeric' if name == 'number' else name} to type {target}")
 
 
 def to_boolean(text: str) -> bool:
     """Cast to boolean."""
-    return bool(_scalar_of(text, "boolean", "boolean"))
+    value = load(text)
+    if not isinstance(value, bool):
+        raise _no_cast(value, "boolean")
+    return value
 
 
 def to_numeric(target: str, text: str) -> str:
     """Cast to numeric, also as the first step of casts to other numbers. `target` is the type's name for the error message."""
-    return numeric.print_value(numeric.value_of(_scalar_of(text, "number", target)))
+    value = load(text)
+    if not isinstance(value, Number):
+        raise _no_cast(value, target)
+    return numeric.print_value(numeric.value_of(value))
 
 
 def elements(text: str) -> list[str]:
@@ -237,7 +243,7 @@ def elements_text(text: str) -> list[str | None]:
     return [_text_of(element) for element in _items(text, "elements")]
 
 
-def _items(text: str, function: str) -> list[Any]:
+def _items(text: str, function: str) -> list[Json]:
     value = load(text)
     if isinstance(value, list):
         return value

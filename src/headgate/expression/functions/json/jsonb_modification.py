@@ -5,11 +5,9 @@ Called by `implementation.json` inside Arrow functions, on texts as in `jsonb`. 
 
 from __future__ import annotations
 
-from typing import Any
-
 from headgate.errors import PostgresError
-from headgate.expression.functions.json.jsonb import INTEGER, is_scalar, load
-from headgate.types.base.json_text import Number, print_value
+from headgate.expression.functions.json.jsonb import INTEGER, load
+from headgate.types.base.json_text import Json, Number, print_value
 from headgate.types.text import array
 
 _INT_MAX = 2**31 - 1
@@ -28,19 +26,20 @@ def concatenate(left: str, right: str) -> str:
     )
 
 
-def _deletable(text: str) -> Any:
+def _container(text: str, action: str = "delete from") -> dict[str, Json] | list[Json]:
+    """Return an object or array. Raise 22023 for a scalar, in which the action is not possible."""
     value = load(text)
-    if is_scalar(value):
-        raise PostgresError("22023", "cannot delete from scalar")
+    if not isinstance(value, dict | list):
+        raise PostgresError("22023", f"cannot {action} scalar")
     return value
 
 
 def delete(text: str, key: str) -> str:
     """Return the object without this key, or the array without the strings equal to it (jsonb - text)."""
-    return _without(_deletable(text), {key})
+    return _without(_container(text), {key})
 
 
-def _without(value: Any, keys: set[str]) -> str:
+def _without(value: dict[str, Json] | list[Json], keys: set[str]) -> str:
     if isinstance(value, dict):
         return print_value({key: member for key, member in value.items() if key not in keys})
     return print_value([item for item in value if not (isinstance(item, str) and not isinstance(item, Number) and item in keys)])
@@ -48,9 +47,7 @@ def _without(value: Any, keys: set[str]) -> str:
 
 def delete_element(text: str, index: int) -> str:
     """Return the array without the element at this index (jsonb - integer)."""
-    value = load(text)
-    if is_scalar(value):
-        raise PostgresError("22023", "cannot delete from scalar")
+    value = _container(text)
     if isinstance(value, dict):
         raise PostgresError("22023", "cannot delete from object using integer index")
     place = index + len(value) if index < 0 else index
@@ -62,7 +59,7 @@ def delete_all(text: str, keys: str) -> str:
     shape, key_items = array.parts(keys)
     if len(shape.lengths) > 1:
         raise PostgresError("2202E", "wrong number of array subscripts")
-    return _without(_deletable(text), {key for key in key_items if key is not None})
+    return _without(_container(text), {key for key in key_items if key is not None})
 
 
 def _path(path: str) -> list[str | None]:
@@ -91,16 +88,14 @@ def _step_of(steps: list[str | None], place: int) -> str:
 
 def delete_path(text: str, path: str) -> str:
     """Return the value without what the path leads to (jsonb #- text[])."""
-    value, steps = load(text), _path(path)
-    if is_scalar(value):
-        raise PostgresError("22023", "cannot delete path in scalar")
+    steps, value = _path(path), _container(text, "delete path in")
     if not steps or not value:
         return text
     return print_value(_deleted(value, steps, 0))
 
 
-def _deleted(value: Any, steps: list[str | None], place: int) -> Any:
-    if is_scalar(value):
+def _deleted(value: Json, steps: list[str | None], place: int) -> Json:
+    if not isinstance(value, dict | list):
         return value
     step, last = _step_of(steps, place), place + 1 == len(steps)
     if isinstance(value, dict):
@@ -119,16 +114,14 @@ def _deleted(value: Any, steps: list[str | None], place: int) -> Any:
 
 def replaced(text: str, path: str, new: str, create: bool = True) -> str:
     """Return the value with what the path leads to replaced (jsonb_set)."""
-    value, steps = load(text), _path(path)
-    if is_scalar(value):
-        raise PostgresError("22023", "cannot set path in scalar")
+    steps, value = _path(path), _container(text, "set path in")
     if (not value and not create) or not steps:
         return text
     return print_value(_replaced(value, steps, 0, load(new), create))
 
 
-def _replaced(value: Any, steps: list[str | None], place: int, new: Number, create: bool) -> Any:
-    if is_scalar(value):
+def _replaced(value: Json, steps: list[str | None], place: int, new: Json, create: bool) -> Json:
+    if not isinstance(value, dict | list):
         return value
     step, last = _step_of(steps, place), place + 1 == len(steps)
     if isinstance(value, dict):
@@ -147,16 +140,14 @@ def _replaced(value: Any, steps: list[str | None], place: int, new: Number, crea
 
 def inserted(text: str, path: str, new: str, after: bool = False) -> str:
     """Return the value with a new one inserted where the path leads (jsonb_insert)."""
-    value, steps = load(text), _path(path)
-    if is_scalar(value):
-        raise PostgresError("22023", "cannot set path in scalar")
+    steps, value = _path(path), _container(text, "set path in")
     if not steps:
         return text
     return print_value(_inserted(value, steps, 0, load(new), after))
 
 
-def _inserted(value: Any, steps: list[str | None], place: int, new: Number, after: bool) -> Any:
-    if is_scalar(value):
+def _inserted(value: Json, steps: list[str | None], place: int, new: Json, after: bool) -> Json:
+    if not isinstance(value, dict | list):
         return value
     step, last = _step_of(steps, place), place + 1 == len(steps)
     if isinstance(value, dict):
@@ -211,7 +202,7 @@ def strip_nulls(text: str) -> str:
     return print_value(_stripped(load(text)))
 
 
-def _stripped(value: Any) -> Any:
+def _stripped(value: Json) -> Json:
     if isinstance(value, dict):
         return {key: _stripped(item) for key, item in value.items() if item is not None}
     return [_stripped(item) for item in value] if isinstance(value, list) else value
