@@ -11,10 +11,9 @@ from __future__ import annotations
 import functools
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import unquote
 
 from headgate.catalog.physical import rows
@@ -22,6 +21,8 @@ from headgate.check.finding import Finding, error
 from headgate.check.subject import Subject
 from headgate.errors import PostgresError
 from headgate.storage.delta import deletion_vector, delta_log, file_action, foreign_writer, parquet
+from headgate.storage.delta.deletion_vector import DeletionVector
+from headgate.storage.delta.file_action import Action
 from headgate.storage.location import data_location
 from headgate.storage.location.data_location import DataPath
 from headgate.storage.lock import Key
@@ -41,7 +42,7 @@ class Named:
     path: DataPath
     size: int | None = None
     rows: int | None = None
-    deleted: Mapping[str, Any] | None = None
+    deleted: DeletionVector | None = None
     """The `deletionVector` of its `add` action."""
 
 
@@ -68,7 +69,7 @@ def findings(subject: Subject) -> Iterator[Finding]:
                     yield error(place, problem)
 
 
-def _of_version(path: DataPath, adds: Iterable[dict[str, Any]]) -> Iterator[Named]:
+def _of_version(path: DataPath, adds: Iterable[Action]) -> Iterator[Named]:
     for add in adds:
         rows = file_action.records(add) if file_action.is_counted(add) else None
         yield Named("data file", path / unquote(add["path"]), add["size"], rows, add.get("deletionVector"))

@@ -22,7 +22,7 @@ import json
 import logging
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -176,7 +176,7 @@ class LogTable(Supervised):
             if self._names is None or self._names.definitions != definitions:
                 self._names = _Names(cursor, definitions)
             names = self._names
-            columns: dict[str, list[Any]] = {name: [] for name in _ARROW.names}
+            columns: dict[str, list[object]] = {name: [] for name in _ARROW.names}
             for lsn, database, relation, version, dropped, committed, origin in versions:
                 schema, name, temporary = names.of(cursor, database, relation)
                 if temporary:
@@ -246,7 +246,7 @@ class _Names:
         return self._known[database, oid]
 
 
-def _append(columns: Mapping[str, list[Any]], *row: Any) -> None:
+def _append(columns: Mapping[str, list[object]], *row: object) -> None:
     for column, value in zip(columns.values(), row, strict=True):
         column.append(value)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
@@ -101,7 +100,7 @@ def pieces(table: DataPath, state: TableState, names: Sequence[str]) -> Iterator
         yield from group.pieces(names)
 
 
-def columns(held: pa.Table | pa.RecordBatch, state: TableState, row: pa.Schema) -> list[Any]:
+def columns(held: pa.Table | pa.RecordBatch, state: TableState, row: pa.Schema) -> list[pa.Array | pa.ChunkedArray]:
     """Return the columns of a file's rows under the table's names. A column that is newer than the file is NULL."""
     existing = set(held.schema.names)
     return [

@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
@@ -250,7 +251,12 @@ def _flat(relation: Relation, state: TableState, rows: pa.StructArray) -> pa.Tab
 
 
 def _change_pieces(
-    relation: Relation, state: TableState, old: pa.StructArray, new: pa.StructArray, has_old: Any, has_new: Any
+    relation: Relation,
+    state: TableState,
+    old: pa.StructArray,
+    new: pa.StructArray,
+    has_old: npt.NDArray[np.bool_],
+    has_new: npt.NDArray[np.bool_],
 ) -> Iterator[pa.Table]:
     """Yield the rows of the change file, some changes at a time: in one piece, wide rows would be copied repeatedly."""
     count = max(len(old) * CHANGES_BYTES // max(old.nbytes + new.nbytes, 1), 1)
@@ -259,7 +265,14 @@ def _change_pieces(
         yield _change_table(relation, state, old[part], new[part], has_old[part], has_new[part])
 
 
-def _change_table(relation: Relation, state: TableState, old: pa.StructArray, new: pa.StructArray, has_old: Any, has_new: Any) -> pa.Table:
+def _change_table(
+    relation: Relation,
+    state: TableState,
+    old: pa.StructArray,
+    new: pa.StructArray,
+    has_old: npt.NDArray[np.bool_],
+    has_new: npt.NDArray[np.bool_],
+) -> pa.Table:
     """Return the rows of the change file: preimage and postimage of a change one after the other."""
     count = len(old)
     both = has_old & has_new

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructType
 
 from headgate.errors import PostgresError
 from headgate.storage.delta import array_column
@@ -86,12 +86,12 @@ def has_mapping(relation: Relation) -> PostgresError:
     )
 
 
-def _field(name: str, kind: str | dict[str, Any], **more: Any) -> Action:
+def _field(name: str, kind: str | Action, **more: object) -> Action:
     return {"name": name, "type": kind, "nullable": True, "metadata": more}
 
 
 def _mapped(
-    fields: list[Action], existing: Mapping[int, Action], new_columns: Sequence[tuple[int, str, Any]], configuration: Mapping[str, str]
+    fields: list[Action], existing: Mapping[int, Action], new_columns: Sequence[tuple[int, str, DataType]], configuration: Mapping[str, str]
 ) -> tuple[list[Action], dict[str, str]]:
     """Return the columns, each with its id and its name in the files, and the table properties for that."""
     largest = int(configuration.get("delta.columnMapping.maxColumnId", 0)) or len(fields)

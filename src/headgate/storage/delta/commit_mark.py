@@ -5,8 +5,9 @@ A mark is the commit's user metadata: ``headgate <xid>``, or ``headgate undo to 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
+
+from headgate.storage.delta.file_action import Action
 
 MARK = "headgate"
 
@@ -33,7 +34,7 @@ def transaction_of(mark: str) -> int | None:
     return int(xid) if xid != mark and xid.isdigit() else None
 
 
-def marked_with(actions: Iterable[Mapping[str, Any]]) -> str | None:
+def marked_with(actions: Iterable[Action]) -> str | None:
     """Return the mark in the actions of a version, None for another writer's version."""
     for action in actions:
         if "commitInfo" in action:

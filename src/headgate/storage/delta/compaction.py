@@ -39,6 +39,7 @@ import pyarrow as pa
 from headgate.errors import PostgresError, disk_full
 from headgate.failpoint import Step, step
 from headgate.storage.delta import deletion_vector, file_action, parquet
+from headgate.storage.delta.deletion_vector import DeletionVector
 from headgate.storage.delta.delta_table import DeltaTable
 from headgate.storage.delta.file_action import Action
 from headgate.storage.delta.table_state import TableState
@@ -281,7 +282,7 @@ class Rewritten:
         return {path: np.concatenate(rows) for path, rows in deleted.items() if sum(map(len, rows))}
 
 
-def _with_vector(add: Action, vector: Action | None) -> Action:
+def _with_vector(add: Action, vector: DeletionVector | None) -> Action:
     add = add if vector is None else file_action.marked(add, vector)["add"]
     return {**add, "dataChange": False}
 

@@ -12,7 +12,7 @@ import struct
 import uuid
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import NotRequired, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,17 @@ from headgate.storage.location import data_location
 from headgate.storage.location.data_location import DataPath
 
 Rows = npt.NDArray[np.int64]
+
+
+class DeletionVector(TypedDict):
+    """The `deletionVector` of an action."""
+
+    storageType: str
+    pathOrInlineDv: str
+    sizeInBytes: int
+    cardinality: int
+    offset: NotRequired[int]
+
 
 _MAGIC = 1681511377
 _NO_RUNS, _RUNS = 12346, 12347
@@ -135,18 +146,18 @@ def _read_container(data: bytes, offset: int, cardinality: int, *, run: bool) ->
     return np.flatnonzero(bits).astype(np.int64), offset + 8192
 
 
-def file_of(table: DataPath, vector: Mapping[str, Any] | None) -> DataPath | None:
+def file_of(table: DataPath, vector: DeletionVector | None) -> DataPath | None:
     """Return the file that holds a deletion vector, None for an inline one or no vector."""
     if vector is None or vector["storageType"] == "i":
         return None
-    location: str = vector["pathOrInlineDv"]
+    location = vector["pathOrInlineDv"]
     if vector["storageType"] == "u":
         prefix, encoded = location[:-20], location[-20:]
         return table / prefix / f"deletion_vector_{uuid.UUID(bytes=unz85(encoded))}.bin"
     return data_location.absolute(table, location)
 
 
-def read(table: DataPath, vector: Mapping[str, Any] | None) -> Rows:
+def read(table: DataPath, vector: DeletionVector | None) -> Rows:
     """Return the deleted rows of a file, by the `deletionVector` of its `add` action. Raise XX001 if the vector is damaged."""
     if vector is None:
         return np.empty(0, np.int64)
@@ -173,10 +184,11 @@ def without(batches: Iterable[pa.RecordBatch], deleted: Rows) -> Iterator[pa.Rec
         yield batch.filter(pa.array(is_live)) if len(deleted_here) else batch
 
 
-def write(table: DataPath, vectors: Mapping[str, Rows]) -> dict[str, dict[str, Any]]:
+def write(table: DataPath, vectors: Mapping[str, Rows]) -> dict[str, DeletionVector]:
     """Write the vectors of several data files to one new file. Return the `deletionVector` of each by the data file's path."""
     name = uuid.uuid4()
-    body, described = bytearray([1]), {}
+    body = bytearray([1])
+    described: dict[str, DeletionVector] = {}
     for path, rows in vectors.items():
         data = serialise(rows)
         described[path] = {

@@ -13,7 +13,6 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -219,7 +218,7 @@ def _whole_checkpoint(path: DataPath, version: int) -> list[Action]:
     return actions
 
 
-def _as_json(value: Any) -> Any:
+def _as_json(value: object) -> object:
     """Return a struct of a checkpoint in JSON form, without NULLs, the parsed copy of the statistics, and tags."""
     if isinstance(value, dict):
         return {name: _as_json(field) for name, field in value.items() if field is not None and name not in ("stats_parsed", "tags")}

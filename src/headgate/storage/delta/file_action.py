@@ -15,6 +15,7 @@ from urllib.parse import unquote
 
 from headgate.errors import PostgresError
 from headgate.storage.delta import deletion_vector as vector
+from headgate.storage.delta.deletion_vector import DeletionVector
 from headgate.storage.location import data_location
 from headgate.storage.location.data_location import DataPath
 
@@ -59,7 +60,7 @@ def is_kept(file: Action) -> bool:
     return KEPT in (file.get("tags") or {})
 
 
-def order(file: Mapping[str, Any]) -> tuple[int, str]:
+def order(file: Action) -> tuple[int, str]:
     """Return the sort key of a file among those of one write, by the number in its name."""
     match = _PART.search(file["path"])
     return (int(match[1]) if match else 0, file["path"])
@@ -82,7 +83,7 @@ def removal(add: Action, *, data_change: bool) -> Action:
     return {"remove": removed}
 
 
-def marked(add: Action, deletion_vector: Action) -> Action:
+def marked(add: Action, deletion_vector: DeletionVector) -> Action:
     """Return the `add` action of a file with some deleted rows. Its statistics are no longer tight bounds."""
     stats = add["stats"].replace('"tightBounds":true', '"tightBounds":false')
     return {

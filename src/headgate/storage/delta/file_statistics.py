@@ -15,24 +15,27 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headgate.storage.delta.file_action import Action
+from headgate.storage.delta.parquet import Bound
 from headgate.storage.delta.table_state import TableState
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 LISTED = 4096
 """The number of values up to which Python's bisect is faster than NumPy's search."""
-_NOTHING: tuple[Any, Any] = (None, None)
+_NOTHING: tuple[Bound, Bound] = (None, None)
 
 
 @functools.lru_cache(maxsize=65536)
-def _statistics(text: str) -> dict[str, Any]:
-    parsed: dict[str, Any] = json.loads(text, parse_float=decimal.Decimal)
+def _statistics(text: str) -> Action:
+    parsed: Action = json.loads(text, parse_float=decimal.Decimal)
     return parsed
 
 
-def file_bounds(stats: str | None, column: str) -> tuple[Any, Any]:
+def file_bounds(stats: str | None, column: str) -> tuple[Bound, Bound]:
     """Return the minimum and maximum of a column (its name in the file), or (None, None) if they are not known."""
     if not stats:
         return _NOTHING
@@ -41,7 +44,7 @@ def file_bounds(stats: str | None, column: str) -> tuple[Any, Any]:
     return (least, most) if least is not None and most is not None else _NOTHING
 
 
-def _comparable(value: Any, kind: pa.DataType) -> Any:
+def _comparable(value: Bound, kind: pa.DataType) -> Bound:
     """Return a bound in the form of `_values`, or None if it cannot be compared."""
     if pa.types.is_integer(kind):
         return int(value)
@@ -58,7 +61,7 @@ def _comparable(value: Any, kind: pa.DataType) -> Any:
     return None
 
 
-def _values(column: pa.ChunkedArray) -> Any | None:
+def _values(column: pa.ChunkedArray) -> npt.NDArray[Any] | None:
     """Return the values in order as an array for `searchsorted`, or None for types without an order here."""
     kind = column.type
     if pa.types.is_date(kind):
@@ -88,7 +91,7 @@ def candidates(state: TableState, column: str, values: pa.ChunkedArray) -> list[
     ordered = in_order.tolist() if len(in_order) <= LISTED else in_order
     first, last = ordered[0], ordered[-1]
 
-    def holds(low: Any, high: Any) -> bool:
+    def holds(low: Bound, high: Bound) -> bool:
         if high < first or last < low:
             return False
         index = bisect.bisect_left(ordered, low)
@@ -97,7 +100,7 @@ def candidates(state: TableState, column: str, values: pa.ChunkedArray) -> list[
     return [path for path, add in state.files.items() if _may(add.get("stats"), physical, values.type, holds)]
 
 
-def _may(stats: str | None, column: str, kind: pa.DataType, holds: Callable[[Any, Any], bool]) -> bool:
+def _may(stats: str | None, column: str, kind: pa.DataType, holds: Callable[[Bound, Bound], bool]) -> bool:
     """Call `holds` with the smallest and the largest value of a file. Return True if they are not known."""
     least, most = file_bounds(stats, column)
     if least is None:
@@ -111,14 +114,14 @@ def _may(stats: str | None, column: str, kind: pa.DataType, holds: Callable[[Any
     return holds(low, high + 1000 if pa.types.is_timestamp(kind) else high)
 
 
-def holding(state: TableState, column: str, least: pa.Scalar | None, most: pa.Scalar | None) -> dict[str, Any]:
+def holding(state: TableState, column: str, least: pa.Scalar | None, most: pa.Scalar | None) -> dict[str, Action]:
     """Return the files that can hold a value from `least` to `most` (None: no bound), which are of a type with an order here."""
     physical = state.physical.get(column, column)
     ends = [None if end is None else _values(pa.chunked_array([pa.repeat(end, 1)])) for end in (least, most)]
     first, last = (None if end is None or not len(end) else end[0] for end in ends)
     kind = next(end.type for end in (least, most) if end is not None)
 
-    def holds(low: Any, high: Any) -> bool:
+    def holds(low: Bound, high: Bound) -> bool:
         return bool((first is None or first <= high) and (last is None or low <= last))
 
     return {path: add for path, add in state.files.items() if _may(add.get("stats"), physical, kind, holds)}
@@ -132,7 +135,7 @@ def _all_null(stats: str | None, column: str) -> bool:
     return bool(parsed.get("numRecords") == parsed.get("nullCount", {}).get(column))
 
 
-def can_hold(state: TableState, column: str, least: Any, most: Any, kind: pa.DataType) -> bool:
+def can_hold(state: TableState, column: str, least: pa.Scalar, most: pa.Scalar, kind: pa.DataType) -> bool:
     """Whether a file can contain a value of a range. Both ends are Arrow scalars, because Python has no year 10000."""
     ends = _values(pa.chunked_array([pa.array([least.cast(kind), most.cast(kind)], kind)]))
     if ends is None or not len(ends):

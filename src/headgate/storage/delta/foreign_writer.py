@@ -26,7 +26,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
 
@@ -320,7 +320,7 @@ def _changes(actions: Sequence[Action]) -> bool:
     return any("cdc" in action for action in actions) or any(file.get("dataChange", True) for file in files)
 
 
-def _other_columns(state: TableState, metadata: dict[str, Any]) -> str:
+def _other_columns(state: TableState, metadata: Action) -> str:
     """Return how the columns differ, or an empty string if they do not."""
     if metadata.get("partitionColumns"):
         return f"it is partitioned by {', '.join(metadata['partitionColumns'])}"

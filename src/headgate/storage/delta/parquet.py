@@ -17,8 +17,9 @@ import re
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -38,6 +39,18 @@ _STATS_LENGTH = 32
 _VERIFIED_ROWS = 16_384
 _MARKED = re.compile(r'"\\u0000(-?[0-9.]+)\\u0000"')
 _LAST = "\U0010ffff"
+Bound: TypeAlias = Any
+"""A minimum or maximum of a column, of the JSON type that Delta has for the column's type."""
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """The statistics of an `add` action: the number of rows, and the bounds and NULLs of columns by their names in the file."""
+
+    rows: int
+    least: Mapping[str, Bound]
+    most: Mapping[str, Bound]
+    nulls: Mapping[str, int]
 
 
 @contextlib.contextmanager
@@ -136,7 +149,7 @@ def live_rows(path: DataPath, names: Sequence[str], deleted: deletion_vector.Row
         yield from (batch for batch in deletion_vector.without(batches, deleted) if batch.num_rows)
 
 
-def write(table: DataPath, rows: pa.Table, physical: Mapping[str, str], number: int = 0) -> dict[str, Any]:
+def write(table: DataPath, rows: pa.Table, physical: Mapping[str, str], number: int = 0) -> Action:
     """Write a data file. Return its `add` action. `number`: the file's position among those of one write (the change feed's order)."""
     return write_pieces(table, rows.schema, [rows], physical, number, sorting=_sorting(rows))
 
@@ -149,7 +162,7 @@ def write_pieces(
     number: int = 0,
     *,
     sorting: Sequence[pq.SortingColumn] | None = None,
-) -> dict[str, Any]:
+) -> Action:
     """Write a data file of rows that are passed piece by piece, at least one piece. Return its `add` action."""
     path = f"part-{number:05d}-{uuid.uuid4()}-c000.snappy.parquet"
     statistics_of_pieces = []
@@ -186,7 +199,7 @@ def _sorting(rows: pa.Table) -> list[pq.SortingColumn] | None:
 _UNWRITTEN = "unwritten-"
 
 
-def unwritten_changes(size: int) -> dict[str, Any]:
+def unwritten_changes(size: int) -> Action:
     """Return the `cdc` action of change rows in memory. Its file does not exist, so it must not be committed (`change_file`)."""
     return {"cdc": {"path": f"{_UNWRITTEN}{uuid.uuid4()}", "partitionValues": {}, "size": size, "dataChange": False}}
 
@@ -196,9 +209,7 @@ def is_unwritten(path: str) -> bool:
     return path.startswith(_UNWRITTEN)
 
 
-def write_changes(
-    table: DataPath, schema: pa.Schema, pieces: Iterable[pa.Table], physical: Mapping[str, str], number: int = 0
-) -> dict[str, Any]:
+def write_changes(table: DataPath, schema: pa.Schema, pieces: Iterable[pa.Table], physical: Mapping[str, str], number: int = 0) -> Action:
     """Write a change file of rows that are passed piece by piece, with a column `_change_type`. Return its `cdc` action.
 
     `number`: as for `write`.
@@ -236,32 +247,33 @@ def _write(
         return target.stat().st_size
 
 
-def statistics(rows: pa.Table, physical: Mapping[str, str]) -> dict[str, Any]:
+def statistics(rows: pa.Table, physical: Mapping[str, str]) -> Statistics:
     """Return the statistics of an `add` action. Bounds that are not certain are omitted."""
-    least, most, nulls = {}, {}, {}
+    least: dict[str, Bound] = {}
+    most: dict[str, Bound] = {}
+    nulls: dict[str, int] = {}
     for name in rows.column_names[:_STATS_COLUMNS]:
         column, stored = rows[name], physical.get(name, name)
         nulls[stored] = column.null_count
         bounds = _bounds(column)
         if bounds is not None:
             least[stored], most[stored] = bounds
-    return {"numRecords": rows.num_rows, "minValues": least, "maxValues": most, "nullCount": nulls, "tightBounds": True}
+    return Statistics(rows.num_rows, least, most, nulls)
 
 
-def merge_statistics(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def merge_statistics(parts: Sequence[Statistics]) -> Statistics:
     """Return the statistics of a file from those of its pieces. A column has no bounds if a piece with values of it has none."""
-    nulls = {name: sum(part["nullCount"][name] for part in parts) for name in parts[0]["nullCount"]}
+    nulls = {name: sum(part.nulls[name] for part in parts) for name in parts[0].nulls}
     least, most = {}, {}
     for name in nulls:
-        valued = [part for part in parts if part["nullCount"][name] < part["numRecords"]]
-        if valued and all(name in part["minValues"] for part in valued):
-            least[name] = min(part["minValues"][name] for part in valued)
-            most[name] = max(part["maxValues"][name] for part in valued)
-    total = sum(part["numRecords"] for part in parts)
-    return {"numRecords": total, "minValues": least, "maxValues": most, "nullCount": nulls, "tightBounds": True}
+        valued = [part for part in parts if part.nulls[name] < part.rows]
+        if valued and all(name in part.least for part in valued):
+            least[name] = min(part.least[name] for part in valued)
+            most[name] = max(part.most[name] for part in valued)
+    return Statistics(sum(part.rows for part in parts), least, most, nulls)
 
 
-def _bounds(column: pa.ChunkedArray) -> tuple[Any, Any] | None:
+def _bounds(column: pa.ChunkedArray) -> tuple[Bound, Bound] | None:
     kind = column.type
     if pa.types.is_boolean(kind) or pa.types.is_binary(kind) or pa.types.is_nested(kind) or column.null_count == len(column):
         return None
@@ -279,7 +291,7 @@ def _bounds(column: pa.ChunkedArray) -> tuple[Any, Any] | None:
     return low, high
 
 
-def to_json(stats: Mapping[str, Any]) -> str:
+def to_json(stats: Statistics) -> str:
     """Return the statistics as JSON text, decimals with all their digits."""
 
     def mark(value: object) -> str:
@@ -287,7 +299,9 @@ def to_json(stats: Mapping[str, Any]) -> str:
             return f"\0{value:f}\0"
         raise TypeError(value)
 
-    text = json.dumps(stats, separators=(",", ":"), ensure_ascii=False, default=mark)
+    bounds = {"minValues": stats.least, "maxValues": stats.most}
+    content = {"numRecords": stats.rows, **bounds, "nullCount": stats.nulls, "tightBounds": True}
+    text = json.dumps(content, separators=(",", ":"), ensure_ascii=False, default=mark)
     return _MARKED.sub(r"\1", text)
 
 

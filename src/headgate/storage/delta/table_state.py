@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.types import ArrayType, StringType, StructField, StructType
@@ -121,6 +120,6 @@ def difference(now: TableState, target: TableState) -> list[Action]:
     return actions
 
 
-def _vector(add: Action) -> tuple[Any, ...] | None:
+def _vector(add: Action) -> tuple[str, str, int | None] | None:
     vector = add.get("deletionVector")
     return (vector["storageType"], vector["pathOrInlineDv"], vector.get("offset")) if vector else None

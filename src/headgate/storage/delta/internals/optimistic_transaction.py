@@ -15,6 +15,7 @@ from py4j.java_gateway import JavaObject
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import Column, DataFrame
 
+from headgate.storage.delta.deletion_vector import DeletionVector
 from headgate.storage.delta.file_action import Action
 from headgate.storage.delta.internals.table_log import Handles, Snapshot, TableLog
 
@@ -25,7 +26,7 @@ class DeletedRows:
 
     file: str
     matched: int
-    vector: Action
+    vector: DeletionVector
 
 
 class OptimisticTransaction:
@@ -86,9 +87,9 @@ def is_conflict(error: Exception) -> bool:
     return "Concurrent" in name or name in {"MetadataChangedException", "ProtocolChangedException"}
 
 
-def _vector(vector: JavaObject) -> Action:
+def _vector(vector: JavaObject) -> DeletionVector:
     """Return Delta's description of a deletion vector in JSON form."""
-    described = {
+    described: DeletionVector = {
         "storageType": str(vector.storageType()),
         "pathOrInlineDv": str(vector.pathOrInlineDv()),
         "sizeInBytes": int(vector.sizeInBytes()),
