@@ -12,7 +12,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,7 +21,7 @@ from headgate.expression import node as n
 from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.overload_resolution import ordering_operator
 from headgate.expression.implementation.comparison import ArrowComparison, decimals, without_nan, without_negative_zero
-from headgate.expression.implementation.implementation import ArrowForm, NotColumnwise
+from headgate.expression.implementation.implementation import ArrowForm, NotColumnwise, Operand
 from headgate.expression.implementation.implementations import IMPLEMENTATIONS
 from headgate.expression.spark.comparison import C_COLLATIONS
 from headgate.types import buffers, registry
@@ -143,7 +142,7 @@ def _order(kind: n.TypeRef) -> ArrowComparison | None:
     return implementation.arrow if implementation is not None and isinstance(implementation.arrow, ArrowComparison) else None
 
 
-def _evaluate(node: n.Expression, columns: Mapping[str, pa.Array]) -> Any:
+def _evaluate(node: n.Expression, columns: Mapping[str, pa.Array]) -> Operand:
     """Return a boolean, numeric or text array, or a scalar."""
     match node:
         case n.ColumnRef():
@@ -199,7 +198,7 @@ def _implementation(function: int) -> str:
     return builtin.function(function).key
 
 
-def _user_call(node: n.UserCall, columns: Mapping[str, pa.Array]) -> Any:
+def _user_call(node: n.UserCall, columns: Mapping[str, pa.Array]) -> Operand:
     """A function that a user made."""
     if node.body is not None:
         return _evaluate(rewriting.inlined(node), columns)
@@ -214,14 +213,14 @@ def _user_call(node: n.UserCall, columns: Mapping[str, pa.Array]) -> Any:
     return computed if any(isinstance(value, pa.Array) for value in values) else computed[0]
 
 
-def _connect(kind: n.BoolKind, values: Sequence[Any]) -> Any:
+def _connect(kind: n.BoolKind, values: Sequence[Operand]) -> Operand:
     if kind is n.BoolKind.NOT:
         return pc.invert(values[0])
     connect = pc.and_kleene if kind is n.BoolKind.AND else pc.or_kleene
     return functools.reduce(connect, values)
 
 
-_BOOLEAN_TESTS: dict[n.TestKind, Callable[[Any], Any]] = {
+_BOOLEAN_TESTS: dict[n.TestKind, Callable[[Operand], Operand]] = {
     n.TestKind.TRUE: lambda value: pc.fill_null(value, False),
     n.TestKind.NOT_TRUE: lambda value: pc.invert(pc.fill_null(value, False)),
     n.TestKind.FALSE: lambda value: pc.invert(pc.fill_null(value, True)),
@@ -231,7 +230,7 @@ _BOOLEAN_TESTS: dict[n.TestKind, Callable[[Any], Any]] = {
 }
 
 
-def _same(values: Sequence[Any]) -> Sequence[Any]:
+def _same(values: Sequence[Operand]) -> Sequence[Operand]:
     if all(pa.types.is_decimal(operand.type) for operand in values):
         return decimals(*values)
     if len({operand.type for operand in values}) > 1:
@@ -239,7 +238,7 @@ def _same(values: Sequence[Any]) -> Sequence[Any]:
     return values
 
 
-def _distinct(key: str, left: Any, right: Any) -> Any:
+def _distinct(key: str, left: Operand, right: Operand) -> Operand:
     return pc.fill_null(pc.invert(_comparison(key)(left, right)), pc.xor(pc.is_null(left), pc.is_null(right)))
 
 
@@ -256,7 +255,7 @@ def _items(node: n.Expression) -> list[pa.Scalar]:
     raise NotColumnwise("an array that is no constant")
 
 
-def _any_or_all(node: n.ScalarArrayOp, value: Any, items: Sequence[pa.Scalar]) -> Any:
+def _any_or_all(node: n.ScalarArrayOp, value: Operand, items: Sequence[pa.Scalar]) -> Operand:
     """Evaluate op ANY and op ALL. ``= ANY`` and ``<> ALL`` of several items use one `is_in` call."""
     key = _implementation(builtin.operator(node.operator).function)
     compare = _comparison(key)
@@ -272,7 +271,7 @@ def _any_or_all(node: n.ScalarArrayOp, value: Any, items: Sequence[pa.Scalar]) -
     return _connect(n.BoolKind.OR if node.any else n.BoolKind.AND, [compare(value, item) for item in items])
 
 
-def _call(key: str, node: n.Expression, values: Sequence[Any]) -> Any:
+def _call(key: str, node: n.Expression, values: Sequence[Operand]) -> Operand:
     form = _form(key)
     if not isinstance(form, ArrowComparison) and (node.type.collation not in C_COLLATIONS or node.type.oid in _UNSIGNED):
         raise NotColumnwise(key)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,14 +17,14 @@ from pyspark.sql import functions as F
 
 from headgate.errors import PostgresError
 from headgate.expression.implementation.datetime.infinity import compared
-from headgate.expression.implementation.implementation import Implementation, NotColumnwise, SparkForm, Table, silent
+from headgate.expression.implementation.implementation import Implementation, NotColumnwise, Operand, SparkForm, Table, silent
 from headgate.expression.node import Expression, RowCoerce, RowExpr, operands
 from headgate.expression.spark import row_value
 from headgate.expression.spark.comparison import TESTS, by_key, numeric_test
 from headgate.expression.spark.value import BOOL, Env, Value
 from headgate.types import registry
 
-_KERNELS: dict[str, Callable[[Any, Any], Any]] = {
+_KERNELS: dict[str, Callable[[Operand, Operand], Operand]] = {
     "eq": pc.equal, "ne": pc.not_equal, "lt": pc.less, "le": pc.less_equal, "gt": pc.greater, "ge": pc.greater_equal,
 }  # fmt: skip
 
@@ -35,16 +34,16 @@ class ArrowComparison:
     """A comparison over Arrow. `name` is its key in `TESTS`. `prepare` converts operands that Arrow would compare differently."""
 
     name: str
-    prepare: Callable[..., Sequence[Any]] | None = None
+    prepare: Callable[..., Sequence[Operand]] | None = None
 
-    def __call__(self, left: Any, right: Any) -> Any:
+    def __call__(self, left: Operand, right: Operand) -> Operand:
         """Return a boolean array that is NULL if either operand is."""
         if self.prepare is not None:
             left, right = self.prepare(left, right)
         return _KERNELS[self.name](left, right)
 
 
-def without_nan(*values: Any) -> Sequence[Any]:
+def without_nan(*values: Operand) -> Sequence[Operand]:
     """Return the values. Raise `NotColumnwise` if one is NaN, because NaN equals NaN and is the greatest value in PostgreSQL."""
     for value in values:
         if pc.any(pc.is_nan(value if isinstance(value, pa.Array | pa.ChunkedArray) else pa.array([value.as_py()], value.type))).as_py():
@@ -61,7 +60,7 @@ def without_negative_zero(values: pa.Array) -> pa.Array:
     return values
 
 
-def decimals(*values: Any) -> Sequence[Any]:
+def decimals(*values: Operand) -> Sequence[Operand]:
     """Return the numerics cast to one precision and scale. Raise `NotColumnwise` if one is stored as text."""
     if not all(pa.types.is_decimal(value.type) for value in values):
         raise NotColumnwise("numeric that is stored as text")
@@ -71,7 +70,7 @@ def decimals(*values: Any) -> Sequence[Any]:
     return [value if value.type == kind(whole + scale, scale) else pc.cast(value, kind(whole + scale, scale)) for value in values]
 
 
-def _unpadded(*values: Any) -> Sequence[Any]:
+def _unpadded(*values: Operand) -> Sequence[Operand]:
     return [pc.utf8_rtrim(value, characters=" ") for value in values]
 
 

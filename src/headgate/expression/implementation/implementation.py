@@ -23,6 +23,9 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
+
+import pyarrow as pa
 
 from headgate.expression.duckdb.value import DuckdbForm
 from headgate.expression.node import Const, Expression
@@ -30,8 +33,9 @@ from headgate.expression.spark.value import Value
 
 SparkForm = Callable[[Expression, Sequence[Value]], Value]
 """(the call, its planned operands) → its value."""
-ArrowForm = Callable[..., object]
-"""(arrays or scalars of Arrow, in storage types) → an array or a scalar."""
+Operand: TypeAlias = pa.Array | pa.ChunkedArray | pa.Scalar
+"""A column of Arrow or a constant, in the storage type."""
+ArrowForm = Callable[..., Operand]
 
 
 class Raises(enum.Enum):

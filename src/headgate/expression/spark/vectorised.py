@@ -22,7 +22,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -39,6 +39,8 @@ from headgate.storage.spark import failure
 from headgate.types import buffers, registry
 from headgate.types.text import text
 
+Plain: TypeAlias = Any
+"""A plain value (see the module)."""
 KEPT = "\x02"
 _LONG_CALL = 60_000
 """Number of characters from which a call is bound instead of repeated. Spark prints the arguments of a Python function at about twelve
@@ -60,17 +62,17 @@ _RESULTS: dict[str, DataType] = {
 }  # fmt: skip
 
 
-def scalar(function: Callable[..., Any], result: Rep, *, strict: bool = True, raises: bool = True) -> SparkForm:
+def scalar(function: Callable[..., Plain], result: Rep, *, strict: bool = True, raises: bool = True) -> SparkForm:
     """Return the builder of a call of `function` for each row, for an IMPLEMENTATIONS table."""
     return lambda node, args: call(function, result, args, strict=strict, raises=raises)
 
 
 def call(
-    function: Callable[..., Any],
+    function: Callable[..., Plain],
     result: Rep,
     args: Sequence[Value],
     *,
-    given: tuple[Any, ...] = (),
+    given: tuple[object, ...] = (),
     strict: bool = True,
     raises: bool = True,
 ) -> Value:
@@ -83,7 +85,7 @@ def call_batch(
     result: Rep,
     args: Sequence[Value],
     *,
-    given: tuple[Any, ...] = (),
+    given: tuple[object, ...] = (),
     strict: bool = True,
     raises: bool = True,
 ) -> Value:
@@ -95,7 +97,7 @@ def call_batch(
     return _planned(function, result, args, given, strict=strict, raises=raises, whole=True)
 
 
-def of_lists(function: Callable[..., str | None], *given: Any) -> Callable[..., Column]:
+def of_lists(function: Callable[..., str | None], *given: object) -> Callable[..., Column]:
     """Return a Column function that applies a Python function to one or more lists of texts, a group's values. Errors are in-band."""
 
     def run(*columns: pa.Array) -> pa.Array:
@@ -107,7 +109,7 @@ def of_lists(function: Callable[..., str | None], *given: Any) -> Callable[..., 
     return arrow_function(run, StringType())
 
 
-def _of_list(function: Callable[..., str | None], given: tuple[Any, ...], row: tuple[Any, ...]) -> str | None:
+def _of_list(function: Callable[..., str | None], given: tuple[object, ...], row: tuple[object, ...]) -> str | None:
     try:
         return None if row[0] is None else function(*given, *row)
     except PostgresError as error:
@@ -120,7 +122,7 @@ class _Sent:
 
     rep: Rep
     fixed: bool
-    plain: Any
+    plain: Plain
     marked: bool
 
 
@@ -132,7 +134,7 @@ def _sent(value: Value) -> _Sent:
     return _Sent(value.rep, False, None, value.raw is not None or value.fallible)
 
 
-def plain_constant(value: Value) -> Any:
+def plain_constant(value: Value) -> Plain:
     """Return the plain value of a constant."""
     name, constant = value.rep.name, value.constant
     assert constant is not None
@@ -154,7 +156,14 @@ def plain_constant(value: Value) -> Any:
 
 
 def _planned(
-    function: Callable[..., Any], result: Rep, args: Sequence[Value], given: tuple[Any, ...], *, strict: bool, raises: bool, whole: bool
+    function: Callable[..., Plain],
+    result: Rep,
+    args: Sequence[Value],
+    given: tuple[object, ...],
+    *,
+    strict: bool,
+    raises: bool,
+    whole: bool,
 ) -> Value:
     sent = tuple(map(_sent, args))
     # If an argument can fail, its error is returned in-band as one of the call.
@@ -215,10 +224,10 @@ def _folded(invocation: _Call) -> Value:
 class _Call:
     """A function with everything that a worker needs to call it. Pickled."""
 
-    function: Callable[..., Any]
+    function: Callable[..., Plain]
     result: Rep
     sent: tuple[_Sent, ...]
-    given: tuple[Any, ...]
+    given: tuple[object, ...]
     strict: bool
     raises: bool
     whole: bool
@@ -235,7 +244,7 @@ class _Call:
         run.__name__ = getattr(self.function, "__name__", "function")
         return arrow_function(run, StringType() if self.raises else _RESULTS[self.result.name])
 
-    def once(self) -> Any:
+    def once(self) -> Plain:
         """Return the plain result for constant arguments, or raise its error."""
         values = [argument.plain for argument in self.sent]
         if not self.whole:
@@ -270,7 +279,7 @@ class _Call:
         size = next(len(column) for column in columns if column is not None)
         lists = [[sent.plain] * size if column is None else column.to_pylist() for sent, column in zip(self.sent, columns, strict=True)]
         function, given, strict = self.function, self.given, self.strict
-        results: list[Any] = []
+        results: list[Plain] = []
         for index, row in enumerate(zip(*lists, strict=True)):
             if failures is not None and failures[index] is not None:
                 results.append(failures[index])
@@ -330,7 +339,7 @@ class _Call:
         return pa.array([_marked(item, self.result) for item in done.to_pylist()], pa.string())
 
 
-def _shown(value: Any, rep: Rep) -> str:
+def _shown(value: Plain, rep: Rep) -> str:
     """Return a plain value as the text in which it is sent."""
     if rep.name in _TEXTS:
         text_value: str = value
@@ -342,7 +351,7 @@ def _shown(value: Any, rep: Rep) -> str:
     return repr(float(value)) if rep.name in ("float4", "float8") else str(value)
 
 
-def _marked(value: Any, rep: Rep) -> str | None:
+def _marked(value: Plain, rep: Rep) -> str | None:
     """Return the in-band form of a result."""
     if value is None:
         return None
@@ -360,13 +369,13 @@ def _unmarked(array: pa.Array, rep: Rep) -> tuple[pa.Array, list[str | None] | N
     texts = [item[1:] if item is not None and item[:1] == KEPT else item for item in texts]
     name = rep.name
     if name in _TEXTS:
-        values: list[Any] = texts
+        values: list[Plain] = texts
     elif name == "bool":
         values = [None if item is None else item == "t" for item in texts]
     elif name == "bytes":
         values = [None if item is None else bytes.fromhex(item) for item in texts]
     else:
-        read: Callable[[str], Any] = int if name in _INTEGERS else float
+        read: Callable[[str], Plain] = int if name in _INTEGERS else float
         values = [None if item is None else read(item) for item in texts]
     return pa.array(values, _ARROW[name]), failures
 

@@ -6,8 +6,8 @@ The functions themselves are in `functions.string`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from headgate.expression.duckdb import text as duckdb
@@ -20,7 +20,7 @@ from headgate.expression.spark import session_time
 from headgate.expression.spark.cast import printed
 from headgate.expression.spark.comparison import TESTS
 from headgate.expression.spark.value import BOOL, BYTES, TEXT, Env, Value
-from headgate.expression.spark.vectorised import call, scalar
+from headgate.expression.spark.vectorised import Plain, call, scalar
 from headgate.types.text.text import depends_on
 
 
@@ -39,7 +39,7 @@ def _output(value: Value, operand: Expression) -> Value:
     return printed(value, operand.type)
 
 
-def _spreading(function: Callable[..., Any], spread: Callable[..., Any], native: SparkForm | None = None) -> SparkForm:
+def _spreading(function: Callable[..., Plain], spread: Callable[..., Plain], native: SparkForm | None = None) -> SparkForm:
     """Return the form of a VARIADIC "any" function, over the arguments or over the elements of a VARIADIC array.
 
     `native` is Spark's own function, for arguments that Spark prints as PostgreSQL does.
@@ -87,7 +87,7 @@ def _chosen(*, larger: bool) -> SparkForm:
     def builder(node: Expression, args: Sequence[Value]) -> Value:
         left, right = args
 
-        def make(env: Env) -> Any:
+        def make(env: Env) -> Column:
             a, b = left.make(env), right.make(env)
             return F.when(a > b if larger else a < b, a).otherwise(F.when(F.isnotnull(a), b))
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,6 +24,7 @@ from headgate.expression.implementation.implementation import (
     Guarded,
     Implementation,
     NotColumnwise,
+    Operand,
     Raises,
     SparkForm,
     Table,
@@ -282,7 +282,7 @@ def _checked(size: Column, most: int, made: Callable[[Column], Column]) -> Colum
 def _by_words(*, negated: bool) -> ArrowForm:
     """Return the Arrow form of LIKE for a pattern that is a word, with % at either end or both."""
 
-    def evaluate(value: Any, pattern: Any) -> Any:
+    def evaluate(value: Operand, pattern: Operand) -> Operand:
         if not isinstance(pattern, pa.Scalar) or not pattern.is_valid:
             raise NotColumnwise("LIKE of a pattern that is no constant")
         words = str(pattern.as_py())
