@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
@@ -323,7 +322,7 @@ def _grouping(node: pb.GroupingFunc, scope: Scope, context: BindContext) -> Expr
     )
 
 
-_HANDLERS: dict[str, Callable[[Any, Scope, BindContext], Expression]] = {
+_HANDLERS: dict[str, Callable[[ParseNode, Scope, BindContext], Expression]] = {
     "A_Const": _constant,
     "ColumnRef": _column,
     "ParamRef": _parameter,

@@ -7,7 +7,6 @@ operands with it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
@@ -17,7 +16,7 @@ from headgate.expression.binding.coercion import common_type, modifier_of, resol
 from headgate.expression.binding.context import BindContext, Binder
 from headgate.expression.binding.scope import Scope
 from headgate.expression.node import UNKNOWN, Case, CaseTest, Coalesce, Const, Expression, MinMax, TypeRef
-from headgate.sql.parser import unwrap
+from headgate.sql.parser import ParseNode, unwrap
 
 
 def case(node: pb.CaseExpr, scope: Scope, context: BindContext, binder: Binder) -> Expression:
@@ -67,7 +66,7 @@ def min_max(node: pb.MinMaxExpr, scope: Scope, context: BindContext, binder: Bin
 
 
 def _common(
-    nodes: Sequence[Any], construct: str, scope: Scope, context: BindContext, binder: Binder
+    nodes: Sequence[ParseNode], construct: str, scope: Scope, context: BindContext, binder: Binder
 ) -> tuple[tuple[Expression, ...], TypeRef]:
     bound = [binder(node_argument, scope, context) for node_argument in nodes]
     oid = common_type(bound, construct, context)

@@ -6,7 +6,6 @@ Called by `binder`. `bind` receives the binder as a function, and binds subscrip
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
@@ -40,7 +39,7 @@ def _is_column(name: str, scope: Scope) -> bool:
     return any(column.name == name for table in scope.tables for column in table.columns)
 
 
-def _steps(result: Expression, steps: list[Any], scope: Scope, context: BindContext, binder: Binder) -> Expression:
+def _steps(result: Expression, steps: list[ParseNode], scope: Scope, context: BindContext, binder: Binder) -> Expression:
     position = 0
     while position < len(steps):
         step = steps[position]
@@ -98,7 +97,7 @@ def fields(arg: Expression, context: BindContext) -> Sequence[tuple[str, TypeRef
     return None if known is None else [(name, TypeRef(oid, -1, context.collation_of_type(oid))) for name, oid in known]
 
 
-def subscript(arg: Expression, indices: list[Any], scope: Scope, context: BindContext, binder: Binder) -> Subscript:
+def subscript(arg: Expression, indices: list[pb.A_Indices], scope: Scope, context: BindContext, binder: Binder) -> Subscript:
     """transformContainerSubscripts: bind all adjacent subscripts at once. If one is a slice, ``[n]`` means ``[1:n]``."""
     base = context.types.by_oid(context.base_type(arg.type.oid))
     if base.is_vector:

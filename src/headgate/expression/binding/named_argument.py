@@ -7,7 +7,7 @@ the last given one have their default.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from postgast import pg_query_pb2 as pb
 
@@ -74,7 +74,9 @@ def signature(node: pb.FuncCall, args: Sequence[Typed], context: BindContext) ->
     return f"{'.'.join(names.strings(node.funcname))}({', '.join(shown)})"
 
 
-def placed(node: pb.FuncCall, args: Sequence[Expression], context: BindContext, bind: Callable[[Any], Expression]) -> list[Expression]:
+def placed(
+    node: pb.FuncCall, args: Sequence[Expression], context: BindContext, bind: Callable[[ParseNode], Expression]
+) -> list[Expression]:
     """Return the arguments of a FuncCall in the order of the function's parameters. `bind` binds the defaults.
 
     Raises 42601 for a name that is used twice or a positional argument after a named one, 42883 for a name that no function

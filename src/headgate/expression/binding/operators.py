@@ -7,7 +7,6 @@ and coerces the operands. `bind` receives the binder as a function, and binds op
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
@@ -289,7 +288,7 @@ def _between(node: pb.A_Expr, scope: Scope, context: BindContext, binder: Binder
     return BoolExpr(type=BOOLEAN, kind=kind, args=parts, location=node.location)
 
 
-_KINDS: dict[int, Callable[[Any, Scope, BindContext, Binder], Expression]] = {
+_KINDS: dict[int, Callable[[pb.A_Expr, Scope, BindContext, Binder], Expression]] = {
     pb.AEXPR_OP: _operation,
     pb.AEXPR_OP_ANY: _array_operation,
     pb.AEXPR_OP_ALL: _array_operation,
