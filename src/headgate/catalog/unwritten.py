@@ -17,7 +17,7 @@ since. No other transaction can have rows of it, because an oid is never assigne
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -166,7 +166,7 @@ class UnwrittenRows:
         return [(table, self._rows.pop(table)) for table in list(self._rows) if tables is None or table in tables]
 
 
-def _is_true(row: Mapping[str, Any], term: Term, values: Sequence[object]) -> bool:
+def _is_true(row: Row, term: Term, values: Sequence[object]) -> bool:
     """Return whether a term holds for a row; NULL equals nothing."""
     return any(
         (row_value := row.get(column)) is not None and (row_value == value or (term.or_zero and row_value == 0))

@@ -22,11 +22,11 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pyarrow as pa
 from psycopg import sql
+from psycopg.rows import TupleRow
 
 from headgate.cli.http_hook import HttpHook
 from headgate.cli.message import err, fail
@@ -113,7 +113,7 @@ class _Delivery:
 
     def __init__(self, function: Hook, options: HookOptions) -> None:
         self._function, self._options = function, options
-        self._connection: psycopg.Connection[Any] = psycopg.connect(options.url, autocommit=True, cursor_factory=psycopg.ClientCursor)
+        self._connection: psycopg.Connection = psycopg.connect(options.url, autocommit=True, cursor_factory=psycopg.ClientCursor)
         if "headgate" not in (self._connection.info.parameter_status("server_version") or ""):
             self.close()
             fail("the server is not a headgate node", "A node can subscribe to PostgreSQL and publish its tables.")
@@ -122,7 +122,7 @@ class _Delivery:
         """End the session."""
         self._connection.close()
 
-    def _rows(self, query: str, *values: object) -> list[Any]:
+    def _rows(self, query: str, *values: object) -> list[TupleRow]:
         return self._connection.execute(query, values).fetchall()
 
     def begin(self) -> None:

@@ -16,15 +16,14 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from headgate.cli import pidfile, probe
 from headgate.cli.control import check_directory
 from headgate.cli.message import count, out
-from headgate.server.monitoring.snapshot import SlotReport, StatusReport, load
+from headgate.server.monitoring.snapshot import Document, SlotReport, StatusReport, load
 from headgate.subscriber.snapshot import CopyReport, SubscriptionReport
 
 FILE = "headgate.status"
@@ -53,7 +52,7 @@ class RunningNode:
     """A running node: its report, and the reason if it does not accept connections."""
 
     running: pidfile.Running
-    document: Mapping[str, Any] | None
+    document: Document | None
     """The report as JSON. It may come from a node of another version."""
     trouble: str | None
 
@@ -109,7 +108,7 @@ def lines(data_dir: Path, node: RunningNode | None) -> Iterator[str]:
         yield from shown(report)
 
 
-def _trouble(running: pidfile.Running, document: Mapping[str, Any] | None) -> str | None:
+def _trouble(running: pidfile.Running, document: Document | None) -> str | None:
     """Return why the node does not accept connections, or None if it does."""
     if running.status == pidfile.Status.STARTING:
         return "it is starting up"
@@ -121,7 +120,7 @@ def _trouble(running: pidfile.Running, document: Mapping[str, Any] | None) -> st
     return failure if document is None or not document.get("trouble") else str(document["trouble"])
 
 
-def _ask(data_dir: Path, pid: int) -> Mapping[str, Any] | None:
+def _ask(data_dir: Path, pid: int) -> Document | None:
     """Return the node's report, or None if it does not answer."""
     path = data_dir / FILE
     requested = time.time()
@@ -130,7 +129,7 @@ def _ask(data_dir: Path, pid: int) -> Mapping[str, Any] | None:
     while time.monotonic() < until:
         if path.exists() and path.stat().st_mtime >= requested - 0.01:
             with contextlib.suppress(ValueError):  # on a full disk it is written in place
-                document: dict[str, Any] = json.loads(path.read_text())
+                document: Document = json.loads(path.read_text())
                 if document["time"] >= requested:
                     return document
         time.sleep(_POLL)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from headgate.catalog import procedure
-from headgate.initial_catalog.rows import rows, schemas
+from headgate.initial_catalog.rows import InitialRow, rows, schemas
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ def builtins() -> Builtins:
     )
 
 
-def _function(row: dict[str, Any], aggregate_kind: str) -> Function:
+def _function(row: InitialRow, aggregate_kind: str) -> Function:
     of_sql = row["prolang"] == _SQL and row["prokind"] == "f"
     return Function(
         oid=row["oid"],
@@ -140,7 +140,7 @@ def _function(row: dict[str, Any], aggregate_kind: str) -> Function:
     )
 
 
-def _ordering(members: list[dict[str, Any]]) -> dict[tuple[int, int], int]:
+def _ordering(members: list[InitialRow]) -> dict[tuple[int, int], int]:
     """Return the operators of the default btree operator classes, by their type and strategy."""
     by_strategy = {
         (member["amopfamily"], member["amoplefttype"], member["amoprighttype"], member["amopstrategy"]): member["amopopr"]
@@ -155,7 +155,7 @@ def _ordering(members: list[dict[str, Any]]) -> dict[tuple[int, int], int]:
     }
 
 
-def _families(members: list[dict[str, Any]]) -> dict[int, tuple[tuple[int, int], ...]]:
+def _families(members: list[InitialRow]) -> dict[int, tuple[tuple[int, int], ...]]:
     families: dict[int, list[tuple[int, int]]] = {}
     for member in sorted(members, key=lambda member: (member["amopopr"], member["amopfamily"])):
         families.setdefault(member["amopopr"], []).append((member["amopfamily"], member["amopstrategy"]))

@@ -89,7 +89,7 @@ def names(kind: type[Expression]) -> tuple[str, ...]:
     return expression_fields
 
 
-def _expressions(value: Any) -> Iterator[Expression]:
+def _expressions(value: object) -> Iterator[Expression]:
     if isinstance(value, Expression):
         yield value
     elif isinstance(value, tuple):

@@ -36,7 +36,7 @@ def load(text: str) -> node.Expression:
     return loaded
 
 
-def _dump(value: Any) -> Any:
+def _dump(value: object) -> object:
     if isinstance(value, node.SubLink):
         raise not_supported("an expression with a subquery cannot be stored")
     if isinstance(value, node.Expression):

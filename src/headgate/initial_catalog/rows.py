@@ -15,6 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+InitialRow = dict[str, Any]
+"""A row by the names of its columns."""
 _DATA = Path(str(resources.files("headgate.initial_catalog").joinpath("data")))
 
 
@@ -31,7 +33,7 @@ def schemas() -> Mapping[int, str]:
     return {row["oid"]: row["nspname"] for row in rows("pg_namespace", "oid", "nspname")}
 
 
-def rows(catalog: str, *columns: str) -> list[dict[str, Any]]:
+def rows(catalog: str, *columns: str) -> list[InitialRow]:
     """The rows as dicts of these columns."""
     found = table(catalog, *columns)
     return [] if found is None else found.to_pylist()

@@ -13,7 +13,7 @@ from typing import Any
 class CopyFile(io.RawIOBase):
     """A file that contains the content of CopyData messages."""
 
-    def __init__(self, messages: Iterator[Any]) -> None:
+    def __init__(self, messages: Iterator[bytes | bytearray | memoryview]) -> None:
         super().__init__()
         self._messages = messages
         self._rest = memoryview(b"")

@@ -126,10 +126,14 @@ class PartitionKey:
     collations: tuple[int, ...] = ()
 
     @classmethod
-    def load(cls, value: dict[str, Any]) -> PartitionKey:
+    def load(cls, value: Dumped) -> PartitionKey:
         """Return the key that `asdict` wrote."""
         lists = {name: tuple(items) for name, items in value.items() if name not in ("strategy", "text")}
         return cls(value["strategy"], text=value["text"], **lists)
+
+
+Dumped = dict[str, Any]
+"""A dataclass in JSON form, by the names of its fields (`asdict`)."""
 
 
 @dataclass(frozen=True)
@@ -216,12 +220,12 @@ class Relation:
         """Return the value of a storage parameter, or None if it is not set."""
         return dict(setting.split("=", 1) for setting in self.options).get(name)
 
-    def dump(self) -> dict[str, Any]:
+    def dump(self) -> Dumped:
         """Return a JSON value that `load` reads."""
         return asdict(self)
 
     @classmethod
-    def load(cls, value: dict[str, Any]) -> Relation:
+    def load(cls, value: Dumped) -> Relation:
         """Return the relation that `dump` wrote."""
         fields = {**value, "kind": RelationKind(value["kind"]), "replica_identity": ReplicaIdentity(value["replica_identity"])}
         fields["all_columns"] = tuple(Column(**column) for column in value["all_columns"])
@@ -235,7 +239,7 @@ class Relation:
         return cls(**fields)
 
 
-def _tupled(kind: type[T], value: dict[str, Any]) -> T:
+def _tupled(kind: type[T], value: Dumped) -> T:
     """Return a dataclass from JSON, converting lists to tuples."""
     return kind(**{name: tuple(item) if isinstance(item, list) else item for name, item in value.items()})
 

@@ -26,7 +26,7 @@ class Glue:
             raise CatalogError('AWS Glue needs the package "botocore"') from error
         self._account = {} if account is None else {"CatalogId": account}
         with _errors():
-            self._client: Any = botocore.session.get_session().create_client("glue")
+            self._client = botocore.session.get_session().create_client("glue")
 
     def close(self) -> None:
         """End the connection."""

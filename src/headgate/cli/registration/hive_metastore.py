@@ -9,9 +9,8 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
-from py4j.java_gateway import JavaGateway
+from py4j.java_gateway import JavaGateway, JavaObject
 from py4j.protocol import Py4JError
 
 from headgate.cli.registration.external_catalog import SOURCE, CatalogError, ExternalTable, table_parameters
@@ -43,7 +42,7 @@ class HiveMetastore:
             configuration.set(name, value)
         try:
             with _errors():
-                self._client: Any = self._hive.metastore.HiveMetaStoreClient(configuration)
+                self._client = self._hive.metastore.HiveMetaStoreClient(configuration)
         except CatalogError:
             self.close()
             raise
@@ -87,7 +86,7 @@ class HiveMetastore:
         with _errors():
             self._client.dropTable(schema, name, False, True)  # keep the files, ignore a missing table
 
-    def _described(self, table: ExternalTable) -> Any:
+    def _described(self, table: ExternalTable) -> JavaObject:
         api = self._hive.metastore.api
         form = api.SerDeInfo()
         form.setSerializationLib(_FORMAT)
@@ -110,7 +109,7 @@ class HiveMetastore:
         described.setParameters(self._map(table_parameters(table) | {"DO_NOT_UPDATE_STATS": "true"}))
         return described
 
-    def _map(self, values: Mapping[str, str]) -> Any:
+    def _map(self, values: Mapping[str, str]) -> JavaObject:
         made = self._gateway.jvm.java.util.HashMap()
         for name, value in values.items():
             made.put(name, value)

@@ -15,7 +15,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from headgate.cli import control, session
 from headgate.cli.message import err, fail, out
@@ -121,7 +120,7 @@ def _published(data_dir: Path, options: RegisterOptions) -> tuple[str, list[_Pub
         query = f"SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = {publication}"
         names = set(opened.execute(query.encode()).fetchall())
         [(identifier, *_)] = opened.execute(b"IDENTIFY_SYSTEM").fetchall()
-        listed: list[tuple[Any, ...]] = opened.execute(f"LIST_TABLES {literal(options.database)}".encode()).fetchall()
+        listed = opened.execute(f"LIST_TABLES {literal(options.database)}".encode()).fetchall()
     tables = [
         _Published(schema, name, path, int(version), columns)
         for _, schema, name, _, path, version, _, columns in sorted(listed, key=lambda row: row[1:3])

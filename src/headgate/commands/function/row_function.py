@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pyarrow as pa
 from postgast import pg_query_pb2 as pb
@@ -64,7 +63,7 @@ class RowFunction:
         self._function, self._library, self._depth = function, library, depth
         self._host: _RowHost | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_host": None}
 
     def __call__(self, *arrays: pa.Array) -> pa.Array:

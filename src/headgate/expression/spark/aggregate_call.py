@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -120,14 +119,13 @@ class AggregateCall:
 
 def _comparator(sorting: Sequence[Ordering]) -> Callable[[Column, Column], Column]:
     def compare(left: Column, right: Column) -> Column:
-        order: Any = None
+        order: Column | None = None
         for place, item in enumerate(sorting):
             less, more = (F.lit(1), F.lit(-1)) if item.descending else (F.lit(-1), F.lit(1))
             for name, if_less, if_greater in ((f"n{place}", F.lit(-1), F.lit(1)), (f"k{place}", less, more)):
-                chain = F if order is None else order
-                order = chain.when(left[name] < right[name], if_less).when(left[name] > right[name], if_greater)
-        column: Column = order.otherwise(F.lit(0))
-        return column
+                when = F.when if order is None else order.when
+                order = when(left[name] < right[name], if_less).when(left[name] > right[name], if_greater)
+        return F.lit(0) if order is None else order.otherwise(F.lit(0))
 
     return compare
 

@@ -114,7 +114,11 @@ class StatusReport:
     spark: SparkReport | None = None
 
 
-def load(document: Mapping[str, Any]) -> StatusReport:
+Document = Mapping[str, Any]
+"""A report in JSON form."""
+
+
+def load(document: Document) -> StatusReport:
     """Return the report in a JSON document. Unknown keys are ignored."""
     report: StatusReport = _loaded(StatusReport, document)
     return report

@@ -8,7 +8,6 @@ followed by a part for the rest of the branch. Errors are 2201B ``invalid regula
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 from headgate.expression.functions.regex.charset import ALL, CLASSES, CharSet, of_ranges, single
 from headgate.expression.functions.regex.lexer import Flag, Lexer, element, fail
@@ -230,7 +229,7 @@ class _Parser:
     def _quantifier(self) -> tuple[int, int, int]:
         """Return (minimum, maximum, preference)."""
         token = self.lexer.token
-        simple: Any = {"*": (0, INFINITE), "+": (1, INFINITE), "?": (0, 1)}.get(token.kind)
+        simple = {"*": (0, INFINITE), "+": (1, INFINITE), "?": (0, 1)}.get(token.kind)
         if simple is not None:
             self.lexer.next()
             return (*simple, LONGER if token.value else SHORTER)

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 from headgate.storage.location.object_store.store import StoredFile
 
 if TYPE_CHECKING:
-    from obstore.store import ObjectStore
+    from obstore.store import ClientConfig, ObjectStore
     from upath import UPath
 
-CLIENT = {"connect_timeout": "5s", "timeout": "30s"}
+CLIENT: ClientConfig = {"connect_timeout": "5s", "timeout": "30s"}
 """Time limits for the store to accept a connection, and to answer."""
 RETRIES = {"max_retries": 2, "retry_timeout": timedelta(seconds=60)}
 
@@ -39,7 +39,7 @@ class ObstoreRequests:
         from upath import UPath
 
         register(self.scheme)
-        client: dict[str, Any] = {**CLIENT}
+        client = CLIENT.copy()
         if endpoint:
             client["allow_http"] = endpoint.startswith("http://")
         path: UPath = UPath(given.rstrip("/"), config=dict(config), client_options=client, retry_config=RETRIES)
