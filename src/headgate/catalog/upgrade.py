@@ -9,6 +9,7 @@ Of the present code, a step uses only `run`, because its effect must stay that o
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -65,7 +66,7 @@ def upgrade(path: Path) -> Iterator[int]:
             if step is None:
                 range_text = f"newer than {FORMAT}" if now > FORMAT else f"older than {OLDEST}"
                 raise PostgresError("0A000", f'cannot upgrade catalog "{path}"', detail=f"Its format is {now}, which is {range_text}.")
-            catalog.change(lambda cursor, now=now, step=step: _take(cursor, now, step), Step.DEFINITION)  # type: ignore[misc]
+            catalog.change(functools.partial(_take, now=now, step=step), Step.DEFINITION)
             yield now + 1
     finally:
         catalog.close()

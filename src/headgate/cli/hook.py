@@ -100,12 +100,12 @@ def _function(target: str) -> Hook:
         fail(f'invalid hook "{target}"', "Give module:function, or the address of an HTTP server.")
     sys.path.insert(0, str(Path.cwd()))
     try:
-        function = getattr(importlib.import_module(module), name)
+        function: Hook = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         fail(f'could not import hook "{target}": {error}')
     if not callable(function):
         fail(f'hook "{target}" is not a function')
-    return function  # type: ignore[no-any-return]
+    return function
 
 
 class _Delivery:

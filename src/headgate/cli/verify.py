@@ -11,8 +11,8 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TypedDict
 
 import psycopg
 import typer
@@ -36,7 +36,8 @@ _COPIED = "(resync IS NOT NULL OR srsubstate <> 'r')"
 Opened = psycopg.Connection[TupleRow]
 
 
-class ComparedRow(TypedDict):
+@dataclass(frozen=True)
+class ComparedRow:
     """A row of `headgate.verify()` in its JSON form: a table, or with `key` a row of it that differs."""
 
     subscription: str
@@ -77,17 +78,17 @@ def verify(
             if wait:
                 _wait_for_copies(opened, subscription_name, table, tell)
             rows = _compared(opened, subscription_name, table, tell, with_values=with_values)
-            differing = [qualified(row["schema"], row["name"]) for row in rows if row["key"] is None and row["result"] == "different"]
+            differing = [qualified(row.schema, row.name) for row in rows if row.key is None and row.result == "different"]
             if repair and differing:
                 _repair(opened, subscription_name, differing, tell)
-                rows = [row for row in rows if qualified(row["schema"], row["name"]) not in differing]
+                rows = [row for row in rows if qualified(row.schema, row.name) not in differing]
                 rows += [row for name in differing for row in _compared(opened, subscription_name, name, tell, with_values=with_values)]
             results += rows
     if as_json:
-        out(json.dumps(results, indent=2))
+        out(json.dumps([asdict(row) for row in results], indent=2))
     else:
-        out(_summary([row for row in results if row["key"] is None]))
-    if any(row["result"] not in ("equal", "skipped") for row in results):
+        out(_summary([row for row in results if row.key is None]))
+    if any(row.result not in ("equal", "skipped") for row in results):
         raise typer.Exit(1)
 
 
@@ -99,7 +100,7 @@ def _compared(opened: Opened, subscription: str, table: str | None, tell: Callab
         cursor.execute(f"SELECT * FROM headgate.verify({literal(subscription)}, {of}, {with_values})".encode())
         show_progress("")
         for row in cursor:
-            results.append(ComparedRow(subscription=subscription, **row))  # type: ignore[typeddict-item]
+            results.append(ComparedRow(subscription=subscription, **row))
             tell(_line(results[-1]))
     return results
 
@@ -144,17 +145,17 @@ def _repair(opened: Opened, subscription: str, tables: Sequence[str], tell: Call
 
 
 def _summary(tables: Sequence[ComparedRow]) -> str:
-    results = Counter(row["result"] for row in tables)
+    results = Counter(row.result for row in tables)
     summary = ", ".join(f"{results[result]} {result}" for result in sorted(results) if result != "equal")
     return f"compared {count(len(tables), 'table')}: {summary or 'all rows are equal'}"
 
 
 def _line(row: ComparedRow) -> str:
-    if row["key"] is not None:
-        values = [f"{side} {row[name]}" for side, name in (("there", "theirs"), ("here", "ours")) if row[name] is not None]  # type: ignore[literal-required]
-        columns = [f"columns {row['columns']}"] if row["columns"] else []
-        return "    " + ", ".join([f"{row['result']}: {row['key']}", *columns, *values])
-    more = f" ({row['columns']})" if row["columns"] else ""
-    took = float(row["seconds"] or 0)
-    compared = f"{row['rows']} rows, {row['ranges']} ranges, {took:.1f} s"
-    return f"{row['subscription']}  {row['schema']}.{row['name']}: {row['result']}, {compared}{more}"
+    if row.key is not None:
+        values = [f"{side} {value}" for side, value in (("there", row.theirs), ("here", row.ours)) if value is not None]
+        columns = [f"columns {row.columns}"] if row.columns else []
+        return "    " + ", ".join([f"{row.result}: {row.key}", *columns, *values])
+    more = f" ({row.columns})" if row.columns else ""
+    took = float(row.seconds or 0)
+    compared = f"{row.rows} rows, {row.ranges} ranges, {took:.1f} s"
+    return f"{row.subscription}  {row.schema}.{row.name}: {row.result}, {compared}{more}"

@@ -119,7 +119,7 @@ class Shared:
     def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
         self._lock = threading.Lock()
         self._streams: Counter[int] = Counter()
-        self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
+        self._entries: OrderedDict[tuple[int, Hashable], _Entry] = OrderedDict()
         self._kept_bytes = kept_bytes
         self.tally = Tally()
         self.read = 0
@@ -135,7 +135,7 @@ class Shared:
         with self._lock:
             self._streams[database] -= 1
             if self._streams[database] < 2:
-                for key in [key for key, entry in self._entries.items() if key[0] == database and entry.ready.is_set()]:  # type: ignore[index]
+                for key in [key for key, entry in self._entries.items() if key[0] == database and entry.ready.is_set()]:
                     del self._entries[key]
 
     def several(self, database: int) -> bool:
@@ -160,7 +160,7 @@ class Shared:
             job_group.check()  # this stream may end before the read that it waits for
         return read() if entry.failed else entry.value
 
-    def _fill(self, cache_key: Hashable, entry: _Entry, read: Callable[[], DecodedChanges | None]) -> DecodedChanges | None:
+    def _fill(self, cache_key: tuple[int, Hashable], entry: _Entry, read: Callable[[], DecodedChanges | None]) -> DecodedChanges | None:
         try:
             self.read += 1
             entry.value = read()

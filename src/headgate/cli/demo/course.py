@@ -7,6 +7,7 @@ servers. The exit code is 0 only if they are equal.
 
 from __future__ import annotations
 
+import functools
 import shutil
 import tempfile
 import time
@@ -100,7 +101,7 @@ class Demonstration:
         for link in self.links:
             progress.update(task, description=f"initial copy: {link.publisher.title} → {link.subscriber.title}")
             orders.subscribe(link)
-            wait(lambda server=link.subscriber: synced(server), f"initial copy to {link.subscriber.title}")  # type: ignore[misc]
+            wait(functools.partial(synced, link.subscriber), f"initial copy to {link.subscriber.title}")
             progress.advance(task)
         progress.update(task, description="initial copies are done")
 

@@ -53,8 +53,8 @@ class Watch:
 def table(watches: list[Watch], done: dict[str, int]) -> Table:
     """Return the live table, with a line for each server."""
     shown = Table(title="orders, live", caption_justify="left", expand=False)
-    for name, justify in (("server", "left"), ("takes", "left"), ("rows", "right"), ("link", "left"), ("lag, bytes", "right")):
-        shown.add_column(name, justify=justify)  # type: ignore[arg-type]
+    for name in ("server", "takes", "rows", "link", "lag, bytes"):
+        shown.add_column(name, justify="right" if name in ("rows", "lag, bytes") else "left")
     for watch in watches:
         try:
             rows, (state, behind) = f"{watch.rows():,}", watch.lag()

@@ -353,7 +353,8 @@ def _owned(node: ParseNode, session: Session, word: str) -> UserFunction:
 def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
     """ALTER FUNCTION … RENAME TO."""
     word = ROUTINES[node.rename_type]
-    return _moved(_owned(unwrap(node.object), session, word), session, word, name=node.newname)
+    function = _owned(unwrap(node.object), session, word)
+    return _moved(function, replace(function, name=node.newname), session, word)
 
 
 def set_schema(node: pb.AlterObjectSchemaStmt, session: Session) -> CommandResult:
@@ -363,12 +364,11 @@ def set_schema(node: pb.AlterObjectSchemaStmt, session: Session) -> CommandResul
     cursor, context = session.begin_statement().cursor, session.context
     namespace = lookup.used_namespace(cursor, context.database, node.newschema)
     privilege.check_create_in_schema(cursor, context.user, context.database, namespace)
-    return _moved(function, session, word, namespace=namespace)
+    return _moved(function, replace(function, namespace=namespace), session, word)
 
 
-def _moved(found: UserFunction, session: Session, word: str, **changes: object) -> CommandResult:
+def _moved(found: UserFunction, new_function: UserFunction, session: Session, word: str) -> CommandResult:
     cursor, database = session.begin_statement().cursor, session.context.database
-    new_function = replace(found, **changes)  # type: ignore[arg-type]
     if any(
         function.namespace == new_function.namespace and function.types == new_function.types
         for function in functions.named(cursor, database, new_function.name)

@@ -785,8 +785,9 @@ def statement(planner: Planner, relation: Relation, *events: tuple[int, set[str]
     firing = of_statement(planner, relation)
     own, before = {(relation.oid, event): columns for event, columns in events}, set(planner.changed_by_actions)
     with contextlib.nullcontext() if firing is None else contextlib.closing(firing), _using(planner.session, relation):
-        for event, columns in events if firing is not None else ():
-            firing.statement(event, before=True, columns=columns)  # type: ignore[union-attr]
+        if firing is not None:
+            for event, columns in events:
+                firing.statement(event, before=True, columns=columns)
         planner.changed_by_actions |= own
         outermost = not planner.fires_later and not planner.is_firing
         yield
@@ -797,8 +798,9 @@ def statement(planner: Planner, relation: Relation, *events: tuple[int, set[str]
                     planner.fires_later.pop(0)()
             finally:
                 planner.is_firing = False
-        for event, columns in reversed(events) if firing is not None else ():
-            firing.statement(event, before=False, columns=columns)  # type: ignore[union-attr]
+        if firing is not None:
+            for event, columns in reversed(events):
+                firing.statement(event, before=False, columns=columns)
         for key in [key for key in planner.changed_by_actions if key not in before and key not in own]:
             with contextlib.closing(planner.firings[key[0]]) as acted_on:
                 acted_on.statement(key[1], before=False, columns=planner.changed_by_actions[key])

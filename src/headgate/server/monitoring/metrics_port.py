@@ -88,7 +88,7 @@ class Scrape(Supervised):
                         if time.monotonic() >= rest_until and not self._accept(selector, key.fileobj):
                             rest_until = time.monotonic() + REST_SECONDS
                             time.sleep(REST_SECONDS)
-                    elif (client := self._clients.get(key.fileobj)) is not None:  # type: ignore[call-overload]
+                    elif isinstance(key.fileobj, socket.socket) and (client := self._clients.get(key.fileobj)) is not None:
                         self._serve(selector, client)
                 self._end_late(selector)
 

@@ -483,14 +483,14 @@ def move(folder: DataPath, target: DataPath) -> DataPath:
 
     In an object store the files are copied. None is removed before all are copied, so that a crash does not split a table.
     """
-    if isinstance(folder, Path) and isinstance(target, Path):
+    if isinstance(folder, Path):
         target.parent.mkdir(exist_ok=True)
-        return folder.rename(target)
+        return folder.rename(str(target))
 
     def copy_one(file: StoredFile) -> None:
-        _may_write(folder)  # type: ignore[arg-type]
+        _may_write(folder)
         with _store_errors(folder):
-            folder.fs.copy(str((folder / file.name).path), str((target / file.name).path))  # type: ignore[union-attr]
+            folder.fs.copy(str((folder / file.name).path), (target / file.name).as_posix())
 
     together(folder, copy_one, below(folder))
     remove_tree(folder)

@@ -13,7 +13,6 @@ import itertools
 import json
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import TypeVar
 from urllib.parse import unquote
 
@@ -106,7 +105,10 @@ def from_spark(exception: BaseException) -> PostgresError:
     if match:
         message = re.sub(r" SQLSTATE: [0-9A-Z]{5}$", "", match[2]).replace(_NEWLINE, _LINE_END)
         message, fields = _without_fields(message.rstrip())
-        return replace(PostgresError(match[1], *_split(message)), **fields)  # type: ignore[arg-type]
+        marked_error = PostgresError(match[1], *_split(message))
+        for name, value in fields.items():
+            setattr(marked_error, name, value)
+        return marked_error
     for condition, message in _CONDITION.findall(text):
         error = _of_condition(condition, message)
         if error is not None:

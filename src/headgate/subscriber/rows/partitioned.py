@@ -112,11 +112,11 @@ def _lacks_route(table: PartitionedTable, frame: pa.Table) -> np.ndarray:
 
 
 def _by_leaf_on_spark(table: PartitionedTable, frame: DataFrame) -> Iterator[tuple[Relation, DataFrame]]:
-    sides: dict[str, StructType] = {side: frame.schema[side].dataType for side in ("old", "new")}  # type: ignore[misc]
-    held = set(sides["old"].fieldNames())
-    padded = [
-        (F.col(f"old.{quoted(f.name)}") if f.name in held else F.lit(None).cast(f.dataType)).alias(f.name) for f in sides["new"].fields
-    ]
+    old_row, new_row = (frame.schema[side].dataType for side in ("old", "new"))
+    assert isinstance(old_row, StructType)
+    assert isinstance(new_row, StructType)
+    held = set(old_row.fieldNames())
+    padded = [(F.col(f"old.{quoted(f.name)}") if f.name in held else F.lit(None).cast(f.dataType)).alias(f.name) for f in new_row.fields]
     by_old = F.col("old").isNotNull() & (F.col("op") != "I")
     placed = frame.withColumn(_PLACED, F.when(by_old, F.struct(*padded)).otherwise(F.col("new")))
     with persisted(placed.withColumn(LEAF, table.place_column(f"{_PLACED}.")).drop(_PLACED)) as placed:

@@ -161,9 +161,10 @@ def _completed(
 def _rows(frame: pa.Table, places: npt.NDArray[np.int64], needed: Columns, history: RowHistory | None) -> pa.Table:
     """Return the new rows of the changes at these places, with the needed columns."""
     rows = rows_of(buffers.whole(frame["new"]).take(pa.array(places)))
-    for name in needed if history is not None else ():
-        at = rows.column_names.index(name)
-        rows = rows.set_column(at, rows.schema.field(at), history.values(name, places))  # type: ignore[union-attr]
+    if history is not None:
+        for name in needed:
+            at = rows.column_names.index(name)
+            rows = rows.set_column(at, rows.schema.field(at), history.values(name, places))
     return rows
 
 

@@ -116,9 +116,9 @@ class Decoder:
     def _date_field(self, field: str, *, time_only: bool) -> int:
         parts = self.parts
         if self.prefix == "julian":
-            number, zone_part = re.fullmatch(r"([0-9]*)(.*)", field, re.DOTALL).groups()  # type: ignore[union-attr]
+            zone_part = field.lstrip("0123456789")
             self.prefix = ""
-            mask = self._julian(number)
+            mask = self._julian(field.removesuffix(zone_part))
             parts.offset = displacement(zone_part)
             return mask | ZONE | TIME
         if not self.prefix and parts.mask & (MONTH | DAY) != MONTH | DAY and not (time_only and not field[0].isdigit()):
