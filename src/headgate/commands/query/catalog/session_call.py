@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,7 @@ from headgate.errors import PostgresError, not_supported
 from headgate.expression import builtin
 from headgate.expression.duckdb import call, literal
 from headgate.expression.duckdb.value import duckdb_type, element_of, null, quote, raised
+from headgate.expression.implementation.implementations import IMPLEMENTATIONS
 from headgate.expression.node import ArrayExpr, ColumnRef, Const, Expression, FuncExpr, SqlValue, TypeRef, walk
 from headgate.lsn import Lsn
 from headgate.settings import definition
@@ -101,6 +102,17 @@ def session_call(planner: CatalogPlanner, node: FuncExpr) -> str | None:
         return _CURRENT[name](planner.context)
     function = _FUNCTIONS.get(name)
     return None if function is None else function(planner, node.args, node)
+
+
+def has_form(node: FuncExpr, functions: Collection[str]) -> bool:
+    """Return whether the catalogs compute a call without side effects. `functions`: the names of the caller's functions."""
+    name = called(node)
+    if name in functions or name in _ACTING_ALWAYS:
+        return name in STABLE and name in functions
+    if privilege_inquiry.knows(name) or any(name in table for table in (_MOMENTS, _TO_REGISTERED, _FIXED, _CURRENT, _FUNCTIONS)):
+        return True
+    entry = IMPLEMENTATIONS.get(builtin.function(node.function).key)
+    return entry is not None and entry.duckdb is not None
 
 
 def session_value(planner: CatalogPlanner, node: SqlValue) -> str:

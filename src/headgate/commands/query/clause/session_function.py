@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from headgate.catalog.physical import Cursor
 from headgate.commands.query.catalog import query
-from headgate.commands.query.catalog.session_call import STABLE
+from headgate.commands.query.catalog.session_call import STABLE, has_form
 from headgate.commands.session import Session
-from headgate.errors import PostgresError
 from headgate.expression.binding import operators
 from headgate.expression.binding.context import BindContext
 from headgate.expression.deparsing.deparse import deparse
@@ -20,13 +19,8 @@ from headgate.sql.parser import parse
 
 
 def call(node: FuncExpr, session: Session) -> Const | None:
-    """Return the value of a call with constant arguments, or None if the catalogs do not support it."""
-    try:
-        return value(deparse(node), node.type, session)
-    except PostgresError as error:
-        if error.sqlstate in ("0A000", "42883"):
-            return None
-        raise
+    """Return the value of a call with constant arguments, or None if the catalogs have no form of the function."""
+    return value(deparse(node), node.type, session) if has_form(node, session.functions) else None
 
 
 def blocking_pids(node: FuncExpr, session: Session, context: BindContext) -> Case:
