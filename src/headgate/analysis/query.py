@@ -313,13 +313,13 @@ def renamed(columns: Sequence[PlanColumn], aliases: Sequence[str]) -> list[PlanC
     return [replace(column, name=name) for column, name in zip(columns, names, strict=True)]
 
 
-def scope_table(alias: str, columns: Sequence[PlanColumn], schema: str | None = None, relation: int = 0, row_key: str = "") -> ScopeTable:
+def scope_table(alias: str, columns: Sequence[PlanColumn], schema: str | None = None, row_key: str = "") -> ScopeTable:
     """Return a scope entry for planned columns. It has no system columns."""
     return ScopeTable(
         alias,
         tuple(ScopeColumn(column.name, place, column.type, column.key) for place, column in enumerate(columns, 1)),
         schema,
-        relation,
+        0,
         system=False,
         row_key=row_key,
     )

@@ -17,16 +17,16 @@ _GSSENC_REQUEST = struct.pack("!ii", 8, 80877104)
 _ANY = {"*": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 (what they mean to a client)
 
 
-def trouble(running: Running, seconds: float = SECONDS) -> str | None:
+def trouble(running: Running) -> str | None:
     """Return why the node does not answer, or None if it does. A node that does not listen anywhere counts as answering."""
     if not running.address and not running.directory:
         return None
     try:
-        with _connect(running, seconds) as connection:
+        with _connect(running, SECONDS) as connection:
             connection.sendall(_GSSENC_REQUEST)
             answer = connection.recv(4096)
     except TimeoutError:
-        return f"no answer within {seconds:.0f} s"
+        return f"no answer within {SECONDS:.0f} s"
     except OSError as error:
         return error.strerror or str(error)
     if answer[:1] in {b"N", b"G"}:

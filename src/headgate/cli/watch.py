@@ -57,7 +57,7 @@ def screen(report: StatusReport, before: StatusReport | None, width: int, height
     slots = [_slots(report)] if report.slots else []
     room = height - 1 - len(slots)  # without the titles
     most = max(_FEW, room - len(ordered) - 1)
-    lines = [*_first(problems, most, "problems"), *([] if not problems else [""])]
+    lines = [*_first(problems, most), *([] if not problems else [""])]
     rows = [_row(one, rates.get((one.database, one.name))) for one in ordered]
     fit = max(1, room - len(lines))
     if len(rows) > fit:
@@ -66,9 +66,9 @@ def screen(report: StatusReport, before: StatusReport | None, width: int, height
     return [_cut(line, width) for line in (*lines, _cells(TITLES), *rows, *slots)][:height]
 
 
-def _first(lines: Sequence[str], most: int, noun: str) -> list[str]:
+def _first(lines: Sequence[str], most: int) -> list[str]:
     return (
-        list(lines) if len(lines) <= most else [*lines[: most - 1], f"and {len(lines) - most + 1} more {noun}: headgate status shows all"]
+        list(lines) if len(lines) <= most else [*lines[: most - 1], f"and {len(lines) - most + 1} more problems: headgate status shows all"]
     )
 
 

@@ -123,9 +123,9 @@ def _volatilities(expression: Expression) -> Iterator[str]:
             yield function.volatility
 
 
-def stored(text: str, relation: Relation, column: Column | None = None, prefix: str = "") -> Expression:
+def stored(text: str, relation: Relation, column: Column | None = None) -> Expression:
     """Bind a stored text to the relation, with `column` coerced to its type (DEFAULT, GENERATED), otherwise as boolean (CHECK)."""
-    scope = scope_of(relation.columns, relation.name, prefix=prefix) if relation.columns else EMPTY
+    scope = scope_of(relation.columns, relation.name) if relation.columns else EMPTY
     node = parse_expression(text)
     if column is None:
         return binder.bind_condition(node, scope, "CHECK", context=_stored_context())

@@ -375,7 +375,7 @@ def _row_of_columns(names: Sequence[str], values: Sequence[Value]) -> Row:
     return Row(fields)
 
 
-def _found(execution: Execution, scope: Scope, *, is_found: bool) -> None:
+def _found(scope: Scope, *, is_found: bool) -> None:
     variable = next(level.names["found"] for level in scope.levels() if level.outer is None)
     variable.value = Value(BOOLEAN, "t" if is_found else "f")
 
@@ -406,7 +406,7 @@ def _perform(node: tree.Perform, execution: Execution, scope: Scope) -> None:
     outcome = execution.host.run(node.query, scope)
     count = sum(1 for _ in outcome.rows.rows) if outcome.rows is not None else 0
     execution.processed = count
-    _found(execution, scope, is_found=count > 0)
+    _found(scope, is_found=count > 0)
 
 
 def _execute(node: tree.Execute, execution: Execution, scope: Scope) -> None:
@@ -418,7 +418,7 @@ def _execute(node: tree.Execute, execution: Execution, scope: Scope) -> None:
         count = sum(1 for _ in outcome.rows.rows) if outcome.rows is not None else 0
         execution.processed = outcome.processed if outcome.processed is not None else count
         if not node.dynamic:
-            _found(execution, scope, is_found=execution.processed > 0)
+            _found(scope, is_found=execution.processed > 0)
         return
     if outcome.rows is None:
         raise PostgresError("42601", "INTO used with a command that cannot return data")
@@ -438,7 +438,7 @@ def _execute(node: tree.Execute, execution: Execution, scope: Scope) -> None:
     _take(node.into, outcome.rows, first, execution, scope)
     execution.processed = 0 if first is None else 1
     if not node.dynamic:
-        _found(execution, scope, is_found=first is not None)
+        _found(scope, is_found=first is not None)
 
 
 def _extra_level(check: str, execution: Execution) -> str | None:
@@ -597,7 +597,7 @@ def _for_integer(node: tree.ForInteger, execution: Execution, scope: Scope) -> N
         current += -step if node.reverse else step
         if abs(current) > INT4_MAX:
             break
-    _found(execution, scope, is_found=has_run)
+    _found(scope, is_found=has_run)
 
 
 def _for_query(node: tree.ForQuery, execution: Execution, scope: Scope) -> None:
@@ -617,7 +617,7 @@ def _for_query(node: tree.ForQuery, execution: Execution, scope: Scope) -> None:
             break
     if not has_run:
         _take(node.targets, outcome.rows, None, execution, inner)
-    _found(execution, scope, is_found=has_run)
+    _found(scope, is_found=has_run)
 
 
 def _for_cursor(node: tree.ForQuery, cursor: str, execution: Execution, scope: Scope) -> None:
@@ -643,7 +643,7 @@ def _for_cursor(node: tree.ForQuery, cursor: str, execution: Execution, scope: S
         execution.line, execution.doing = node.line, f"at {_for_name(node)}"
     execution.host.close(name)
     variable.value = before
-    _found(execution, scope, is_found=has_run)
+    _found(scope, is_found=has_run)
 
 
 def _for_each(node: tree.ForEach, execution: Execution, scope: Scope) -> None:
@@ -666,7 +666,7 @@ def _for_each(node: tree.ForEach, execution: Execution, scope: Scope) -> None:
             _take(node.targets, Rows(columns, iter(())), [value.text for value in row.fields.values()], execution, scope)
         if not _turn(node.label, node.body, execution, scope):
             break
-    _found(execution, scope, is_found=has_run)
+    _found(scope, is_found=has_run)
 
 
 def _exit(node: tree.Exit, execution: Execution, scope: Scope) -> None:
@@ -725,7 +725,7 @@ def _return_query(node: tree.ReturnQuery, execution: Execution, scope: Scope) ->
     if outcome.rows is not None:
         execution.rows.extend(outcome.rows.values(row) for row in outcome.rows.rows)
     execution.processed = len(execution.rows) - before
-    _found(execution, scope, is_found=execution.processed > 0)
+    _found(scope, is_found=execution.processed > 0)
 
 
 # ---- RAISE and ASSERT -------------------------------------------------------------------------------------
@@ -844,7 +844,7 @@ def _fetch(node: tree.Fetch, execution: Execution, scope: Scope) -> None:
         first = next(rows.rows, None)
         _take(node.targets, rows, first, execution, scope)
     execution.processed = moved
-    _found(execution, scope, is_found=moved > 0)
+    _found(scope, is_found=moved > 0)
 
 
 def _close(node: tree.Close, execution: Execution, scope: Scope) -> None:

@@ -109,7 +109,6 @@ def bind_filter(
     where: ParseNode,
     relation: FilterRelation,
     *,
-    types: registry.TypeRegistry | None = None,
     forms: TextSettings = PLAIN,
 ) -> RowFilter:
     """Bind the WHERE of CREATE or ALTER PUBLICATION to the table.
@@ -119,16 +118,16 @@ def bind_filter(
     `forms`: the settings by which constants are read.
     """
     refuse_named_arguments(where)
-    context = BindContext(construct="PUBLICATION WHERE", types=types or registry.known(), forms=forms, opaque_subquery=True)
+    context = BindContext(construct="PUBLICATION WHERE", types=registry.known(), forms=forms, opaque_subquery=True)
     expression = bind_condition(where, scope_of(relation), "PUBLICATION WHERE", context=context)
     check(expression, context)
     compiler.check(expression)
     return _filter(expression, context.types)
 
 
-def load(stored: str, types: registry.TypeRegistry | None = None) -> RowFilter:
+def load(stored: str) -> RowFilter:
     """Return the filter that `RowFilter.dump` wrote."""
-    return _filter(serialization.load(stored), types or registry.known())
+    return _filter(serialization.load(stored), registry.known())
 
 
 def _filter(expression: Expression, types: registry.TypeRegistry) -> RowFilter:

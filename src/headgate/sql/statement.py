@@ -42,9 +42,9 @@ def constraint(kind: int, **fields: object) -> pb.Node:
     return pb.Node(constraint=pb.Constraint(contype=kind, location=-1, is_enforced=True, initially_valid=True, **fields))
 
 
-def key(names: Iterable[str], kind: int = pb.CONSTR_PRIMARY) -> pb.Node:
-    """Return PRIMARY KEY or UNIQUE over columns."""
-    return constraint(kind, keys=strings(names))
+def key(names: Iterable[str]) -> pb.Node:
+    """Return PRIMARY KEY over columns."""
+    return constraint(pb.CONSTR_PRIMARY, keys=strings(names))
 
 
 def column(name: str, kind: pb.TypeName, constraints: Sequence[pb.Node] = ()) -> pb.Node:

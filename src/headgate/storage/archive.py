@@ -25,7 +25,7 @@ def make() -> None:
         warmup.warm_up(session, Path(scratch))
         context = session.sparkContext
         session.stop()
-        gateway.close(context, 120)
+        gateway.close(context)
     if unfinished.is_file():
         unfinished.rename(target)
 

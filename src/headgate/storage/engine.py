@@ -306,13 +306,13 @@ class Engine:
         state = self.visible[key].state
         return replace(state, files={}, staged=state.staged + 1)
 
-    def frame_at(self, relation: Relation, lsn: Lsn, *, in_order: bool = False) -> DataFrame:
-        """Return the rows of a relation as of an LSN, with live columns in order (`in_order`: see `Transaction.frame`)."""
+    def frame_at(self, relation: Relation, lsn: Lsn) -> DataFrame:
+        """Return the rows of a relation as of an LSN, with live columns in order."""
         key = (relation.database, relation.oid)
         state = self.state_at(key, lsn)
         if state is None:
             return self.spark.createDataFrame([], columns(relation))
-        frame = self.table(key).frame(state, in_order=in_order)
+        frame = self.table(key).frame(state)
         return frame.select(*[F.col(quoted(column.name)) for column in relation.columns])
 
     # transactions

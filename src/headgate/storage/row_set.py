@@ -48,11 +48,11 @@ def without_null(rows: Rows, columns: Sequence[str]) -> Rows:
     return functools.reduce(lambda table, name: table.filter(table[name].is_valid()) if table[name].null_count else table, columns, rows)
 
 
-def split_by_null(rows: Rows, column: str) -> tuple[Rows, Rows]:
-    """Return the rows with NULL in a column, and the others."""
+def split_by_new(rows: Rows) -> tuple[Rows, Rows]:
+    """Return the rows with NULL in the column `new`, and the others."""
     if isinstance(rows, DataFrame):
-        return rows.where(F.col(quoted(column)).isNull()), rows.where(F.col(quoted(column)).isNotNull())
-    return rows.filter(rows[column].is_null()), rows.filter(rows[column].is_valid())
+        return rows.where(F.col("new").isNull()), rows.where(F.col("new").isNotNull())
+    return rows.filter(rows["new"].is_null()), rows.filter(rows["new"].is_valid())
 
 
 def together(one: Rows, other: Rows) -> Rows:
@@ -70,14 +70,14 @@ def with_some_null(rows: Rows, columns: Sequence[str]) -> Rows:
     return rows.filter(pa.array(masks.any(axis=0) & ~masks.all(axis=0)))
 
 
-def differing(rows: Rows, left: str, right: str, fields: Sequence[str]) -> Rows:
-    """Return the rows in which one of these fields differs between two columns of structs. NULL equals NULL."""
+def differing(rows: Rows, fields: Sequence[str]) -> Rows:
+    """Return the rows in which one of these fields differs between the structs `old` and `new`. NULL equals NULL."""
     if isinstance(rows, DataFrame):
-        equal = [F.col(_sql((left, name))).eqNullSafe(F.col(_sql((right, name)))) for name in fields]
+        equal = [F.col(_sql(("old", name))).eqNullSafe(F.col(_sql(("new", name)))) for name in fields]
         return rows.where(~functools.reduce(lambda one, other: one & other, equal, F.lit(True)))
     differs = np.zeros(rows.num_rows, bool)
     for name in fields:
-        one, other = _array(rows, (left, name)), _array(rows, (right, name))
+        one, other = _array(rows, ("old", name)), _array(rows, ("new", name))
         both = pc.and_(one.is_null(), other.is_null())
         differs |= ~np.asarray(pc.or_(pc.fill_null(pc.equal(one, other), False), both))
     return rows.filter(pa.array(differs))

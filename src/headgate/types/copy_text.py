@@ -239,9 +239,7 @@ class EscapedQuotes:
         return char, 1
 
 
-def read_copy_csv(
-    buffer: bytes, columns: int, *, null: str = "", delimiter: str = ",", quote: str = '"', header: bool = False
-) -> list[pa.StringArray]:
+def read_copy_csv(buffer: bytes, columns: int, *, null: str = "", delimiter: str = ",", quote: str = '"') -> list[pa.StringArray]:
     """Read CSV format with doubled quotes. An unquoted field equal to `null` is NULL, a quoted one never is.
 
     Raise 22P04: ``unterminated CSV quoted field`` with the line as context, and others.
@@ -258,7 +256,7 @@ def read_copy_csv(
     try:
         table = csv.read_csv(
             pa.BufferReader(buffer),
-            csv.ReadOptions(use_threads=False, column_names=names, skip_rows=int(header), block_size=max(len(buffer), 1)),
+            csv.ReadOptions(use_threads=False, column_names=names, block_size=max(len(buffer), 1)),
             csv.ParseOptions(delimiter=delimiter, quote_char=quote, double_quote=True, newlines_in_values=True, ignore_empty_lines=False),
             csv.ConvertOptions(
                 check_utf8=True,

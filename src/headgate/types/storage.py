@@ -102,7 +102,7 @@ def is_accepted(oid: int, types: registry.TypeRegistry | None = None) -> bool:
     return (oid in BASE_TYPES and oid not in _PSEUDO) or (pg_type is not None and pg_type.kind is registry.TypeKind.ENUM)
 
 
-def storable(oid: int, types: registry.TypeRegistry | None = None) -> bool:
+def storable(oid: int) -> bool:
     """Return whether a column of a table can have this type: it is known and not a pseudo-type."""
-    pg_type = (types or registry.known()).find(oid)
+    pg_type = registry.known().find(oid)
     return pg_type is not None and pg_type.kind is not registry.TypeKind.PSEUDO

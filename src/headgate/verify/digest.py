@@ -99,7 +99,7 @@ def joined(texts: Sequence[str], bare: Sequence[bool]) -> str:
     words: list[str] = []
     for text, is_bare in zip(texts, bare, strict=True):
         words += (text, "','") if is_bare else (f"length({text})", "':'", text)
-    return _call("concat", words) if words else "''"  # a table without columns
+    return _concatenated(words) if words else "''"  # a table without columns
 
 
 def marks(texts: Sequence[str]) -> str:
@@ -109,10 +109,10 @@ def marks(texts: Sequence[str]) -> str:
     return calls[0] if len(calls) == 1 else f"concat_ws(',', {', '.join(calls)})"
 
 
-def _call(function: str, words: Sequence[str]) -> str:
+def _concatenated(words: Sequence[str]) -> str:
     while len(words) > ARGUMENTS:
-        words = [f"{function}({', '.join(words[start : start + ARGUMENTS])})" for start in range(0, len(words), ARGUMENTS)]
-    return f"{function}({', '.join(words)})"
+        words = [f"concat({', '.join(words[start : start + ARGUMENTS])})" for start in range(0, len(words), ARGUMENTS)]
+    return f"concat({', '.join(words)})"
 
 
 def of_key(table: Compared, texts: Sequence[str]) -> str:

@@ -224,7 +224,7 @@ def attach(cursor: Cursor, child: Relation, parent: Relation, bound: Bound, text
     inherited = [check.name for check in parent.checks]
     for check in child.checks:
         if check.name in inherited:
-            set_inherited(cursor, database, check.oid, 1, local=False)
+            set_inherited(cursor, database, check.oid)
     write_ancestors(cursor, database)
 
 
@@ -266,7 +266,7 @@ def attach_index(cursor: Cursor, database: int, child: int, parent: int) -> None
     if child in constraints and parent in constraints:
         sql = "UPDATE hg.pg_constraint SET conparentid = ?, connoinherit = false WHERE dbid = ? AND oid = ?"
         run(cursor, sql, [constraints[parent], database, constraints[child]])
-        set_inherited(cursor, database, constraints[child], 1, local=False)
+        set_inherited(cursor, database, constraints[child])
     write_ancestors(cursor, database)
 
 
@@ -291,10 +291,10 @@ def inherited_constraints(cursor: Cursor, relation: Relation) -> set[str]:
     return {name for (name,) in rows(cursor, sql, [relation.database, relation.oid])}
 
 
-def set_inherited(cursor: Cursor, database: int, constraint: int, count: int, *, local: bool) -> None:
-    """Set coninhcount and conislocal of a constraint."""
-    sql = "UPDATE hg.pg_constraint SET coninhcount = ?, conislocal = ? WHERE dbid = ? AND oid = ?"
-    run(cursor, sql, [count, local, database, constraint])
+def set_inherited(cursor: Cursor, database: int, constraint: int) -> None:
+    """Mark a constraint as inherited from the parent."""
+    sql = "UPDATE hg.pg_constraint SET coninhcount = 1, conislocal = false WHERE dbid = ? AND oid = ?"
+    run(cursor, sql, [database, constraint])
 
 
 def set_column_inherited(cursor: Cursor, relation: Relation, attnum: int) -> None:

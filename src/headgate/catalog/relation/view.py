@@ -34,12 +34,10 @@ class Texts:
 
 def create(
     cursor: Cursor, oids: Oids, database: int, namespace: int, name: str, owner: int, columns: Sequence[Column], texts: Texts, uses: Uses,
-    given: Sequence[str] = (), persistence: str = "p",
+    given: Sequence[str] = (),
 ) -> Relation:  # fmt: skip
     """Create a view. Raise 42P07 if the name is in use."""
-    view = definition.create(
-        cursor, oids, database, Definition(namespace, name, columns, owner, kind=RelationKind.VIEW, persistence=persistence)
-    )
+    view = definition.create(cursor, oids, database, Definition(namespace, name, columns, owner, kind=RelationKind.VIEW))
     run(
         cursor,
         "UPDATE hg.pg_class SET relhasrules = true, relfilenode = 0, reloptions = ? WHERE dbid = ? AND oid = ?",

@@ -24,14 +24,17 @@ from headgate.cli.demo.display import Watch, connections, table
 from headgate.cli.demo.servers import DemoNode, DemoServer, PostgreSQL
 from headgate.errors import PostgresError
 
+_SECONDS = 120
+"""The time after which a condition is given up."""
 
-def wait(condition: Callable[[], bool], what: str, seconds: float = 120) -> None:
+
+def wait(condition: Callable[[], bool], what: str) -> None:
     """Poll until the condition holds. Raise 57014 with the condition's name `what` at the timeout."""
-    until = time.monotonic() + seconds
+    until = time.monotonic() + _SECONDS
     while not condition():
         if time.monotonic() > until:
             raise PostgresError(
-                "57014", f"waited {seconds:.0f} s in vain: {what}", hint="The servers' logs tell why; --keep leaves them in place."
+                "57014", f"waited {_SECONDS} s in vain: {what}", hint="The servers' logs tell why; --keep leaves them in place."
             )
         time.sleep(0.2)
 

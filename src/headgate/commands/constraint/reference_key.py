@@ -89,7 +89,7 @@ def unmatched(
     with transaction.snapshot.seeing_newest():
         rows = transaction.frame(target)
     rows = rows.select(*[F.col(quoted(name)).alias(f"t{place}") for place, name in enumerate(column_names(target, target_columns))])
-    return values.join(rows, _equal(relation, columns, "v", target, target_columns, "t"), "left_anti")
+    return values.join(rows, _equal(relation, columns, target, target_columns), "left_anti")
 
 
 def rows_with(
@@ -121,7 +121,7 @@ def rows_with(
         F.col(ROW).alias("row"),
         *[F.col(quoted(name)).alias(f"t{place}") for place, name in enumerate(column_names(child, columns))],
     )
-    equal = _equal(relation, key, "v", child, columns, "t")
+    equal = _equal(relation, key, child, columns)
     new_keys = [f"n{place}" for place in range(len(columns))] if keep else []
     if not keep:
         return rows.join(values, equal, "left_semi").select("old", "file", "row")
@@ -163,16 +163,14 @@ def _wanted(
     return distinct.select(names), places
 
 
-def _equal(
-    relation: Relation, columns: Sequence[int], mine: str, target: Relation, target_columns: Sequence[int], theirs: str
-) -> SparkColumn:
-    """Return the condition that two keys are equal by the operators of their types. Spark can use it for an equi-join."""
+def _equal(relation: Relation, columns: Sequence[int], target: Relation, target_columns: Sequence[int]) -> SparkColumn:
+    """Return the condition that the keys v0, v1, … and t0, t1, … are equal by the operators of their types, for an equi-join of Spark."""
     condition: SparkColumn | None = None
     for place, (attnum, target_attnum) in enumerate(zip(columns, target_columns, strict=True)):
         left_column, right_column = relation.numbered(attnum), target.numbered(target_attnum)
         assert left_column is not None
         assert right_column is not None
-        left_key, right_key = f"{mine}{place}", f"{theirs}{place}"
+        left_key, right_key = f"v{place}", f"t{place}"
         test = operators.make(
             ["="],
             ColumnRef(type=stored_expression.type_of(right_column), name=right_column.name, attnum=target_attnum, key=right_key),

@@ -78,7 +78,7 @@ def updated(session: Session, transaction: Transaction, relation: Relation, chan
         return
     for key in _fired(relation.foreign_keys):
         names = reference_key.column_names(relation, key.columns)
-        moved = row_set.differing(changed, "old", "new", names)
+        moved = row_set.differing(changed, names)
         _check_new(session, transaction, relation, key, reference_key.of_struct(moved, "new", names))
 
 
@@ -164,7 +164,7 @@ def left(session: Session, transaction: Transaction, relation: Relation, changed
         return
     for key in _fired(relation.referenced):
         names = reference_key.column_names(relation, key.target_columns)
-        gone = changed if deleting else row_set.differing(changed, "old", "new", names)
+        gone = changed if deleting else row_set.differing(changed, names)
         values = reference_key.of_struct(gone, "old", names, None if deleting else "new")
         old = row_set.without_null(values, reference_key.value_names(key.target_columns))
         if row_set.is_known_empty(old):

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from headgate.catalog.relation.relation import Check, Relation
 from headgate.catalog.relation.relation import Column as TableColumn
+from headgate.catalog.relation.relation import Relation
 from headgate.commands import disclosure, stored_expression
 from headgate.commands.disclosure import RowShown
 from headgate.commands.query import row_by_row
@@ -56,7 +56,6 @@ def checked(
     evaluation: Evaluation,
     relation: Relation,
     rows: DataFrame,
-    checks: Sequence[Check] | None = None,
     *,
     shown: RowShown | None = None,
     first: Sequence[Violation] = (),
@@ -79,11 +78,10 @@ def checked(
     of_rows = [
         (F.col(quoted(column.name)).isNull(), _null(relation, column).column(opening)) for column in relation.columns if column.not_null
     ]
-    table_checks = relation.checks if checks is None else checks
     rows, expressions = row_by_row.settled(
-        evaluation, rows, [stored_expression.stored(check.expression, relation) for check in table_checks]
+        evaluation, rows, [stored_expression.stored(check.expression, relation) for check in relation.checks]
     )
-    for check, expression in zip(table_checks, expressions, strict=True):
+    for check, expression in zip(relation.checks, expressions, strict=True):
         is_met = evaluation.column(expression)
         text = f'new row for relation "{relation.name}" violates check constraint "{check.name}"'
         of_rows.append((~F.coalesce(is_met, F.lit(True)), _broken(relation, "23514", text, constraint=check.name).column(opening)))

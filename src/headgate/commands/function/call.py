@@ -143,7 +143,7 @@ def run(function: UserFunction, given: Sequence[Value], session: Session, *, may
     )
     if function.language != PLPGSQL:
         with acting(function, session):
-            _run_sql(function, given, execution, session)
+            _run_sql(function, given, execution)
         return execution
     function_body = body.of(function, session)
     execution.host = SessionHost(session, function_body.prepared)
@@ -194,7 +194,7 @@ def root_scope(label: str) -> Scope:
     return scope
 
 
-def _run_sql(function: UserFunction, given: Sequence[Value], execution: Execution, session: Session) -> None:
+def _run_sql(function: UserFunction, given: Sequence[Value], execution: Execution) -> None:
     """Run the statements of an SQL function. The rows of the last one are its result."""
     scope = Scope(function.name)
     _give(function.inputs, given, execution.host, scope)

@@ -354,7 +354,7 @@ def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
     """ALTER FUNCTION … RENAME TO."""
     word = ROUTINES[node.rename_type]
     function = _owned(unwrap(node.object), session, word)
-    return _moved(function, replace(function, name=node.newname), session, word)
+    return _moved(replace(function, name=node.newname), session, word)
 
 
 def set_schema(node: pb.AlterObjectSchemaStmt, session: Session) -> CommandResult:
@@ -364,10 +364,10 @@ def set_schema(node: pb.AlterObjectSchemaStmt, session: Session) -> CommandResul
     cursor, context = session.begin_statement().cursor, session.context
     namespace = lookup.used_namespace(cursor, context.database, node.newschema)
     privilege.check_create_in_schema(cursor, context.user, context.database, namespace)
-    return _moved(function, replace(function, namespace=namespace), session, word)
+    return _moved(replace(function, namespace=namespace), session, word)
 
 
-def _moved(found: UserFunction, new_function: UserFunction, session: Session, word: str) -> CommandResult:
+def _moved(new_function: UserFunction, session: Session, word: str) -> CommandResult:
     cursor, database = session.begin_statement().cursor, session.context.database
     if any(
         function.namespace == new_function.namespace and function.types == new_function.types

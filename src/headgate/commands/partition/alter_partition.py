@@ -182,7 +182,7 @@ def add_check(alteration: Alteration, check: Check) -> None:
         else:
             alteration.session.notices.notice(f'merging constraint "{check.name}" with inherited definition')
             child_check = own
-        partition.set_inherited(child.cursor, child.relation.database, child_check.oid, 1, local=False)
+        partition.set_inherited(child.cursor, child.relation.database, child_check.oid)
         add_check(child, child_check)
 
 

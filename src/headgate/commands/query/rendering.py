@@ -35,9 +35,9 @@ def result_columns(columns: Sequence[PlanColumn]) -> tuple[ResultColumn, ...]:
     )
 
 
-def result(plan: Plan, session: Session, transaction: Transaction, tag: str | None = None) -> ResultSet:
+def result(plan: Plan, session: Session, transaction: Transaction) -> ResultSet:
     """Return the result of a plan. Its rows are computed when they are fetched."""
-    return ResultSet(result_columns(plan.columns), rows(plan, session, transaction), tag)
+    return ResultSet(result_columns(plan.columns), rows(plan, session, transaction))
 
 
 def rows(plan: Plan, session: Session, transaction: Transaction) -> Iterator[pa.RecordBatch]:

@@ -61,8 +61,8 @@ def bind(
     )
     order = bind_order(order_nodes, scope, context.within(construct="window ORDER BY"), binder)
     frame = _frame(over, context)
-    start = _offset(over.start_offset, scope, context, binder) if over.HasField("start_offset") else None
-    end = _offset(over.end_offset, scope, context, binder) if over.HasField("end_offset") else None
+    start = _offset(over.start_offset, context, binder) if over.HasField("start_offset") else None
+    end = _offset(over.end_offset, context, binder) if over.HasField("end_offset") else None
     if frame.mode == "RANGE" and (start or end) and len(order) != 1:
         message = "RANGE with offset PRECEDING/FOLLOWING requires exactly one ORDER BY column"
         raise PostgresError("42P20", message, position=context.position(over.location))
@@ -97,7 +97,7 @@ def _frame(over: pb.WindowDef, context: BindContext) -> Frame:
     return Frame("ROWS" if bits & _ROWS else "RANGE", start, end)
 
 
-def _offset(node: ParseNode, scope: Scope, context: BindContext, binder: Binder) -> Expression:
+def _offset(node: ParseNode, context: BindContext, binder: Binder) -> Expression:
     raw = binder(node, Scope(), context.within(construct="window ROWS"))
     done = coerce(raw, TypeRef(registry.INT8), Reach.ASSIGNMENT, context)
     if done is None:

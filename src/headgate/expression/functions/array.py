@@ -72,9 +72,9 @@ def cardinality(text: str) -> int:
     return len(parts(text)[1])
 
 
-def _flat(shape: Shape, code: str = "22000") -> None:
+def _flat(shape: Shape) -> None:
     if len(shape.lengths) > 1:
-        raise PostgresError(code, "argument must be empty or one-dimensional array")
+        raise PostgresError("22000", "argument must be empty or one-dimensional array")
 
 
 def append(text: str | None, item: Item) -> str:

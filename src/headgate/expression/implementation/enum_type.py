@@ -31,7 +31,7 @@ def read(value: Value, kind: PgType) -> Value:
     return Value(TEXT, make)
 
 
-def _kind(node: Expression, args: Sequence[Value]) -> PgType:
+def _kind(node: Expression) -> PgType:
     enum = registry.known().find(operands(node)[0].type.oid)
     if enum is None or enum.kind is not registry.TypeKind.ENUM:
         raise refuse("a function of enums", "the type of its argument is not known")
@@ -39,17 +39,17 @@ def _kind(node: Expression, args: Sequence[Value]) -> PgType:
 
 
 def _first(node: Expression, args: Sequence[Value]) -> Value:
-    kind = _kind(node, args)
+    kind = _kind(node)
     return Value(TEXT, lambda env: F.lit(kind.labels[0] if kind.labels else None).cast("string"))
 
 
 def _last(node: Expression, args: Sequence[Value]) -> Value:
-    kind = _kind(node, args)
+    kind = _kind(node)
     return Value(TEXT, lambda env: F.lit(kind.labels[-1] if kind.labels else None).cast("string"))
 
 
 def _all(node: Expression, args: Sequence[Value]) -> Value:
-    kind = _kind(node, args)
+    kind = _kind(node)
     shape = array.Shape([len(kind.labels)], [1]) if kind.labels else array.Shape([], [])
     labels_text = array.print_array(shape, list(kind.labels), ",")
     return Value(TEXT, lambda env: F.lit(labels_text))
@@ -57,7 +57,7 @@ def _all(node: Expression, args: Sequence[Value]) -> Value:
 
 def _bounds(node: Expression, args: Sequence[Value]) -> Value:
     """Return the form of enum_range(from, to), in which NULL stands for the first or the last label."""
-    kind = _kind(node, args)
+    kind = _kind(node)
     quoted = F.array(*[F.lit(array.quoted(label, ",")) for label in kind.labels]) if kind.labels else F.array().cast("array<string>")
 
     def make(env: Env) -> Column:
@@ -74,7 +74,7 @@ def _compared(name: str) -> SparkForm:
     test = TESTS[name]
 
     def builder(node: Expression, args: Sequence[Value]) -> Value:
-        left, right = args if name in ("eq", "ne") else (label_place(arg, _kind(node, args)) for arg in args)
+        left, right = args if name in ("eq", "ne") else (label_place(arg, _kind(node)) for arg in args)
         return Value(BOOL, lambda env: test(left.make(env), right.make(env)))
 
     return builder

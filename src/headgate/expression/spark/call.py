@@ -112,7 +112,7 @@ def varies(operand: n.Expression) -> bool:
     return any(isinstance(node, n.ColumnRef) for node in n.walk(operand))
 
 
-def check_collation(node: n.Expression, function: int, args: Sequence[n.Expression]) -> None:
+def check_collation(function: int, args: Sequence[n.Expression]) -> None:
     """Raise 0A000 if a function depends on the order of characters and its text does not sort by bytes."""
     entry = implementation(function)
     if entry is not None and entry.any_collation:
@@ -126,6 +126,6 @@ def check_collation(node: n.Expression, function: int, args: Sequence[n.Expressi
 def by_operator(operator: int, node: n.Expression, operands: Sequence[n.Expression], args: Sequence[Value]) -> Value:
     """Return a call of an operator's function, as `apply` does."""
     function = builtin.operator(operator).function
-    check_collation(node, function, operands)
+    check_collation(function, operands)
     called = n.OpExpr(type=n.BOOLEAN, operator=operator, args=tuple(operands), location=node.location)
     return apply(function, called, operands, args)

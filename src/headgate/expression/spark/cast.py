@@ -211,7 +211,7 @@ def _moment_precision(rep: Rep) -> SparkForm:
         def make(env: Env) -> Column:
             source = args[0].make(env)
             endless = infinite_timestamp(source)
-            micros = F.when(~endless, micros_of(source, rep) - F.lit(base))
+            micros = F.when(~endless, micros_of(source) - F.lit(base))
             half = F.lit(unit // 2)
             whole = F.when(micros >= 0, F.call_function("div", micros + half, F.lit(unit))).otherwise(
                 -F.call_function("div", half - micros, F.lit(unit))
@@ -224,7 +224,7 @@ def _moment_precision(rep: Rep) -> SparkForm:
     return builder
 
 
-def micros_of(column: Column, rep: Rep) -> Column:
+def micros_of(column: Column) -> Column:
     """Return microseconds since 1970 of a timestamp (read as UTC) or timestamptz."""
     return F.unix_micros(column.cast("timestamp"))
 

@@ -199,7 +199,7 @@ def _param(node: n.Param) -> Value:
 
 
 def _call(node: n.FuncExpr) -> Value:
-    check_collation(node, node.function, node.args)
+    check_collation(node.function, node.args)
     args = [plan(arg) for arg in node.args]
     return apply(node.function, node, node.args, args)
 
@@ -216,7 +216,7 @@ def _user_call(node: n.UserCall) -> Value:
 
 def _operation(node: n.OpExpr) -> Value:
     operator = builtin.operator(node.operator)
-    check_collation(node, operator.function, node.args)
+    check_collation(operator.function, node.args)
     if implementation(operator.function) is None:
         left = f"{registry.format_type(operator.left)} " if operator.left else ""
         raise refuse(f"operator {left}{operator.name} {registry.format_type(operator.right)}")

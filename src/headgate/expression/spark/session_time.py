@@ -53,11 +53,11 @@ def forms() -> text_column.TextSettings:
     return session.forms if session else text_column.PLAIN
 
 
-def now(construct: str) -> int:
-    """Return the transaction's start in microseconds since 1970."""
+def now() -> int:
+    """Return the transaction's start in microseconds since 1970, for AT TIME ZONE of a time."""
     session = _current.get()
     if session is None or session.instant is None:
-        raise refuse(construct, "it depends on the current time")
+        raise refuse("AT TIME ZONE of time with time zone", "it depends on the current time")
     return session.instant
 
 

@@ -51,9 +51,9 @@ def _lowered(value: Value, construct: str) -> str:
     return "".join(character.lower() if character.isascii() else character for character in value.constant)
 
 
-def truncation_unit(value: Value, construct: str) -> Unit:
+def truncation_unit(value: Value) -> Unit:
     """Return the unit of date_trunc."""
-    lowered = _lowered(value, construct)
+    lowered = _lowered(value, "date_trunc")
     return Unit(_UNITS.get(lowered[:_LENGTH], ""), lowered)
 
 

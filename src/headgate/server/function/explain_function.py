@@ -69,7 +69,7 @@ def _subscribed(
     waker, filter_text = Waker(), condition(values)
     with session.cancelling(waker.stop):
         try:
-            yield from _published(session, subscription, waker, table, filter_text)
+            yield from _published(subscription, waker, table, filter_text)
         except PostgresError:
             session.interrupts.check()  # a cancel ends the waits for the publisher with an error of its own
             raise
@@ -86,7 +86,7 @@ def _subscribed(
     yield Explained("here", present=bool(rows), lsn=touch.commit_lsn, time=touch.commit_time, origin=origin)
 
 
-def _published(session: ClientSession, subscription: Subscription, waker: Waker, table: Relation, filter_text: str) -> Iterator[Explained]:
+def _published(subscription: Subscription, waker: Waker, table: Relation, filter_text: str) -> Iterator[Explained]:
     connection = PublisherConnection.open(subscription.conninfo, f"pg_{subscription.oid}_explain", waker=waker, replication=False)
     try:
         connection.query("BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ")

@@ -121,17 +121,17 @@ def _check_database(session: ClientSession, slot_name: str) -> None:
 
 def pg_logical_slot_get_changes(session: ClientSession, slot_name: str, upto_lsn: object, upto_nchanges: object, *options: str) -> NoReturn:
     """Raise 0A000: pgoutput's output is binary."""
-    _textual(session, "pg_logical_slot_get_changes")
+    _textual("pg_logical_slot_get_changes")
 
 
 def pg_logical_slot_peek_changes(
     session: ClientSession, slot_name: str, upto_lsn: object, upto_nchanges: object, *options: str
 ) -> NoReturn:
     """Raise 0A000: pgoutput's output is binary."""
-    _textual(session, "pg_logical_slot_peek_changes")
+    _textual("pg_logical_slot_peek_changes")
 
 
-def _textual(session: ClientSession, name: str) -> NoReturn:
+def _textual(name: str) -> NoReturn:
     raise PostgresError(
         "0A000",
         f'logical decoding output plugin "{PLUGIN}" produces binary output, but function '

@@ -49,7 +49,7 @@ def snapshot(session: ClientSession, lsn: Lsn | None = None) -> Iterator[tuple[o
         readable |= {oid for oid, table in among.items() if oid not in relation_oids and (every or role.owns(table.owner))}
     versions = engine.log.versions(position)
     if among is not None:
-        _check_files(session, position, {oid: among[oid] for oid in among if (database, oid) not in versions})
+        _check_files(position, {oid: among[oid] for oid in among if (database, oid) not in versions})
     relations = None if among is None else among.values()
     for table in inventory.of_database(cursor, engine.folders, versions, database, context.database_name, relations):
         if table.oid in readable:
@@ -76,7 +76,7 @@ def _hold(session: ClientSession, position: Lsn) -> None:
         )
 
 
-def _check_files(session: ClientSession, position: Lsn, without: Mapping[int, Relation]) -> None:
+def _check_files(position: Lsn, without: Mapping[int, Relation]) -> None:
     """Raise 55000 if a table of that LSN has no version: it was dropped, and its files were removed before the node started."""
     for table in without.values():
         if table.kind is RelationKind.TABLE and table.persistence != "t":

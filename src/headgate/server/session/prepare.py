@@ -34,7 +34,7 @@ def prepare(session: ClientSession, node: pb.PrepareStmt, text: str) -> str:
     """Execute PREPARE name [(types)] AS statement. Raise 42P05 if the name is in use."""
     if node.name in session.prepared:
         raise PostgresError("42P05", f'prepared statement "{node.name}" already exists')
-    types = tuple(_type(session, parser.unwrap(type_name)) for type_name in node.argtypes)
+    types = tuple(_type(parser.unwrap(type_name)) for type_name in node.argtypes)
     statement = Statement(parser.unwrap(node.query), text, 0, len(text))
     prepared = session.extended.prepare(node.name, text, types, statement)
     prepared.from_sql = True
@@ -42,7 +42,7 @@ def prepare(session: ClientSession, node: pb.PrepareStmt, text: str) -> str:
     return "PREPARE"
 
 
-def _type(session: ClientSession, type_name: pb.TypeName) -> int:
+def _type(type_name: pb.TypeName) -> int:
     names = [parser.unwrap(part).sval for part in type_name.names]
     array = "[]" if type_name.array_bounds else ""
     schema, name = (names[0] if len(names) > 1 else None), names[-1]

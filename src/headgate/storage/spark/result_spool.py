@@ -56,17 +56,17 @@ def clear(directory: DataPath) -> None:
             entry.unlink(missing_ok=True)
 
 
-def batches(frame: DataFrame, directory: DataPath, *, batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+def batches(frame: DataFrame, directory: DataPath) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a frame in its order. `directory`: the folder for the files of a large result."""
     names = frame.columns
     if not names:
-        yield from _without_columns(frame.count(), batch_rows)
+        yield from _without_columns(frame.count())
         return
     renamed = frame.toDF(*[f"c{i}" for i in range(len(names))])
     for field in renamed.schema.fields:
         if isinstance(field.dataType, NullType):
             renamed = renamed.withColumn(field.name, F.col(field.name).cast("string"))
-    source = _collected(renamed, batch_rows) if is_small(renamed) else spooled(renamed, directory, batch_rows)
+    source = _collected(renamed, BATCH_ROWS) if is_small(renamed) else spooled(renamed, directory, BATCH_ROWS)
     for batch in source:
         yield pa.RecordBatch.from_arrays(batch.columns, names=names)
 
@@ -77,9 +77,9 @@ def is_small(frame: DataFrame) -> bool:
     return (most is not None and most <= SMALL_ROWS) or query_plan.estimated_bytes(frame) <= SMALL_BYTES
 
 
-def _without_columns(rows: int, batch_rows: int) -> Iterator[pa.RecordBatch]:
-    for start in range(0, rows, batch_rows):
-        yield pa.RecordBatch.from_struct_array(pa.array([{}] * min(batch_rows, rows - start), pa.struct([])))
+def _without_columns(rows: int) -> Iterator[pa.RecordBatch]:
+    for start in range(0, rows, BATCH_ROWS):
+        yield pa.RecordBatch.from_struct_array(pa.array([{}] * min(BATCH_ROWS, rows - start), pa.struct([])))
 
 
 def _collected(frame: DataFrame, batch_rows: int) -> Iterator[pa.RecordBatch]:

@@ -407,7 +407,7 @@ class ApplyWorker(Worker):
         if sync.phase is not Phase.SYNCWAIT:
             return
         sync.catch_up(max(sync.lsn, self.progress.flushed))
-        while sync.alive and not sync.wait_done(0.2):
+        while sync.alive and not sync.wait_done():
             self.check_stop()
 
     def _start_sync(self, rel: SubscriptionRel) -> Started | None:

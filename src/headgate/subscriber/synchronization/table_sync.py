@@ -101,10 +101,10 @@ class SyncWorker(Worker):
             self.phase = Phase.CATCHUP
             self._moved.notify_all()
 
-    def wait_done(self, timeout: float) -> bool:
-        """Wait for the end of CATCHUP. Return whether it has ended."""
+    def wait_done(self) -> bool:
+        """Wait up to 0.2 s for the end of CATCHUP. Return whether it has ended."""
         with self._moved:
-            return self._moved.wait_for(lambda: self.phase is not Phase.CATCHUP, timeout)
+            return self._moved.wait_for(lambda: self.phase is not Phase.CATCHUP, 0.2)
 
     # ---- the sync worker's side -------------------------------------------------------------------------
 

@@ -101,9 +101,9 @@ class _Parser:
         if not self.sign(sign):
             raise self.error()
 
-    def need_word(self, word: str) -> None:
-        """Consume the keyword. Raise if it is not next."""
-        if self.word() != word:
+    def need_unknown(self) -> None:
+        """Consume the keyword UNKNOWN. Raise if it is not next."""
+        if self.word() != "unknown":
             raise self.error()
         self.at += 1
 
@@ -205,7 +205,7 @@ class _Parser:
         self.need(")")
         if is_predicate and self.word() == "is":
             self.at += 1
-            self.need_word("unknown")
+            self.need_unknown()
             return [Item("is unknown", inner)], True
         whole = self.accessors(inner)
         return whole, is_predicate and len(whole) == len(inner)

@@ -137,18 +137,14 @@ def _rewrite_record(strings: pa.StringArray, pg_type: r.PgType, session: TextSet
     return record.read_record(strings, pg_type, convert)
 
 
-def read_scalar(
-    text: str | None, oid: int, typmod: int = -1, *, session: TextSettings = PLAIN, registry: r.TypeRegistry | None = None
-) -> pa.Scalar:
+def read_scalar(text: str | None, oid: int, typmod: int = -1, *, session: TextSettings = PLAIN) -> pa.Scalar:
     """Return one value in stored form as a `pa.Scalar` (``.as_py()`` fails only for years outside Python's range)."""
-    return read_text(pa.array([text], pa.string()), oid, typmod, session=session, registry=registry)[0]
+    return read_text(pa.array([text], pa.string()), oid, typmod, session=session)[0]
 
 
-def write_scalar(value: object, oid: int, typmod: int = -1, *, session: TextSettings = PLAIN) -> str | None:
+def write_scalar(value: object, oid: int) -> str | None:
     """Return the text form of one value in stored form: a `pa.Scalar`, or a Python value that Arrow accepts for the stored type."""
-    target = arrow_type(oid, typmod)
-    values = pa.array([value], target)
-    shown: str | None = write_text(values, oid, session=session)[0].as_py()
+    shown: str | None = write_text(pa.array([value], arrow_type(oid, -1)), oid)[0].as_py()
     return shown
 
 

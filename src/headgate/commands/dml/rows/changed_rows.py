@@ -226,13 +226,13 @@ def _rewrite_leaves(
 
 def _change_leaf(writer: NewRows, changed: Rows, set_columns: set[str], until: ExitStack) -> Rows:
     """Check and write the changes of one leaf, of which those with `new` NULL leave it. Return the changes of rows that stay."""
-    gone, staying = row_set.split_by_null(changed, "new")
+    gone, staying = row_set.split_by_new(changed)
     whole = row_set.together(gone, _checked(writer, staying, None))
     if isinstance(whole, DataFrame):
         whole = until.enter_context(persisted(whole))
     refuse_clash(writer.planner, writer.relation, whole, set_columns)
     writer.transaction.rewrite(writer.relation, row_set.select(whole, CHANGED), is_kept=True)
-    return row_set.split_by_null(whole, "new")[1]
+    return row_set.split_by_new(whole)[1]
 
 
 # ---- checks ------------------------------------------------------------------------------------------------------------
@@ -280,7 +280,7 @@ def refuse_clash(planner: Planner, relation: Relation, changed: Rows, set_column
     """Raise 23505 if two rows of the table would have the same key after the change (`new` NULL: deleted)."""
     if not touched_keys(relation, set_columns):
         return
-    rows = rows_of(row_set.split_by_null(row_set.select(changed, CHANGED), "new")[1], "new", relation)
+    rows = rows_of(row_set.split_by_new(row_set.select(changed, CHANGED))[1], "new", relation)
     uniqueness.refuse_clash(planner.session, planner.transaction, relation, rows, leaving=changed)
     uniqueness.put_off(planner.session, planner.transaction, relation, rows)
 

@@ -97,8 +97,8 @@ def _range_var(planner: CatalogPlanner, node: pb.RangeVar) -> CatalogSource:
     )
 
 
-def _type(planner: CatalogPlanner, oid: int, typmod: int = -1) -> TypeRef:
-    return TypeRef(oid, typmod, planner.binding.collation_of_type(oid))
+def _type(planner: CatalogPlanner, oid: int) -> TypeRef:
+    return TypeRef(oid, -1, planner.binding.collation_of_type(oid))
 
 
 def _source(

@@ -102,9 +102,9 @@ class Fields:
         return year, (thursday - calendar.days_of(year, 1, 1)) // 7 + 1
 
 
-def _zeros(number: int, width: int, node: FormatWord) -> str:
-    """Print as C's ``%0*d``, one wider for a negative number. With FM, print without zeros."""
-    return f"{number:0{width + (number < 0)}d}" if node.fill else str(number)
+def _zeros(number: int, node: FormatWord) -> str:
+    """Print as C's ``%02d``, one wider for a negative number. With FM, print without zeros."""
+    return f"{number:0{2 + (number < 0)}d}" if node.fill else str(number)
 
 
 def _shown_year(fields: Fields, year: int) -> int:
@@ -172,7 +172,7 @@ def _century(fields: Fields, node: FormatWord) -> str:
         number = year // 100 if year >= 0 else -(-year // 100)
     else:
         number = (year - 1) // 100 + 1 if year > 0 else -(-year // 100) - 1
-    return _zeros(number, 2, node) if -99 <= number <= 99 else str(number)
+    return _zeros(number, node) if -99 <= number <= 99 else str(number)
 
 
 def _roman(fields: Fields, node: FormatWord) -> str:
@@ -224,9 +224,9 @@ def _iso_day_of_year(fields: Fields) -> int:
 _SHOW: dict[str, Callable[[Fields, FormatWord], str]] = {
     "HH": _twelve,
     "HH12": _twelve,
-    "HH24": lambda fields, node: _zeros(fields.hour, 2, node),
-    "MI": lambda fields, node: _zeros(fields.minute, 2, node),
-    "SS": lambda fields, node: _zeros(fields.second, 2, node),
+    "HH24": lambda fields, node: _zeros(fields.hour, node),
+    "MI": lambda fields, node: _zeros(fields.minute, node),
+    "SS": lambda fields, node: _zeros(fields.second, node),
     "MS": _fraction(3),
     "US": _fraction(6),
     **{f"FF{digits}": _fraction(digits) for digits in range(1, 7)},
@@ -240,7 +240,7 @@ _SHOW: dict[str, Callable[[Fields, FormatWord], str]] = {
     "OF": _calendar_only(_offset),
     "MONTH": _named(MONTHS, lambda fields: fields.month - 1, 9),
     "MON": _named(MONTHS, lambda fields: fields.month - 1, 3),
-    "MM": lambda fields, node: _zeros(fields.month, 2, node),
+    "MM": lambda fields, node: _zeros(fields.month, node),
     "DAY": _named(DAYS, lambda fields: calendar.weekday_of(fields.days), 9),
     "DY": _named(DAYS, lambda fields: calendar.weekday_of(fields.days), 3),
     "DDD": lambda fields, node: f"{fields.day_of_year:03d}" if node.fill else str(fields.day_of_year),

@@ -82,16 +82,16 @@ def to_json(oid: int, item: str | None) -> str:
     if item is None:
         return "null"
     element = _element(oid)
-    return _nested(oid, item, element, ",") if element else _scalar(oid, item)
+    return _nested(item, element) if element else _scalar(oid, item)
 
 
-def _nested(oid: int, item: str, element: int, separator: str) -> str:
+def _nested(item: str, element: int) -> str:
     shape, items = array.parts(item, registry.by_oid(element).delimiter)
     if not items:
         return "[]"
     level = ["null" if element_text is None else _scalar(element, element_text) for element_text in items]
     for length in reversed(shape.lengths):
-        level = ["[" + separator.join(level[start : start + length]) + "]" for start in range(0, len(level), length)]
+        level = ["[" + ",".join(level[start : start + length]) + "]" for start in range(0, len(level), length)]
     return level[0]
 
 

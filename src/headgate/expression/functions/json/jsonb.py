@@ -235,19 +235,19 @@ def to_numeric(target: str, text: str) -> str:
 
 def elements(text: str) -> list[str]:
     """Return the elements of an array as jsonb (jsonb_array_elements)."""
-    return [print_value(element) for element in _items(text, "elements")]
+    return [print_value(element) for element in _items(text)]
 
 
 def elements_text(text: str) -> list[str | None]:
     """Return the elements of an array as text (jsonb_array_elements_text)."""
-    return [_text_of(element) for element in _items(text, "elements")]
+    return [_text_of(element) for element in _items(text)]
 
 
-def _items(text: str, function: str) -> list[Json]:
+def _items(text: str) -> list[Json]:
     value = load(text)
     if isinstance(value, list):
         return value
-    raise PostgresError("22023", f"cannot extract {function} from {'an object' if isinstance(value, dict) else 'a scalar'}")
+    raise PostgresError("22023", f"cannot extract elements from {'an object' if isinstance(value, dict) else 'a scalar'}")
 
 
 def keys(text: str) -> list[str]:

@@ -61,12 +61,12 @@ def _found(text: str, pattern: str, flags: Flag, start: int) -> Iterator[Spans]:
         if spans is None:
             return
         yield spans
-        begin, end = _span(spans, 0)
+        begin, end = _span(spans)
         start = end + (begin == end)
 
 
-def _span(spans: Spans, number: int) -> tuple[int, int]:
-    span = spans[number]
+def _span(spans: Spans) -> tuple[int, int]:
+    span = spans[0]
     assert span is not None
     return span
 
@@ -120,7 +120,7 @@ def _pieces(text: str, pattern: str, flags: Flag) -> list[str]:
     pieces = []
     piece_start = previous = 0
     for spans in _found(text, pattern, flags, 0):
-        begin, end = _span(spans, 0)
+        begin, end = _span(spans)
         if begin < len(text) and end > previous:
             pieces.append(text[piece_start:begin])
             piece_start = end
@@ -193,7 +193,7 @@ def _replaced(text: str, pattern: str, new: str, flags: Flag, start: int, count:
     for number, spans in enumerate(_found(text, pattern, flags, start), 1):
         if count and number != count:
             continue
-        begin, end = _span(spans, 0)
+        begin, end = _span(spans)
         parts += [text[copied:begin], _filled(text, new, spans)]
         copied = end
         if count:

@@ -89,13 +89,13 @@ def _documents(group: AggregateCall) -> tuple[list[Value], tuple[int, ...]]:
     return items, tuple(json_building.writable(argument_kind.oid) for argument_kind in group.kinds)
 
 
-def _written(function: Callable[..., str], opening: str, between: str, closing: str) -> Callable[[AggregateCall], Value]:
+def _written(function: Callable[..., str], opening: str, closing: str) -> Callable[[AggregateCall], Value]:
     """Return the form of an aggregate whose items are printed row by row and then joined."""
 
     def builder(group: AggregateCall) -> Value:
         items, oids = _documents(group)
         texts = group.texts(settle(call(function, TEXT, items, given=oids, strict=False)))
-        return Value(TEXT, lambda env: _between(texts(env), opening, between, closing))
+        return Value(TEXT, lambda env: _between(texts(env), opening, ", ", closing))
 
     return builder
 
@@ -158,8 +158,8 @@ AGGREGATES = {
     "string_agg": _gathering(_string, _duckdb_string),
     "array_agg": _gathering(_array, _duckdb_array),
     "json_agg": _gathering(_json_list, _duckdb_json),
-    "jsonb_agg": _gathering(_written(aggregate.jsonb_item, "[", ", ", "]")),
-    "json_object_agg": _gathering(_written(aggregate.json_pair, "{ ", ", ", " }")),
+    "jsonb_agg": _gathering(_written(aggregate.jsonb_item, "[", "]")),
+    "json_object_agg": _gathering(_written(aggregate.json_pair, "{ ", " }")),
     "jsonb_object_agg": _gathering(_jsonb_pairs),
     "range_agg": _gathering(_ranges(ranges.range_agg, registry.MULTIRANGES)),
     "range_intersect_agg": _gathering(_ranges(ranges.range_intersect_agg, {})),

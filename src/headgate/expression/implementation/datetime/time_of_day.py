@@ -33,7 +33,7 @@ def _modified(function: Callable[[int, str], str]) -> SparkForm:
 
 def _truncated(node: Expression, args: Sequence[Value]) -> Value:
     """Compile date_trunc(field, interval)."""
-    unit = truncation_unit(args[0], "date_trunc")
+    unit = truncation_unit(args[0])
     if unit.name in interval.TRUNCATED:
         return call(interval.truncated, TEXT, args[1:], given=(unit.name,))
     error = unit.error("interval", "Months usually have fractional weeks." if unit.name == "week" else None)

@@ -174,7 +174,7 @@ def _time_with_zone(node: Expression, args: Sequence[Value]) -> Value:
 
 def _clock_at_zone(node: Expression, args: Sequence[Value]) -> Value:
     """Compile timezone(text, timetz), with the zone's current offset."""
-    return call(time_of_day.at_zone, TEXT, args, given=(now("AT TIME ZONE of time with time zone"),))
+    return call(time_of_day.at_zone, TEXT, args, given=(now(),))
 
 
 def _of_timestamp(node: Expression, args: Sequence[Value]) -> Value:
@@ -260,7 +260,7 @@ def _zone_field(name: str, local: Make, instant: Make, *, numeric: bool) -> Valu
 
 def _truncate_in(args: Sequence[Value], zone: time_zone.Zone) -> Value:
     """Compile date_trunc of a timestamptz in a zone. Units below a day keep the offset. From a day on, the offset is recomputed."""
-    unit = truncation_unit(args[0], "date_trunc")
+    unit = truncation_unit(args[0])
     local = local_of(args[1].make, zone)
 
     def cut(env: Env) -> Column:

@@ -181,7 +181,7 @@ def _first_year(year: Column, size: int) -> Column:
 
 
 def _truncate(node: Expression, args: Sequence[Value]) -> Value:
-    unit = truncation_unit(args[0], "date_trunc")
+    unit = truncation_unit(args[0])
     return Value(TIMESTAMP, lambda env: truncated(unit, args[1].make(env), NAMES["timestamp"]))
 
 

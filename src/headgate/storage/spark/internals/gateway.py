@@ -51,15 +51,15 @@ def launch(stderr: int) -> None:
     SparkContext._ensure_initialized(gateway=gateway)
 
 
-def close(context: SparkContext, seconds: float) -> None:
-    """End the Java process of a stopped context. Raise `subprocess.TimeoutExpired` if it has not ended after that time.
+def close(context: SparkContext) -> None:
+    """End the Java process of a stopped context. Raise `subprocess.TimeoutExpired` if it has not ended after 120 s.
 
     PySpark itself ends Java only when Python exits: Java ends when its stdin is closed.
     """
     gateway = _gateway(context)
     gateway.shutdown()
     gateway.proc.stdin.close()
-    gateway.proc.wait(seconds)
+    gateway.proc.wait(120)
 
 
 def jvm(context: SparkContext) -> JVMView:
