@@ -290,6 +290,12 @@ def test_error_during_the_start_ends_the_node_with_its_message(directory: Direct
     assert directory.leaves_nothing()
 
 
+def test_start_names_the_signal_that_ended_the_node(directory: Directory) -> None:
+    done = directory.start(STANDIN_FALLS="1")
+    assert done.returncode == 1
+    assert done.stderr.endswith("headgate: could not start node\nThe process was terminated by signal 11.\nExamine the log output.\n")
+
+
 @pytest.mark.slow
 def test_pid_file_of_a_killed_node_is_replaced(directory: Directory) -> None:
     directory.start()

@@ -96,11 +96,13 @@ def _await_start(call: Start, child: subprocess.Popen[bytes], said_before: int) 
         running = pidfile.read(call.data_dir)
         if running and running.pid == child.pid and running.ready:
             break
-        if child.poll() is not None:
+        code = child.poll()
+        if code is not None:
             out(" stopped waiting")
             if call.log_file is not None:
                 _repeat(call.log_file, said_before)
-            fail("could not start node", "Examine the log output.")
+            killed = [f"The process was terminated by signal {-code}."] if code < 0 else []
+            fail("could not start node", *killed, "Examine the log output.")
         if time.monotonic() > until:
             out(" stopped waiting")
             fail("node did not start in time", "Examine the log output.")
