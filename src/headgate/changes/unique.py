@@ -39,19 +39,20 @@ def check_unique(
     grouped = keys.group_by(names, use_threads=False).aggregate([("at", "count"), ("at", "max"), ("at", "min")])
     twice = grouped.filter(pc.greater(grouped["at_count"], 1))
     if twice.num_rows:
-        raise _violation(relation, attnums, constraint, rows, pc.min(twice["at_max"]).as_py())
+        raise duplicate_key(relation, attnums, constraint, rows.slice(pc.min(twice["at_max"]).as_py(), 1))
     existing = lookup.find(transaction, relation, key, grouped.select(names))
     if replaced is not None and existing.num_rows:
         existing = existing.select(["i", "file", "row"]).join(replaced.select(["file", "row"]), ["file", "row"], join_type="left anti")
     if existing.num_rows:
         first = pc.min(grouped["at_min"].take(existing["i"])).as_py()
-        raise _violation(relation, attnums, constraint, rows, first)
+        raise duplicate_key(relation, attnums, constraint, rows.slice(first, 1))
 
 
-def _violation(relation: Relation, attnums: Sequence[int], constraint: str, rows: pa.Table, at: int) -> PostgresError:
-    """Return PostgreSQL's error for the row's key."""
+def duplicate_key(relation: Relation, attnums: Sequence[int], constraint: str, row: pa.Table) -> PostgresError:
+    """Return the error 23505 for a row whose key exists. `row` has one row, with the key's columns by their names."""
     chosen = [c for n in attnums for c in relation.columns if c.attnum == n]
-    shown = [write_text(buffers.whole(rows[c.name].slice(at, 1)), c.type_oid)[0].as_py() for c in chosen]
+    texts = [write_text(buffers.whole(row[c.name]), c.type_oid)[0].as_py() for c in chosen]
+    shown = ["null" if text is None else text for text in texts]
     return PostgresError(
         "23505",
         f'duplicate key value violates unique constraint "{constraint}"',

@@ -91,7 +91,7 @@ def no_partition(table: Branch, row: Mapping[str, pa.Array]) -> PostgresError:
     """Return the error `no partition of relation "t" found for row`. `row` has one row."""
     names = ", ".join(column.name for column in table.key)
     values = [write_text(row[column.name], column.type_oid)[0].as_py() for column in table.key]
-    shown = ", ".join("null" if value is None else _cut(value) for value in values)
+    shown = ", ".join("null" if value is None else cut(value) for value in values)
     relation = table.relation
     return PostgresError(
         "23514", f'no partition of relation "{relation.name}" found for row',
@@ -99,7 +99,8 @@ def no_partition(table: Branch, row: Mapping[str, pa.Array]) -> PostgresError:
     )  # fmt: skip
 
 
-def _cut(value: str) -> str:
+def cut(value: str) -> str:
+    """Return a value as DETAIL shows it: at most 64 bytes."""
     raw = value.encode()
     return value if len(raw) <= 64 else raw[:64].decode(errors="ignore") + "..."
 

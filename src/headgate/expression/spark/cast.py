@@ -6,7 +6,7 @@ refuse and print exactly what PostgreSQL does. Casts between numbers are in `num
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -166,33 +166,24 @@ def exactly_modified(value: Value, precision: int, scale: int) -> Value:
 
 def _to_varchar(node: Expression, args: Sequence[Value]) -> Value:
     size = typmod.length(registry.VARCHAR, _modifier(node))
-    if size is None:
-        return args[0]
-    explicit = _is_explicit(node)
-
-    def make(env: Env) -> Column:
-        string = args[0].make(env)
-        cut = F.substring(string, 1, size)
-        if explicit:
-            return cut
-        error = raising("22001", f"value too long for type character varying({size})")
-        return F.when((F.length(string) > size) & (F.rtrim(F.substring(string, size + 1, 2**31 - 1)) != ""), error).otherwise(cut)
-
-    return Value(TEXT, make)
+    return args[0] if size is None else _of_length(node, args[0], size, "character varying", lambda text: text)
 
 
 def _to_char(node: Expression, args: Sequence[Value]) -> Value:
     size = typmod.length(registry.BPCHAR, _modifier(node))
-    if size is None:
-        return args[0]
+    return args[0] if size is None else _of_length(node, args[0], size, "character", lambda text: F.rpad(text, size, " "))
+
+
+def _of_length(node: Expression, value: Value, size: int, name: str, finish: Callable[[Column], Column]) -> Value:
+    """Return a text that is cut to a length. An implicit cast cuts only blanks."""
     explicit = _is_explicit(node)
 
     def make(env: Env) -> Column:
-        string = args[0].make(env)
-        cut = F.rpad(F.substring(string, 1, size), size, " ")
+        string = value.make(env)
+        cut = finish(F.substring(string, 1, size))
         if explicit:
             return cut
-        error = raising("22001", f"value too long for type character({size})")
+        error = raising("22001", f"value too long for type {name}({size})")
         return F.when((F.length(string) > size) & (F.rtrim(F.substring(string, size + 1, 2**31 - 1)) != ""), error).otherwise(cut)
 
     return Value(TEXT, make)

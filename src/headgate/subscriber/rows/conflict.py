@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from headgate.catalog.relation.relation import Relation
+from headgate.changes import unique
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
-from headgate.sql.names import quote_ident
+from headgate.storage.routing import cut
 from headgate.storage.spark import failure
-from headgate.types.text.text import write_text
 from headgate.walreceiver.answer import PublisherError
 
 MESSAGES = {"I": "INSERT", "U": "UPDATE", "D": "DELETE", "T": "TRUNCATE"}
@@ -49,19 +49,7 @@ def duplicate_key(relation: Relation, attnums: tuple[int, ...], key: pa.Table) -
     """Return the 23505 error for a row whose key already exists. `key` has one row, columns by name."""
     index = next((i for i in relation.indexes if i.unique and i.plain and set(i.attnums) == set(attnums)), None)
     name = index.name if index is not None else f"{relation.name}_pkey"
-    order = index.attnums if index is not None else attnums
-    columns = [c for n in order for c in relation.columns if c.attnum == n]
-    values = [write_text(key[c.name], c.type_oid)[0].as_py() for c in columns]
-    names = ", ".join(quote_ident(c.name) for c in columns)
-    shown = ", ".join("null" if value is None else value for value in values)
-    return PostgresError(
-        "23505",
-        f'duplicate key value violates unique constraint "{name}"',
-        detail=f"Key ({names})=({shown}) already exists.",
-        schema=relation.schema,
-        table=relation.name,
-        constraint=name,
-    )
+    return unique.duplicate_key(relation, index.attnums if index is not None else attnums, name, key)
 
 
 def not_null(relation: Relation, column: str, row: list[str | None]) -> PostgresError:
@@ -74,11 +62,6 @@ def not_null(relation: Relation, column: str, row: list[str | None]) -> Postgres
         table=relation.name,
         column=column,
     )
-
-
-def cut(value: str) -> str:
-    """Return a value as DETAIL shows it: at most 64 bytes."""
-    return value if len(value.encode()) <= 64 else value.encode()[:64].decode(errors="ignore") + "..."
 
 
 _CARRIED = re.compile(r"\|PLACE\|([^|\n]*)\|([^|\n]*)(\|PUBLISHER\|)?")

@@ -25,7 +25,7 @@ from headgate.changes.merge import merge
 from headgate.changes.merged import Merged
 from headgate.errors import PostgresError, not_supported
 from headgate.storage.partitioned import Fence, PartitionedTable, of_root, ordered
-from headgate.storage.routing import NOWHERE
+from headgate.storage.routing import NOWHERE, cut
 from headgate.storage.spark.column_name import quoted
 from headgate.storage.spark.persisted import persisted
 from headgate.storage.transaction.transaction import Transaction
@@ -231,7 +231,7 @@ def refuse_rows_outside(fence: Fence, rows: pa.Table) -> None:
         return
     leaf = fence.relation
     texts = [write_text(rows[c.name].slice(row, 1), c.type_oid)[0].as_py() for c in leaf.columns]
-    shown = ", ".join("null" if value is None else conflict.cut(value) for value in texts)
+    shown = ", ".join("null" if value is None else cut(value) for value in texts)
     raise PostgresError(
         "23514", f'new row for relation "{leaf.name}" violates partition constraint', detail=f"Failing row contains ({shown}).",
         schema=leaf.schema, table=leaf.name,
