@@ -5,8 +5,9 @@ Only the walsender that has acquired a slot writes its row. Temporary slots have
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
+from headgate.catalog.cursor import Row
 from headgate.catalog.physical import Cursor, one, rows, run
 from headgate.errors import PostgresError
 from headgate.lsn import INVALID, Lsn
@@ -51,12 +52,12 @@ LATER_COLUMNS = (("failover", "BOOLEAN"), ("idle", "BOOLEAN"))
 def lookup(cursor: Cursor, name: str) -> Slot | None:
     """Return the slot with this name, or None."""
     row = one(cursor, f"SELECT {_COLUMNS} FROM hg.replication_slot WHERE slot_name = ?", [name])
-    return None if row is None else _slot(*row)
+    return None if row is None else _slot(row)
 
 
 def all_slots(cursor: Cursor) -> list[Slot]:
     """Return all slots ordered by name."""
-    return [_slot(*row) for row in rows(cursor, f"SELECT {_COLUMNS} FROM hg.replication_slot ORDER BY slot_name")]
+    return [_slot(row) for row in rows(cursor, f"SELECT {_COLUMNS} FROM hg.replication_slot ORDER BY slot_name")]
 
 
 def create(cursor: Cursor, slot: Slot) -> Slot:
@@ -65,11 +66,8 @@ def create(cursor: Cursor, slot: Slot) -> Slot:
         raise PostgresError("42710", f'replication slot "{slot.name}" already exists')
     run(
         cursor,
-        f"INSERT INTO hg.replication_slot ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        [
-            *(slot.name, slot.plugin, slot.database, slot.restart_lsn, slot.confirmed_flush_lsn, slot.temporary, slot.two_phase),
-            *(slot.two_phase_at, slot.created_lsn, slot.lost, slot.failover, slot.idle),
-        ],
+        f"INSERT INTO hg.replication_slot ({_COLUMNS}) VALUES ({', '.join('?' * len(fields(slot)))})",
+        [getattr(slot, field.name) for field in fields(slot)],
     )
     return slot
 
@@ -101,19 +99,10 @@ def drop_database(cursor: Cursor, database: int) -> None:
     run(cursor, "DELETE FROM hg.replication_slot WHERE datoid = ?", [database])
 
 
-def _slot(name: str, plugin: str, database: int, restart: int, confirmed: int, temporary: bool, two_phase: bool, *rest: int) -> Slot:
-    two_phase_at, created, lost, failover, idle = rest
-    return Slot(
-        name,
-        plugin,
-        database,
-        Lsn(restart or 0),
-        Lsn(confirmed or 0),
-        temporary,
-        two_phase,
-        Lsn(two_phase_at or 0),
-        Lsn(created or 0),
-        bool(lost),
-        bool(failover),
-        bool(idle),
-    )
+def _slot(row: Row) -> Slot:
+    """Return the slot of a row, whose columns are in the order of the fields. Columns of a later version may be NULL."""
+    return Slot(*row[:3], *map(_lsn, row[3:5]), *row[5:7], *map(_lsn, row[7:9]), *map(bool, row[9:]))
+
+
+def _lsn(value: int | None) -> Lsn:
+    return Lsn(value or 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from datetime import datetime
 
 from headgate.catalog.physical import Cursor, insert, run, update
@@ -133,18 +133,10 @@ def memberships(cursor: Cursor, oid: int) -> set[int]:
 
 
 def _row(role: Role) -> dict[str, object]:
-    return {
-        "oid": role.oid, "rolname": role.name, "rolsuper": role.superuser, "rolinherit": role.inherit, "rolcreaterole": role.create_role,
-        "rolcreatedb": role.create_database, "rolcanlogin": role.can_login, "rolreplication": role.replication,
-        "rolbypassrls": role.bypass_rls, "rolconnlimit": role.connection_limit, "rolpassword": role.verifier,
-        "rolvaliduntil": role.valid_until,
-    }  # fmt: skip
+    return dict(zip(_COLUMNS.split(", "), astuple(role), strict=True))
 
 
 def make_own(cursor: Cursor) -> None:
     """Create headgate's predefined role, unless it exists or a user has created a role with its name."""
     if one(cursor, "SELECT 1 FROM hg.pg_authid WHERE oid = ? OR rolname = ?", [READ_CHANGES, READ_CHANGES_NAME]) is None:
-        insert(
-            cursor, "pg_authid", oid=READ_CHANGES, rolname=READ_CHANGES_NAME, rolsuper=False, rolinherit=True, rolcreaterole=False,
-            rolcreatedb=False, rolcanlogin=False, rolreplication=False, rolbypassrls=False, rolconnlimit=-1,
-        )  # fmt: skip
+        insert(cursor, "pg_authid", **_row(Role(READ_CHANGES, READ_CHANGES_NAME)))
