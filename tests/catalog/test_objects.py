@@ -175,6 +175,18 @@ def test_history_of_one_table_is_recorded_without_the_others(empty_catalog: Cata
     assert [list(state.publications) for state in states] == [[], [], [], ["p"]]
 
 
+def test_history_has_one_state_of_a_table_at_each_position(empty_catalog: Catalog, database: int) -> None:
+    table = make_table(empty_catalog, database)
+    with empty_catalog.begin() as transaction:
+        cursor = transaction.cursor
+        for again, identity in ((False, "f"), (True, "n"), (True, "f")):
+            pg_class.set_replica_identity(cursor, table, identity)
+            assert history.record(cursor, database, 0x500, 0, {table.oid}, again=again)
+    query = "SELECT count(*) FROM hg.history WHERE dbid = ? AND kind = 'relation' AND oid = ?"
+    assert empty_catalog.cursor().execute(query, [database, table.oid]).fetchall() == [(1,)]
+    assert history.at(empty_catalog.cursor(), database, 0x500, 0).relations[table.oid].replica_identity == "f"
+
+
 def test_subscriptions_slots_and_origins_keep_their_state(empty_catalog: Catalog, database: int) -> None:
     cursor = empty_catalog.cursor()
     created = subscription.create(cursor, Subscription(empty_catalog.next_oid(), database, "s", 10, "host=x", ("p", "q"), slot_name="s"))

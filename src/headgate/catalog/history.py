@@ -86,9 +86,10 @@ def touched(*relations_seen: Relation) -> set[int] | None:
     return {table.oid for table in relations_seen} | {oid for key in keys for oid in (key.relation, key.target)}
 
 
-def record(cursor: Cursor, database: int, lsn: int, seq: int, among: AbstractSet[int] | None = None) -> bool:
+def record(cursor: Cursor, database: int, lsn: int, seq: int, among: AbstractSet[int] | None = None, *, again: bool = False) -> bool:
     """Write the objects of the database that changed since the last record, at the position (lsn, seq). Return whether there are any.
 
+    `again`: there may be rows at this position, which are replaced: an ALTER TABLE of several columns records each of its steps.
     With `among`, the caller guarantees that only these relations (oids) have changed. `lsn` is `provisional` until the transaction's
     position is known. Provisional rows of other (prepared) transactions are ignored.
     """
@@ -96,13 +97,14 @@ def record(cursor: Cursor, database: int, lsn: int, seq: int, among: AbstractSet
         before = {("relation", oid): _last_state(cursor, database, lsn, oid) for oid in among}
         tables = [table for table in relations.load_many(cursor, database, sorted(among)) if table.kind in TABLE_KINDS]
         if not tables or any(state is not None for state in before.values()) or _is_begun(cursor, database):
-            return _write_changed(cursor, (database, lsn, seq), before, PublishedState({table.oid: table for table in tables}))
+            now = PublishedState({table.oid: table for table in tables})
+            return _write_changed(cursor, (database, lsn, seq), before, now, again=again)
     scope = "" if among is None else f" AND (kind <> 'relation' OR oid IN ({', '.join(map(str, [0, *sorted(among)]))}))"
     recorded_states = rows(cursor, _SEEN.format(scope), [database, PROVISIONAL - 1, lsn, 2**31 - 1, lsn])
     if not recorded_states and among is not None and not _is_begun(cursor, database):
         among = None
     before = {(kind, oid): state for kind, oid, state in recorded_states}
-    return _write_changed(cursor, (database, lsn, seq), before, current(cursor, database, among))
+    return _write_changed(cursor, (database, lsn, seq), before, current(cursor, database, among), again=again)
 
 
 def _is_begun(cursor: Cursor, database: int) -> bool:
@@ -117,12 +119,16 @@ def _last_state(cursor: Cursor, database: int, own: int, oid: int) -> str | None
     return max(seen, key=lambda row: row[:3])[3] if seen else None
 
 
-def _write_changed(cursor: Cursor, place: tuple[int, int, int], before: Mapping[tuple[str, int], str | None], now: PublishedState) -> bool:
+def _write_changed(
+    cursor: Cursor, place: tuple[int, int, int], before: Mapping[tuple[str, int], str | None], now: PublishedState, *, again: bool
+) -> bool:
     """Write the objects that differ from their last states, at (database, lsn, seq). Return whether there are any."""
     objects = dict(_objects(now))
     changed: list[tuple[tuple[str, int], str | None]] = [(key, state) for key, state in objects.items() if before.get(key) != state]
     changed += [(key, None) for key, last in before.items() if last is not None and key not in objects]
     for key, state in changed:
+        if again:
+            run(cursor, "DELETE FROM hg.history WHERE dbid = ? AND lsn = ? AND seq = ? AND kind = ? AND oid = ?", [*place, *key])
         _insert(cursor, *place, *key, state)
     return bool(changed)
 

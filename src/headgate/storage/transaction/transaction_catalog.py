@@ -68,6 +68,8 @@ class TransactionCatalog:
         """Relations (oids) that may have changed if history is due. None: any relation."""
         self.is_recorded = False
         """Whether the transaction has written rows of the history."""
+        self._recorded_at = -1
+        """The number of writes to tables when they were last written."""
 
     @property
     def cursor(self) -> CatalogCursor:
@@ -256,8 +258,9 @@ class TransactionCatalog:
         """
         if not self._is_history_due:
             return False
-        if history.record(self.cursor, self.database, PROVISIONAL + self._locks.xid, writes, self._among):
-            self.is_recorded = True
+        again = writes <= self._recorded_at
+        if history.record(self.cursor, self.database, PROVISIONAL + self._locks.xid, writes, self._among, again=again):
+            self.is_recorded, self._recorded_at = True, writes
         self._is_history_due, self._among = False, frozenset()
         return True
 
