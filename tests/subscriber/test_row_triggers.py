@@ -332,3 +332,54 @@ def test_generated_triggers_do_for_applied_changes_what_those_of_postgresql_do(
         publisher.wait_confirmed(name, 300)
     for query in STATE:
         assert subscriber.sql(query) == mirror.sql(query), statements
+
+
+AUDITED = """
+    CREATE TABLE audit (n int PRIMARY KEY, changes int); INSERT INTO audit VALUES (1, 0), (2, 0);
+    CREATE FUNCTION count_changes() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        UPDATE public.audit SET changes = changes + 1 WHERE n = NEW.id; RETURN NULL;
+    END $$;
+    CREATE TRIGGER c AFTER UPDATE ON t FOR EACH ROW EXECUTE FUNCTION count_changes(); ALTER TABLE t ENABLE ALWAYS TRIGGER c"""
+INTERFERING = (
+    "UPDATE audit SET changes = changes + 10 WHERE n = 1",
+    "SELECT FROM audit WHERE n = 1 FOR UPDATE",
+    "LOCK TABLE audit IN SHARE MODE",
+    "ALTER TABLE audit ADD d int DEFAULT 4",
+    "ALTER TABLE audit ALTER changes TYPE bigint",
+    "ALTER TABLE audit RENAME TO log; CREATE TABLE audit (n int, changes int)",
+    "DROP TABLE audit; ALTER TABLE log RENAME TO audit",
+    "DELETE FROM audit WHERE n = 1",
+    "TRUNCATE audit; INSERT INTO audit VALUES (1, 200)",
+    "ALTER TABLE t DISABLE TRIGGER c",
+    "ALTER TABLE t ENABLE ALWAYS TRIGGER c",
+    "DROP TRIGGER c ON t",
+)
+"""What another session does to the table that the trigger writes, and to the trigger, while the change arrives."""
+WORKER_WAITS = """SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'
+    AND pid IN (SELECT pid FROM pg_stat_subscription WHERE relid IS NULL)"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_applied_change_whose_trigger_waits_for_another_session_goes_on_as_in_postgresql(
+    publisher: Publisher, subscriber: Subscriber, mirror: Publisher
+) -> None:
+    publisher.sql("CREATE TABLE t (id int PRIMARY KEY, v int); INSERT INTO t VALUES (1, 0), (2, 0); CREATE PUBLICATION p FOR TABLE t")
+    for database in (subscriber, mirror):
+        database.sql("CREATE TABLE t (id int PRIMARY KEY, v int)")
+        database.sql(AUDITED)
+    subscribe_both(publisher, subscriber, mirror)
+    for database in (subscriber, mirror):
+        database.sql("ALTER SUBSCRIPTION s SET (disable_on_error = true)")
+    for statement in INTERFERING:
+        databases = (subscriber, mirror)
+        with contextlib.ExitStack() as sessions:
+            others = [sessions.enter_context(psycopg.connect(database.conninfo)) for database in databases]
+            for other in others:
+                other.execute(statement.encode())
+            publisher.sql("UPDATE t SET v = v + 1 WHERE id = 1")
+            for database in databases:
+                until(lambda: database.sql(WORKER_WAITS) == "1", f"the worker does not wait for {statement!r}")  # noqa: B023
+        for name in ("s", "mirror"):
+            publisher.wait_confirmed(name)
+        assert subscriber.sql("SELECT * FROM audit ORDER BY n") == mirror.sql("SELECT * FROM audit ORDER BY n"), statement

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.relation import trigger as triggers
-from headgate.commands import lookup
+from headgate.commands import lookup, stale_plan
 from headgate.commands.constraint import set_constraints
 from headgate.commands.copy import copy
 from headgate.commands.database import comment, database, maintenance, restore, schema
@@ -34,30 +34,20 @@ from headgate.commands.view import view
 from headgate.errors import PostgresError, not_supported
 from headgate.sql import command_tag
 from headgate.sql.parser import ParseNode
-from headgate.storage.transaction.transaction_catalog import StaleDefinitionError
 from headgate.types.resultset import ResultSet
-
-PLANS = 10
-"""Maximum number of times that a statement is planned while its table changes during the wait for its lock."""
 
 Action = Callable[[ParseNode, Session], Result]
 
 
 def execute(node: ParseNode, session: Session) -> Result:
     """Run one statement (the message inside RawStmt)."""
-    before, notice_count, first = session.written, len(session.notices.said), session.snapshot is None
-    for _ in range(PLANS):
-        try:
-            if restore.is_wanted(node, session):
-                return restore.run(node, session, lambda: run_one(node, session))
-            return run_one(node, session)
-        except PostgresError as error:
-            if not isinstance(error, StaleDefinitionError) and not session.shows_old_catalog:
-                raise
-            if session.written != before or not session.plan_again(first=first):
-                raise
-            del session.notices.said[notice_count:]
-    raise PostgresError("40001", "could not serialize access due to concurrent update")
+
+    def run() -> Result:
+        if restore.is_wanted(node, session):
+            return restore.run(node, session, lambda: run_one(node, session))
+        return run_one(node, session)
+
+    return stale_plan.replaced(session, run)
 
 
 def run_one(node: ParseNode, session: Session) -> Result:

@@ -20,7 +20,7 @@ from pyspark.sql.types import StructField, StructType
 from headgate.catalog.physical import one
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Relation
-from headgate.commands import lookup, stored_expression
+from headgate.commands import lookup, stale_plan, stored_expression
 from headgate.commands.function.variable_reference import References
 from headgate.commands.query.clause import session_function
 from headgate.commands.query.evaluation import Evaluation
@@ -370,7 +370,7 @@ class SessionHost:
 
     def _result(self, node: ParseNode, given: Sequence[Value]) -> Result:
         with self._environment(given):
-            result = self.session.parts.run_statement(node, self.session)
+            result = stale_plan.replaced(self.session, lambda: self.session.parts.run_statement(node, self.session))
             # fetch the rows here, while the parameters are set: the result is lazy
             return replace(result, batches=list(result)) if isinstance(result, ResultSet) else result
 

@@ -44,6 +44,7 @@ from headgate.plpgsql.interpreter import Execution
 from headgate.plpgsql.scope import Row, Scope, Value, Variable
 from headgate.plpgsql.tree import Sql
 from headgate.storage.partitioned import Fence, PartitionedTable, Places, of_leaf, of_root
+from headgate.storage.transaction.transaction_catalog import StaleDefinitionError
 from headgate.storage.write import arrow_row
 from headgate.types import buffers, registry
 from headgate.types.storage import NO_COLUMN
@@ -454,7 +455,7 @@ class Firing:
                     with self._inside(function):
                         self.session.parts.insert_rows(first.node, self.session, rows)
         except PostgresError as error:
-            if error.sqlstate.startswith(_PASSED_ON):
+            if error.sqlstate.startswith(_PASSED_ON) and not isinstance(error, StaleDefinitionError):
                 raise
             return False  # the call for the row that fails raises the error with its context
         return True

@@ -21,6 +21,7 @@ from headgate.catalog import history, physical, unique
 from headgate.catalog.hold import Hold, is_pinned
 from headgate.catalog.relation import partition
 from headgate.catalog.relation import relation as relations
+from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.unique import CatalogKey
 from headgate.catalog.unwritten import PROVISIONAL
 from headgate.errors import PostgresError
@@ -154,17 +155,20 @@ class TransactionCatalog:
             raise _changed()
 
     def check_definition(self, relation: Relation) -> None:
-        """Raise `StaleDefinitionError` if another transaction has changed the relation's definition since the statement began."""
+        """Raise `StaleDefinitionError` if another transaction has changed the relation or its triggers since the statement began."""
         if self._engine.definitions == self._definitions:
             return
         cursor = self._engine.catalog.cursor()
         try:
             current = relations.find(cursor, relation.database, relation.oid)
             above = partition.above(cursor, relation) if current == relation else []
+            fired = triggers.of_relation(cursor, relation.database, relation.oid) if relation.has_triggers else []
         finally:
             cursor.close()
         if current is None:  # another relation may have its name by now, and rows of a partition may belong elsewhere
             raise StaleDefinitionError("42P01", f'relation "{relation.name}" does not exist')
+        if relation.has_triggers and fired != triggers.of_relation(self.cursor, relation.database, relation.oid):
+            raise _changed()
         # the bounds of a default partition depend on the others
         if current != relation or (above and above != partition.above(self.cursor, relation)) or self._has_other_types(relation):
             raise _changed()

@@ -1,0 +1,103 @@
+"""A trigger that writes a second table meets other sessions' changes and locks of that table as in PostgreSQL."""
+
+from __future__ import annotations
+
+import pytest
+from tests.server.play import Play, Step
+
+TABLES = """
+    CREATE TABLE t (a int PRIMARY KEY, b int);
+    INSERT INTO t VALUES (1, 1), (2, 2);
+    CREATE TABLE audit (n int PRIMARY KEY, changes int);
+    INSERT INTO audit SELECT a, 0 FROM t;
+    CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        IF TG_OP = 'INSERT' THEN INSERT INTO audit VALUES (NEW.a, 0); RETURN NEW; END IF;
+        IF TG_OP = 'DELETE' THEN DELETE FROM audit WHERE n = OLD.a; RETURN OLD; END IF;
+        UPDATE audit SET changes = changes + 1 WHERE n = NEW.a;
+        RETURN NEW;
+    END $$;
+    CREATE TRIGGER note AFTER INSERT OR UPDATE OR DELETE ON t FOR EACH ROW EXECUTE FUNCTION note()"""
+CONTENTS: list[Step] = [("a", "SELECT * FROM t ORDER BY a"), ("a", "SELECT * FROM audit ORDER BY n")]
+BEGIN: Step = ("a", "BEGIN")
+OTHER: Step = ("b", "BEGIN")
+REPEATABLE: list[Step] = [("a", "BEGIN ISOLATION LEVEL REPEATABLE READ"), ("a", "SELECT count(*) FROM audit")]
+CHANGES: Step = ("a", "UPDATE t SET b = b + 1 WHERE a = 1")
+WAITS: Step = ("a+", CHANGES[1])
+
+
+def behind(*statements: str, ends: str = "COMMIT") -> list[Step]:
+    """Session a updates `t` while session b has run these statements, and waits for b's end."""
+    return [OTHER, *[("b", sql) for sql in statements], WAITS, ("b", ends), ("a", "")]
+
+
+def before(statement: str, ends: str = "COMMIT", *later: str) -> list[Step]:
+    """Session b runs a statement while session a's transaction has updated `t`, and waits for a's end."""
+    return [BEGIN, CHANGES, ("b+", statement), ("a", ends), ("b", ""), *[("a", sql) for sql in later]]
+
+
+PLAYS: dict[str, list[Step]] = {
+    "an update of the audit row is waited for, and counts": behind("UPDATE audit SET changes = 10 WHERE n = 1"),
+    "an update of the audit row that is rolled back does not count": behind("UPDATE audit SET changes = 10 WHERE n = 1", ends="ROLLBACK"),
+    "an audit row that is deleted is not updated": behind("DELETE FROM audit WHERE n = 1"),
+    "an audit row that is locked is waited for": behind("SELECT * FROM audit WHERE n = 1 FOR UPDATE"),
+    "a lock of the audit table is waited for": behind("LOCK TABLE audit IN SHARE MODE"),
+    "an audit table that is dropped fails the statement": [*behind("DROP TABLE audit"), ("b", "CREATE TABLE audit (n int)")],
+    "an audit table that is dropped and rolled back does not": behind("DROP TABLE audit", ends="ROLLBACK"),
+    "an audit table that gets another column is written": behind("ALTER TABLE audit ADD d int DEFAULT 4"),
+    "an audit column that is renamed is not found": behind("ALTER TABLE audit RENAME changes TO c"),
+    "an audit column that gets another type takes the value": behind("ALTER TABLE audit ALTER changes TYPE text"),
+    "an audit table that is renamed is not found": [*behind("ALTER TABLE audit RENAME TO log"), ("b", "ALTER TABLE log RENAME TO audit")],
+    "an audit table that gets a CHECK keeps to it": behind("ALTER TABLE audit ADD CHECK (changes < 1)"),
+    "an audit table that is truncated is waited for": behind("TRUNCATE audit"),
+    "a trigger that is disabled does not fire": behind("ALTER TABLE t DISABLE TRIGGER note"),
+    "a trigger that is dropped does not fire": behind("DROP TRIGGER note ON t"),
+    "a new trigger fires": behind("CREATE TRIGGER z AFTER UPDATE ON t FOR EACH ROW EXECUTE FUNCTION note()"),
+    "a function that is replaced is not waited for": [
+        OTHER,
+        ("b", "CREATE OR REPLACE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$"),
+        CHANGES,
+        ("b", "COMMIT"),
+        CHANGES,
+    ],
+    "a function that is replaced in the middle of a transaction counts from the next statement": [
+        BEGIN,
+        CHANGES,
+        ("b", "CREATE OR REPLACE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$"),
+        CHANGES,
+        ("a", "COMMIT"),
+    ],
+    "an update of an audit row waits for the trigger's transaction": before("UPDATE audit SET changes = changes + 10 WHERE n = 1"),
+    "and for its rollback": before("UPDATE audit SET changes = changes + 10 WHERE n = 1", "ROLLBACK"),
+    "a delete of an audit row waits": before("DELETE FROM audit WHERE n = 1 RETURNING changes"),
+    "a lock of an audit row waits": before("SELECT * FROM audit WHERE n = 1 FOR UPDATE"),
+    "DROP of the audit table waits": [*before("DROP TABLE audit"), CHANGES, ("a", "CREATE TABLE audit (n int)")],
+    "TRUNCATE of the audit table waits": before("TRUNCATE audit"),
+    "ALTER of the audit table waits": before("ALTER TABLE audit ADD d int DEFAULT 4", "COMMIT", CHANGES[1]),
+    "a rename of the audit table waits": [*before("ALTER TABLE audit RENAME TO log", "COMMIT", CHANGES[1]), ("a", "ALTER TABLE log RENAME TO audit")],
+    "DISABLE TRIGGER waits": before("ALTER TABLE t DISABLE TRIGGER note", "COMMIT", CHANGES[1]),
+    "DROP TRIGGER waits": before("DROP TRIGGER note ON t", "COMMIT", CHANGES[1]),
+    "a lock of the audit table waits": before("LOCK TABLE audit IN EXCLUSIVE MODE"),
+    "a key that the trigger adds is taken": [BEGIN, ("a", "INSERT INTO t VALUES (3, 3)"), ("b+", "INSERT INTO audit VALUES (3, 7)"), ("a", "COMMIT"), ("b", "")],
+    "a key that the trigger has added is free after a rollback": [
+        BEGIN, ("a", "INSERT INTO t VALUES (3, 3)"), ("b+", "INSERT INTO audit VALUES (3, 7)"), ("a", "ROLLBACK"), ("b", ""),
+    ],
+    "a key that another adds is waited for by the trigger, and taken": [
+        OTHER, ("b", "INSERT INTO audit VALUES (3, 7)"), ("a+", "INSERT INTO t VALUES (3, 3)"), ("b", "COMMIT"), ("a", ""),
+    ],
+    "an audit row that a snapshot shows otherwise is not updated": [*REPEATABLE, ("b", "UPDATE audit SET changes = 5 WHERE n = 1"), CHANGES, ("a", "ROLLBACK")],
+    "an audit row beside it is": [*REPEATABLE, ("b", "UPDATE audit SET changes = 5 WHERE n = 2"), CHANGES, ("a", "COMMIT")],
+    "a savepoint takes back both tables": [BEGIN, ("a", "SAVEPOINT s"), CHANGES, ("a", "ROLLBACK TO s"), *CONTENTS, CHANGES, ("a", "COMMIT")],
+    "two sessions whose triggers meet in one audit row wait in turn": [
+        ("a", "ALTER TABLE audit DROP CONSTRAINT audit_pkey; UPDATE audit SET n = 0"),
+        ("a", """CREATE OR REPLACE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS
+            $$ BEGIN UPDATE audit SET changes = changes + 1; RETURN NULL; END $$"""),
+        BEGIN, CHANGES, ("b+", "UPDATE t SET b = 9 WHERE a = 2"), ("a", "COMMIT"), ("b", ""),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if number == 0 else [pytest.mark.slow]) for number, name in enumerate(PLAYS)])
+def test_trigger_that_writes_a_second_table_meets_other_sessions_as_in_postgresql(plays: tuple[Play, Play], name: str) -> None:
+    steps = [("a", TABLES), *PLAYS[name], *CONTENTS]
+    on_node, on_postgres = ([*play.run(steps), play.waited] for play in plays)
+    assert on_node == on_postgres
