@@ -11,6 +11,7 @@ from pathlib import Path
 
 from headgate.backup import catalog, target
 from headgate.settings import Settings
+from headgate.storage.delta import fsync
 from headgate.storage.location import directory_owner
 from headgate.storage.location.data_location import DataPath
 
@@ -43,4 +44,4 @@ def copy(data_dir: Path, base: DataPath, folder: Path, *, moves: bool = True) ->
     settings = Settings(folder, {}).load()
     if moves and settings.text(LOCATION):
         settings.alter_system(LOCATION, "")
-        target.sync(folder / "headgate.auto.conf")
+        fsync.sync(folder / "headgate.auto.conf")

@@ -23,7 +23,7 @@ from headgate.backup import target
 from headgate.catalog.catalog import Catalog
 from headgate.catalog.physical import rows
 from headgate.errors import PostgresError
-from headgate.storage.delta import deletion_vector, delta_log, file_action
+from headgate.storage.delta import deletion_vector, delta_log, file_action, fsync
 from headgate.storage.location import data_location, directory_owner
 from headgate.storage.location.data_location import DataPath
 from headgate.storage.location.table_folders import TableFolders
@@ -49,10 +49,10 @@ def copy(catalog: Catalog, base: DataPath, folder: Path, progress: Callable[[int
     (folder / "base").mkdir(mode=0o700, exist_ok=True)
     mark = folder / "base" / directory_owner.FILE
     mark.write_text(f"{catalog.system_identifier()}\n", encoding="ascii")
-    target.sync(mark)
+    fsync.sync(mark)
     for path in (folder / "base").glob("*/"):
-        target.sync(path)
-    target.sync(folder / "base")
+        fsync.sync(path)
+    fsync.sync(folder / "base")
     return size
 
 
@@ -86,7 +86,7 @@ def _table(path: DataPath, destination: Path, version: int) -> int:
     names = _named(path, delta_log.files_at(destination, version).values())
     size += _link_all(path, destination, names)
     for folder in (destination / "_delta_log", destination):
-        target.sync(folder)
+        fsync.sync(folder)
     return size
 
 
@@ -155,7 +155,7 @@ def _copy(source: DataPath, destination: Path, *, link: bool) -> int:
         return (target.link if link else target.copy)(source, destination)
     data_location.copy(source, destination)
     destination.chmod(0o600)
-    target.sync(destination)
+    fsync.sync(destination)
     return destination.stat().st_size
 
 

@@ -12,6 +12,7 @@ import shutil
 from pathlib import Path
 
 from headgate.errors import PostgresError, cannot_write
+from headgate.storage.delta import fsync
 
 MARKER = "headgate.backup"
 _TEXT = "A backup into this directory was begun and has not ended.\n"
@@ -28,8 +29,8 @@ def make(target: Path, *sources: Path) -> None:
         (target / MARKER).write_text(_TEXT)
     except OSError as error:
         raise cannot_write(error, target) from error
-    sync(target / MARKER)
-    sync(target)
+    fsync.sync(target / MARKER)
+    fsync.sync(target)
 
 
 def check_outside(target: Path, *sources: Path) -> None:
@@ -47,25 +48,16 @@ def is_incomplete(directory: Path) -> bool:
 
 def complete(target: Path) -> None:
     """Remove the mark after all files are durable. Then the backup may be started."""
-    sync(target)
+    fsync.sync(target)
     (target / MARKER).unlink()
-    sync(target)
-
-
-def sync(path: Path) -> None:
-    """Fsync a file, or the entries of a folder."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    fsync.sync(target)
 
 
 def copy(source: Path, destination: Path) -> int:
     """Copy a file durably. Return its size."""
     shutil.copyfile(source, destination)
     destination.chmod(0o600)
-    sync(destination)
+    fsync.sync(destination)
     return destination.stat().st_size
 
 

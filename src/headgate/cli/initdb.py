@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from headgate.backup.target import sync
 from headgate.catalog.layout.format import FORMAT
 from headgate.cli.message import Failed, err, out
 from headgate.errors import PostgresError
 from headgate.settings import AUTO_CONF, CONF
 from headgate.settings import file as conf_file
+from headgate.storage.delta.fsync import sync
 
 VERSION_FILE = "HG_VERSION"
 CATALOG = "catalog.duckdb"

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headgate.backup.target import sync
 from headgate.catalog.layout.format import FORMAT
 from headgate.cli import control, initdb, pidfile
 from headgate.cli.message import fail, out, refusing
+from headgate.storage.delta.fsync import sync
 
 
 def upgrade(data_dir: Path) -> None:

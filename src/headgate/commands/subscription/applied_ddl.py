@@ -32,15 +32,6 @@ class OwnerSession(WorkerSession):
     def prevent_in_block(self, command: str) -> None:
         """Do nothing: the session is never in a block."""
 
-    def check_cancel(self) -> None:
-        """Raise an error if the worker has to stop."""
-        if self.transaction.locks.cancelled is not None:
-            self.transaction.locks.cancelled()
-
-    def cancelling(self, stop: Callable[[], None], *, in_java: bool = False) -> contextlib.AbstractContextManager[None]:
-        """Return a context without effect: there are no cancel requests, and the worker's end cancels its jobs (`job_group.EndedJobs`)."""
-        return contextlib.nullcontext()
-
     def after_commit(self, action: Callable[[], None]) -> None:
         """Collect the action, which `acting` runs."""
         self.committed.append(action)

@@ -4,7 +4,8 @@ Spark and pyarrow leave their files in the operating system's cache; only DuckDB
 failure that its data did not survive, `sync_files` is called for a transaction's staged files, `sync_version` for a version's own files,
 and `sync_checkpoint` for a checkpoint of its log. Spark writes a checksum next to each file (``.<name>.crc``), without which the file
 cannot be read: it is fsynced too. The setting `fsync` disables this, as in PostgreSQL. Called by `transaction`, `intent`,
-`delta_checkpoint`. Only local files are fsynced here; a write that an object store has acknowledged is durable.
+`delta_checkpoint` and, for single files, `backup`. Only local files are fsynced here; a write that an object store has acknowledged is
+durable.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def sync_version(table: DataPath, version: int) -> None:
     _sync_all({log / f"{version:020d}.json", *([checksum] if checksum.exists() else [])})
     if version == 0:
         for folder in (table, table.parent, table.parent.parent):
-            _sync(folder)
+            sync(folder)
 
 
 def sync_checkpoint(files: Iterable[DataPath]) -> None:
@@ -61,17 +62,18 @@ def _sync_all(files: Iterable[Path], above: Iterable[Path] = ()) -> None:
             for _ in pool.map(_sync_file, files):
                 pass
     for folder in folders:
-        _sync(folder)
+        sync(folder)
 
 
 def _sync_file(path: Path) -> None:
-    _sync(path)
+    sync(path)
     beside = path.with_name(f".{path.name}.crc")
     if beside.exists():
-        _sync(beside)
+        sync(beside)
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Fsync a file, or the entries of a folder."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
