@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from tests.conftest import SqlError, until
 from tests.publisher import slots
+from tests.publisher.arrow_changes import read, words
 
 
 class Source:
@@ -43,32 +44,11 @@ def _lsn(position: str) -> str:
     return "NULL" if position == "table" else f"'{position}'"
 
 
-def read(connection: psycopg.Connection, query: str) -> pa.Table:
-    with connection.cursor().copy(f"COPY ({query}) TO STDOUT (FORMAT arrow)") as copy:  # type: ignore[call-overload]
-        return pa.ipc.open_stream(b"".join(bytes(piece) for piece in copy)).read_all()
-
-
 @pytest.fixture
 def source(node) -> Iterator[Source]:
     source = Source(node)
     yield source
     node.drop_slot(source.database, source.slot)
-
-
-def words(changes: pa.Table, table: str) -> list[str]:
-    """Changes in the words of `slots.messages`."""
-    names = {"I": "Insert", "U": "Update", "D": "Delete", "T": "Truncate"}
-    columns = [name for name in changes.column_names if not name.startswith("_")]
-    descriptions = []
-    for row in changes.to_pylist():
-        new, old = _row(row, columns), "" if row["_old"] is None else f" {_row(row['_old'], columns)}"
-        end = "" if row["_op"] == "T" else f" {table}{old}{'' if row['_op'] == 'D' else f' {new}'}"
-        descriptions.append(names[row["_op"]] + end)
-    return descriptions
-
-
-def _row(row: dict[str, object], columns: list[str]) -> str:
-    return "(" + ", ".join("null" if row[name] is None else str(row[name]) for name in columns) + ")"
 
 
 SCRIPTS = {

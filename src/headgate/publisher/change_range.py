@@ -1,8 +1,9 @@
 """The published changes of one table between two LSNs, as Arrow, for `headgate.changes` and `headgate.change_ranges`.
 
-A `ChangeRange` belongs to no slot: any number of readers can read any retained part of the log repeatedly, and get the same rows each time.
-`change_reader` reads the changes and the gate judges them, as for a stream. A transaction belongs to the range if its commit LSN is in
-(start, end]. Without a start, the range is the table itself as of `end`, as in an initial copy (operation R).
+A `ChangeRange` belongs to no slot: any number of readers can read any retained part of the log repeatedly, and get the same rows each
+time. `change_reader` reads the changes and the gate judges them, as for a stream. If a subscription has applied a transaction and its
+history has every change of the table, `recorded_changes` reads those instead of the netted ones. A transaction belongs to the range if
+its commit LSN is in (start, end]. Without a start, the range is the table itself as of `end`, as in an initial copy (operation R).
 
 Invariants: while a range is read, the log from its start on is retained (`Snapshots.holding`). After each part of the log was read, it is
 checked that the part is still retained. A missing part is an error (55000), never a gap. All rows of a range have one definition: a change
@@ -14,7 +15,8 @@ Memory: the changes of `RUN` rows, or of one piece of a large write (`feed.piece
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -30,7 +32,7 @@ from headgate.errors import PostgresError
 from headgate.lsn import INVALID, Lsn
 from headgate.pgoutput.change_columns import HEAD, Definition, schema_of
 from headgate.pgoutput.encode import DELETE
-from headgate.publisher import alteration, framing
+from headgate.publisher import alteration, framing, recorded_changes
 from headgate.publisher.alteration import Crossing, PublicationAlteration
 from headgate.publisher.change_reader import ChangeReader, with_old_row
 from headgate.publisher.decoded import DecodedChanges, Shared
@@ -65,11 +67,17 @@ class Cut:
 
 @dataclass(frozen=True)
 class _Write:
-    """A write of the table or one of its partitions, and how its changes are sent."""
+    """A write of the table or one of its partitions, or a write to the table's history (`history`), and how its changes are sent."""
 
     entry: LogEntry
     write: TableWrite
     plan: Published
+    history: Relation | None = None
+
+    @property
+    def source(self) -> Hashable:
+        """Identify the writes that are read together."""
+        return id(self.plan), self.history and self.history.oid
 
 
 @dataclass(frozen=True)
@@ -184,17 +192,20 @@ class ChangeRange:
         states: list[PublishedState] = []  # keeps the states alive whose ids are keys of `plans`
         for entry, write, current in judgement.states(entries):
             state = current
-            if write.kind == "message" or self._relation.oid not in (write.relation, *state.ancestors(write.relation)):
+            history_table = state.relations.get(write.relation) if write.recorded == self._relation.oid else None
+            relation = write.relation if history_table is None else self._relation.oid
+            if write.kind == "message" or self._relation.oid not in (relation, *state.ancestors(relation)):
                 continue
             if entry.commit_lsn in altered:
                 state = altered[entry.commit_lsn][0].judged(state)
             states.append(state)
-            key = id(state), write.relation
+            key = id(state), relation
             if key not in plans:
-                plans[key] = self._plan(state, write.relation)
+                plans[key] = self._plan(state, relation)
             plan = plans[key]
             if plan is not None and (write.kind != "truncate" or truncated(plan)):
-                writes.setdefault(entry.commit_lsn, []).append(_Write(entry, write, plan))
+                writes.setdefault(entry.commit_lsn, []).append(_Write(entry, write, plan, history_table))
+        writes = {lsn: _from_history(parts) for lsn, parts in writes.items()}
         for entry in entries:
             crossed = altered[entry.commit_lsn][1] if entry.commit_lsn in altered else ()
             if entry.commit_lsn in writes or crossed:
@@ -306,32 +317,74 @@ class ChangeRange:
     def _read(self, writes: Sequence[_Write]) -> Iterator[pa.Table]:
         """Yield the changes of some writes: small ones together, in order; larger ones write by write, which is their order."""
         entries = {int(write.write.commit_lsn): write.entry for write in writes}
-        groups: dict[int, list[_Write]] = {}
+        groups: dict[Hashable, list[_Write]] = {}
         for write in writes:
             if write.write.kind != "truncate":
-                groups.setdefault(id(write.plan), []).append(write)
+                groups.setdefault(write.source, []).append(write)
         if sum(write.write.changes for write in writes) <= RUN:
             tables = [_truncate(write) for write in writes if write.write.kind == "truncate"]
             for group in groups.values():
-                judged = self._reader.small(group[0].plan, [write.write for write in group])
-                if judged is None:
+                if group[0].history is not None:
+                    rows = self._recorded(group, entries)
+                else:
+                    judged = self._reader.small(group[0].plan, [write.write for write in group])
+                    rows = None if judged is None else _kept(*judged, group[0].plan, entries)
+                if rows is None:
                     break
-                tables += _kept(*judged, group[0].plan, entries)
+                tables += rows
             else:
                 if len(tables) > 1 or any(write.entry.kind is EntryKind.COMMIT_PREPARED for write in writes):
                     tables = [pa.concat_tables(tables).sort_by([("_lsn", "ascending"), ("_seq", "ascending")])] if tables else []
                 yield from tables
                 return
-        for write in writes:
-            if write.write.kind == "truncate":
-                yield _truncate(write)
+        for _, of_transaction in itertools.groupby(writes, lambda write: (write.write.commit_lsn, write.history is None)):
+            group = list(of_transaction)
+            if group[0].history is not None:
+                parts = [write.write for write in group]
+                for recorded in recorded_changes.large(self._engine, group[0].plan.relation, group[0].history, parts):
+                    self._check()
+                    yield from self._judged(recorded, group[0], entries)
                 continue
-            for changes, letters in self._reader.large(write.plan, write.write):
-                self._check()
-                yield from _kept(changes, letters, write.plan, entries)
+            for write in group:
+                if write.write.kind == "truncate":
+                    yield _truncate(write)
+                    continue
+                for changes, letters in self._reader.large(write.plan, write.write):
+                    self._check()
+                    yield from _kept(changes, letters, write.plan, entries)
+
+    def _recorded(self, writes: Sequence[_Write], entries: dict[int, LogEntry]) -> list[pa.Table] | None:
+        """Return the changes in small writes to the history, or None if the driver should not read them at once."""
+        first = writes[0]
+        assert first.history is not None
+        changes = recorded_changes.small(self._engine, first.plan.relation, first.history, [write.write for write in writes])
+        return None if changes is None else self._judged(changes, first, entries)
+
+    def _judged(self, changes: DecodedChanges, write: _Write, entries: dict[int, LogEntry]) -> list[pa.Table]:
+        """Return the changes in a history that are sent, in order."""
+        is_truncate = changes.op == _TRUNCATE
+        tables = []
+        if not is_truncate.all():
+            rows = changes if not is_truncate.any() else changes.at(np.flatnonzero(~is_truncate))
+            tables += _kept(*self._reader.judge(write.plan, rows), write.plan, entries)
+        if is_truncate.any() and truncated(write.plan):
+            for commit, lsn in zip(*(numbers[is_truncate] for numbers in (changes.commit_lsn, changes.lsn)), strict=True):
+                truncate = replace(write, entry=entries[int(commit)], write=replace(write.write, lsn=Lsn(int(lsn))))
+                tables.append(_truncate(truncate))
+            tables = [pa.concat_tables(tables).sort_by([("_lsn", "ascending"), ("_seq", "ascending")])]
+        return tables
 
 
 _WANTED = StreamOptions()
+_TRUNCATE = ord("T")
+
+
+def _from_history(writes: list[_Write]) -> list[_Write]:
+    """Return which writes of a transaction are read: those to the table's history instead of all others if the history suffices."""
+    recorded = [write for write in writes if write.history is not None]
+    if recorded and all(write.history is not None and recorded_changes.suffices(write.plan, write.history) for write in recorded):
+        return recorded
+    return [write for write in writes if write.history is None]
 
 
 def definition(columns: Sequence[Column]) -> Definition:

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from headgate.catalog.physical import Cursor, rows, run
 from headgate.errors import PostgresError
 from headgate.sql.names import split_identifiers
+from headgate.types import registry
+from headgate.types.storage import NAME_BYTES
 
 DEFINITION = (
     "CREATE TABLE IF NOT EXISTS hg.subscription_history (dbid UINTEGER, subid UINTEGER, relid UINTEGER, histid UINTEGER, begun BOOLEAN)"
@@ -23,6 +25,11 @@ DEFINITION = (
 LATER_COLUMNS = (("subhistory", "VARCHAR"),)
 """The column of hg.subscription_option that catalogs of format 4 get when they are opened."""
 NONE, ALL = "none", "all"
+OWN_COLUMNS = (
+    ("_op", registry.TEXT), ("_lsn", registry.INT8), ("_seq", registry.INT8), ("_xid", registry.INT8),
+    ("_commit_time", registry.TIMESTAMPTZ), ("_unchanged", registry.TEXT_ARRAY),
+)  # fmt: skip
+"""The columns of a history in addition to those of its table, with their types."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +38,11 @@ class TableHistory:
 
     relation: int
     is_begun: bool
+
+
+def old_name(name: str) -> str:
+    """Return the name of the history's column for a column of the old row."""
+    return f"_old_{name}".encode()[:NAME_BYTES].decode(errors="ignore")
 
 
 def of_subscription(cursor: Cursor, subscription: int) -> dict[int, TableHistory]:

@@ -120,12 +120,12 @@ def _check_unused(cursor: Cursor, local: Relation, history: Relation) -> None:
 
 
 def _own() -> list[tuple[str, Column]]:
-    return [(name, Column(0, name, oid)) for name, oid in table_history.OWN_COLUMNS]
+    return [(name, Column(0, name, oid)) for name, oid in subscription_history.OWN_COLUMNS]
 
 
 def _is_history(history: Relation) -> bool:
     types_by_name = {column.name: column.type_oid for column in history.columns}
-    return history.kind == RelationKind.TABLE and all(types_by_name.get(name) == oid for name, oid in table_history.OWN_COLUMNS)
+    return history.kind == RelationKind.TABLE and all(types_by_name.get(name) == oid for name, oid in subscription_history.OWN_COLUMNS)
 
 
 def _definitions(columns: Sequence[tuple[str, Column]], words: Sequence[str]) -> list[str]:

@@ -44,6 +44,12 @@ def file_bounds(stats: str | None, column: str) -> tuple[Bound, Bound]:
     return (least, most) if least is not None and most is not None else _NOTHING
 
 
+def null_count(stats: str | None, column: str) -> int | None:
+    """Return the number of NULLs of a column (its name in the file), or None if it is not known."""
+    count = _statistics(stats).get("nullCount", {}).get(column) if stats else None
+    return None if count is None else int(count)
+
+
 def _comparable(value: Bound, kind: pa.DataType) -> Bound:
     """Return a bound in the form of `_values`, or None if it cannot be compared."""
     if pa.types.is_integer(kind):

@@ -122,12 +122,12 @@ class TableWrite:
     """One write of a transaction to one table. All its writes to a table are one Delta version.
 
     `seq` counts the transaction's writes from 0. `statement` is the seq of the first write of the same statement (a TRUNCATE of several
-    tables is one statement). `changes` is the number of changed rows. `options` of a truncate: 1 CASCADE, 2 RESTART IDENTITY. `lsn` is the
-    position of the first change, the others follow at distances of 8; it is 0 until the transaction commits. `bytes`: size of the files.
-    `seen`: the end of the log when the write was made, whose catalog streams use for it. `xid`: the subtransaction, 0 for the transaction
-    itself. `files`: the files with the changes, in order; None: those that the version names. `physical`: the columns' names in these
-    files, None if they are the columns' own. Kinds: ``foreign`` is a write of another Delta writer (`foreign_writer`); ``message`` has no
-    relation and no version, but `emitted`.
+    tables is one statement). `changes` is the number of changed rows. `options` of a truncate: 1 CASCADE, 2 RESTART IDENTITY; of a write:
+    see `recorded`. `lsn` is the position of the first change, the others follow at distances of 8; it is 0 until the transaction commits.
+    `bytes`: size of the files. `seen`: the end of the log when the write was made, whose catalog streams use for it. `xid`: the
+    subtransaction, 0 for the transaction itself. `files`: the files with the changes, in order; None: those that the version names.
+    `physical`: the columns' names in these files, None if they are the columns' own. Kinds: ``foreign`` is a write of another Delta
+    writer (`foreign_writer`); ``message`` has no relation and no version, but `emitted`.
     """
 
     seq: int
@@ -145,6 +145,11 @@ class TableWrite:
     emitted: Emitted | None = None
     files: tuple[WrittenFile, ...] | None = None
     physical: Mapping[str, str] | None = None
+
+    @property
+    def recorded(self) -> int:
+        """The oid of the table whose history this write extends, if the transaction's history has all its changes. Otherwise 0."""
+        return self.options if self.kind == "write" else 0
 
     def where(self) -> str | None:
         """Return `files` and `physical` as text, None if there are no files."""

@@ -62,6 +62,8 @@ class Staging:
         self.files: dict[Key, set[DataPath]] = {}
         """All files that were written, including those of statements that were undone."""
         self.held = HeldChanges()
+        self.complete: dict[int, int] = {}
+        """The tables (oids) whose changes are all in their history, by the oid of the history."""
         self.noted = 0
         """Number of writes noted for the log, without those of pending rows."""
 
@@ -84,7 +86,13 @@ class Staging:
     def logged_writes(self) -> list[TableWrite]:
         """Return the writes that the log will name: all but those to tables that were created and dropped here."""
         discarded = {relation for _, relation in self.created & self.dropped}
-        return [table_write for table_write in self.writes if table_write.relation not in discarded]
+        writes = [table_write for table_write in self.writes if table_write.relation not in discarded]
+        return [
+            replace(table_write, options=self.complete[table_write.relation])
+            if table_write.kind == "write" and table_write.relation in self.complete
+            else table_write
+            for table_write in writes
+        ]
 
     def table_counts(self) -> dict[Key, TableCounts]:
         """Count the changes to the rows of each table, for the statistics."""

@@ -414,6 +414,10 @@ class Transaction:
         key = self._tables.lock(relation)
         return self.staging.stage_written(key, write.with_deletions(self.engine.table(key), self.staging.base(key), actions, gone, changes))
 
+    def record_completely(self, relation: Relation, history: Relation) -> None:
+        """Note that this transaction's writes to a history hold all its changes of a table (`TableWrite.recorded`)."""
+        self.staging.complete[history.oid] = relation.oid
+
     def replace_files(self, key: Key, actions: Sequence[Action]) -> None:
         """Stage file actions that change no rows (`compaction`). The caller holds the table's lock."""
         self.staging.stage(key, actions)

@@ -36,7 +36,7 @@ from headgate.subscriber.apply.batch import Batch
 from headgate.subscriber.apply.decoding import TableChanges
 from headgate.subscriber.apply.following import Follower
 from headgate.subscriber.apply.stream import AppliedStream
-from headgate.subscriber.rows import conflict, leaf_constraints
+from headgate.subscriber.rows import conflict, leaf_constraints, table_history
 from headgate.subscriber.rows.conflict import ApplyPlace
 from headgate.subscriber.rows.conversion import InputSettings
 from headgate.subscriber.rows.relation_map import MissingColumnsError, MissingRelationError
@@ -221,6 +221,7 @@ class Applier:
             else:
                 self._write_frames(batch, writer, counters, known, cleanup)
             writer.settle()
+            batch.mark_complete_histories(counters.table_missing)
         return bool(known)
 
     def _write_frames(self, batch: Batch, writer: TableWriter, counters: Counters, known: set[int], behind: contextlib.ExitStack) -> None:
@@ -280,7 +281,10 @@ class Applier:
                     transaction.has_left_files(history)
                 raise
             for files in recorded:
-                transaction.add_files(histories[files.table], files.actions)
+                history = histories[files.table]
+                is_whole = table_history.sends_all(transaction.newest(history), files.actions)
+                transaction.add_files(history, files.actions)
+                batch.note_recorded(wanted[files.table].mappings[0].local.oid, is_whole=is_whole)
         return written
 
 

@@ -28,6 +28,7 @@ from headgate.catalog.relation import foreign_key as foreign_keys
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import sequence as sequences
 from headgate.catalog.relation.relation import Relation
+from headgate.catalog.relation.replica_identity import ReplicaIdentity
 from headgate.catalog.replication import subscription as subscriptions
 from headgate.catalog.replication import subscription_column, subscription_history
 from headgate.changes import tasks
@@ -81,6 +82,8 @@ class Batch:
         self._histories = subscription_history.of_subscription(transaction.cursor, stream.subscription)
         self._recorded: dict[int, list[pa.Table]] = {}
         """Rows that have not been written to the tables' histories yet, by table."""
+        self._in_history: dict[int, bool] = {}
+        """The tables whose histories have rows of this segment, and whether each of these rows has all values of its change."""
         self.descriptions = decoding.descriptions_of(described.values(), segment)
         """The publisher's Relation messages before and in the segment."""
         self.is_cut = False
@@ -154,7 +157,30 @@ class Batch:
         """Append the changes of a table that have been decoded since the last call to its history, if it has one."""
         recorded = self._recorded.pop(local.oid, [])
         if recorded and (history := self.history(local)) is not None:
-            self.transaction.append(history, pa.concat_tables(recorded))
+            rows = table_history.in_order(recorded)
+            self.transaction.append(history, rows)
+            self.note_recorded(local.oid, is_whole=rows["_unchanged"].null_count == rows.num_rows)
+
+    def note_recorded(self, table: int, *, is_whole: bool) -> None:
+        """Note that rows were added to the history of a table (oid), and whether they have all values of their changes."""
+        self._in_history[table] = self._in_history.get(table, True) and is_whole
+
+    def mark_complete_histories(self, missing: abc.Mapping[int, int]) -> None:
+        """Mark the histories whose rows are exactly the changes of their table, so that `headgate.changes` may read them instead.
+
+        `missing`: the number of rows to change that did not exist, by table. Rows of a partitioned table would have to be divided among
+        its partitions, generated columns are not recorded, and triggers can change any table.
+        """
+        mappings = list(self.mappings.values())
+        if any(self._rules.fired(self.transaction, mapping.local) is not None for mapping in mappings):
+            return
+        for table, is_whole in self._in_history.items():
+            of_table = [mapping for mapping in mappings if mapping.local.oid == table]
+            if is_whole and not missing.get(table) and all(_can_be_read_from_history(mapping) for mapping in of_table):
+                local = of_table[0].local
+                history = self.history(local)
+                assert history is not None
+                self.transaction.record_completely(local, history)
 
     def _note_truncation(self, local: Relation, frame: pa.Table) -> None:
         history = self.history(local)
@@ -392,6 +418,16 @@ class Batch:
             elif isinstance(other, m.Truncate):
                 txn = int(np.searchsorted(begins, seq, side="right")) - 1
                 yield decode.Truncation(txn, lsn, seq, other, tuple(known[oid] for oid in other.relations if oid in known))
+
+
+def _can_be_read_from_history(mapping: Mapping) -> bool:
+    """Return whether the publisher sends all columns of a table, and at least the old values that the table's replica identity has."""
+    local, sent = mapping.local, mapping.remote.columns
+    if local.is_partitioned or local.parent or mapping.extra or any(column.generated is not None for column in local.columns):
+        return False
+    identity = None if local.replica_identity == ReplicaIdentity.FULL else set(local.identity_key() or ())
+    pairs = zip(local.columns, mapping.sources, strict=True)
+    return all(sent[source].key for column, source in pairs if source is not None and (identity is None or column.attnum in identity))
 
 
 def _within(part: SegmentPart, truncations: Truncated) -> list[tuple[Mapping, pa.Table]]:

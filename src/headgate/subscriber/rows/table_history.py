@@ -19,7 +19,7 @@ not recorded because the others determine them. A history keeps the columns that
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
 import numpy as np
@@ -29,36 +29,28 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headgate.catalog.relation.relation import Column, Relation
+from headgate.catalog.replication.subscription_history import old_name
 from headgate.changes.keyed_batch import whole_rows
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
 from headgate.pgoutput.outline import Transactions
 from headgate.storage.delta import file_action
-from headgate.storage.delta.file_statistics import file_bounds
+from headgate.storage.delta.file_action import Action
+from headgate.storage.delta.file_statistics import file_bounds, null_count
+from headgate.storage.delta.table_state import TableState
 from headgate.storage.spark.column_name import quoted
 from headgate.storage.transaction.log import POSTGRES_EPOCH
 from headgate.storage.transaction.transaction import Transaction
 from headgate.storage.write import arrow_row
 from headgate.storage.write import columns as spark_columns
-from headgate.types import buffers, registry
-from headgate.types.storage import NAME_BYTES
+from headgate.types import buffers
 from headgate.types.text.array import quoted as quoted_element
 
-OWN_COLUMNS = (
-    ("_op", registry.TEXT), ("_lsn", registry.INT8), ("_seq", registry.INT8), ("_xid", registry.INT8),
-    ("_commit_time", registry.TIMESTAMPTZ), ("_unchanged", registry.TEXT_ARRAY),
-)  # fmt: skip
-"""The columns of a history in addition to those of its table, with their types."""
 SUFFIX = "history"
 
 
 class LackingHistoryError(PostgresError):
     """Raised if the history of a table does not exist yet, or lacks columns."""
-
-
-def old_name(name: str) -> str:
-    """Return the name of the history's column for a column of the old row."""
-    return f"_old_{name}".encode()[:NAME_BYTES].decode(errors="ignore")
 
 
 def recorded(relation: Relation) -> Iterator[tuple[str, Column]]:
@@ -102,6 +94,21 @@ def rows(
             values[column.name] = pc.if_else(deleted, before, after) if has_deleted else after
             values[old_name(column.name)] = before
     return _table(history, values, changes.num_rows)
+
+
+def in_order(parts: Sequence[pa.Table]) -> pa.Table:
+    """Return rows of a history in the order of the stream. TRUNCATEs are noted after the changes of their part of a segment."""
+    rows = pa.concat_tables(parts)
+    if len(parts) == 1:
+        return rows
+    return rows.sort_by([("_lsn", "ascending"), ("_seq", "ascending")])
+
+
+def sends_all(history: TableState, actions: Sequence[Action]) -> bool:
+    """Return whether the rows in these new files of a history have all values of their changes."""
+    column = history.physical["_unchanged"]
+    files = [action["add"] for action in actions if "add" in action]
+    return all(null_count(add.get("stats"), column) == file_action.records(add) for add in files)
 
 
 def snapshot(relation: Relation, history: Relation, held: pa.Table | DataFrame, lsn: Lsn, moment: datetime) -> pa.Table | DataFrame:

@@ -1,0 +1,223 @@
+"""headgate.changes returns every change of a table that has a history, as the publisher made them, although batches are netted."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+from tests.publisher import slots
+from tests.publisher.arrow_changes import read, words
+from tests.subscriber.test_history import BEGUN, TABLE
+
+CHANGES = ("Insert", "Update", "Delete", "Truncate")
+
+
+class Cascade:
+    """A table of PostgreSQL, its copy in a node with a history, and the changes that the node publishes of the copy."""
+
+    def __init__(self, publisher: Any, subscriber: Any, table: str = TABLE, filtered: str = "t", options: str = "history = true") -> None:
+        """`filtered`: the table in the publication whose changes are compared, with its columns and filter."""
+        self.publisher, self.subscriber = publisher, subscriber
+        publisher.sql(f"{table}; CREATE PUBLICATION p FOR TABLE t; CREATE PUBLICATION q FOR TABLE {filtered}")
+        subscriber.sql(f"{table}; CREATE PUBLICATION q FOR TABLE {filtered}")
+        subscriber.sql(publisher.subscription(options))
+        subscriber.wait(BEGUN, "1")
+        self.slot = slots.make(publisher.server, publisher.name, "compared")
+        self.kept = slots.make(subscriber.server, subscriber.name, "kept")
+        self.start = self.end
+
+    @property
+    def end(self) -> str:
+        """The end of the node's log."""
+        return str(self.subscriber.sql("SELECT pg_current_wal_lsn()"))
+
+    def apply_as_one_batch(self, *scripts: str) -> None:
+        """Run transactions on the publisher and let the node apply them together."""
+        self.subscriber.sql("ALTER SUBSCRIPTION s DISABLE")
+        self.subscriber.wait("SELECT count(*) FROM pg_stat_subscription WHERE pid IS NOT NULL", "0")
+        for script in scripts:
+            self.publisher.sql(script)
+        self.subscriber.sql("ALTER SUBSCRIPTION s ENABLE")
+        self.publisher.wait_confirmed()
+
+    def streamed(self) -> list[str]:
+        """The changes that PostgreSQL streams, since the last call."""
+        messages = slots.messages(self.publisher.server, self.publisher.name, self.slot, "q")
+        return [message for message in messages if message.split()[0] in CHANGES]
+
+    def changes(self, start: str | None = None, end: str | None = None) -> pa.Table:
+        """The changes that the node returns."""
+        with psycopg.connect(self.subscriber.conninfo) as connection:
+            return read(connection, f"SELECT * FROM headgate.changes('q', 't', '{start or self.start}', '{end or self.end}')")
+
+    def close(self) -> None:
+        """Drop the node's slot."""
+        self.subscriber.server.drop_slot(self.subscriber.name, self.kept)
+
+
+@pytest.fixture
+def cascade(publisher, subscriber):
+    """Return a function that makes a cascade."""
+    made: list[Cascade] = []
+
+    def make(**more: Any) -> Cascade:
+        made.append(Cascade(publisher, subscriber, **more))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def test_changes_that_cancel_out_in_a_batch_are_returned(cascade) -> None:
+    tables = cascade(filtered="t (id, v) WHERE (id < 5)")
+    tables.apply_as_one_batch(
+        "INSERT INTO t VALUES (1, 'a', 1), (6, 'out', 1)",
+        "UPDATE t SET v = 'b' WHERE id = 1; UPDATE t SET id = 2 WHERE id = 1",
+        "UPDATE t SET id = 7 WHERE id = 2; UPDATE t SET id = 3 WHERE id = 7; DELETE FROM t; TRUNCATE t",
+    )
+    streamed = tables.streamed()
+    assert len(streamed) == 7
+    changes = tables.changes()
+    assert words(changes, "t") == streamed
+    rows = changes.to_pylist()
+    assert len({(row["_lsn"], row["_xid"], row["_commit_time"]) for row in rows}) == 1
+    assert [row["_seq"] for row in rows] == sorted({row["_seq"] for row in rows})
+    assert {row["_origin"] for row in rows} == {f"pg_{tables.subscriber.of_subscription('s.oid')}"}
+    assert tables.subscriber.sql(f"SELECT changes FROM headgate.change_ranges('q', 't', '{tables.start}', '{tables.end}', 1)") == "9"
+
+
+@pytest.mark.slow
+def test_published_history_has_all_its_columns(cascade) -> None:
+    tables = cascade()
+    tables.subscriber.sql("CREATE PUBLICATION h FOR TABLE t_history")
+    tables.apply_as_one_batch("INSERT INTO t VALUES (1, 'a', 1); UPDATE t SET n = 2")
+    with psycopg.connect(tables.subscriber.conninfo) as connection:
+        rows = read(connection, f"SELECT * FROM headgate.changes('h', 't_history', '{tables.start}', '{tables.end}')").to_pylist()
+    assert [(row["id"], row["v"], str(row["n"]), row["_old_n"]) for row in rows] == [(1, "a", "1.00", None), (1, "a", "2.00", None)]
+
+
+FILTERS = {
+    "the key": "t (id, n) WHERE (id % 4 <> 1)",
+    "nothing": "t",
+    "the whole old row": "t WHERE (v <> 'b' OR n > 3)",
+}
+
+
+def transaction_at_random(chance: random.Random) -> str:
+    """Some changes of few keys, so that a batch changes most of them several times."""
+    keys = [chance.randrange(1, 12) for _ in range(chance.randrange(1, 6))]
+    statements = []
+    for key in keys:
+        value = chance.choice("abc")
+        statements.append(
+            chance.choice((
+                f"INSERT INTO t VALUES ({key}, '{value}', {key}) ON CONFLICT DO NOTHING",
+                f"UPDATE t SET v = '{value}', n = n + 1 WHERE id >= {key}",
+                f"UPDATE t SET id = {key} WHERE id = {key + 1} AND NOT EXISTS (SELECT FROM t WHERE id = {key})",
+                f"DELETE FROM t WHERE id = {key}",
+                f"INSERT INTO t SELECT i, '{value}', NULL FROM generate_series({key}, 15) i ON CONFLICT DO NOTHING",
+            ))
+        )  # fmt: skip
+    if not chance.randrange(8):
+        statements.insert(chance.randrange(len(statements) + 1), "TRUNCATE t")
+    return "; ".join(statements)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("filtered", FILTERS)
+@pytest.mark.parametrize("small_batch_rows", ["75000", "0"])
+def test_changes_of_random_batches_are_those_that_the_publisher_streams(cascade, set_on_node, filtered, small_batch_rows) -> None:
+    set_on_node(small_batch_rows=small_batch_rows)
+    table = TABLE if filtered != "the whole old row" else f"{TABLE}; ALTER TABLE t REPLICA IDENTITY FULL"
+    tables = cascade(table=table, filtered=FILTERS[filtered])
+    subscriber = tables.subscriber
+    chance = random.Random(f"{filtered} {small_batch_rows}")
+    ends, streamed = [tables.start], []
+    for number in range(4):
+        tables.apply_as_one_batch(*(transaction_at_random(chance) for _ in range(chance.randrange(5, 20))))
+        if number == 2:
+            subscriber.sql(
+                "INSERT INTO t VALUES (100, 'local', 1); UPDATE t SET v = 'local 2' WHERE id = 100; DELETE FROM t WHERE id = 100"
+            )
+        ends.append(tables.end)
+        streamed.append(tables.streamed())
+    assert sum(map(len, streamed)) > 100
+    whole = tables.changes()
+    parts = [words(tables.changes(start, end), "t") for start, end in itertools.pairwise(ends)]
+    local, parts[2] = parts[2][len(streamed[2]) :], parts[2][: len(streamed[2])]
+    assert parts == streamed
+    assert len(local) == 3, "changes of other sessions are read from the log"
+    order = [(row["_lsn"], row["_seq"]) for row in whole.to_pylist()]
+    assert order == sorted(set(order))
+    assert words(whole, "t") == [change for part in (*parts[:3], local, parts[3]) for change in part]
+    ranges = subscriber.sql(f"SELECT from_lsn, to_lsn FROM headgate.change_ranges('q', 't', '{tables.start}', '{tables.end}', 10)")
+    cut = [tables.changes(*line.split("|")) for line in ranges.splitlines()]
+    assert len(cut) > 3
+    assert pa.concat_tables(cut).to_pylist() == whole.to_pylist()
+
+
+@pytest.mark.slow
+def test_changes_of_a_batch_follow_the_columns(cascade) -> None:
+    tables = cascade(options="history = true, schema_evolution = follow")
+    tables.apply_as_one_batch("INSERT INTO t VALUES (1, 'a', 1); UPDATE t SET v = 'b'")
+    tables.apply_as_one_batch("ALTER TABLE t ADD COLUMN w text; INSERT INTO t VALUES (2, 'a', 1, 'x'); UPDATE t SET w = 'y'; DELETE FROM t")
+    ranges = tables.subscriber.sql(f"SELECT * FROM headgate.change_ranges('q', 't', '{tables.start}', '{tables.end}', 1)").splitlines()
+    parts = [tables.changes(*line.split("|")[:2]) for line in ranges]
+    assert [line.split("|")[2:] for line in ranges] == [["2", "f"], ["5", "t"]]
+    assert [change for part in parts for change in words(part, "t")] == tables.streamed()
+
+
+@pytest.mark.slow
+def test_batch_whose_history_lacks_values_is_read_from_the_table(cascade) -> None:
+    tables = cascade(table=f"{TABLE}; ALTER TABLE t ALTER v SET STORAGE EXTERNAL")
+    long = "repeat(md5('x'), 400)"
+    tables.apply_as_one_batch(f"INSERT INTO t VALUES (1, {long}, 1)")
+    tables.apply_as_one_batch("UPDATE t SET n = 2", "UPDATE t SET n = 3")
+    tables.subscriber.sql("DELETE FROM t")
+    tables.apply_as_one_batch("UPDATE t SET n = 4, v = 'a'", "INSERT INTO t VALUES (2, 'b', 1)", "UPDATE t SET n = 2 WHERE id = 2")
+    changes = [(row["_op"], row["id"], row["n"] and int(row["n"]), len(row["v"] or "")) for row in tables.changes().to_pylist()]
+    assert changes == [("I", 1, 1, 12800), ("U", 1, 3, 12800), ("D", 1, None, 0), ("I", 2, 2, 1)]
+
+
+@pytest.mark.slow
+def test_batch_of_a_table_with_triggers_is_read_from_the_table(cascade) -> None:
+    tables = cascade()
+    tables.subscriber.sql(
+        """CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NEW.v := 'by trigger'; RETURN NEW; END $$;
+        CREATE TRIGGER g BEFORE INSERT OR UPDATE ON t FOR EACH ROW EXECUTE FUNCTION f(); ALTER TABLE t ENABLE ALWAYS TRIGGER g"""
+    )
+    tables.apply_as_one_batch("INSERT INTO t VALUES (1, 'a', 1)", "UPDATE t SET n = 2")
+    assert {row["v"] for row in tables.changes().to_pylist()} == {"by trigger"}
+
+
+@pytest.mark.slow
+def test_old_rows_that_the_publisher_does_not_send_come_from_the_table(cascade) -> None:
+    tables = cascade(filtered="t WHERE (n < 5)")
+    tables.subscriber.sql("ALTER TABLE t REPLICA IDENTITY FULL")
+    tables.apply_as_one_batch("INSERT INTO t VALUES (1, 'a', 1)")
+    tables.publisher.sql("DROP PUBLICATION q")  # PostgreSQL would reject the UPDATE: n is not in the replica identity
+    tables.apply_as_one_batch("UPDATE t SET n = 7", "UPDATE t SET n = 8")
+    assert words(tables.changes(), "t") == ["Insert t (1, a, 1.00)", "Delete t (1, a, 1.00)"]
+
+
+@pytest.mark.slow
+def test_history_is_read_to_the_end_although_it_is_dropped_or_expires(cascade, set_on_node) -> None:
+    tables = cascade()
+    tables.apply_as_one_batch(*(f"INSERT INTO t SELECT i, 'v', 1 FROM generate_series({n}, {n + 9999}) i" for n in (1, 20000, 40000)))
+    tables.apply_as_one_batch("UPDATE t SET n = 2", "UPDATE t SET n = 3")
+    query = f"COPY (SELECT * FROM headgate.changes('q', 't', '{tables.start}', '{tables.end}')) TO STDOUT (FORMAT arrow)"
+    with psycopg.connect(tables.subscriber.conninfo) as connection, connection.cursor().copy(query.encode()) as copy:
+        pieces = [bytes(copy.read())]
+        set_on_node(history_retention="1s")
+        tables.subscriber.wait("SELECT count(*) FROM t_history", "0")
+        tables.subscriber.sql("ALTER SUBSCRIPTION s SET (history = false); DROP TABLE t_history; CHECKPOINT")
+        pieces += [bytes(piece) for piece in copy]
+    changes = pa.ipc.open_stream(b"".join(pieces)).read_all()
+    assert changes.num_rows == 90_000
+    assert changes["_op"].to_pylist() == ["I"] * 30_000 + ["U"] * 60_000
+    assert tables.changes().equals(changes), "the node's slot keeps the files"
