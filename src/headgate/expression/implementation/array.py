@@ -148,39 +148,11 @@ def _bucket(oid: int, item: str, array: str) -> int:
     return arrays.bucket(item, array, key(oid))
 
 
-def _filled(item: str | None, lengths: str | None) -> str:
-    return arrays.filled(item, lengths)
-
-
-def _filled_from(item: str | None, lengths: str | None, lowers: str | None) -> str:
-    return arrays.filled(item, lengths, lowers)
-
-
-def _joined(oid: int, array: str | None, separator: str | None) -> str | None:
-    return arrays.joined(array, separator)
-
-
-def _joined_with(oid: int, array: str | None, separator: str | None, null: str | None) -> str | None:
-    return arrays.joined(array, separator, null)
-
-
-def _to_string(function: Callable[..., object]) -> SparkForm:
-    def builder(node: n.Expression, args: Sequence[Value]) -> Value:
-        oid = element_of(_operands(node)[0].type.oid)
-        if oid == registry.TIMESTAMPTZ:
-            session_zone("array_to_string of timestamptz[]")
-        array = printed(args[0], _operands(node)[0].type)
-        return call(function, TEXT, [array, *args[1:]], given=(oid,), strict=False, raises=False)
-
-    return builder
-
-
-def _split_at(string: str | None, separator: str | None) -> str | None:
-    return arrays.split(string, separator)
-
-
-def _split_with(string: str | None, separator: str | None, null: str | None) -> str | None:
-    return arrays.split(string, separator, null)
+def _to_string(node: n.Expression, args: Sequence[Value]) -> Value:
+    kind = _operands(node)[0].type
+    if element_of(kind.oid) == registry.TIMESTAMPTZ:
+        session_zone("array_to_string of timestamptz[]")
+    return call(arrays.joined, TEXT, [printed(args[0], kind), *args[1:]], strict=False, raises=False)
 
 
 # ---- nodes that are not calls --------------------------------------------------------------------------------------
@@ -267,11 +239,13 @@ def _element_stored(delimiter: str, array: str | None, item: str | None, *indexe
 def _part_stored(
     shape: Sequence[tuple[bool, bool]], delimiter: str, array: str | None, source: str | None, *bounds: int | None
 ) -> str | None:
+    return arrays.with_part(array, _pairs(shape, bounds), source, delimiter)
+
+
+def _pairs(shape: Sequence[tuple[bool, bool]], bounds: Sequence[int | None]) -> list[tuple[arrays.Bound, arrays.Bound]]:
+    """Return the bounds of a slice. `shape`: which of them are written."""
     indexes = iter(bounds)
-    pairs: list[tuple[arrays.Bound, arrays.Bound]] = [
-        (next(indexes) if low else "open", next(indexes) if high else "open") for low, high in shape
-    ]
-    return arrays.with_part(array, pairs, source, delimiter)
+    return [(next(indexes) if low else "open", next(indexes) if high else "open") for low, high in shape]
 
 
 def _element(oid: int, array: str, *indexes: int) -> object:
@@ -280,13 +254,7 @@ def _element(oid: int, array: str, *indexes: int) -> object:
 
 
 def _part(shape: tuple[tuple[bool, bool], ...], array: str | None, *bounds: int | None) -> str | None:
-    if array is None:
-        return None
-    indexes = iter(bounds)
-    pairs: list[tuple[arrays.Bound, arrays.Bound]] = [
-        (next(indexes) if low else "open", next(indexes) if high else "open") for low, high in shape
-    ]
-    return arrays.part(array, pairs)
+    return None if array is None else arrays.part(array, _pairs(shape, bounds))
 
 
 def coerced(node: n.ArrayCoerce, array: Value) -> Value:
@@ -408,18 +376,16 @@ IMPLEMENTATIONS: Table = {
         given=(orderable(element_of(_operands(node)[0].type.oid)),),
         strict=False,
     ),
-    "array_to_text": Implementation(_to_string(_joined), duckdb="array_to_string(list_filter({texts0}, lambda x: x IS NOT NULL), {1})"),
-    "array_to_text_null": Implementation(
-        _to_string(_joined_with), duckdb="array_to_string(list_transform({texts0}, lambda x: coalesce(x, {2})), {1})"
-    ),
+    "array_to_text": Implementation(_to_string, duckdb="array_to_string(list_filter({texts0}, lambda x: x IS NOT NULL), {1})"),
+    "array_to_text_null": Implementation(_to_string, duckdb="array_to_string(list_transform({texts0}, lambda x: coalesce(x, {2})), {1})"),
     "text_to_array": Implementation(
-        scalar(_split_at, TEXT, strict=False, raises=False),
+        scalar(arrays.split, TEXT, strict=False, raises=False),
         duckdb="CASE WHEN {0} = '' THEN [] WHEN {1} IS NULL OR {0} IS NULL THEN string_split({0}, '') WHEN {1} = ''"
         " THEN [{0}] ELSE string_split({0}, {1}) END",
     ),
-    "text_to_array_null": scalar(_split_with, TEXT, strict=False, raises=False),
+    "text_to_array_null": scalar(arrays.split, TEXT, strict=False, raises=False),
     "trim_array": scalar(arrays.trimmed, TEXT),
-    "array_fill": _plain_items(_filled, (0,)),
-    "array_fill_with_lower_bounds": _plain_items(_filled_from, (0,)),
+    "array_fill": _plain_items(arrays.filled, (0,)),
+    "array_fill_with_lower_bounds": _plain_items(arrays.filled, (0,)),
     "width_bucket_array": _with_element(_bucket, INT4, (0,), strict=True),
 }
