@@ -530,7 +530,7 @@ class SessionHost:
             return TypeRef(registry.RECORD)
         lowered = text.lower().rstrip()
         if lowered.endswith("%rowtype"):
-            return self._row_type(text[: lowered.index("%rowtype")].rstrip(), text)
+            return self._row_type(text[: lowered.index("%rowtype")].rstrip())
         if lowered.endswith("%type"):
             return self._declared_as(text[: lowered.index("%type")].rstrip(), scope)
         [statement] = parse(f"SELECT NULL::{text}")
@@ -557,7 +557,7 @@ class SessionHost:
             raise PostgresError("42P01", f'relation "{".".join(parts[:-1])}" does not exist')
         return stored_expression.type_of(column)
 
-    def _row_type(self, name_text: str, text: str) -> TypeRef:
+    def _row_type(self, name_text: str) -> TypeRef:
         parts = tuple(names.split_identifiers(name_text, ".") or (name_text,))
         relation = self._relation(parts)
         if relation is None:

@@ -107,7 +107,7 @@ class ExtendedQuery:
         session, began = self.session, time.monotonic()
         prepared = self._prepared(statement_name)
         session.statement_text = prepared.text
-        self._check_counts(prepared, portal_name, formats, values)
+        self._check_counts(prepared, formats, values)
         if prepared.statement is not None and not utility.allowed_when_failed(prepared.statement):
             session.block.check_not_failed()
             session.use_types()
@@ -130,7 +130,7 @@ class ExtendedQuery:
         return None if length == -1 else reader.take(length)
 
     @staticmethod
-    def _check_counts(prepared: PreparedStatement, portal: str, formats: list[int], values: list[bytes | None]) -> None:
+    def _check_counts(prepared: PreparedStatement, formats: list[int], values: list[bytes | None]) -> None:
         if len(formats) > 1 and len(formats) != len(values):
             raise PostgresError("08P01", f"bind message has {len(formats)} parameter formats but {len(values)} parameters")
         if len(values) != len(prepared.parameters):

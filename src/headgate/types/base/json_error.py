@@ -42,7 +42,7 @@ class _Reader:
 
     def document(self) -> None:
         self.next()
-        self._value("JSON value")
+        self._value()
         self._expect(_END, "end of input")
 
     def next(self) -> None:
@@ -128,7 +128,7 @@ class _Reader:
             self._raise("\\u0000 cannot be converted to text.", "22P05", "unsupported Unicode escape sequence")
         return value
 
-    def _value(self, expected: str) -> None:
+    def _value(self) -> None:
         if self.kind == "{":
             self._object()
         elif self.kind == "[":
@@ -136,7 +136,7 @@ class _Reader:
         elif self.kind in ('"', "0", "w"):
             self.next()
         else:
-            self._unexpected(expected)
+            self._unexpected("JSON value")
 
     def _object(self) -> None:
         self.next()
@@ -152,15 +152,15 @@ class _Reader:
     def _field(self) -> None:
         self._expect('"', "string")
         self._expect(":", '":"')
-        self._value("JSON value")
+        self._value()
 
     def _array(self) -> None:
         self.next()
         if self.kind != "]":
-            self._value("JSON value")
+            self._value()
             while self.kind == ",":
                 self.next()
-                self._value("JSON value")
+                self._value()
         self._expect("]", '"," or "]"')
 
     def _expect(self, kind: str, expected: str) -> None:

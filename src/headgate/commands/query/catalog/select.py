@@ -313,7 +313,7 @@ class CatalogPlanner(Env):
         if node.HasField("where_clause"):
             condition = binder.bind_condition(node.where_clause, scope, "WHERE", context=self.binding.within(construct="WHERE"))
             where = f" WHERE {self.sql(condition)}"
-        group = self._group(node, targets, source, scope)
+        group = self._group(node, targets, scope)
         having = ""
         if node.HasField("having_clause"):
             condition = binder.bind_condition(node.having_clause, scope, "HAVING", context=context.within(sets=False, windows=None))
@@ -425,7 +425,7 @@ class CatalogPlanner(Env):
             return [OutputColumn(name, part, self.sql(part)) for name, part in parts]
         return None
 
-    def _group(self, node: pb.SelectStmt, targets: Sequence[OutputColumn], source: CatalogSource, scope: Scope) -> str:
+    def _group(self, node: pb.SelectStmt, targets: Sequence[OutputColumn], scope: Scope) -> str:
         keys = []
         context = self.binding.within(construct="GROUP BY")
         for item in node.group_clause:
