@@ -367,7 +367,7 @@ def _read_large(engine: Engine, relation: Relation, files: Sequence[ChangeFile],
             "commit_lsn", "seq", at.alias("position"), F.lit("I").alias("op"), nothing.alias("old"), F.col("row").alias("new")
         )
     # one task reads all of a file in order, so a pair can only be split between two batches of one task
-    return placed.select("commit_lsn", "seq", "first", "at", "kind", "row").mapInArrow(_pair, schema(relation))  # type: ignore[arg-type]
+    return placed.select("commit_lsn", "seq", "first", "at", "kind", "row").mapInArrow(_pair, schema(relation))
 
 
 def _lists(relation: Relation, files: Sequence[ChangeFile], physical: Mapping[str, str]) -> array_column.Lists:
@@ -377,7 +377,7 @@ def _lists(relation: Relation, files: Sequence[ChangeFile], physical: Mapping[st
     return {name: kind for name, kind in array_types.items() if physical[name] in in_files}
 
 
-def _pair(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _pair(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Combine preimages and postimages into changes. Runs in a Spark task."""
     rest: pa.Table | None = None
     for batch in batches:

@@ -90,13 +90,14 @@ def _extreme(oid: int, larger: bool, left: str, right: str) -> str:
 
 
 def _with_element(function: Callable[..., object], rep: Rep, places: Sequence[int], *, strict: bool, raises: bool = True) -> SparkForm:
-    """Return the form of a function of an array and elements (at `places`), which is called with the element type as first argument."""
+    """Return the form of a function of an array and elements (at `places`), which gets the order of the elements as last argument."""
 
     def builder(node: n.Expression, args: Sequence[Value]) -> Value:
         operands = _operands(node)
         array = next(operand for index, operand in enumerate(operands) if index not in places)
         items = [as_item(value, operands[index].type) if index in places else value for index, value in enumerate(args)]
-        return call(function, rep, items, given=(orderable(element_of(array.type.oid)),), strict=strict, raises=raises)
+        given = (function, orderable(element_of(array.type.oid)))
+        return call(_by_keys, rep, items, given=given, strict=strict, raises=raises)
 
     return builder
 
@@ -112,40 +113,20 @@ def _plain_items(function: Callable[..., object], places: Sequence[int]) -> Spar
     return builder
 
 
-def _overlaps(oid: int, left: str, right: str) -> bool:
-    return arrays.overlaps(left, right, key(oid))
+def _by_keys(function: Callable[..., object], oid: int, *items: object) -> object:
+    return function(*items, key(oid))
 
 
-def _contains(oid: int, left: str, right: str) -> bool:
-    return arrays.contains(left, right, key(oid))
+def _contained(left: str, right: str, order: arrays.Key) -> bool:
+    return arrays.contains(right, left, order)
 
 
-def _contained(oid: int, left: str, right: str) -> bool:
-    return arrays.contains(right, left, key(oid))
+def _position(array: str | None, item: str | None, order: arrays.Key) -> int | None:
+    return arrays.position(array, item, None, order, started=False)
 
 
-def _remove(oid: int, array: str | None, item: str | None) -> str | None:
-    return arrays.remove(array, item, key(oid))
-
-
-def _replace(oid: int, array: str | None, old: str | None, new: str | None) -> str | None:
-    return arrays.replace(array, old, new, key(oid))
-
-
-def _position(oid: int, array: str | None, item: str | None) -> int | None:
-    return arrays.position(array, item, None, key(oid), started=False)
-
-
-def _position_from(oid: int, array: str | None, item: str | None, start: int | None) -> int | None:
-    return arrays.position(array, item, start, key(oid), started=True)
-
-
-def _positions(oid: int, array: str | None, item: str | None) -> str | None:
-    return arrays.positions(array, item, key(oid))
-
-
-def _bucket(oid: int, item: str, array: str) -> int:
-    return arrays.bucket(item, array, key(oid))
+def _position_from(array: str | None, item: str | None, start: int | None, order: arrays.Key) -> int | None:
+    return arrays.position(array, item, start, order, started=True)
 
 
 def _to_string(node: n.Expression, args: Sequence[Value]) -> Value:
@@ -343,8 +324,8 @@ IMPLEMENTATIONS: Table = {
     "array_ge": _comparison(">="),
     "array_larger": lambda node, args: call(_extreme, TEXT, args, given=(orderable(_operands(node)[0].type.oid), True), raises=False),
     "array_smaller": lambda node, args: call(_extreme, TEXT, args, given=(orderable(_operands(node)[0].type.oid), False), raises=False),
-    "arrayoverlap": Implementation(_with_element(_overlaps, BOOL, (), strict=True, raises=False), duckdb="list_has_any({0}, {1})"),
-    "arraycontains": Implementation(_with_element(_contains, BOOL, (), strict=True, raises=False), duckdb=duckdb.contains),
+    "arrayoverlap": Implementation(_with_element(arrays.overlaps, BOOL, (), strict=True, raises=False), duckdb="list_has_any({0}, {1})"),
+    "arraycontains": Implementation(_with_element(arrays.contains, BOOL, (), strict=True, raises=False), duckdb=duckdb.contains),
     "arraycontained": Implementation(_with_element(_contained, BOOL, (), strict=True, raises=False), duckdb=duckdb.contained),
     "array_ndims": Implementation(scalar(arrays.ndims, INT4, raises=False), duckdb="CASE WHEN len({0}) > 0 THEN 1 END"),
     "array_dims": scalar(arrays.dims, TEXT, raises=False),
@@ -362,20 +343,14 @@ IMPLEMENTATIONS: Table = {
     "array_prepend": Implementation(_plain_items(arrays.prepend, (0,)), duckdb="list_prepend({0}, coalesce({1}, []))"),
     "array_cat": Implementation(_plain_items(arrays.concatenate, ()), duckdb=duckdb.beside),
     "array_remove": Implementation(
-        _with_element(_remove, TEXT, (1,), strict=False), duckdb="list_filter({0}, lambda x: x IS DISTINCT FROM {1})"
+        _with_element(arrays.remove, TEXT, (1,), strict=False), duckdb="list_filter({0}, lambda x: x IS DISTINCT FROM {1})"
     ),
-    "array_replace": _with_element(_replace, TEXT, (1, 2), strict=False),
+    "array_replace": _with_element(arrays.replace, TEXT, (1, 2), strict=False),
     "array_position": Implementation(
         _with_element(_position, INT4, (1,), strict=False), duckdb="CAST(list_position({0}, {1}) AS INTEGER) - {shift0}"
     ),
-    "array_positions": _with_element(_positions, TEXT, (1,), strict=False),
-    "array_position_start": lambda node, args: call(
-        _position_from,
-        INT4,
-        [args[0], as_item(args[1], _operands(node)[1].type), args[2]],
-        given=(orderable(element_of(_operands(node)[0].type.oid)),),
-        strict=False,
-    ),
+    "array_positions": _with_element(arrays.positions, TEXT, (1,), strict=False),
+    "array_position_start": _with_element(_position_from, INT4, (1,), strict=False),
     "array_to_text": Implementation(_to_string, duckdb="array_to_string(list_filter({texts0}, lambda x: x IS NOT NULL), {1})"),
     "array_to_text_null": Implementation(_to_string, duckdb="array_to_string(list_transform({texts0}, lambda x: coalesce(x, {2})), {1})"),
     "text_to_array": Implementation(
@@ -387,5 +362,5 @@ IMPLEMENTATIONS: Table = {
     "trim_array": scalar(arrays.trimmed, TEXT),
     "array_fill": _plain_items(arrays.filled, (0,)),
     "array_fill_with_lower_bounds": _plain_items(arrays.filled, (0,)),
-    "width_bucket_array": _with_element(_bucket, INT4, (0,), strict=True),
+    "width_bucket_array": _with_element(arrays.bucket, INT4, (0,), strict=True),
 }

@@ -26,9 +26,9 @@ def call(node: FuncExpr, session: Session) -> Const | None:
 def blocking_pids(node: FuncExpr, session: Session, context: BindContext) -> Case:
     """Translate pg_blocking_pids of a row's process to a CASE over the processes that are blocked now."""
     [pid] = node.args
-    waiting = list(session.dynamic["blockers"]())
-    same = [operators.make(["="], pid, Const(type=INTEGER, value=str(blocked_pid)), context, -1) for blocked_pid, _ in waiting]
-    found = [Const(type=node.type, value="{" + ",".join(map(str, pids)) + "}") for _, pids in waiting]  # type: ignore[call-overload]
+    waiting = [(blocked, pids) for blocked, pids in session.dynamic["blockers"]() if isinstance(pids, list)]
+    same = [operators.make(["="], pid, Const(type=INTEGER, value=str(blocked)), context, -1) for blocked, _ in waiting]
+    found = [Const(type=node.type, value="{" + ",".join(map(str, pids)) + "}") for _, pids in waiting]
     unknown, nothing = NullTest(type=BOOLEAN, arg=pid, is_null=True), Const(type=node.type, value=None)
     empty = Const(type=node.type, value="{}")
     return Case(type=node.type, arg=None, conditions=(unknown, *same), results=(nothing, *found), default=empty)
