@@ -33,3 +33,9 @@ def test_call_in_a_block_cannot_end_the_transaction(server: Server) -> None:
             session.execute("CALL every_second(%s, %s)", [2, 0])
         assert raised.value.diag.context == "PL/pgSQL function every_second(integer,integer) line 5 at ROLLBACK"
         assert session.execute("SELECT count(*) FROM t").fetchone() == (0,)
+
+
+def test_parameter_of_a_call_has_the_type_of_the_argument_that_it_names(server: Server) -> None:
+    with psycopg.connect(server.conninfo(server.new_database()), autocommit=True) as session:
+        session.execute("CREATE PROCEDURE p(a int, b date, INOUT c text) LANGUAGE plpgsql AS $$ BEGIN c := a + 1 || ' ' || b; END $$")
+        assert session.execute("CALL p(c => NULL, b => %s, a => %s)", ["2026-01-02", "7"]).fetchone() == ("8 2026-01-02",)

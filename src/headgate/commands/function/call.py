@@ -88,8 +88,10 @@ def described(node: pb.CallStmt, session: Session, parameters: dict[int, int]) -
             return Value(TypeRef(registry.UNKNOWN), None)
 
     procedure, _ = _procedure(node.funccall, session, value_of)
-    for argument_node, argument in zip(node.funccall.args, procedure.arguments, strict=False):
-        inner = unwrap(argument_node)
+    by_name = {argument.name: argument for argument in procedure.arguments}
+    for item, positional in zip(map(unwrap, node.funccall.args), procedure.arguments, strict=False):
+        is_named = named_argument.is_named(item)
+        inner, argument = (unwrap(item.arg), by_name[item.name]) if is_named else (item, positional)
         if inner.DESCRIPTOR.name == "ParamRef" and parameters.get(inner.number) in (0, registry.UNKNOWN):
             parameters[inner.number] = argument.type_oid
     columns = _columns(procedure)

@@ -51,7 +51,11 @@ class Choice(Generic[A]):
 
 
 def choose(node: pb.FuncCall, candidates: Sequence[UserFunction], args: Sequence[A], context: BindContext) -> Choice[A] | None:
-    """Return the candidate that fits a call with these arguments, or None if none does. Raise 42725 if several do."""
+    """Return the candidate that fits a call with these arguments, or None if none does.
+
+    Raise 42725 if several do, and 42601 if the order of positional and named arguments is wrong.
+    """
+    named_argument.check_order(node, context)
     unwrapped = [unwrap(argument) for argument in node.args]
     by_name = {inner.name: value for inner, value in zip(unwrapped, args, strict=True) if named_argument.is_named(inner)}
     plain = [value for inner, value in zip(unwrapped, args, strict=True) if not named_argument.is_named(inner)]

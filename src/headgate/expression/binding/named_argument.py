@@ -15,10 +15,9 @@ from headgate.catalog import procedure
 from headgate.errors import PostgresError
 from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.overload_resolution import no_function
-from headgate.expression.location import location_of
 from headgate.expression.node import Expression, TypeRef
 from headgate.sql import names
-from headgate.sql.parser import ParseNode, parse_expression, unwrap
+from headgate.sql.parser import ParseNode, parse_expression, unwrap, walk
 
 _DATE: dict[str, str | None] = {"year": None, "month": None, "day": None}
 _TIME: dict[str, str | None] = {"hour": None, "min": None, "sec": None}
@@ -74,21 +73,27 @@ def signature(node: pb.FuncCall, args: Sequence[Typed], context: BindContext) ->
     return f"{'.'.join(names.strings(node.funcname))}({', '.join(shown)})"
 
 
+def check_order(node: pb.FuncCall, context: BindContext) -> None:
+    """Raise 42601 for a name that a call uses twice, and for a positional argument after a named one."""
+    argument_names = _names(node)
+    for place, name in enumerate(argument_names):
+        if (name is None and any(argument_names[:place])) or (name is not None and name in argument_names[:place]):
+            message = "positional argument cannot follow named argument" if name is None else f'argument name "{name}" used more than once'
+            nodes = walk(node.args[place]) if name is None else [unwrap(node.args[place])]
+            locations = [inner.location for inner in nodes if "location" in inner.DESCRIPTOR.fields_by_name and inner.location >= 0]
+            raise PostgresError("42601", message, position=context.position(min(locations, default=-1)))
+
+
 def placed(
     node: pb.FuncCall, args: Sequence[Expression], context: BindContext, bind: Callable[[ParseNode], Expression]
 ) -> list[Expression]:
     """Return the arguments of a FuncCall in the order of the function's parameters. `bind` binds the defaults.
 
-    Raises 42601 for a name that is used twice or a positional argument after a named one, 42883 for a name that no function
-    of this name has, or if a parameter without a default is left out.
+    Raises 42601 as `check_order`, and 42883 for a name that no function of this name has, or if a parameter without a default is left out.
     """
+    check_order(node, context)
     argument_names = _names(node)
     plain = next((place for place, name in enumerate(argument_names) if name is not None), len(argument_names))
-    for place, name in enumerate(argument_names):
-        if place > plain and (name is None or name in argument_names[:place]):
-            message = "positional argument cannot follow named argument" if name is None else f'argument name "{name}" used more than once'
-            where = location_of(args[place]) if name is None else unwrap(node.args[place]).location
-            raise PostgresError("42601", message, position=context.position(where))
     called = names.strings(node.funcname)[-1]
     parameters = PARAMETERS.get(called) or dict.fromkeys(procedure.parameter_names(called))
     arguments = dict(zip(list(parameters)[:plain], args, strict=False))
