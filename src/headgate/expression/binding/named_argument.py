@@ -17,7 +17,7 @@ from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.overload_resolution import no_function
 from headgate.expression.node import Expression, TypeRef
 from headgate.sql import names
-from headgate.sql.parser import ParseNode, parse_expression, unwrap, walk
+from headgate.sql.parser import ParseNode, beginning, parse_expression, unwrap
 
 _DATE: dict[str, str | None] = {"year": None, "month": None, "day": None}
 _TIME: dict[str, str | None] = {"hour": None, "min": None, "sec": None}
@@ -79,9 +79,8 @@ def check_order(node: pb.FuncCall, context: BindContext) -> None:
     for place, name in enumerate(argument_names):
         if (name is None and any(argument_names[:place])) or (name is not None and name in argument_names[:place]):
             message = "positional argument cannot follow named argument" if name is None else f'argument name "{name}" used more than once'
-            nodes = walk(node.args[place]) if name is None else [unwrap(node.args[place])]
-            locations = [inner.location for inner in nodes if "location" in inner.DESCRIPTOR.fields_by_name and inner.location >= 0]
-            raise PostgresError("42601", message, position=context.position(min(locations, default=-1)))
+            where = beginning(node.args[place]) if name is None else unwrap(node.args[place]).location
+            raise PostgresError("42601", message, position=context.position(where))
 
 
 def placed(
