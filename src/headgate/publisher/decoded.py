@@ -76,9 +76,7 @@ class DecodedChanges:
 
     def take(self, places: Numbers, ops: npt.NDArray[np.uint8]) -> DecodedChanges:
         """Return some of the changes, as these operations."""
-        op_column = pa.Array.from_buffers(
-            pa.string(), len(ops), [None, pa.py_buffer(np.arange(len(ops) + 1, dtype=np.int32)), pa.py_buffer(np.ascontiguousarray(ops))]
-        )
+        op_column = buffers.letters(ops)
         if len(places) == len(self):
             return DecodedChanges(self.table.set_column(self.table.schema.get_field_index("op"), "op", op_column), self.lsn)
         table = self.table.take(pa.array(places))

@@ -302,17 +302,9 @@ def _empty_structs(count: int) -> pa.StructArray:
 
 def _arrange(file: ChangeFile, read: tuple[pa.StructArray, pa.Array | None]) -> pa.Table:
     rows, kinds = read
-    return (
-        arrange(rows, kinds, file.first)
-        .add_column(0, "seq", _constant(file.seq, len(rows), kinds))
-        .add_column(0, "commit_lsn", _constant(file.commit_lsn, len(rows), kinds))
-        .cast(arrow_schema(pa.schema(list(rows.type))))
-    )
-
-
-def _constant(value: int, rows: int, kinds: pa.Array | None) -> pa.Array:
-    count = rows if kinds is None else rows - pc.sum(pc.equal(kinds, "update_postimage")).as_py() if rows else 0
-    return pa.array(np.full(count, value, np.int64))
+    arranged = arrange(rows, kinds, file.first)
+    own = [pa.array(np.full(arranged.num_rows, value, np.int64)) for value in (file.commit_lsn, file.seq)]
+    return pa.table([*own, *arranged.columns], schema=arrow_schema(pa.schema(list(rows.type))))
 
 
 def arrange(rows: pa.StructArray, kinds: pa.Array | None, first: int) -> pa.Table:
@@ -320,15 +312,17 @@ def arrange(rows: pa.StructArray, kinds: pa.Array | None, first: int) -> pa.Tabl
     count = len(rows)
     if kinds is None:
         positions = np.arange(first, first + count, dtype=np.int64)
-        nothing = pa.nulls(count, rows.type)
-        return pa.table({"position": positions, "op": pa.array(["I"] * count, pa.string()), "old": nothing, "new": rows})
-    starts = np.flatnonzero(~np.asarray(pc.equal(kinds, "update_postimage")))
-    kind = kinds.take(pa.array(starts))
-    inserted, updated = np.asarray(pc.equal(kind, "insert")), np.asarray(pc.equal(kind, "update_preimage"))
+        ops = buffers.letters(np.full(count, ord("I"), np.uint8))
+        return pa.table({"position": positions, "op": ops, "old": pa.nulls(count, rows.type), "new": rows})
+    # the first letters of insert, delete, update_preimage and update_postimage, and the lengths, which differ for the last two
+    data, offsets = buffers.view(kinds)
+    starts = np.flatnonzero(np.diff(offsets) != len("update_postimage"))
+    letter = data[offsets[starts]]
+    inserted, updated = letter == ord("i"), letter == ord("u")
     old_at = pa.array(starts, mask=inserted)
-    new_at = pa.array(np.where(updated, starts + 1, starts), mask=~(inserted | updated))
-    op = np.where(inserted, "I", np.where(updated, "U", "D"))
-    return pa.table({"position": starts + first, "op": pa.array(op, pa.string()), "old": rows.take(old_at), "new": rows.take(new_at)})
+    new_at = pa.array(np.where(updated, starts + 1, starts), mask=letter == ord("d"))
+    ops = buffers.letters(letter - (ord("a") - ord("A")))
+    return pa.table({"position": starts + first, "op": ops, "old": rows.take(old_at), "new": rows.take(new_at)})
 
 
 # large versions: by Spark

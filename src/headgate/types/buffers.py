@@ -75,6 +75,11 @@ def strings(data: Bytes, offsets: Positions, mask: Mask | None, kind: pa.DataTyp
     )
 
 
+def letters(codes: Bytes) -> pa.Array:
+    """Return a string array of one ASCII character for each byte."""
+    return strings(codes, np.arange(len(codes) + 1), None, pa.string())
+
+
 def gather(data: Bytes, starts: Positions, sizes: Positions) -> tuple[Bytes, Positions]:
     """Return the bytes of the values that start at `starts`, contiguous, and their offsets.
 

@@ -8,54 +8,32 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+import numpy as np
 import pyarrow as pa
 
 from headgate.analysis.query import PlanColumn
 from headgate.commands.result import CopyProgress
+from headgate.types import buffers
 from headgate.types.storage import arrow_type
 
+END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 MESSAGE_BYTES = 16 << 20
 """Approximate size of a message in bytes. A client holds a whole message in memory."""
 
 
-class _Sink:
-    """A file object for Arrow's writer, from which the written bytes are taken piece by piece."""
-
-    closed = False
-
-    def __init__(self) -> None:
-        self._parts: list[bytes] = []
-
-    def write(self, data: bytes) -> int:
-        self._parts.append(bytes(data))
-        return len(data)
-
-    def writable(self) -> bool:
-        return True
-
-    def flush(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-    def take(self) -> pa.Array:
-        parts, self._parts = self._parts, []
-        return pa.array([b"".join(parts)], pa.large_binary())
-
-
 def messages(schema: pa.Schema, batches: Iterable[pa.RecordBatch], progress: CopyProgress) -> Iterator[pa.Array]:
     """Yield the messages for batches of this schema."""
-    sink = _Sink()
-    with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), schema) as writer:
-        yield sink.take()
-        for batch in batches:
-            progress.rows += batch.num_rows
-            rows = max(batch.num_rows * MESSAGE_BYTES // max(batch.nbytes, 1), 1)
-            for start in range(0, batch.num_rows, rows):
-                writer.write_batch(batch.slice(start, rows))
-                yield sink.take()
-    yield sink.take()
+    yield _message(schema.serialize())
+    for batch in batches:
+        progress.rows += batch.num_rows
+        rows = max(batch.num_rows * MESSAGE_BYTES // max(batch.nbytes, 1), 1)
+        for start in range(0, batch.num_rows, rows):
+            yield _message(batch.slice(start, rows).serialize())
+    yield _message(END_OF_STREAM)
+
+
+def _message(content: pa.Buffer | bytes) -> pa.Array:
+    return buffers.strings(np.frombuffer(content, np.uint8), np.array([0, len(content)]), None, pa.large_binary())
 
 
 def schema_of(columns: Sequence[PlanColumn]) -> pa.Schema:
