@@ -80,6 +80,23 @@ def on_tables(
             yield target, name
 
 
+def skip_missing(session: Session, sqlstate: str, subject: str, *, missing_ok: bool) -> None:
+    """Raise the error for an object that does not exist. With IF EXISTS, send a NOTICE instead."""
+    if not missing_ok:
+        raise PostgresError(sqlstate, f"{subject} does not exist")
+    session.notices.notice(f"{subject} does not exist, skipping")
+
+
+def altered(cursor: Cursor, session: Session, node: pb.RangeVar, *, missing_ok: bool) -> Relation | None:
+    """Return the relation that ALTER names. With IF EXISTS, send a NOTICE and return None if it does not exist."""
+    if not missing_ok:
+        return target(cursor, session.context, node)
+    relation = find(cursor, session.context, node)
+    if relation is None:
+        session.notices.notice(f'relation "{node.relname}" does not exist, skipping')
+    return relation
+
+
 def namespace(cursor: Cursor, database: int, name: str) -> int:
     """Return the oid of a schema. Raise 3F000 if it does not exist."""
     row = one(cursor, "SELECT oid FROM hg.pg_namespace WHERE nspname = ? AND dbid IN (0, ?)", [name, database])

@@ -14,7 +14,7 @@ from headgate.catalog.relation import sequence as sequences
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import NAMED_KINDS, TABLE_KINDS, RelationKind
 from headgate.catalog.replication import subscription as subscriptions
-from headgate.commands import dependency, privilege
+from headgate.commands import dependency, lookup, privilege
 from headgate.commands.database import schema_element
 from headgate.commands.function import dependant as dependant_functions
 from headgate.commands.result import CommandResult
@@ -56,9 +56,7 @@ def drop(node: pb.DropStmt, session: Session) -> CommandResult:
         name = unwrap(item).sval
         schema = namespace.lookup(cursor, context.database, name)
         if schema is None:
-            if not node.missing_ok:
-                raise PostgresError("3F000", f'schema "{name}" does not exist')
-            session.notices.notice(f'schema "{name}" does not exist, skipping')
+            lookup.skip_missing(session, "3F000", f'schema "{name}"', missing_ok=node.missing_ok)
             continue
         if schema.oid < registry.FIRST_USER_OID and name != "public":
             raise PostgresError("2BP01", f"cannot drop schema {name} because it is required by the database system")

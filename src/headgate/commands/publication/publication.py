@@ -243,9 +243,7 @@ def drop(node: pb.DropStmt, session: Session) -> CommandResult:
         name = unwrap(item).sval
         publication = publications.lookup(cursor, context.database, name)
         if publication is None:
-            if not node.missing_ok:
-                raise PostgresError("42704", f'publication "{name}" does not exist')
-            session.notices.notice(f'publication "{name}" does not exist, skipping')
+            lookup.skip_missing(session, "42704", f'publication "{name}"', missing_ok=node.missing_ok)
             continue
         privilege.check_owner(cursor, context.user, publication.owner, "publication", publication.name)
         transaction.catalog.lock_object("pg_publication", publication.oid)

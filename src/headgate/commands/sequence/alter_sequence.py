@@ -29,11 +29,8 @@ def alter(node: ParseNode, session: Session) -> CommandResult:
     """ALTER SEQUENCE."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
-    found = lookup.find(cursor, context, node.sequence)
+    found = lookup.altered(cursor, session, node.sequence, missing_ok=node.missing_ok)
     if found is None:
-        if not node.missing_ok:
-            lookup.target(cursor, context, node.sequence)
-        session.notices.notice(f'relation "{node.sequence.relname}" does not exist, skipping')
         return CommandResult("ALTER SEQUENCE")
     if found.kind != RelationKind.SEQUENCE:
         raise PostgresError("42809", f'"{found.name}" is not a sequence')

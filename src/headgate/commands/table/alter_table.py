@@ -40,12 +40,9 @@ def alter(node: pb.AlterTableStmt, session: Session) -> CommandResult:
     """Execute ALTER TABLE."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
-    relation = lookup.find(cursor, context, node.relation)
+    relation = lookup.altered(cursor, session, node.relation, missing_ok=node.missing_ok)
     word = WORDS.get(node.objtype, "TABLE")
     if relation is None:
-        if not node.missing_ok:
-            lookup.target(cursor, context, node.relation)
-        session.notices.notice(f'relation "{node.relation.relname}" does not exist, skipping')
         return CommandResult(f"ALTER {word}")
     kinds, kind_phrase = KINDS.get(word, (frozenset(RelationKind), ""))
     if relation.kind not in kinds:

@@ -41,11 +41,8 @@ KINDS: dict[str, tuple[AbstractSet[RelationKind], str]] = {
 def _named(node: pb.AlterObjectSchemaStmt | pb.RenameStmt, word: str, session: Session, transaction: Transaction) -> Relation | None:
     """Return the relation of ALTER INDEX, VIEW, … if it is of that kind (any kind for ALTER TABLE). For IF EXISTS: None and a NOTICE."""
     cursor, context = transaction.cursor, session.context
-    relation = lookup.find(cursor, context, node.relation)
+    relation = lookup.altered(cursor, session, node.relation, missing_ok=node.missing_ok)
     if relation is None:
-        if not node.missing_ok:
-            lookup.target(cursor, context, node.relation)
-        session.notices.notice(f'relation "{node.relation.relname}" does not exist, skipping')
         return None
     kinds, kind_phrase = KINDS.get(word, (frozenset(RelationKind), ""))
     if relation.kind not in kinds:
