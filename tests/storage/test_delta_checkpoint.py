@@ -50,7 +50,7 @@ def test_checkpoint_is_fsynced_before_it_is_announced(engine: Engine, monkeypatc
     made(engine, A, (0, "x"))
     announced = engine.path(KEY) / "_delta_log" / "_last_checkpoint"
     synced: list[tuple[str, bool]] = []
-    monkeypatch.setattr(fsync, "_sync", lambda path: synced.append((Path(path).name, announced.exists())))
+    monkeypatch.setattr(fsync, "sync", lambda path: synced.append((Path(path).name, announced.exists())))
     DeltaCheckpoints(engine, every=1).write_due()
     assert announced.exists()
     [version] = written(engine)

@@ -13,7 +13,7 @@ from headgate.storage.delta import deletion_vector, fsync
 def seen(tmp_path, monkeypatch):
     """What is synchronized, in order."""
     synced_names: list[str] = []
-    monkeypatch.setattr(fsync, "_sync", lambda path: synced_names.append(os.path.relpath(path, tmp_path)))
+    monkeypatch.setattr(fsync, "sync", lambda path: synced_names.append(os.path.relpath(path, tmp_path)))
     return synced_names
 
 
