@@ -19,8 +19,8 @@ PRIVATE_ATTRIBUTE = re.compile(
 PRIVATE_MODULE = re.compile(
     r"(pyspark\._|pyspark\.(java_gateway|daemon|worker)|pyspark\.sql\.(classic|connect|pandas)|pyspark\.errors\.exceptions|py4j)\b"
 )
-PUBLIC_NAMES = {"py4j.protocol": {"Py4JError", "Py4JJavaError", "Py4JNetworkError"}, "py4j.java_gateway": {"JavaGateway"}}
-"""The errors that PySpark's public methods raise, and Py4J's own way to start Java."""
+PUBLIC_NAMES = {"py4j.protocol": {"Py4JError", "Py4JJavaError", "Py4JNetworkError"}, "py4j.java_gateway": {"JavaGateway", "JavaObject"}}
+"""The errors that PySpark's public methods raise, Py4J's own way to start Java, and the type of the objects that it returns."""
 PRIVATE_CLASS = re.compile(r"org\.apache\.spark\.sql\.(catalyst|execution|internal|classic)\.[\w.$]+\Z")
 
 MAY_BE_PRIVATE = re.compile(r"\._(gateway|jvm|j[a-z]|sc|ensure|stack)|_gateway|pyspark\.|py4j|org\.apache\.spark")
