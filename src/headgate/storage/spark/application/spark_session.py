@@ -225,7 +225,7 @@ def _properties(configured: Mapping[str, str], scratch: Path) -> Iterator[str]:
 
 
 def _variables(properties: str, python: str, behind: Sequence[str]) -> dict[str, str]:
-    """Return the environment of Java. `behind`: jars after all others, because the class archive needs the class path's beginning unchanged."""
+    """Return the environment of Java. `behind`: jars for the end of the class path; the class archive needs its beginning unchanged."""
     variables = {
         "PYSPARK_SUBMIT_ARGS": f"--properties-file {shlex.quote(properties)} pyspark-shell",
         "PYSPARK_PYTHON": python,
