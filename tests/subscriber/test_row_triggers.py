@@ -354,7 +354,7 @@ INTERFERING = (
     "ALTER TABLE t ENABLE ALWAYS TRIGGER c",
     "DROP TRIGGER c ON t",
 )
-"""What another session does to the table that the trigger writes, and to the trigger, while the change arrives."""
+"""Statements of another session while a change is applied. They concern the trigger, or the table to which its function writes."""
 WORKER_WAITS = """SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'
     AND pid IN (SELECT pid FROM pg_stat_subscription WHERE relid IS NULL)"""
 

@@ -363,9 +363,10 @@ class ChangeRange:
     def _judged(self, changes: DecodedChanges, write: _Write, entries: dict[int, LogEntry]) -> list[pa.Table]:
         """Return the changes in a history that are sent, in order."""
         is_truncate = changes.op == _TRUNCATE
+        places = np.flatnonzero(~is_truncate)
         tables = []
-        if not is_truncate.all():
-            rows = changes if not is_truncate.any() else changes.at(np.flatnonzero(~is_truncate))
+        if len(places):
+            rows = changes if len(places) == len(changes) else changes.take(places, changes.op[places])
             tables += _kept(*self._reader.judge(write.plan, rows), write.plan, entries)
         if is_truncate.any() and truncated(write.plan):
             for commit, lsn in zip(*(numbers[is_truncate] for numbers in (changes.commit_lsn, changes.lsn)), strict=True):

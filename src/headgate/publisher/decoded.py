@@ -66,10 +66,6 @@ class DecodedChanges:
         """The commit LSN of each change's transaction."""
         return np.asarray(self.table["commit_lsn"].to_numpy(), np.int64)
 
-    def at(self, places: Numbers) -> DecodedChanges:
-        """Return some of the changes."""
-        return DecodedChanges(self.table.take(pa.array(places)), self.lsn[places])
-
     def column(self, side: str, name: str) -> pa.Array:
         """Return a column of the old or new rows."""
         return buffers.field(self.old if side == "old" else self.new, name)

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from headgate.catalog.replication.subscription_history import old_name
 from headgate.publisher import gate
-from headgate.publisher.decoded import LSN_PER_CHANGE, DecodedChanges
+from headgate.publisher.decoded import LSN_PER_CHANGE, DecodedChanges, Numbers
 from headgate.publisher.published import Published, PublishedAction, identity_columns
 from headgate.storage import feed
 from headgate.storage.feed import ALL_GROUPS, ChangeFile, Cut, WriteFiles
@@ -40,7 +40,6 @@ _LSN, _SEQ, _OP = "_lsn", "_seq", "_op"
 _COMMIT = "\0commit"
 """A name that no column has."""
 _ORDER = [(name, "ascending") for name in (_COMMIT, _LSN, _SEQ)]
-_Numbers = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 def suffices(plan: Published, history: Relation) -> bool:
@@ -107,9 +106,8 @@ def _bounds(file: ChangeFile, physical: Mapping[str, str]) -> tuple[list[object]
     names = [footer.schema.column(place).name for place in range(footer.num_columns)]
     places = [names.index(physical[name]) for name in (_LSN, _SEQ, _OP)]
     groups = [[footer.row_group(group).column(place).statistics for place in places] for group in range(footer.num_row_groups)]
-    return [min(column.min for column in columns) for columns in zip(*groups, strict=True)], [
-        max(column.max for column in columns) for columns in zip(*groups, strict=True)
-    ]
+    columns = list(zip(*groups, strict=True))
+    return [min(each.min for each in column) for column in columns], [max(each.max for each in column) for column in columns]
 
 
 def _count_before(truncates: pa.Table, rows: pa.Table) -> int:
@@ -126,7 +124,7 @@ def _flattened(changes: pa.Table) -> pa.Table:
     return pa.table([buffers.whole(changes["commit_lsn"]), *columns], names=[_COMMIT, *(field.name for field in rows.type)])
 
 
-def _lsns(rows: pa.Table, writes: Sequence[TableWrite]) -> _Numbers:
+def _lsns(rows: pa.Table, writes: Sequence[TableWrite]) -> Numbers:
     """Return the LSN of each change, which are in the order of the transactions."""
     commits = rows[_COMMIT].to_numpy()
     distinct, begins = np.unique(commits, return_index=True)
@@ -136,7 +134,7 @@ def _lsns(rows: pa.Table, writes: Sequence[TableWrite]) -> _Numbers:
     return np.asarray(bases[index] + LSN_PER_CHANGE * (np.arange(len(commits)) - begins[index]), np.int64)
 
 
-def _changes(relation: Relation, rows: pa.Table, lsn: _Numbers) -> DecodedChanges:
+def _changes(relation: Relation, rows: pa.Table, lsn: Numbers) -> DecodedChanges:
     """Return rows of a history as changes of its table. An old row has at least the columns of the replica identity.
 
     If an UPDATE does not change the identity's key, the publisher sends no old row. Its key is then that of the new row.

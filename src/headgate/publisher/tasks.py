@@ -28,7 +28,7 @@ from headgate.publisher.rendering import Rendered, Renderer, ValueForm
 from headgate.storage import feed
 from headgate.storage.spark import failure, result_spool
 from headgate.storage.transaction.log import TableWrite
-from headgate.types import registry
+from headgate.types import buffers, registry
 
 REFUSED = "tasks could not encode changes"
 """The message of a task's error in place of PostgreSQL's, which shows values."""
@@ -84,16 +84,8 @@ class EncodeTask:
 def _row(number: int, changes: int, sent: int, rendered: Rendered | None) -> pa.RecordBatch:
     counts = [pa.array([number], pa.int32()), pa.array([changes], pa.int64()), pa.array([sent], pa.int64())]
     blobs: list[npt.NDArray[Any] | None] = [None] * 3 if rendered is None else [rendered.frames.data, rendered.frames.offsets, rendered.lsn]
-    return pa.RecordBatch.from_arrays([*counts, *map(_blob, blobs)], schema=_BLOBS)
-
-
-def _blob(values: npt.NDArray[Any] | None) -> pa.LargeBinaryArray:
-    """Return an array with the bytes of `values`, not copied, as its only element."""
-    if values is None:
-        return pa.nulls(1, pa.large_binary())
-    return pa.Array.from_buffers(
-        pa.large_binary(), 1, [None, pa.py_buffer(np.array([0, values.nbytes])), pa.py_buffer(np.ascontiguousarray(values))]
-    )
+    columns = [pa.nulls(1, pa.large_binary()) if blob is None else buffers.single(np.ascontiguousarray(blob)) for blob in blobs]
+    return pa.RecordBatch.from_arrays([*counts, *columns], schema=_BLOBS)
 
 
 def takes(renderer: Renderer, write: TableWrite) -> bool:

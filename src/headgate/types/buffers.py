@@ -75,6 +75,12 @@ def strings(data: Bytes, offsets: Positions, mask: Mask | None, kind: pa.DataTyp
     )
 
 
+def single(content: pa.Buffer | bytes | npt.NDArray[np.generic]) -> pa.Array:
+    """Return a large_binary array with these bytes, not copied, as its only element."""
+    data = np.frombuffer(content, np.uint8)
+    return strings(data, np.array([0, len(data)]), None, pa.large_binary())
+
+
 def letters(codes: Bytes) -> pa.Array:
     """Return a string array of one ASCII character for each byte."""
     return strings(codes, np.arange(len(codes) + 1), None, pa.string())

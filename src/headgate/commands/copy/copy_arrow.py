@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-import numpy as np
 import pyarrow as pa
 
 from headgate.analysis.query import PlanColumn
@@ -23,17 +22,13 @@ MESSAGE_BYTES = 16 << 20
 
 def messages(schema: pa.Schema, batches: Iterable[pa.RecordBatch], progress: CopyProgress) -> Iterator[pa.Array]:
     """Yield the messages for batches of this schema."""
-    yield _message(schema.serialize())
+    yield buffers.single(schema.serialize())
     for batch in batches:
         progress.rows += batch.num_rows
         rows = max(batch.num_rows * MESSAGE_BYTES // max(batch.nbytes, 1), 1)
         for start in range(0, batch.num_rows, rows):
-            yield _message(batch.slice(start, rows).serialize())
-    yield _message(END_OF_STREAM)
-
-
-def _message(content: pa.Buffer | bytes) -> pa.Array:
-    return buffers.strings(np.frombuffer(content, np.uint8), np.array([0, len(content)]), None, pa.large_binary())
+            yield buffers.single(batch.slice(start, rows).serialize())
+    yield buffers.single(END_OF_STREAM)
 
 
 def schema_of(columns: Sequence[PlanColumn]) -> pa.Schema:

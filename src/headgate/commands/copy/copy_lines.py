@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
 
 from headgate.commands.copy.copy_option import CopyOptions
@@ -25,8 +24,8 @@ from headgate.storage.delta.table_folder import TableFolder
 from headgate.storage.delta.table_state import TableState
 from headgate.storage.location.data_location import DataPath
 from headgate.storage.spark import failure, result_spool
+from headgate.types import buffers, registry
 from headgate.types import copy_text as copy_format
-from headgate.types import registry
 from headgate.types.binary.binary import write_binary
 from headgate.types.binary.copy_binary import write_copy_binary
 from headgate.types.encoded import encoded
@@ -91,12 +90,7 @@ def _binary_rows(arrays: Sequence[pa.LargeBinaryArray], count: int) -> pa.Array:
         lengths += np.asarray(pc.fill_null(pc.binary_length(array), 0), np.int64) + 4
     offsets = np.zeros(count + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
-    return _messages(offsets, pa.py_buffer(write_copy_binary(arrays)))
-
-
-def _messages(offsets: NDArray[np.int64], data: pa.Buffer) -> pa.Array:
-    """Return one buffer as an array of messages, without copying it."""
-    return pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), data])
+    return buffers.strings(np.frombuffer(write_copy_binary(arrays), np.uint8), offsets, None, pa.large_binary())
 
 
 # ---- by tasks ---------------------------------------------------------------------------------------------------------------

@@ -171,7 +171,7 @@ class Batch:
         `missing`: the number of rows to change that did not exist, by table. Rows of a partitioned table would have to be divided among
         its partitions, generated columns are not recorded, and triggers can change any table.
         """
-        mappings = list(self.mappings.values())
+        mappings = list(self.mappings.values()) if self._in_history else []
         if any(self._rules.fired(self.transaction, mapping.local) is not None for mapping in mappings):
             return
         for table, is_whole in self._in_history.items():

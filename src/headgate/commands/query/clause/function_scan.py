@@ -39,7 +39,7 @@ def scan(planner: Planner, item: FunctionItem, left: Source | None) -> Source:
         frame = _exploded(planner, item, left)
     else:
         frame = (plan or _by_catalog(planner, item)).frame
-        frame = frame if left is None else left.frame.join(frame, how="left" if item.keep_left else "cross")
+        frame = frame if left is None else left.frame.crossJoin(frame)
     row = F.lit(True).alias(item.tables[-1].row_key)
     return Source(frame.select("*", row), item.tables, item.star, item.merged)
 

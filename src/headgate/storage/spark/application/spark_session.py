@@ -245,16 +245,17 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
     the node opens its catalog while Java starts. So only the dictionary behind `os.environ` changes.
     """
     seen: dict[bytes, bytes] = vars(os.environ)["_data"]
-    before = {name: seen.get(os.fsencode(name)) for name in variables}
-    seen.update({os.fsencode(name): os.fsencode(value) for name, value in variables.items()})
+    encoded = {os.fsencode(name): os.fsencode(value) for name, value in variables.items()}
+    before = {name: seen.get(name) for name in encoded}
+    seen.update(encoded)
     try:
         yield
     finally:
         for name, value in before.items():
             if value is None:
-                seen.pop(os.fsencode(name), None)
+                seen.pop(name, None)
             else:
-                seen[os.fsencode(name)] = value
+                seen[name] = value
 
 
 def _quoted(option: str) -> str:
