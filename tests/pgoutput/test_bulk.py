@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from headgate.errors import PostgresError
 from headgate.pgoutput import decode, encode
 from headgate.pgoutput import message as m
+from headgate.pgoutput.codec import copy_data, read, write, write_frame
 from headgate.pgoutput.outline import frames_of
-from headgate.pgoutput.read import read
-from headgate.pgoutput.write import copy_data, write, write_frame
 
 Change = m.Insert | m.Update | m.Delete
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from headgate.errors import PostgresError
 from headgate.pgoutput import message as m
-from headgate.pgoutput.read import read, read_frame, read_reply
-from headgate.pgoutput.write import write, write_frame, write_reply
+from headgate.pgoutput.codec import read, read_frame, read_reply, write, write_frame, write_reply
 
 lsn = st.integers(0, 2**64 - 1)
 time = st.integers(-(2**63), 2**63 - 1)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from headgate.pgoutput import codec
 from headgate.pgoutput import message as m
-from headgate.pgoutput import read
 
 
 def make(server: object, database: str, name: str, *, two_phase: bool = False) -> str:
@@ -28,7 +28,7 @@ def words(payloads: list[bytes]) -> list[str]:
     names: dict[int, str] = {}
     xids: list[int] = []
     for payload in payloads:
-        message = read.read(payload, streamed=streamed)
+        message = codec.read(payload, streamed=streamed)
         streamed = isinstance(message, m.StreamStart) or (streamed and not isinstance(message, m.StreamStop))
         if isinstance(message, m.Relation):
             names[message.relation] = message.name

@@ -12,8 +12,7 @@ from tests.conftest import NodeServer, Server, _Farm, until
 from tests.publisher import slots
 
 from headgate.pgoutput import message as m
-from headgate.pgoutput.read import read
-from headgate.pgoutput.write import write
+from headgate.pgoutput.codec import read, write
 
 TABLES = "CREATE TABLE t (a int PRIMARY KEY, b text);"
 FEW = 4

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headgate.catalog.security import password
 from headgate.errors import PostgresError
-from headgate.pgoutput import write
+from headgate.pgoutput import codec
 from headgate.server.authentication.hba import ConnectionRequest, HbaFile
 from headgate.server.protocol import data_row, message
 from headgate.server.protocol.startup import _split_options
@@ -48,7 +48,7 @@ def test_slices_and_many_pieces_give_the_same_rows() -> None:
 
 @given(st.lists(st.binary(max_size=30), max_size=20))
 def test_copy_data_is_one_frame_for_each_line(lines: list[bytes]) -> None:
-    assert b"".join(data_row.copy_data(pa.array(lines, pa.binary()))) == b"".join(write.copy_data(line) for line in lines)
+    assert b"".join(data_row.copy_data(pa.array(lines, pa.binary()))) == b"".join(codec.copy_data(line) for line in lines)
 
 
 @given(st.binary(max_size=40))

@@ -19,8 +19,8 @@ from headgate.changes import tasks
 from headgate.lsn import Lsn
 from headgate.pgoutput import decode
 from headgate.pgoutput import message as m
+from headgate.pgoutput.codec import write, write_frame
 from headgate.pgoutput.outline import frames_of, scan
-from headgate.pgoutput.write import write, write_frame
 from headgate.subscriber.apply import decoding
 from headgate.subscriber.apply.decoding import SegmentSource, Slice, TableChanges
 from headgate.subscriber.rows import conversion

@@ -20,8 +20,8 @@ from tests.wire import HEAD, Repeated, Tap, sized
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
 from headgate.pgoutput import decode
+from headgate.pgoutput.codec import read, read_frame, read_reply
 from headgate.pgoutput.outline import frames_of
-from headgate.pgoutput.read import read, read_frame, read_reply
 from headgate.types import registry as r
 from headgate.types.binary.copy_binary import header_length, read_copy_binary
 from headgate.types.copy_text import read_copy_text

@@ -11,7 +11,7 @@ import pytest
 from headgate.errors import PostgresError
 from headgate.pgoutput import decode
 from headgate.pgoutput import message as m
-from headgate.pgoutput.write import write, write_frame
+from headgate.pgoutput.codec import write, write_frame
 from headgate.walreceiver import reassembly
 from headgate.walreceiver.reassembly import Reassembly
 from headgate.walreceiver.segment import Segment

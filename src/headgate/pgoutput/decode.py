@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from headgate.errors import PostgresError
 from headgate.pgoutput import message as m
+from headgate.pgoutput.codec import violation
 from headgate.pgoutput.outline import XLOG_HEADER, Outline, Transactions, int64, scan, uint32
-from headgate.pgoutput.read import violation
 from headgate.types import buffers
 
 Bytes = npt.NDArray[np.uint8]

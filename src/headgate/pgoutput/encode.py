@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headgate.pgoutput.write import transaction_id
+from headgate.pgoutput.codec import transaction_id
 from headgate.types import buffers
 
 INSERT, UPDATE, DELETE = ord("I"), ord("U"), ord("D")

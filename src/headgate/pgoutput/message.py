@@ -1,6 +1,6 @@
 """The messages of the streaming replication protocol and of pgoutput, protocols 1 to 3: one frozen dataclass each.
 
-Made by `read`, written by `write`; the fields follow the manual's 55.5 and 55.9. LSNs are ints of 64 bits, times are
+Read and written by `codec`; the fields follow the manual's 55.5 and 55.9. LSNs are ints of 64 bits, times are
 microseconds since 2000-01-01 00:00:00 UTC, `xid` of a change is the (sub)transaction in a streamed transaction and None
 outside of Stream Start … Stream Stop.
 """

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headgate.pgoutput import message as m
-from headgate.pgoutput.read import read, violation
+from headgate.pgoutput.codec import read, violation
 from headgate.types import buffers
 
 Bytes = npt.NDArray[np.uint8]

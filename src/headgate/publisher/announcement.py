@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from headgate.catalog.history import PublishedState
 from headgate.catalog.physical import Cursor, one
 from headgate.catalog.relation.relation import Relation
+from headgate.pgoutput import codec
 from headgate.pgoutput import message as m
-from headgate.pgoutput import write
 from headgate.publisher.published import Published, identity_columns
 from headgate.settings.encoding import UTF8, Encoding
 
@@ -98,4 +98,4 @@ class Announcer:
 
 def frame(message: m.Message, lsn: int, send_time: int, encoding: Encoding = UTF8) -> bytes:
     """Return one message as a complete CopyData of XLogData."""
-    return write.copy_data(write.write_frame(m.XLogData(lsn, lsn, send_time, write.write(message, encoding))))
+    return codec.copy_data(codec.write_frame(m.XLogData(lsn, lsn, send_time, codec.write(message, encoding.encode))))

@@ -23,7 +23,7 @@ from headgate.errors import PostgresError, Severity
 from headgate.failpoint import Step, step
 from headgate.lsn import Lsn
 from headgate.pgoutput import message as m
-from headgate.pgoutput.write import write_reply
+from headgate.pgoutput.codec import write_reply
 from headgate.sql.names import quote_ident
 from headgate.walreceiver import answer
 from headgate.walreceiver.link import Link, Row

@@ -24,9 +24,8 @@ from pathlib import Path
 from headgate.errors import cannot_write
 from headgate.failpoint import Step, step
 from headgate.pgoutput import message as m
+from headgate.pgoutput.codec import read, violation, write
 from headgate.pgoutput.outline import XLOG_HEADER
-from headgate.pgoutput.read import read, violation
-from headgate.pgoutput.write import write
 from headgate.walreceiver.segment import Mark
 from headgate.walreceiver.spool import Spool
 

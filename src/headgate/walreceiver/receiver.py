@@ -24,8 +24,8 @@ import numpy as np
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
 from headgate.pgoutput import message as m
+from headgate.pgoutput.codec import read_frame, violation
 from headgate.pgoutput.outline import XLOG_HEADER
-from headgate.pgoutput.read import read_frame, violation
 from headgate.settings.node import Settings
 from headgate.walreceiver.connection import PublisherConnection
 from headgate.walreceiver.progress import StreamProgress, now

@@ -23,9 +23,9 @@ from contextlib import contextmanager
 from headgate.catalog.replication.slot import Slot
 from headgate.errors import PostgresError, Severity
 from headgate.lsn import Lsn
+from headgate.pgoutput import codec
 from headgate.pgoutput import message as m
-from headgate.pgoutput import write
-from headgate.pgoutput.read import read_reply
+from headgate.pgoutput.codec import read_reply
 from headgate.publisher.stream import Stream, StreamRequest
 from headgate.storage.spark import job_group
 from headgate.storage.transaction.log import now
@@ -244,5 +244,5 @@ class Sender:
         sent = self.statistics.sent
         if not ask:
             self._kept_alive = sent
-        self.host.channel.write(write.copy_data(write.write_frame(m.Keepalive(sent, now(), ask))))
+        self.host.channel.write(codec.copy_data(codec.write_frame(m.Keepalive(sent, now(), ask))))
         self.host.channel.flush()

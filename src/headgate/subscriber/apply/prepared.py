@@ -34,8 +34,8 @@ from headgate.errors import PostgresError, cannot_write
 from headgate.failpoint import Step, step
 from headgate.lsn import INVALID, Lsn
 from headgate.pgoutput import message as m
+from headgate.pgoutput.codec import write
 from headgate.pgoutput.outline import scan, starts_of
-from headgate.pgoutput.write import write
 from headgate.storage.transaction.log import now
 from headgate.storage.transaction.prepared import check_room
 from headgate.subscriber.apply.apply import Applier
