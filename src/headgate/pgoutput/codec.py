@@ -52,9 +52,8 @@ class MessageReader:
         end = self.place + count
         if count < 0 or end > len(self.data):
             raise violation("insufficient data left in message")
-        taken = self.data[self.place : end]
-        self.place = end
-        return taken
+        start, self.place = self.place, end
+        return self.data[start:end]
 
     def byte(self) -> int:
         """Return the next byte."""
@@ -98,11 +97,11 @@ def _read_string(r: MessageReader) -> str:
     end = r.data.find(b"\0", r.place)
     if end < 0:
         raise violation("invalid string in message")
-    taken = r.take(end + 1 - r.place)[:-1]
+    content = r.take(end + 1 - r.place)[:-1]
     try:
-        return taken.decode()
+        return content.decode()
     except UnicodeDecodeError as error:
-        raise PostgresError("22021", f'invalid byte sequence for encoding "UTF8": 0x{taken[error.start]:02x}') from error
+        raise PostgresError("22021", f'invalid byte sequence for encoding "UTF8": 0x{content[error.start]:02x}') from error
 
 
 def _read_identity(r: MessageReader) -> ReplicaIdentity:
@@ -260,8 +259,9 @@ _MESSAGES, _FRAMES, _REPLIES = _by_tag(MESSAGES), _by_tag(FRAMES), _by_tag(REPLI
 def _read_fields(r: MessageReader, fields: Fields) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for names, form in fields.items():
-        value, each = form.read(r), names.split()
-        values.update([(names, value)] if len(each) == 1 else zip(each, value, strict=True))
+        first, *others = names.split()
+        value = form.read(r)
+        values.update(zip((first, *others), value, strict=True) if others else [(first, value)])
     return values
 
 
@@ -305,10 +305,10 @@ def read_reply(data: bytes) -> m.Reply:
 
 def _whole(r: MessageReader, layout: tuple[Callable[..., T], Fields]) -> T:
     kind, fields = layout
-    found = kind(**_read_fields(r, fields))
+    message = kind(**_read_fields(r, fields))
     if r.place != len(r.data):
         raise violation("invalid message format")
-    return found
+    return message
 
 
 def _written(message: T, layouts: Layouts[T], encode: Encode) -> bytes:
