@@ -129,7 +129,7 @@ def net(relation: Relation, key: RowKey, changes: pa.Table, find: Find) -> Nette
     new = whole_rows(relation, buffers.whole(changes["new"]))
     old_at, new_at = pa.array(done.stored, mask=done.stored < 0), pa.array(done.latest, mask=done.latest < 0)
     held = {name: buffers.whole(found[name]).take(old_at) for name in ("old", "file", "row")}
-    last = new.take(new_at)
+    last = new if np.array_equal(done.latest, np.arange(len(new))) else new.take(new_at)
     if unsent:
         last = _with_unsent(last, new, held["old"], unsent, ops, named.codes, done)
     return Netted(pa.table({"old": held["old"], "new": last, "file": held["file"], "row": held["row"]}), done.skipped)

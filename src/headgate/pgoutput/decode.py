@@ -296,16 +296,16 @@ def _column(data: Bytes, cursor: Numbers, ends: Numbers, kind: Bytes, rows: Numb
 
 def _values(data: Bytes, starts: Numbers, sizes: Numbers, rows: Numbers, total: int, *, binary: bool) -> pa.Array:
     """Return an array of `total` values: those at `rows` are given, the others are NULL."""
-    content, _ = _gather(data, starts, sizes)
-    if len(rows) == total:
-        lengths, mask = sizes, None
-    else:
+    content, offsets = _gather(data, starts, sizes)
+    mask: Mask | None = None
+    if len(rows) < total:
         lengths, mask = np.zeros(total, np.int64), np.zeros(total, np.bool_)
         lengths[rows], mask[rows] = sizes, True
+        offsets = buffers.offsets_of(lengths)
     wide = len(content) > np.iinfo(np.int32).max
     if binary:
-        return buffers.strings(content, buffers.offsets_of(lengths), mask, pa.large_binary() if wide else pa.binary())
-    array = buffers.strings(content, buffers.offsets_of(lengths), mask, pa.large_string() if wide else pa.string())
+        return buffers.strings(content, offsets, mask, pa.large_binary() if wide else pa.binary())
+    array = buffers.strings(content, offsets, mask, pa.large_string() if wide else pa.string())
     if len(content) and int(content.max()) >= 0x80:
         _check_utf8(array)
     return array

@@ -225,7 +225,6 @@ def write_changed(
 
     Runs in the driver and in tasks. `number`: the position of the files among those of one write. `kept`: as for `rewrite`.
     """
-    changed = changed.combine_chunks()
     old, new = buffers.whole(changed["old"]), buffers.whole(changed["new"])
     has_old, has_new = np.asarray(old.is_valid()), np.asarray(new.is_valid())
     schema = _flat(relation, state, new.slice(0, 0)).append_column(CHANGE, pa.array([], pa.string())).schema
