@@ -7,6 +7,7 @@ launcher's `Ledger` (`subscription_statistics`).
 from __future__ import annotations
 
 import contextlib
+import enum
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -24,22 +25,35 @@ from headgate.sql.names import quote_ident
 from headgate.subscriber.advice import LEFT_OUT, NO_PUBLICATION, NO_TABLES, STUCK, Subject, advice, raise_setting
 from headgate.subscriber.apply.apply_worker import BEHIND, ApplyWorker
 from headgate.subscriber.snapshot import CopyReport, FailureReport, LeftOut, OtherType, Problem, SubscriptionReport, Unfilled
-from headgate.subscriber.subscription_statistics import Account, Failure
+from headgate.subscriber.subscription_statistics import Account, Failure, Known
 from headgate.subscriber.synchronization.table_sync import SyncWorker
 from headgate.walreceiver.progress import ReceiverPosition
 from headgate.walreceiver.receiver import Limits
 
 if TYPE_CHECKING:
     from headgate.catalog.cursor import CatalogCursor
+    from headgate.settings import Settings
     from headgate.subscriber.launcher import Launcher
     from headgate.subscriber.synchronization.initial_copy import InitialCopy
     from headgate.subscriber.worker import Worker
 
-STATES = (
-    "disabled", "starting", "retrying after an error", "copying", "copying, with errors", "behind", "streaming",
-    "waiting for a publication", "streaming, no tables", "waiting for a worker", "publisher is silent",
-)  # fmt: skip
-"""The states of a subscription."""
+
+class State(enum.StrEnum):
+    """The state of a subscription. `_Facts.state` decides which."""
+
+    DISABLED = "disabled"
+    STARTING = "starting"
+    RETRYING = "retrying after an error"
+    COPYING = "copying"
+    COPYING_WITH_ERRORS = "copying, with errors"
+    BEHIND = "behind"
+    STREAMING = "streaming"
+    WAITING_FOR_PUBLICATION = "waiting for a publication"
+    NO_TABLES = "streaming, no tables"
+    WAITING_FOR_WORKER = "waiting for a worker"
+    SILENT = "publisher is silent"
+
+
 TABLE_STATES = {
     SyncState.INIT: "initializing",
     SyncState.DATASYNC: "copying",
@@ -129,85 +143,127 @@ def _again(cursor: CatalogCursor, subscription: int) -> dict[int, str]:
     return {oid: method.value for oid, method in subscription_resync.pending(cursor, subscription).items()}
 
 
+@dataclass(frozen=True)
+class _Facts:
+    """The facts from which a subscription's report is made. `now`: when they were read."""
+
+    now: float
+    subscription: Subscription
+    account: Account
+    apply: Worker | None
+    tables: list[SubscriptionRel]
+    copies: list[tuple[int, InitialCopy]]
+    """The running copies, by table."""
+    lag: Known | None
+    starved_of: str | None
+    errors: tuple[int, int]
+    """The number of errors of apply workers, and of table syncs."""
+    is_streaming: bool
+    is_failing: bool
+    """Whether the last error lasts."""
+    silence: float
+    """The seconds since the publisher's last message."""
+
+    @classmethod
+    def of(cls, launcher: Launcher, cursor: CatalogCursor, subscription: Subscription, errors: tuple[int, int]) -> _Facts:
+        """Read the facts of a subscription."""
+        account = launcher.ledger.of(subscription.oid)
+        workers = [worker for worker in launcher.workers() if worker.subscription.oid == subscription.oid]
+        apply = next((worker for worker in workers if worker.relation is None), None)
+        tables = subscriptions.tables(cursor, subscription.oid)
+        copies = [
+            (worker.relation or 0, worker.copy)
+            for worker in workers
+            if isinstance(worker, SyncWorker) and worker.copy is not None and worker.copy.running
+        ]
+        waiting = [rel for rel in tables if rel.state not in COPIED]
+        is_streaming, failure = apply is not None and apply.progress is not None, account.failure
+        return cls(
+            now=time.time(),
+            subscription=subscription,
+            account=account,
+            apply=apply,
+            tables=tables,
+            copies=copies,
+            lag=account.known(streaming=is_streaming),
+            starved_of=_starved_of(launcher, subscription, workers, waiting),
+            errors=errors,
+            is_streaming=is_streaming,
+            is_failing=failure is not None and _lasts(failure, apply, waiting),
+            silence=_silence(apply),
+        )
+
+    @property
+    def waiting(self) -> list[SubscriptionRel]:
+        """The tables whose rows have not all been copied."""
+        return [rel for rel in self.tables if rel.state not in COPIED]
+
+    @property
+    def lag_seconds(self) -> float | None:
+        """How far the subscription is behind its publisher, or None if that is unknown."""
+        return None if self.lag is None else max(0.0, self.now - self.lag.since)
+
+    @property
+    def left_out(self) -> dict[int, int]:
+        """The number of skipped changes of each published table that is not in the subscription."""
+        tables = {rel.relation for rel in self.tables}
+        return {oid: count for oid, count in self.account.left_out.items() if oid not in tables}
+
+    @property
+    def state(self) -> State:
+        """The first state whose claim holds."""
+        failing = self.is_failing
+        claims = (
+            (State.DISABLED, not self.subscription.enabled),
+            (State.WAITING_FOR_WORKER, self.starved_of is not None and not failing),
+            (State.RETRYING if failing else State.STARTING, not self.is_streaming),
+            (State.COPYING_WITH_ERRORS if failing else State.COPYING, bool(self.waiting)),
+            (State.RETRYING, failing),
+            (State.BEHIND, (self.lag_seconds or 0) > BEHIND),
+            (State.SILENT, self.silence > SILENT_SECONDS),
+            (State.WAITING_FOR_PUBLICATION, bool(self.account.missing_publications)),
+            (State.NO_TABLES, not self.tables),
+        )
+        return next((state for state, holds in claims if holds), State.STREAMING)
+
+
+Trouble = tuple[str, str | None]
+"""What is wrong, and the suggested action. The action may contain ``{name}``, the subscription's name."""
+
+
 def _entry(
     launcher: Launcher, cursor: CatalogCursor, subscription: Subscription, database: str, errors: tuple[int, int]
 ) -> SubscriptionReport:
-    account = launcher.ledger.of(subscription.oid)
-    workers = [worker for worker in launcher.workers() if worker.subscription.oid == subscription.oid]
-    apply = next((worker for worker in workers if worker.relation is None), None)
-    tables = subscriptions.tables(cursor, subscription.oid)
-    waiting = [rel for rel in tables if rel.state not in COPIED]
-    copies = [
-        (worker.relation or 0, worker.copy)
-        for worker in workers
-        if isinstance(worker, SyncWorker) and worker.copy is not None and worker.copy.running
-    ]
-    streaming = apply is not None and apply.progress is not None
-    counts = account.known(streaming=streaming)
-    lag = None if counts is None else max(0.0, time.time() - counts.since)
-    failing = account.failure is not None and _lasts(account.failure, apply, waiting)
-    starved_of = _starved_of(launcher, subscription, workers, waiting)
-    state = _state(subscription, apply, waiting, failing=failing, behind=bool(lag and lag > BEHIND))
-    silent = _silence(apply)
-    if starved_of is not None and not failing:
-        state = "waiting for a worker"
-    if state == "streaming" and silent > SILENT_SECONDS:
-        state = "publisher is silent"
-    elif state == "streaming" and account.missing_publications:
-        state = "waiting for a publication"
-    elif state == "streaming" and not tables:
-        state = "streaming, no tables"
-    joined = {rel.relation for rel in tables}
-    left_out = {oid: count for oid, count in account.left_out.items() if oid not in joined}
+    facts = _Facts.of(launcher, cursor, subscription, errors)
+    account, apply, lag, left_out = facts.account, facts.apply, facts.lag, facts.left_out
     methods = _again(cursor, subscription.oid)
-    shown = {*methods, *(rel.relation for rel in waiting), *left_out, *([account.failure.relation or 0] if account.failure else ())}
-    titles = subscriptions.titles(cursor, subscription.database, shown)
+    failed = [account.failure.relation or 0] if account.failure else []
+    titles = subscriptions.titles(cursor, subscription.database, {*methods, *(rel.relation for rel in facts.waiting), *left_out, *failed})
     error = None if account.failure is None else _failure(cursor, subscription, account.failure, titles)
-    problems: list[tuple[str, str | None]] = []
-    if failing and error is not None:
-        table = "" if error.table is None else f" (table {error.table})"
-        problems.append((f"{state}: {error.message}{table}", error.advice))
-    elif state == "disabled" and subscription.disable_on_error and any(errors):
-        problems.append((f"{state}, and disable_on_error is on: see the server log for the error", "ALTER SUBSCRIPTION {name} ENABLE"))
-    if starved_of is not None:
-        problems.append(("no worker can start for it", raise_setting(starved_of, launcher.host.settings)))
-    if state == "behind" and counts is not None:
-        problems.append((f"it is {lag:.0f} s and {counts.bytes} bytes of log behind its publisher", None))
-    if state == "publisher is silent":
-        problems.append((f"its publisher has said nothing for {silent:.0f} s", "See whether the publisher runs, and the network to it."))
-    if state == "starting" and apply is not None and time.time() - apply.began > LATE_SECONDS:
-        problems.append(
-            (f"it has been connecting for {time.time() - apply.began:.0f} s", "See whether the publisher and the network answer.")
-        )
-    problems += [
-        (f"the copy of table {_title(titles, oid)} has not moved for {copy.still:.0f} s", STUCK) for oid, copy in copies if copy.is_stuck
-    ]
-    if isinstance(apply, ApplyWorker) and apply.follower.unfollowed is not None:
-        problems.append(
-            (f"tables cannot follow what the publisher has altered: {apply.follower.unfollowed}", "The worker tries again by itself.")
-        )
-    problems += _to_do(account, state, [_title(titles, oid) for oid in left_out])
     subject, name = f'subscription "{subscription.name}" of database "{database}"', quote_ident(subscription.name)
+    problems = [*_error_problems(facts, error), *_delay_problems(facts, launcher.host.settings, titles), *_to_do(facts, titles)]
     types, unfilled = _columns(cursor, subscription)
     return SubscriptionReport(
         name=subscription.name,
         database=database,
         publications=tuple(subscription.publications),
-        state=state,
-        starved_of=starved_of,
-        problems=tuple(Problem("subscription", subject, message, to_do and to_do.replace("{name}", name)) for message, to_do in problems),
+        state=facts.state,
+        starved_of=facts.starved_of,
+        problems=tuple(
+            Problem("subscription", subject, message, action and action.replace("{name}", name)) for message, action in problems
+        ),
         missing_publications=tuple(account.missing_publications),
         left_out=tuple(sorted((LeftOut(_title(titles, oid), count) for oid, count in left_out.items()), key=lambda table: table.table)),
         types=types,
         unfilled=unfilled,
-        tables=len(tables),
-        tables_synced=len(tables) - len(waiting),
-        tables_waiting=tuple(_title(titles, rel.relation) for rel in waiting),
+        tables=len(facts.tables),
+        tables_synced=len(facts.tables) - len(facts.waiting),
+        tables_waiting=tuple(_title(titles, rel.relation) for rel in facts.waiting),
         tables_resync={_title(titles, oid): method for oid, method in methods.items()},
-        table_states=dict(Counter(TABLE_STATES[rel.state] for rel in tables)),
-        copies=tuple(_copy(_title(titles, oid), copy) for oid, copy in copies),
-        copied_rows=account.copied.changes + sum(copy.arrived[0] for _, copy in copies),
-        copied_bytes=account.copied.bytes + sum(copy.arrived[1] for _, copy in copies),
+        table_states=dict(Counter(TABLE_STATES[rel.state] for rel in facts.tables)),
+        copies=tuple(_copy(_title(titles, oid), copy) for oid, copy in facts.copies),
+        copied_rows=account.copied.changes + sum(copy.arrived[0] for _, copy in facts.copies),
+        copied_bytes=account.copied.bytes + sum(copy.arrived[1] for _, copy in facts.copies),
         applied_transactions=account.applied.transactions,
         applied_rows=account.applied.changes,
         applied_bytes=account.applied.bytes,
@@ -218,14 +274,41 @@ def _entry(
         received_lsn=None if apply is None or apply.position is None else str(apply.position.received),
         applied_lsn=_applied_lsn(cursor, subscription, apply),
         applied_at=account.applied.moment,
-        connected=streaming,
-        lag_bytes=None if counts is None else counts.bytes,
-        lag_seconds=lag,
-        failing=failing,
+        connected=facts.is_streaming,
+        lag_bytes=None if lag is None else lag.bytes,
+        lag_seconds=facts.lag_seconds,
+        failing=facts.is_failing,
         last_error=error,
         apply_errors=errors[0],
         sync_errors=errors[1],
     )
+
+
+def _error_problems(facts: _Facts, error: FailureReport | None) -> Iterator[Trouble]:
+    """Yield the problem of an error that lasts, or that has disabled the subscription."""
+    if facts.is_failing and error is not None:
+        table = "" if error.table is None else f" (table {error.table})"
+        yield f"{facts.state}: {error.message}{table}", error.advice
+    elif facts.state is State.DISABLED and facts.subscription.disable_on_error and any(facts.errors):
+        yield "disabled, and disable_on_error is on: see the server log for the error", "ALTER SUBSCRIPTION {name} ENABLE"
+
+
+def _delay_problems(facts: _Facts, settings: Settings, titles: Titles) -> Iterator[Trouble]:
+    """Yield what keeps the subscription from starting or from following its publisher."""
+    state, apply = facts.state, facts.apply
+    if facts.starved_of is not None:
+        yield "no worker can start for it", raise_setting(facts.starved_of, settings)
+    if state is State.BEHIND and facts.lag is not None:
+        yield f"it is {facts.lag_seconds:.0f} s and {facts.lag.bytes} bytes of log behind its publisher", None
+    if state is State.SILENT:
+        yield f"its publisher has said nothing for {facts.silence:.0f} s", "See whether the publisher runs, and the network to it."
+    if state is State.STARTING and apply is not None and facts.now - apply.began > LATE_SECONDS:
+        yield f"it has been connecting for {facts.now - apply.began:.0f} s", "See whether the publisher and the network answer."
+    for oid, copy in facts.copies:
+        if copy.is_stuck:
+            yield f"the copy of table {_title(titles, oid)} has not moved for {copy.still:.0f} s", STUCK
+    if isinstance(apply, ApplyWorker) and apply.follower.unfollowed is not None:
+        yield f"tables cannot follow what the publisher has altered: {apply.follower.unfollowed}", "The worker tries again by itself."
 
 
 def _applied_lsn(cursor: CatalogCursor, subscription: Subscription, apply: Worker | None) -> str | None:
@@ -236,19 +319,18 @@ def _applied_lsn(cursor: CatalogCursor, subscription: Subscription, apply: Worke
     return None if progress is None or not progress.remote_lsn else str(progress.remote_lsn)
 
 
-def _to_do(account: Account, state: str, left_out: list[str]) -> list[tuple[str, str | None]]:
-    """Return the problems that no error reports, each with the suggested action."""
-    problems: list[tuple[str, str | None]] = []
-    if account.missing_publications and state != "disabled":
-        listed = ", ".join(quote_ident(publication) for publication in account.missing_publications)
-        problems.append((f"there is no publication {listed} on the publisher", NO_PUBLICATION))
-    elif state == "streaming, no tables":
-        problems.append(("it has no tables", NO_TABLES))
+def _to_do(facts: _Facts, titles: Titles) -> Iterator[Trouble]:
+    """Yield the problems that no error reports and that a person has to solve."""
+    account, left_out = facts.account, sorted(_title(titles, oid) for oid in facts.left_out)
+    if account.missing_publications and facts.state is not State.DISABLED:
+        publications = ", ".join(quote_ident(publication) for publication in account.missing_publications)
+        yield f"there is no publication {publications} on the publisher", NO_PUBLICATION
+    elif facts.state is State.NO_TABLES:
+        yield "it has no tables", NO_TABLES
     if account.unjoined is not None:
-        problems.append((f"published tables cannot join: {account.unjoined}", "The worker tries again by itself."))
+        yield f"published tables cannot join: {account.unjoined}", "The worker tries again by itself."
     if left_out:
-        problems.append((f"changes of tables are left out: {', '.join(sorted(left_out))}", LEFT_OUT))
-    return problems
+        yield f"changes of tables are left out: {', '.join(left_out)}", LEFT_OUT
 
 
 def _silence(apply: Worker | None) -> float:
@@ -301,18 +383,6 @@ def _starved_of(launcher: Launcher, subscription: Subscription, workers: list[Wo
     if any(worker.relation is not None for worker in workers):
         return None
     return next((refused[rel.relation] for rel in waiting if rel.relation in refused), None)
-
-
-def _state(subscription: Subscription, apply: Worker | None, waiting: list[SubscriptionRel], *, failing: bool, behind: bool) -> str:
-    if not subscription.enabled:
-        return "disabled"
-    if apply is None or apply.progress is None:
-        return "retrying after an error" if failing else "starting"
-    if waiting:
-        return "copying, with errors" if failing else "copying"
-    if failing:
-        return "retrying after an error"
-    return "behind" if behind else "streaming"
 
 
 def _failure(cursor: CatalogCursor, subscription: Subscription, failure: Failure, titles: Titles) -> FailureReport:

@@ -26,7 +26,7 @@ from headgate.server.monitoring import status_report
 from headgate.server.monitoring.metrics_port import Render
 from headgate.server.monitoring.problem import KINDS
 from headgate.storage.spark.internals import gateway, java_memory
-from headgate.subscriber.report import STATES, TABLE_STATES, table_report
+from headgate.subscriber.report import TABLE_STATES, State, table_report
 from headgate.subscriber.snapshot import SubscriptionReport
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ class _Reading:
 
         yield _gauge("subscription_state", "1 for the state that it is in.", (*_SUBSCRIPTION, "state"),
                      [((*key, state), float(subscription.state == state))
-                      for key, subscription in subscriptions for state in STATES])  # fmt: skip
+                      for key, subscription in subscriptions for state in State])  # fmt: skip
         yield from _of_fields(_OF_A_SUBSCRIPTION, _SUBSCRIPTION, subscriptions)
         yield _counter(
             "subscription_stage_seconds", "Time by stage.", (*_SUBSCRIPTION, "stage"), inner(lambda subscription: subscription.seconds)
