@@ -15,6 +15,7 @@ cd "$(dirname "$0")/.."
 venv=.venv
 stamp=.setup/stamp
 java_major=17
+newest_java=23  # Hadoop does not run on a newer one
 postgresql=15
 postgresql_bin=/usr/lib/postgresql/$postgresql/bin
 
@@ -52,7 +53,16 @@ java_version() {
 missing=()
 python=$(find_python)
 [ -n "$python" ] || missing+=(python3 python3-venv)
-{ has_java && [ "$(java_version)" -ge "$java_major" ] 2>/dev/null; } || missing+=("openjdk-$java_major-jre-headless")
+fits_java() { has_java && [ "$(java_version)" -ge "$java_major" ] 2>/dev/null && [ "$(java_version)" -le "$newest_java" ]; }
+# Ends if another Java than Debian's, which is installed, comes first.
+find_java() {
+    local home
+    home=/usr/lib/jvm/java-$java_major-openjdk-$(dpkg --print-architecture 2>/dev/null)
+    fits_java || [ ! -x "$home/bin/java" ] || die "Java $(java_version) comes first, but Spark needs Java $java_major to $newest_java; type this and run make again:" \
+        "export JAVA_HOME=$home"
+}
+find_java
+fits_java || missing+=("openjdk-$java_major-jre-headless")
 command -v openssl >/dev/null || missing+=(openssl)  # makes the certificates of tests
 has_postgresql || missing+=("postgresql-$postgresql" "postgresql-client-$postgresql")
 # only the tests of power loss need it, and say so where it is missing: not worth an apt-get of its own
@@ -82,6 +92,7 @@ if [ ${#missing[@]} -gt 0 ]; then
     install_packages || die "could not install ${missing[*]}; see apt-get's message above"
     python=$(find_python)
     [ -n "$python" ] || die "could not find Python 3.11 or newer with its venv module, even after installing it"
+    find_java
     has_postgresql || die "could not find PostgreSQL $postgresql in $postgresql_bin, even after installing it"
 fi
 

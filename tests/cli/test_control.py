@@ -266,14 +266,15 @@ def test_missing_java_is_reported_with_what_to_install(directory: Directory, tmp
     assert directory.leaves_nothing()
 
 
-def test_old_java_is_rejected(directory: Directory, tmp_path: Path) -> None:
-    java = tmp_path / "old" / "bin" / "java"
-    java.parent.mkdir(parents=True)
-    java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019-01-15' >&2\n")
+@pytest.mark.parametrize("version", ["11.0.2", "25.0.3"])
+def test_java_on_which_spark_does_not_run_is_rejected(directory: Directory, tmp_path: Path, version: str) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2019-01-15' >&2\n")
     java.chmod(0o755)
-    started = directory.start(JAVA_HOME=str(tmp_path / "old"))
+    started = directory.start(JAVA_HOME=str(tmp_path))
     assert started.returncode == 1
-    assert "is Java 11, but Java 17 is needed" in started.stderr
+    assert f"is Java {version[:2]}, but Java 17 to 23 is needed" in started.stderr
 
 
 def test_missing_jars_are_reported_with_what_to_do(directory: Directory, tmp_path: Path) -> None:

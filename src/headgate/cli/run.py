@@ -30,7 +30,8 @@ from headgate.settings import CONF, Settings
 from headgate.storage.location import disk_reserve as reserve
 from headgate.storage.spark.application import jars
 
-JAVA = 17
+JAVA, NEWEST_JAVA = 17, 23
+"""The versions of Java with which Spark runs. Java 24 has removed the security manager, which Hadoop asks for the user."""
 
 
 def run(data_dir: Path, command_line: Mapping[str, str]) -> int:
@@ -136,7 +137,7 @@ def read_settings(data_dir: Path, command_line: Mapping[str, str]) -> Settings:
 
 
 def check_java() -> Path:
-    """Return the Java that Spark will start. Raise 58P01 if there is none or it is too old."""
+    """Return the Java that Spark will start. Raise 58P01 if there is none, or if Spark does not run on its version."""
     hint = f"Install a Java {JAVA} runtime (on Debian: apt-get install openjdk-{JAVA}-jre-headless), or set JAVA_HOME to one."
     home = os.environ.get("JAVA_HOME")
     program = shutil.which(str(Path(home) / "bin" / "java")) if home else shutil.which("java")
@@ -147,8 +148,8 @@ def check_java() -> Path:
     version = _java_version(java)
     if version is None:
         raise PostgresError("58P01", f'could not run "{program}"', hint=hint)
-    if version < JAVA:
-        raise PostgresError("58P01", f'"{program}" is Java {version}, but Java {JAVA} is needed', hint=hint)
+    if not JAVA <= version <= NEWEST_JAVA:
+        raise PostgresError("58P01", f'"{program}" is Java {version}, but Java {JAVA} to {NEWEST_JAVA} is needed', hint=hint)
     return java
 
 

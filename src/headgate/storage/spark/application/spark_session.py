@@ -164,7 +164,7 @@ def start(settings: Mapping[str, str] | None = None, *, scratch: Path | None = N
                 _launch()
             session = builder.getOrCreate()
     except Exception as error:
-        raise PostgresError("58000", f"could not start Spark: {error}", hint="A Java 17 runtime is needed; see the server log.") from error
+        raise PostgresError("58000", f"could not start Spark: {error}", hint="The server log shows what Java has reported.") from error
     logging.getLogger("py4j").setLevel(logging.ERROR)
     logging.getLogger("DataFrameQueryContextLogger").disabled = True
     gateway.cache_lookups(session)
