@@ -146,7 +146,7 @@ def test_patterns_given_to_java_take_linear_time(spark: SparkSession) -> None:
     began = time.monotonic()
     for row in texts.select(*[F.rlike("text", F.lit(java_test)).alias(f"c{index}") for index, java_test in enumerate(tests)]).collect():
         assert len(row) == len(tests)
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 60
 
 
 @pytest.mark.parametrize(

@@ -193,8 +193,8 @@ def test_invalid_request_is_rejected(served) -> None:
 
 def test_idle_connection_is_closed_and_metrics_are_cached(served, monkeypatch) -> None:
     scrape, gathered = served
-    monkeypatch.setattr(scraping, "SECONDS", 0.5)
-    with socket.create_connection(("127.0.0.1", scrape.port), timeout=20) as client:
+    with monkeypatch.context() as patch, socket.create_connection(("127.0.0.1", scrape.port), timeout=20) as client:
+        patch.setattr(scraping, "SECONDS", 0.5)
         client.sendall(b"GET /met")
         assert client.recv(100) == b""
     until(lambda: get(scrape.port)[0] == 200 and len(gathered) == 2)

@@ -134,10 +134,8 @@ def test_cursor_moves_forward_and_a_scrollable_one_backward(connect: Callable[..
 @pytest.mark.parametrize("statement", ["SELECT pg_sleep(60)", ENDLESS], ids=["function", "catalog"])
 def test_cancel_and_timeout_stop_the_statement_and_not_the_session(connect: Callable[..., psycopg.Connection[Any]], statement: str) -> None:
     connection = connect()
-    connection.execute("SET statement_timeout = '200ms'")
     with pytest.raises(psycopg.errors.QueryCanceled, match="statement timeout"):
-        connection.execute(statement)
-    connection.execute("RESET statement_timeout")
+        connection.execute(f"SET LOCAL statement_timeout = '200ms'; {statement}".encode())
     administrator = connect()
     cancelled = threading.Event()
 

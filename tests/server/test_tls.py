@@ -312,11 +312,17 @@ def test_invalid_handshake_ends_only_its_connection(node: NodeServer, authority:
 
 def test_queries_can_be_cancelled_through_tls(node: NodeServer, authority: Authority) -> None:
     with psycopg.connect(verified(node, authority)) as session:
-        timer = threading.Timer(0.5, session.cancel_safe)
-        timer.start()
+        query = f"SELECT query FROM pg_stat_activity WHERE pid = {session.info.backend_pid}"
+
+        def cancel() -> None:
+            until(lambda: node.psql("postgres", query) == "SELECT pg_sleep(60)", "the query does not run")
+            session.cancel_safe()
+
+        canceller = threading.Thread(target=cancel)
+        canceller.start()
         with pytest.raises(psycopg.errors.QueryCanceled):
             session.execute("SELECT pg_sleep(60)")
-        timer.join()
+        canceller.join()
 
 
 # ---- replication ----------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from bench.delay import Delay
+from tests.conftest import until
 
 BODY = b"x" * 3_000_000
 MILLISECONDS = 200
@@ -53,14 +54,16 @@ def test_each_request_of_a_persistent_connection_is_delayed_once(delay: Delay) -
     connection = http.client.HTTPConnection("127.0.0.1", delay.port)
     delay.milliseconds = 0
     put(connection, b"the process is up")
-    requests_before = delay.requests
-
     delay.milliseconds = MILLISECONDS
-    durations = [put(connection, body) for body in (b"", b"small", BODY)]
 
-    assert all(seconds >= MILLISECONDS / 1000 for seconds in durations)
-    assert sum(durations) < 6 * MILLISECONDS / 1000
-    assert delay.requests - requests_before == 3
+    def is_delayed_once() -> bool:
+        requests_before = delay.requests
+        durations = [put(connection, body) for body in (b"", b"small", BODY)]
+        assert all(seconds >= MILLISECONDS / 1000 for seconds in durations)
+        assert delay.requests - requests_before == 3
+        return sum(durations) < 6 * MILLISECONDS / 1000
+
+    until(is_delayed_once, "each attempt takes as long as two delays")  # on a busy machine the first attempt can
     connection.close()
 
 

@@ -496,7 +496,7 @@ def test_fault_at_a_durable_step_leaves_all_or_nothing(
         scene.arm(f"{where}={action}" + (", version behind=error" if where.startswith(Step.TAKEN_BACK) else ""))
         work(scene)
         # the table of the log is written in the background, half a second behind the commit
-        until(lambda: scene.has_struck(where), "the work does not reach the failpoint", 10)
+        until(lambda: scene.has_struck(where), "the work does not reach the failpoint")
         scene.check()
         restart.await_for(scene, f"{where}={action} of {work.__name__}")
     except BaseException:

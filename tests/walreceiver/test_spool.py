@@ -12,7 +12,7 @@ import pytest
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
 from headgate.walreceiver import spool as spools
-from headgate.walreceiver.spool import GATHER_SECONDS, Spool
+from headgate.walreceiver.spool import Spool
 
 BEGIN = b"B" + struct.pack("!qqi", 100, 0, 1)
 COMMIT = b"C" + struct.pack("!bqqq", 0, 100, 110, 0)
@@ -34,7 +34,9 @@ def test_spool_is_closed_and_removed_after_its_disk_is_full(tmp_path: Path) -> N
     assert not spool.directory.exists()
 
 
-def test_backlog_is_returned_in_one_segment_of_enough_changes(tmp_path: Path) -> None:
+def test_backlog_is_returned_in_one_segment_of_enough_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PAUSE_SECONDS", "GATHER_SECONDS"):
+        monkeypatch.setattr(spools, name, 60)
     spool = Spool(tmp_path / "segments")
     for _ in range(3):
         spool.add(CHANGED)
@@ -62,7 +64,9 @@ def transaction(number: int) -> list[bytes]:
 @pytest.mark.parametrize(
     ("arrived", "backlog"), [pytest.param(1, 30, id="its begin has arrived"), pytest.param(25, 30, id="the rest would be a small segment")]
 )
-def test_backlog_is_awaited(tmp_path: Path, arrived: int, backlog: int) -> None:
+def test_backlog_is_awaited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arrived: int, backlog: int) -> None:
+    for name in ("BACKLOG_PAUSE_SECONDS", "GATHER_SECONDS"):
+        monkeypatch.setattr(spools, name, 60)
     spool = Spool(tmp_path / "segments")
     spool.backlog_end = Lsn(100 * backlog)
     for number in range(1, arrived + 1):
@@ -123,12 +127,13 @@ def test_backlog_is_not_awaited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     spool.close()
 
 
-def test_segment_is_returned_if_the_stream_brings_no_more_changes(tmp_path: Path) -> None:
+def test_segment_is_returned_if_the_stream_brings_no_more_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spools, "GATHER_SECONDS", 60)
     spool = Spool(tmp_path / "segments")
     spool.add(CHANGED)
     began = time.monotonic()
     segment = spool.take(10, 1 << 30, enough=4)
     assert segment is not None
     assert segment.changes == 1
-    assert time.monotonic() - began < GATHER_SECONDS
+    assert time.monotonic() - began < 30
     spool.close()

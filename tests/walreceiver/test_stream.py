@@ -38,7 +38,8 @@ class Stream:
         self.spool = Spool(directory, **spool)
         self.connection.start_streaming(slot, Lsn(0), ["p"])
         KNOWN.clear()
-        self.receiver = Receiver(self.connection, self.spool, self.progress, self.waker, lambda: limits)
+        self.limits = limits
+        self.receiver = Receiver(self.connection, self.spool, self.progress, self.waker, lambda: self.limits)
         self.receiver.start("walreceiver")
 
     def take(self, limit: int = WHOLE) -> Segment:
@@ -209,12 +210,14 @@ def test_interrupted_stream_returns_complete_transactions_and_then_the_error(str
 
 
 def test_silent_publisher_is_a_timeout(stream, postgres, database) -> None:
-    opened = stream(Limits(status_interval=1, timeout=0.6))
+    opened = stream()
     pid = int(postgres.psql(database, "SELECT active_pid FROM pg_replication_slots WHERE database = current_database()"))
     os.kill(pid, signal.SIGSTOP)
+    opened.limits = Limits(status_interval=1, timeout=0.6)
+    opened.waker.wake()
     try:
         with pytest.raises(PostgresError, match="terminating logical replication worker due to timeout"):
-            opened.spool.take(10, WHOLE)
+            opened.spool.take(20, WHOLE)
     finally:
         os.kill(pid, signal.SIGCONT)
 

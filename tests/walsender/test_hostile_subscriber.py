@@ -10,6 +10,7 @@ from zlib import crc32
 
 import psycopg
 import pytest
+from psycopg.pq import ExecStatus
 from tests.conftest import Server, until
 from tests.log import Log
 from tests.session import Session
@@ -102,9 +103,10 @@ def test_subscriber_that_never_acknowledges_times_out_and_its_slot_does_not_adva
     with contextlib.closing(psycopg.connect(scene.node.conninfo(scene.database, scene.role, **parameters), autocommit=True)) as silent:
         start = f"START_REPLICATION SLOT {scene.talk.slot} LOGICAL 0/0 (proto_version '1', publication_names 'p')"
         silent.pgconn.send_query(start.encode())
-        silent.pgconn.flush()
+        result = silent.pgconn.get_result()  # the walsender streams
+        assert result is not None
+        assert result.status == ExecStatus.COPY_BOTH
         active = f"SELECT active FROM pg_replication_slots WHERE slot_name = '{scene.talk.slot}'"
-        until(lambda: scene.session.sql(active) == "t", "the walsender does not stream")
         until(lambda: scene.session.sql(active) == "f", "the walsender does not time out")
     assert scene.session.sql(where) == lsn_before
     scene.unharmed()
