@@ -121,6 +121,8 @@ def settled(
 
 def settled_parts(evaluation: Evaluation, frame: DataFrame, condition: Expression) -> tuple[DataFrame, Expression]:
     """Return the frame of one side of a join with columns for the parts of its condition that have no columns of the other side."""
+    if not calls_session(condition):
+        return frame, condition  # Spark cannot resolve the columns of a LATERAL subquery by itself
     own = set(frame.columns)
 
     def is_of_frame(node: Expression) -> bool:
