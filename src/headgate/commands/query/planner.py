@@ -422,7 +422,8 @@ class Planner:
         for row in zip(*values, strict=True):
             interruption.check()  # check for a cancel: each row calls Java several times
             structs.append(F.struct(*[self.column(value).alias(column.key) for value, column in zip(row, columns, strict=True)]))
-        frame = self.one_row().select(F.explode(F.array(*structs)).alias("row")).select("row.*")
+        rows = self.one_row().select(F.array(*structs).alias("rows"))  # Spark resolves columns of the outer query here, but not in explode
+        frame = rows.select(F.explode("rows").alias("row")).select("row.*")
         return Plan(frame, columns)
 
     # ---- subqueries in expressions ---------------------------------------------------------------------------
