@@ -146,7 +146,7 @@ def test_status_is_sent_every_wal_receiver_status_interval(publisher, subscriber
     subscriber.sql(publisher.subscription("copy_data = false"))
     replied = "coalesce(extract(epoch FROM reply_time), 0)"
     first = until(lambda: float(of_slot(publisher, replied) or 0), "no first status update")
-    until(lambda: float(of_slot(publisher, replied)) > first, "no second status update", seconds=3)
+    until(lambda: float(of_slot(publisher, replied)) > first, "no second status update", seconds=8)  # by default it is 10 s
 
 
 @pytest.mark.slow
