@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 from typing import Any
 
 import psycopg
 import pyarrow as pa
 import pytest
+from tests.conftest import until
 from tests.publisher import slots
 from tests.publisher.arrow_changes import read, words
+from tests.subscriber.conftest import Subscriber
 from tests.subscriber.test_history import BEGUN, TABLE
 
 CHANGES = ("Insert", "Update", "Delete", "Truncate")
@@ -54,6 +57,35 @@ class Cascade:
         with psycopg.connect(self.subscriber.conninfo) as connection:
             return read(connection, f"SELECT * FROM headgate.changes('q', 't', '{start or self.start}', '{end or self.end}')")
 
+    def remove_log(self, until_lsn: str | None = None) -> None:
+        """Make the node remove its log up to an LSN, by default up to its end. No other database of the node may have a slot."""
+        lsn = until_lsn or self.end
+        self.subscriber.sql("SELECT pg_logical_emit_message(false, '', '')")  # the last entry is never removed
+        self.subscriber.sql(f"SELECT pg_replication_slot_advance('{self.kept}', '{lsn}')")
+
+        def is_removed() -> bool:
+            self.subscriber.sql("CHECKPOINT")
+            return "is no longer kept" in self.refusal(f"NULL, '{lsn}'::pg_lsn - 1")
+
+        until(is_removed, "the log is not removed")
+
+    def refusal(self, bounds: str) -> str:
+        """The error with which the node refuses to return changes, empty if it returns them."""
+        try:
+            self.subscriber.sql(f"SELECT count(*) FROM headgate.changes('q', 't', {bounds})")
+        except psycopg.errors.ObjectNotInPrerequisiteState as error:
+            return f"{error.diag.message_primary} {error.diag.message_detail}"
+        return ""
+
+    def oldest(self, start: str) -> str:
+        """The oldest LSN that the node names when it refuses the changes after `start`."""
+        return re.findall(r"The oldest LSN that is kept is (\S+)\.", self.refusal(f"'{start}', '{self.end}'"))[0]
+
+    def ranges(self, start: str, end: str, most: int) -> list[str]:
+        """The ranges into which the node cuts the changes between two LSNs."""
+        query = f"SELECT * FROM headgate.change_ranges('q', 't', '{start}', '{end}', {most})"
+        return self.subscriber.sql(query).splitlines()
+
     def close(self) -> None:
         """Drop the node's slot."""
         self.subscriber.server.drop_slot(self.subscriber.name, self.kept)
@@ -61,16 +93,24 @@ class Cascade:
 
 @pytest.fixture
 def cascade(publisher, subscriber):
-    """Return a function that makes a cascade."""
+    """Return a function that makes a cascade. `on`: the subscriber, by default a database of the run's node."""
     made: list[Cascade] = []
 
-    def make(**more: Any) -> Cascade:
-        made.append(Cascade(publisher, subscriber, **more))
+    def make(on: Any = None, **more: Any) -> Cascade:
+        made.append(Cascade(publisher, on or subscriber, **more))
         return made[-1]
 
     yield make
     for one in made:
         one.close()
+
+
+@pytest.fixture
+def own_subscriber(own_node):
+    """A subscriber on a node of its own, on which no other test keeps the log."""
+    one = Subscriber(own_node())
+    yield one
+    one.close()
 
 
 def test_changes_that_cancel_out_in_a_batch_are_returned(cascade) -> None:
@@ -221,3 +261,72 @@ def test_history_is_read_to_the_end_although_it_is_dropped_or_expires(cascade, s
     assert changes.num_rows == 90_000
     assert changes["_op"].to_pylist() == ["I"] * 30_000 + ["U"] * 60_000
     assert tables.changes().equals(changes), "the node's slot keeps the files"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("small_batch_rows", ["75000", "0"])
+def test_changes_that_the_log_no_longer_has_come_from_the_history(own_subscriber, cascade, small_batch_rows) -> None:
+    own_subscriber.sql(f"ALTER SYSTEM SET small_batch_rows = {small_batch_rows}; SELECT pg_reload_conf()")
+    tables = cascade(on=own_subscriber, filtered="t (id, v) WHERE (id % 4 <> 1)")
+    chance = random.Random(f"removed {small_batch_rows}")
+    ends = [tables.start]
+    for number in range(4):
+        tables.apply_as_one_batch(*(transaction_at_random(chance) for _ in range(chance.randrange(3, 12))))
+        ends.append(tables.end)
+        if number == 1:
+            own_subscriber.sql("ALTER PUBLICATION q SET TABLE t (id, v, n) WHERE (id % 4 <> 2)")
+    first, last = ends[1], ends[-1]
+    ranges = tables.ranges(first, last, 10)
+    assert {line.split("|")[3] for line in ranges} == {"f", "t"}, "the published columns change"
+
+    def changes() -> list[pa.Table]:
+        return [tables.changes(*line.split("|")[:2]) for line in ranges]
+
+    before = changes()
+    assert sum(part.num_rows for part in before) > 30
+    for removed in (ends[-2], None):  # first, the last batch remains in the log
+        tables.remove_log(removed)
+        assert tables.ranges(first, last, 10) == ranges
+        assert all(part.equals(other) for part, other in zip(changes(), before, strict=True))
+    assert tables.oldest("0/1") == ends[1]
+
+
+@pytest.mark.slow
+def test_removed_changes_that_the_history_does_not_have_are_an_error_that_names_the_oldest_lsn(own_subscriber, cascade) -> None:
+    tables = cascade(on=own_subscriber)
+    numbers = itertools.count()
+
+    def batches(count: int) -> list[str]:
+        """Apply batches of two changes. Return the ends of the log."""
+        ends = []
+        for number in itertools.islice(numbers, count):
+            tables.apply_as_one_batch(f"INSERT INTO t VALUES ({number}, 'a', 1)", f"UPDATE t SET v = 'b' WHERE id = {number}")
+            ends.append(tables.end)
+        return ends
+
+    first = batches(2)
+    own_subscriber.sql("UPDATE t SET n = 7 WHERE id = 0")
+    second = batches(2)
+    tables.remove_log()
+    assert [tables.oldest(lsn) for lsn in (*first, tables.start)] == [second[0]] * 3, "another session has changed the table"
+    assert tables.changes(second[0]).num_rows == 2
+
+    own_subscriber.sql("ALTER PUBLICATION q SET (reconcile = true)")
+    altered = tables.end
+    own_subscriber.sql("ALTER PUBLICATION q SET TABLE t WHERE (id <> 0)")
+    third = batches(2)
+    tables.remove_log()
+    lsn = tables.oldest(second[0])
+    assert altered < lsn < third[0], "rows that an alteration adds or removes are not in the history"
+    assert tables.changes(lsn).num_rows == 4
+
+    own_subscriber.sql("ALTER TABLE t REPLICA IDENTITY FULL; ALTER PUBLICATION q SET (reconcile = false)")
+    [fourth] = batches(1)
+    tables.remove_log()
+    assert tables.oldest(lsn) == fourth, "the publisher has not sent the old row"
+
+    own_subscriber.sql("ALTER SYSTEM SET history_retention = '1s'; SELECT pg_reload_conf()")
+    own_subscriber.sql("ALTER TABLE t REPLICA IDENTITY DEFAULT")
+    fifth = batches(2)
+    tables.remove_log()
+    until(lambda: fifth[0] < tables.oldest(fourth) <= tables.end, "no change expires")

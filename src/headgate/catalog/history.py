@@ -11,7 +11,7 @@ A transaction that creates a table (seq 0), inserts (seq 1) and publishes it (se
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any
@@ -204,13 +204,17 @@ def following(cursor: Cursor, database: int) -> set[int]:
     return {int(lsn) for (lsn,) in rows(cursor, sql, [database, PROVISIONAL])}
 
 
-def prune(cursor: Cursor, database: int, lsn: int) -> None:
-    """Delete the rows that no reader at or after `lsn` needs: those superseded by a later row that is itself before `lsn`."""
+def prune(cursor: Cursor, database: int, lsn: int, besides: Sequence[int] | None = None) -> None:
+    """Delete the rows that no reader at or after `lsn` needs: those superseded by a later row that is itself before `lsn`.
+
+    With `besides`, only rows of relations other than these (oids) are deleted.
+    """
+    some = "" if besides is None else " AND kind = 'relation' AND NOT list_contains(?, oid)"
     run(
         cursor,
-        "DELETE FROM hg.history h WHERE dbid = ? AND lsn < ? AND EXISTS (SELECT 1 FROM hg.history n WHERE n.dbid = h.dbid AND n.kind ="
-        " h.kind AND n.oid = h.oid AND n.lsn < ? AND (n.lsn > h.lsn OR (n.lsn = h.lsn AND n.seq > h.seq)))",
-        [database, lsn, lsn],
+        f"DELETE FROM hg.history h WHERE dbid = ? AND lsn < ?{some} AND EXISTS (SELECT 1 FROM hg.history n WHERE n.dbid = h.dbid AND"
+        " n.kind = h.kind AND n.oid = h.oid AND n.lsn < ? AND (n.lsn > h.lsn OR (n.lsn = h.lsn AND n.seq > h.seq)))",
+        [database, lsn, *([] if besides is None else [list(besides)]), lsn],
     )
 
 

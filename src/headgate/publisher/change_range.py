@@ -5,6 +5,9 @@ time. `change_reader` reads the changes and the gate judges them, as for a strea
 history has every change of the table, `recorded_changes` reads those instead of the netted ones. A transaction belongs to the range if
 its commit LSN is in (start, end]. Without a start, the range is the table itself as of `end`, as in an initial copy (operation R).
 
+A range may start before the log, if the table's history has all changes from there on (`TransactionLog.recorded`). They are judged like the
+others: by the publication as of their transaction.
+
 Invariants: while a range is read, the log from its start on is retained (`Snapshots.holding`). After each part of the log was read, it is
 checked that the part is still retained. A missing part is an error (55000), never a gap. All rows of a range have one definition: a change
 of the published columns within it is an error that names the LSN at which the range must be split.
@@ -14,6 +17,7 @@ Memory: the changes of `RUN` rows, or of one piece of a large write (`feed.piece
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -39,7 +43,7 @@ from headgate.publisher.decoded import DecodedChanges, Shared
 from headgate.publisher.framing import StreamOptions
 from headgate.publisher.historic_snapshot import Judgement
 from headgate.publisher.published import Published, identity_columns, named, published, truncated
-from headgate.storage.transaction.log import POSTGRES_EPOCH, EntryKind, LogEntry, TableWrite
+from headgate.storage.transaction.log import POSTGRES_EPOCH, EntryKind, LogEntry, RecordedEntry, TableWrite
 from headgate.types import buffers
 from headgate.types.storage import arrow_type
 
@@ -119,15 +123,36 @@ class ChangeRange:
         self.check_kept(self.end if self.start is None else self.start)
 
     def check_kept(self, position: Lsn) -> None:
-        """Raise 55000 unless the log from a position on is still retained."""
+        """Raise 55000 unless the log, or the history of the table, still has all changes from a position on."""
         oldest = self._engine.log.oldest_kept()
+        if position >= oldest:
+            return
+        if self.start is not None:
+            oldest = self._oldest_recorded(position, oldest)
         if position < oldest:
-            raise PostgresError(
-                "55000",
-                f"the log from LSN {position} on is no longer kept",
-                detail=f"The oldest LSN that is kept is {oldest}.",
-                hint="A replication slot keeps the log from its position on.",
-            )
+            raise self._removed(position, f"The oldest LSN that is kept is {oldest}.")
+
+    def _oldest_recorded(self, position: Lsn, oldest: Lsn) -> Lsn:
+        """Return the LSN from which on the history has the changes before the log, which begins at `oldest`. `oldest` if it has none.
+
+        The history does not have the rows that an ALTER PUBLICATION after the position adds or removes.
+        """
+        database = self._relation.database
+        first = self._engine.log.oldest_recorded(database, self._relation.oid)
+        if first is None or first >= oldest:
+            return oldest
+        with contextlib.closing(self._catalog.cursor()) as cursor:
+            lsns = [lsn for lsn in history.following(cursor, database) if max(first, position) < lsn < oldest]
+            for lsn in sorted(lsns, reverse=True):
+                before, after = (history.at(cursor, database, at, LAST) for at in (lsn - 1, lsn))
+                altered = alteration.alteration(before, after, [self._publication])
+                if altered is not None and any(map(self._crosses, altered.crossings(before))):
+                    return Lsn(lsn)
+        return first
+
+    def _removed(self, position: Lsn, detail: str) -> PostgresError:
+        hint = "A replication slot keeps the log from its position on."
+        return PostgresError("55000", f"the log from LSN {position} on is no longer kept", detail=detail, hint=hint)
 
     # ---- the definition ---------------------------------------------------------------------------------------
     @functools.cached_property
@@ -168,31 +193,38 @@ class ChangeRange:
         """Yield the entries of the range that change published rows of the table, in log order."""
         assert self.start is not None
         judgement = Judgement(self._catalog, self._relation.database, INVALID)
-        position = self.start
+        log, position, has_more = self._engine.log, self.start, True
+        entries: Sequence[LogEntry]
         try:
-            while True:
+            while has_more and position < self.end:
                 self._check()
-                entries = self._engine.log.entries(Lsn(position + 1), self._relation.database, ENTRIES)
-                self.check_kept(position)
-                has_more = len(entries) == ENTRIES
+                oldest = log.oldest_kept()
+                if position < oldest:
+                    entries = log.recorded(position, self._relation.database, self._relation.oid, ENTRIES)
+                    self.check_kept(position)
+                    reached = oldest if len(entries) < ENTRIES else INVALID
+                else:
+                    entries = log.entries(Lsn(position + 1), self._relation.database, ENTRIES)
+                    if position < log.oldest_kept():
+                        continue  # some of them may have been removed
+                    reached, has_more = INVALID, len(entries) == ENTRIES
+                position = max([position, reached, *(entry.commit_lsn for entry in entries[-1:])])
                 entries = [entry for entry in entries if entry.commit_lsn <= self.end]
-                if not entries:
-                    return
-                position = entries[-1].commit_lsn
                 yield from self._concerned(judgement, [entry for entry in entries if framing.has_changes(entry, _WANTED)])
-                if not has_more:
-                    return
         finally:
             judgement.close()
 
     def _concerned(self, judgement: Judgement, entries: Sequence[LogEntry]) -> Iterator[_Part]:
         altered = self._alterations(judgement, entries)
+        is_removed = isinstance(next(iter(entries), None), RecordedEntry)
+        retained = self._state(self._engine.log.oldest_kept()) if is_removed else None
+        """The catalog by which the histories are read if the log no longer has the entries."""
         writes: dict[Lsn, list[_Write]] = {}
         plans: dict[tuple[int, int], Published | None] = {}
         states: list[PublishedState] = []  # keeps the states alive whose ids are keys of `plans`
         for entry, write, current in judgement.states(entries):
             state = current
-            history_table = state.relations.get(write.relation) if write.recorded == self._relation.oid else None
+            history_table = (retained or state).relations.get(write.relation) if write.recorded == self._relation.oid else None
             relation = write.relation if history_table is None else self._relation.oid
             if write.kind == "message" or self._relation.oid not in (relation, *state.ancestors(relation)):
                 continue
@@ -205,11 +237,25 @@ class ChangeRange:
             plan = plans[key]
             if plan is not None and (write.kind != "truncate" or truncated(plan)):
                 writes.setdefault(entry.commit_lsn, []).append(_Write(entry, write, plan, history_table))
-        writes = {lsn: _from_history(parts) for lsn, parts in writes.items()}
+        writes = {lsn: self._from_history(parts) for lsn, parts in writes.items()}
         for entry in entries:
             crossed = altered[entry.commit_lsn][1] if entry.commit_lsn in altered else ()
             if entry.commit_lsn in writes or crossed:
                 yield _Part(entry, tuple(writes.get(entry.commit_lsn, ())), tuple(crossed))
+
+    def _from_history(self, writes: list[_Write]) -> list[_Write]:
+        """Return which writes of a transaction are read: those to the table's history instead of all others if the history suffices."""
+        recorded = [write for write in writes if write.history is not None]
+        if recorded and all(write.history is not None and recorded_changes.suffices(write.plan, write.history) for write in recorded):
+            return recorded
+        if any(isinstance(write.entry, RecordedEntry) for write in writes):
+            assert self.start is not None
+            oldest, lacking = (
+                self._engine.log.oldest_kept(),
+                f'The history of the table lacks values for publication "{self._publication}".',
+            )
+            raise self._removed(self.start, f"{lacking} The oldest LSN that is kept is {oldest}.")
+        return [write for write in writes if write.history is None]
 
     def _plan(self, state: PublishedState, oid: int) -> Published | None:
         """Return how changes of a relation are sent, or None if they are not sent as those of the table."""
@@ -284,7 +330,8 @@ class ChangeRange:
                 if definition(plan.sent_columns) != columns:
                     raise self._altered(part.entry)
             changes = sum(write.write.changes for write in part.writes)
-            if run and (size + changes > RUN or part.crossings):
+            is_removed = isinstance(part.entry, RecordedEntry)
+            if run and (size + changes > RUN or part.crossings or is_removed != isinstance(run[-1].entry, RecordedEntry)):
                 yield from self._read(run)
                 run, size = [], 0
             run += part.writes
@@ -315,8 +362,13 @@ class ChangeRange:
                     count += len(rows)
 
     def _read(self, writes: Sequence[_Write]) -> Iterator[pa.Table]:
-        """Yield the changes of some writes: small ones together, in order; larger ones write by write, which is their order."""
+        """Yield the changes of some writes. The log has the entries of all of them, or of none."""
         entries = {int(write.write.commit_lsn): write.entry for write in writes}
+        is_removed = bool(writes) and isinstance(writes[0].entry, RecordedEntry)
+        return self._read_removed(writes, entries) if is_removed else self._read_logged(writes, entries)
+
+    def _read_logged(self, writes: Sequence[_Write], entries: dict[int, LogEntry]) -> Iterator[pa.Table]:
+        """Yield the changes of some writes: small ones together, in order; larger ones write by write, which is their order."""
         groups: dict[Hashable, list[_Write]] = {}
         for write in writes:
             if write.write.kind != "truncate":
@@ -353,6 +405,17 @@ class ChangeRange:
                     self._check()
                     yield from _kept(changes, letters, write.plan, entries)
 
+    def _read_removed(self, writes: Sequence[_Write], entries: dict[int, LogEntry]) -> Iterator[pa.Table]:
+        """Yield the changes in consecutive entries that the log no longer has."""
+        for _, of_plan in itertools.groupby(writes, lambda write: id(write.plan)):
+            first, *others = of_plan
+            assert first.history is not None
+            parts = [write.entry for write in (first, *others) if isinstance(write.entry, RecordedEntry)]
+            oldest = self._engine.log.oldest_kept()
+            for recorded in recorded_changes.removed(self._engine, first.plan.relation, first.history, parts, oldest):
+                self._check()
+                yield from self._judged(recorded, first, entries)
+
     def _recorded(self, writes: Sequence[_Write], entries: dict[int, LogEntry]) -> list[pa.Table] | None:
         """Return the changes in small writes to the history, or None if the driver should not read them at once."""
         first = writes[0]
@@ -378,14 +441,6 @@ class ChangeRange:
 
 _WANTED = StreamOptions()
 _TRUNCATE = ord("T")
-
-
-def _from_history(writes: list[_Write]) -> list[_Write]:
-    """Return which writes of a transaction are read: those to the table's history instead of all others if the history suffices."""
-    recorded = [write for write in writes if write.history is not None]
-    if recorded and all(write.history is not None and recorded_changes.suffices(write.plan, write.history) for write in recorded):
-        return recorded
-    return [write for write in writes if write.history is None]
 
 
 def definition(columns: Sequence[Column]) -> Definition:

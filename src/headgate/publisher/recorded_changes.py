@@ -8,13 +8,18 @@ applier marks them (`TableWrite.recorded`) if they have all values that the tabl
 The changes keep the publisher's order. Their LSNs are those of the writes to the history: the LSN of the first one, and 8 for each change
 before it in the transaction. TRUNCATEs are changes of the frame (operation T), without rows.
 
-Memory: the changes of `feed.PIECE_ROWS` rows, and the TRUNCATEs of one transaction.
+If the log no longer has the transaction's entry, the changes are found in the history by the LSN at the publisher (`removed`).
+
+Memory: the changes of a row group, and the TRUNCATEs of one transaction. Groups of joined files have few changes of each transaction.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
@@ -22,30 +27,37 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headgate.catalog.replication.subscription_history import old_name
+from headgate.errors import PostgresError
+from headgate.lsn import Lsn
 from headgate.publisher import gate
 from headgate.publisher.decoded import LSN_PER_CHANGE, DecodedChanges, Numbers
 from headgate.publisher.published import Published, PublishedAction, identity_columns
 from headgate.storage import feed
-from headgate.storage.feed import ALL_GROUPS, ChangeFile, Cut, WriteFiles
+from headgate.storage.delta.file_statistics import file_bounds
+from headgate.storage.feed import PIECE_ROWS, ChangeFile, Cut, WriteFiles
 from headgate.storage.location import data_location
-from headgate.storage.transaction.log import TableWrite
+from headgate.storage.transaction.log import RecordedEntry, TableWrite
 from headgate.types import buffers
 from headgate.types.storage import arrow_type
 
 if TYPE_CHECKING:
     from headgate.catalog.relation.relation import Relation
+    from headgate.storage.delta.table_state import TableState
     from headgate.storage.engine import Engine
+    from headgate.storage.location.data_location import DataPath
 
 _LSN, _SEQ, _OP = "_lsn", "_seq", "_op"
 _COMMIT = "\0commit"
 """A name that no column has."""
+_LAST = 2**63 - 1
 _ORDER = [(name, "ascending") for name in (_COMMIT, _LSN, _SEQ)]
 
 
 def suffices(plan: Published, history: Relation) -> bool:
     """Return whether a history has all values that are needed to judge and send the changes of its table by this plan."""
-    names = {column.name for column in history.columns}
-    if any(not {column.name, old_name(column.name)} <= names for column in plan.relation.columns):
+    held = {(column.name, column.type_oid, column.typmod) for column in history.columns}
+    names = {(name, column.type_oid, column.typmod) for column in plan.relation.columns for name in (column.name, old_name(column.name))}
+    if not names <= held:
         return False
     identity = identity_columns(plan.relation)
     if identity is None or not plan.filters or not plan.actions & {PublishedAction.UPDATE, PublishedAction.DELETE}:
@@ -65,56 +77,106 @@ def small(engine: Engine, relation: Relation, history: Relation, writes: Sequenc
 def large(engine: Engine, relation: Relation, history: Relation, writes: Sequence[TableWrite]) -> Iterator[DecodedChanges]:
     """Yield the changes in the writes of one transaction to a history, piece by piece."""
     count, first = 0, min(int(write.lsn) for write in writes)
-    for rows in _pieces(engine, history, writes):
+    for rows in _ordered(group for write in writes for group in _groups(WriteFiles.of(engine, history, write))):
         lsn = first + LSN_PER_CHANGE * np.arange(count, count + rows.num_rows)
         yield _changes(relation, rows, lsn)
         count += rows.num_rows
 
 
-def _pieces(engine: Engine, history: Relation, writes: Sequence[TableWrite]) -> Iterator[pa.Table]:
-    """Yield the rows of the writes of one transaction in order.
+def removed(engine: Engine, relation: Relation, history: Relation, entries: Sequence[RecordedEntry], lsn: Lsn) -> Iterator[DecodedChanges]:
+    """Yield the changes in consecutive entries that the log no longer has, from the history as of an LSN, piece by piece.
 
-    Tasks write the TRUNCATEs of a batch into a file of their own, and the other rows into files that each have a part of the stream.
+    `history` describes its columns at that LSN. Raise 55000 if the history does not have exactly these changes.
     """
-    truncates, files = [], []
-    for write in writes:
-        write_files = WriteFiles.of(engine, history, write)
-        for file in write_files.files:
-            first, last = _bounds(file, write_files.physical)
-            if first[2] == last[2] == "T":
-                truncates += [_flattened(piece) for piece in write_files.pieces(Cut(file, 0, ALL_GROUPS))]
-            else:
-                # files that begin in one transaction: all but the last of them end in it, too
-                files.append(((first[0], last[0], first[1]), write_files, file))
-    rest = pa.concat_tables(truncates).sort_by(_ORDER) if truncates else None
-    for _, write_files, file in sorted(files, key=lambda item: item[0]):
-        for piece in write_files.pieces(Cut(file, 0, ALL_GROUPS)):
-            rows = _flattened(piece)
-            if rest is not None:
-                before = _count_before(rest, rows)
-                rows = pa.concat_tables([rest.slice(0, before), rows]).sort_by(_ORDER)
-                rest = rest.slice(before)
-            yield rows
-    if rest is not None and rest.num_rows:
-        yield rest
+    key = (history.database, history.oid)
+    state = engine.state_at(key, lsn)
+    ends = np.array([int(entry.origin_lsn) for entry in entries])
+    first, last = int(entries[0].after), int(ends[-1])
+    commits, lsns = (np.array([int(getattr(entry.writes[0], name)) for entry in entries]) for name in ("commit_lsn", "lsn"))
+    begins = np.cumsum([0, *(entry.writes[0].changes for entry in entries)])
+    count = 0
+    for rows in _ordered(_groups(_files(engine.path(key), history, state, first, last)), first, last) if state is not None else ():
+        numbers = np.arange(count, count + rows.num_rows)
+        at = np.searchsorted(ends, rows[_LSN].to_numpy())
+        if not np.array_equal(at, np.searchsorted(begins, numbers, "right") - 1):
+            break
+        count += rows.num_rows
+        batch = rows.set_column(0, _COMMIT, pa.array(commits[at]))
+        yield _changes(relation, batch, lsns[at] + LSN_PER_CHANGE * (numbers - begins[at]))
+    if count != begins[-1]:
+        text = f'table "{history.schema}.{history.name}" no longer has the changes after LSN {entries[0].after} of its publisher'
+        raise PostgresError("55000", text, detail=f"The oldest LSN that is kept is {engine.log.oldest_kept()}.")
 
 
-def _bounds(file: ChangeFile, physical: Mapping[str, str]) -> tuple[list[object], list[object]]:
-    """Return the minima and the maxima of _lsn, _seq and _op in a file, from its footer."""
-    with data_location.opened(file.path) as data:
-        footer = pq.read_metadata(data)
-    names = [footer.schema.column(place).name for place in range(footer.num_columns)]
-    places = [names.index(physical[name]) for name in (_LSN, _SEQ, _OP)]
-    groups = [[footer.row_group(group).column(place).statistics for place in places] for group in range(footer.num_row_groups)]
-    columns = list(zip(*groups, strict=True))
-    return [min(each.min for each in column) for column in columns], [max(each.max for each in column) for column in columns]
+def _files(path: DataPath, history: Relation, state: TableState, first: int, last: int) -> WriteFiles:
+    """Return the files of a history that can have changes after an LSN of the publisher, up to another one."""
+    files = []
+    for add in state.files.values():
+        least, most = file_bounds(add.get("stats"), state.physical[_LSN])
+        if least is None or most is None or (int(least) <= last and int(most) > first):
+            files.append(ChangeFile(path / unquote(add["path"]), add["size"], 0, 0, 0, paired=False))
+    names = {column.name: state.physical.get(column.name, column.name) for column in history.columns}
+    return WriteFiles(history, tuple(files), names)
 
 
-def _count_before(truncates: pa.Table, rows: pa.Table) -> int:
-    """Return how many TRUNCATEs precede the last of these rows."""
-    last_lsn, last_seq = (rows[name][-1] for name in (_LSN, _SEQ))
-    precedes = pc.or_(pc.less(truncates[_LSN], last_lsn), pc.and_(pc.equal(truncates[_LSN], last_lsn), pc.less(truncates[_SEQ], last_seq)))
-    return int(pc.sum(precedes).as_py() or 0)
+@dataclass(frozen=True)
+class _Group:
+    """A row group of a history. No row in it precedes `first` (_lsn, _seq), and none is after the publisher's LSN `last`."""
+
+    first: tuple[int, int]
+    last: int
+    files: WriteFiles
+    cut: Cut
+
+    def rows(self) -> pa.Table:
+        """Read the rows."""
+        return pa.concat_tables([_flattened(piece) for piece in self.files.pieces(self.cut)])
+
+
+def _groups(files: WriteFiles) -> list[_Group]:
+    """Return the row groups of some files of a history, from the files' footers."""
+    groups = []
+    for file in files.files:
+        with data_location.opened(file.path) as data:
+            footer = pq.read_metadata(data)
+        names = [footer.schema.column(place).name for place in range(footer.num_columns)]
+        places = [names.index(files.physical[name]) for name in (_LSN, _SEQ)]
+        for number in range(footer.num_row_groups):
+            lsn, seq = (footer.row_group(number).column(place).statistics for place in places)
+            groups.append(_Group((lsn.min, seq.min), lsn.max, files, Cut(file, number, number + 1)))
+    return groups
+
+
+def _ordered(groups: Iterable[_Group], first: int = -1, last: int = _LAST) -> Iterator[pa.Table]:
+    """Yield the recorded changes after an LSN of the publisher, up to another one, in order.
+
+    Tasks write the TRUNCATEs of a batch into a file of their own, and the other changes into files that each have a part of the stream. The
+    groups are read in the order of their first changes. The changes that precede those of the next group are complete.
+    """
+    chosen = sorted((group for group in groups if group.first[0] <= last and group.last > first), key=lambda group: group.first)
+    rest: pa.Table | None = None
+    for group, following in itertools.zip_longest(chosen, chosen[1:]):
+        rows = group.rows()
+        if first >= 0:
+            is_wanted = pc.and_(pc.greater(rows[_LSN], first), pc.less_equal(rows[_LSN], last))
+            rows = rows.filter(pc.and_(is_wanted, pc.and_(pc.not_equal(rows[_OP], "R"), pc.greater_equal(rows[_SEQ], 0))))
+        rows = _sorted(rows if rest is None else pa.concat_tables([rest, rows]))
+        complete = rows.num_rows if following is None else _count_before(rows, following.first)
+        rest = rows.slice(complete)
+        yield from (rows.slice(place, min(PIECE_ROWS, complete - place)) for place in range(0, complete, PIECE_ROWS))
+
+
+def _sorted(rows: pa.Table) -> pa.Table:
+    """Return changes in order. They are if one task has written them."""
+    lsn, seq = (np.diff(rows[name].to_numpy()) for name in (_LSN, _SEQ))
+    return rows if ((lsn > 0) | ((lsn == 0) & (seq > 0))).all() else rows.sort_by(_ORDER[1:])
+
+
+def _count_before(rows: pa.Table, place: tuple[int, int]) -> int:
+    """Return how many of these changes, which are in order, precede a place (_lsn, _seq)."""
+    lsn, seq = (rows[name].to_numpy() for name in (_LSN, _SEQ))
+    first, last = np.searchsorted(lsn, place[0]), np.searchsorted(lsn, place[0], "right")
+    return int(first + np.searchsorted(seq[first:last], place[1]))
 
 
 def _flattened(changes: pa.Table) -> pa.Table:

@@ -43,6 +43,7 @@ from headgate.storage.location.data_location import DataPath
 from headgate.storage.location.object_store.store import StoredFile
 from headgate.storage.lock import Key
 from headgate.storage.spark.internals import java_memory
+from headgate.storage.transaction import recorded_batch
 
 if TYPE_CHECKING:
     from headgate.catalog.cursor import CatalogCursor
@@ -273,6 +274,11 @@ def forget_versions(path: DataPath, checkpoint: int) -> None:
 def _prune(cursor: CatalogCursor, floor: Lsn) -> None:
     databases = [row[0] for row in cursor.execute("SELECT DISTINCT dbid FROM hg.history").fetchall()]
     for database in databases:
-        history.prune(cursor, database, int(floor) + 1)
+        oids, oldest = recorded_batch.needed(cursor, database)
+        if oldest is None or oldest >= floor:
+            history.prune(cursor, database, int(floor) + 1)
+        else:
+            history.prune(cursor, database, int(oldest) + 1)
+            history.prune(cursor, database, int(floor) + 1, besides=oids)
     prepared = [row[0] for row in cursor.execute("SELECT xid FROM hg.log_entry WHERE kind = 'prepare'").fetchall()]
     history.forget_provisional(cursor, prepared)

@@ -257,7 +257,7 @@ def install(cursor: Cursor) -> None:
     """Write macros, views and the texts of types, unless the file already has those of this version."""
     text = "\n".join(split_macros()) + _VIEWS + _PLPGSQL
     later = {**EXTRA, "replication_slot": slot.LATER_COLUMNS, "subscription_column": subscription_column.LATER_COLUMNS}
-    later["subscription_option"] = subscription_history.LATER_COLUMNS
+    later |= subscription_history.LATER_COLUMNS
     version = int.from_bytes(hashlib.sha256((text + str(later)).encode()).digest()[:7], "big")
     if one(cursor, "SELECT 1 FROM hg.counter WHERE name = 'macros' AND value = ?", [version]):
         return

@@ -4,6 +4,8 @@
     begun        every change of the table is recorded in the transaction that applies it
     interrupted  the table is being synchronized again: the changes between its rows before and after are not known
 
+`expired`: the publisher's LSN up to which changes may have been removed from the history (`history_retention`).
+
 A history that was interrupted is begun again, with the rows of the table, when the table is ready again. `commands.subscription` begins
 histories, the applier reads which tables have one.
 """
@@ -20,10 +22,11 @@ from headgate.types import registry
 from headgate.types.storage import NAME_BYTES
 
 DEFINITION = (
-    "CREATE TABLE IF NOT EXISTS hg.subscription_history (dbid UINTEGER, subid UINTEGER, relid UINTEGER, histid UINTEGER, begun BOOLEAN)"
+    "CREATE TABLE IF NOT EXISTS hg.subscription_history (dbid UINTEGER, subid UINTEGER, relid UINTEGER, histid UINTEGER, begun BOOLEAN,"
+    " expired BIGINT)"
 )
-LATER_COLUMNS = (("subhistory", "VARCHAR"),)
-"""The column of hg.subscription_option that catalogs of format 4 get when they are opened."""
+LATER_COLUMNS = {"subscription_option": (("subhistory", "VARCHAR"),), "subscription_history": (("expired", "BIGINT"),)}
+"""The columns of headgate's own tables that catalogs of format 4 get when they are opened."""
 NONE, ALL = "none", "all"
 OWN_COLUMNS = (
     ("_op", registry.TEXT), ("_lsn", registry.INT8), ("_seq", registry.INT8), ("_xid", registry.INT8),
@@ -38,6 +41,7 @@ class TableHistory:
 
     relation: int
     is_begun: bool
+    expired: int
 
 
 def old_name(name: str) -> str:
@@ -47,14 +51,22 @@ def old_name(name: str) -> str:
 
 def of_subscription(cursor: Cursor, subscription: int) -> dict[int, TableHistory]:
     """The histories of a subscription, by the table whose changes are recorded."""
-    history_rows = rows(cursor, "SELECT relid, histid, begun FROM hg.subscription_history WHERE subid = ?", [subscription])
-    return {relation: TableHistory(history, begun) for relation, history, begun in history_rows}
+    history_rows = rows(
+        cursor, "SELECT relid, histid, begun, coalesce(expired, 0) FROM hg.subscription_history WHERE subid = ?", [subscription]
+    )
+    return {relation: TableHistory(history, begun, expired) for relation, history, begun, expired in history_rows}
 
 
-def begin(cursor: Cursor, database: int, subscription: int, relation: int, history: int) -> None:
+def begin(cursor: Cursor, database: int, subscription: int, relation: int, history: int, expired: int = 0) -> None:
     """(none), interrupted → begun."""
     forget(cursor, subscription, relation)
-    run(cursor, "INSERT INTO hg.subscription_history VALUES (?, ?, ?, ?, true)", [database, subscription, relation, history])
+    run(cursor, "INSERT INTO hg.subscription_history VALUES (?, ?, ?, ?, true, ?)", [database, subscription, relation, history, expired])
+
+
+def expire(cursor: Cursor, database: int, history: int, expired: int) -> None:
+    """Note that changes up to an LSN of the publisher may have been removed from a history."""
+    sql = "UPDATE hg.subscription_history SET expired = greatest(coalesce(expired, 0), ?) WHERE dbid = ? AND histid = ?"
+    run(cursor, sql, [expired, database, history])
 
 
 def interrupt(cursor: Cursor, subscription: int, relation: int) -> None:

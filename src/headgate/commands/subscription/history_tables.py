@@ -81,7 +81,7 @@ def _prepare(session: Session, transaction: Transaction, subscription: Subscript
             local, history = relations.get(cursor, database, oid), relations.get(cursor, database, table_record.relation)
             if _extend(session, local, history):
                 lines.append(f'table "{history.schema}.{history.name}" has the columns of table "{local.schema}.{local.name}"')
-            subscription_history.begin(cursor, database, subscription.oid, oid, history.oid)
+            subscription_history.begin(cursor, database, subscription.oid, oid, history.oid, table_record.expired)
     return lines
 
 

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Literal
 
 from headgate.failpoint import Step
 from headgate.lsn import INVALID, Lsn
+from headgate.storage.transaction import recorded_batch
 
 if TYPE_CHECKING:
     from headgate.catalog.catalog import Catalog
@@ -68,7 +69,7 @@ CREATE TABLE IF NOT EXISTS hg.table_version(dbid BIGINT, relid BIGINT, lsn BIGIN
 
 def create_tables(cursor: CatalogCursor) -> None:
     """Create the log's tables in the catalog's file if they do not exist."""
-    cursor.execute(_TABLES)
+    cursor.execute(_TABLES + recorded_batch.DEFINITION)
 
 
 def now() -> int:
@@ -185,6 +186,16 @@ class LogEntry:
     kind: EntryKind = EntryKind.COMMIT
     gid: str = ""
     prepared: Lsn = INVALID
+
+
+@dataclass(frozen=True)
+class RecordedEntry(LogEntry):
+    """An entry that was removed from the log, with its write to the history of one table (`recorded_batch`). The write names no files.
+
+    `after`: the origin's LSN up to which the changes belong to batches before it.
+    """
+
+    after: Lsn = INVALID
 
 
 @dataclass(frozen=True)
@@ -327,6 +338,20 @@ class TransactionLog:
         """
         return self._entries("commit_lsn >= ? AND dbid = ? ORDER BY end_lsn LIMIT ?", [int(after), database, limit])
 
+    def recorded(self, after: Lsn, database: int, relation: int, limit: int) -> list[RecordedEntry]:
+        """Return at most `limit` removed entries after an LSN whose changes of a table its history still has, in log order."""
+        entries = []
+        batches = recorded_batch.following(self._catalog.cursor(), database, relation, after, limit)
+        for commit, end, moment, xid, _, origin, origin_lsn, _, history, seq, lsn, changes, seen, before in batches:
+            write = TableWrite(seq, history, "write", 0, changes, seq, relation, Lsn(lsn), Lsn(commit), seen=Lsn(seen))
+            entry = RecordedEntry(Lsn(commit), Lsn(end), moment, xid, database, origin, Lsn(origin_lsn), (write,), after=Lsn(before))
+            entries.append(entry)
+        return entries
+
+    def oldest_recorded(self, database: int, relation: int) -> Lsn | None:
+        """Return the LSN from which on `recorded` returns the removed entries of a table, or None if it returns none."""
+        return recorded_batch.first(self._catalog.cursor(), database, relation)
+
     def of_origin(self, origin: str, origin_lsn: Lsn) -> LogEntry | None:
         """Return the last entry that an origin wrote at this position of its own, or None if it has been removed."""
         entries = self._entries("origin = ? AND origin_lsn = ? ORDER BY end_lsn DESC LIMIT 1", [origin, int(origin_lsn)])
@@ -450,6 +475,7 @@ class TransactionLog:
         def delete(cursor: CatalogCursor) -> int:
             [(count, last)] = cursor.execute(f"SELECT count(*), max(end_lsn) FROM ({removable})", [keep, keep]).fetchall()
             if count:
+                recorded_batch.keep(cursor, removable, [keep, keep])
                 for name, value in (("xid", self._next_xid), (_TRIMMED, last)):
                     cursor.execute("DELETE FROM hg.counter WHERE name = ?", [name])
                     cursor.execute("INSERT INTO hg.counter VALUES (?, ?)", [name, value])

@@ -29,6 +29,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headgate.catalog.relation.relation import Column, Relation
+from headgate.catalog.replication import subscription_history
 from headgate.catalog.replication.subscription_history import old_name
 from headgate.changes.keyed_batch import whole_rows
 from headgate.errors import PostgresError
@@ -135,14 +136,15 @@ def expire(transaction: Transaction, history: Relation, oldest: datetime) -> int
     """Remove the files of a history whose changes all committed before a time. Return the number of files. No stream sends the removal."""
     transaction.lock(history)
     state = transaction.newest(history)
-    column = state.physical["_commit_time"]
-    gone = []
+    gone, expired = [], 0
     for add in state.files.values():
-        _, last = file_bounds(add.get("stats"), column)
-        if last is not None and datetime.fromisoformat(last) < oldest:
+        (_, last), (_, lsn) = (file_bounds(add.get("stats"), state.physical[name]) for name in ("_commit_time", "_lsn"))
+        if last is not None and lsn is not None and datetime.fromisoformat(last) < oldest:
             gone.append(file_action.removal(add, data_change=True))
+            expired = max(expired, int(lsn))
     if gone:
         transaction.replace_files((history.database, history.oid), gone)
+        subscription_history.expire(transaction.cursor, history.database, history.oid, expired)
     return len(gone)
 
 
