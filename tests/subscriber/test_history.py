@@ -11,6 +11,7 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 from tests.conftest import until
+from tests.publisher import slots
 from tests.subscriber.conftest import READY
 
 Row = dict[str, Any]
@@ -257,11 +258,13 @@ def is_alive(pid: int) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", ["staged behind", "intent behind", "version behind", "entry before"])
+@pytest.mark.parametrize("fault", ["staged behind", "intent behind", "version behind", "entry before", "entry behind"])
 def test_table_and_history_agree_after_a_kill(publisher, spare: Callable[..., Any], fault: str) -> None:
     subscriber = spare()
     subscribed(publisher, subscriber)
     publisher.wait_confirmed()
+    slot = slots.make(subscriber.server, subscriber.name, "kept")
+    start = subscriber.sql("CREATE PUBLICATION q FOR TABLE t; SELECT pg_current_wal_lsn()")
     conf = subscriber.server.data / "headgate.conf"
     conf_before = conf.read_text()
     conf.write_text(f"{conf_before}headgate.failpoints = '{fault}=kill'\n")
@@ -278,3 +281,6 @@ def test_table_and_history_agree_after_a_kill(publisher, spare: Callable[..., An
     assert replay(history) == by_id(table)
     assert len(table) == 19
     assert [sum(row["_op"] == op for row in history) for op in "RUD"] == [20, 40, 1]
+    changes = f"SELECT _op, count(*) FROM headgate.changes('q', 't', '{start}', pg_current_wal_lsn()) GROUP BY _op ORDER BY _op"
+    assert subscriber.sql(changes) == "D|1\nU|40", "the batch is still marked as recorded"
+    subscriber.server.drop_slot(subscriber.name, slot)
