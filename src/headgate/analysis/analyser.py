@@ -178,7 +178,7 @@ class Analyser:
             tuple(targets),
             bool(node.distinct_clause) and not on,
             tuple(on),
-            in_order=outer is None and ordering.unsorted(node),
+            in_order=(outer is None or outer.is_outermost) and ordering.unsorted(node),
             multiplies=from_clause.multiplies(node.from_clause, node.where_clause),
         )
         return Query(body, columns, tuple(sorts), ordering.limit(self.context, node, sorts))

@@ -29,8 +29,8 @@ from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import binder, operators
-from headgate.expression.binding.scope import Scope, ScopeColumn, ScopeTable, using_column
-from headgate.expression.node import BoolKind, Coalesce, ColumnRef, Expression, FuncExpr, TypeRef, joined
+from headgate.expression.binding.scope import Scope, ScopeColumn, ScopeTable, hiding, using_column
+from headgate.expression.node import BoolKind, Coalesce, Expression, FuncExpr, TypeRef, joined
 from headgate.sql import grammar, names
 from headgate.sql.parser import ParseNode, anded, kind, position, unwrap, walk
 from headgate.types import registry
@@ -87,13 +87,19 @@ def _beside(analyser: Analyser, left: FromItem, node: ParseNode, outer: Scope | 
     _check_alias(left.tables, right.tables)
     if isinstance(right, FunctionItem):
         return _after(left, right)
-    return JoinItem(left.tables + right.tables, left.star + right.star, left.merged + right.merged, left=left, right=right, how="cross")
+    return _joined(left, right, "cross")
+
+
+def _joined(left: FromItem, right: FromItem, how: str) -> JoinItem:
+    """Return the join of two items, without its condition."""
+    tables, star, merged = left.tables + right.tables, left.star + right.star, left.merged + right.merged
+    return JoinItem(tables, star, merged, left.hidden + right.hidden, left=left, right=right, how=how)
 
 
 def _after(left: FromItem, right: FunctionItem, *, keep_left: bool = False) -> FunctionItem:
     """Call functions for each row of the items before them. `keep_left`: keep a row for which they return none (LEFT JOIN … ON true)."""
     tables, star = (*left.tables, *right.tables), (*left.star, *right.star)
-    return replace(right, tables=tables, star=star, merged=left.merged, left=left, keep_left=keep_left)
+    return replace(right, tables=tables, star=star, merged=left.merged, hidden=left.hidden, left=left, keep_left=keep_left)
 
 
 def _check_alias(left: Sequence[ScopeTable], right: Sequence[ScopeTable]) -> None:
@@ -113,7 +119,7 @@ def item(analyser: Analyser, node: ParseNode, outer: Scope | None, left: FromIte
         case "RangeSubselect":
             return _subselect(analyser, inner, outer, left, locks)
         case "JoinExpr":
-            return _join(analyser, inner, outer, locks)
+            return _join(analyser, inner, hiding(outer, left.all_tables if left is not None else ()), locks)
         case "RangeFunction":
             return function(analyser, inner, outer, left)
         case node_type:
@@ -132,7 +138,7 @@ def _range_var(analyser: Analyser, node: pb.RangeVar, locks: Sequence[RowLock]) 
             raise PostgresError("0A000", message, position=position(node.location))
         own = [replace(column, key=analyser.key(column.name)) for column in cte.columns]
         table, columns = entry(analyser, own, node.alias.aliasname or node.relname, aliases)
-        return CteItem((table,), columns, cte=cte)
+        return CteItem((replace(table, relation_name=(None, node.relname)),), columns, cte=cte)
     transition = None if node.schemaname or analyser.in_view else analyser.names.transition(node.relname)
     if transition is not None:
         table, columns = named_table(analyser, transition, node.alias.aliasname or node.relname, None, aliases)
@@ -145,6 +151,7 @@ def _range_var(analyser: Analyser, node: pb.RangeVar, locks: Sequence[RowLock]) 
     else:
         table, columns = entry(analyser, _columns(analyser, relation), alias, aliases, schema)
     applying = tuple(lock for lock in locks if lock.of(alias))
+    table = replace(table, relation_name=(relation.schema, relation.name))
     return RelationItem((table,), columns, relation=relation, alias=alias, only=not node.inh, locks=applying, location=node.location)
 
 
@@ -175,7 +182,8 @@ def named_table(
     """Return a table as a scope entry, with system columns, and its columns with new keys."""
     columns = _aliased(relation_columns(analyser, relation), alias, aliases)
     fields = tuple(ScopeColumn(column.name, column.attnum, column.type, column.key) for column in columns)
-    return ScopeTable(alias, fields, schema, relation.oid, row_key=analyser.row_key(alias, columns)), columns
+    own_name = relation.schema, relation.name
+    return ScopeTable(alias, fields, schema, relation.oid, row_key=analyser.row_key(alias, columns), relation_name=own_name), columns
 
 
 def entry(
@@ -200,7 +208,7 @@ def _subselect(
         what, example = ("VALUES in FROM", "FROM (VALUES ...) [AS] foo.") if values else ("subquery in FROM", "FROM (SELECT ...) [AS] foo.")
         raise PostgresError("42601", f"{what} must have an alias", hint=f"For example, {example}")
     alias = node.alias.aliasname
-    around = left.scope(outer) if node.lateral and left is not None else outer
+    around = outer if left is None else left.scope(outer) if node.lateral else hiding(outer, left.all_tables)
     query = analyser.select(unwrap(node.subquery), around, locks=row_locking.inside(locks, alias))
     table, columns = entry(analyser, query.columns, alias, names.strings(node.alias.colnames))
     return SubqueryItem((table,), columns, query=query, lateral=node.lateral)
@@ -213,24 +221,23 @@ def _join(analyser: Analyser, node: pb.JoinExpr, outer: Scope | None, locks: Seq
     row_locking.refuse_nullable(locks, node)
     left = item(analyser, node.larg, outer, locks=locks)
     how = _JOINS[node.jointype]
-    inner = unwrap(node.rarg)
-    right = item(analyser, node.rarg, outer, left, locks)
+    usable = left if how in ("inner", "left") else replace(left, tables=tuple(replace(table, outer_joined=True) for table in left.tables))
+    right = item(analyser, node.rarg, outer, usable, locks)
     _check_alias(left.tables, right.tables)
     if isinstance(right, FunctionItem) and right.lateral:
-        _refuse_lateral(right.lateral, how)
         return _aliased_join(analyser, node, _join_function(analyser, node, left, right, outer, how))
+    if isinstance(right, SubqueryItem) and how not in ("inner", "left"):
+        right = replace(right, lateral=False)  # it uses no column of the left side
     using = names.strings(node.using_clause)
     if node.is_natural:
         right_names = {column.name for column in right.star}
         using = [column.name for column in left.star if column.name in right_names]
-    both = JoinItem(left.tables + right.tables, left.star + right.star, left.merged + right.merged, left=left, right=right, how=how)
+    both = _joined(left, right, how)
     if using:
         both = _using(analyser, both, using)
     else:
         condition = _quals(analyser, node, both, outer)
         both = replace(both, condition=condition, how="cross" if condition is None else how)
-        if inner.DESCRIPTOR.name == "RangeSubselect" and inner.lateral and how not in ("inner", "left"):
-            raise PostgresError("42P10", "The combining JOIN type must be INNER or LEFT for a LATERAL reference.")
     return _aliased_join(analyser, node, both)
 
 
@@ -245,18 +252,7 @@ def _aliased_join(analyser: Analyser, node: pb.JoinExpr, whole: FromItem) -> Fro
     if not node.HasField("alias"):
         return whole
     table, columns = entry(analyser, whole.star, node.alias.aliasname, names.strings(node.alias.colnames))
-    return AliasItem((table,), columns, item=whole)
-
-
-def _refuse_lateral(column: ColumnRef, how: str) -> None:
-    """Raise 42P10 if a join does not allow its right side to use a column of its left side."""
-    if how not in ("inner", "left"):
-        raise PostgresError(
-            "42P10",
-            f'invalid reference to FROM-clause entry for table "{column.qualifier}"',
-            detail="The combining JOIN type must be INNER or LEFT for a LATERAL reference.",
-            position=position(column.location),
-        )
+    return AliasItem((table,), columns, hidden=whole.all_tables, item=whole)
 
 
 def _join_function(analyser: Analyser, node: pb.JoinExpr, left: FromItem, right: FunctionItem, outer: Scope | None, how: str) -> FromItem:

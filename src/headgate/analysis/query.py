@@ -77,16 +77,23 @@ class RowLock:
 class FromItem:
     """A FROM clause, or a part of it: the names that it brings into scope, and the columns of ``*``. As such, one row without columns.
 
-    An unqualified ``*`` leaves out the columns of the tables of a JOIN … USING, because `merged` has them.
+    An unqualified ``*`` leaves out the columns of the tables of a JOIN … USING, because `merged` has them. `hidden` are the tables whose
+    names the alias of a join hides.
     """
 
     tables: tuple[ScopeTable, ...] = ()
     star: tuple[PlanColumn, ...] = ()
     merged: tuple[ScopeColumn, ...] = ()
+    hidden: tuple[ScopeTable, ...] = ()
 
     def scope(self, outer: Scope | None) -> Scope:
         """Return the scope of expressions over this FROM clause."""
-        return Scope(self.tables, outer, self.merged)
+        return Scope(self.tables, outer, self.merged, hidden=self.hidden)
+
+    @property
+    def all_tables(self) -> tuple[ScopeTable, ...]:
+        """The tables, those that an alias hides included."""
+        return self.tables + self.hidden
 
 
 @dataclass(frozen=True, kw_only=True)

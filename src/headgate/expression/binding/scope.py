@@ -6,8 +6,8 @@ and DEFAULT (the table, or nothing). `resolve` returns the ColumnRef, or raises 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 from headgate.errors import PostgresError
@@ -61,7 +61,8 @@ class ScopeTable:
     """One entry of FROM. `name` is its alias or its name, `schema` the schema if it has no alias (so ``s.t.c`` can name it).
 
     `row_type` is the oid of the table's composite type, for whole-row references, `row_key` the key that they get (the name and
-    ``.*`` if it is empty). `system`: whether it has system columns.
+    ``.*`` if it is empty). `system`: whether it has system columns. `relation_name`: schema and name of the relation. `outer_joined`: a
+    LATERAL reference is an error, because the table and the subquery are the sides of a RIGHT or FULL JOIN.
     """
 
     name: str
@@ -71,6 +72,8 @@ class ScopeTable:
     row_type: int = registry.RECORD
     system: bool = True
     row_key: str = ""
+    relation_name: tuple[str | None, str] | None = None
+    outer_joined: bool = False
 
     def row(self, location: int, levels: int) -> ColumnRef:
         """Return a reference to the whole row."""
@@ -86,13 +89,25 @@ class Scope:
     """The tables whose names an expression may use.
 
     `merged` are the columns that JOIN … USING merged. They hide the tables' columns of the same name from unqualified
-    references. `outer` is the scope of the enclosing query. `qualify` makes references print with their table's name.
+    references. `outer` is the scope of the enclosing query. `qualify` makes references print with their table's name. `hidden` are the
+    tables of the query that the expression cannot use, for the hints of errors.
     """
 
     tables: tuple[ScopeTable, ...] = ()
     outer: Scope | None = None
     merged: tuple[ScopeColumn, ...] = ()
     qualify: bool = False
+    hidden: tuple[ScopeTable, ...] = ()
+
+    @property
+    def is_outermost(self) -> bool:
+        """Whether the scope has no tables, and no enclosing one that has some."""
+        return not self.tables and (self.outer is None or self.outer.is_outermost)
+
+
+def hiding(scope: Scope | None, tables: Sequence[ScopeTable]) -> Scope | None:
+    """Return the scope with more tables that cannot be used."""
+    return scope if not tables else replace(scope or EMPTY, hidden=((scope or EMPTY).hidden + tuple(tables)))
 
 
 EMPTY = Scope()
@@ -118,7 +133,7 @@ def resolve(parts: Sequence[str], scope: Scope, location: int) -> ColumnRef:
         raise PostgresError(
             "42703",
             f"column {'.'.join(parts[-2:])} does not exist",
-            hint=_hint(parts[-1], Scope((table,))),
+            hint=_hint(parts[-1], scope, parts[-2]),
             position=_position(location),
         )
     return column
@@ -136,10 +151,43 @@ def find_table(name: str, schema: str | None, scope: Scope, location: int) -> tu
         if len(matches) > 1:
             raise PostgresError("42P09", f'table reference "{name}" is ambiguous', position=_position(location))
         if matches:
+            _check_lateral(matches[0], location)
             return matches[0], levels
         level, levels = level.outer, levels + 1
-    shown = name if schema is None else f"{schema}.{name}"
-    raise PostgresError("42P01", f'missing FROM-clause entry for table "{shown}"', position=_position(location))
+    raise _missing_table(name, schema, scope, location)
+
+
+def _check_lateral(table: ScopeTable, location: int) -> None:
+    if table.outer_joined:
+        raise PostgresError(
+            "42P10",
+            f'invalid reference to FROM-clause entry for table "{table.name}"',
+            detail="The combining JOIN type must be INNER or LEFT for a LATERAL reference.",
+            position=_position(location),
+        )
+
+
+def _levels(scope: Scope) -> Iterator[tuple[ScopeTable, ...]]:
+    """Yield the tables of each query, from the inside to the outside. Those that cannot be used are included."""
+    level: Scope | None = scope
+    while level is not None:
+        yield (*level.hidden, *level.tables)
+        level = level.outer
+
+
+def _missing_table(name: str, schema: str | None, scope: Scope, location: int) -> PostgresError:
+    """Return the error for a name that no table in scope has (errorMissingRTE). The hint names a table that was probably meant."""
+    tables = [table for level in _levels(scope) for table in level]
+    of_name = [table for table in tables if table.name == name]
+    of_relation = [table for table in tables if table.relation_name and (schema or table.relation_name[0], name) == table.relation_name]
+    table = next(iter(of_name + of_relation), None)
+    if table is None:
+        return PostgresError("42P01", f'missing FROM-clause entry for table "{name}"', position=_position(location))
+    if table.name != name and _is_usable(table, scope):
+        hint = f'Perhaps you meant to reference the table alias "{table.name}".'
+    else:
+        hint = f'There is an entry for table "{table.name}", but it cannot be referenced from this part of the query.'
+    return PostgresError("42P01", f'invalid reference to FROM-clause entry for table "{name}"', hint=hint, position=_position(location))
 
 
 def has_table(name: str, scope: Scope) -> bool:
@@ -163,6 +211,7 @@ def _unqualified(name: str, scope: Scope, location: int) -> ColumnRef:
         if len([ref for ref in columns if ref.attnum >= 0]) > 1 or (len(columns) > 1 and all(ref.attnum < 0 for ref in columns)):
             raise PostgresError("42702", f'column reference "{name}" is ambiguous', position=_position(location))
         if columns:
+            _check_lateral(next(table for table in level.tables if table.name == columns[0].qualifier), location)
             return columns[0]
         level, levels = level.outer, levels + 1
     if has_table(name, scope):
@@ -215,29 +264,47 @@ def _position(location: int) -> int | None:
     return location + 1 if location >= 0 else None
 
 
-def _hint(name: str, scope: Scope) -> str | None:
-    """searchRangeTableForCol: return a hint with the nearest names.
-
-    As in PostgreSQL, a name may have at most three edits and at most half its length.
-    """
-    best: list[tuple[int, str]] = []
+def _is_usable(table: ScopeTable, scope: Scope) -> bool:
+    """Return whether the name of a table means this table in a scope."""
     level: Scope | None = scope
     while level is not None:
-        for table in level.tables:
-            for column in table.columns:
-                distance = levenshtein(name, column.name)
-                if distance <= 3 and distance <= len(name.encode()) // 2:
-                    best.append((distance, f"{table.name}.{column.name}"))
+        if any(candidate.name == table.name for candidate in level.tables):
+            return table in level.tables
         level = level.outer
-    if not best:
+    return False
+
+
+_FURTHEST = 3
+
+
+def _hint(name: str, scope: Scope, alias: str | None = None) -> str | None:
+    """Return a hint with the columns whose names are nearest to a name that does not exist (errorMissingColumn, searchRangeTableForCol).
+
+    The edits from `alias` to the table's name are counted too. As in PostgreSQL, at most half of the column's name may differ, and there
+    is no hint if more than two columns are equally near.
+    """
+    nearest: list[tuple[str, str]] = []
+    least = _FURTHEST + 1
+    for tables in _levels(scope):
+        for table in tables:
+            penalty = 0 if alias is None else levenshtein(alias, table.name)
+            if not penalty and _in_table(table, name, -1, 0, qualified=False) is not None:
+                return f'There is a column named "{name}" in table "{table.name}", but it cannot be referenced from this part of the query.'
+            for column in table.columns:
+                edits = levenshtein(name, column.name)
+                distance = edits + penalty
+                if edits > len(name.encode()) // 2 or distance > least:
+                    continue
+                if distance < least:
+                    nearest, least = [], distance
+                if len(nearest) == 2:
+                    nearest, least = [], distance - 1
+                elif distance <= _FURTHEST:
+                    nearest.append((table.name, column.name))
+    if not nearest:
         return None
-    nearest = min(distance for distance, _ in best)
-    names = [shown for distance, shown in best if distance == nearest]
-    if len(names) == 1:
-        return f'Perhaps you meant to reference the column "{names[0]}".'
-    if len(names) == 2:
-        return f'Perhaps you meant to reference the column "{names[0]}" or the column "{names[1]}".'
-    return None
+    columns = " or the column ".join(f'"{table}.{column}"' for table, column in nearest)
+    return f"Perhaps you meant to reference the column {columns}."
 
 
 def levenshtein(left: str, right: str) -> int:

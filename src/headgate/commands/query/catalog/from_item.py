@@ -24,7 +24,7 @@ from headgate.commands.query.catalog.relation_source import CatalogSource, Sourc
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import builtin
 from headgate.expression.binding import binder, operators
-from headgate.expression.binding.scope import Scope, ScopeColumn, ScopeTable, using_column
+from headgate.expression.binding.scope import Scope, ScopeColumn, ScopeTable, hiding, using_column
 from headgate.expression.duckdb import set_returning, value
 from headgate.expression.duckdb.value import MAX_DIGITS, NOTHING_KNOWN, Facts
 from headgate.expression.implementation.set_returning import CatalogRows
@@ -115,7 +115,7 @@ def _source(
     sorted_by: tuple[str, ...] = (),
 ) -> CatalogSource:
     """Return a FROM item with the alias and column aliases of the query. `stored`: its rows have system columns such as xmin."""
-    visible, shown = name, list(columns)
+    visible, shown, relation_name = name, list(columns), (schema, name)
     if node.HasField("alias"):
         visible, schema = node.alias.aliasname, None
         aliases = names.strings(node.alias.colnames)
@@ -130,7 +130,7 @@ def _source(
     key = f"{alias}.*"
     planner.rows[key] = shown
     planner.facts.update({column.key: column.facts for column in shown if column.facts != NOTHING_KNOWN})
-    entry = ScopeTable(visible, tuple(listed), schema, table, system=False, row_key=key)
+    entry = ScopeTable(visible, tuple(listed), schema, table, system=False, row_key=key, relation_name=relation_name)
     return CatalogSource(sql, (entry,), tuple(shown), sorted_by=sorted_by)
 
 
@@ -266,7 +266,8 @@ def session_key(planner: CatalogPlanner) -> tuple[object, ...]:
 def _range_subselect(planner: CatalogPlanner, node: pb.RangeSubselect, outer: Scope | None, left: CatalogSource | None) -> CatalogSource:
     alias = planner.alias()
     lateral = node.lateral and left is not None
-    query = planner.inner_select(node.subquery, left.scope(outer) if node.lateral and left is not None else outer)
+    around = outer if left is None else left.scope(outer) if lateral else hiding(outer, left.tables)
+    query = planner.inner_select(node.subquery, around)
     sql = f"{'LATERAL ' if lateral else ''}({query.build(planner.types_of(query))}) {alias}"
     return _source(planner, sql, node, "", None, planner.shown(query, alias), alias)
 

@@ -1,0 +1,15 @@
+-- LATERAL subqueries in each join that allows them
+CREATE TABLE t (a int PRIMARY KEY, b text);
+CREATE TABLE u (a int, c int);
+SELECT * FROM t RIGHT JOIN LATERAL (SELECT 1) q ON true;
+SELECT * FROM t LEFT JOIN LATERAL (SELECT t.a) q ON true;
+INSERT INTO t VALUES (1, 'x'), (2, 'y');
+INSERT INTO u VALUES (1, 5), (1, 6);
+SELECT * FROM t LEFT JOIN LATERAL (SELECT t.a + 1 AS z) q ON true ORDER BY 1;
+SELECT * FROM t LEFT JOIN LATERAL (SELECT t.a AS z, c FROM u WHERE u.a = t.a) q ON true ORDER BY 1, c;
+SELECT * FROM t LEFT JOIN LATERAL (SELECT t.a AS z, c FROM u WHERE u.a = t.a ORDER BY c DESC LIMIT 1) q ON true ORDER BY 1;
+SELECT * FROM t LEFT JOIN LATERAL (SELECT sum(c) AS z FROM u WHERE u.a = t.a) q ON q.z > 1 ORDER BY 1;
+SELECT * FROM t JOIN LATERAL (SELECT c FROM u WHERE u.a = t.a) q ON c > 5 ORDER BY 1;
+SELECT * FROM t CROSS JOIN LATERAL (SELECT max(c) FROM u WHERE u.a < t.a) q ORDER BY 1;
+SELECT * FROM t LEFT JOIN LATERAL (VALUES (t.a), (t.a * 10)) q(z) ON true ORDER BY 1, z;
+SELECT t.b, q.z FROM t RIGHT JOIN LATERAL (SELECT 7 AS z) q ON t.a = 1;
