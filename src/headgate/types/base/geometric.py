@@ -162,8 +162,8 @@ def _ordered(box: Coordinates) -> Coordinates:
     return high_x, high_y, low_x, low_y
 
 
-def _less(one: float, other: float) -> bool:
-    return not math.isnan(one) and (math.isnan(other) or one < other)
+def _less(left: float, right: float) -> bool:
+    return not math.isnan(left) and (math.isnan(right) or left < right)
 
 
 def _read_line(text: str) -> Coordinates:
@@ -192,13 +192,13 @@ def _checked_line(line: Coordinates, sqlstate: str) -> Coordinates:
     return line
 
 
-def _close(one: float, other: float) -> bool:
+def _close(left: float, right: float) -> bool:
     """Compare with tolerance, as FPeq."""
-    return one == other or abs(one - other) <= _EPSILON
+    return left == right or abs(left - right) <= _EPSILON
 
 
-def _same(one: float, other: float) -> bool:
-    return math.isnan(one) and math.isnan(other) if math.isnan(one) or math.isnan(other) else _close(one, other)
+def _same(left: float, right: float) -> bool:
+    return math.isnan(left) and math.isnan(right) if math.isnan(left) or math.isnan(right) else _close(left, right)
 
 
 def _line_through(x: float, y: float, other_x: float, other_y: float) -> Coordinates:

@@ -149,10 +149,10 @@ def _split_column(strings: pa.StringArray) -> tuple[list[list[str] | None], pa.S
     return rows, pa.array([part for row in rows if row is not None for part in row], pa.string())
 
 
-def split(text: str, found: Callable[[str], None] | None = None) -> list[str]:
-    """Return the texts of the ranges of a multirange. `found` is also called with each. Raise 22P02."""
+def split(text: str, receive: Callable[[str], None] | None = None) -> list[str]:
+    """Return the texts of the ranges of a multirange. `receive` is also called with each text. Raise 22P02."""
     ranges: list[str] = []
-    found = found or (lambda _: None)
+    receive = receive or (lambda _: None)
     index = _skip(text, 0)
     if text[index : index + 1] != "{":
         raise _malformed(text, "Missing left brace.")
@@ -169,7 +169,7 @@ def split(text: str, found: Callable[[str], None] | None = None) -> list[str]:
                 if piece is None:
                     raise _malformed(text, "Unexpected end of input.")
                 ranges.append(piece[0])
-                found(piece[0])
+                receive(piece[0])
                 index = piece.end()
             else:
                 raise _malformed(text, "Expected range start." if text[index:] else "Unexpected end of input.")

@@ -55,12 +55,12 @@ def _check(text: str, kind: registry.PgType, convert: Convert) -> None:
             convert(pa.array([item], pa.string()), attribute)
 
 
-def parse(text: str, count: int | None, found: list[str | None] | None = None) -> list[str | None]:
-    """Return the texts of the fields of one value. They are also appended to `found` one by one. Raise 22P02.
+def parse(text: str, count: int | None, fields: list[str | None] | None = None) -> list[str | None]:
+    """Return the texts of the fields of one value. They are also appended to `fields` one by one. Raise 22P02.
 
     `count`: the number of fields, or None for a record of unknown type.
     """
-    found = [] if found is None else found
+    fields = [] if fields is None else fields
     index = len(text) - len(text.lstrip(text_column.SPACE))
     if text[index : index + 1] != "(":
         raise _malformed(text, "Missing left parenthesis.")
@@ -76,12 +76,12 @@ def parse(text: str, count: int | None, found: list[str | None] | None = None) -
             item, index = quoted_field.read(text, index, ",)")
         except ValueError:
             raise _malformed(text, "Unexpected end of input.") from None
-        found.append(item)
+        fields.append(item)
     if text[index : index + 1] != ")":
         raise _malformed(text, "Too many columns.")
     if text[index + 1 :].strip(text_column.SPACE):
         raise _malformed(text, "Junk after right parenthesis.")
-    return found
+    return fields
 
 
 def _malformed(text: str, detail: str) -> PostgresError:
