@@ -105,7 +105,7 @@ def test_call_with_constant_arguments_is_computed_when_planned() -> None:
         return f"{left}{between}{right}"
 
     joined = call(
-        join, TEXT, [Value(TEXT, lambda env: F.lit("x"), constant="x"), Value(INT4, lambda env: F.lit(1), constant="1")], given=("-",)
+        join, TEXT, [Value(TEXT, lambda env: F.lit("x"), constant="x"), Value(INT4, lambda env: F.lit(1), constant="1")], prefix=("-",)
     )
     assert (joined.constant, calls) == ("x-1", [1])
     assert call(join, TEXT, [Value(TEXT, lambda env: F.lit(None), is_null=True), joined]).is_null

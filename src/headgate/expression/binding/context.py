@@ -96,10 +96,10 @@ class BindContext:
         for operand in operands:
             mine = _explicit(operand)
             if explicit is not None and mine is not None and mine.type.collation != explicit.type.collation:
-                one, other = (builtin.builtins().collation_names.get(collate.type.collation, "") for collate in (explicit, mine))
+                first, second = (builtin.builtins().collation_names.get(collate.type.collation, "") for collate in (explicit, mine))
                 raise PostgresError(
                     "42P21",
-                    f'collation mismatch between explicit collations "{one}" and "{other}"',
+                    f'collation mismatch between explicit collations "{first}" and "{second}"',
                     position=self.position(mine.location),
                 )
             explicit = explicit or mine

@@ -312,6 +312,6 @@ def levenshtein(left: str, right: str) -> int:
     row = list(range(len(right) + 1))
     for i, character in enumerate(left, 1):
         previous, row[0] = row[0], i
-        for j, other in enumerate(right, 1):
-            previous, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, previous + (character != other))
+        for j, right_character in enumerate(right, 1):
+            previous, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, previous + (character != right_character))
     return row[-1]

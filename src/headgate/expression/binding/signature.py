@@ -146,9 +146,9 @@ def _subtype(kind: int, element: int, context: BindContext) -> tuple[int, int]:
     return subtype, context.types.by_oid(subtype).array
 
 
-def _inconsistent(one: str, one_oid: int, other: str, other_oid: int, context: BindContext) -> PostgresError:
-    detail = f"{context.show_type(one_oid)} versus {context.show_type(other_oid)}"
-    return PostgresError("42804", f"argument declared {one} is not consistent with argument declared {other}", detail=detail)
+def _inconsistent(first: str, first_oid: int, second: str, second_oid: int, context: BindContext) -> PostgresError:
+    detail = f"{context.show_type(first_oid)} versus {context.show_type(second_oid)}"
+    return PostgresError("42804", f"argument declared {first} is not consistent with argument declared {second}", detail=detail)
 
 
 def _family(
@@ -184,11 +184,11 @@ def _family(
     if common:
         chosen = _common_of(known, context)
     elif any(oid != chosen for oid in known):
-        other = next(oid for oid in known if oid != chosen)
+        different = next(oid for oid in known if oid != chosen)
         raise PostgresError(
             "42804",
             'arguments declared "anyelement" are not all alike',
-            detail=f"{context.show_type(chosen)} versus {context.show_type(other)}",
+            detail=f"{context.show_type(chosen)} versus {context.show_type(different)}",
         )
     return chosen, context.types.by_oid(chosen).array
 

@@ -149,9 +149,9 @@ def remove(text: str | None, item: Item, key: Key) -> str | None:
     return written(remaining, shape.lowers[0])
 
 
-def _same(item: Item, wanted: bytes | None, key: Key) -> bool:
+def _same(item: Item, item_key: bytes | None, key: Key) -> bool:
     """Return whether two elements are equal, as IS NOT DISTINCT FROM does."""
-    return wanted is None if item is None else wanted is not None and key(item) == wanted
+    return item_key is None if item is None else item_key is not None and key(item) == item_key
 
 
 def replace(text: str | None, old: Item, new: Item, key: Key) -> str | None:
@@ -348,13 +348,13 @@ def with_part(text: str | None, bounds: Sequence[tuple[Bound, Bound]], source: s
     if source is None:
         return text or "{}"
     shape, items = parts(text or "{}", delimiter)
-    _, given = parts(source, delimiter)
+    _, elements = parts(source, delimiter)
     if not shape.lengths:
         if any("open" in pair for pair in bounds):
             detail = "When assigning to a slice of an empty array value, slice boundaries must be fully specified."
             raise PostgresError("2202E", "array slice subscript must provide both boundaries", detail=detail)
         lengths = [_size(first, last) for first, last in bounds]
-        return _bounded(Shape(lengths, [int(first) for first, _ in bounds if first is not None]), _enough(given, lengths), delimiter)
+        return _bounded(Shape(lengths, [int(first) for first, _ in bounds if first is not None]), _enough(elements, lengths), delimiter)
     if len(bounds) > len(shape.lengths):
         raise PostgresError("2202E", "wrong number of array subscripts")
     limits = [
@@ -365,13 +365,13 @@ def with_part(text: str | None, bounds: Sequence[tuple[Bound, Bound]], source: s
     if len(limits) == 1:
         [(first, last)] = limits
         low, grown = _grown(shape.lowers[0], items, first, last)
-        grown[first - low : last - low + 1] = _enough(given, lengths)
+        grown[first - low : last - low + 1] = _enough(elements, lengths)
         return _bounded(Shape((len(grown),), (low,)), grown, delimiter)
     if any(first < low or last >= low + size for (first, last), low, size in zip(limits, shape.lowers, shape.lengths, strict=True)):
         raise PostgresError("2202E", "array subscript out of range")
     changed = list(items)
     ranges = [range(first - low, last - low + 1) for (first, last), low in zip(limits, shape.lowers, strict=True)]
-    for place, item in zip(_places(ranges, shape.lengths), _enough(given, lengths), strict=True):
+    for place, item in zip(_places(ranges, shape.lengths), _enough(elements, lengths), strict=True):
         changed[place] = item
     return print_array(shape, changed, delimiter)
 

@@ -296,7 +296,7 @@ def arc_sine_degrees(value: float) -> float:
 
 def arc_cosine_degrees(value: float) -> float:
     """Return the arc cosine in degrees (dacosd)."""
-    return _within_one(lambda each: _acos_quarter(each) if each >= 0 else 90.0 + _asin_quarter(-each), value)
+    return _within_one(lambda ratio: _acos_quarter(ratio) if ratio >= 0 else 90.0 + _asin_quarter(-ratio), value)
 
 
 def arc_tangent_degrees(value: float) -> float:

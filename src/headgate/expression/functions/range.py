@@ -69,8 +69,8 @@ def spans(oid: int, value: str) -> Spans:
     """Return the spans of a range or multirange in normal text form."""
     subtype = registry.SUBTYPES.get(oid)
     if subtype is not None:
-        found = _span(subtype, value)
-        return () if found is None else (found,)
+        nonempty = _span(subtype, value)
+        return () if nonempty is None else (nonempty,)
     subtype = registry.SUBTYPES[registry.RANGES[oid]]
     return tuple(span for text in multirange.split(value) if (span := _span(subtype, text)) is not None)
 
@@ -181,26 +181,26 @@ def is_empty(oid: int, value: str) -> bool:
 
 def is_lower_inclusive(oid: int, value: str) -> bool:
     """Return whether the lower bound is finite and belongs to the value."""
-    found = spans(oid, value)
-    return bool(found) and not found[0].lower.is_infinite and not found[0].lower.is_after
+    parts = spans(oid, value)
+    return bool(parts) and not parts[0].lower.is_infinite and not parts[0].lower.is_after
 
 
 def is_upper_inclusive(oid: int, value: str) -> bool:
     """Return whether the upper bound is finite and belongs to the value."""
-    found = spans(oid, value)
-    return bool(found) and not found[-1].upper.is_infinite and found[-1].upper.is_after
+    parts = spans(oid, value)
+    return bool(parts) and not parts[-1].upper.is_infinite and parts[-1].upper.is_after
 
 
 def is_lower_infinite(oid: int, value: str) -> bool:
     """Return whether the value has no lower bound."""
-    found = spans(oid, value)
-    return bool(found) and found[0].lower.is_infinite
+    parts = spans(oid, value)
+    return bool(parts) and parts[0].lower.is_infinite
 
 
 def is_upper_infinite(oid: int, value: str) -> bool:
     """Return whether the value has no upper bound."""
-    found = spans(oid, value)
-    return bool(found) and found[-1].upper.is_infinite
+    parts = spans(oid, value)
+    return bool(parts) and parts[-1].upper.is_infinite
 
 
 # ---- relations: a value that is empty is in none of them but containment ------------------------------------------------
@@ -219,11 +219,11 @@ def contains_element(oid: int, value: str, subtype: int, element: str) -> bool:
 
 def overlap(left: Spans, right: Spans) -> bool:
     """Return whether the values have an element in common."""
-    return any(_overlap(one, other) for one in left for other in right)
+    return any(_overlap(span, other_span) for span in left for other_span in right)
 
 
-def _overlap(one: Span, other: Span) -> bool:
-    return one.lower.place < other.upper.place and other.lower.place < one.upper.place
+def _overlap(left: Span, right: Span) -> bool:
+    return left.lower.place < right.upper.place and right.lower.place < left.upper.place
 
 
 def is_before(left: Spans, right: Spans) -> bool:
@@ -296,25 +296,25 @@ def _merged(parts: Sequence[Span]) -> Spans:
 def intersection(left: Spans, right: Spans) -> Spans:
     """Return the elements that both values have."""
     return tuple(
-        Span(max(one.lower, other.lower, key=_place), min(one.upper, other.upper, key=_place))
-        for one in left
-        for other in right
-        if _overlap(one, other)
+        Span(max(span.lower, other_span.lower, key=_place), min(span.upper, other_span.upper, key=_place))
+        for span in left
+        for other_span in right
+        if _overlap(span, other_span)
     )
 
 
 def minus(left: Spans, right: Spans) -> Spans:
     """Return the elements of `left` that are not in `right`."""
     rest: list[Span] = []
-    for one in left:
-        begin = one.lower
-        for other in right:
-            if _overlap(Span(begin, one.upper), other):
-                if begin.place < other.lower.place:
-                    rest.append(Span(begin, other.lower))
-                begin = other.upper
-                if begin.place >= one.upper.place:
+    for span in left:
+        begin = span.lower
+        for removed_span in right:
+            if _overlap(Span(begin, span.upper), removed_span):
+                if begin.place < removed_span.lower.place:
+                    rest.append(Span(begin, removed_span.lower))
+                begin = removed_span.upper
+                if begin.place >= span.upper.place:
                     break
-        if begin.place < one.upper.place:
-            rest.append(Span(begin, one.upper))
+        if begin.place < span.upper.place:
+            rest.append(Span(begin, span.upper))
     return tuple(rest)

@@ -79,7 +79,7 @@ def _comparison(test: str) -> SparkForm:
             if test == "=":
                 return Value(BOOL, lambda env: left.make(env) == right.make(env))
             return Value(BOOL, lambda env: left.make(env) != right.make(env))
-        return call(_ordered, BOOL, args, given=(test, orderable(oid)), raises=False)
+        return call(_ordered, BOOL, args, prefix=(test, orderable(oid)), raises=False)
 
     return builder
 
@@ -96,8 +96,8 @@ def _with_element(function: Callable[..., object], rep: Rep, places: Sequence[in
         operands = _operands(node)
         array = next(operand for index, operand in enumerate(operands) if index not in places)
         items = [as_item(value, operands[index].type) if index in places else value for index, value in enumerate(args)]
-        given = (function, orderable(element_of(array.type.oid)))
-        return call(_by_keys, rep, items, given=given, strict=strict, raises=raises)
+        prefix = (function, orderable(element_of(array.type.oid)))
+        return call(_by_keys, rep, items, prefix=prefix, strict=strict, raises=raises)
 
     return builder
 
@@ -147,7 +147,7 @@ def quantified(node: n.ScalarArrayOp, left: Value, array: Value) -> Value:
     if operator.name not in arrays.TESTS or not builtin.builtins().families.get(_positive(operator)):
         raise refuse(f"operator {operator.name} with the elements of an array", "only comparisons can be made with elements of a column")
     leading = (operator.name, node.any, orderable(item_kind.oid), orderable(element))
-    return call(_quantified, BOOL, [as_item(left, item_kind), array], given=leading, strict=False, raises=False)
+    return call(_quantified, BOOL, [as_item(left, item_kind), array], prefix=leading, strict=False, raises=False)
 
 
 def listed(node: n.ScalarArrayOp, left: Value, items: Sequence[Value]) -> Value | None:
@@ -197,9 +197,9 @@ def subscripted(node: n.Subscript, array: Value, lower: Sequence[Value | None], 
     if node.lower:
         shape = tuple((low_bound is not None, high_bound is not None) for low_bound, high_bound in zip(lower, upper, strict=True))
         bounds = [bound for pair in zip(lower, upper, strict=True) for bound in pair if bound is not None]
-        return call(_part, TEXT, [array, *bounds], given=(shape,), strict=False, raises=False)
-    oid = node.type.oid
-    return call(_element, item_rep(oid), [array, *(index for index in upper if index is not None)], given=(oid,), strict=True, raises=False)
+        return call(_part, TEXT, [array, *bounds], prefix=(shape,), strict=False, raises=False)
+    indexes = [index for index in upper if index is not None]
+    return call(_element, item_rep(node.type.oid), [array, *indexes], prefix=(node.type.oid,), strict=True, raises=False)
 
 
 def stored(node: n.SubscriptStore, array: Value, lower: Sequence[Value | None], upper: Sequence[Value | None], assigned: Value) -> Value:
@@ -208,9 +208,9 @@ def stored(node: n.SubscriptStore, array: Value, lower: Sequence[Value | None], 
     if node.lower:
         shape = tuple((low is not None, high is not None) for low, high in zip(lower, upper, strict=True))
         bounds = [bound for pair in zip(lower, upper, strict=True) for bound in pair if bound is not None]
-        return call(_part_stored, TEXT, [array, assigned, *bounds], given=(shape, delimiter), strict=False)
+        return call(_part_stored, TEXT, [array, assigned, *bounds], prefix=(shape, delimiter), strict=False)
     item = as_item(assigned, node.value.type)
-    return call(_element_stored, TEXT, [array, item, *(index for index in upper if index is not None)], given=(delimiter,), strict=False)
+    return call(_element_stored, TEXT, [array, item, *(index for index in upper if index is not None)], prefix=(delimiter,), strict=False)
 
 
 def _element_stored(delimiter: str, array: str | None, item: str | None, *indexes: int | None) -> str:
@@ -246,7 +246,7 @@ def coerced(node: n.ArrayCoerce, array: Value) -> Value:
     cast_key = builtin.function(node.function).key if node.function > 0 else "text"
     if cast_key not in _ELEMENT_CASTS:
         raise refuse(f"a cast from {registry.format_type(node.arg.type.oid)} to {registry.format_type(node.type.oid)}")
-    return call(_coerced, TEXT, [array], given=(cast_key, target, node.type.typmod, node.form is n.Form.EXPLICIT))
+    return call(_coerced, TEXT, [array], prefix=(cast_key, target, node.type.typmod, node.form is n.Form.EXPLICIT))
 
 
 def _coerced(cast: str, oid: int, modifier: int, explicit: bool, array: str) -> str:
@@ -322,8 +322,8 @@ IMPLEMENTATIONS: Table = {
     "array_le": _comparison("<="),
     "array_gt": _comparison(">"),
     "array_ge": _comparison(">="),
-    "array_larger": lambda node, args: call(_extreme, TEXT, args, given=(orderable(_operands(node)[0].type.oid), True), raises=False),
-    "array_smaller": lambda node, args: call(_extreme, TEXT, args, given=(orderable(_operands(node)[0].type.oid), False), raises=False),
+    "array_larger": lambda node, args: call(_extreme, TEXT, args, prefix=(orderable(_operands(node)[0].type.oid), True), raises=False),
+    "array_smaller": lambda node, args: call(_extreme, TEXT, args, prefix=(orderable(_operands(node)[0].type.oid), False), raises=False),
     "arrayoverlap": Implementation(_with_element(arrays.overlaps, BOOL, (), strict=True, raises=False), duckdb="list_has_any({0}, {1})"),
     "arraycontains": Implementation(_with_element(arrays.contains, BOOL, (), strict=True, raises=False), duckdb=duckdb.contains),
     "arraycontained": Implementation(_with_element(_contained, BOOL, (), strict=True, raises=False), duckdb=duckdb.contained),

@@ -118,12 +118,12 @@ _TEMPLATES: dict[str, str] = {
 }
 
 
-def _true_type(kept: str, domain: str) -> DuckdbForm:
+def _true_type(field: str, domain: str) -> DuckdbForm:
     """Return the form of information_schema's functions that look through a domain, over a row of pg_attribute and one of pg_type."""
 
     def build(node: Expression, operands: Sequence[Expression], args: Sequence[str], env: Env) -> str:
         attribute, kind = (_fields(operand, node, env) for operand in operands)
-        return f"CASE WHEN {kind['typtype']} = 'd' THEN {kind[domain]} ELSE {attribute[kept]} END"
+        return f"CASE WHEN {kind['typtype']} = 'd' THEN {kind[domain]} ELSE {attribute[field]} END"
 
     return build
 

@@ -124,20 +124,20 @@ def _keyed_by_operand(name: str) -> SparkForm:
     test = TESTS[name]
 
     def builder(node: Expression, args: Sequence[Value]) -> Value:
-        written = [_as_written(operand) for operand in operands(node)]
-        one = _of_other_type(written[0], args[0], written[1], is_left=True)
-        other = _of_other_type(written[1], args[1], written[0], is_left=False)
-        return Value(BOOL, lambda env: test(by_key(*one).make(env), by_key(*other).make(env)))
+        sides = [_as_written(operand) for operand in operands(node)]
+        left = _of_other_type(sides[0], args[0], sides[1], is_left=True)
+        right = _of_other_type(sides[1], args[1], sides[0], is_left=False)
+        return Value(BOOL, lambda env: test(by_key(*left).make(env), by_key(*right).make(env)))
 
     return builder
 
 
-def _of_other_type(operand: Expression, value: Value, other: Expression, *, is_left: bool) -> tuple[Value, int]:
+def _of_other_type(operand: Expression, value: Value, opposite: Expression, *, is_left: bool) -> tuple[Value, int]:
     """Return an operand and its type; a ROW(…) beside a value of a composite type is one of that type (record_eq).
 
     Raises 42804 if their fields differ in number or type.
     """
-    composite = row_value.composite(other.type)
+    composite = row_value.composite(opposite.type)
     if not isinstance(operand, RowExpr) or composite is None:
         return value, operand.type.oid
     if len(operand.args) != len(composite.attributes):

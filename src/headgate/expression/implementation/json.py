@@ -24,7 +24,7 @@ def _ordered(test: str, left: str, right: str) -> bool:
 
 
 def _comparison(test: str) -> SparkForm:
-    return lambda node, args: call(_ordered, BOOL, args, given=(test,), raises=False)
+    return lambda node, args: call(_ordered, BOOL, args, prefix=(test,), raises=False)
 
 
 def _to_integer(bits: int, target: str, text: str) -> int:
@@ -37,7 +37,7 @@ def _to_double(text: str) -> float:
 
 def _integer(bits: int, target: str) -> SparkForm:
     rep = {16: INT2, 32: INT4, 64: INT8}[bits]
-    return lambda node, args: call(_to_integer, rep, args, given=(bits, target))
+    return lambda node, args: call(_to_integer, rep, args, prefix=(bits, target))
 
 
 def _at(text: str, *steps: str | int) -> str | None:
@@ -58,7 +58,7 @@ def _built(function: Callable[..., str]) -> SparkForm:
             raise refuse("VARIADIC arguments of a function of any types")
         oids = tuple(json_building.writable(arg.type.oid) for arg in node.args)
         items = [row_value.document(value, arg.type) for value, arg in zip(args, node.args, strict=True)]
-        return call(function, TEXT, items, given=(oids,), strict=False)
+        return call(function, TEXT, items, prefix=(oids,), strict=False)
 
     return builder
 
@@ -69,7 +69,7 @@ def _written(function: Callable[..., str]) -> SparkForm:
     def builder(node: Expression, args: Sequence[Value]) -> Value:
         assert isinstance(node, FuncExpr)
         kind = node.args[0].type
-        return call(function, TEXT, [row_value.document(args[0], kind), *args[1:]], given=(json_building.writable(kind.oid),))
+        return call(function, TEXT, [row_value.document(args[0], kind), *args[1:]], prefix=(json_building.writable(kind.oid),))
 
     return builder
 
@@ -108,7 +108,7 @@ IMPLEMENTATIONS: Table = {
     "jsonb_object": scalar(json_building.object_of, TEXT),
     "jsonb_object_two_arg": scalar(json_building.object_of_two, TEXT),
     "jsonb_bool": scalar(jsonb.to_boolean, BOOL),
-    "jsonb_numeric": lambda node, args: call(jsonb.to_numeric, DIGITS, args, given=("numeric",)),
+    "jsonb_numeric": lambda node, args: call(jsonb.to_numeric, DIGITS, args, prefix=("numeric",)),
     "jsonb_int2": _integer(16, "smallint"),
     "jsonb_int4": _integer(32, "integer"),
     "jsonb_int8": _integer(64, "bigint"),

@@ -13,7 +13,7 @@ def _ordered(test: str, left: str, right: str) -> bool:
 
 
 def _comparison(test: str) -> SparkForm:
-    return lambda node, args: call(_ordered, BOOL, args, given=(test,), raises=False)
+    return lambda node, args: call(_ordered, BOOL, args, prefix=(test,), raises=False)
 
 
 def _extreme(larger: bool, left: str, right: str) -> str:
@@ -33,8 +33,8 @@ IMPLEMENTATIONS: Table = {
     "network_gt": _comparison(">"),
     "network_ge": _comparison(">="),
     "network_cmp": scalar(_compared, INT4, raises=False),
-    "network_larger": lambda node, args: call(_extreme, TEXT, args, given=(True,), raises=False),
-    "network_smaller": lambda node, args: call(_extreme, TEXT, args, given=(False,), raises=False),
+    "network_larger": lambda node, args: call(_extreme, TEXT, args, prefix=(True,), raises=False),
+    "network_smaller": lambda node, args: call(_extreme, TEXT, args, prefix=(False,), raises=False),
     "network_sub": scalar(network.is_inside, BOOL, raises=False),
     "network_subeq": scalar(network.is_inside_or_equal, BOOL, raises=False),
     "network_sup": scalar(network.holds, BOOL, raises=False),
@@ -89,8 +89,8 @@ IMPLEMENTATIONS: Table = {
     "bitsetbit": scalar(bit_string.set_bit, TEXT),
     "bit": scalar(bit_string.to_length, TEXT),
     "varbit": scalar(bit_string.to_limit, TEXT),
-    "bitfromint4": lambda node, args: call(bit_string.of_integer, TEXT, args, given=(32,)),
-    "bitfromint8": lambda node, args: call(bit_string.of_integer, TEXT, args, given=(64,)),
-    "bittoint4": lambda node, args: call(bit_string.to_integer, INT4, args, given=(32,)),
-    "bittoint8": lambda node, args: call(bit_string.to_integer, INT8, args, given=(64,)),
+    "bitfromint4": lambda node, args: call(bit_string.of_integer, TEXT, args, prefix=(32,)),
+    "bitfromint8": lambda node, args: call(bit_string.of_integer, TEXT, args, prefix=(64,)),
+    "bittoint4": lambda node, args: call(bit_string.to_integer, INT4, args, prefix=(32,)),
+    "bittoint8": lambda node, args: call(bit_string.to_integer, INT8, args, prefix=(64,)),
 }  # fmt: skip

@@ -26,13 +26,13 @@ def _silent(form: SparkForm) -> Implementation:
 
 def _of_value(function: Callable[[int, str], object], result: Rep) -> SparkForm:
     """A function of one range or multirange, called with its type first."""
-    return lambda node, args: call(function, result, args, given=(n.operands(node)[0].type.oid,), raises=False)
+    return lambda node, args: call(function, result, args, prefix=(n.operands(node)[0].type.oid,), raises=False)
 
 
 def _bound(function: Callable[[int, str], str | None]) -> SparkForm:
     """A function that returns a bound as a value of the subtype."""
     return lambda node, args: call(
-        _read_bound, item_rep(node.type.oid), args, given=(function, n.operands(node)[0].type.oid, node.type.oid), raises=False
+        _read_bound, item_rep(node.type.oid), args, prefix=(function, n.operands(node)[0].type.oid, node.type.oid), raises=False
     )
 
 
@@ -44,14 +44,14 @@ def _read_bound(function: Callable[[int, str], str | None], oid: int, subtype: i
 def _relation(test: Callable[[Spans, Spans], bool], *, swapped: bool = False) -> SparkForm:
     def build(node: n.Expression, args: Sequence[Value]) -> Value:
         left, right = (operand.type.oid for operand in n.operands(node))
-        return call(_is_related, BOOL, args, given=(test, swapped, left, right), raises=False)
+        return call(_is_related, BOOL, args, prefix=(test, swapped, left, right), raises=False)
 
     return build
 
 
 def _is_related(test: Callable[[Spans, Spans], bool], swapped: bool, left_oid: int, right_oid: int, left: str, right: str) -> bool:
-    one, other = ranges.spans(left_oid, left), ranges.spans(right_oid, right)
-    return test(other, one) if swapped else test(one, other)
+    left_spans, right_spans = ranges.spans(left_oid, left), ranges.spans(right_oid, right)
+    return test(right_spans, left_spans) if swapped else test(left_spans, right_spans)
 
 
 def _has_element(place: int) -> SparkForm:
@@ -60,8 +60,8 @@ def _has_element(place: int) -> SparkForm:
     def build(node: n.Expression, args: Sequence[Value]) -> Value:
         operands = n.operands(node)
         element = operands[1 - place].type
-        given = (operands[place].type.oid, element.oid)
-        return call(_contains_element, BOOL, [args[place], as_item(args[1 - place], element)], given=given, raises=False)
+        prefix = (operands[place].type.oid, element.oid)
+        return call(_contains_element, BOOL, [args[place], as_item(args[1 - place], element)], prefix=prefix, raises=False)
 
     return build
 
@@ -72,7 +72,7 @@ def _contains_element(oid: int, subtype: int, value: str, element: str) -> bool:
 
 def _combined(function: Callable[[Spans, Spans], Spans], *, raises: bool = False) -> Implementation:
     def build(node: n.Expression, args: Sequence[Value]) -> Value:
-        return call(_combine, TEXT, args, given=(function, node.type.oid), raises=raises)
+        return call(_combine, TEXT, args, prefix=(function, node.type.oid), raises=raises)
 
     return Implementation(build, Raises.ANY_TIME if raises else Raises.NEVER)
 
@@ -89,11 +89,11 @@ def _constructed(node: n.Expression, args: Sequence[Value]) -> Value:
     """``int4range(1, 5)`` and ``int4range(1, 5, '[]')``."""
     operands = n.operands(node)
     bounds = [as_item(value, operand.type) for value, operand in zip(args[:2], operands[:2], strict=True)]
-    return call_batch(ranges.constructed, TEXT, [*bounds, *args[2:]], given=(node.type.oid,), strict=False)
+    return call_batch(ranges.constructed, TEXT, [*bounds, *args[2:]], prefix=(node.type.oid,), strict=False)
 
 
 def _to_multirange(function: Callable[[int, str], str]) -> SparkForm:
-    return lambda node, args: call(function, TEXT, args, given=(node.type.oid,))
+    return lambda node, args: call(function, TEXT, args, prefix=(node.type.oid,))
 
 
 _RELATIONS: dict[str, Callable[[Spans, Spans], bool]] = {
@@ -125,5 +125,5 @@ IMPLEMENTATIONS: Table = {
     "multirange_union": _combined(ranges.union),
     "multirange_minus": _combined(ranges.minus),
     **{f"{kind}_intersect": _combined(ranges.intersection) for kind in ("range", "multirange")},
-    "range_merge_from_multirange": _silent(lambda node, args: call(_hull_of_multirange, TEXT, args, given=(node.type.oid,), raises=False)),
+    "range_merge_from_multirange": _silent(lambda node, args: call(_hull_of_multirange, TEXT, args, prefix=(node.type.oid,), raises=False)),
 }  # fmt: skip

@@ -29,9 +29,9 @@ def build(node: Aggregate, values: Sequence[Value], condition: Value | None, ord
     if not compiled(aggregate):
         raise refuse(f"aggregate {aggregate.name}({', '.join(registry.format_type(argument) for argument in aggregate.arguments)})")
 
-    def kept(make: Make) -> Make:
+    def apply_filter(make: Make) -> Make:
         if condition is None:
             return make
         return lambda env: F.when(F.coalesce(condition.make(env), F.lit(False)), make(env))
 
-    return AGGREGATES[aggregate.name].spark(AggregateCall(aggregate, node, values, order, kept))
+    return AGGREGATES[aggregate.name].spark(AggregateCall(aggregate, node, values, order, apply_filter))

@@ -23,7 +23,7 @@ from headgate.expression.spark.array_element import as_item
 from headgate.expression.spark.comparison import equal_keys
 from headgate.expression.spark.value import Env, Make, Value, settle
 
-Kept = Callable[[Make], Make]
+Filter = Callable[[Make], Make]
 
 
 @dataclass(frozen=True)
@@ -39,17 +39,19 @@ class Ordering:
 class AggregateCall:
     """The parts of an aggregate call.
 
-    `function` is the aggregate, `values` its planned arguments of the types `kinds`. `order` is its own ORDER BY, or WITHIN GROUP. `kept`
-    makes a Column NULL for the rows that FILTER excludes.
+    `function` is the aggregate, `values` its planned arguments of the types `kinds`. `order` is its own ORDER BY, or WITHIN GROUP.
+    `apply_filter` makes a Column NULL for the rows that FILTER excludes.
     """
 
-    def __init__(self, function: Function, node: Aggregate, values: Sequence[Value], order: Sequence[Ordering], kept: Kept) -> None:
+    def __init__(
+        self, function: Function, node: Aggregate, values: Sequence[Value], order: Sequence[Ordering], apply_filter: Filter
+    ) -> None:
         self.function = function
         self.node = node
         self.values = values
         self.kinds = [arg.type for arg in node.args]
         self.order = list(order)
-        self.kept = kept
+        self.apply_filter = apply_filter
 
     def sorting(self) -> list[Ordering]:
         """Return the items of ORDER BY, followed by the arguments of DISTINCT, which PostgreSQL sorts to find equal ones."""
@@ -74,7 +76,7 @@ class AggregateCall:
             whole = F.struct(*fields)
             return whole if condition is None else F.when(condition(env), whole)
 
-        gathered = self.kept(struct)
+        gathered = self.apply_filter(struct)
         compare = _comparator(sorting)
 
         def make(env: Env) -> Column:
@@ -109,7 +111,7 @@ class AggregateCall:
         if self.sorting():
             rows = self.rows([item], condition)
             return lambda env: texts_of(rows(env))
-        bare = self.kept(item if condition is None else lambda env: F.when(condition(env), item(env)))
+        bare = self.apply_filter(item if condition is None else lambda env: F.when(condition(env), item(env)))
         return lambda env: env.over(F.collect_list(bare(env)))
 
     def item(self, place: int = 0) -> Make:

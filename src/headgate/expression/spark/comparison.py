@@ -69,7 +69,7 @@ def by_key(value: Value, oid: int) -> Value:
     kind = registry.known().find(oid)
     if kind is not None and kind.kind is registry.TypeKind.ENUM:
         return label_place(value, kind)
-    return call(_key, BYTES, [value], given=(oid,), raises=False)
+    return call(_key, BYTES, [value], prefix=(oid,), raises=False)
 
 
 def label_place(value: Value, kind: registry.PgType) -> Value:

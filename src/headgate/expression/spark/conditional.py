@@ -118,11 +118,11 @@ def min_max(node: n.MinMax, plan: Plan) -> Value:
     return Value(args[0].rep, make, any(value.fallible for value in args))
 
 
-def _better(best: Value, other: Value, node: n.MinMax) -> Value:
+def _better(best: Value, candidate: Value, node: n.MinMax) -> Value:
     def make(env: Env) -> Column:
-        a, b = best.make(env), other.make(env)
+        a, b = best.make(env), candidate.make(env)
         oid = node.type.oid
-        prefer = less(other, best, oid) if not node.greatest else less(best, other, oid)
+        prefer = less(candidate, best, oid) if not node.greatest else less(best, candidate, oid)
         return F.when(F.isnull(a), b).when(F.isnull(b), a).when(prefer.make(env), b).otherwise(a)
 
-    return Value(best.rep, make, best.fallible or other.fallible)
+    return Value(best.rep, make, best.fallible or candidate.fallible)

@@ -62,7 +62,7 @@ def attribute(value: Value, kind: registry.PgType, name: str, target: TypeRef) -
     """Return ``(value).name`` for a value of a composite type."""
     index = next(index for index, candidate in enumerate(kind.attributes) if candidate.name == name)
     arguments = (len(kind.attributes), index, target.oid)
-    return call(_attribute_of, item_rep(target.oid), [value], given=arguments, raises=False)
+    return call(_attribute_of, item_rep(target.oid), [value], prefix=arguments, raises=False)
 
 
 def _attribute_of(count: int, place: int, oid: int, value: str) -> object:
@@ -74,7 +74,7 @@ def with_attribute(value: Value, kind: registry.PgType, name: str, assigned: Val
     """Return a value of a composite type after an assignment to one of its attributes."""
     place = next(place for place, attribute in enumerate(kind.attributes) if attribute.name == name)
     items = [value, as_item(assigned, assigned_type)]
-    return call(_with_attribute, TEXT, items, given=(len(kind.attributes), place), strict=False, raises=False)
+    return call(_with_attribute, TEXT, items, prefix=(len(kind.attributes), place), strict=False, raises=False)
 
 
 def _with_attribute(count: int, place: int, value: str | None, item: str | None) -> str:
@@ -85,7 +85,7 @@ def _with_attribute(count: int, place: int, value: str | None, item: str | None)
 
 def composite_null_test(value: Value, kind: registry.PgType, *, is_null: bool) -> Value:
     """Return IS NULL (the value or all its attributes are NULL) or IS NOT NULL (no attribute is NULL) of a composite value."""
-    test = call(_all_null if is_null else _none_null, BOOL, [value], given=(len(kind.attributes),), raises=False)
+    test = call(_all_null if is_null else _none_null, BOOL, [value], prefix=(len(kind.attributes),), raises=False)
     return Value(BOOL, lambda env: F.coalesce(test.make(env), F.lit(is_null)))
 
 
@@ -145,7 +145,7 @@ def document(value: Value, kind: TypeRef) -> Value:
     fields, present = split(value)
     oids = tuple(json_building.writable(field.type.oid) for field in fields)
     items = [document(field.value, field.type) for field in fields]
-    json = call(json_building.row, TEXT, items, given=(tuple(field.name for field in fields), oids), strict=False)
+    json = call(json_building.row, TEXT, items, prefix=(tuple(field.name for field in fields), oids), strict=False)
     if present is None:
         return json
     make_present = present

@@ -104,7 +104,7 @@ def _kept(text: str | None) -> str | None:
 def value_of(text: Column, kind: TypeRef) -> Column:
     """Return a field of an exploded row in the storage form of its type."""
     raw = Value(TEXT, lambda env: text, raw=lambda env: text)
-    value = call(plain, item_rep(kind.oid), [raw], given=(kind.oid,))
+    value = call(plain, item_rep(kind.oid), [raw], prefix=(kind.oid,))
     return settle(value)(Env({}))
 
 

@@ -72,12 +72,12 @@ def call(
     result: Rep,
     args: Sequence[Value],
     *,
-    given: tuple[object, ...] = (),
+    prefix: tuple[object, ...] = (),
     strict: bool = True,
     raises: bool = True,
 ) -> Value:
-    """Call ``function(*given, *arguments)`` for each row. `given` holds what the planner knows (types, modifiers) and is pickled."""
-    return _planned(function, result, args, given, strict=strict, raises=raises, whole=False)
+    """Call ``function(*prefix, *arguments)`` for each row. `prefix` holds types and modifiers, which the planner knows. It is pickled."""
+    return _planned(function, result, args, prefix, strict=strict, raises=raises, whole=False)
 
 
 def call_batch(
@@ -85,33 +85,33 @@ def call_batch(
     result: Rep,
     args: Sequence[Value],
     *,
-    given: tuple[object, ...] = (),
+    prefix: tuple[object, ...] = (),
     strict: bool = True,
     raises: bool = True,
 ) -> Value:
-    """Call ``function(*given, *arrays)`` on Arrow arrays of equal length (constants repeated). It returns an array of the plain type.
+    """Call ``function(*prefix, *arrays)`` on Arrow arrays of equal length (constants repeated). It returns an array of the plain type.
 
     If it raises, it is called again row by row, to find the rows that fail. The function receives NULLs even if it is strict. The
     result of a strict function is NULL for rows with a NULL argument, whatever the function returns.
     """
-    return _planned(function, result, args, given, strict=strict, raises=raises, whole=True)
+    return _planned(function, result, args, prefix, strict=strict, raises=raises, whole=True)
 
 
-def of_lists(function: Callable[..., str | None], *given: object) -> Callable[..., Column]:
+def of_lists(function: Callable[..., str | None], *prefix: object) -> Callable[..., Column]:
     """Return a Column function that applies a Python function to one or more lists of texts, a group's values. Errors are in-band."""
 
     def run(*columns: pa.Array) -> pa.Array:
         return pa.array(
-            [_of_list(function, given, row) for row in zip(*(column.to_pylist() for column in columns), strict=True)], pa.string()
+            [_of_list(function, prefix, row) for row in zip(*(column.to_pylist() for column in columns), strict=True)], pa.string()
         )
 
     run.__name__ = function.__name__
     return arrow_function(run, StringType())
 
 
-def _of_list(function: Callable[..., str | None], given: tuple[object, ...], row: tuple[object, ...]) -> str | None:
+def _of_list(function: Callable[..., str | None], prefix: tuple[object, ...], row: tuple[object, ...]) -> str | None:
     try:
-        return None if row[0] is None else function(*given, *row)
+        return None if row[0] is None else function(*prefix, *row)
     except PostgresError as error:
         return fail(error)
 
@@ -159,7 +159,7 @@ def _planned(
     function: Callable[..., Plain],
     result: Rep,
     args: Sequence[Value],
-    given: tuple[object, ...],
+    prefix: tuple[object, ...],
     *,
     strict: bool,
     raises: bool,
@@ -167,7 +167,7 @@ def _planned(
 ) -> Value:
     sent = tuple(map(_sent, args))
     # If an argument can fail, its error is returned in-band as one of the call.
-    invocation = _Call(function, result, sent, given, strict, raises or any(argument.marked for argument in sent), whole)
+    invocation = _Call(function, result, sent, prefix, strict, raises or any(argument.marked for argument in sent), whole)
     if all(argument.fixed for argument in invocation.sent):
         return _folded(invocation)
     makes = [(_column_of(argument), argument.calm) for argument, sent in zip(args, invocation.sent, strict=True) if not sent.fixed]
@@ -227,7 +227,7 @@ class _Call:
     function: Callable[..., Plain]
     result: Rep
     sent: tuple[_Sent, ...]
-    given: tuple[object, ...]
+    prefix: tuple[object, ...]
     strict: bool
     raises: bool
     whole: bool
@@ -248,9 +248,9 @@ class _Call:
         """Return the plain result for constant arguments, or raise its error."""
         values = [argument.plain for argument in self.sent]
         if not self.whole:
-            return self.function(*self.given, *values)
+            return self.function(*self.prefix, *values)
         arrays = [pa.array([value], _ARROW[argument.rep.name]) for value, argument in zip(values, self.sent, strict=True)]
-        return self.function(*self.given, *arrays)[0].as_py()
+        return self.function(*self.prefix, *arrays)[0].as_py()
 
     def over(self, arrays: Sequence[pa.Array]) -> pa.Array:
         """Return the results for a batch of rows."""
@@ -278,7 +278,7 @@ class _Call:
     def _one_by_one(self, columns: Sequence[pa.Array | None], failures: list[str | None] | None) -> pa.Array:
         size = next(len(column) for column in columns if column is not None)
         lists = [[sent.plain] * size if column is None else column.to_pylist() for sent, column in zip(self.sent, columns, strict=True)]
-        function, given, strict = self.function, self.given, self.strict
+        function, prefix, strict = self.function, self.prefix, self.strict
         results: list[Plain] = []
         for index, row in enumerate(zip(*lists, strict=True)):
             if failures is not None and failures[index] is not None:
@@ -286,10 +286,10 @@ class _Call:
             elif strict and None in row:
                 results.append(None)
             elif not self.raises:
-                results.append(function(*given, *row))
+                results.append(function(*prefix, *row))
             else:
                 try:
-                    results.append(_marked(function(*given, *row), self.result))
+                    results.append(_marked(function(*prefix, *row), self.result))
                 except PostgresError as error:
                     results.append(fail(error))
         return pa.array(results, pa.string() if self.raises else _ARROW[self.result.name])
@@ -302,7 +302,7 @@ class _Call:
         ]
         if failures is None or not any(failures):
             try:
-                result = self.function(*self.given, *arrays)
+                result = self.function(*self.prefix, *arrays)
             except PostgresError:
                 pass
             else:
@@ -316,7 +316,7 @@ class _Call:
         if self.strict and any(array.null_count for array in row):
             return None
         try:
-            return _marked(self.function(*self.given, *row)[0].as_py(), self.result)
+            return _marked(self.function(*self.prefix, *row)[0].as_py(), self.result)
         except PostgresError as error:
             return fail(error)
 

@@ -28,15 +28,15 @@ def checked(months: int, days: int, micros: int) -> Interval:
     return Interval(months, days, micros)
 
 
-def plus(one: str, other: str) -> str:
+def plus(left: str, right: str) -> str:
     """Return interval + interval (interval_pl)."""
-    a, b = normal(one), normal(other)
+    a, b = normal(left), normal(right)
     return checked(a.months + b.months, a.days + b.days, a.micros + b.micros).print()
 
 
-def minus(one: str, other: str) -> str:
+def minus(left: str, right: str) -> str:
     """Return interval - interval (interval_mi)."""
-    a, b = normal(one), normal(other)
+    a, b = normal(left), normal(right)
     return checked(a.months - b.months, a.days - b.days, a.micros - b.micros).print()
 
 

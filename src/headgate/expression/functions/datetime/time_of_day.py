@@ -56,9 +56,9 @@ def zoned_plus_flipped(span: str, text: str) -> str:
     return zoned_plus(text, span)
 
 
-def difference(one: str, other: str) -> str:
+def difference(left: str, right: str) -> str:
     """Return time - time (time_mi_time)."""
-    return Interval(micros=parts_of(one)[0] - parts_of(other)[0]).print()
+    return Interval(micros=parts_of(left)[0] - parts_of(right)[0]).print()
 
 
 def span_of(text: str) -> str:

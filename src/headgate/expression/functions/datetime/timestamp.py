@@ -147,9 +147,9 @@ def date_minus(days: int, text: str) -> int:
     return minus(of_date(days), text)
 
 
-def _difference(one: int, other: int, *, before: bool) -> str:
+def _difference(left: int, right: int, *, before: bool) -> str:
     """Return the symbolic difference of two local times, counted from the one that is earlier as an instant."""
-    late, early = (other, one) if before else (one, other)
+    late, early = (right, left) if before else (left, right)
     (late_days, late_clock), (early_days, early_clock) = divmod(late, DAY), divmod(early, DAY)
     (late_year, late_month, late_day), (year, month, day) = date_of(late_days), date_of(early_days)
     clock, days = late_clock - early_clock, late_day - day
@@ -162,25 +162,25 @@ def _difference(one: int, other: int, *, before: bool) -> str:
     return Interval(sign * months, sign * days, sign * clock).print()
 
 
-def minus_moment(one: int, other: int) -> str:
+def minus_moment(left: int, right: int) -> str:
     """Return timestamp - timestamp: whole days and the rest, both of one sign."""
-    if endless(one) or endless(other):
+    if endless(left) or endless(right):
         raise PostgresError("22008", "cannot subtract infinite timestamps")
-    days, micros = interval.split((one - other + 2**63) % 2**64 - 2**63, DAY)  # PostgreSQL 15 lets it wrap
+    days, micros = interval.split((left - right + 2**63) % 2**64 - 2**63, DAY)  # PostgreSQL 15 lets it wrap
     return Interval(0, days, micros).print()
 
 
-def age(one: int, other: int) -> str:
+def age(left: int, right: int) -> str:
     """Return timestamp_age."""
-    one, other = _as_counted(one), _as_counted(other)
-    return _difference(one, other, before=one < other)
+    left, right = _as_counted(left), _as_counted(right)
+    return _difference(left, right, before=left < right)
 
 
-def age_in_zone(timezone: str, one: int, other: int) -> str:
+def age_in_zone(timezone: str, left: int, right: int) -> str:
     """Return timestamptz_age."""
-    before = one < other
-    one, other = (_as_counted(micros) + offset_at(timezone, micros) for micros in (one, other))
-    return _difference(one, other, before=before)
+    before = left < right
+    left, right = (_as_counted(micros) + offset_at(timezone, micros) for micros in (left, right))
+    return _difference(left, right, before=before)
 
 
 def _as_counted(micros: int) -> int:

@@ -263,65 +263,65 @@ def _iso_week_day(year: int, week: int) -> int:
     return january_4 - (calendar.weekday_of(january_4) + 6) % 7 + (week - 1) * 7
 
 
-def _put_day(made: _Moment, days: int) -> None:
-    made.year, made.month, made.day = calendar.date_of(days)
-    made.known |= {"year", "month", "day"}
+def _put_day(moment: _Moment, days: int) -> None:
+    moment.year, moment.month, moment.day = calendar.date_of(days)
+    moment.known |= {"year", "month", "day"}
 
 
-def _year(read: _Reader, made: _Moment) -> None:
+def _year(read: _Reader, moment: _Moment) -> None:
     year, century = read.get("year"), read.get("cc")
     if not year and not century:
         return
     if read.get("bc") and century:
         century = -century
     if not year:
-        made.year = (century - 1) * 100 + 1 if century >= 0 else century * 100 + 1
+        moment.year = (century - 1) * 100 + 1 if century >= 0 else century * 100 + 1
     elif century and read.year_size <= 2:
         low = year % 100 if year >= 0 else -(-year % 100)
         if low:
-            made.year = low + (century - 1) * 100 if century >= 0 else (century + 1) * 100 - low + 1
+            moment.year = low + (century - 1) * 100 if century >= 0 else (century + 1) * 100 - low + 1
         else:
-            made.year = century * 100 + (0 if century >= 0 else 1)
+            moment.year = century * 100 + (0 if century >= 0 else 1)
     else:
-        made.year = -year if read.get("bc") else year
-        made.year += made.year < 0
-    made.known.add("year")
+        moment.year = -year if read.get("bc") else year
+        moment.year += moment.year < 0
+    moment.known.add("year")
 
 
-def _week_and_day(read: _Reader, made: _Moment) -> None:
+def _week_and_day(read: _Reader, moment: _Moment) -> None:
     day_of_year = read.get("ddd")
     if read.get("ww"):
         if read.mode == "iso":
             weekday = read.get("d")
-            _put_day(made, _iso_week_day(made.year, read.get("ww")) + ((weekday - 2 if weekday > 1 else 6) if weekday else 0))
+            _put_day(moment, _iso_week_day(moment.year, read.get("ww")) + ((weekday - 2 if weekday > 1 else 6) if weekday else 0))
         else:
             day_of_year = (read.get("ww") - 1) * 7 + 1
     day = (read.get("w") - 1) * 7 + 1 if read.get("w") else read.get("dd")
     if day:
-        made.day = day
-        made.known.add("day")
+        moment.day = day
+        moment.known.add("day")
     if read.get("mm"):
-        made.month = read.get("mm")
-        made.known.add("month")
-    if day_of_year and (made.month <= 1 or made.day <= 1):
-        _day_of_year(read, made, day_of_year)
+        moment.month = read.get("mm")
+        moment.known.add("month")
+    if day_of_year and (moment.month <= 1 or moment.day <= 1):
+        _day_of_year(read, moment, day_of_year)
 
 
-def _day_of_year(read: _Reader, made: _Moment, day_of_year: int) -> None:
-    if not made.year and not read.get("bc"):
+def _day_of_year(read: _Reader, moment: _Moment, day_of_year: int) -> None:
+    if not moment.year and not read.get("bc"):
         raise _invalid("cannot calculate day of year without year information")
     if read.mode == "iso":
-        _put_day(made, _iso_week_day(made.year, 1) - 1 + day_of_year)
+        _put_day(moment, _iso_week_day(moment.year, 1) - 1 + day_of_year)
         return
     before, month = 0, 1
-    while month <= 12 and day_of_year > before + calendar.days_in_month(made.year, month):
-        before += calendar.days_in_month(made.year, month)
+    while month <= 12 and day_of_year > before + calendar.days_in_month(moment.year, month):
+        before += calendar.days_in_month(moment.year, month)
         month += 1
-    if made.month <= 1:
-        made.month = month
-    if made.day <= 1:
-        made.day = day_of_year - before
-    made.known |= {"month", "day"}
+    if moment.month <= 1:
+        moment.month = month
+    if moment.day <= 1:
+        moment.day = day_of_year - before
+    moment.known |= {"month", "day"}
 
 
 def _check_twelve(read: _Reader) -> None:
@@ -350,12 +350,12 @@ def _out_of_range(text: str) -> PostgresError:
     return PostgresError("22008", f'date/time field value out of range: "{text}"')
 
 
-def _validate(made: _Moment, text: str) -> None:
-    if "month" in made.known and not 1 <= made.month <= 12:
+def _validate(moment: _Moment, text: str) -> None:
+    if "month" in moment.known and not 1 <= moment.month <= 12:
         raise _out_of_range(text)
-    if "day" in made.known and not 1 <= made.day <= 31:
+    if "day" in moment.known and not 1 <= moment.day <= 31:
         raise _out_of_range(text)
-    if made.known == {"year", "month", "day"} and made.day > calendar.days_in_month(made.year, made.month):
+    if moment.known == {"year", "month", "day"} and moment.day > calendar.days_in_month(moment.year, moment.month):
         raise _out_of_range(text)
 
 
@@ -379,9 +379,9 @@ def _parse(text: str, form: str) -> tuple[_Moment, int | None]:
     return moment, read.zone_sign * (hours * 60 + minutes) * 60
 
 
-def _days(made: _Moment) -> int:
+def _days(moment: _Moment) -> int:
     """Return the day since 1970 (date2j). A day beyond the month's end counts into the next month."""
-    return calendar.days_of(made.year, made.month, 1) + made.day - 1
+    return calendar.days_of(moment.year, moment.month, 1) + moment.day - 1
 
 
 def to_date(text: str, form: str) -> int:

@@ -159,13 +159,13 @@ def _first(rex: Rex) -> CharSet | None:
     return body.set if isinstance(body, Chars) else None
 
 
-def _apart(chars: CharSet | None, other: Rex | None, *, nothing: bool = True) -> bool:
+def _apart(chars: CharSet | None, following: Rex | None, *, nothing: bool = True) -> bool:
     """Return whether the item that follows begins with none of these characters. With `nothing`, it may also be the end of the string."""
-    if nothing and other == At(PositionCondition.END):
+    if nothing and following == At(PositionCondition.END):
         return chars is not None
-    if chars is None or other is None or (nothing and isinstance(other, Repeat) and not other.low):
+    if chars is None or following is None or (nothing and isinstance(following, Repeat) and not following.low):
         return False
-    first = _first(other)
+    first = _first(following)
     return first is not None and (chars.complement() | first.complement()) == ALL
 
 

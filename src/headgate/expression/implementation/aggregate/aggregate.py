@@ -69,6 +69,6 @@ class AggregateImplementation:
     arrow: ArrowForm | None = None
     gathers: bool = False
 
-    def known(self, found: Function) -> bool:
+    def known(self, function: Function) -> bool:
         """Return whether Spark's form supports the aggregate with these arguments."""
-        return not found.arguments or self.takes(found.arguments[0])
+        return not function.arguments or self.takes(function.arguments[0])

@@ -24,7 +24,7 @@ from headgate.types import registry
 _ODD_ELEMENT = r"""\A\z|[\x09-\x0d "\\{},]|\A(?i:null)\z"""
 
 
-def _gathered(group: AggregateCall, function: Callable[..., str | None], *given: object, items: Sequence[Make] | None = None) -> Value:
+def _gathered(group: AggregateCall, function: Callable[..., str | None], *prefix: object, items: Sequence[Make] | None = None) -> Value:
     """Return a text built from the collected values, or NULL for a group without rows."""
     makes = [group.item(place) for place in range(len(group.values))] if items is None else items
     rows = group.rows(makes)
@@ -32,7 +32,7 @@ def _gathered(group: AggregateCall, function: Callable[..., str | None], *given:
     def make(env: Env) -> Column:
         collected = rows(env)
         non_empty = F.when(F.size(collected) > 0, collected)
-        return of_lists(function, *given)(*(texts_of(non_empty, place) for place in range(len(makes))))
+        return of_lists(function, *prefix)(*(texts_of(non_empty, place) for place in range(len(makes))))
 
     return Value(TEXT, settle(Value(TEXT, make, fallible=True)))
 
@@ -94,7 +94,7 @@ def _written(function: Callable[..., str], opening: str, closing: str) -> Callab
 
     def builder(group: AggregateCall) -> Value:
         items, oids = _documents(group)
-        texts = group.texts(settle(call(function, TEXT, items, given=oids, strict=False)))
+        texts = group.texts(settle(call(function, TEXT, items, prefix=oids, strict=False)))
         return Value(TEXT, lambda env: _between(texts(env), opening, ", ", closing))
 
     return builder
@@ -102,7 +102,7 @@ def _written(function: Callable[..., str], opening: str, closing: str) -> Callab
 
 def _json_list(group: AggregateCall) -> Value:
     items, oids = _documents(group)
-    texts = group.texts(settle(call(aggregate.json_item, TEXT, items, given=oids, strict=False)))
+    texts = group.texts(settle(call(aggregate.json_item, TEXT, items, prefix=oids, strict=False)))
 
     def make(env: Env) -> Column:
         text = _between(texts(env), "", "", "")

@@ -28,14 +28,14 @@ _WHOLE = frozenset({registry.INT2, registry.INT4, registry.INT8})
 
 
 def _extreme(group: AggregateCall, *, greatest: bool) -> Value:
-    value, kept, oid = group.values[0], group.kept, group.kinds[0].oid
-    settled = kept(settle(value))
+    value, apply_filter, oid = group.values[0], group.apply_filter, group.kinds[0].oid
+    settled = apply_filter(settle(value))
     if value.rep == DIGITS:
-        key = kept(numeric_key(value))
+        key = apply_filter(numeric_key(value))
     elif oid == registry.BPCHAR:
-        key = kept(lambda env: F.rtrim(value.make(env)))
+        key = apply_filter(lambda env: F.rtrim(value.make(env)))
     elif not in_stored_order(oid):
-        key = kept(by_key(value, oid).make)
+        key = apply_filter(by_key(value, oid).make)
     else:
         return Value(value.rep, lambda env: env.over((F.max if greatest else F.min)(settled(env))))
     return Value(value.rep, lambda env: env.over((F.max_by if greatest else F.min_by)(settled(env), key(env))))
@@ -46,7 +46,7 @@ def _reduced(reduce: Callable[[Column], Column]) -> Callable[[AggregateCall], Va
 
     def build(group: AggregateCall) -> Value:
         value = group.values[0]
-        column = group.kept(value.make)
+        column = group.apply_filter(value.make)
         return Value(value.rep, lambda env: env.over(reduce(column(env))))
 
     return build

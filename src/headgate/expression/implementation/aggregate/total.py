@@ -21,7 +21,7 @@ from headgate.expression.functions import aggregate, money, numeric
 from headgate.expression.functions.datetime import interval
 from headgate.expression.implementation.aggregate.aggregate import AggregateImplementation, ArrowCall, DuckdbCall
 from headgate.expression.implementation.number.numeric import exactly
-from headgate.expression.spark.aggregate_call import AggregateCall, Kept
+from headgate.expression.spark.aggregate_call import AggregateCall, Filter
 from headgate.expression.spark.comparison import equal_keys, numeric_key
 from headgate.expression.spark.value import (  # fmt: skip
     DIGITS,
@@ -52,35 +52,35 @@ _SUMMED = frozenset({*_WHOLE, registry.FLOAT4, registry.FLOAT8, registry.NUMERIC
 
 
 def _count(group: AggregateCall) -> Value:
-    node, values, kept = group.node, group.values, group.kept
+    node, values, apply_filter = group.node, group.values, group.apply_filter
     if node.star or not values:
-        star = kept(lambda env: F.lit(1))
+        star = apply_filter(lambda env: F.lit(1))
         return Value(INT8, lambda env: env.over(F.count(star(env))))
     if node.distinct and values[0].rep == DIGITS:
-        counted = kept(numeric_key(values[0]))
+        counted = apply_filter(numeric_key(values[0]))
     elif node.distinct and not sortkey.exact(node.args[0].type.oid, registry.known()):
-        counted = kept(equal_keys(values[0], node.args[0].type).make)
+        counted = apply_filter(equal_keys(values[0], node.args[0].type).make)
     else:
-        counted = kept(settle(values[0]))
+        counted = apply_filter(settle(values[0]))
     return Value(INT8, lambda env: env.over(F.count_distinct(counted(env)) if node.distinct else F.count(counted(env))))
 
 
 def _total(group: AggregateCall, *, average: bool) -> Value:
     """Return sum or avg."""
     if group.function.result == registry.MONEY:
-        return _money_sum(group.values[0], group.kept, distinct=group.node.distinct)
-    return _sum(group.values[0], group.kept, distinct=group.node.distinct, average=average)
+        return _money_sum(group.values[0], group.apply_filter, distinct=group.node.distinct)
+    return _sum(group.values[0], group.apply_filter, distinct=group.node.distinct, average=average)
 
 
-def _sum(value: Value, kept: Kept, *, distinct: bool, average: bool) -> Value:
+def _sum(value: Value, apply_filter: Filter, *, distinct: bool, average: bool) -> Value:
     name = value.rep.name
     if name == "text":
-        return _interval_sum(value, kept, distinct=distinct, average=average)
+        return _interval_sum(value, apply_filter, distinct=distinct, average=average)
     total: Callable[[Column], Column] = F.sum_distinct if distinct else F.sum
     if name in ("float4", "float8"):
-        return _float_sum(value, kept, total, distinct=distinct, average=average)
+        return _float_sum(value, apply_filter, total, distinct=distinct, average=average)
     if name in ("int2", "int4", "int8"):
-        whole = kept(lambda env: value.make(env).cast("decimal(19,0)"))
+        whole = apply_filter(lambda env: value.make(env).cast("decimal(19,0)"))
         summed = Value(decimal(29, 0), lambda env: env.over(total(whole(env))))
         if average:
             return _average(summed, whole, distinct=distinct)
@@ -88,36 +88,36 @@ def _sum(value: Value, kept: Kept, *, distinct: bool, average: bool) -> Value:
             return summed
         return Value(INT8, lambda env: summed.make(env).cast("bigint"))
     if name == "decimal" and value.rep.precision + 10 <= MAX_PRECISION:
-        exact = kept(value.make)
+        exact = apply_filter(value.make)
         summed = Value(decimal(value.rep.precision + 10, value.rep.scale), lambda env: env.over(total(exact(env))))
         return _average(summed, exact, distinct=distinct) if average else summed
     if distinct:
         raise refuse("sum(DISTINCT) of numeric without precision")
-    texts = kept(settle(Value(DIGITS, as_text(value), value.fallible)))
+    texts = apply_filter(settle(Value(DIGITS, as_text(value), value.fallible)))
     summed = Value(DIGITS, lambda env: _text_sum(texts(env), env))
     return _average(summed, texts, distinct=False) if average else summed
 
 
-def _money_sum(value: Value, kept: Kept, *, distinct: bool) -> Value:
+def _money_sum(value: Value, apply_filter: Filter, *, distinct: bool) -> Value:
     """Return sum(money), computed in cents. An overflow of intermediate sums does not raise here, as it does in PostgreSQL."""
     total: Callable[[Column], Column] = F.sum_distinct if distinct else F.sum
-    cents = kept(call(amount_of, INT8, [value], raises=False).make)
+    cents = apply_filter(call(amount_of, INT8, [value], raises=False).make)
     return call(money.summed, TEXT, [Value(TEXT, lambda env: env.over(total(cents(env).cast("decimal(19,0)"))).cast("string"))])
 
 
-def _interval_sum(value: Value, kept: Kept, *, distinct: bool, average: bool) -> Value:
+def _interval_sum(value: Value, apply_filter: Filter, *, distinct: bool, average: bool) -> Value:
     """Return sum(interval), computed field by field. avg divides it by the count as ``interval / count`` does."""
     if distinct:
         raise refuse("sum and avg of DISTINCT intervals")
 
     def total(field: Callable[[str], int]) -> Value:
-        amount = kept(call(field, INT8, [value], raises=False).make)
+        amount = apply_filter(call(field, INT8, [value], raises=False).make)
         return Value(TEXT, lambda env: env.over(F.sum(amount(env).cast("decimal(19,0)"))).cast("string"))
 
     summed = call(interval.summed, TEXT, [total(field) for field in (interval.months_of, interval.days_of, interval.micros_of)])
     if not average:
         return summed
-    settled = kept(settle(value))
+    settled = apply_filter(settle(value))
     return call(interval.over, TEXT, (summed, Value(FLOAT8, lambda env: env.over(F.count(settled(env))).cast("double"))))
 
 
@@ -145,11 +145,11 @@ def _average(summed: Value, counted: Make, *, distinct: bool) -> Value:
     return exactly(mean, (summed, Value(Rep("text"), lambda env: env.over(number(counted(env))).cast("string"))))
 
 
-def _float_sum(value: Value, kept: Kept, total: Callable[[Column], Column], *, distinct: bool, average: bool) -> Value:
+def _float_sum(value: Value, apply_filter: Filter, total: Callable[[Column], Column], *, distinct: bool, average: bool) -> Value:
     """Return a sum of floats, which depends on the order of rows in both systems. PostgreSQL sums float4 in single precision: refused."""
     if value.rep == FLOAT4 and not average:
         raise refuse("sum(real)", "its result depends on single-precision additions in row order")
-    double = kept(lambda env: value.make(env).cast("double"))
+    double = apply_filter(lambda env: value.make(env).cast("double"))
     if average and not distinct:
         return Value(FLOAT8, lambda env: env.over(F.avg(double(env))))
     if average:
@@ -159,14 +159,14 @@ def _float_sum(value: Value, kept: Kept, total: Callable[[Column], Column], *, d
 
 def _spread(group: AggregateCall) -> Value:
     """Return variance or stddev of exact numbers from the count, the sum and the sum of squares (numeric_stddev_internal)."""
-    name, value, kept = group.function.name, group.values[0], group.kept
+    name, value, apply_filter = group.function.name, group.values[0], group.apply_filter
     if group.node.distinct:
         raise refuse(f"{name} with DISTINCT")
     whole = value.rep.name in ("int2", "int4", "int8")
     exact = Value(DIGITS, lambda env: value.make(env).cast("string")) if whole else value
-    total = _sum(exact, kept, distinct=False, average=False)
-    squares = _sum(exactly(numeric.square, [exact]), kept, distinct=False, average=False)
-    present = kept(settle(exact))
+    total = _sum(exact, apply_filter, distinct=False, average=False)
+    squares = _sum(exactly(numeric.square, [exact]), apply_filter, distinct=False, average=False)
+    present = apply_filter(settle(exact))
 
     def spread(sums: str, squared: str, count: str) -> str | None:
         return numeric.spread(sums, squared, int(count), sample=not name.endswith("_pop"), root=name.startswith("stddev"))

@@ -12,12 +12,12 @@ from headgate.expression.spark.vectorised import call, call_batch, scalar
 
 
 def _digest(name: str) -> SparkForm:
-    return lambda node, args: call(bytea.digest, BYTES, args, given=(name,), raises=False)
+    return lambda node, args: call(bytea.digest, BYTES, args, prefix=(name,), raises=False)
 
 
 def _sent(node: Expression, args: Sequence[Value]) -> Value:
     assert isinstance(node, FuncExpr)
-    return call_batch(send.sent, BYTES, args, given=(node.args[0].type.oid,), raises=False)
+    return call_batch(send.sent, BYTES, args, prefix=(node.args[0].type.oid,), raises=False)
 
 
 _SENT = (

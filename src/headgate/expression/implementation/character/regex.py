@@ -47,7 +47,7 @@ def _matching(args: Sequence[Value], flags: Flag, *, negated: bool) -> Value:
         except PostgresError as error:
             test = _failing(error)
     if test is None:
-        return call(functions.differs if negated else functions.matches, BOOL, args[:2], given=(int(flags),))
+        return call(functions.differs if negated else functions.matches, BOOL, args[:2], prefix=(int(flags),))
 
     def make(env: Env) -> Column:
         matched = test(text.make(env))

@@ -268,15 +268,15 @@ def _bytes_substring(data: Column, start: Column, length: Column | None = None) 
     return _substring(data, start, length)
 
 
-def _checked(size: Column, most: int, made: Callable[[Column], Column]) -> Column:
-    """Return what `made` builds. Raise 54000 if `size` exceeds PostgreSQL's limit `most`, and 53200 if it exceeds a node's limit.
+def _checked(size: Column, most: int, build: Callable[[Column], Column]) -> Column:
+    """Return what `build` builds. Raise 54000 if `size` exceeds PostgreSQL's limit `most`, and 53200 if it exceeds a node's limit.
 
-    `made` receives a condition that is true if the value is small enough. Spark evaluates constant parts while it plans, including
+    `build` receives a condition that is true if the value is small enough. Spark evaluates constant parts while it plans, including
     those that are never reached, so the Column must not contain a large constant result.
     """
     fits = size <= size_limit.HELD
     message = failure.told(PostgresError("53200", "out of memory", detail=f"A value has at most {size_limit.HELD} bytes here."))
-    return F.when(size > most, raising("54000", "requested length too large")).when(~fits, raising("53200", message)).otherwise(made(fits))
+    return F.when(size > most, raising("54000", "requested length too large")).when(~fits, raising("53200", message)).otherwise(build(fits))
 
 
 def _by_words(*, negated: bool) -> ArrowForm:
@@ -336,7 +336,7 @@ IMPLEMENTATIONS: Table = {
     "replace_text": Implementation(_map(TEXT, _replace), Raises.NEVER, null_first=True, duckdb="replace({0}, {1}, {2})"),
     "textcat": silent(
         _map(TEXT, F.concat),
-        arrow=lambda one, other: pc.binary_join_element_wise(one, other, ""),
+        arrow=lambda left, right: pc.binary_join_element_wise(left, right, ""),
         duckdb="({0} || {1})",
         any_collation=True,
     ),

@@ -244,8 +244,8 @@ def _of_text(
         rep = DIGITS if numeric else FLOAT8
         if unit.name in units:
             if numeric:
-                return call(exact, DIGITS, args[1:], given=(unit.name,), raises=False)
-            return call(double, FLOAT8, args[1:], given=(unit.name,), raises=False)
+                return call(exact, DIGITS, args[1:], prefix=(unit.name,), raises=False)
+            return call(double, FLOAT8, args[1:], prefix=(unit.name,), raises=False)
         error = Unit(unit.name, unit.written).error(type_name)
         return Value(rep, lambda env: F.when(F.isnotnull(args[1].make(env)), raising(*error).cast(spark_type(rep))))
 

@@ -20,11 +20,11 @@ from headgate.types.datetime import calendar, time_zone
 
 
 def _timestamptz(node: Expression, args: Sequence[Value]) -> Value:
-    return call(timestamptz_text, TEXT, args, given=(session_zone("to_char of timestamp with time zone").name,))
+    return call(timestamptz_text, TEXT, args, prefix=(session_zone("to_char of timestamp with time zone").name,))
 
 
 def _to_timestamp(node: Expression, args: Sequence[Value]) -> Value:
-    return call(to_timestamp.to_timestamp, TIMESTAMPTZ, args, given=(session_zone("to_timestamp").name,))
+    return call(to_timestamp.to_timestamp, TIMESTAMPTZ, args, prefix=(session_zone("to_timestamp").name,))
 
 
 def timestamptz_text(timezone: str, micros: int, form: str) -> str | None:

@@ -72,8 +72,8 @@ def compared(test: Callable[[Column, Column], Column], day: Column, moment: Colu
     """Compare a date with a timestamp (`flipped`: the timestamp is on the left). A date beyond all timestamps is later than them."""
     number = F.unix_date(day)
     beyond = (number >= _LAST_DAY) & (number < F.lit(calendar.INFINITE_DAY))
-    other = F.when(F.unix_micros(moment.cast("timestamp")) == F.lit(calendar.INFINITE_MICROS), F.lit(2)).otherwise(F.lit(0))
+    moment_rank = F.when(F.unix_micros(moment.cast("timestamp")) == F.lit(calendar.INFINITE_MICROS), F.lit(2)).otherwise(F.lit(0))
     usual = date_to_timestamp(F.when(~beyond, day))
     if flipped:
-        return F.when(F.isnull(moment), F.lit(None)).when(beyond, test(other, F.lit(1))).otherwise(test(moment, usual))
-    return F.when(F.isnull(moment), F.lit(None)).when(beyond, test(F.lit(1), other)).otherwise(test(usual, moment))
+        return F.when(F.isnull(moment), F.lit(None)).when(beyond, test(moment_rank, F.lit(1))).otherwise(test(moment, usual))
+    return F.when(F.isnull(moment), F.lit(None)).when(beyond, test(F.lit(1), moment_rank)).otherwise(test(usual, moment))

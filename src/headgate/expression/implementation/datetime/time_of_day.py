@@ -26,7 +26,7 @@ def _modified(function: Callable[[int, str], str]) -> SparkForm:
         modifier = node.args[1]
         assert isinstance(modifier, Const)
         assert modifier.value is not None
-        return call(function, TEXT, args[:1], given=(int(modifier.value),))
+        return call(function, TEXT, args[:1], prefix=(int(modifier.value),))
 
     return builder
 
@@ -35,7 +35,7 @@ def _truncated(node: Expression, args: Sequence[Value]) -> Value:
     """Compile date_trunc(field, interval)."""
     unit = truncation_unit(args[0])
     if unit.name in interval.TRUNCATED:
-        return call(interval.truncated, TEXT, args[1:], given=(unit.name,))
+        return call(interval.truncated, TEXT, args[1:], prefix=(unit.name,))
     error = unit.error("interval", "Months usually have fractional weeks." if unit.name == "week" else None)
     return Value(TEXT, lambda env: F.when(F.isnotnull(args[1].make(env)), raising(*error).cast("string")))
 
@@ -44,15 +44,15 @@ def _finite(node: Expression, args: Sequence[Value]) -> Value:
     return Value(BOOL, lambda env: F.when(F.isnotnull(args[0].make(env)), F.lit(True)))
 
 
-def compared(oid: int, one: str, other: str) -> int:
+def compared(oid: int, left: str, right: str) -> int:
     """Compare two values by the type's order: -1, 0 or 1."""
     key = order.remembered(oid)
-    a, b = key(one), key(other)
+    a, b = key(left), key(right)
     return (a > b) - (a < b)
 
 
 def _order(oid: int) -> SparkForm:
-    return lambda node, args: call(compared, INT4, args, given=(oid,))
+    return lambda node, args: call(compared, INT4, args, prefix=(oid,))
 
 
 plus_interval = scalar(time_of_day.plus, TEXT)

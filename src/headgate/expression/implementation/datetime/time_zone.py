@@ -140,7 +140,7 @@ def _at_zone(rep: Rep, convert: Callable[[Make, time_zone.Zone], Make]) -> Spark
 
 def _at_offset(rep: Rep, sign: int) -> SparkForm:
     """Return the form of timezone(interval, timestamp) and timezone(interval, timestamptz)."""
-    return lambda node, args: call(timestamp.moved_by_offset, rep, args, given=(sign,))
+    return lambda node, args: call(timestamp.moved_by_offset, rep, args, prefix=(sign,))
 
 
 def _local(args: Sequence[Value], place: int, construct: str) -> Make:
@@ -158,23 +158,23 @@ def _to_date(node: Expression, args: Sequence[Value]) -> Value:
 
 def _to_time(node: Expression, args: Sequence[Value]) -> Value:
     construct = "a cast from timestamp with time zone to time"
-    return call(time_of_day.local_of, TEXT, args, given=(session_zone(construct).name,))
+    return call(time_of_day.local_of, TEXT, args, prefix=(session_zone(construct).name,))
 
 
 def _to_timetz(node: Expression, args: Sequence[Value]) -> Value:
     construct = "a cast from timestamp with time zone to time with time zone"
-    return call(time_of_day.zoned_of, TEXT, args, given=(session_zone(construct).name,))
+    return call(time_of_day.zoned_of, TEXT, args, prefix=(session_zone(construct).name,))
 
 
 def _time_with_zone(node: Expression, args: Sequence[Value]) -> Value:
     """Cast time to timetz, with the offset of the session's zone today."""
     construct = "a cast from time to time with time zone"
-    return call(time_of_day.with_zone, TEXT, args, given=(session_zone(construct).name, local_now(construct) // DAY * DAY))
+    return call(time_of_day.with_zone, TEXT, args, prefix=(session_zone(construct).name, local_now(construct) // DAY * DAY))
 
 
 def _clock_at_zone(node: Expression, args: Sequence[Value]) -> Value:
     """Compile timezone(text, timetz), with the zone's current offset."""
-    return call(time_of_day.at_zone, TEXT, args, given=(now(),))
+    return call(time_of_day.at_zone, TEXT, args, prefix=(now(),))
 
 
 def _of_timestamp(node: Expression, args: Sequence[Value]) -> Value:
@@ -190,7 +190,7 @@ def _instant(value: Value, construct: str) -> Make:
 
 def _of_date_and_time(node: Expression, args: Sequence[Value]) -> Value:
     zone_name = session_zone("a cast to timestamp with time zone").name
-    return call(time_of_day.on_date_in_zone, TIMESTAMPTZ, args, given=(zone_name,))
+    return call(time_of_day.on_date_in_zone, TIMESTAMPTZ, args, prefix=(zone_name,))
 
 
 def _comparison(name: str) -> SparkForm:
@@ -222,7 +222,7 @@ def _plus(sign: int, *, flipped: bool = False) -> SparkForm:
         zone = session_zone("timestamp with time zone ± interval")
         constant = span_of(span, sign)
         if constant is None or not usual_span(constant) or (len(zone.offsets) > 1 and (constant.months or constant.days)):
-            return call(timestamp.plus_in_zone if sign > 0 else timestamp.minus_in_zone, TIMESTAMPTZ, (source, span), given=(zone.name,))
+            return call(timestamp.plus_in_zone if sign > 0 else timestamp.minus_in_zone, TIMESTAMPTZ, (source, span), prefix=(zone.name,))
         east = int(zone.offsets[0]) if len(zone.offsets) == 1 else 0
         local = local_of(source.make, time_zone.fixed(east, zone.name))
         instant = instant_of(lambda env: shifted(local(env), constant), time_zone.fixed(east, zone.name))
@@ -292,11 +292,11 @@ def _truncate_at(node: Expression, args: Sequence[Value]) -> Value:
 
 def _made(node: Expression, args: Sequence[Value]) -> Value:
     """Compile make_timestamptz in the session's zone."""
-    return call(timestamp.made_in_zone, TIMESTAMPTZ, args, given=(session_zone("make_timestamptz").name,))
+    return call(timestamp.made_in_zone, TIMESTAMPTZ, args, prefix=(session_zone("make_timestamptz").name,))
 
 
 def _age(node: Expression, args: Sequence[Value]) -> Value:
-    return call(timestamp.age_in_zone, TEXT, args, given=(session_zone("age").name,))
+    return call(timestamp.age_in_zone, TEXT, args, prefix=(session_zone("age").name,))
 
 
 def _age_today(node: Expression, args: Sequence[Value]) -> Value:

@@ -194,21 +194,21 @@ def overlap(first: Make, first_end: Make, second: Make, second_end: Make) -> Val
     """Return OVERLAPS over keys. An end may be NULL, and may precede its start."""
 
     def overlaps(a: Column, b: Column, c: Column, d: Column) -> Column:
-        def ends(left: Column, other: Column) -> tuple[Column, Column]:
-            both = F.isnotnull(left) & F.isnotnull(other)
-            start = F.when(both & (left > other), other).otherwise(F.coalesce(left, other))
-            return start, F.when(both, F.when(left > other, left).otherwise(other))
+        def ends(left: Column, right: Column) -> tuple[Column, Column]:
+            both = F.isnotnull(left) & F.isnotnull(right)
+            start = F.when(both & (left > right), right).otherwise(F.coalesce(left, right))
+            return start, F.when(both, F.when(left > right, left).otherwise(right))
 
-        (start, end), (other, other_end) = ends(a, b), ends(c, d)
+        (start, end), (other_start, other_end) = ends(a, b), ends(c, d)
 
         def apart(late: Column, late_end: Column, early_end: Column) -> Column:
             return F.when(F.isnull(early_end), F.lit(None)).when(late < early_end, F.lit(True)).when(F.isnotnull(late_end), F.lit(False))
 
         same = F.when(F.isnotnull(end) & F.isnotnull(other_end), F.lit(True))
         return (
-            F.when(F.isnull(start) | F.isnull(other), F.lit(None).cast("boolean"))
-            .when(start > other, apart(start, end, other_end))
-            .when(start < other, apart(other, other_end, end))
+            F.when(F.isnull(start) | F.isnull(other_start), F.lit(None).cast("boolean"))
+            .when(start > other_start, apart(start, end, other_end))
+            .when(start < other_start, apart(other_start, other_end, end))
             .otherwise(same)
         )
 

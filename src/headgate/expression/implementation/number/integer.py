@@ -34,10 +34,10 @@ def division_by_zero() -> Column:
     return raising("22012", "division by zero")
 
 
-def narrowed(made: Column, rep: Rep) -> Column:
+def narrowed(number: Column, rep: Rep) -> Column:
     """Cast a bigint or wider value to the integer type. The Column raises the type's overflow error if the value does not fit."""
     low = _LEAST[rep.name]
-    return F.when((made < F.lit(low)) | (made > F.lit(-low - 1)), out_of_range(rep)).otherwise(made.cast(SPARK[rep.name]))
+    return F.when((number < F.lit(low)) | (number > F.lit(-low - 1)), out_of_range(rep)).otherwise(number.cast(SPARK[rep.name]))
 
 
 def _arithmetic(rep: Rep, attempt: Callable[[Column, Column], Column]) -> SparkForm:
@@ -196,13 +196,13 @@ def _hex(node: Expression, args: Sequence[Value]) -> Value:
     return Value(TEXT, make)
 
 
-def _count_nulls(wanted: bool) -> SparkForm:
+def _count_nulls(nulls: bool) -> SparkForm:
     def builder(node: Expression, args: Sequence[Value]) -> Value:
         def make(env: Env) -> Column:
             count = F.lit(0)
             for arg in args:
                 null = F.isnull(arg.make(env))
-                count = count + F.when(null if wanted else ~null, F.lit(1)).otherwise(F.lit(0))
+                count = count + F.when(null if nulls else ~null, F.lit(1)).otherwise(F.lit(0))
             return count.cast("int")
 
         return Value(INT4, make)

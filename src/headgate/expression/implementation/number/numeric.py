@@ -193,7 +193,7 @@ def _integer(number: int) -> Value:
 
 
 def _decimal_logarithm(node: Expression, args: Sequence[Value]) -> Value:
-    return call(numeric_power.logarithm_to, DIGITS, args, given=("10",))
+    return call(numeric_power.logarithm_to, DIGITS, args, prefix=("10",))
 
 
 IMPLEMENTATIONS: Table = {
