@@ -70,20 +70,20 @@ class Analyser:
         return key
 
     def select(
-        self, node: pb.SelectStmt, outer: Scope | None, wanted: Sequence[TypeRef] = (), locks: Sequence[RowLock] = (), *, top: bool = False
+        self, node: pb.SelectStmt, outer: Scope | None, types: Sequence[TypeRef] = (), locks: Sequence[RowLock] = (), *, top: bool = False
     ) -> Query:
         """Analyse a SELECT, VALUES or set operation, with its WITH clause.
 
-        `wanted`: the types of the columns that INSERT … SELECT fills; literals of unknown type are read as these. `locks`: the locking
-        clauses of the enclosing query. `top`: the query is not part of another query, so WITH may change data.
+        `types`: the types of the columns that INSERT … SELECT fills. Literals of unknown type are read as these. `locks`: the
+        locking clauses of the enclosing query. `top`: the query is not part of another query, so WITH may change data.
         """
         if node.HasField("with_clause"):
             inner = self.nested()
             inner.with_queries(node.with_clause, top=top)
-            return inner._select(node, outer, wanted, locks)
-        return self._select(node, outer, wanted, locks)
+            return inner._select(node, outer, types, locks)
+        return self._select(node, outer, types, locks)
 
-    def _select(self, node: pb.SelectStmt, outer: Scope | None, wanted: Sequence[TypeRef], locks: Sequence[RowLock]) -> Query:
+    def _select(self, node: pb.SelectStmt, outer: Scope | None, types: Sequence[TypeRef], locks: Sequence[RowLock]) -> Query:
         if node.locking_clause and node.values_lists:
             strength = command_tag.STRENGTHS[unwrap(node.locking_clause[0]).strength]
             raise PostgresError("0A000", f"{strength} cannot be applied to VALUES")
@@ -94,7 +94,7 @@ class Analyser:
             return self._set_operation(node, outer)
         if node.values_lists:
             return self._values(node, outer)
-        return self._plain(node, outer, wanted, own_locks)
+        return self._plain(node, outer, types, own_locks)
 
     def with_queries(self, clause: pb.WithClause, *, top: bool) -> None:
         """Analyse the queries of a WITH clause for the queries after them, and run the data-modifying ones."""
@@ -149,7 +149,7 @@ class Analyser:
             values.append(value)
         return tuple(values)
 
-    def _plain(self, node: pb.SelectStmt, outer: Scope | None, wanted: Sequence[TypeRef], locks: Sequence[RowLock]) -> Query:
+    def _plain(self, node: pb.SelectStmt, outer: Scope | None, types: Sequence[TypeRef], locks: Sequence[RowLock]) -> Query:
         windows = {unwrap(definition).name: unwrap(definition) for definition in node.window_clause}
         source = from_clause.analyse(self, node.from_clause, outer, locks)
         scope = source.scope(outer)
@@ -159,7 +159,7 @@ class Analyser:
         sorts = ordering.read(self.context, node.sort_clause, targets, scope, windows)
         on = ordering.read_on(self.context, node, targets, scope, sorts)
         literals = [None if node.distinct_clause else select_list.undecided(target) for target in targets]
-        targets = select_list.resolve_unknown(targets, self.context, wanted)
+        targets = select_list.resolve_unknown(targets, self.context, types)
         grouped = grouping.read(self, node, source, scope, targets, [*sorts, *on])
         if grouped is not None:
             targets, rewritten = grouped.targets, grouped.sorts

@@ -102,12 +102,12 @@ def undecided(target: SelectItem) -> Const | None:
     return expression if isinstance(expression, Const) and expression.type.oid == registry.UNKNOWN else None
 
 
-def resolve_unknown(targets: Sequence[SelectItem], context: BindContext, wanted: Sequence[TypeRef] = ()) -> list[SelectItem]:
+def resolve_unknown(targets: Sequence[SelectItem], context: BindContext, types: Sequence[TypeRef] = ()) -> list[SelectItem]:
     """Coerce literals of unknown type to the type that INSERT needs at their place, or to text."""
     select_items = []
     for place, target in enumerate(targets):
         expression = target.expression
-        if expression.type.oid == registry.UNKNOWN and place < len(wanted):
-            expression = coerce(expression, wanted[place], Reach.ASSIGNMENT, context) or expression
+        if expression.type.oid == registry.UNKNOWN and place < len(types):
+            expression = coerce(expression, types[place], Reach.ASSIGNMENT, context) or expression
         select_items.append(SelectItem(target.name, resolved(expression, context), target.node, target.relation, target.attnum))
     return select_items
