@@ -572,7 +572,7 @@ def test_invalid_azure_container_or_account_is_rejected(place: str) -> None:
 
 def test_path_of_an_object_store_has_one_name_for_all_readers(place: DataPath) -> None:
     path = place / "t" / "a b%20+#ü.parquet"
-    with data_location.written(path, kept=False) as draft:
+    with data_location.written(path, is_cached=False) as draft:
         draft.write_bytes(b"12345")
     assert [file.name for file in data_location.below(place)] == ["t/a b%20+#ü.parquet"]
     assert data_location.names(place / "t") == ["a b%20+#ü.parquet"]

@@ -120,8 +120,8 @@ class Cleaner:
         if upto > self._cleaned.get(key, -1):
             removed = removed_files(path, self._cleaned.get(key, -1) + 1, upto, needed)
             if removed:
-                kept = self._kept(key, path, upto)
-                data_location.remove_all(path / name for name in removed - kept)
+                names_in_use = self._kept(key, path, upto)
+                data_location.remove_all(path / name for name in removed - names_in_use)
             self._cleaned[key] = upto
         self._trim(key, path, needed)
 
@@ -181,9 +181,9 @@ class Cleaner:
         due = [folder / note.name for note in data_location.below(folder) if note.name.isdigit() and note.modified <= before]
         if not due:
             return
-        kept = self._kept(key, path, -1)
+        names_in_use = self._kept(key, path, -1)
         for note in due:
-            data_location.remove_all(path / name for name in data_location.read_text(note).splitlines() if name not in kept)
+            data_location.remove_all(path / name for name in data_location.read_text(note).splitlines() if name not in names_in_use)
             data_location.remove(note)
 
     def _upto(self, key: Key, path: DataPath, needed: int, before: float) -> int:
@@ -210,10 +210,10 @@ class Cleaner:
         if newest < self._looked.get(key, -LOOK_VERSIONS) + LOOK_VERSIONS and not has_aged and not table.has_failed:
             return
         staged = self._engine.prepared.files(key) | self._engine.intents.files(key)
-        kept = self._kept(key, path, -1) | {data_location.inside(path, file) for file in staged}
+        names_in_use = self._kept(key, path, -1) | {data_location.inside(path, file) for file in staged}
         for text in data_location.together(path, data_location.read_text, _notes(path)):
-            kept |= set(text.splitlines())
-        unnamed = unnamed_files(path, kept)
+            names_in_use |= set(text.splitlines())
+        unnamed = unnamed_files(path, names_in_use)
         old = [path / file.name for file in unnamed if file.modified < oldest]
         data_location.remove_all(file.with_name(name) for file in old for name in (file.name, f".{file.name}.crc"))
         young = [file.modified for file in unnamed if file.modified >= oldest]

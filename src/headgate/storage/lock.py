@@ -266,8 +266,8 @@ class TableLocks:
         """
 
         def blockers() -> set[int]:
-            others = [(other, counts) for other, counts in self._advisory.get(key, {}).items() if other is not holder]
-            return {other.owner for other, counts in others if counts.exclusive or not shared}
+            others = [(blocker, counts) for blocker, counts in self._advisory.get(key, {}).items() if blocker is not holder]
+            return {blocker.owner for blocker, counts in others if counts.exclusive or not shared}
 
         with self._changed:
             if owner is not None:

@@ -55,9 +55,9 @@ def split_by_new(rows: Rows) -> tuple[Rows, Rows]:
     return rows.filter(rows["new"].is_null()), rows.filter(rows["new"].is_valid())
 
 
-def together(one: Rows, other: Rows) -> Rows:
+def together(left: Rows, right: Rows) -> Rows:
     """Return the rows of both, which have the same columns."""
-    return one.unionByName(other) if isinstance(one, DataFrame) else pa.concat_tables([one, other])
+    return left.unionByName(right) if isinstance(left, DataFrame) else pa.concat_tables([left, right])
 
 
 def with_some_null(rows: Rows, columns: Sequence[str]) -> Rows:
@@ -74,12 +74,12 @@ def differing(rows: Rows, fields: Sequence[str]) -> Rows:
     """Return the rows in which one of these fields differs between the structs `old` and `new`. NULL equals NULL."""
     if isinstance(rows, DataFrame):
         equal = [F.col(_sql(("old", name))).eqNullSafe(F.col(_sql(("new", name)))) for name in fields]
-        return rows.where(~functools.reduce(lambda one, other: one & other, equal, F.lit(True)))
+        return rows.where(~functools.reduce(lambda left, right: left & right, equal, F.lit(True)))
     differs = np.zeros(rows.num_rows, bool)
     for name in fields:
-        one, other = _array(rows, ("old", name)), _array(rows, ("new", name))
-        both = pc.and_(one.is_null(), other.is_null())
-        differs |= ~np.asarray(pc.or_(pc.fill_null(pc.equal(one, other), False), both))
+        old, new = _array(rows, ("old", name)), _array(rows, ("new", name))
+        both = pc.and_(old.is_null(), new.is_null())
+        differs |= ~np.asarray(pc.or_(pc.fill_null(pc.equal(old, new), False), both))
     return rows.filter(pa.array(differs))
 
 

@@ -80,8 +80,8 @@ def arrow_row(relation: Relation) -> pa.Schema:
 
 
 @step(Step.STAGED)
-def append(table: DeltaTable, relation: Relation, state: TableState, rows: DataFrame | pa.Table, *, kept: int = 0) -> Written:
-    """Write new rows. `kept`: up to this many bytes, they are also returned as change rows."""
+def append(table: DeltaTable, relation: Relation, state: TableState, rows: DataFrame | pa.Table, *, memory: int = 0) -> Written:
+    """Write new rows. `memory`: up to this many bytes, they are also returned as change rows."""
     if isinstance(rows, DataFrame) and not relation.columns:
         rows = pa.table({PLACEHOLDER: np.ones(rows.count(), bool)})  # Arrow does not count rows without columns
     if isinstance(rows, DataFrame):
@@ -89,14 +89,14 @@ def append(table: DeltaTable, relation: Relation, state: TableState, rows: DataF
         if most is not None and most <= SMALL_ROWS:
             rows = rows.toArrow()
     if isinstance(rows, pa.Table):
-        return append_rows(table, relation, state, rows, kept=kept)
+        return append_rows(table, relation, state, rows, memory=memory)
     frame = rows.select(*[F.col(quoted(column.name)) for column in relation.columns] or [F.col(PLACEHOLDER)])
     actions = table.write(state, frame)
     return Written(actions, sum(file_action.records(action["add"]) for action in actions if "add" in action))
 
 
-def append_rows(table: TableFolder, relation: Relation, state: TableState, rows: pa.Table, *, kept: int = 0, number: int = 0) -> Written:
-    """Write new rows. Runs in the driver and in tasks. `number`, `kept`: as for `write_changed`."""
+def append_rows(table: TableFolder, relation: Relation, state: TableState, rows: pa.Table, *, memory: int = 0, number: int = 0) -> Written:
+    """Write new rows. Runs in the driver and in tasks. `number`, `memory`: as for `write_changed`."""
     if not rows.num_rows:
         return Written([], 0)
     size = -(-rows.num_rows // (rows.nbytes // FILE_BYTES + 1))
@@ -105,7 +105,7 @@ def append_rows(table: TableFolder, relation: Relation, state: TableState, rows:
     with _whole(table, actions):
         for file, start in enumerate(range(0, rows.num_rows, size), number):
             actions.append(parquet.write(table.path, stored.slice(start, size), state.physical, file))
-    if rows.nbytes > kept:
+    if rows.nbytes > memory:
         return Written(actions, rows.num_rows)
     return Written(actions, rows.num_rows, stored.append_column(CHANGE, pa.array(["insert"] * rows.num_rows, pa.string())))
 
@@ -136,18 +136,18 @@ def rewrite(
     changed: DataFrame | pa.Table,
     *,
     seen: TableState | None = None,
-    kept: int = 0,
+    memory: int = 0,
     is_kept: bool = False,
 ) -> Written:
     """Write changed rows: `old`, `new`, `file`, `row` (see `Transaction.rewrite`).
 
-    `kept`: up to this many bytes, change rows are returned for the caller to write, instead of a change file. `is_kept`: the frame is
-    persisted, or computed from persisted rows; otherwise it is persisted here, since it is read three times. `seen`: the table as seen by a
-    transaction that reads as of its begin, if others have changed it since. Raise 40001 for a row that they have changed or that it does
-    not see (ON CONFLICT, a cascade). Only the driver can tell that row by row, so for many rows 40001 is raised in any case.
+    `memory`: up to this many bytes, change rows are returned for the caller to write, instead of a change file. `is_kept`: the
+    frame is persisted, or computed from persisted rows. Otherwise it is persisted here, since it is read three times. `seen`: the table
+    as seen by a transaction that reads as of its begin, if others have changed it since. Raise 40001 for a row that they have changed or
+    that it does not see (ON CONFLICT, a cascade). Only the driver can tell that row by row, so for many rows 40001 is raised in any case.
     """
     if isinstance(changed, pa.Table):
-        return _rewrite_small(table, relation, state, changed, seen, kept)
+        return _rewrite_small(table, relation, state, changed, seen, memory)
     row = columns(relation)  # all nullable: Arrow rejects a NULL struct with fields that are not nullable
     changed = changed.select(F.col("old").cast(row), F.col("new").cast(row), "file", "row")
     with contextlib.nullcontext(changed) if is_kept else persisted(changed) as persisted_rows:
@@ -156,7 +156,7 @@ def rewrite(
         if not count:
             return Written([], 0)
         if count <= small_enough([state]):
-            return _rewrite_small(table, relation, state, persisted_rows.toArrow(), seen, kept)
+            return _rewrite_small(table, relation, state, persisted_rows.toArrow(), seen, memory)
         if seen is not None:
             raise PostgresError("40001", "could not serialize access due to concurrent update")
         actions = table.write(state, _change_rows(relation, persisted_rows))
@@ -199,14 +199,14 @@ def refuse_unseen(table: DeltaTable, seen: TableState | None, files: pa.ChunkedA
 
 
 def _rewrite_small(
-    table: DeltaTable, relation: Relation, state: TableState, changed: pa.Table, seen: TableState | None, kept: int
+    table: DeltaTable, relation: Relation, state: TableState, changed: pa.Table, seen: TableState | None, memory: int
 ) -> Written:
     if not changed.num_rows:
         return Written([], 0)
     refuse_unseen(table, seen, changed["file"])
-    written = write_changed(table, relation, state, changed, kept=kept)
+    result = write_changed(table, relation, state, changed, memory=memory)
     deleted = positions(table, changed.select(["file", "row"]).filter(pc.is_valid(changed["old"])))
-    return with_deletions(table, state, written.actions, deleted, written.changes, written.rows)
+    return with_deletions(table, state, result.actions, deleted, result.changes, result.rows)
 
 
 def with_deletions(
@@ -219,17 +219,17 @@ def with_deletions(
 
 
 def write_changed(
-    table: TableFolder, relation: Relation, state: TableState, changed: pa.Table, *, kept: int = 0, number: int = 0
+    table: TableFolder, relation: Relation, state: TableState, changed: pa.Table, *, memory: int = 0, number: int = 0
 ) -> Written:
     """Write the new rows and the change rows of changed rows (as for `rewrite`, at least one). Their old rows are not deleted by it.
 
-    Runs in the driver and in tasks. `number`: the position of the files among those of one write. `kept`: as for `rewrite`.
+    Runs in the driver and in tasks. `number`: the position of the files among those of one write. `memory`: as for `rewrite`.
     """
     old, new = buffers.whole(changed["old"]), buffers.whole(changed["new"])
     has_old, has_new = np.asarray(old.is_valid()), np.asarray(new.is_valid())
     schema = _flat(relation, state, new.slice(0, 0)).append_column(CHANGE, pa.array([], pa.string())).schema
     pieces = _change_pieces(relation, state, old, new, has_old, has_new)
-    rows = pa.concat_tables(pieces).combine_chunks() if old.nbytes + new.nbytes <= kept else None
+    rows = pa.concat_tables(pieces).combine_chunks() if old.nbytes + new.nbytes <= memory else None
     actions: list[Action] = [
         parquet.write_changes(table.path, schema, pieces, state.physical, number)
         if rows is None
@@ -320,16 +320,16 @@ def copy_changes(table: DeltaTable, add: Action, kind: str) -> Action:
         return parquet.write_changes(table.path, schema, pieces(), {})
 
 
-def on_other_state(table: DeltaTable, state: TableState, other: TableState, actions: Sequence[Action]) -> list[Action]:
+def on_other_state(table: DeltaTable, state: TableState, target: TableState, actions: Sequence[Action]) -> list[Action]:
     """Convert actions for one state of a table to another state that has fewer deleted rows or lacks files."""
     by_rows = any("cdc" in action for action in actions)  # otherwise whole files are removed: TRUNCATE
     added = {action["add"]["path"]: action["add"] for action in actions if "add" in action}
     converted = [action for action in actions if "add" in action and action["add"]["path"] not in state.files]
     vectors: dict[str, deletion_vector.Rows] = {}
     for path in (action["remove"]["path"] for action in actions if "remove" in action):
-        if path not in other.files:
+        if path not in target.files:
             continue
-        converted.append(file_action.removal(other.files[path], data_change=True))
+        converted.append(file_action.removal(target.files[path], data_change=True))
         if not by_rows:
             continue
         before = deletion_vector.read(table.path, state.files[path].get("deletionVector"))
@@ -338,11 +338,11 @@ def on_other_state(table: DeltaTable, state: TableState, other: TableState, acti
             if path in added
             else np.arange(file_action.records(state.files[path]))
         )
-        deleted = np.union1d(deletion_vector.read(table.path, other.files[path].get("deletionVector")), np.setdiff1d(after, before))
-        if not file_action.is_emptied(other.files[path], len(deleted)):
+        deleted = np.union1d(deletion_vector.read(table.path, target.files[path].get("deletionVector")), np.setdiff1d(after, before))
+        if not file_action.is_emptied(target.files[path], len(deleted)):
             vectors[path] = deleted
     described = deletion_vector.write(table.path, vectors) if vectors else {}
-    return converted + [file_action.marked(other.files[path], described[path]) for path in vectors]
+    return converted + [file_action.marked(target.files[path], described[path]) for path in vectors]
 
 
 def positions(table: TableFolder, places: pa.Table) -> Positions:

@@ -215,7 +215,7 @@ def _spooled(planner: Planner, first: Sequence[pa.RecordBatch], rest: Iterator[p
     place = planner.transaction.engine.exchange / f"changes-{uuid.uuid4()}"
     weakref.finalize(planner.transaction, data_location.remove_tree, place)
     data_location.make_folder(place)
-    with data_location.written(place / "rows.parquet", kept=False) as file, pq.ParquetWriter(file, first[0].schema) as writer:
+    with data_location.written(place / "rows.parquet", is_cached=False) as file, pq.ParquetWriter(file, first[0].schema) as writer:
         for batch in first:
             writer.write_batch(batch)
         for batch in rest:

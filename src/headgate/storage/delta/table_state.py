@@ -67,9 +67,9 @@ class TableState:
         return sum(records(add) - rows(add) for add in self.files.values())
 
 
-def same_file(one: Action | None, other: Action | None) -> bool:
+def same_file(left: Action | None, right: Action | None) -> bool:
     """Whether two `add` actions of one path name the same rows."""
-    return one is not None and other is not None and _vector(one) == _vector(other)
+    return left is not None and right is not None and _vector(left) == _vector(right)
 
 
 def _lists(row: StructType) -> dict[str, pa.ListType]:

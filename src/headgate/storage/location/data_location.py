@@ -75,10 +75,10 @@ def base(settings: Mapping[str, str], data_dir: Path) -> DataPath:
     return at(settings.get("data_location", "") or str(data_dir / "base"), settings)
 
 
-def at(given: str, settings: Mapping[str, str]) -> DataPath:
+def at(location: str, settings: Mapping[str, str]) -> DataPath:
     """Return the path for a data location as the settings, or a running node, name it."""
-    store = object_store.named({"data_location": given})
-    return Path(given) if store is None else store.path(given, settings)
+    store = object_store.named({"data_location": location})
+    return Path(location) if store is None else store.path(location, settings)
 
 
 def guard(path: DataPath, check: Callable[[], None]) -> None:
@@ -266,10 +266,10 @@ def make_folder(folder: DataPath) -> None:
 
 
 @contextlib.contextmanager
-def written(path: DataPath, *, kept: bool = True) -> Iterator[Path]:
+def written(path: DataPath, *, is_cached: bool = True) -> Iterator[Path]:
     """Yield a local path at which the caller writes the file. After the context the file is complete. On an error it is removed.
 
-    `kept`: the node will read the file itself, so its copy stays in the cache if it is in an object store.
+    `is_cached`: the node will read the file itself, so its copy stays in the cache if it is in an object store.
     """
     if isinstance(path, Path):
         try:
@@ -286,10 +286,10 @@ def written(path: DataPath, *, kept: bool = True) -> Iterator[Path]:
             with _store_errors(path):
                 path.fs.put_file(str(draft), path.path)
         except BaseException:
-            if kept:  # otherwise it is removed with its folder
+            if is_cached:  # otherwise it is removed with its folder
                 _note_forsaken([path])  # the store may have written it nevertheless
             raise
-        if kept:
+        if is_cached:
             file_cache.keep(path.fs, path.path, draft)
     finally:
         draft.unlink(missing_ok=True)

@@ -89,7 +89,7 @@ class TableFolders:
         path = self._canonical(location)
         if not data_location.has_any(path / "_delta_log"):
             raise PostgresError("58P01", f'"{location}" is not a Delta table', detail="It has no folder _delta_log.")
-        folders = [self._base, *(other for _, other in self.external())]
+        folders = [self._base, *(table_folder for _, table_folder in self.external())]
         if any(path == folder or data_location.is_inside(folder, path) or data_location.is_inside(path, folder) for folder in folders):
             raise _in_use(location)
         for parent in path.parents:

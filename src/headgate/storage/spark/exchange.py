@@ -62,5 +62,5 @@ def folder(place: DataPath, prefix: str) -> Iterator[DataPath]:
 
 
 def _write_rows(place: DataPath, rows: pa.Table) -> None:
-    with data_location.written(place / f"{uuid.uuid4()}.parquet", kept=False) as file:
+    with data_location.written(place / f"{uuid.uuid4()}.parquet", is_cached=False) as file:
         pq.write_table(rows, file, coerce_timestamps="us")

@@ -46,13 +46,13 @@ def computed_once(frame: DataFrame) -> Iterator[DataFrame]:
         query_plan.unpersist_checkpoint(checkpointed)
 
 
-def places(kept: DataFrame) -> tuple[Column, int]:
+def places(frame: DataFrame) -> tuple[Column, int]:
     """Return the position of each row (bigint, counted from 0, in the frame's order), and the number of rows.
 
     The frame must be persisted, so that its partitions stay as counted. Each partition numbers its own rows; a window over all rows would
     run in one task.
     """
-    counts_by_partition = kept.groupBy(F.spark_partition_id().alias("part")).count().toArrow()
+    counts_by_partition = frame.groupBy(F.spark_partition_id().alias("part")).count().toArrow()
     parts, counts = counts_by_partition["part"].to_numpy(), counts_by_partition["count"].to_numpy()
     rows = np.zeros(int(parts.max(initial=0)) + 1, np.int64)
     rows[parts] = counts

@@ -136,7 +136,7 @@ class _WriteTask:
         target = self.folder / _arrow_file(number)
         # the driver reads a local file as soon as it has its name
         draft = target.with_name(f".{target.name}.{context.taskAttemptId()}") if isinstance(target, Path) else target
-        with data_location.written(draft, kept=False) as file:
+        with data_location.written(draft, is_cached=False) as file:
             with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_stream(sink, self.schema) as writer:
                 for batch in self.kernel(batches):
                     writer.write_batch(batch)

@@ -127,9 +127,9 @@ class Ending:
         with self._engine.serial_lock:
             if not all(map(snapshot.is_current, snapshot.read)):
                 raise _not_in_series()
-            written = {*staging.kept(), *staging.dropped}
+            changed_tables = {*staging.kept(), *staging.dropped}
             for prepared in self._engine.prepared.all():
-                if prepared.read & written or (prepares and prepared.read and prepared.keys & snapshot.read):
+                if prepared.read & changed_tables or (prepares and prepared.read and prepared.keys & snapshot.read):
                     raise _not_in_series()
             yield
 
@@ -169,8 +169,8 @@ class Ending:
     def _committed(self, intent: Intent) -> None:
         """Clean up after the commit. A failure here is logged and is not an error of the transaction."""
         staging, engine = self._staging, self._engine
-        kept = {key: _named_files(engine.path(key), key[1], intent) for key in staging.files}
-        staging.remove_files(kept)
+        named_files = {key: _named_files(engine.path(key), key[1], intent) for key in staging.files}
+        staging.remove_files(named_files)
         self._end()
         try:
             for key in staging.dropped & staging.created:
@@ -211,12 +211,12 @@ class Ending:
         self._pending.settle()
         staging.record_catalog()
         staging.make_whole()
-        kept = staging.kept()
+        staged_tables = staging.kept()
         if self._engine.durable:
-            self._sync(self._intent(kept, None))
+            self._sync(self._intent(staged_tables, None))
         read = frozenset(self._snapshot.read if self._snapshot.is_serializable else ())
         return Handed(
-            self._locks.xid, self._catalog.database, staging.logged_writes(), kept, staging.created, staging.dropped,
+            self._locks.xid, self._catalog.database, staging.logged_writes(), staged_tables, staging.created, staging.dropped,
             catalog.written, dict(self._locks.catalog_keys), catalog.recorded_rows(), read,
         )  # fmt: skip
 

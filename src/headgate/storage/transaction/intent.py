@@ -318,10 +318,10 @@ class Intents:
     def _redo(self, intent: Intent, key: Key) -> TableState:
         table = self._engine.table(key)
         version, actions = intent.tables[key[1]]
-        written = self._version_of(key, version, transaction_mark(intent.xid))
-        if written is not None:
-            self._adopt_between(key, version, written)
-            return table.state(written)
+        own_version = self._version_of(key, version, transaction_mark(intent.xid))
+        if own_version is not None:
+            self._adopt_between(key, version, own_version)
+            return table.state(own_version)
         base = table.state(version)
         return self._write(intent, key, StagedTable(base, table.stage(base, actions)))
 

@@ -110,7 +110,7 @@ class PendingRows:
         self.restore(((), 0, 0))
         for _, relation in sorted({insert.key: insert.relation for insert in waiting}.items(), key=lambda item: item[0]):
             self._lock(relation)
-        for (key, made), inserts in itertools.groupby(waiting, lambda insert: (insert.key, (insert.seen, insert.xid))):
+        for (key, position), inserts in itertools.groupby(waiting, lambda insert: (insert.key, (insert.seen, insert.xid))):
             group = list(inserts)
             visible = self._engine.visible[key].state
             for insert in group:
@@ -118,5 +118,5 @@ class PendingRows:
                     insert.check(insert.rows)
             rows = pa.concat_tables([insert.rows for insert in group])
             table, room = self._engine.table(key), self._staging.held.room
-            written = write.append(table, group[-1].relation, self._staging.base(key), rows, kept=room)
-            self._staging.stage_written(key, written, made)
+            result = write.append(table, group[-1].relation, self._staging.base(key), rows, memory=room)
+            self._staging.stage_written(key, result, position)

@@ -72,14 +72,14 @@ class StagedTable:
             self, state=state, changes=self.changes + changes, silent=self.silent | silent, emptied=self.emptied + emptied
         )  # fmt: skip
 
-    def whole(self, written: Mapping[int, Sequence[WrittenFile]], copy: Copy) -> tuple[StagedTable, dict[int, tuple[WrittenFile, ...]]]:
+    def whole(self, writes: Mapping[int, Sequence[WrittenFile]], copy: Copy) -> tuple[StagedTable, dict[int, tuple[WrittenFile, ...]]]:
         """Return the table with change files for all changes if there are any, and the files that keep each write's changes.
 
-        `written`: the files of each write by its number. The files of a write that only inserted are data files. They suffice if the
+        `writes`: the files of each write by its number. The files of a write that only inserted are data files. They suffice if the
         version names them and has no change files.
         """
-        if not self.changes and all(file.paired or file.path in self.state.files for files in written.values() for file in files):
-            return self, {number: tuple(files) for number, files in written.items()}
+        if not self.changes and all(file.paired or file.path in self.state.files for files in writes.values() for file in files):
+            return self, {number: tuple(files) for number, files in writes.items()}
         copies: list[Action] = []
 
         def change_file(file: WrittenFile) -> WrittenFile:
@@ -88,7 +88,7 @@ class StagedTable:
             copies.append(copy({"path": file.path}, "insert"))
             return WrittenFile(copies[-1]["cdc"]["path"], copies[-1]["cdc"]["size"], file.rows, paired=True)
 
-        files_of = {number: tuple(change_file(file) for file in files) for number, files in written.items()}
+        files_of = {number: tuple(change_file(file) for file in files) for number, files in writes.items()}
         copies += [copy(add, "delete") for add in self.emptied]
         return replace(self, changes=self.changes + tuple(copies)), files_of
 

@@ -120,18 +120,18 @@ class Staging:
             self.seen[key] = table.stage(seen, on_snapshot)
         self.tables[key] = staged.with_actions(table.stage(staged.state, actions), actions)
 
-    def stage_written(self, key: Key, written: write.Written, made: tuple[Lsn, int] | None = None) -> int:
+    def stage_written(self, key: Key, result: write.Written, position: tuple[Lsn, int] | None = None) -> int:
         """Stage the files of a write, and keep its change rows in memory until the end. Return the number of changes.
 
-        `made`: the log's end and the subtransaction at its statement, if that ran earlier.
+        `position`: the log's end and the subtransaction at its statement, if that ran earlier.
         """
-        if written.changes:
-            self.stage_write(key, written.actions, written.changes, made=made, rows=written.rows)
-        return written.changes
+        if result.changes:
+            self.stage_write(key, result.actions, result.changes, position=position, rows=result.rows)
+        return result.changes
 
     def stage_write(
         self, key: Key, actions: Sequence[Action], changes: int, *, kind: WriteKind = "write", statement: int | None = None,
-        options: int = 0, made: tuple[Lsn, int] | None = None, rows: pa.Table | None = None,
+        options: int = 0, position: tuple[Lsn, int] | None = None, rows: pa.Table | None = None,
     ) -> None:  # fmt: skip
         """Stage a write and note it for the log (see `stage_written`)."""
         self.record_catalog()
@@ -142,17 +142,17 @@ class Staging:
         physical = {name: stored for name, stored in staged.state.physical.items() if stored != name} or None
         files = write.files_of(self._engine.path(key), actions, rows) if kind == "write" else ()
         if rows is not None:
-            self.held.add(len(self.writes), rows, self._engine.definitions if made is None else None)
-        self.note(key[1], kind, staged.base.version + 1, changes, statement, options, size, made, files, physical)
+            self.held.add(len(self.writes), rows, self._engine.definitions if position is None else None)
+        self.note(key[1], kind, staged.base.version + 1, changes, statement, options, size, position, files, physical)
 
     def note(
         self, relation: int, kind: WriteKind, version: int, changes: int, statement: int | None = None, options: int = 0, size: int = 0,
-        made: tuple[Lsn, int] | None = None, files: tuple[WrittenFile, ...] | None = None, physical: Mapping[str, str] | None = None,
+        position: tuple[Lsn, int] | None = None, files: tuple[WrittenFile, ...] | None = None, physical: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
         """Note a write for the log. `statement`: the number of the first write of its statement, if that is another."""
         seq = len(self.writes)
-        self.noted += made is None
-        seen, xid = made or (self._engine.log.end, self._subtransaction())
+        self.noted += position is None
+        seen, xid = position or (self._engine.log.end, self._subtransaction())
         place = seq if statement is None else statement
         self.writes.append(
             TableWrite(
@@ -186,8 +186,8 @@ class Staging:
         """Before the end, write the files in which the changes of each write stay (`StagedTable.whole`)."""
         for key, before in list(self.tables.items()):
             staged = self._write_held(key, before)
-            written = {table_write.seq: table_write.files for table_write in self.writes if table_write.relation == key[1]}
-            with_files = {seq: files for seq, files in written.items() if files is not None}
+            files_by_write = {table_write.seq: table_write.files for table_write in self.writes if table_write.relation == key[1]}
+            with_files = {seq: files for seq, files in files_by_write.items() if files is not None}
             table = self._engine.table(key)
             whole, files = staged.whole(with_files, functools.partial(write.copy_changes, table))
             if whole is staged:
@@ -212,7 +212,7 @@ class Staging:
         self.tables[key] = staged
         return staged
 
-    def remove_files(self, kept: Mapping[Key, set[DataPath]]) -> None:
-        """Remove the files that were written and are not in `kept`. Cleaning removes those that cannot be removed now."""
+    def remove_files(self, files_to_keep: Mapping[Key, set[DataPath]]) -> None:
+        """Remove the files that were written and are not in `files_to_keep`. Cleaning removes those that cannot be removed now."""
         for key, files in self.files.items():
-            data_location.forsake(files - kept.get(key, set()))
+            data_location.forsake(files - files_to_keep.get(key, set()))

@@ -105,8 +105,8 @@ class TableDdl:
         values = [value.alias(column.name) if column.name == name else F.col(quoted(column.name)) for column in old.columns]
         rows = table.frame(before).select(*values)
         self._staging.stage(key, self._altered(key, old, new, name))
-        written = table.write(self._staging.base(key), rows)
-        added = [{"add": {**action["add"], "dataChange": False}} for action in written if "add" in action]
+        actions = table.write(self._staging.base(key), rows)
+        added = [{"add": {**action["add"], "dataChange": False}} for action in actions if "add" in action]
         removed = [file_action.removal(add, data_change=False) for add in before.files.values()]
         if removed or added:
             self._staging.stage(key, removed + added)
@@ -114,10 +114,10 @@ class TableDdl:
     def fill(self, relation: Relation, changed: DataFrame | pa.Table) -> int:
         """Rewrite rows as `Transaction.rewrite` does, to fill an added column with its default. Return the number of rows."""
         key = self._tables.lock(relation)
-        written = write.rewrite(self._engine.table(key), relation, self._staging.base(key), changed)
-        if written.changes:
-            self._staging.stage(key, written.actions)
-        return written.changes
+        result = write.rewrite(self._engine.table(key), relation, self._staging.base(key), changed)
+        if result.changes:
+            self._staging.stage(key, result.actions)
+        return result.changes
 
     def _altered(self, key: Key, old: Relation, new: Relation, retyped: str | None = None) -> list[Action]:
         may_map, as_lists = self._may_map(old), self._as_lists(old)

@@ -384,8 +384,8 @@ class Transaction:
         if relation.is_partitioned:
             return self.partitioned(relation).append(rows)
         key = self._tables.lock(relation)
-        written = write.append(self.engine.table(key), relation, self.staging.base(key), rows, kept=self.staging.held.room)
-        return self.staging.stage_written(key, written)
+        result = write.append(self.engine.table(key), relation, self.staging.base(key), rows, memory=self.staging.held.room)
+        return self.staging.stage_written(key, result)
 
     def claim(self, relation: Relation, keys: Keys) -> bool:
         """Claim the keys of rows for `add_later` (`HeldTables.claim`). Return False if they cannot be added without the table's lock."""
@@ -434,8 +434,8 @@ class Transaction:
         room = self.staging.held.room
         seen = self.staging.seen_state(key)
         table, base = self.engine.table(key), self.staging.base(key)
-        written = write.rewrite(table, relation, base, changed, seen=seen, kept=room, is_kept=is_kept)
-        return self.staging.stage_written(key, written)
+        result = write.rewrite(table, relation, base, changed, seen=seen, memory=room, is_kept=is_kept)
+        return self.staging.stage_written(key, result)
 
     def has_left_files(self, relation: Relation) -> None:
         """Record that files that are not staged may be in the table's folder, so that cleaning looks for them."""

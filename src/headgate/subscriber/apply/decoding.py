@@ -201,7 +201,7 @@ def handed_over(slices: Sequence[Slice], place: DataPath) -> Iterator[list[Slice
         def write(part: Slice) -> Slice:
             data, lengths = part.read()
             path = folder / f"{part.first_seq}"
-            with data_location.written(path, kept=False) as file:
+            with data_location.written(path, is_cached=False) as file:
                 file.write_bytes(lengths.astype(np.uint32).tobytes() + data.tobytes())
             return replace(part, content=path)
 

@@ -93,7 +93,7 @@ def reconcile(
         copy.worker.check_stop()
         if ranges:
             data_location.make_folder(folder / "rows")
-            with data_location.written(folder / "rows" / "rows.parquet", kept=False) as file:
+            with data_location.written(folder / "rows" / "rows.parquet", is_cached=False) as file:
                 _stage(copy, transaction, target, difference, reader, file)
             counts = _merge(copy, transaction, mapping, difference, folder)
     finally:

@@ -109,9 +109,9 @@ class AzureStorage(ObstoreRequests):
         """See `Store`."""
         return _PLACE.fullmatch(place) is not None
 
-    def path(self, given: str, settings: Mapping[str, str]) -> UPath:
+    def path(self, uri: str, settings: Mapping[str, str]) -> UPath:
         """See `Store`."""
-        container, account = _parts(given)
+        container, account = _parts(uri)
         endpoint = _emulator(settings)
         config = {
             "container_name": container,
@@ -121,7 +121,7 @@ class AzureStorage(ObstoreRequests):
             "skip_signature": "false",
             "endpoint": f"{endpoint}/{account}" if endpoint else f"https://{account}.blob.core.windows.net",
         }
-        return self._reached(given, config | credentials(settings).of_python(), endpoint)
+        return self._reached(uri, config | credentials(settings).of_python(), endpoint)
 
     def spark_settings(self, settings: Mapping[str, str], scratch: Path) -> dict[str, str]:
         """See `Store`."""
@@ -142,9 +142,9 @@ class AzureStorage(ObstoreRequests):
         return {"spark.redaction.regex": _REDACTED} | {f"spark.hadoop.{name}": value for name, value in options.items()}
 
 
-def _parts(given: str) -> tuple[str, str]:
+def _parts(uri: str) -> tuple[str, str]:
     """Return the container and the account of a location, or of a path below it."""
-    container, _, rest = given.partition("://")[2].partition("@")
+    container, _, rest = uri.partition("://")[2].partition("@")
     return container, rest.partition(".")[0]
 
 

@@ -45,7 +45,7 @@ class GoogleStorage(ObstoreRequests):
         """See `Store`."""
         return _PLACE.fullmatch(place) is not None
 
-    def path(self, given: str, settings: Mapping[str, str]) -> UPath:
+    def path(self, uri: str, settings: Mapping[str, str]) -> UPath:
         """See `Store`."""
         config: dict[str, str] = {}
         endpoint = settings.get("data_location_endpoint", "").rstrip("/")
@@ -53,7 +53,7 @@ class GoogleStorage(ObstoreRequests):
             config["base_url"] = endpoint
         if key := _key(settings):
             config["service_account_key"] = key
-        return self._reached(given, config, endpoint)
+        return self._reached(uri, config, endpoint)
 
     def spark_settings(self, settings: Mapping[str, str], scratch: Path) -> dict[str, str]:
         """See `Store`."""

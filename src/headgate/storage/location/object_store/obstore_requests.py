@@ -34,7 +34,7 @@ class ObstoreRequests:
     _marks_listed = False
     """Whether a listing of all files below a folder includes the markers of folders, with a slash at their end."""
 
-    def _reached(self, given: str, config: Mapping[str, str], endpoint: str) -> UPath:
+    def _reached(self, uri: str, config: Mapping[str, str], endpoint: str) -> UPath:
         """Return the path of a URI, whose files obstore reads and writes."""
         from upath import UPath
 
@@ -42,7 +42,7 @@ class ObstoreRequests:
         client = CLIENT.copy()
         if endpoint:
             client["allow_http"] = endpoint.startswith("http://")
-        path: UPath = UPath(given.rstrip("/"), config=dict(config), client_options=client, retry_config=RETRIES)
+        path: UPath = UPath(uri.rstrip("/"), config=dict(config), client_options=client, retry_config=RETRIES)
         return path
 
     def split(self, path: UPath) -> tuple[str, str]:

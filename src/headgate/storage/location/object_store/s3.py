@@ -57,7 +57,7 @@ class S3:
         """See `Store`."""
         return bool(place.strip("/"))
 
-    def path(self, given: str, settings: Mapping[str, str]) -> UPath:
+    def path(self, uri: str, settings: Mapping[str, str]) -> UPath:
         """See `Store`."""
         from upath import UPath
 
@@ -81,7 +81,7 @@ class S3:
         named = credentials(settings)
         if named is not None:
             options |= {"key": named.key, "secret": named.secret} | ({"token": named.token} if named.token else {})
-        path: UPath = UPath(given.rstrip("/"), **options)
+        path: UPath = UPath(uri.rstrip("/"), **options)
         return path
 
     def spark_settings(self, settings: Mapping[str, str], scratch: Path) -> dict[str, str]:

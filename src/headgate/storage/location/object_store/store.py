@@ -41,7 +41,7 @@ class Store(Protocol):
     def is_place(self, place: str) -> bool:
         """Whether the part after the scheme names a bucket and a prefix."""
 
-    def path(self, given: str, settings: Mapping[str, str]) -> UPath:
+    def path(self, uri: str, settings: Mapping[str, str]) -> UPath:
         """Return a path of the store by its URI. Raise 22023 or F0000 if the credentials that the settings name are not available."""
 
     def spark_settings(self, settings: Mapping[str, str], scratch: Path) -> dict[str, str]:

@@ -199,11 +199,11 @@ def is_cluster(settings: Mapping[str, str]) -> bool:
     return not _ALONE.match(settings.get("spark.master", "local[*]"))
 
 
-def _on_cluster(configured: Mapping[str, str], given: Mapping[str, str], jars: Sequence[str]) -> dict[str, str]:
+def _on_cluster(configured: Mapping[str, str], overrides: Mapping[str, str], jars: Sequence[str]) -> dict[str, str]:
     """Return the defaults for a cluster: the application ships what executors need, because their machines have none of it."""
     local_names = ("spark.driver.host", "spark.driver.bindAddress", "spark.hadoop.fs.s3a.buffer.dir", "spark.hadoop.fs.azure.buffer.dir")
     shared = {name: value for name, value in configured.items() if name not in local_names}
-    archives = [given.get("spark.archives", ""), *executor_archive.make()]
+    archives = [overrides.get("spark.archives", ""), *executor_archive.make()]
     return shared | {
         "spark.jars": ",".join(jars),
         "spark.archives": ",".join(filter(None, archives)),
