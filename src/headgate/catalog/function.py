@@ -136,8 +136,8 @@ def find(cursor: Cursor, database: int, oid: int) -> UserFunction | None:
     """A function by its oid."""
     if oid == SUPPRESS_REDUNDANT.oid:
         return SUPPRESS_REDUNDANT
-    found = rows(cursor, f"SELECT {_COLUMNS} {_FROM} WHERE p.dbid = ? AND p.oid = ?", [database, oid])
-    return _read(found[0]) if found else None
+    function_rows = rows(cursor, f"SELECT {_COLUMNS} {_FROM} WHERE p.dbid = ? AND p.oid = ?", [database, oid])
+    return _read(function_rows[0]) if function_rows else None
 
 
 def _read(row: Row) -> UserFunction:

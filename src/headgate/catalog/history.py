@@ -218,9 +218,9 @@ def prune(cursor: Cursor, database: int, lsn: int, besides: Sequence[int] | None
     )
 
 
-def forget_provisional(cursor: Cursor, kept: Iterable[int]) -> None:
-    """Delete provisional rows of transactions other than `kept` (xids), which are the prepared transactions that are still in the log."""
-    run(cursor, "DELETE FROM hg.history WHERE lsn >= ? AND NOT list_contains(?, lsn - ?)", [PROVISIONAL, list(kept), PROVISIONAL])
+def forget_provisional(cursor: Cursor, prepared: Iterable[int]) -> None:
+    """Delete provisional rows of transactions other than `prepared` (xids of prepared transactions that are in the log)."""
+    run(cursor, "DELETE FROM hg.history WHERE lsn >= ? AND NOT list_contains(?, lsn - ?)", [PROVISIONAL, list(prepared), PROVISIONAL])
 
 
 def _objects(state: PublishedState) -> Iterable[tuple[tuple[str, int], str]]:

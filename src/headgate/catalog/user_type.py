@@ -178,11 +178,11 @@ class KnownTypes:
                 " JOIN hg.pg_type a ON a.dbid = t.dbid AND a.oid = t.typarray"
                 f" WHERE t.dbid = ? AND {condition}"
             )
-            found = rows(cursor, sql, [self._database, self._database, *parameters])
-            if not found:
+            type_rows = rows(cursor, sql, [self._database, self._database, *parameters])
+            if not type_rows:
                 return ()
             places = {schema: place for place, schema in enumerate(self._path)}
-            oid, name, schema, array, array_name, relation = min(found, key=lambda row: places.get(row[2], len(places)))
+            oid, name, schema, array, array_name, relation = min(type_rows, key=lambda row: places.get(row[2], len(places)))
             sql = (
                 "SELECT attname, atttypid, atttypmod FROM hg.pg_attribute"
                 " WHERE dbid = ? AND attrelid = ? AND attnum > 0 AND NOT attisdropped ORDER BY attnum"

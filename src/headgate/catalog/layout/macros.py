@@ -87,9 +87,9 @@ acl_default(k, o) AS CASE WHEN k = 'c' THEN CAST([] AS VARCHAR[]) WHEN k = 'd' T
     WHEN k = 's' THEN [o || '=rwU/' || o] WHEN k = 'n' THEN [o || '=UC/' || o] WHEN k = 't' THEN [o || '=C/' || o]
     WHEN k = 'L' THEN [o || '=rw/' || o] WHEN k = 'p' THEN [o || '=sA/' || o] WHEN k IN ('F', 'S') THEN [o || '=U/' || o]
     ELSE [o || '=arwdDxt/' || o] END
-encoding_name(n) AS CASE WHEN n BETWEEN 0 AND {len(NUMBERED) - 1} THEN [{", ".join(f"'{each}'" for each in NUMBERED)}][n + 1] WHEN n IS NOT NULL THEN '' END
-encoding_number(s) AS CASE WHEN s IS NOT NULL THEN coalesce([{", ".join(str(each) for each in numbers().values())}][list_position(
-    [{", ".join(f"'{each}'" for each in numbers())}], regexp_replace(lower(s), '[^a-z0-9]', '', 'g'))], -1) END
+encoding_name(n) AS CASE WHEN n BETWEEN 0 AND {len(NUMBERED) - 1} THEN [{", ".join(f"'{name}'" for name in NUMBERED)}][n + 1] WHEN n IS NOT NULL THEN '' END
+encoding_number(s) AS CASE WHEN s IS NOT NULL THEN coalesce([{", ".join(str(number) for number in numbers().values())}][list_position(
+    [{", ".join(f"'{name}'" for name in numbers())}], regexp_replace(lower(s), '[^a-z0-9]', '', 'g'))], -1) END
 column_names(o, keys, db) AS (SELECT string_agg(hg.quote_ident(_a.attname), ', ' ORDER BY _u.i) FROM
     (SELECT unnest(keys) AS k, generate_subscripts(keys, 1) AS i) _u JOIN hg.pg_attribute _a ON _a.attnum = _u.k
     WHERE _a.attrelid = o AND _a.dbid IN (0, db))

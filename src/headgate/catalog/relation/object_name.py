@@ -16,7 +16,7 @@ NAME_LENGTH = 63
 
 def choose_name(cursor: Cursor, database: int, namespace: int, name: str, middle: str | None, label: str) -> str:
     """Return name_middle_label, truncated to 63 bytes, with a number appended if it is in use (ChooseRelationName)."""
-    return _free(name, middle, label, lambda found: namespace in by_name(cursor, database, found))
+    return _free(name, middle, label, lambda candidate: namespace in by_name(cursor, database, candidate))
 
 
 def by_name(cursor: Cursor, database: int, name: str) -> dict[int, int]:
@@ -26,7 +26,7 @@ def by_name(cursor: Cursor, database: int, name: str) -> dict[int, int]:
 
 def free_name(name: str, middle: str | None, label: str, used: Iterable[str]) -> str:
     """Return name_middle_label, truncated to 63 bytes, with a number appended if it is in `used`."""
-    return _free(name, middle, label, lambda found: found in used)
+    return _free(name, middle, label, lambda candidate: candidate in used)
 
 
 def _free(name: str, middle: str | None, label: str, is_taken: Callable[[str], bool]) -> str:

@@ -432,13 +432,13 @@ _CONSTRAINTS = (
 
 
 def _constraints(
-    found: Rows,
+    constraint_rows: Rows,
 ) -> tuple[dict[int, list[Check]], dict[int, list[ForeignKey]], dict[int, list[ForeignKey]]]:
     """Return the CHECK constraints and the foreign keys by their relation, and the foreign keys by the relation to which they refer."""
     checks: dict[int, list[Check]] = {}
     own: dict[int, list[ForeignKey]] = {}
     referenced: dict[int, list[ForeignKey]] = {}
-    for kind, relation, name, oid, expression, columns, target, target_columns, *rest in sorted(found, key=lambda row: row[2]):
+    for kind, relation, name, oid, expression, columns, target, target_columns, *rest in sorted(constraint_rows, key=lambda row: row[2]):
         on_update, on_delete, match, chosen, *flags = rest
         if kind == "c":
             checks.setdefault(relation, []).append(Check(name, oid, expression, bool(flags[-2])))

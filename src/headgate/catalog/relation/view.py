@@ -34,26 +34,26 @@ class Texts:
 
 def create(
     cursor: Cursor, oids: Oids, database: int, namespace: int, name: str, owner: int, columns: Sequence[Column], texts: Texts, uses: Uses,
-    given: Sequence[str] = (),
+    options: Sequence[str] = (),
 ) -> Relation:  # fmt: skip
     """Create a view. Raise 42P07 if the name is in use."""
     view = definition.create(cursor, oids, database, Definition(namespace, name, columns, owner, kind=RelationKind.VIEW))
     run(
         cursor,
         "UPDATE hg.pg_class SET relhasrules = true, relfilenode = 0, reloptions = ? WHERE dbid = ? AND oid = ?",
-        [list(given) or None, database, view.oid],
+        [list(options) or None, database, view.oid],
     )
     _write_rule(cursor, oids, view, texts, uses)
     return view
 
 
 def replace(
-    cursor: Cursor, oids: Oids, view: Relation, added: Sequence[Column], texts: Texts, uses: Uses, given: Sequence[str] = ()
+    cursor: Cursor, oids: Oids, view: Relation, added: Sequence[Column], texts: Texts, uses: Uses, options: Sequence[str] = ()
 ) -> None:
     """Replace a view's query (CREATE OR REPLACE VIEW) by one with the same columns, and possibly further ones after them."""
     for column in added:
         attribute.add_column(cursor, oids, relations.get(cursor, view.database, view.oid), column)
-    set_options(cursor, view.database, view.oid, given)
+    set_options(cursor, view.database, view.oid, options)
     _drop_rule(cursor, view.database, view.oid)
     _write_rule(cursor, oids, view, texts, uses)
 

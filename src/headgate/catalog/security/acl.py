@@ -122,12 +122,12 @@ def taken(items: Sequence[Item], grantee: str, grantor: str, rights: str, *, opt
     return result
 
 
-def _union(one_set: str, other: str) -> str:
-    return "".join(char for char in ORDER if char in one_set or char in other)
+def _union(left: str, right: str) -> str:
+    return "".join(char for char in ORDER if char in left or char in right)
 
 
-def _minus(one_set: str, other: str) -> str:
-    return "".join(char for char in one_set if char not in other)
+def _minus(left: str, right: str) -> str:
+    return "".join(char for char in left if char not in right)
 
 
 @dataclass(frozen=True)
