@@ -61,10 +61,10 @@ class Changes:
         """Return the changes for which `mask` is true."""
         if mask.all():
             return self
-        kept = pa.array(mask)
+        selection = pa.array(mask)
 
         def of(columns: tuple[DecodedColumn, ...]) -> tuple[DecodedColumn, ...]:
-            return tuple(DecodedColumn(c.values.filter(kept), None if c.unchanged is None else c.unchanged[mask]) for c in columns)
+            return tuple(DecodedColumn(c.values.filter(selection), None if c.unchanged is None else c.unchanged[mask]) for c in columns)
 
         return Changes(
             self.relation,
@@ -149,29 +149,29 @@ class _Run:
         """Return the run after reading everything but its changes."""
         outline = scan(data, starts, lengths, first_seq)
         run = cls(data, starts, starts + lengths, outline, DecodedFrames(outline.transactions(), dict(relations)), first_seq)
-        for seq, lsn, found in outline.others:
-            run.single(seq, lsn, found)
+        for seq, lsn, message in outline.others:
+            run.single(seq, lsn, message)
         return run
 
     def transaction(self, seq: int) -> int:
         """Return the index of the transaction that contains a frame, -1 before the first Begin."""
         return int(np.searchsorted(self.begins, seq, side="right")) - 1
 
-    def single(self, seq: int, lsn: int, found: m.Message) -> None:
+    def single(self, seq: int, lsn: int, message: m.Message) -> None:
         """Record a message that is not a change."""
-        match found:
+        match message:
             case m.Origin():
-                self.result.origins[self.transaction(seq)] = found
+                self.result.origins[self.transaction(seq)] = message
             case m.Relation():
-                self.result.relations[found.relation] = found
-                known = self.versions.setdefault(found.relation, [])
-                if not known or known[-1][1] != found:
-                    known.append((seq, found))
+                self.result.relations[message.relation] = message
+                known = self.versions.setdefault(message.relation, [])
+                if not known or known[-1][1] != message:
+                    known.append((seq, message))
             case m.Type():
-                self.result.types[found.oid] = found
+                self.result.types[message.oid] = message
             case m.Truncate():
-                truncated = tuple(self.relation(oid) for oid in found.relations)
-                self.result.truncations.append(Truncation(self.transaction(seq), lsn, seq, found, truncated))
+                truncated = tuple(self.relation(oid) for oid in message.relations)
+                self.result.truncations.append(Truncation(self.transaction(seq), lsn, seq, message, truncated))
             case _:
                 pass
 

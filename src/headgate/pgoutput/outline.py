@@ -114,10 +114,10 @@ def scan(data: Bytes, starts: Numbers, lengths: Numbers, first_seq: int = 0) -> 
     rest = np.flatnonzero(~(is_change | (tags == ord("B")) | (tags == ord("C"))))
     others = []
     for frame in rest.tolist():
-        found = read(data[bodies[frame] : starts[frame] + lengths[frame]].tobytes())
-        if not isinstance(found, m.Origin | m.Relation | m.Type | m.Truncate | m.LogicalMessage):
-            raise violation(f"unexpected message {type(found).__name__} in a run of whole transactions")
-        others.append((first_seq + frame, int.from_bytes(data[starts[frame] + 1 : starts[frame] + 9].tobytes()), found))
+        message = read(data[bodies[frame] : starts[frame] + lengths[frame]].tobytes())
+        if not isinstance(message, m.Origin | m.Relation | m.Type | m.Truncate | m.LogicalMessage):
+            raise violation(f"unexpected message {type(message).__name__} in a run of whole transactions")
+        others.append((first_seq + frame, int.from_bytes(data[starts[frame] + 1 : starts[frame] + 9].tobytes()), message))
     changes = np.flatnonzero(is_change)
     if (lengths[changes] < XLOG_HEADER + 6).any():
         raise violation("insufficient data left in message")
