@@ -78,7 +78,7 @@ class Worker:
         self.origin = f"pg_{subscription.oid}" if relation is None else f"pg_{subscription.oid}_{relation}"
         self._jobs = job_group.EndedJobs(f"worker-{self.origin}", name, self.check_stop)
         self.waker = Waker(self._jobs.end)
-        self.wanted = threading.Event()
+        self.news = threading.Event()
         """Set if the catalog has changed or a table sync has advanced. The worker then checks both."""
         self.began = time.time()
         """The time of the start, in seconds since 1970."""
@@ -108,7 +108,7 @@ class Worker:
 
     def look(self) -> None:
         """Wake the worker, so that it checks the catalog and its table syncs."""
-        self.wanted.set()
+        self.news.set()
         if self.spool is not None:
             self.spool.wake()
 
@@ -223,7 +223,7 @@ class Worker:
         size, rows, delay = s.bytes("apply_batch_size"), s.integer("apply_batch_rows"), s.seconds("apply_batch_delay")
         small = self.engine.small_batch_rows
         enough = small + 1 if 0 < small < rows else 0
-        return self.spool.take(pause, size, rows=rows, delay=delay, enough=enough, wanted=self.wanted)
+        return self.spool.take(pause, size, rows=rows, delay=delay, enough=enough, news=self.news)
 
     # ---- for the workers --------------------------------------------------------------------------------
 

@@ -184,7 +184,7 @@ class Spool:
     # the applier's side
 
     def take(
-        self, timeout: float, limit: int, *, rows: int = 1 << 40, delay: float = 0, enough: int = 0, wanted: threading.Event | None = None
+        self, timeout: float, limit: int, *, rows: int = 1 << 40, delay: float = 0, enough: int = 0, news: threading.Event | None = None
     ) -> Segment | None:
         """Return all whole transactions that have arrived, up to about `limit` bytes, or None after `timeout` seconds or when woken.
 
@@ -198,17 +198,17 @@ class Spool:
                 if self._error is not None:
                     raise self._error
                 remaining = deadline - time.monotonic()
-                if remaining <= 0 or self._closed or (wanted is not None and wanted.is_set()):
+                if remaining <= 0 or self._closed or (news is not None and news.is_set()):
                     return None
                 self._changed.wait(remaining)
             gathered = time.monotonic() + delay
             while delay and self.outstanding < limit and self._error is None and (remaining := gathered - time.monotonic()) > 0:
-                if wanted is not None and wanted.is_set():
+                if news is not None and news.is_set():
                     break
                 self._changed.wait(remaining)
             gathered = time.monotonic() + GATHER_SECONDS
             while (pause := self._pause(enough)) and self.outstanding < limit and self._error is None and time.monotonic() < gathered:
-                if not self._changed.wait(pause) or (wanted is not None and wanted.is_set()):
+                if not self._changed.wait(pause) or (news is not None and news.is_set()):
                     break
             return self._take(limit, rows)
 

@@ -291,9 +291,9 @@ class ApplyWorker(Worker):
             text = 'logical replication apply worker for subscription "%s" will restart so that two_phase can be enabled'
             _log.info(text, self.subscription.name)
             return False
-        if not self.wanted.is_set():
+        if not self.news.is_set():
             return True
-        self.wanted.clear()
+        self.news.clear()
         with contextlib.closing(self.catalog.cursor()) as cursor:
             current = subscriptions.find(cursor, self.subscription.oid)
         name = self.subscription.name
