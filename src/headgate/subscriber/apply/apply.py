@@ -243,15 +243,15 @@ class Applier:
                 writer.merge(relation, key, frame, cut=batch.is_cut)
 
     def _write_by_tasks(
-        self, batch: Batch, writer: TableWriter, counters: Counters, wanted: Sequence[TableChanges], behind: contextlib.ExitStack
+        self, batch: Batch, writer: TableWriter, counters: Counters, changes_by_table: Sequence[TableChanges], behind: contextlib.ExitStack
     ) -> set[int]:
         """Write a segment's changes with Spark tasks, and return the oids of the written tables.
 
         If tasks cannot net the batch, the error has the message REFUSED, and the driver applies the batch.
         """
-        transaction, written = batch.transaction, set()
+        transaction, written_tables = batch.transaction, set()
         tables, histories = [], {}
-        for number, changes in enumerate(wanted):
+        for number, changes in enumerate(changes_by_table):
             relation = changes.mappings[0].local
             history = batch.history(relation)
             if history is not None:
@@ -262,20 +262,20 @@ class Applier:
             if changes.truncated >= 0:
                 writer.check_rights(relation, {"T"})
                 transaction.truncate([relation])
-                written.add(relation.oid)
+                written_tables.add(relation.oid)
             tables.append(TaskTable.of(transaction, relation, changes.mappings[0].key or ()))
         if not tables:
-            return written
+            return written_tables
         segment, noun = batch.segment, "table" if len(tables) == 1 else "tables"
         text = f"apply {self.stream.name} {segment.end}: {segment.changes:,} changes of {len(tables)} {noun}"
         with _timed(counters, "merge"):
-            all_parts, recorded = batch.run(wanted, tables, histories, text, self.spread)
+            all_parts, recorded = batch.run(changes_by_table, tables, histories, text, self.spread)
             try:
                 for number, table in enumerate(tables):
                     parts = [part for part in all_parts if part.table == number]
                     if parts:
-                        writer.stage(table, wanted[number].mappings[0].key, parts)
-                        written.add(table.relation.oid)
+                        writer.stage(table, changes_by_table[number].mappings[0].key, parts)
+                        written_tables.add(table.relation.oid)
             except PostgresError:
                 for history in histories.values():
                     transaction.has_left_files(history)
@@ -284,8 +284,8 @@ class Applier:
                 history = histories[files.table]
                 is_whole = table_history.sends_all(transaction.newest(history), files.actions)
                 transaction.add_files(history, files.actions)
-                batch.note_recorded(wanted[files.table].mappings[0].local.oid, is_whole=is_whole)
-        return written
+                batch.note_recorded(changes_by_table[files.table].mappings[0].local.oid, is_whole=is_whole)
+        return written_tables
 
 
 @contextmanager

@@ -266,16 +266,16 @@ class Batch:
             self._note(table_changes, chosen, frame, history)
         return frame
 
-    def _note(self, wanted: TableChanges, changes: decode.Changes, frame: pa.Table, history: Relation) -> None:
+    def _note(self, table_changes: TableChanges, changes: decode.Changes, frame: pa.Table, history: Relation) -> None:
         """Store rows for the history of a table until `record` writes them."""
         if len(changes):
-            rows = wanted.history(changes, frame, history, self.segment.transactions, self.session, self._place)
-            self._recorded.setdefault(wanted.mappings[0].local.oid, []).append(rows)
+            rows = table_changes.history(changes, frame, history, self.segment.transactions, self.session, self._place)
+            self._recorded.setdefault(table_changes.mappings[0].local.oid, []).append(rows)
 
-    def _wanted(self, local: Relation, *found: Mapping) -> TableChanges | None:
+    def _wanted(self, local: Relation, *mappings: Mapping) -> TableChanges | None:
         """Return which changes of a local table are to be applied, or None if none are."""
         first = self.applied_from(local)
-        return None if first is None else TableChanges(found, first, self.restarted.get(local.oid, -1))
+        return None if first is None else TableChanges(mappings, first, self.restarted.get(local.oid, -1))
 
     # ---- by tasks ---------------------------------------------------------------------------------------
 
@@ -325,22 +325,22 @@ class Batch:
                     self._leave_out(self._local(relation), count)
         return applied
 
-    def _is_for_tasks(self, found: list[Mapping]) -> bool:
+    def _is_for_tasks(self, mappings: list[Mapping]) -> bool:
         """Return whether tasks can apply the changes of a local table, given all mappings of its relation (`for_tasks`)."""
-        local, key = found[0].local, found[0].key
-        if key is None or any(conversion.frame_schema(mapping) != conversion.frame_schema(found[0]) for mapping in found):
+        local, key = mappings[0].local, mappings[0].key
+        if key is None or any(conversion.frame_schema(mapping) != conversion.frame_schema(mappings[0]) for mapping in mappings):
             return False
-        if any(self._is_filled(mapping) for mapping in found) or not Reads.of(self.transaction, local).is_empty:
+        if any(self._is_filled(mapping) for mapping in mappings) or not Reads.of(self.transaction, local).is_empty:
             return False
         return not local.is_partitioned or partitioned.has_one_key(self.transaction.partitioned(local), key)
 
     def run(
-        self, wanted: Sequence[TableChanges], tables: Sequence[TaskTable], histories: abc.Mapping[int, Relation], description: str,
+        self, changes: Sequence[TableChanges], tables: Sequence[TaskTable], histories: abc.Mapping[int, Relation], description: str,
         spread: set[int],
     ) -> Results:  # fmt: skip
         """Decode and apply the segment in Spark tasks, and record it in the history tables (`histories`, by index of the table).
 
-        `tables` belong to `wanted`. Their TRUNCATEs are already staged and recorded. `spread`: the tables (oids) for which `Job.insert` is
+        `tables` belong to `changes`. Their TRUNCATEs are already staged and recorded. `spread`: the tables (oids) for which `Job.insert` is
         not tried, because it has failed before. They are added here.
         """
         engine = self.transaction.engine
@@ -349,7 +349,7 @@ class Batch:
         handed = decoding.handed_over(slices, engine.exchange) if engine.on_cluster else contextlib.nullcontext(slices)
         with handed as handed_slices:
             leaves = {number: TaskLeaf.of(self.transaction, history) for number, history in histories.items()}
-            source = SegmentSource(tuple(handed_slices), self.descriptions, tuple(wanted), self.session, leaves)
+            source = SegmentSource(tuple(handed_slices), self.descriptions, tuple(changes), self.session, leaves)
             numbers = engine.spark.range(0, len(handed_slices), 1, min(len(handed_slices), 2 * cores))
             beside = tuple(histories.values())
             job = Job(self.transaction, numbers, source, tuple(tables), description, self.session.types, beside)
@@ -362,28 +362,28 @@ class Batch:
         engine.statistics.decoded(self.segment.changes, by_spark=True)
         return result
 
-    def _is_filled(self, found: Mapping) -> bool:
+    def _is_filled(self, mapping: Mapping) -> bool:
         """Return whether `row_completion` adds defaults or generated columns to a relation's rows, or checks them, or triggers fire."""
         if self._rules.rows is None:
             return False
-        return row_completion.needed(found.local, found.sources) or self._rules.fired(self.transaction, found.local) is not None
+        return row_completion.needed(mapping.local, mapping.sources) or self._rules.fired(self.transaction, mapping.local) is not None
 
-    def completed(self, frame: pa.Table, found: Mapping) -> pa.Table:
+    def completed(self, frame: pa.Table, mapping: Mapping) -> pa.Table:
         """Return the frame with the rows of its INSERTs completed and checked, if the table needs it."""
-        factory = self._rules.rows
+        factory, local = self._rules.rows, mapping.local
         if factory is None:
             return frame
-        if self._is_filled(found):
-            fires = self._rules.fired(self.transaction, found.local) is not None
-            frame = row_completion.complete(frame, found.local, found.sources, self.transaction, factory, self._place, is_checked=not fires)
-        if leaf_constraints.further(self.transaction, found.local):
+        if self._is_filled(mapping):
+            fires = self._rules.fired(self.transaction, local) is not None
+            frame = row_completion.complete(frame, local, mapping.sources, self.transaction, factory, self._place, is_checked=not fires)
+        if leaf_constraints.further(self.transaction, local):
             new = buffers.whole(frame["new"]).filter(pc.equal(frame["op"], "I"))
-            leaf_constraints.check_rows(row_completion.rows_of(new), found.local, self.transaction, factory)
+            leaf_constraints.check_rows(row_completion.rows_of(new), local, self.transaction, factory)
         return frame
 
-    def truncations(self, found: Iterable[decode.Truncation]) -> Iterator[tuple[int, Mapping, pa.Table]]:
+    def truncations(self, truncations: Iterable[decode.Truncation]) -> Iterator[tuple[int, Mapping, pa.Table]]:
         """Yield the frames of the TRUNCATEs that are to be applied, with their sequence numbers. Restart sequences for RESTART IDENTITY."""
-        for truncation in found:
+        for truncation in truncations:
             lsn = int(self.segment.transactions.commit_lsn[truncation.txn])
             self._place.message, self._place.relation = "TRUNCATE", None
             self._check_references(truncation, lsn)
@@ -412,12 +412,12 @@ class Batch:
     def _truncations(self) -> Iterator[decode.Truncation]:
         known = dict(self._described)
         begins = self.segment.transactions.begin
-        for seq, lsn, other in self.segment.others:
-            if isinstance(other, m.Relation):
-                known[other.relation] = other
-            elif isinstance(other, m.Truncate):
+        for seq, lsn, message in self.segment.others:
+            if isinstance(message, m.Relation):
+                known[message.relation] = message
+            elif isinstance(message, m.Truncate):
                 txn = int(np.searchsorted(begins, seq, side="right")) - 1
-                yield decode.Truncation(txn, lsn, seq, other, tuple(known[oid] for oid in other.relations if oid in known))
+                yield decode.Truncation(txn, lsn, seq, message, tuple(known[oid] for oid in message.relations if oid in known))
 
 
 def _can_be_read_from_history(mapping: Mapping) -> bool:

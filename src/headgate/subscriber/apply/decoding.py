@@ -221,7 +221,7 @@ def commit_lsns(before: Transactions, decoded: Transactions) -> Numbers:
 
 def descriptions_of(before: Iterable[m.Relation], segment: Segment) -> Descriptions:
     """Return the Relation messages from before a segment and in it."""
-    return (*((-1, relation) for relation in before), *((seq, other) for seq, _, other in segment.others if isinstance(other, m.Relation)))
+    return (*((-1, relation) for relation in before), *((seq, entry) for seq, _, entry in segment.others if isinstance(entry, m.Relation)))
 
 
 def described_before(descriptions: Descriptions, seq: int) -> dict[int, m.Relation]:

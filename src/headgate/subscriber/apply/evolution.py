@@ -67,7 +67,7 @@ class Evolve(Protocol):
 
 def of_relation(relation: m.Relation) -> DescribedTable:
     """Return the description in a Relation message."""
-    columns = tuple((each.name, each.type_oid, each.typmod) for each in relation.columns)
+    columns = tuple((column.name, column.type_oid, column.typmod) for column in relation.columns)
     return DescribedTable(relation.schema or "pg_catalog", relation.name, columns, relation.relation)
 
 

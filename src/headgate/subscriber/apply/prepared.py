@@ -70,8 +70,8 @@ class PreparedTransaction:
 
 def all_prepared(cursor: Cursor) -> list[PreparedTransaction]:
     """Return the prepared transactions of subscriptions, oldest first."""
-    found = rows(cursor, "SELECT xid, gid, prepared, owner, dbid FROM hg.applied_prepare ORDER BY prepared, gid")
-    return [PreparedTransaction(*row) for row in found]
+    transactions = rows(cursor, "SELECT xid, gid, prepared, owner, dbid FROM hg.applied_prepare ORDER BY prepared, gid")
+    return [PreparedTransaction(*row) for row in transactions]
 
 
 def held(catalog: Catalog, engine: Engine) -> int:
@@ -121,10 +121,10 @@ def _held(catalog: Catalog, gid: str, database: int, user: int | None) -> tuple[
     Raise 42704, 42501, 0A000 as PostgreSQL's LockGXact.
     """
     with contextlib.closing(catalog.cursor()) as cursor:
-        found = one(cursor, "SELECT subid, xid, owner, dbid FROM hg.applied_prepare WHERE gid = ?", [gid])
-    if found is None:
+        row = one(cursor, "SELECT subid, xid, owner, dbid FROM hg.applied_prepare WHERE gid = ?", [gid])
+    if row is None:
         raise PostgresError("42704", f'prepared transaction with identifier "{gid}" does not exist')
-    subscription, xid, owner, held_in = found
+    subscription, xid, owner, held_in = row
     if user is not None and user != owner:
         hint = "Must be superuser or the user that prepared the transaction."
         raise PostgresError("42501", "permission denied to finish prepared transaction", hint=hint)
@@ -202,7 +202,7 @@ class ReceivedPrepared:
     def _write(self, gid: str, segment: Segment, *, skipped: bool) -> None:
         """Write the descriptions of the changed relations and the frames to durable files."""
         self.folder.mkdir(exist_ok=True)
-        needed = segment.touched | {oid for _, _, other in segment.others if isinstance(other, m.Truncate) for oid in other.relations}
+        needed = segment.touched | {oid for _, _, message in segment.others if isinstance(message, m.Truncate) for oid in message.relations}
         known = [] if skipped else [relation for oid, relation in self.worker.applier.relations.items() if oid in needed]
         described = [_HEADER + write(dataclasses.replace(relation, xid=None)) for relation in known]
         pieces = () if skipped else segment.pieces
@@ -210,7 +210,7 @@ class ReceivedPrepared:
         try:
             with step(Step.PREPARED_SEGMENT), Path(f"{path}.segment").open("wb") as data, Path(f"{path}.index").open("wb") as index:
                 data.write(b"".join(described))
-                index.write(np.array([len(each) for each in described], np.uint32).data)
+                index.write(np.array([len(description) for description in described], np.uint32).data)
                 for piece in pieces:
                     data.write(piece.read().data)
                     index.write(piece.lengths.data)
@@ -272,9 +272,9 @@ def _load(folder: Path, gid: str, mark: m.CommitPrepared) -> Segment:
     except OSError as error:
         raise PostgresError("58030", f'could not read file "{path}": {error.strerror}') from error
     outline = scan(data, starts_of(lengths), lengths.astype(np.int64), 0)
-    found = outline.transactions()
+    prepared = outline.transactions()
     transactions = dataclasses.replace(
-        found,
+        prepared,
         commit_lsn=np.array([mark.commit_lsn], np.int64),
         end_lsn=np.array([mark.end_lsn], np.int64),
         commit_time=np.array([mark.commit_time], np.int64),

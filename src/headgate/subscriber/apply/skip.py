@@ -30,7 +30,7 @@ def skip_transaction(
     finish, end = Lsn(first.transactions.commit_lsn[0]), Lsn(first.transactions.end_lsn[0])
     if finish == subscription.skip_lsn:
         begun(finish)
-        applier.relations.update({other.relation: other for _, _, other in first.others if isinstance(other, m.Relation)})
+        applier.relations.update({message.relation: message for _, _, message in first.others if isinstance(message, m.Relation)})
 
         def skip(cursor: CatalogCursor) -> None:
             subscriptions.change(cursor, subscription.oid, skip_lsn=INVALID)

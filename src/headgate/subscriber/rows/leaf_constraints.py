@@ -39,8 +39,7 @@ def further(transaction: Transaction, root: Relation) -> list[Relation]:
     """Return the leaves that have constraints which the table does not have, with these constraints."""
     if not root.is_partitioned:
         return []
-    found = (_further(root, leaf) for leaf in transaction.partitioned(root).leaves)
-    return [leaf for leaf in found if leaf is not None]
+    return [own for leaf in transaction.partitioned(root).leaves if (own := _further(root, leaf)) is not None]
 
 
 def check_rows(

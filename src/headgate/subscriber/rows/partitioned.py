@@ -135,19 +135,19 @@ def _by_leaf_on_spark(table: PartitionedTable, frame: DataFrame) -> Iterator[tup
 
 def _placed(table: PartitionedTable, rows: pa.StructArray, ops: pa.Array) -> np.ndarray:
     """Return the leaf of each row, NOWHERE for NULL rows. Raise 23514 for a row that has no leaf."""
-    found = np.full(len(rows), NOWHERE, np.int32)
+    places = np.full(len(rows), NOWHERE, np.int32)
     at = np.flatnonzero(np.asarray(pc.and_(rows.is_valid(), pc.not_equal(ops, "T"))))
     if len(at):
         alive = rows.take(pa.array(at))
-        found[at] = table.places(pa.table(alive.flatten(), names=[field.name for field in alive.type]))
-    return found
+        places[at] = table.places(pa.table(alive.flatten(), names=[field.name for field in alive.type]))
+    return places
 
 
 def _padded(root: Relation, old: pa.ChunkedArray) -> pa.StructArray:
     """Return old rows with all columns of the table. Columns that were not sent are NULL."""
     whole, row = buffers.whole(old), arrow_row(root)
     held = {field.name for field in whole.type}
-    fields = [whole.field(each.name) if each.name in held else pa.nulls(len(whole), each.type) for each in row]
+    fields = [whole.field(field.name) if field.name in held else pa.nulls(len(whole), field.type) for field in row]
     return pa.StructArray.from_arrays(fields, fields=list(row), mask=whole.is_null())
 
 

@@ -53,12 +53,12 @@ def needed(local: Relation, sources: tuple[int | None, ...]) -> bool:
 
 
 def complete_inserts(
-    rows: pa.Table, local: Relation, sources: tuple[int | None, ...], made: RowCompletion, *, is_checked: bool = True
+    rows: pa.Table, local: Relation, sources: tuple[int | None, ...], completion: RowCompletion, *, is_checked: bool = True
 ) -> pa.Table:
     """Return new rows (all columns, NULL for unsent ones) with defaults and generated columns, checked."""
     sent = [c.name for c, source in zip(local.columns, sources, strict=True) if source is not None or c.generated is not None]
-    whole = made.completed(rows.select(sent)) if len(sent) < len(local.columns) else rows
-    return made.checked(whole) if is_checked else whole
+    whole = completion.completed(rows.select(sent)) if len(sent) < len(local.columns) else rows
+    return completion.checked(whole) if is_checked else whole
 
 
 def complete(
@@ -76,8 +76,8 @@ def complete(
     structs = pa.StructArray.from_arrays([buffers.whole(column) for column in done.cast(pa.schema(list(row))).columns], fields=list(row))
     at = np.full(frame.num_rows, -1, np.int64)
     at[inserts] = np.arange(len(inserts))
-    is_insert, taken = pa.array(at >= 0), structs.take(pa.array(at, mask=at < 0))
-    return frame.set_column(frame.column_names.index("new"), "new", pc.if_else(is_insert, taken, buffers.whole(frame["new"])))
+    is_insert, new_rows = pa.array(at >= 0), structs.take(pa.array(at, mask=at < 0))
+    return frame.set_column(frame.column_names.index("new"), "new", pc.if_else(is_insert, new_rows, buffers.whole(frame["new"])))
 
 
 def judged(local: Relation, unsent: Columns, lacking: Columns) -> tuple[Relation, Columns]:
@@ -85,13 +85,13 @@ def judged(local: Relation, unsent: Columns, lacking: Columns) -> tuple[Relation
 
     `unsent`: the columns whose value is not known. `lacking`: all columns that were not sent, whose own constraints already hold.
     """
-    kept = frozenset(
+    stored = frozenset(
         column.name for column in local.columns
         if column.generated is not None and (read := columns_of(column.generated, local)) and read <= unsent
     )  # fmt: skip
 
     def free(column: Column) -> Column:
-        if column.name in kept:
+        if column.name in stored:
             return replace(column, generated=None, not_null=False)
         if column.name not in lacking:
             return column
@@ -100,7 +100,7 @@ def judged(local: Relation, unsent: Columns, lacking: Columns) -> tuple[Relation
 
     columns = tuple(column if column.dropped else free(column) for column in local.all_columns)
     checks = tuple(check for check in local.checks if not columns_of(check.expression, local) & unsent)
-    return replace(local, all_columns=columns, checks=checks), kept
+    return replace(local, all_columns=columns, checks=checks), stored
 
 
 def columns_of(text: str, local: Relation) -> Columns:

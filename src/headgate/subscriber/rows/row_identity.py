@@ -31,9 +31,9 @@ def with_identity_of_leaves(cursor: Cursor, root: Relation, remote: m.Relation) 
     if not leaves:
         return root
     keys = {key_names(leaf) for leaf in leaves}
-    wanted: frozenset[str] = frozenset().union(*(key for key in keys if key is not None))
-    if not wanted or (None in keys and remote.replica_identity == ReplicaIdentity.FULL):
+    identity: frozenset[str] = frozenset().union(*(key for key in keys if key is not None))
+    if not identity or (None in keys and remote.replica_identity == ReplicaIdentity.FULL):
         return replace(root, replica_identity=ReplicaIdentity.NOTHING, indexes=())
-    attnums = tuple(column.attnum for column in root.columns if column.name in wanted)
-    index = next((each for each in root.indexes if set(each.attnums) == set(attnums)), None) or Index(root.name, 0, attnums, unique=True)
+    attnums = tuple(column.attnum for column in root.columns if column.name in identity)
+    index = next((index for index in root.indexes if set(index.attnums) == set(attnums)), None) or Index(root.name, 0, attnums, unique=True)
     return replace(root, replica_identity=ReplicaIdentity.INDEX, indexes=(replace(index, replident=True, primary=False),))

@@ -145,10 +145,10 @@ class TriggeredTable:
             yield first, len(ops)
 
     def _inserted(self, part: pa.Table) -> Part:
-        rows, kept = self.firing.before_insert(rows_of(buffers.whole(part["new"])))
+        rows, places = self.firing.before_insert(rows_of(buffers.whole(part["new"])))
         if self.rows is not None and rows.num_rows:
             rows = self.rows(self.transaction, self.relation).checked(rows)
-        return Part(_with_new(part.take(pa.array(kept, pa.int64())), rows), self.firing.after(triggers.INSERT, None, rows))
+        return Part(_with_new(part.take(pa.array(places, pa.int64())), rows), self.firing.after(triggers.INSERT, None, rows))
 
     def _changed(self, part: pa.Table, op: str, key: RowKey) -> Iterator[Part]:
         """Yield UPDATEs or DELETEs, first those whose row does not exist."""

@@ -77,7 +77,7 @@ def rows(
     commit_lsn, ops = changes["commit_lsn"].to_numpy(), buffers.whole(changes["op"])
     at = np.searchsorted(transactions.commit_lsn, commit_lsn)
     old, new = (
-        whole_rows(relation, each) for each in (buffers.whole(changes["old"]) if old is None else old, buffers.whole(changes["new"]))
+        whole_rows(relation, structs) for structs in (buffers.whole(changes["old"]) if old is None else old, buffers.whole(changes["new"]))
     )
     values: dict[str, pa.Array] = {
         "_op": ops,

@@ -73,12 +73,12 @@ class Reads:
 
     def needed(self, unsent: Columns) -> Columns:
         """Return the unsent columns that an expression needs, because it also reads columns that were sent or are needed."""
-        found = unsent & self.route
+        columns = unsent & self.route
         while True:
-            more = found.union(*(read & unsent for read in self.expressions if read & unsent and not read <= unsent - found))
-            if more == found:
-                return found
-            found = more
+            more = columns.union(*(read & unsent for read in self.expressions if read & unsent and not read <= unsent - columns))
+            if more == columns:
+                return columns
+            columns = more
 
 
 def completed(
@@ -142,10 +142,10 @@ def _completed(
     for group in groups:
         needed = _needed(reads, group, key)
         unsent = frozenset[str]() if key is None else group.columns - needed
-        relation, kept = judged(local, unsent, group.columns)
+        relation, stored = judged(local, unsent, group.columns)
         if reads.bounds and reads.bounds <= unsent:
             relation = replace(relation, parent=0)  # the row stays where it is
-        unchanged.append((group.places, (frozenset() if key is None else group.columns) | kept))
+        unchanged.append((group.places, (frozenset() if key is None else group.columns) | stored))
         slices: Iterator[npt.NDArray[np.int64]] = iter([group.places])
         if needed and key is not None:
             history = history or RowHistory.of(transaction, local, key, frame)

@@ -154,9 +154,9 @@ class CopyTask:
     physical: Mapping[str, str]
     lists: Lists
 
-    def __call__(self, condition: str, given: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, condition: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """For mapInArrow: yield one row for each file. `condition` selects the rows."""
-        for _ in given:  # Spark reuses a worker for the next task if it has read all its input
+        for _ in batches:  # Spark reuses a worker for the next task if it has read all its input
             pass
         r.use(self.target.session.types)
         try:
@@ -166,20 +166,20 @@ class CopyTask:
 
     def _range(self, condition: str) -> Iterator[pa.RecordBatch]:
         held: list[pa.Table] = []
-        size = taken = 0
+        size = source_bytes = 0
         for rows, read in self._rows(condition):
             held.append(rows)
-            size, taken = size + rows.nbytes, taken + read
+            size, source_bytes = size + rows.nbytes, source_bytes + read
             if size >= FILE_BYTES:
-                yield self._file(held, taken)
-                held, size, taken = [], 0, 0
+                yield self._file(held, source_bytes)
+                held, size, source_bytes = [], 0, 0
         if held:
-            yield self._file(held, taken)
+            yield self._file(held, source_bytes)
 
-    def _file(self, held: list[pa.Table], taken: int) -> pa.RecordBatch:
+    def _file(self, held: list[pa.Table], source_bytes: int) -> pa.RecordBatch:
         rows = pa.concat_tables(held)
         action = json.dumps(parquet.write(self.place, array_column.to_file(rows, self.lists), self.physical))
-        return pa.RecordBatch.from_pydict({"action": [action], "rows": [rows.num_rows], "bytes": [taken]})
+        return pa.RecordBatch.from_pydict({"action": [action], "rows": [rows.num_rows], "bytes": [source_bytes]})
 
     def _rows(self, condition: str) -> Iterator[tuple[pa.Table, int]]:
         """Yield the rows of a range piece by piece, and the number of bytes of each piece."""

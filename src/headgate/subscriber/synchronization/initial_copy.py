@@ -297,11 +297,11 @@ class InitialCopy:
     def _append_fired(self, transaction: Transaction, target: CopyTarget, rows: pa.Table, line: int, firing: FiringTriggers) -> None:
         """Append rows of a table with triggers. AFTER triggers fire after each piece, or at the end only if they read all rows."""
         try:
-            made = self.worker.rows(transaction, target.local)
-            whole = row_completion.complete_inserts(rows, target.local, target.sources, made, is_checked=False)
+            completion = self.worker.rows(transaction, target.local)
+            whole = row_completion.complete_inserts(rows, target.local, target.sources, completion, is_checked=False)
             arrived, _ = firing.before_insert(whole)
             if arrived.num_rows:
-                arrived = made.checked(arrived)
+                arrived = completion.checked(arrived)
                 self._add(transaction, target, arrived, line)
             calls = firing.after(triggers.INSERT, None, arrived)
             if firing.collects(triggers.INSERT):
@@ -354,9 +354,9 @@ class InitialCopy:
                 error, bad = earlier, middle
             else:
                 good = middle
-        found = piece.split(b"\n", bad)[good]
-        text = found[:LINE_SHOWN].decode(errors="ignore")
-        dots = "..." if len(found) > LINE_SHOWN else ""
+        row_line = piece.split(b"\n", bad)[good]
+        text = row_line[:LINE_SHOWN].decode(errors="ignore")
+        dots = "..." if len(row_line) > LINE_SHOWN else ""
         row_error = error if isinstance(error, PostgresError) else conflict.carried(error, ApplyPlace())
         return row_error.within(f'COPY {self.relation.name}, line {line + good}: "{text}{dots}"')
 

@@ -79,12 +79,12 @@ class MadeDifference(Protocol):
 
 
 def reconcile(
-    copy: InitialCopy, made: MadeDifference, transaction: Transaction, reader: PublisherConnection, remote: RemoteRelation
+    copy: InitialCopy, compute_difference: MadeDifference, transaction: Transaction, reader: PublisherConnection, remote: RemoteRelation
 ) -> None:
     """Write the differences. `reader` reads under the slot's snapshot. Raise the errors of a copy and of a batch of changes."""
     target = copy.target(transaction, remote)
     mapping = _mapped(transaction, target)
-    difference = made(transaction, mapping, remote, reader)
+    difference = compute_difference(transaction, mapping, remote, reader)
     folder = transaction.engine.exchange / f"reconcile-{copy.slot}"
     data_location.remove_tree(folder)
     counts: dict[str, int] = {}
@@ -111,7 +111,7 @@ def _mapped(transaction: Transaction, target: CopyTarget) -> Mapping:
     Raise 42883 if rows cannot be compared.
     """
     local, remote = target.local, target.remote
-    columns = tuple(m.RelationColumn(key=True, name=each.name, type_oid=each.type_oid, typmod=-1) for each in remote.columns)
+    columns = tuple(m.RelationColumn(key=True, name=column.name, type_oid=column.type_oid, typmod=-1) for column in remote.columns)
     remote_relation = m.Relation(remote.oid, remote.schema, remote.name, ReplicaIdentity.FULL, columns)
     mapping = map_relation(transaction.cursor, local.database, remote_relation)
     if mapping.refusal is not None:

@@ -135,10 +135,10 @@ class SyncWorker(Worker):
                 return
 
     def _synchronize(self) -> None:
-        found = self._read()
-        if found is None:
+        relation_state = self._read()
+        if relation_state is None:
             return
-        relation, state = found
+        relation, state = relation_state
         table = relation.name
         name = self.subscription.name
         _log.info('logical replication table synchronization worker for subscription "%s", table "%s" has started', name, table)
