@@ -25,10 +25,10 @@ class Lsn(int):
     @classmethod
     def parse(cls, text: str) -> Lsn:
         """Parse the text form. Raise 22P02 if it is invalid."""
-        found = _TEXT.match(text.strip())
-        if not found:
+        match = _TEXT.match(text.strip())
+        if not match:
             raise PostgresError("22P02", f'invalid input syntax for type pg_lsn: "{text}"')
-        return cls(int(found[1], 16) << 32 | int(found[2], 16))
+        return cls(int(match[1], 16) << 32 | int(match[2], 16))
 
     def __str__(self) -> str:
         return f"{self >> 32:X}/{self & 0xFFFFFFFF:X}"

@@ -13,4 +13,4 @@ if TYPE_CHECKING:
 def publications(session: ClientSession) -> list[tuple[object, ...]]:
     """Return (name, reconcile) of each publication of the database."""
     cursor = session.begin_statement().cursor
-    return [(found.name, found.reconcile) for found in publication.all_publications(cursor, session.context.database)]
+    return [(row.name, row.reconcile) for row in publication.all_publications(cursor, session.context.database)]

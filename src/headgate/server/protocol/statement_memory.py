@@ -70,21 +70,21 @@ class Share:
         self._running = running or Pool(OF_RUNNING)
         self._reserved = 0
 
-    def reserve(self, weight: int, *, kept: bool = True) -> None:
-        """Reserve `weight` bytes. Raise 53200 if they do not fit. `OF_A_SESSION` limits those `kept` after their statement."""
-        if (kept and self._reserved + weight > OF_A_SESSION) or not self._pool.reserve(weight):
+    def reserve(self, weight: int, *, is_named: bool = True) -> None:
+        """Reserve `weight` bytes. Raise 53200 if they do not fit. `OF_A_SESSION` limits those of named statements and portals."""
+        if (is_named and self._reserved + weight > OF_A_SESSION) or not self._pool.reserve(weight):
             raise PostgresError(
                 "53200",
                 "out of memory",
                 detail="Prepared statements and portals use all the memory that they may use.",
                 hint="Deallocate prepared statements and close cursors that are not needed any more.",
             )
-        self._reserved += weight if kept else 0
+        self._reserved += weight if is_named else 0
 
-    def release(self, weight: int, *, kept: bool = True) -> None:
+    def release(self, weight: int, *, is_named: bool = True) -> None:
         """Release `weight` bytes."""
         self._pool.release(weight)
-        self._reserved -= weight if kept else 0
+        self._reserved -= weight if is_named else 0
 
     @contextmanager
     def running(self, weight: int) -> Iterator[None]:
@@ -121,14 +121,14 @@ class Kept(dict[str, Thing]):
         """Store one, replacing the one of the same name. Raise 53200 if its memory does not fit."""
         self.remove(name)
         if name or thing.weight > LIGHT:
-            self._share.reserve(thing.weight, kept=bool(name))
+            self._share.reserve(thing.weight, is_named=bool(name))
         self[name] = thing
 
     def remove(self, name: str) -> Thing | None:
         """Remove one and release its memory. Return it, or None if there is none."""
         thing = self.pop(name, None)
         if thing is not None and (name or thing.weight > LIGHT):
-            self._share.release(thing.weight, kept=bool(name))
+            self._share.release(thing.weight, is_named=bool(name))
         return thing
 
     def remove_all(self) -> None:
