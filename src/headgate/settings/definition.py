@@ -80,35 +80,35 @@ def read_bool(text: str) -> bool | None:
 
 def _scale(unit: str) -> tuple[dict[str, int], int, str] | None:
     """Return the family of a base unit such as ``kB``, ``8kB`` or ``ms``: units, the size of the base unit, the hint."""
-    found = re.fullmatch(r"(\d*)([A-Za-z]+)", unit)
-    if not found:
+    match = re.fullmatch(r"(\d*)([A-Za-z]+)", unit)
+    if not match:
         return None
-    count = int(found[1] or 1)
-    if found[2] in _MEMORY:
-        return _MEMORY, count * _MEMORY[found[2]], _MEMORY_HINT
-    return _TIME, count * _TIME[found[2]], _TIME_HINT
+    count = int(match[1] or 1)
+    if match[2] in _MEMORY:
+        return _MEMORY, count * _MEMORY[match[2]], _MEMORY_HINT
+    return _TIME, count * _TIME[match[2]], _TIME_HINT
 
 
 def _whole(text: str) -> tuple[int | float | None, str]:
     """Return the number at the beginning of a text, like parse_int, and the rest. It may be hexadecimal, octal, or have a fraction."""
-    found = _WHOLE.match(text)
-    rest = text[found.end() :] if found else text
-    if found is None or rest[:1] in {".", "e", "E"}:
+    match = _WHOLE.match(text)
+    rest = text[match.end() :] if match else text
+    if match is None or rest[:1] in {".", "e", "E"}:
         return _real(text) if rest[:1] in {".", "e", "E"} or text[:2] in {"+.", "-."} else (None, text)
-    sign, hexadecimal, octal, decimal = found.groups()
+    sign, hexadecimal, octal, decimal = match.groups()
     number = int(hexadecimal, 16) if hexadecimal else int(octal, 8) if octal else int(decimal)
     return (-number if sign == "-" else number), rest
 
 
 def _real(text: str) -> tuple[float | None, str]:
     """Return the number at the beginning of a text, like strtod, and the rest."""
-    found = _REAL.match(text)
-    if found is None:
+    match = _REAL.match(text)
+    if match is None:
         return None, text
-    number = float(found[0])
-    if math.isinf(number) and "inf" not in found[0].lower():
+    number = float(match[0])
+    if math.isinf(number) and "inf" not in match[0].lower():
         return None, text  # ERANGE
-    return number, text[found.end() :]
+    return number, text[match.end() :]
 
 
 _GUARDED = frozenset({

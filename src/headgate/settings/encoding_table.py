@@ -97,16 +97,16 @@ def of(name: str, codec: str) -> Table | None:
     if differs is None:
         return None
     unwanted = {*_numbers(differs["not encoded"])}
-    made = ((code, chr(code).encode(codec, "ignore")) for code in range(0x80, 0x10000) if code not in unwanted)
+    encoded = ((code, chr(code).encode(codec, "ignore")) for code in range(0x80, 0x10000) if code not in unwanted)
     whole = re.compile(CHARACTER[name], re.DOTALL)
-    found = {code: raw for code, raw in made if not raw.isascii() and len(raw) <= _LONGEST and (len(raw) > 1 or whole.match(raw))}
-    found |= {code: _raw(number) for code, number in _pairs(differs["encode"])}
+    to_bytes = {code: raw for code, raw in encoded if not raw.isascii() and len(raw) <= _LONGEST and (len(raw) > 1 or whole.match(raw))}
+    to_bytes |= {code: _raw(number) for code, number in _pairs(differs["encode"])}
     characters = _Characters(_decoded(whole, codec))
     for number in _numbers(differs["not decoded"]):
         characters.pop(_raw(number), None)
     characters.update((_raw(number), chr(code)) for number, code in _pairs(differs["decode"]))
     part = re.compile(rb"[\x00-\x7f]+|" + CHARACTER[name] + rb"|.", re.DOTALL)
-    return Table({code: bytes([code]) for code in range(0x80)} | found, characters, part)
+    return Table({code: bytes([code]) for code in range(0x80)} | to_bytes, characters, part)
 
 
 def _decoded(whole: re.Pattern[bytes], codec: str) -> Iterator[tuple[bytes, str]]:
@@ -122,8 +122,8 @@ def _decoded(whole: re.Pattern[bytes], codec: str) -> Iterator[tuple[bytes, str]
 
 @functools.cache
 def _differences() -> dict[str, dict[str, str]]:
-    found: dict[str, dict[str, str]] = json.loads((resources.files("headgate.settings") / "encodings.json").read_text("utf-8"))
-    return found
+    differences: dict[str, dict[str, str]] = json.loads((resources.files("headgate.settings") / "encodings.json").read_text("utf-8"))
+    return differences
 
 
 def _raw(number: int) -> bytes:

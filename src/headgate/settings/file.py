@@ -42,7 +42,7 @@ def read(text: str, file: str) -> tuple[list[FileEntry], list[PostgresError]]:
     entries: list[FileEntry] = []
     wrong: list[PostgresError] = []
     for number, line in enumerate(text.split("\n"), 1):
-        tokens = [(found.lastgroup, found[0]) for found in _TOKEN.finditer(line) if found.lastgroup not in {"space", "comment"}]
+        tokens = [(token.lastgroup, token[0]) for token in _TOKEN.finditer(line) if token.lastgroup not in {"space", "comment"}]
         if not tokens:
             continue
         entry = _entry(tokens, file, number)
@@ -72,8 +72,8 @@ def _entry(tokens: list[tuple[str | None, str]], file: str, line: int) -> FileEn
 
 
 def _unquote(quoted: str) -> str:
-    def escape(found: re.Match[str]) -> str:
-        body = found[1]
+    def escape(match: re.Match[str]) -> str:
+        body = match[1]
         if body[0] in "01234567":
             return chr(int(body, 8))
         return _ESCAPES.get(body, body)
@@ -130,9 +130,9 @@ _HEAD = """\
 _UNSHOWN = {"data_directory", "config_file", "hba_file", "ident_file", "external_pid_file"}
 
 
-def default_text(given: Iterable[tuple[str, str]] = ()) -> str:
-    """Return the headgate.conf that initdb writes: every setting commented out, except those `given` as (name, value)."""
-    set_here = {name.lower(): value for name, value in given}
+def default_text(values: Iterable[tuple[str, str]] = ()) -> str:
+    """Return the headgate.conf that initdb writes: every setting commented out, except those in `values` (name, value)."""
+    set_here = {name.lower(): value for name, value in values}
     lines = [_HEAD]
     for section in _SECTIONS:
         members = [setting for setting in definitions().values() if _shown(setting) and _section(setting) == section]
@@ -161,11 +161,11 @@ def _shown(setting: SettingDefinition) -> bool:
     return not hidden and setting.context != "internal" and setting.name not in _UNSHOWN
 
 
-def _line(setting: SettingDefinition, given: str | None) -> str:
-    value = given if given is not None else _literal(setting, setting.default)
-    if given is not None and (setting.kind is SettingKind.STRING or not re.fullmatch(r"[\w.]+", given)):
-        value = quote(given)
-    entry = f"{'' if given is not None else '#'}{setting.name} = {value}"
+def _line(setting: SettingDefinition, own_value: str | None) -> str:
+    value = own_value if own_value is not None else _literal(setting, setting.default)
+    if own_value is not None and (setting.kind is SettingKind.STRING or not re.fullmatch(r"[\w.]+", own_value)):
+        value = quote(own_value)
+    entry = f"{'' if own_value is not None else '#'}{setting.name} = {value}"
     notes = [setting.description.removesuffix(".")]
     if setting.choices:
         notes.append(", ".join(setting.choices))

@@ -72,8 +72,8 @@ class Settings(Values):
     def load(self) -> Settings:
         """Read files and command line. Raise 42704 or 22023 for the command line, F0000 for files (see `complaints`)."""
         overriding = {}
-        for given, text in self.command_line.items():
-            name = _own(given)
+        for option, text in self.command_line.items():
+            name = _own(option)
             setting = self._checked(name, text)
             overriding[name.lower()] = replace(setting, source="command line")
         values, self.complaints = self._read_files()
@@ -96,10 +96,10 @@ class Settings(Values):
             messages.append(_log(f'configuration file "{self.conf}" contains errors; no changes were applied'))
             return Reload((), tuple(messages), has_errors=True)
         old = self._values
-        kept = {name for name, setting in old.items() if setting.source in {"command line", "override"}}
-        new = _defaults() | {name: old[name] for name in kept}
+        fixed_names = {name for name, setting in old.items() if setting.source in {"command line", "override"}}
+        new = _defaults() | {name: old[name] for name in fixed_names}
         for name, setting in values.items():
-            if name not in kept:
+            if name not in fixed_names:
                 new[name] = setting
         changed: list[str] = []
         pending = set()
@@ -197,16 +197,16 @@ class Settings(Values):
 
     def setting(self, name: str) -> Setting:
         """Return the setting of that name, regardless of case. Raise 42704 if there is none."""
-        found = self._values.get(name.lower())
-        if found is None:
+        setting = self._values.get(name.lower())
+        if setting is None:
             raise check.unrecognized(name)
-        return found
+        return setting
 
     def spark(self) -> dict[str, str]:
         """Return the settings with which Spark starts, by Spark's names, including `spark_master` and `spark_driver_memory`."""
-        given = {setting.definition.name: str(setting.value) for name, setting in self._values.items() if name.startswith("spark.")}
+        overrides = {setting.definition.name: str(setting.value) for name, setting in self._values.items() if name.startswith("spark.")}
         own = {"spark.master": self.text("spark_master"), "spark.driver.memory": f"{self.integer('spark_driver_memory')}m"}
-        return own | given
+        return own | overrides
 
     def __getitem__(self, name: str) -> str:
         """Return the shown text. Spark's own names return the value with which Spark starts. Raises KeyError, as a Mapping does."""

@@ -97,7 +97,7 @@ class PosixZone(datetime.tzinfo):
         if self.saving is None:
             return self.offset, self.abbreviation
         year = (_EPOCH + datetime.timedelta(seconds=instant)).year
-        past = [change for each in (year - 1, year, year + 1) for change in self.changes(each) if change[0] <= instant]
+        past = [change for near_year in (year - 1, year, year + 1) for change in self.changes(near_year) if change[0] <= instant]
         if past:
             return past[-1][1:]
         return (self.saving.offset, self.saving.abbreviation) if self.always_saving else (self.offset, self.abbreviation)
@@ -125,8 +125,8 @@ class PosixZone(datetime.tzinfo):
     def _of_local(self, dt: datetime.datetime) -> tuple[int, str]:
         local = _seconds(dt.replace(tzinfo=None))
         offsets = {self.offset} | ({self.saving.offset} if self.saving else set())
-        found = sorted({each for offset in offsets if (each := self.at(local - offset))[0] == offset}, reverse=True)
-        return found[-1 if dt.fold else 0] if found else self.at(local - self.offset)
+        readings = sorted({reading for offset in offsets if (reading := self.at(local - offset))[0] == offset}, reverse=True)
+        return readings[-1 if dt.fold else 0] if readings else self.at(local - self.offset)
 
     def __reduce__(self) -> tuple[object, ...]:
         return (read, (self.name,))
@@ -135,7 +135,7 @@ class PosixZone(datetime.tzinfo):
 @lru_cache(maxsize=256)
 def read(text: str) -> PosixZone | None:
     """Return the zone that a text describes, or None if PostgreSQL does not accept it."""
-    name = "".join(each.upper() if each.isascii() else each for each in text)
+    name = "".join(character.upper() if character.isascii() else character for character in text)
     try:
         return None if len(name.encode()) > _LONGEST else _read(name)
     except _Malformed:
@@ -167,10 +167,10 @@ def _read(name: str) -> PosixZone:
 
 def _name(text: str) -> tuple[str, str]:
     """Read an abbreviation. Return it and the rest of the text."""
-    found = _NAME.match(text)
-    if found is None or (text.startswith("<") and found[1] is None):
+    match = _NAME.match(text)
+    if match is None or (text.startswith("<") and match[1] is None):
         raise _Malformed
-    return found[1] if found[1] is not None else found[2], text[found.end() :]
+    return match[1] if match[1] is not None else match[2], text[match.end() :]
 
 
 def _offset(text: str) -> tuple[int, str]:
@@ -181,28 +181,28 @@ def _offset(text: str) -> tuple[int, str]:
 
 def _clock(text: str) -> tuple[int, str]:
     """Read a time of up to a week (getoffset). Return its seconds and the rest of the text."""
-    found = _CLOCK.match(text)
-    if found is None or (found[4] is None and text[found.end() :].startswith(":")):
+    match = _CLOCK.match(text)
+    if match is None or (match[4] is None and text[match.end() :].startswith(":")):
         raise _Malformed
-    hours, minutes, seconds = (_number(found[place] or "0", 0, most) for place, most in ((2, _MOST_HOURS), (3, 59), (4, 60)))
+    hours, minutes, seconds = (_number(match[place] or "0", 0, most) for place, most in ((2, _MOST_HOURS), (3, 59), (4, 60)))
     total = hours * 3600 + minutes * 60 + seconds
-    return -total if found[1] == "-" else total, text[found.end() :]
+    return -total if match[1] == "-" else total, text[match.end() :]
 
 
 def _rule(text: str) -> tuple[Rule, str]:
     """Read the rule of a change. Return it and the rest of the text."""
-    found = _RULE.match(text)
-    if found is None:
+    match = _RULE.match(text)
+    if match is None:
         raise _Malformed
-    time, rest = 2 * 3600, text[found.end() :]
+    time, rest = 2 * 3600, text[match.end() :]
     if rest.startswith("/"):
         time, rest = _clock(rest[1:])
-    if found[2]:
-        month, week, weekday = _number(found[2], 1, 12), _number(found[3], 1, 5), _number(found[4], 0, 6)
+    if match[2]:
+        month, week, weekday = _number(match[2], 1, 12), _number(match[3], 1, 5), _number(match[4], 0, 6)
         return Rule(time, month=month, week=week, weekday=weekday), rest
-    if found[1]:
-        return Rule(time, _number(found[1], 1, 365), julian=True), rest
-    return Rule(time, _number(found[5], 0, 365)), rest
+    if match[1]:
+        return Rule(time, _number(match[1], 1, 365), julian=True), rest
+    return Rule(time, _number(match[5], 0, 365)), rest
 
 
 def _number(text: str, least: int, most: int) -> int:

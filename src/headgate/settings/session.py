@@ -85,8 +85,8 @@ class SessionSettings(Values):
             raise PostgresError("22023", f"SET {name} takes only one argument")
         self.set(name, values[0], local=local, superuser=superuser)
 
-    def _superuser(self, given: bool | None) -> bool:
-        return self.flag("is_superuser") if given is None else given
+    def _superuser(self, superuser: bool | None) -> bool:
+        return self.flag("is_superuser") if superuser is None else superuser
 
     def canonical(self, name: str) -> str:
         """Return the setting's name in its own spelling. Raise 42704 if there is no such setting."""
@@ -127,8 +127,8 @@ class SessionSettings(Values):
         return Setting(definition, check.canonical(definition, definition.read(text), self.text))
 
     def _reset_value(self, name: str, definition: SettingDefinition) -> Setting:
-        given = self._given.get(name.lower()) or self.node.all().get(name.lower())
-        return given if given is not None else Setting(definition, "")
+        setting = self._given.get(name.lower()) or self.node.all().get(name.lower())
+        return setting if setting is not None else Setting(definition, "")
 
     def reset_text(self, name: str) -> str:
         """Return the value that RESET restores."""
@@ -230,12 +230,12 @@ class SessionSettings(Values):
 
         `guarded`: include what not every role may see.
         """
-        found = [self._row(setting) for setting in self._shown_to(guarded=guarded)]
-        return found if guarded else [{**row, "sourcefile": None, "sourceline": None} for row in found]
+        setting_rows = [self._row(setting) for setting in self._shown_to(guarded=guarded)]
+        return setting_rows if guarded else [{**row, "sourcefile": None, "sourceline": None} for row in setting_rows]
 
     def _shown_to(self, *, guarded: bool) -> list[Setting]:
-        found = [setting for setting in self._listed() if "NO_SHOW_ALL" not in setting.definition.flags]
-        return found if guarded else [setting for setting in found if not setting.definition.guarded]
+        settings = [setting for setting in self._listed() if "NO_SHOW_ALL" not in setting.definition.flags]
+        return settings if guarded else [setting for setting in settings if not setting.definition.guarded]
 
     def _listed(self) -> list[Setting]:
         return sorted(self.in_force().values(), key=lambda setting: setting.definition.name.lower())

@@ -440,9 +440,9 @@ def _read(row: Mapping[str, str]) -> SettingDefinition:
 def definitions() -> Mapping[str, SettingDefinition]:
     """Return all settings by their name in lower case, in the order of `pg_settings` (by name, ignoring case)."""
     with (resources.files("headgate.settings") / "postgresql.csv").open(encoding="utf-8") as rows:
-        found = [_read(row) for row in csv.DictReader(rows)]
-    found += _OWN
-    return {setting.name.lower(): setting for setting in sorted(found, key=lambda setting: setting.name.lower())}
+        settings = [_read(row) for row in csv.DictReader(rows)]
+    settings += _OWN
+    return {setting.name.lower(): setting for setting in sorted(settings, key=lambda setting: setting.name.lower())}
 
 
 def find(name: str) -> SettingDefinition | None:
