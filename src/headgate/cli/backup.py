@@ -72,9 +72,9 @@ def _source(data_dir: Path, folder: Path, command_line: Mapping[str, str], usern
         return
     with session.opened(data_dir, username) as opened:
         target.make(folder, data_dir)
-        found = opened.execute(f"BACKUP_CATALOG {literal(str(folder))}".encode()).fetchone()
-        assert found is not None
-        base = data_location.at(found[1], read_settings(data_dir, command_line))
+        row = opened.execute(f"BACKUP_CATALOG {literal(str(folder))}".encode()).fetchone()
+        assert row is not None
+        base = data_location.at(row[1], read_settings(data_dir, command_line))
         if isinstance(base, Path):
             target.check_outside(folder, base)
         yield base

@@ -113,8 +113,8 @@ def initdb(options: InitdbOptions) -> None:
 
 def _methods(options: InitdbOptions) -> tuple[str, str]:
     methods = []
-    for given, kind in ((options.auth_local, "local"), (options.auth_host, "host")):
-        method = given or options.auth or "trust"
+    for own_method, kind in ((options.auth_local, "local"), (options.auth_host, "host")):
+        method = own_method or options.auth or "trust"
         if method not in METHODS:
             raise Failed(f'initdb: error: invalid authentication method "{method}" for "{kind}" connections')
         methods.append(method)

@@ -39,16 +39,16 @@ class Glue:
         """See `ExternalCatalog`."""
         with _errors():
             try:
-                found = self._pages("get_tables", "TableList", DatabaseName=schema)
+                entries = self._pages("get_tables", "TableList", DatabaseName=schema)
             except self._client.exceptions.EntityNotFoundException:
                 return {}
-            return {table["Name"]: table.get("Parameters", {}) for table in found}
+            return {table["Name"]: table.get("Parameters", {}) for table in entries}
 
     def schemas(self, source: str) -> Sequence[str]:
         """See `ExternalCatalog`."""
         with _errors():
-            found = self._pages("get_databases", "DatabaseList")
-            return [database["Name"] for database in found if database.get("Parameters", {}).get(SOURCE) == source]
+            entries = self._pages("get_databases", "DatabaseList")
+            return [database["Name"] for database in entries if database.get("Parameters", {}).get(SOURCE) == source]
 
     def create_schema(self, name: str, source: str) -> None:
         """See `ExternalCatalog`."""

@@ -110,10 +110,10 @@ class HiveMetastore:
         return described
 
     def _map(self, values: Mapping[str, str]) -> JavaObject:
-        made = self._gateway.jvm.java.util.HashMap()
+        java_map = self._gateway.jvm.java.util.HashMap()
         for name, value in values.items():
-            made.put(name, value)
-        return made
+            java_map.put(name, value)
+        return java_map
 
 
 @contextlib.contextmanager

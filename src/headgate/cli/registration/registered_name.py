@@ -30,11 +30,11 @@ def registered(tables: Sequence[tuple[str, str, str]]) -> list[tuple[str, str]]:
     return chosen
 
 
-def _free(name: str, taken: set[str]) -> str:
+def _free(name: str, used_names: set[str]) -> str:
     """Return the name in a form that a catalog accepts, with a number if it is already used."""
     plain = _STRANGE.sub("_", name.lower())[:LONGEST] or "_"
     number, chosen = 1, plain
-    while chosen in taken:
+    while chosen in used_names:
         number += 1
         chosen = f"{plain}_{number}"
     return chosen
