@@ -149,7 +149,7 @@ def _logged(subject: Subject) -> dict[Key, Logged]:
     named: dict[Key, set[int]] = {}
     for database, relation, version in rows(subject.cursor, "SELECT dbid, relid, version FROM hg.table_version WHERE NOT dropped"):
         named.setdefault((database, relation), set()).add(version)
-    written: dict[Key, dict[int, int]] = {}
+    xids: dict[Key, dict[int, int]] = {}
     # a write of another writer has no files in the log; those of a prepared transaction get their version at its end
     for database, relation, version, xid in rows(
         subject.cursor,
@@ -159,9 +159,9 @@ def _logged(subject: Subject) -> dict[Key, Logged]:
         " JOIN hg.log_write w ON w.commit_lsn = e.prepared AND w.relid = v.relid AND w.files IS NOT NULL"
         " WHERE e.kind = 'commit prepared' AND NOT v.dropped",
     ):
-        written.setdefault((database, relation), {})[version] = xid
+        xids.setdefault((database, relation), {})[version] = xid
     intended = frozenset(xid for (xid,) in rows(subject.cursor, "SELECT xid FROM hg.intent"))
-    return {key: Logged(table.version, frozenset(named[key]), written.get(key, {}), intended) for key, table in subject.tables.items()}
+    return {key: Logged(table.version, frozenset(named[key]), xids.get(key, {}), intended) for key, table in subject.tables.items()}
 
 
 def _folder(subject: Subject, key: Key) -> Folder:

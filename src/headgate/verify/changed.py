@@ -132,19 +132,19 @@ def _joined(texts: Sequence[pa.Array], bare: Sequence[bool]) -> pa.Array:
 
 def _marks(texts: Sequence[pa.Array], unsent: Sequence[Mask]) -> pa.Array:
     """Return the marks as `digest.marks` does, with * for values that were not sent."""
-    given = pa.table([*texts, *map(pa.array, unsent)], names=[f"{letter}{n}" for letter in "tu" for n in range(len(texts))])  # noqa: F841 (DuckDB reads it)
+    value_texts = pa.table([*texts, *map(pa.array, unsent)], names=[f"{letter}{n}" for letter in "tu" for n in range(len(texts))])  # noqa: F841 (DuckDB reads it)
     words = [f"CASE WHEN u{n} THEN '*' WHEN t{n} IS NULL THEN '-' ELSE substr(md5(t{n}), 1, {SHORT}) END" for n in range(len(texts))]
     with duckdb.connect() as database:
-        result = database.execute(f"SELECT concat_ws(',', {', '.join(words)}) AS m FROM given").to_arrow_table()
+        result = database.execute(f"SELECT concat_ws(',', {', '.join(words)}) AS m FROM value_texts").to_arrow_table()
         assert result is not None
         return result["m"].combine_chunks().cast(pa.string())
 
 
 def _values(texts: Sequence[pa.Array]) -> pa.Array:
     """Return the values as `digest.values_of` does."""
-    given = pa.table([*texts], names=[f"t{n}" for n in range(len(texts))])  # noqa: F841 (DuckDB reads it)
+    value_texts = pa.table([*texts], names=[f"t{n}" for n in range(len(texts))])  # noqa: F841 (DuckDB reads it)
     with duckdb.connect() as database:
         words = ", ".join(f"t{n}" for n in range(len(texts)))
-        result = database.execute(f"SELECT CAST(to_json([{words}]) AS VARCHAR) AS v FROM given").to_arrow_table()
+        result = database.execute(f"SELECT CAST(to_json([{words}]) AS VARCHAR) AS v FROM value_texts").to_arrow_table()
         assert result is not None
         return result["v"].combine_chunks().cast(pa.string())

@@ -241,8 +241,8 @@ def _counted(rows: pa.Table) -> pa.Table:
     return counted.rename_columns(["key", "columns", "n"])
 
 
-def _names(table: Compared, one: str, other: str) -> tuple[str, ...]:
-    marks_of = one.split(","), other.split(",")
+def _names(table: Compared, their_marks: str, our_marks: str) -> tuple[str, ...]:
+    marks_of = their_marks.split(","), our_marks.split(",")
     if {len(column_marks) for column_marks in marks_of} != {len(table.columns)}:
         raise _invalid()
     marked = zip(table.columns, *marks_of, strict=True)

@@ -237,18 +237,18 @@ class Verification:
         stored: Stored,
         changed: Changed,
         ranges: Sequence[str],
-        found: Sequence[RowDifference],
+        differences: Sequence[RowDifference],
     ) -> tuple[RowDifference, ...]:
         """Return the differences with the values of both sides. For a row that the stream has changed, the stream has the values."""
-        keys = [difference.text for difference in found]
+        keys = [difference.text for difference in differences]
         if not table.key:
             values = {key: values_of_row(table, key) for key in keys}
-            return tuple(difference.with_values(table, values, values) for difference in found)
+            return tuple(difference.with_values(table, values, values) for difference in differences)
         hashes = hashes_of(keys)
         theirs, ours = _values(table, publisher.values(table, ranges, hashes)), _values(table, stored.values(table, hashes))
         changed_keys = frozenset(changed.keys())
         theirs = {key: values for key, values in theirs.items() if key not in changed_keys} | changed.values(keys)
-        return tuple(difference.with_values(table, theirs, ours) for difference in found)
+        return tuple(difference.with_values(table, theirs, ours) for difference in differences)
 
     def _differences(
         self, table: Compared, publisher: Publisher, stored: Stored, changed: Changed, ranges: list[str], rows: int
