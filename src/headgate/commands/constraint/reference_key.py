@@ -44,9 +44,9 @@ def of_rows(rows: Rows, relation: Relation, attnums: Sequence[int]) -> Rows:
     return row_set.project(rows, {f"v{place}": name for place, name in enumerate(column_names(relation, attnums))})
 
 
-def of_struct(rows: Rows, side: str, names: Sequence[str], other: str | None = None) -> Rows:
-    """Return the key's values as v0, v1, … from the struct `side`, and as n0, n1, … from the struct `other`."""
-    sides = {"v": side} if other is None else {"v": side, "n": other}
+def of_struct(rows: Rows, side: str, names: Sequence[str], other_side: str | None = None) -> Rows:
+    """Return the key's values as v0, v1, … from the struct `side`, and as n0, n1, … from the struct `other_side`."""
+    sides = {"v": side} if other_side is None else {"v": side, "n": other_side}
     return row_set.project(rows, {f"{to}{place}": (of, name) for to, of in sides.items() for place, name in enumerate(names)})
 
 

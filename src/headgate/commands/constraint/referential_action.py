@@ -176,13 +176,13 @@ def left(session: Session, transaction: Transaction, relation: Relation, changed
             continue
         transaction.lock(child)
         writing.begin(child, None if action == CASCADE and deleting else set(reference_key.column_names(child, key.columns)))
-        found = reference_key.rows_with(transaction, child, key.columns, relation, key.target_columns, old, keep=not deleting)
-        if row_set.is_known_empty(found):
+        referencing = reference_key.rows_with(transaction, child, key.columns, relation, key.target_columns, old, keep=not deleting)
+        if row_set.is_known_empty(referencing):
             continue
         if action == CASCADE and deleting:
-            writing.delete(child, found)
+            writing.delete(child, referencing)
         else:
-            _set(key, child, found, action, writing, deleting=deleting)
+            _set(key, child, referencing, action, writing, deleting=deleting)
         if action == SET_DEFAULT:  # if the default is the removed key, the UPDATE changes nothing and does not check it
             _refuse(session, transaction, relation, key, child, old, now=True)
 
@@ -223,7 +223,7 @@ def _refuse_again(session: Session, transaction: Transaction, key: ForeignKey, o
             _refuse(session, transaction, relation, key, child, old, now=True)
 
 
-def _set(key: ForeignKey, child: Relation, found: Rows, action: str, writing: Writing, *, deleting: bool) -> None:
+def _set(key: ForeignKey, child: Relation, rows: Rows, action: str, writing: Writing, *, deleting: bool) -> None:
     """UPDATE the rows that reference a removed key: to its new value (CASCADE), NULL or the defaults."""
     chosen = key.set_columns if deleting and key.set_columns else key.columns
     values: dict[str, str | pa.Scalar] = {}
@@ -234,7 +234,7 @@ def _set(key: ForeignKey, child: Relation, found: Rows, action: str, writing: Wr
             values[column.name] = f"n{place}"
         elif attnum in chosen:
             values[column.name] = pa.scalar(None) if action == SET_NULL else writing.default(child, column)
-    writing.update(child, _with_new(child, found, values), set(values))
+    writing.update(child, _with_new(child, rows, values), set(values))
 
 
 def _constant(value: pa.Scalar) -> SparkColumn:
@@ -249,17 +249,17 @@ def _constant(value: pa.Scalar) -> SparkColumn:
     return F.lit(value.as_py())
 
 
-def _with_new(child: Relation, found: Rows, values: dict[str, str | pa.Scalar]) -> Rows:
+def _with_new(child: Relation, rows: Rows, values: dict[str, str | pa.Scalar]) -> Rows:
     """Return rows (`old`, `file`, `row`, new keys n0, n1, …) with a column `new`: the old row with some values replaced."""
-    if isinstance(found, DataFrame):
+    if isinstance(rows, DataFrame):
         parts = []
         for column in child.columns:
             value = values.get(column.name)
             old_value = F.col(f"old.{quoted(column.name)}")
             part = old_value if value is None else F.col(value) if isinstance(value, str) else _constant(value)
             parts.append(part.alias(column.name))
-        return found.select("old", F.struct(*parts).alias("new"), "file", "row")
-    old = buffers.whole(found["old"])
+        return rows.select("old", F.struct(*parts).alias("new"), "file", "row")
+    old = buffers.whole(rows["old"])
     arrays = []
     for place, column in enumerate(child.columns):
         value = values.get(column.name)
@@ -267,11 +267,11 @@ def _with_new(child: Relation, found: Rows, values: dict[str, str | pa.Scalar]) 
         if value is None:
             arrays.append(old.field(place))
         elif isinstance(value, str):
-            arrays.append(buffers.whole(found[value]).cast(kind))
+            arrays.append(buffers.whole(rows[value]).cast(kind))
         else:
-            arrays.append(pa.nulls(found.num_rows, kind) if not value.is_valid else pa.repeat(value, found.num_rows).cast(kind))
+            arrays.append(pa.nulls(rows.num_rows, kind) if not value.is_valid else pa.repeat(value, rows.num_rows).cast(kind))
     new = pa.StructArray.from_arrays(arrays, names=[column.name for column in child.columns])
-    return pa.table({"old": old, "new": new, "file": found["file"], "row": found["row"]})
+    return pa.table({"old": old, "new": new, "file": rows["file"], "row": rows["row"]})
 
 
 # ---- deferred constraints --------------------------------------------------------------------------------------------

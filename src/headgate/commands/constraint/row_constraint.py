@@ -156,10 +156,10 @@ def _opening(shown: RowShown) -> str:
     return "" if shown.opening is None else f"|DETAIL|{shown.opening}"
 
 
-def first_of(found: Sequence[tuple[Column, Column]]) -> Column | None:
+def first_of(conditions: Sequence[tuple[Column, Column]]) -> Column | None:
     """Return the message of the first condition that is true, NULL if none is true, or None without conditions."""
     message_column: Column | None = None
-    for failed, message in found:
+    for failed, message in conditions:
         message_column = F.when(failed, message) if message_column is None else message_column.when(failed, message)
     return message_column
 

@@ -98,24 +98,24 @@ class KeyPart:
 
 def parts(relation: Relation, index: Index) -> list[KeyPart]:
     """Return the parts of an index's key, in order."""
-    found, texts = [], list(index.expressions)
+    key_parts, texts = [], list(index.expressions)
     for attnum in index.attnums:
         column = relation.numbered(attnum) if attnum else None
         if column is not None:
             reference = ColumnRef(type=stored_expression.type_of(column), name=column.name, attnum=attnum, key=column.name)
-            found.append(KeyPart(quote_ident(column.name), reference))
+            key_parts.append(KeyPart(quote_ident(column.name), reference))
         else:
             text = texts.pop(0)
-            found.append(KeyPart(text, stored_expression.indexed(text, relation)))
-    return found
+            key_parts.append(KeyPart(text, stored_expression.indexed(text, relation)))
+    return key_parts
 
 
 def used_columns(relation: Relation, index: Index) -> set[int]:
     """Return the attnums of the columns that an index depends on: those of its key, its expressions and its predicate."""
-    found = {attnum for attnum in index.attnums if attnum}
+    attnums = {attnum for attnum in index.attnums if attnum}
     for text in (*index.expressions, *([index.predicate] if index.predicate is not None else [])):
-        found |= {node.attnum for node in walk(stored_expression.indexed(text, relation)) if isinstance(node, ColumnRef)}
-    return found
+        attnums |= {node.attnum for node in walk(stored_expression.indexed(text, relation)) if isinstance(node, ColumnRef)}
+    return attnums
 
 
 def keyed(relation: Relation, index: Index, rows: DataFrame) -> DataFrame:
@@ -141,11 +141,11 @@ def check_table(transaction: Transaction, relation: Relation, index: Index) -> N
     transaction.lock(relation)
     if not any(state.files for state in transaction.states(relation)):
         return  # an empty table, as in CREATE TABLE, needs no Spark job
-    found = _twice(keyed(relation, index, transaction.frame(relation)), len(index.attnums))
-    if found is not None:
+    duplicate = _twice(keyed(relation, index, transaction.frame(relation)), len(index.attnums))
+    if duplicate is not None:
         raise PostgresError(
             "23505", f'could not create unique index "{index.name}"',
-            detail=f"Key {_shown(relation, index, found.toArrow())} is duplicated.",
+            detail=f"Key {_shown(relation, index, duplicate.toArrow())} is duplicated.",
             schema=relation.schema, table=relation.name, constraint=index.name,
         )  # fmt: skip
 
