@@ -130,11 +130,11 @@ def _value(item: ParseNode, column: Column, planner: Planner) -> str | None:
         raise
 
 
-def _text(wanted: Expression, column: Column, planner: Planner) -> str | None:
-    if isinstance(wanted, Const):
-        values = read_text(pa.array([wanted.value], pa.string()), column.type_oid, column.typmod, session=planner.evaluation.context.forms)
+def _text(value: Expression, column: Column, planner: Planner) -> str | None:
+    if isinstance(value, Const):
+        values = read_text(pa.array([value.value], pa.string()), column.type_oid, column.typmod, session=planner.evaluation.context.forms)
     else:
-        [values] = values_list.evaluate(planner, [wanted])
+        [values] = values_list.evaluate(planner, [value])
         values = values.cast(arrow_type(column.type_oid, column.typmod))
     text: str | None = write_text(values, column.type_oid)[0].as_py()
     return text
@@ -147,8 +147,8 @@ def check(name: str, table: Branch, bound: Bound, places: Places) -> None:
     """Raise 42P17 if the bound conflicts with the partitions of `table`."""
     if bound.default:
         if table.default is not None:
-            other = table.default.relation.name
-            message = f'partition "{name}" conflicts with existing default partition "{other}"'
+            default_name = table.default.relation.name
+            message = f'partition "{name}" conflicts with existing default partition "{default_name}"'
             raise PostgresError(INVALID_OBJECT, message, position=position(places.whole))
         return
     others = [(child.relation.name, child.bound) for child in table.children if child.bound is not None and not child.bound.default]
@@ -169,8 +169,8 @@ Overlap = tuple[str, int] | None
 
 def _check_hash(bound: Bound, others: Others, places: Places) -> Overlap:
     mine = (bound.modulus, bound.remainder)
-    smaller = [((other.modulus, other.remainder), name) for name, other in others if (other.modulus, other.remainder) <= mine]
-    larger = [(other.modulus, name) for name, other in others if other.modulus > bound.modulus]
+    smaller = [((old.modulus, old.remainder), name) for name, old in others if (old.modulus, old.remainder) <= mine]
+    larger = [(old.modulus, name) for name, old in others if old.modulus > bound.modulus]
     message = "every hash partition modulus must be a factor of the next larger modulus"
     if smaller:
         (modulus, _), name = max(smaller)
@@ -182,22 +182,22 @@ def _check_hash(bound: Bound, others: Others, places: Places) -> Overlap:
         if modulus % bound.modulus:
             detail = f'The new modulus {bound.modulus} is not a factor of {modulus}, the modulus of existing partition "{name}".'
             raise PostgresError(INVALID_OBJECT, message, detail=detail)
-    for name, other in others:
-        if (other.remainder - bound.remainder) % min(other.modulus, bound.modulus) == 0:
+    for name, other_bound in others:
+        if (other_bound.remainder - bound.remainder) % min(other_bound.modulus, bound.modulus) == 0:
             return name, places.whole
     return None
 
 
 def _check_list(column: Column, bound: Bound, others: Others, places: Places) -> Overlap:
     owners: dict[str | int | None, str] = {}
-    other_values = [value for _, other in others for value in other.values if value is not None]
+    other_values = [value for _, old in others for value in old.values if value is not None]
     new_values = [value for value in bound.values if value is not None]
     codes = (
         order_codes([column], [(Edge(value),) for value in [*other_values, *new_values]], []).tolist() if other_values or new_values else []
     )
     numbers = dict(zip([*other_values, *new_values], codes, strict=True))
-    for name, other in others:
-        owners |= {None if value is None else numbers[value]: name for value in other.values}
+    for name, other_bound in others:
+        owners |= {None if value is None else numbers[value]: name for value in other_bound.values}
     for value, place in zip(bound.values, places.values, strict=True):
         number = None if value is None else numbers[value]
         if number in owners:
@@ -205,13 +205,13 @@ def _check_list(column: Column, bound: Bound, others: Others, places: Places) ->
     return None
 
 
-def _compare(columns: Sequence[Column], one: Sequence[Edge], other: Sequence[Edge]) -> tuple[int, int]:
+def _compare(columns: Sequence[Column], left: Sequence[Edge], right: Sequence[Edge]) -> tuple[int, int]:
     """Return (-1, 0 or 1, the first column in which they differ)."""
     for index, column in enumerate(columns):
-        first, second = order_codes([column], [(one[index],), (other[index],)], []).tolist()
+        first, second = order_codes([column], [(left[index],), (right[index],)], []).tolist()
         if first != second:
             return (-1 if first < second else 1), index
-        if one[index].infinite:
+        if left[index].infinite:
             return 0, index
     return 0, len(columns) - 1
 
@@ -232,7 +232,7 @@ def _overlap(columns: Sequence[Column], bound: Bound, others: Others, places: Pl
     ends += [
         (other_bound.lower, None)
         for _, other_bound in others
-        if all(_compare(columns, other_bound.lower, other.upper)[0] for _, other in others)
+        if all(_compare(columns, other_bound.lower, old.upper)[0] for _, old in others)
     ]
     codes = order_codes(columns, [end_edges for end_edges, _ in ends], []).tolist() if ends else []
     ends = [ends[index] for index in sorted(range(len(ends)), key=codes.__getitem__)]

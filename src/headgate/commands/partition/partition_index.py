@@ -94,11 +94,11 @@ def _free(cursor: Cursor, child: Relation, key: IndexKey) -> Index | None:
     attached = partition.index_parents(cursor, child.database)
     model = key.index("")
     for index in child.indexes:
-        wanted = replace(
+        expected = replace(
             model, name=index.name, oid=index.oid, primary=key.primary, replident=index.replident, constraint=index.constraint,
             immediate=index.immediate, deferrable=key.deferrable, deferred=key.deferred,
         )  # fmt: skip
-        if wanted == index and index.oid not in attached and (not key.constraint or index.constraint):
+        if expected == index and index.oid not in attached and (not key.constraint or index.constraint):
             return index
     return None
 
