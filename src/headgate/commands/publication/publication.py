@@ -181,12 +181,12 @@ def _alter_objects(node: pb.AlterPublicationStmt, publication: Publication, sess
         _drop(publication, table_objects, schemas, transaction)
 
 
-def _add(publication: Publication, found: list[TableObject], schemas: list[int], session: Session, transaction: Transaction) -> None:
+def _add(publication: Publication, tables: list[TableObject], schemas: list[int], session: Session, transaction: Transaction) -> None:
     cursor, context = transaction.cursor, session.context
-    publication_object.bind_filters(found, publication.via_root, context.forms, functools.partial(user_call.is_users, session))
-    publication_object.check_column_lists(publication.name, found, bool(schemas or publication.schemas), publication.via_root)
+    publication_object.bind_filters(tables, publication.via_root, context.forms, functools.partial(user_call.is_users, session))
+    publication_object.check_column_lists(publication.name, tables, bool(schemas or publication.schemas), publication.via_root)
     lists = any(member.columns is not None for member in publication.members)
-    for table in found:
+    for table in tables:
         privilege.check_owner(cursor, context.user, table.relation.owner, "table", table.relation.name)
         if publication.member(table.relation.oid) is not None:
             raise PostgresError("42710", f'relation "{table.relation.name}" is already member of publication "{publication.name}"')
@@ -207,19 +207,19 @@ def _add(publication: Publication, found: list[TableObject], schemas: list[int],
         publications.add_schema(cursor, transaction.engine.catalog.next_oid, context.database, publication.oid, schema)
 
 
-def _set(publication: Publication, found: list[TableObject], schemas: list[int], session: Session, transaction: Transaction) -> None:
+def _set(publication: Publication, tables: list[TableObject], schemas: list[int], session: Session, transaction: Transaction) -> None:
     cursor, context = transaction.cursor, session.context
-    publication_object.bind_filters(found, publication.via_root, context.forms, functools.partial(user_call.is_users, session))
-    publication_object.check_column_lists(publication.name, found, bool(schemas), publication.via_root)
-    members = [_member(table, transaction, context) for table in found]
+    publication_object.bind_filters(tables, publication.via_root, context.forms, functools.partial(user_call.is_users, session))
+    publication_object.check_column_lists(publication.name, tables, bool(schemas), publication.via_root)
+    members = [_member(table, transaction, context) for table in tables]
     for schema in schemas:
         publication_object.check_schema(cursor, context.database, schema)
     publications.set_members(cursor, transaction.engine.catalog.next_oid, context.database, publication.oid, members, schemas)
 
 
-def _drop(publication: Publication, found: list[TableObject], schemas: list[int], transaction: Transaction) -> None:
+def _drop(publication: Publication, tables: list[TableObject], schemas: list[int], transaction: Transaction) -> None:
     cursor, database = transaction.cursor, transaction.database
-    for table in found:
+    for table in tables:
         if table.column_names is not None:
             raise PostgresError("42601", "column list must not be specified in ALTER PUBLICATION ... DROP")
         if publication.member(table.relation.oid) is None:

@@ -54,25 +54,25 @@ def identify(listed: Sequence[Listed], known: Sequence[FollowedColumn], there: S
     later = [0.0 if number not in before else cost for number, cost in zip(numbers, skipped, strict=True)]
     rest = [*accumulate(reversed(later), initial=0.0)][::-1]
     end = min(range(len(numbers) + 1), key=lambda at: costs[-1][at] + rest[at])
-    found = _path(costs, listed, numbers, skipped, end)
-    pairs = [_pair(column, before.get(number), now.get(number)) for column, number in zip(listed, found, strict=True) if number is not None]
-    left_out = [column for column in known if not column.dropped and column.attnum not in found]
+    path = _path(costs, listed, numbers, skipped, end)
+    pairs = [_pair(column, before.get(number), now.get(number)) for column, number in zip(listed, path, strict=True) if number is not None]
+    left_out = [column for column in known if not column.dropped and column.attnum not in path]
     is_replaced = any((column.name, column.type_oid, column.typmod) in listed for column in left_out)  # or is about to be
-    newest = max((number for number in found if number is not None), default=0)
+    newest = max((number for number in path if number is not None), default=0)
     # a number that was passed over may have been listed and dropped since, and a column that is gone may have been another one's name
-    added = [column for number, column in now.items() if max(before, default=0) < number < newest and number not in found]
+    added = [column for number, column in now.items() if max(before, default=0) < number < newest and number not in path]
     is_passed_over = any(column.dropped or not column.generated for column in added)
-    is_ambiguous = bool(left_out) and any(number is not None and (number not in now or now[number].dropped) for number in found)
+    is_ambiguous = bool(left_out) and any(number is not None and (number not in now or now[number].dropped) for number in path)
     is_lost = is_passed_over or is_ambiguous or any(_skip(column, now.get(column.attnum)) for column in left_out)
-    is_contradicted = None in found or any(cost >= 1 for cost in pairs)
-    return Identified(tuple(found), not (is_replaced or is_lost or is_contradicted))
+    is_contradicted = None in path or any(cost >= 1 for cost in pairs)
+    return Identified(tuple(path), not (is_replaced or is_lost or is_contradicted))
 
 
 def _path(
     costs: list[list[float]], listed: Sequence[Listed], numbers: Sequence[int], skipped: Sequence[float], end: int
 ) -> list[int | None]:
     """Return the numbers of the cheapest alignment that uses the first `end` numbers."""
-    found: list[int | None] = [None] * len(listed)
+    path: list[int | None] = [None] * len(listed)
     row, at = len(listed), end
     while row:
         if at and costs[row][at] == costs[row][at - 1] + skipped[at - 1]:
@@ -81,8 +81,8 @@ def _path(
             row -= 1
         else:
             row, at = row - 1, at - 1
-            found[row] = numbers[at]
-    return found
+            path[row] = numbers[at]
+    return path
 
 
 def _skip(before: FollowedColumn | None, now: DefinedColumn | None) -> float:

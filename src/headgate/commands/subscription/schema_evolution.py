@@ -223,9 +223,9 @@ class _Follower:
     def _renamed(self, known: Sequence[FollowedColumn], listed: dict[int, Listed]) -> list[FollowedColumn]:
         """Rename the columns to their names in the stream. If columns exchange their names, one gets a temporary name in between."""
         mine = [column for column in known if self._is_here(column, listed)]
-        wanted = {column.name: listed[column.attnum][0] for column in mine if listed[column.attnum][0] != column.name}
+        new_names = {column.name: listed[column.attnum][0] for column in mine if listed[column.attnum][0] != column.name}
         local_names = {local.name for local in self._now.columns}
-        waiting = {old: new for old, new in wanted.items() if old in local_names}
+        waiting = {old: new for old, new in new_names.items() if old in local_names}
         while waiting:
             used_names = {local.name for local in self._now.columns}
             old, new = next(((old, new) for old, new in waiting.items() if new not in used_names), next(iter(waiting.items())))
@@ -236,9 +236,9 @@ class _Follower:
                 continue
             self._rename(old, new)
             del waiting[old]
-        renamed = {old for old, new in wanted.items() if old in local_names or new in local_names}  # or it was renamed by hand here
+        renamed = {old for old, new in new_names.items() if old in local_names or new in local_names}  # or it was renamed by hand here
         return [
-            replace(column, name=wanted[column.name]) if column.name in renamed and self._is_here(column, listed) else column
+            replace(column, name=new_names[column.name]) if column.name in renamed and self._is_here(column, listed) else column
             for column in known
         ]  # fmt: skip
 

@@ -167,20 +167,20 @@ def check_slot_name(name: str) -> None:
         )
 
 
-def check_exclusive(found: SubscriptionOptions) -> None:
+def check_exclusive(options: SubscriptionOptions) -> None:
     """Raise 42601 for options of CREATE SUBSCRIPTION that exclude each other. With connect = false, three defaults become false."""
 
-    def exclusive(one: str, other: str) -> PostgresError:
-        return PostgresError("42601", f"{one} and {other} are mutually exclusive options")
+    def exclusive(first: str, second: str) -> PostgresError:
+        return PostgresError("42601", f"{first} and {second} are mutually exclusive options")
 
-    if not found.connect:
+    if not options.connect:
         for name in ("enabled", "create_slot", "copy_data"):
-            if name in found.given and getattr(found, name):
+            if name in options.given and getattr(options, name):
                 raise exclusive("connect = false", f"{name} = true")
-        found.enabled = found.create_slot = found.copy_data = False
-    if "slot_name" in found.given and found.slot_name is None:
+        options.enabled = options.create_slot = options.copy_data = False
+    if "slot_name" in options.given and options.slot_name is None:
         for name in ("enabled", "create_slot"):
-            if getattr(found, name):
-                if name in found.given:
+            if getattr(options, name):
+                if name in options.given:
                     raise exclusive("slot_name = NONE", f"{name} = true")
                 raise PostgresError("42601", f"subscription with slot_name = NONE must also set {name} = false")
