@@ -29,26 +29,26 @@ def alter(node: ParseNode, session: Session) -> CommandResult:
     """ALTER SEQUENCE."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
-    found = lookup.altered(cursor, session, node.sequence, missing_ok=node.missing_ok)
-    if found is None:
+    relation = lookup.altered(cursor, session, node.sequence, missing_ok=node.missing_ok)
+    if relation is None:
         return CommandResult("ALTER SEQUENCE")
-    if found.kind != RelationKind.SEQUENCE:
-        raise PostgresError("42809", f'"{found.name}" is not a sequence')
-    privilege.check_owner(cursor, context.user, found.owner, "sequence", found.name)
-    transaction.catalog.lock_object("pg_class", found.oid)
+    if relation.kind != RelationKind.SEQUENCE:
+        raise PostgresError("42809", f'"{relation.name}" is not a sequence')
+    privilege.check_owner(cursor, context.user, relation.owner, "sequence", relation.name)
+    transaction.catalog.lock_object("pg_class", relation.oid)
     owners = [option.def_elem for option in node.options if option.def_elem.defname == "owned_by"]
     for owner in owners:
         use_owner(cursor, session, names.strings(owner.arg.list.items))
-    change(cursor, found, [option for option in node.options if option.def_elem.defname != "owned_by"])
+    change(cursor, relation, [option for option in node.options if option.def_elem.defname != "owned_by"])
     for owner in owners:
-        own(cursor, session, found, names.strings(owner.arg.list.items))
+        own(cursor, session, relation, names.strings(owner.arg.list.items))
     return CommandResult("ALTER SEQUENCE")
 
 
-def change(cursor: Cursor, found: Relation, options: Sequence[pb.Node]) -> None:
+def change(cursor: Cursor, relation: Relation, options: Sequence[pb.Node]) -> None:
     """Change the options of a sequence, and its current value."""
-    given = unique([option for option in options if option.def_elem.defname != "as"])
-    scope = [found.database, found.oid]
+    by_name = unique([option for option in options if option.def_elem.defname != "as"])
+    scope = [relation.database, relation.oid]
     row = one(
         cursor,
         "SELECT s.seqtypid, s.seqstart, s.seqincrement, s.seqmax, s.seqmin, s.seqcycle, t.last_value, t.is_called FROM hg.pg_sequence s"
@@ -64,19 +64,19 @@ def change(cursor: Cursor, found: Relation, options: Sequence[pb.Node]) -> None:
             raise PostgresError("22023", "sequence type must be smallint, integer, or bigint")
         maximum = sequence.LARGEST[kind] if maximum == sequence.LARGEST[old] else maximum
         minimum = -sequence.LARGEST[kind] - 1 if minimum == -sequence.LARGEST[old] - 1 else minimum
-    increment = given["increment"].integer() if "increment" in given else increment
+    increment = by_name["increment"].integer() if "increment" in by_name else increment
     if increment == 0:
         raise PostgresError("22023", "INCREMENT must not be zero")
-    maximum = _bound(given.get("maxvalue"), maximum, sequence.LARGEST[kind] if increment > 0 else -1)
-    minimum = _bound(given.get("minvalue"), minimum, 1 if increment > 0 else -sequence.LARGEST[kind] - 1)
+    maximum = _bound(by_name.get("maxvalue"), maximum, sequence.LARGEST[kind] if increment > 0 else -1)
+    minimum = _bound(by_name.get("minvalue"), minimum, 1 if increment > 0 else -sequence.LARGEST[kind] - 1)
     if minimum >= maximum:
         raise PostgresError("22023", f"MINVALUE ({minimum}) must be less than MAXVALUE ({maximum})")
-    start = given["start"].integer() if "start" in given else start
+    start = by_name["start"].integer() if "start" in by_name else start
     _within("START", start, minimum, maximum)
-    if "restart" in given:
-        last, called = (given["restart"].integer() if given["restart"].node is not None else start), False
+    if "restart" in by_name:
+        last, called = (by_name["restart"].integer() if by_name["restart"].node is not None else start), False
     _within("RESTART", last, minimum, maximum)
-    cycle = given["cycle"].boolean() if "cycle" in given else cycle
+    cycle = by_name["cycle"].boolean() if "cycle" in by_name else cycle
     run(
         cursor,
         "UPDATE hg.pg_sequence SET seqtypid = ?, seqstart = ?, seqincrement = ?, seqmax = ?, seqmin = ?, seqcycle = ?"
@@ -108,33 +108,33 @@ def use_owner(cursor: Cursor, session: Session, parts: Sequence[str]) -> None:
         hold.use(cursor, "pg_class", table.oid)
 
 
-def own(cursor: Cursor, session: Session, found: Relation, parts: Sequence[str]) -> None:
+def own(cursor: Cursor, session: Session, relation: Relation, parts: Sequence[str]) -> None:
     """OWNED BY t.c, or NONE (process_owned_by)."""
     if list(parts) == ["none"]:
-        _disown(cursor, found)
+        _disown(cursor, relation)
         return
     if len(parts) < 2:
         raise PostgresError("42601", "invalid OWNED BY option", hint="Specify OWNED BY table.column or OWNED BY NONE.")
     *path, column_name = parts
     schema = path[-2] if len(path) > 1 else None
-    table = relations.lookup(cursor, found.database, schema, path[-1], lookup.search_path(cursor, session.context))
+    table = relations.lookup(cursor, relation.database, schema, path[-1], lookup.search_path(cursor, session.context))
     if table is None:
         raise PostgresError("42P01", f'relation "{".".join(path)}" does not exist')
     if table.kind not in TABLE_KINDS | {RelationKind.VIEW, RelationKind.FOREIGN_TABLE}:
         raise PostgresError("42809", f'sequence cannot be owned by relation "{table.name}"')
-    if table.owner != found.owner:
+    if table.owner != relation.owner:
         raise PostgresError("55000", "sequence must have same owner as table it is linked to")
-    if table.namespace_oid != found.namespace_oid:
+    if table.namespace_oid != relation.namespace_oid:
         raise PostgresError("55000", "sequence must be in same schema as table it is linked to")
     column = table.column(column_name)
     if column is None:
         raise PostgresError("42703", f'column "{column_name}" of relation "{table.name}" does not exist')
-    _disown(cursor, found)
-    sequence.own(cursor, found.database, found.oid, table.oid, column.attnum, identity=False)
+    _disown(cursor, relation)
+    sequence.own(cursor, relation.database, relation.oid, table.oid, column.attnum, identity=False)
 
 
-def _disown(cursor: Cursor, found: Relation) -> None:
+def _disown(cursor: Cursor, relation: Relation) -> None:
     scope = "dbid = ? AND classid = 1259 AND objid = ? AND refclassid = 1259"
-    if one(cursor, f"SELECT 1 FROM hg.pg_depend WHERE {scope} AND deptype = 'i'", [found.database, found.oid]):
+    if one(cursor, f"SELECT 1 FROM hg.pg_depend WHERE {scope} AND deptype = 'i'", [relation.database, relation.oid]):
         raise PostgresError("0A000", "cannot change ownership of identity sequence")
-    run(cursor, f"DELETE FROM hg.pg_depend WHERE {scope} AND deptype = 'a'", [found.database, found.oid])
+    run(cursor, f"DELETE FROM hg.pg_depend WHERE {scope} AND deptype = 'a'", [relation.database, relation.oid])

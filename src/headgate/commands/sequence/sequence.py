@@ -41,25 +41,25 @@ class Bounds:
 
 def bounds(nodes: Sequence[pb.Node], type_oid: int) -> Bounds:
     """The options of CREATE SEQUENCE or of an identity column."""
-    given = unique(nodes)
-    increment = given["increment"].integer() if "increment" in given else 1
+    options = unique(nodes)
+    increment = options["increment"].integer() if "increment" in options else 1
     if increment == 0:
         raise PostgresError("22023", "INCREMENT must not be zero")
     largest = LARGEST[type_oid]
 
     def bound(name: str, default: int) -> int:
-        return given[name].integer() if name in given and given[name].node is not None else default
+        return options[name].integer() if name in options and options[name].node is not None else default
 
     maximum = bound("maxvalue", largest if increment > 0 else -1)
     minimum = bound("minvalue", 1 if increment > 0 else -largest - 1)
     if minimum >= maximum:
         raise PostgresError("22023", f"MINVALUE ({minimum}) must be less than MAXVALUE ({maximum})")
-    start = given["start"].integer() if "start" in given else (minimum if increment > 0 else maximum)
+    start = options["start"].integer() if "start" in options else (minimum if increment > 0 else maximum)
     if start < minimum:
         raise PostgresError("22023", f"START value ({start}) cannot be less than MINVALUE ({minimum})")
     if start > maximum:
         raise PostgresError("22023", f"START value ({start}) cannot be greater than MAXVALUE ({maximum})")
-    return Bounds(start, increment, minimum, maximum, "cycle" in given and given["cycle"].boolean())
+    return Bounds(start, increment, minimum, maximum, "cycle" in options and options["cycle"].boolean())
 
 
 def create(
@@ -121,20 +121,20 @@ def create_sequence(node: pb.CreateSeqStmt, session: Session) -> CommandResult:
     if node.if_not_exists and relations.find_oid(cursor, context.database, schema, name) is not None:
         session.notices.notice(f'relation "{name}" already exists, skipping', sqlstate="42P07")
         return CommandResult("CREATE SEQUENCE")
-    options = [each for each in node.options if each.def_elem.defname not in ("as", "owned_by")]
-    owned_by = [names.strings(each.def_elem.arg.list.items) for each in node.options if each.def_elem.defname == "owned_by"]
-    typed = [each.def_elem for each in node.options if each.def_elem.defname == "as"]
+    options = [option for option in node.options if option.def_elem.defname not in ("as", "owned_by")]
+    owned_by = [names.strings(option.def_elem.arg.list.items) for option in node.options if option.def_elem.defname == "owned_by"]
+    typed = [option.def_elem for option in node.options if option.def_elem.defname == "as"]
     type_oid = names.type_name(typed[0].arg.type_name)[0] if typed else registry.INT8
     if type_oid not in LARGEST:
         raise PostgresError("22023", "sequence type must be smallint, integer, or bigint")
     owner = privilege.used_role(cursor, context.user)
-    for each in owned_by:
-        alter_sequence.use_owner(cursor, session, each)
+    for path in owned_by:
+        alter_sequence.use_owner(cursor, session, path)
     oid = create(cursor, transaction.engine.catalog.next_oid, context.database, namespace, name, owner, type_oid, options)
-    made = relations.get(cursor, context.database, oid)
-    default_privilege.apply_default(cursor, made, context.user)
-    for each in owned_by:
-        alter_sequence.own(cursor, session, made, each)
+    relation = relations.get(cursor, context.database, oid)
+    default_privilege.apply_default(cursor, relation, context.user)
+    for path in owned_by:
+        alter_sequence.own(cursor, session, relation, path)
     return CommandResult("CREATE SEQUENCE")
 
 
@@ -150,10 +150,10 @@ def drop_sequence(node: pb.DropStmt, session: Session) -> CommandResult:
         privilege.check_owner(cursor, context.user, relation.owner, "sequence", relation.name)
         transaction.own(relation)
         going.append(relation)
-    for found in going:
+    for dropped in going:
         cascade = node.behavior == pb.DROP_CASCADE
-        subject = f"sequence {dependency.shown_name(cursor, context, found)}"
-        dependants = dependency.of_sequence(cursor, context, found)
+        subject = f"sequence {dependency.shown_name(cursor, context, dropped)}"
+        dependants = dependency.of_sequence(cursor, context, dropped)
         dependency.settle(transaction, dependants, [subject], session.notices, cascade=cascade)
-        removal.drop(cursor, context.database, found.oid)
+        removal.drop(cursor, context.database, dropped.oid)
     return CommandResult("DROP SEQUENCE")
