@@ -116,10 +116,10 @@ def _key(node: pb.IndexStmt, relation: Relation, cursor: Cursor, forms: Forms) -
     )  # fmt: skip
 
 
-def _distinct(given: list[str]) -> list[str]:
+def _distinct(names: list[str]) -> list[str]:
     """Return the names of an index's columns, with a number appended to repeated ones (ChooseIndexColumnNames)."""
     distinct: list[str] = []
-    for name in given:
+    for name in names:
         chosen, count = name, 0
         while chosen in distinct:
             count += 1

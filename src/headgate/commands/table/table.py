@@ -177,9 +177,9 @@ def _refuse_unsupported(node: pb.CreateStmt) -> None:
         raise PostgresError("42704", f'tablespace "{node.tablespacename}" does not exist')
 
 
-def _tell_subscribed(session: Session, transaction: Transaction, found: Sequence[Relation]) -> None:
+def _tell_subscribed(session: Session, transaction: Transaction, dropped: Sequence[Relation]) -> None:
     """Report the subscriptions that lose a dropped table. The next change of the table stops them."""
-    for relation in found:
+    for relation in dropped:
         for oid in subscriptions.subscribing(transaction.cursor, relation.database, relation.oid):
             subscription = subscriptions.find(transaction.cursor, oid)
             if subscription is not None:
@@ -228,10 +228,10 @@ def _refuse_history(cursor: Cursor, context: SessionContext, relation: Relation,
         raise PostgresError("2BP01", f"cannot drop {name} because subscription {recorded[0]} requires it", hint=hint)
 
 
-def drop_all(transaction: Transaction, found: list[Relation]) -> None:
+def drop_all(transaction: Transaction, tables: list[Relation]) -> None:
     """Drop tables with their partitions, rows and catalog entries."""
     cursor = transaction.cursor
-    for relation in found:
+    for relation in tables:
         if relations.find(cursor, relation.database, relation.oid) is None:
             continue
         for oid in reversed(relations.descendants(cursor, relation.database, relation.oid)):
@@ -242,7 +242,7 @@ def drop_all(transaction: Transaction, found: list[Relation]) -> None:
         parent = relations.find(cursor, relation.database, relation.parent) if relation.parent else None
         if parent is not None:
             partition_constraint.rewrite(cursor, parent)
-    if found:
+    if tables:
         transaction.catalog_changed()
 
 
@@ -288,20 +288,20 @@ def truncate(node: pb.TruncateStmt, session: Session) -> CommandResult:
     return CommandResult("TRUNCATE TABLE")
 
 
-def _truncate_referencing(found: dict[int, Relation], session: Session, transaction: Transaction, *, cascade: bool) -> None:
-    """With CASCADE, add the tables whose foreign keys reference one of `found`. Otherwise raise an error unless they are in it."""
+def _truncate_referencing(tables: dict[int, Relation], session: Session, transaction: Transaction, *, cascade: bool) -> None:
+    """With CASCADE, add the tables whose foreign keys reference one of `tables`. Otherwise raise an error unless they are in it."""
     cursor, context = transaction.cursor, session.context
     if not cascade:
-        foreign_keys.check_truncate(cursor, list(found.values()))
+        foreign_keys.check_truncate(cursor, list(tables.values()))
         return
-    pending = list(found.values())
+    pending = list(tables.values())
     while pending:
         relation = pending.pop(0)
         referencing_oids = {key.relation for key in relation.referenced}
         parts = [part for oid in referencing_oids for part in relations.descendants(cursor, context.database, oid)]
-        for oid in sorted({*referencing_oids, *parts} - set(found)):
+        for oid in sorted({*referencing_oids, *parts} - set(tables)):
             referencing = relations.get(cursor, context.database, oid)
             session.notices.notice(f'truncate cascades to table "{referencing.name}"')
             privilege.check_table(cursor, context.user, context.database, referencing.oid, referencing.name, "TRUNCATE")
-            found[oid] = referencing
+            tables[oid] = referencing
             pending.append(referencing)

@@ -123,7 +123,7 @@ def read(nodes: Sequence[pb.Node], table: str, cursor: Cursor, database: int, fo
     return elements
 
 
-def _add_options(element: pb.ColumnDef, drafts: Sequence[_Column], nodes: Sequence[pb.Node], table: str, found: Elements) -> None:
+def _add_options(element: pb.ColumnDef, drafts: Sequence[_Column], nodes: Sequence[pb.Node], table: str, elements: Elements) -> None:
     """Apply the options that PARTITION OF … (a DEFAULT 1, b NOT NULL) adds to a column of the parent."""
     if sum(unwrap(node).DESCRIPTOR.name == "ColumnDef" and unwrap(node).colname == element.colname for node in nodes) > 1:
         raise PostgresError("42701", f'column "{element.colname}" specified more than once')
@@ -131,7 +131,7 @@ def _add_options(element: pb.ColumnDef, drafts: Sequence[_Column], nodes: Sequen
     if draft is None:
         raise PostgresError("42703", f'column "{element.colname}" does not exist')
     for constraint in map(unwrap, element.constraints):
-        _take(draft, constraint, table, found)
+        _take(draft, constraint, table, elements)
 
 
 def check(node: pb.Constraint, columns: Sequence[Column], table: str, forms: Forms) -> NewCheck:
@@ -172,7 +172,7 @@ def _check_names(drafts: list[_Column]) -> None:
         seen.add(name)
 
 
-def _draft(element: pb.ColumnDef, table: str, cursor: Cursor, database: int, found: Elements) -> _Column:
+def _draft(element: pb.ColumnDef, table: str, cursor: Cursor, database: int, elements: Elements) -> _Column:
     """Convert one ColumnDef: its type and collation, and its constraints grouped by kind."""
     node = element.type_name
     last = names.strings(node.names)[-1] if node.names else ""
@@ -190,10 +190,10 @@ def _draft(element: pb.ColumnDef, table: str, cursor: Cursor, database: int, fou
         collation = _collation(element.coll_clause, oid, collation, cursor, database)
     draft = _Column(Column(0, element.colname, oid, typmod, collation=collation, dimensions=len(node.array_bounds)))
     if serial:
-        found.sequences.append(SequenceNeed(element.colname, oid, ""))
+        elements.sequences.append(SequenceNeed(element.colname, oid, ""))
         draft.not_null = True
     for constraint in map(unwrap, element.constraints):
-        _take(draft, constraint, table, found)
+        _take(draft, constraint, table, elements)
     if serial and draft.default is not None:
         raise PostgresError("42601", f'multiple default values specified for column "{element.colname}" of table "{table}"')
     return draft
@@ -224,7 +224,7 @@ def _collation(node: ParseNode, oid: int, default: int, cursor: Cursor, database
     return int(row[0])
 
 
-def _take(draft: _Column, node: pb.Constraint, table: str, found: Elements) -> None:  # noqa: C901, PLR0912 (one case per option)
+def _take(draft: _Column, node: pb.Constraint, table: str, elements: Elements) -> None:  # noqa: C901, PLR0912 (one case per option)
     name = draft.column.name
     match node.contype:
         case pb.CONSTR_NULL | pb.CONSTR_NOTNULL:
@@ -248,15 +248,15 @@ def _take(draft: _Column, node: pb.Constraint, table: str, found: Elements) -> N
                 raise PostgresError("22023", "identity column type must be smallint, integer, or bigint")
             draft.column = replace(draft.column, identity=node.generated_when)
             draft.not_null = True
-            found.sequences.append(SequenceNeed(name, draft.column.type_oid, node.generated_when, node.options))
+            elements.sequences.append(SequenceNeed(name, draft.column.type_oid, node.generated_when, node.options))
         case pb.CONSTR_CHECK:
             draft.checks.append(node)
         case pb.CONSTR_PRIMARY | pb.CONSTR_UNIQUE:
             draft.keys.append(_KeyOf(node, (name,)))
             draft.latest = draft.keys[-1]
         case pb.CONSTR_FOREIGN:
-            found.foreign_keys.append(ForeignKeyNeed(node, (name,)))
-            draft.latest = found.foreign_keys[-1]
+            elements.foreign_keys.append(ForeignKeyNeed(node, (name,)))
+            draft.latest = elements.foreign_keys[-1]
         case pb.CONSTR_ATTR_DEFERRABLE | pb.CONSTR_ATTR_DEFERRED:
             if draft.latest is None:
                 word = "DEFERRABLE" if node.contype == pb.CONSTR_ATTR_DEFERRABLE else "INITIALLY DEFERRED"

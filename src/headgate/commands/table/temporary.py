@@ -64,10 +64,10 @@ def _drop_schemas(engine: Engine, database: int, names: list[str]) -> None:
         raise
 
 
-def _drop(transaction: Transaction, found: list[Relation]) -> None:
+def _drop(transaction: Transaction, tables: list[Relation]) -> None:
     from headgate.commands.table import table
 
-    for dropped in found:
+    for dropped in tables:
         relation = relations.find(transaction.cursor, dropped.database, dropped.oid)
         if relation is None:
             continue

@@ -56,7 +56,7 @@ def _whole(node: pb.SelectStmt) -> str:
 def _outputs(node: ParseNode) -> list[str]:
     while node.op != pb.SETOP_NONE:
         node = node.larg
-    return [unwrap(target).name for target in node.target_list]
+    return [unwrap(item).name for item in node.target_list]
 
 
 @dataclass
@@ -90,7 +90,7 @@ class _Printer:
         scope = Scope(tuple(tables), qualify=True)
         context = BindContext(types=self.types, aggregates=True, sets=True)
         targets = [
-            (unwrap(each).name, resolve_unknown(binder.bind_raw(unwrap(each).val, scope, context), context)) for each in node.target_list
+            (unwrap(item).name, resolve_unknown(binder.bind_raw(unwrap(item).val, scope, context), context)) for item in node.target_list
         ]
         text = (
             " SELECT "
