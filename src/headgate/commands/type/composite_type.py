@@ -120,10 +120,10 @@ def _attribute(relation: Relation, name: str) -> Column:
     return column
 
 
-def _add(relation: Relation, element: pb.ColumnDef, found: TypeRow, session: Session) -> None:
+def _add(relation: Relation, element: pb.ColumnDef, type_row: TypeRow, session: Session) -> None:
     transaction = session.begin_statement()
     [column] = _columns([pb.Node(column_def=element)], relation.name, session)
-    _refuse_itself(column, found)
+    _refuse_itself(column, type_row)
     attribute.add_column(transaction.cursor, transaction.engine.catalog.next_oid, relation, column)
 
 
@@ -135,28 +135,28 @@ def _drop(relation: Relation, command: pb.AlterTableCmd, session: Session) -> No
     removal.drop_column(session.begin_statement().cursor, relation, _attribute(relation, command.name).attnum)
 
 
-def _alter(relation: Relation, command: pb.AlterTableCmd, found: TypeRow, session: Session) -> None:
+def _alter(relation: Relation, command: pb.AlterTableCmd, type_row: TypeRow, session: Session) -> None:
     cursor = session.begin_statement().cursor
     element = pb.ColumnDef()
     element.CopyFrom(unwrap(getattr(command, "def")))
     element.colname = command.name
     attnum = _attribute(relation, command.name).attnum
     [column] = _columns([pb.Node(column_def=element)], relation.name, session)
-    _refuse_itself(column, found)
+    _refuse_itself(column, type_row)
     attribute.set_type(cursor, relation, attnum, column.type_oid, column.typmod, column.collation, column.dimensions)
 
 
-def _refuse_itself(column: Column, found: TypeRow) -> None:
+def _refuse_itself(column: Column, type_row: TypeRow) -> None:
     """Raise 42P16 for a type that would contain itself."""
-    if found.oid in registry.known().of_users(column.type_oid):
-        raise PostgresError("42P16", f"composite type {found.name} cannot be made a member of itself")
+    if type_row.oid in registry.known().of_users(column.type_oid):
+        raise PostgresError("42P16", f"composite type {type_row.name} cannot be made a member of itself")
 
 
-def _refuse_use(session: Session, found: TypeRow) -> None:
+def _refuse_use(session: Session, type_row: TypeRow) -> None:
     """Raise 0A000 if a column of a table has the type, directly or within another one."""
     all_types = registry.known()
-    using = [user_type.oid for user_type in all_types.user_types() if found.oid in all_types.of_users(user_type.oid)]
+    using = [user_type.oid for user_type in all_types.user_types() if type_row.oid in all_types.of_users(user_type.oid)]
     cursor, database = session.begin_statement().cursor, session.context.database
     for relation, column, _ in types.columns_of(cursor, database, using):
         table = relations.get(cursor, database, relation).name
-        raise not_supported(f'cannot alter type "{found.name}" because column "{table}.{column}" uses it')
+        raise not_supported(f'cannot alter type "{type_row.name}" because column "{table}.{column}" uses it')

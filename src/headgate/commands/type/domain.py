@@ -164,16 +164,16 @@ def alter(node: pb.AlterDomainStmt, session: Session) -> CommandResult:
     return CommandResult("ALTER DOMAIN")
 
 
-def _check_rows(session: Session, cursor: Cursor, found: types.TypeRow) -> None:
+def _check_rows(session: Session, cursor: Cursor, type_row: types.TypeRow) -> None:
     """Raise 23502 or 23514 if a column of the domain, or of a domain over it, has a value that violates the changed domain.
 
     Raise 0A000, as PostgreSQL does, for a column that contains values of the domain inside others, because their elements are not checked.
     """
     transaction, database = session.begin_statement(), session.context.database
-    domains, containers = _uses(cursor, database, found)
+    domains, containers = _uses(cursor, database, type_row)
     for oid, name, _ in types.columns_of(cursor, database, containers):
         relation = relations.get(cursor, database, oid)
-        raise not_supported(f'cannot alter type "{found.name}" because column "{relation.name}.{name}" uses it')
+        raise not_supported(f'cannot alter type "{type_row.name}" because column "{relation.name}.{name}" uses it')
     for oid, name, _ in types.columns_of(cursor, database, domains):
         relation = relations.get(cursor, database, oid)
         if relation.kind != RelationKind.TABLE:
@@ -181,16 +181,16 @@ def _check_rows(session: Session, cursor: Cursor, found: types.TypeRow) -> None:
         transaction.lock(relation)
         with transaction.snapshot.seeing_newest():
             frame, column = transaction.frame(relation), F.col(quoted(name))
-        if registry.known().by_oid(found.oid).not_null and not frame.where(column.isNull()).limit(1).isEmpty():
+        if registry.known().by_oid(type_row.oid).not_null and not frame.where(column.isNull()).limit(1).isEmpty():
             raise PostgresError("23502", f'column "{name}" of table "{relation.name}" contains null values')
-        for failed, _message in compile_domain.violations(found.oid, compiler.plan)(column):
+        for failed, _message in compile_domain.violations(type_row.oid, compiler.plan)(column):
             if not frame.where(failed).limit(1).isEmpty():
                 raise PostgresError("23514", f'column "{name}" of table "{relation.name}" contains values that violate the new constraint')
 
 
-def _uses(cursor: Cursor, database: int, found: types.TypeRow) -> tuple[list[int], list[int]]:
+def _uses(cursor: Cursor, database: int, type_row: types.TypeRow) -> tuple[list[int], list[int]]:
     """Return the domain and the domains over it, and the types that contain their values: arrays of them, and domains over those."""
-    domains, containers, pending = [found.oid], [found.array], [found]
+    domains, containers, pending = [type_row.oid], [type_row.array], [type_row]
     while pending:
         current = pending.pop()
         inside = current.oid in containers

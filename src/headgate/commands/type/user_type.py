@@ -173,10 +173,10 @@ def drop(node: pb.DropStmt, session: Session) -> CommandResult:
     return CommandResult("DROP DOMAIN" if node.remove_type == pb.OBJECT_DOMAIN else "DROP TYPE")
 
 
-def drop_all(session: Session, transaction: Transaction, found: Sequence[TypeRow], *, cascade: bool) -> None:
+def drop_all(session: Session, transaction: Transaction, type_rows: Sequence[TypeRow], *, cascade: bool) -> None:
     """Drop types. With `cascade`, also drop the columns of these types. Otherwise raise 2BP01 if there are any."""
     cursor, database = transaction.cursor, session.context.database
-    dropped_oids = [oid for row in found for oid in (row.oid, row.array)]
+    dropped_oids = [oid for row in type_rows for oid in (row.oid, row.array)]
     domains = [row for row in user_type.domains_over(cursor, database, dropped_oids) if row.oid not in dropped_oids]
     while further_domains := [
         row
@@ -193,7 +193,7 @@ def drop_all(session: Session, transaction: Transaction, found: Sequence[TypeRow
         transaction.own(relations.get(cursor, database, oid))
     base_types = {row.oid: _base(cursor, database, row.oid) for row in domains}
     attributes = user_type.columns_of(cursor, database, dropped_oids, "c")
-    attribute_dependants = [attribute_row for attribute_row in attributes if attribute_row[0] not in {kind.relation for kind in found}]
+    attribute_dependants = [attribute_row for attribute_row in attributes if attribute_row[0] not in {kind.relation for kind in type_rows}]
     if attribute_dependants and cascade:
         raise not_supported("DROP … CASCADE of a type that a composite type has is not supported")
     lines = [(f"type {registry.format_type(row.oid)}", f"type {registry.format_type(base_types[row.oid])}") for row in domains]
@@ -207,10 +207,10 @@ def drop_all(session: Session, transaction: Transaction, found: Sequence[TypeRow
     lines += [(entry.shown, entry.on) for entry in using]
     descriptions = [line for line, _ in lines]
     if lines and not cascade:
-        subject = f"type {registry.format_type(found[0].oid)}" if len(found) == 1 else "desired object(s)"
+        subject = f"type {registry.format_type(type_rows[0].oid)}" if len(type_rows) == 1 else "desired object(s)"
         raise PostgresError(
             "2BP01",
-            f"cannot drop {subject} because other objects depend on {'it' if len(found) == 1 else 'them'}",
+            f"cannot drop {subject} because other objects depend on {'it' if len(type_rows) == 1 else 'them'}",
             detail="\n".join(f"{description} depends on {on}" for description, on in lines),
             hint=dependency.HINT,
         )
@@ -227,7 +227,7 @@ def drop_all(session: Session, transaction: Transaction, found: Sequence[TypeRow
         alteration = Alteration(session, transaction, relations.get(cursor, database, oid))
         command = pb.AlterTableCmd(subtype=pb.AT_DropColumn, name=column, behavior=pb.DROP_CASCADE, missing_ok=True)
         alter_column.drop_column(alteration, command)
-    for row in [*found, *domains]:
+    for row in [*type_rows, *domains]:
         if row.relation:
             removal.drop(cursor, database, row.relation)
         user_type.drop(cursor, database, row)
@@ -286,47 +286,47 @@ def owned(parts: Iterable[pb.Node], session: Session, cursor: Cursor) -> TypeRow
     return type_row
 
 
-def _check_type_owner(found: TypeRow, session: Session, cursor: Cursor) -> None:
-    privilege.check_owner(cursor, session.context.user, found.owner, "type", registry.format_type(found.oid))
+def _check_type_owner(type_row: TypeRow, session: Session, cursor: Cursor) -> None:
+    privilege.check_owner(cursor, session.context.user, type_row.owner, "type", registry.format_type(type_row.oid))
 
 
-def _refuse_special(found: TypeRow, verb: str) -> None:
+def _refuse_special(type_row: TypeRow, verb: str) -> None:
     """Raise an error for built-in types, row types of tables and array types."""
-    if found.builtin:
+    if type_row.builtin:
         if verb == "cannot drop":
-            type_text = registry.format_type(found.oid)
+            type_text = registry.format_type(type_row.oid)
             raise PostgresError("2BP01", f"cannot drop type {type_text} because it is required by the database system")
         raise not_supported("changing a built-in type is not supported")
-    if found.relation and registry.known().by_oid(found.oid).of_table:
+    if type_row.relation and registry.known().by_oid(type_row.oid).of_table:
         if verb == "cannot drop":
             raise PostgresError(
                 "2BP01",
-                f"cannot drop type {found.name} because table {found.name} requires it",
-                hint=f"You can drop table {found.name} instead.",
+                f"cannot drop type {type_row.name} because table {type_row.name} requires it",
+                hint=f"You can drop table {type_row.name} instead.",
             )
-        raise PostgresError("42809", f"{found.name} is a table's row type", hint="Use ALTER TABLE instead.")
-    element = registry.known().find(found.oid)
+        raise PostgresError("42809", f"{type_row.name} is a table's row type", hint="Use ALTER TABLE instead.")
+    element = registry.known().find(type_row.oid)
     if element is not None and element.is_array:
         element_text = registry.format_type(element.element)
         hint = f"You can alter type {element_text}, which will alter the array type as well."
         if verb == "cannot drop":
-            type_text, hint = registry.format_type(found.oid), f"You can drop type {element_text} instead."
+            type_text, hint = registry.format_type(type_row.oid), f"You can drop type {element_text} instead."
             raise PostgresError("2BP01", f"cannot drop type {type_text} because type {element_text} requires it", hint=hint)
-        raise PostgresError("42809", f"cannot alter array type {registry.format_type(found.oid)}", hint=hint)
+        raise PostgresError("42809", f"cannot alter array type {registry.format_type(type_row.oid)}", hint=hint)
 
 
 # ---- renaming in rows and expressions -----------------------------------------------------------------------
 
 
-def _rename_stored(session: Session, transaction: Transaction, found: TypeRow, label: str, new_label: str) -> None:
+def _rename_stored(session: Session, transaction: Transaction, type_row: TypeRow, label: str, new_label: str) -> None:
     """Rewrite the rows of all columns of the type, and of its array type, with the new label."""
-    for oid, name, kind in user_type.columns_of(transaction.cursor, session.context.database, [found.oid, found.array]):
+    for oid, name, kind in user_type.columns_of(transaction.cursor, session.context.database, [type_row.oid, type_row.array]):
         relation = relations.get(transaction.cursor, session.context.database, oid)
         column = relation.column(name)
         if relation.kind != RelationKind.TABLE or column is None:
             continue
         value = F.col(quoted(name))
-        if kind == found.oid:
+        if kind == type_row.oid:
             changed = F.when(value == F.lit(label), F.lit(new_label)).otherwise(value)
             is_affected = value == F.lit(label)
         else:
@@ -348,13 +348,13 @@ def relabelled(value: Column, label: str, new_label: str) -> Column:
     return arrow_function(new_labels, StringType())(value)
 
 
-def _label_change(found: TypeRow, label: str, new_label: str) -> Change:
+def _label_change(type_row: TypeRow, label: str, new_label: str) -> Change:
     def change(node: Expression) -> Expression | None:
         if not isinstance(node, Const) or node.value is None:
             return None
-        if node.type.oid == found.oid and node.value == label:
+        if node.type.oid == type_row.oid and node.value == label:
             return replace(node, value=new_label)
-        if node.type.oid == found.array:
+        if node.type.oid == type_row.array:
             shape, items = arrays.parse(node.value, ",")
             return replace(node, value=arrays.print_array(shape, [new_label if item == label else item for item in items], ","))
         return None
