@@ -141,7 +141,7 @@ def views_of(cursor: Cursor, context: SessionContext, relation: Relation, on: st
 
 
 def settle(
-    transaction: Transaction, found: Iterable[Dependant], subjects: Sequence[str], notices: Notices, *, cascade: bool,
+    transaction: Transaction, candidates: Iterable[Dependant], subjects: Sequence[str], notices: Notices, *, cascade: bool,
     going: Iterable[tuple[int, int]] = (),
 ) -> None:  # fmt: skip
     """Raise 2BP01 if an object depends on the `subjects`. With `cascade`, send a NOTICE and drop the dependent objects instead.
@@ -150,7 +150,7 @@ def settle(
     """
     seen = set(going)
     dependants: list[Dependant] = []
-    for dependant in found:
+    for dependant in candidates:
         if dependant.key not in seen:
             seen.add(dependant.key)
             dependants.append(dependant)

@@ -141,9 +141,9 @@ _FORCES = {"force_quote": "TO", "force_not_null": "FROM", "force_null": "FROM"}
 def _forced(option: Option, kind: str, *, from_client: bool) -> tuple[str, ...] | None:
     """Return the columns of FORCE_QUOTE, FORCE_NOT_NULL or FORCE_NULL, or None for all."""
     if option.node is not None and option.node.DESCRIPTOR.name == "A_Star" and option.name == "force_quote":
-        found = None
+        columns = None
     elif option.node is not None and option.node.DESCRIPTOR.name == "List":
-        found = tuple(names.strings(option.node.items))
+        columns = tuple(names.strings(option.node.items))
     else:
         message = f'argument to option "{option.name}" must be a list of column names'
         raise PostgresError("22023", message, position=position(option.location))
@@ -152,7 +152,7 @@ def _forced(option: Option, kind: str, *, from_client: bool) -> tuple[str, ...] 
         raise PostgresError("0A000", f"COPY {word} available only in CSV mode")
     if from_client != (_FORCES[option.name] == "FROM"):
         raise PostgresError("0A000", f"COPY {word} only available using COPY {_FORCES[option.name]}")
-    return found
+    return columns
 
 
 def _encoding(option: Option) -> Encoding:
@@ -160,10 +160,10 @@ def _encoding(option: Option) -> Encoding:
     if name is None:
         message = 'argument to option "encoding" must be a valid encoding name'
         raise PostgresError("22023", message, position=position(option.location))
-    found = encodings.find(name)
-    if found is None:
+    encoding = encodings.find(name)
+    if encoding is None:
         raise not_supported(f"conversion between {name} and UTF8 is not supported", position=position(option.location))
-    return found
+    return encoding
 
 
 def check_forced(options: CopyOptions, columns: Iterable[str], relation: Relation | None = None) -> None:

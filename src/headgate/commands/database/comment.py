@@ -108,12 +108,12 @@ def _on_table(node: pb.CommentStmt, session: Session, cursor: Cursor) -> tuple[i
     relation, name = _relation(table, session, cursor, "relation"), unwrap(last).sval
     catalog, table_name, prefix = _ON_TABLES[node.objtype]
     sql = f"SELECT oid FROM hg.{table_name} WHERE dbid = ? AND {prefix}relid = ? AND {prefix}name = ?"
-    found = one(cursor, sql, [relation.database, relation.oid, name])
+    row = one(cursor, sql, [relation.database, relation.oid, name])
     session.begin_statement().catalog.change_object("pg_class", relation.oid)
-    if found is None:
+    if row is None:
         word = table_name.removeprefix("pg_")
         raise PostgresError("42704", f'{word} "{name}" for table "{relation.name}" does not exist')
-    return catalog, int(found[0]), 0, False
+    return catalog, int(row[0]), 0, False
 
 
 def _role(name: str, session: Session, cursor: Cursor) -> int:

@@ -111,16 +111,16 @@ def _forget(session: Session, database: int) -> None:
     session.parts.engine.clean()
 
 
-def _refuse_others(session: Session, found: databases.Database, what: str) -> None:
+def _refuse_others(session: Session, database: databases.Database, what: str) -> None:
     """Raise 55006 while others use a database. Sessions that are about to end have a few seconds (CountOtherDBBackends)."""
     until = time.monotonic() + LEAVING_SECONDS
     while True:
-        others = session.parts.sessions_of(found.oid)
-        prepared = sum(prepared_transaction.database == found.oid for prepared_transaction in session.parts.engine.prepared.all())
+        others = session.parts.sessions_of(database.oid)
+        prepared = sum(prepared_transaction.database == database.oid for prepared_transaction in session.parts.engine.prepared.all())
         if not others and not prepared:
             return
         if time.monotonic() >= until:
-            raise PostgresError("55006", f'{what} "{found.name}" is being accessed by other users', detail=_busy(others, prepared))
+            raise PostgresError("55006", f'{what} "{database.name}" is being accessed by other users', detail=_busy(others, prepared))
         session.check_cancel()
         time.sleep(0.1)
 
@@ -133,12 +133,12 @@ def _busy(others: int, prepared: int) -> str:
     return f"There is 1 {what} using the database." if count == 1 else f"There are {count} {what}s using the database."
 
 
-def _refuse_used(session: Session, found: databases.Database) -> None:
+def _refuse_used(session: Session, database: databases.Database) -> None:
     """Raise 55006 if a slot of the database is in use. Other slots are dropped with it."""
-    active = session.parts.slots.active_in(found.oid)
+    active = session.parts.slots.active_in(database.oid)
     if active:
         detail = "There is 1 active slot." if active == 1 else f"There are {active} active slots."
-        raise PostgresError("55006", f'database "{found.name}" is used by an active logical replication slot', detail=detail)
+        raise PostgresError("55006", f'database "{database.name}" is used by an active logical replication slot', detail=detail)
 
 
 def rename(node: pb.RenameStmt, session: Session) -> CommandResult:

@@ -135,8 +135,8 @@ def _contents(session: Session, schema: namespace.Namespace) -> list[Relation]:
     return [relation for relation in contents if relation.oid not in owned]
 
 
-def _type(found: types.TypeRow) -> str:
-    return f"type {registry.format_type(found.oid)}"
+def _type(type_row: types.TypeRow) -> str:
+    return f"type {registry.format_type(type_row.oid)}"
 
 
 def rename(node: pb.RenameStmt, session: Session) -> CommandResult:

@@ -40,14 +40,14 @@ _MEMBERS = ("addroleto", "rolemembers", "adminmembers")
 """The options of CREATE ROLE with lists of other roles: IN ROLE, ROLE, ADMIN."""
 
 
-def _verifier(given: str | None, name: str, session: Session) -> str | None:
+def _verifier(text: str | None, name: str, session: Session) -> str | None:
     """Return the stored form of a new password. Return None for no password or an empty one, in any form."""
-    if given is None:
+    if text is None:
         return None
-    if not given or (password.kind(given) is not password.PasswordKind.PLAIN and password.matches("", given, name)):
+    if not text or (password.kind(text) is not password.PasswordKind.PLAIN and password.matches("", text, name)):
         session.notices.notice("empty string is not a valid password, clearing password")
         return None
-    return password.stored(given, name, session.settings.text("password_encryption"))
+    return password.stored(text, name, session.settings.text("password_encryption"))
 
 
 def _apply(role: Role, options: dict[str, Option], session: Session) -> Role:
