@@ -1,7 +1,8 @@
-"""Random workloads for a publisher: publications, a subscription's options, and work in two phases. What the properties run.
+"""Random workloads for a publisher: publications, a subscription's options, and SQL in two phases. Used by the property tests.
 
-Two schemas. In `w`: `k` with a primary key, `f` with REPLICA IDENTITY FULL, `i` with an index as identity, `r` partitioned by list over
-two levels (one leaf lies in `s`). In `s`: `t` of more types, with two key columns. A workload prints as the Python that makes it.
+The tables are in two schemas. `w` has `k` with a primary key, `f` with REPLICA IDENTITY FULL, `i` with an index as replica identity,
+and `r`, which is partitioned by list over two levels (one leaf is in `s`). `s` has `t`, with more types and two key columns. The repr of
+a workload is the Python expression that creates it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ CREATE TABLE w.r2_high PARTITION OF w.r2 FOR VALUES FROM (3) TO (MAXVALUE);
 CREATE TABLE w.r3 PARTITION OF w.r DEFAULT;
 CREATE TABLE s.t (a int, b smallint, c varchar(5), d numeric(6,2), e timestamp, g bool, PRIMARY KEY (a, b));
 """
-"""What every workload starts with, on publishers and subscribers."""
+"""The tables with which every workload starts, on publishers and subscribers."""
 
 CONTENTS = {
     name: f"SELECT * FROM {name} x ORDER BY x::text"
@@ -33,7 +34,7 @@ CONTENTS = {
 ACTIONS = ["insert", "update", "delete", "truncate"]
 
 KEYS = {"w.k": "a", "w.f": "abc", "w.i": "b", "w.r": "ab", "w.r1": "ab", "w.r2": "ab", "s.r2_low": "ab", "w.r3": "ab", "s.t": "ab"}
-"""The identity of each table that can be published."""
+"""The columns of the replica identity of each table that can be published."""
 FILTERS = {
     "a": ["a > 3", "a IN (1, 2, 5, 103)", "a % 2 = 0", "NOT a BETWEEN 2 AND 4"],
     "b": ["b > 1", "b <> ALL (ARRAY[2, 103])", "b % 2 = 1", "b = 2 OR b IS NULL"],
@@ -44,7 +45,7 @@ FREE = {
     "s.t": ["d > 2", "e >= '2020-01-02'", "g", "g IS NOT TRUE", "c = 'x'", "d IS NULL OR d < 3"],
     "": ["c IS NOT NULL", "c > 'x'", "c LIKE 'x%'", "b IS NULL"],
 }
-"""Filters over columns that are not in the identity: the server refuses UPDATE and DELETE."""
+"""Filters on columns outside the replica identity. The server rejects UPDATE and DELETE."""
 PARTS = [
     "ALTER TABLE w.r DETACH PARTITION w.r1",
     "ALTER TABLE w.r ATTACH PARTITION w.r1 FOR VALUES IN (0, 1, 2)",
@@ -62,8 +63,11 @@ actions = st.one_of(
 
 @dataclass(frozen=True)
 class Workload:
-    """SQL in the order in which it runs: `rows` and `publications` before the subscription is made with `options`; then `first`,
-    ALTER SUBSCRIPTION … REFRESH with `refresh`, then `second`."""
+    """The SQL of one run.
+
+    `rows` and `publications` run before the subscription is created with `options`. Then `first` runs, then ALTER SUBSCRIPTION … REFRESH
+    with `refresh`, then `second`.
+    """
 
     rows: tuple[str, ...]
     publications: tuple[str, ...]
@@ -73,7 +77,7 @@ class Workload:
     second: tuple[str, ...]
 
     def undo(self) -> list[str]:
-        """Commands that empty the tables and take back what alterations have left; some fail, where there is nothing to take back."""
+        """Return the commands that empty the tables and undo the ALTER commands. Some fail if there is nothing to undo."""
         done = " ".join([*self.rows, *self.first, *self.second])
         named = [
             name
@@ -97,7 +101,7 @@ class Workload:
 
 @st.composite
 def member(draw: st.DrawFn) -> str:
-    """One table of a publication, with its list and filter."""
+    """Draw a table of a publication, with its column list and filter."""
     name = draw(st.sampled_from([*KEYS, "w.k", "w.f", "w.r", "w.r"]))
     where = ""
     if draw(st.booleans()):
@@ -108,7 +112,7 @@ def member(draw: st.DrawFn) -> str:
 
 @st.composite
 def members(draw: st.DrawFn) -> str:
-    """What stands behind FOR, or SET."""
+    """Draw the objects after FOR or SET of a publication command."""
     parts = []
     tables = draw(st.lists(member(), max_size=4, unique_by=lambda member_text: member_text.split(" ")[0]))
     if tables:
@@ -120,13 +124,13 @@ def members(draw: st.DrawFn) -> str:
 
 @st.composite
 def parameters(draw: st.DrawFn) -> str:
-    """publish and publish_via_partition_root."""
+    """Draw the parameters publish and publish_via_partition_root."""
     return f"publish = '{', '.join(draw(actions))}', publish_via_partition_root = {draw(st.sampled_from(['true', 'true', 'false']))}"
 
 
 @st.composite
 def publications(draw: st.DrawFn) -> tuple[str, ...]:
-    """p, q and u, each empty where its tables are refused."""
+    """Draw the publications p, q and u. Each stays empty if the server rejects its tables."""
     statements: list[str] = []
     for name in "pqu":
         if name == "u" and draw(st.integers(0, 3)) == 0:
@@ -140,7 +144,7 @@ def publications(draw: st.DrawFn) -> tuple[str, ...]:
 
 @st.composite
 def alteration(draw: st.DrawFn) -> str:
-    """What changes the publications, or an identity, between two changes."""
+    """Draw a command that alters a publication, a replica identity or a partition between two changes."""
     kind = draw(st.integers(0, 5))
     name = draw(st.sampled_from("pqu"))
     if kind == 0:
@@ -161,7 +165,7 @@ TARGETS = ["w.k", "w.k", "w.f", "w.f", "w.i", "w.r", "w.r", "w.r", "s.t", "s.t",
 
 @st.composite
 def insert(draw: st.DrawFn, name: str) -> str:
-    """A few rows; of s.t with values of its types."""
+    """Draw an INSERT of one to four rows. For s.t, the rows have values of its types."""
     rows = []
     for _ in range(draw(st.integers(1, 4))):
         values = [str(draw(number)), str(draw(number)), draw(text)]
@@ -179,7 +183,7 @@ def insert(draw: st.DrawFn, name: str) -> str:
 
 @st.composite
 def change(draw: st.DrawFn) -> str:
-    """INSERT, UPDATE, DELETE or TRUNCATE."""
+    """Draw an INSERT, UPDATE, DELETE or TRUNCATE."""
     name = draw(st.sampled_from(TARGETS))
     kind = draw(st.sampled_from(["insert"] * 5 + ["update"] * 3 + ["key"] * 2 + ["delete"] * 2 + ["truncate"]))
     where = f"{draw(st.sampled_from('ab'))} {draw(st.sampled_from(['=', '<', '>']))} {draw(number)}"
@@ -194,7 +198,7 @@ def change(draw: st.DrawFn) -> str:
         return f"UPDATE {name} SET {draw(st.sampled_from(value))} WHERE {where}"
     if kind == "key":
         column = draw(st.sampled_from("ab"))
-        # no row may pass through the key of another that leaves it too: PostgreSQL looks after each row, a node after the statement
+        # no row may get the old key of another updated row: PostgreSQL checks the key after each row, a node after the statement
         condition = f" AND b = {draw(number)}" if column == "b" else ""
         return f"UPDATE {name} SET {column} = {column} + {draw(st.sampled_from([1, 3, 100]))} WHERE a = {draw(number)}{condition}"
     if kind == "delete":
@@ -204,7 +208,7 @@ def change(draw: st.DrawFn) -> str:
 
 @st.composite
 def transaction(draw: st.DrawFn) -> list[str]:
-    """Statements between BEGIN and COMMIT or ROLLBACK, some behind a savepoint."""
+    """Draw the statements between BEGIN and COMMIT or ROLLBACK, some of them after a savepoint."""
     inner = draw(st.lists(change(), min_size=1, max_size=4))
     if draw(st.booleans()):
         end = draw(st.sampled_from(["ROLLBACK TO x", "RELEASE x"]))
@@ -216,7 +220,7 @@ def transaction(draw: st.DrawFn) -> list[str]:
 
 @st.composite
 def work(draw: st.DrawFn, smallest: int, largest: int) -> tuple[str, ...]:
-    """Changes and transactions, with an alteration now and then."""
+    """Draw changes and transactions, and occasionally an ALTER command."""
     steps: list[str] = []
     for _ in range(draw(st.integers(smallest, largest))):
         kind = draw(st.integers(0, 6))
@@ -226,7 +230,7 @@ def work(draw: st.DrawFn, smallest: int, largest: int) -> tuple[str, ...]:
 
 @st.composite
 def workloads(draw: st.DrawFn) -> Workload:
-    """One workload."""
+    """Draw a workload."""
     copy = draw(st.sampled_from(["true", "true", "false"]))
     options = [f"copy_data = {copy}", f"binary = {draw(st.sampled_from(['false', 'false', 'true']))}"]
     options.append(f"streaming = {draw(st.sampled_from(['off', 'on']))}")
