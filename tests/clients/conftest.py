@@ -1,4 +1,4 @@
-"""Drivers are separate programs, started once per run. Each test gets a database with a table."""
+"""Fixtures for the tests of drivers. Each driver runs in its own program, started once per run. Each test gets a database with a table."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ ITEMS = """CREATE TABLE items (id integer PRIMARY KEY, name text, price numeric(
     seen timestamp with time zone, raw bytea, code uuid, tags text[], nums integer[])"""
 PYTHON = ("asyncpg", "psycopg2", "pg8000", "sqlalchemy", "arrow")
 DRIVERS = (*PYTHON, "jdbc", "node-postgres", "pgx")
-"""`arrow` are three: ADBC, polars and connectorx."""
+"""The drivers. `arrow` contains three: ADBC, polars and connectorx."""
 
 
 class Program:
-    """A program that plays scenes with its driver; see `programs/conversation.py`."""
+    """A running program that plays scenes with its driver (see `programs/conversation.py`)."""
 
     def __init__(self, command: list[str | Path]) -> None:
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed in `end`
@@ -42,7 +42,7 @@ class Program:
         return self._stderr.read().decode(errors="replace")[-6000:]
 
     def play(self, scene: str, url: str, seconds: float = 240) -> Any:
-        """What the program says of a scene; AssertionError if it failed, ended, warned, or took too long."""
+        """Play a scene and return its answer. Raise AssertionError if it fails, or the program ends, or `seconds` pass without an answer."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(f"{scene} {url}\n".encode())
@@ -60,7 +60,7 @@ class Program:
         return answer["said"]
 
     def end(self) -> None:
-        """Ends the program by the end of its input; what it has written to its standard error is an error here."""
+        """Close the input of the program, which ends it. Raise AssertionError if it has written to its standard error."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
@@ -83,7 +83,7 @@ def _command(driver: str) -> list[str | Path]:
 
 @pytest.fixture(scope="session")
 def program() -> Iterator[Callable[[str], Program]]:
-    """The program of a driver, started when it is first asked for."""
+    """Return the function that returns the program of a driver, and starts it if it does not run."""
     running: dict[str, Program] = {}
 
     def of(driver: str) -> Program:
@@ -97,7 +97,7 @@ def program() -> Iterator[Callable[[str], Program]]:
 
 
 class Table:
-    """A database with an empty table `items`, on one of the servers, and who plays scenes in it."""
+    """A database on one of the servers, with an empty table `items`, in which drivers play scenes."""
 
     def __init__(self, server: Server, database: str, program: Callable[[str], Program]) -> None:
         self.server = server
@@ -107,15 +107,15 @@ class Table:
 
     @property
     def url(self) -> str:
-        """As drivers take it."""
+        """The connection URL for drivers."""
         return f"postgresql://postgres@127.0.0.1:{self.server.port}/{self.database}"
 
     def sql(self, script: str) -> str:
-        """What ``psql -At`` prints for the script."""
+        """Run a script and return the output of ``psql -At``."""
         return self.server.psql(self.database, script)
 
     def play(self, driver: str, scene: str) -> Any:
-        """What a driver's program says of a scene in this database."""
+        """Play a scene with a driver in this database and return its answer."""
         return self._program(driver).play(scene, self.url)
 
 
@@ -126,7 +126,7 @@ def _shared() -> dict[Server, str]:
 
 @pytest.fixture
 def table(request: pytest.FixtureRequest, server: Server, program: Callable[[str], Program], _shared: dict[Server, str]) -> Table:
-    """A table on the PostgreSQL, then on the node; slow tests have a database of their own, the others of each server share one."""
+    """Return a table on PostgreSQL, and then on the node. A slow test gets its own database. The other tests of a server share one."""
     if request.node.get_closest_marker("slow"):
         return Table(server, server.new_database(), program)
     if server not in _shared:

@@ -1,8 +1,12 @@
-"""What clients are installed from: locks with hashes, once for each lock and machine, beside the Delta jars, when a test first needs them.
+"""The installation of the client programs. A program is installed next to the Delta jars when a test first needs it.
 
-Python packages come with ``requirements-clients.txt`` (drivers) and ``requirements-programs.txt`` (dbt, Debezium's engine), those of npm with
-``programs/node/package-lock.json``, those of Go with ``programs/go/go.sum``; pgjdbc, and a Java compiler for machines that have none, by their
-digests. Node and Go themselves are not installed: where one is missing, or too old, its tests are skipped.
+Every package comes from a lock file with hashes, and is installed once for each lock file and machine:
+
+- Python: ``requirements-clients.txt`` (drivers) and ``requirements-programs.txt`` (dbt, Debezium's engine).
+- npm: ``programs/node/package-lock.json``. Go: ``programs/go/go.sum``.
+- Java: the digests of pgjdbc and of a compiler, for machines without a JDK.
+
+Node and Go themselves are not installed. If one of them is missing or too old, its tests are skipped.
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ COMPILER = Jar("org.eclipse.jdt", "ecj", "3.33.0", "f7686c4960cf70c2ebc5c500a73a
 
 
 def environment(**more: str) -> dict[str, str]:
-    """A client's environment: not the tests' own modules, UTC."""
+    """Return the environment of a client: without PYTHONPATH, which has the modules of the tests, and with the time zone UTC."""
     return {**{name: value for name, value in os.environ.items() if name != "PYTHONPATH"}, "TZ": "UTC", **more}
 
 
@@ -38,13 +42,13 @@ def printed(*words: str | Path) -> str:
 
 
 def run(*words: str | Path, folder: Path | None = None, **more: str) -> None:
-    """Runs an installer; what it wrote is in the error when it fails."""
+    """Run an installer. Raise AssertionError with its output if it fails."""
     done = subprocess.run(words, cwd=folder, capture_output=True, text=True, env=environment(**more))
     assert done.returncode == 0, f"{' '.join(map(str, words))}: exit code {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-4000:]}"
 
 
 def once(name: str, sources: list[Path], make: Callable[[Path], None]) -> Path:
-    """The folder that `make` has filled from these files, now or in another run; the processes of a run wait for each other."""
+    """Return the folder that `make` fills from these files. It is filled once per machine, under a lock between processes."""
     all_of_them = jars.own_folder().parent / "clients"
     all_of_them.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256(b"\0".join([sys.version.encode(), *(source.read_bytes() for source in sources)])).hexdigest()
@@ -61,7 +65,7 @@ def once(name: str, sources: list[Path], make: Callable[[Path], None]) -> Path:
 
 
 def python(lock: str) -> Path:
-    """The Python of an environment with the packages of ``requirements-LOCK.txt``."""
+    """Return the Python of a virtual environment with the packages of ``requirements-LOCK.txt``."""
     source = ROOT / f"requirements-{lock}.txt"
 
     def make(folder: Path) -> None:
@@ -73,7 +77,7 @@ def python(lock: str) -> Path:
 
 
 def node() -> list[str | Path]:
-    """The command of the JavaScript program."""
+    """Return the command of the JavaScript program."""
     if not (shutil.which("node") and shutil.which("npm")):
         pytest.skip("node and npm are not installed (Debian's packages nodejs and npm)")
     sources = [PROGRAMS / "node" / name for name in ("package.json", "package-lock.json", "client.js")]
@@ -87,7 +91,7 @@ def node() -> list[str | Path]:
 
 
 def without_go(module: Path) -> str | None:
-    """Why nothing of a module of Go can be built on this machine."""
+    """Return the reason for which this machine cannot build a Go module, or None if it can."""
     [version_needed] = [line.split()[1] for line in (module / "go.mod").read_text().splitlines() if line.startswith("go ")]
     go_program = shutil.which("go")
     if not go_program:
@@ -103,14 +107,14 @@ def without_go(module: Path) -> str | None:
 
 
 def built_by_go(name: str, module: Path, package: str = ".") -> Path:
-    """A program of a module of Go, one of its own or one that its go.mod names."""
+    """Build a package of a Go module, or of a module that its go.mod names. Return the program."""
     settings = {"GOFLAGS": "-mod=readonly", "GOTOOLCHAIN": "local", "CGO_ENABLED": "0"}
     sources = [module / "go.mod", module / "go.sum", *sorted(module.glob("*.go"))]
     return once(name, sources, lambda folder: run("go", "build", "-o", folder / name, package, folder=module, **settings)) / name
 
 
 def go() -> list[str | Path]:
-    """The command of the Go program."""
+    """Return the command of the Go program."""
     reason = without_go(PROGRAMS / "go")
     if reason is not None:
         pytest.skip(reason)
@@ -118,7 +122,7 @@ def go() -> list[str | Path]:
 
 
 def java() -> list[str | Path]:
-    """The command of the Java program; setup installs a runtime of Java only, so the compiler comes as a jar."""
+    """Return the command of the Java program. `make setup` installs only a Java runtime, so the compiler is a jar."""
     source = PROGRAMS / "java" / "Client.java"
     home = os.environ.get("JAVA_HOME")
     machine = Path(home) / "bin" / "java" if home else "java"
@@ -145,6 +149,6 @@ def java() -> list[str | Path]:
         )
 
     classes = once("java", [source], make)
-    # the compiler that saves most of a short program's time, and no more of the two cores than it needs
+    # the fast compiler suits a short program, and the serial collector leaves the other core to the tests
     options = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Dfile.encoding=UTF-8", "-Duser.timezone=UTC")
     return [machine, *options, "-cp", f"{libraries / PGJDBC.file}{os.pathsep}{classes}", "Client"]

@@ -18,7 +18,7 @@ SUM = 20000 * 20001 // 2
 
 
 def having(*without: str) -> pytest.MarkDecorator:
-    """Each driver but these."""
+    """Run a test with each driver except these."""
     return pytest.mark.parametrize("driver", [driver for driver in DRIVERS if driver not in without])
 
 
@@ -32,7 +32,7 @@ def test_parameters_of_every_type_and_nulls_are_returned_as_sent(table: Table, d
 @having()
 def test_error_has_its_sqlstate_and_constraint_and_the_connection_stays_usable(table: Table, driver: str) -> None:
     answers = table.play(driver, "errors")
-    constraint = None if driver == "arrow" else "items_pkey"  # ADBC has it as text only
+    constraint = None if driver == "arrow" else "items_pkey"  # ADBC has it only in the message text
     assert answers == [["23505", constraint], ["42601", None], ["22P02", None], ["42703", None], 1]
 
 
@@ -54,7 +54,7 @@ def test_large_result_is_fetched_in_parts(table: Table, driver: str) -> None:
     assert table.play(driver, "parts") == [20000, SUM]
 
 
-@having("pg8000", "sqlalchemy")  # these have no word for it
+@having("pg8000", "sqlalchemy")  # these cannot cancel a statement
 def test_statement_can_be_cancelled_and_its_connection_stays_usable(table: Table, driver: str) -> None:
     assert table.play(driver, "cancel") == ["57014", 1]
 

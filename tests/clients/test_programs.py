@@ -1,4 +1,4 @@
-"""dbt and Debezium's embedded engine, which are built on drivers, work the same with a PostgreSQL and with a node."""
+"""dbt and Debezium's embedded engine give the same results with a PostgreSQL and with a node."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ models:
 
 
 def dbt(folder: Path, *words: str) -> str:
-    """What a command of dbt prints; it must succeed."""
+    """Run a dbt command, which must succeed, and return its output."""
     program = installation.python("programs").with_name("dbt")
     command = [program, "--no-use-colors", *words, "--project-dir", folder, "--profiles-dir", folder]
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=installation.environment(DO_NOT_TRACK="1"), timeout=600)
@@ -74,7 +74,7 @@ def test_dbt_builds_and_tests_models_extends_incremental_ones_and_keeps_history(
 
 
 class Capture:
-    """Runs of Debezium's engine for the publication `p`, each of which goes on where the one before it stopped."""
+    """Successive runs of Debezium's engine for the publication `p`. Each run resumes after the changes of the preceding one."""
 
     def __init__(self, table: Table, folder: Path) -> None:
         self.table, self.folder, self.slot = table, folder, f"{table.database}_debezium"
@@ -92,7 +92,7 @@ class Capture:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """A run, which ends when its changes have been confirmed."""
+        """Run the engine inside the context. At the end it confirms its changes."""
         command = [installation.python("programs"), installation.PROGRAMS / "debezium_stream.py", self.folder / "properties", self.out]
         with (self.folder / "log").open("a") as log:
             self.process = subprocess.Popen(
@@ -108,13 +108,13 @@ class Capture:
             self.process.wait()
 
     def events(self) -> list[tuple[str, Any, Any]]:
-        """The operations so far, with the rows before and behind."""
+        """Return the operations so far, each with its old row and its new row."""
         assert self.process.poll() is None, (self.folder / "log").read_text()[-6000:]
-        all_events = [json.loads(line) for line in self.out.read_text().split("\n")[:-1]]  # the last line may not be whole
+        all_events = [json.loads(line) for line in self.out.read_text().split("\n")[:-1]]  # the last line may be incomplete
         return [(event["op"], event["before"], event["after"]) for event in all_events]
 
     def active(self, state: str) -> None:
-        """Waits until the slot is in use, or is not."""
+        """Wait until pg_replication_slots shows the slot as active (`t`) or inactive (`f`)."""
         query = f"SELECT active FROM pg_replication_slots WHERE slot_name = '{self.slot}'"
         until(lambda: self.table.sql(query) == state, f"the slot is not {state}", 120)
 
@@ -137,7 +137,7 @@ def test_debezium_takes_a_snapshot_streams_and_continues_where_it_stopped(table:
     table.sql("INSERT INTO items VALUES (3, 'meanwhile', 0, '{}'); DELETE FROM items WHERE id = 2")
     with capture.running():
         until(lambda: capture.events()[-1][0] == "d", "no delete", 120)
-        rest = [event for event in capture.events()[3:] if event != first[2]]  # what came last may come again
+        rest = [event for event in capture.events()[3:] if event != first[2]]  # the last event may be repeated
     assert [(op, after and after["id"], before and before["id"]) for op, before, after in rest] == [("c", 3, None), ("d", None, 2)]
     capture.active("f")
     table.sql(f"SELECT pg_drop_replication_slot('{capture.slot}')")

@@ -1,4 +1,4 @@
-"""Answer each line ``SCENE URL`` of a client program's input by a line of JSON, until the input ends.
+"""The protocol of the client programs: answer each line ``SCENE URL`` of the input with a line of JSON, until the input ends.
 
 The programs in JavaScript, Go and Java do the same. An answer is ``{"said": …}``, or ``{"failed": …}`` with the error.
 """
@@ -27,12 +27,12 @@ VALUES = {
     "tags": ["x", None, 'y,z"'],
     "nums": [1, None, -3],
 }
-"""A row of `items`, which the tests make."""
+"""A row of the table `items`, which the tests create."""
 NULLS = {"id": 2, **dict.fromkeys([name for name in VALUES if name != "id"])}
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON has it; other languages' programs write the same."""
+    """Convert a value to its JSON form. The programs in other languages use the same forms."""
     match value:
         case list() | tuple():
             return [plain(element) for element in value]
@@ -49,7 +49,7 @@ def plain(value: Any) -> Any:
 
 
 def answer(scenes: dict[str, Callable[[str], Any]]) -> None:
-    """Plays a scene for each line of the input."""
+    """Play a scene for each line of the input and print its answer."""
     for line in sys.stdin:
         name, url = line.split()
         try:

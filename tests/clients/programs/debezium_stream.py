@@ -1,6 +1,7 @@
-"""Debezium's embedded engine: ``debezium_stream.py PROPERTIES EVENTS`` appends each event, a line of JSON, to a file until its input ends.
+"""Debezium's embedded engine: ``debezium_stream.py PROPERTIES EVENTS`` appends each event to a file, as a line of JSON.
 
-A process of its own: the engine's Java virtual machine runs inside of Python's, starts once and cannot be stopped.
+It runs until its input ends. It needs its own process, because its Java virtual machine runs inside Python, starts once and cannot be
+stopped.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from pydbzengine import BasePythonChangeHandler, DebeziumJsonEngine
 
 
 class Writer(BasePythonChangeHandler):
-    """Writes what is known of each event when it is known."""
+    """Writes each event to the file as soon as it arrives."""
 
     def handleJsonBatch(self, records: Any) -> None:  # noqa: N802 - Debezium's name
-        """A batch of events, of which the engine has the place in the stream when this returns."""
+        """Write a batch of events. The engine stores its position in the stream after this call."""
         with Path(sys.argv[2]).open("a") as out:
             out.writelines(f"{record.value()}\n" for record in records if record.value() is not None)
 

@@ -1,4 +1,4 @@
-"""Clients whose rows are Arrow: ADBC, polars, connectorx."""
+"""Scenes of clients that use Arrow: ADBC, polars, connectorx."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from adbc_driver_postgresql import dbapi
 from conversation import NULLS, VALUES, answer
 
 OF_ARROW = [name for name in VALUES if name not in {"price", "code", "tags"}]
-"""The columns whose values ADBC binds; the others' types it reads only."""
+"""The columns whose types ADBC can send. It can only read the other types."""
 
 
 def scene(play: Callable[[Any], Any]) -> Callable[[str], Any]:
-    """A scene that has a connection of ADBC."""
+    """Return a scene that runs `play` with an ADBC connection."""
 
     def connected(url: str) -> Any:
         with closing(dbapi.connect(url, autocommit=True)) as connection:
@@ -63,7 +63,7 @@ def errors(connection: Any) -> Any:
 
 
 def transaction(url: str) -> Any:
-    """ADBC takes no statement behind one that failed, not even one that goes back to a savepoint: it is gone back to without an error."""
+    """Roll back to a savepoint without an error before it: after an error, ADBC accepts no statement, not even ROLLBACK TO."""
     with closing(dbapi.connect(url)) as connection, connection.cursor() as cursor:
         cursor.execute("INSERT INTO items (id, name) VALUES (1, 'outer')")
         cursor.execute("SAVEPOINT deeper")
@@ -76,7 +76,7 @@ def transaction(url: str) -> Any:
 
 
 def copy(connection: Any) -> Any:
-    """Ingest is COPY in binary, and so is each result."""
+    """Copy rows in and out. ADBC uses binary COPY for both."""
     table = pa.table({"id": pa.array([1, 2, 3], pa.int32()), "name": ["a,b", None, ""]})
     with connection.cursor() as cursor:
         row_count = cursor.adbc_ingest("items", table, mode="append")
@@ -116,7 +116,7 @@ def cancel(connection: Any) -> Any:
 
 
 def polars_read(url: str) -> Any:
-    """By each of polars' two engines, values and NULLs of each type that both know."""
+    """Read values and NULLs with both engines of polars, of each type that both support."""
     query = "SELECT id, name, big, good, real8, made FROM (SELECT *, date '2024-02-29' AS made FROM items) i ORDER BY id"
     engines = [polars.read_database_uri(query, url, engine=engine).rows() for engine in ("connectorx", "adbc")]
     assert engines[0] == engines[1]
@@ -139,7 +139,7 @@ def polars_write(url: str) -> Any:
 
 
 def connectorx_read(url: str) -> Any:
-    """By each protocol, whole and in partitions, which it finds by min and max."""
+    """Read a table with each protocol, whole and in partitions. connectorx computes the partitions from min and max."""
     results = []
     for protocol in ("binary", "csv", "cursor"):
         for more in ({}, {"partition_on": "id", "partition_num": 3}):
@@ -153,7 +153,7 @@ def connectorx_read(url: str) -> Any:
 
 
 def bulk(connection: Any) -> Any:
-    """200,000 rows by COPY in, and out in batches."""
+    """Copy 200,000 rows in, and read them in batches."""
     count = 200_000
     ids = pa.array(range(count), pa.int64())
     table = pa.table(

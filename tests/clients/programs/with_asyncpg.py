@@ -1,4 +1,4 @@
-"""asyncpg."""
+"""Scenes of asyncpg."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from conversation import NULLS, VALUES, answer
 
 
 def scene(play: Callable[[Any], Awaitable[Any]]) -> Callable[[str], Any]:
-    """A scene that has a connection."""
+    """Return a scene that runs `play` with a connection."""
 
     async def connected(url: str) -> Any:
         connection = await asyncpg.connect(url, command_timeout=120)
@@ -88,7 +88,7 @@ async def cancel(connection: Any) -> Any:
 
 
 async def plans(connection: Any) -> Any:
-    """A cached plan whose result changes: asyncpg describes it again, but not inside of a transaction."""
+    """Change the result of a cached plan. asyncpg prepares it again, except inside a transaction."""
     query = "SELECT * FROM items WHERE id = $1"
     row_before = await connection.fetchrow(query, 1)
     await connection.execute("ALTER TABLE items ADD COLUMN more integer DEFAULT 7; ALTER TABLE items DROP COLUMN name")
@@ -103,7 +103,7 @@ async def plans(connection: Any) -> Any:
 
 
 async def bulk(connection: Any) -> Any:
-    """200,000 rows by binary COPY in, and out again by its own reading of binary COPY's format into another table."""
+    """Copy 200,000 rows in by binary COPY, and copy every second one out and into another table."""
     moment = datetime(2024, 2, 29, tzinfo=UTC)
     rows = [(number, f"row {number}", Decimal(number) / 100, moment, [number, None]) for number in range(200_000)]
     await connection.copy_records_to_table("items", records=rows, columns=["id", "name", "price", "seen", "nums"])
@@ -125,7 +125,7 @@ async def notifications(connection: Any) -> Any:
 
 
 def pool(url: str) -> Any:
-    """A connection that comes back is reset: what it held, listened to and had set is gone."""
+    """Return a connection to the pool, which resets it: its cursors, channels and settings are gone."""
 
     async def play() -> Any:
         async with asyncpg.create_pool(url, min_size=1, max_size=3, command_timeout=120) as opened_pool:
@@ -156,7 +156,7 @@ async def cursors(connection: Any) -> Any:
 
 
 async def types(connection: Any) -> Any:
-    """Enums, domains and their arrays are looked up by name and by oid; a codec of one's own."""
+    """Use enums, domains and their arrays, which asyncpg looks up by name and by oid, and a custom codec."""
     await connection.execute("CREATE TYPE mood AS ENUM ('sad', 'happy'); CREATE DOMAIN short AS varchar(3)")
     await connection.set_type_codec("jsonb", encoder=lambda value: f"[{value}]", decoder=lambda text: text.upper(), schema="pg_catalog")
     return [

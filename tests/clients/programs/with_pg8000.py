@@ -1,4 +1,4 @@
-"""pg8000, which is all Python and speaks the protocol itself."""
+"""Scenes of pg8000, which implements the protocol in Python."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from conversation import NULLS, VALUES, answer
 
 
 def scene(play: Callable[[Any], Any]) -> Callable[[str], Any]:
-    """A scene that has a connection, which begins transactions by itself."""
+    """Return a scene that runs `play` with a connection, which begins transactions implicitly."""
 
     def connected(url: str) -> Any:
         parts = urlsplit(url)
@@ -79,7 +79,7 @@ def copy(connection: Any) -> Any:
 
 
 def parts(connection: Any) -> Any:
-    """pg8000 fetches whole results; in parts by DECLARE."""
+    """Read a large result in parts. pg8000 fetches whole results, so this uses DECLARE and FETCH."""
     cursor = connection.cursor()
     cursor.execute("DECLARE parts NO SCROLL CURSOR FOR SELECT g FROM generate_series(1, 20000) g")
     ids = []
@@ -92,7 +92,7 @@ def parts(connection: Any) -> Any:
 
 
 def types(connection: Any) -> Any:
-    """A statement that is prepared once, and values that are not in `values`."""
+    """Read values of types that the scene `values` does not have."""
     cursor = connection.cursor()
     cursor.execute("SELECT '1 day'::interval, '{\"a\": [1]}'::jsonb, 'infinity'::date, '10.0.0.1'::inet, '[1,5)'::int4range")
     row = cursor.fetchone()

@@ -1,4 +1,4 @@
-"""psycopg2."""
+"""Scenes of psycopg2."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ psycopg2.extras.register_uuid()
 
 
 def scene(play: Callable[[Any], Any]) -> Callable[[str], Any]:
-    """A scene that has a connection, which begins transactions by itself."""
+    """Return a scene that runs `play` with a connection, which begins transactions implicitly."""
 
     def connected(url: str) -> Any:
         with closing(psycopg2.connect(url, options="-c TimeZone=UTC")) as connection:
@@ -102,7 +102,7 @@ def cancel(connection: Any) -> Any:
 
 
 def batches(connection: Any) -> Any:
-    """Rows in statements of many VALUES, statements in one message, and what they give back."""
+    """Send many rows in one VALUES list, and several statements in one message. Return their results."""
     cursor = connection.cursor()
     rows = [(number, f"n{number}") for number in range(1000)]
     insert = "INSERT INTO items (id, name) VALUES %s RETURNING id"
@@ -143,7 +143,7 @@ def cursors(connection: Any) -> Any:
 
 
 def current_of(connection: Any) -> Any:
-    """Rows are changed one by one where a named cursor stands, by another cursor of the connection."""
+    """Change and delete the current row of a named cursor with another cursor of the connection."""
     answers, changing = [], connection.cursor()
     with connection.cursor("current") as cursor:
         cursor.execute("SELECT id, name FROM items ORDER BY id FOR UPDATE")

@@ -1,4 +1,4 @@
-"""SQLAlchemy over each of its drivers, and Alembic."""
+"""Scenes of SQLAlchemy, with each of its drivers, and of Alembic."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ ITEMS = sa.Table(
 
 
 class Base(DeclarativeBase):
-    """What is mapped."""
+    """The base class of the mapped classes."""
 
 
 class Customer(Base):
-    """Has orders."""
+    """A customer, who has orders."""
 
     __tablename__ = "customers"
     id: Mapped[int] = mapped_column(sa.Identity(), primary_key=True)
@@ -52,7 +52,7 @@ class Customer(Base):
 
 
 class Order(Base):
-    """Has a customer."""
+    """An order of a customer."""
 
     __tablename__ = "orders"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -62,12 +62,12 @@ class Order(Base):
 
 
 def with_driver(url: str, driver: str) -> str:
-    """The URL as SQLAlchemy has it."""
+    """Return the URL in SQLAlchemy's form, which names the driver."""
     return url.replace("postgresql://", f"postgresql+{driver}://")
 
 
 def scene(play: Callable[[Any], Any]) -> Callable[[str], Any]:
-    """A scene that has an engine, over psycopg."""
+    """Return a scene that runs `play` with an engine that uses psycopg."""
 
     def connected(url: str) -> Any:
         engine = sa.create_engine(with_driver(url, "psycopg"), connect_args={"options": "-c TimeZone=UTC"})
@@ -80,7 +80,7 @@ def scene(play: Callable[[Any], Any]) -> Callable[[str], Any]:
 
 
 def values(url: str) -> Any:
-    """By each driver in turn, with the same result."""
+    """Write and read values with each driver. All must give the same result."""
     results = []
     for driver in DRIVERS:
         engine = sa.create_engine(with_driver(url, driver))
@@ -132,7 +132,7 @@ def parts(engine: sa.Engine) -> Any:
 
 
 def mapped(engine: sa.Engine) -> Any:
-    """Objects with keys that the server makes, in batches with RETURNING; loading, changing and deleting them."""
+    """Store objects whose keys the server generates, in batches with RETURNING. Load, change and delete them."""
     Base.metadata.create_all(engine)
     with Session(engine) as session:
         session.add_all(Customer(name=f"c{n}", orders=[Order(amount=n + k + 1) for k in range(3)]) for n in range(5))
@@ -153,7 +153,7 @@ def mapped(engine: sa.Engine) -> Any:
 
 
 def asynchronous(url: str) -> Any:
-    """The engine over asyncpg."""
+    """Use the asynchronous engine with asyncpg."""
 
     async def play() -> Any:
         engine = create_async_engine(with_driver(url, "asyncpg"))
@@ -193,7 +193,7 @@ def reflection(engine: sa.Engine) -> Any:
 
 
 def current_of(engine: sa.Engine) -> Any:
-    """The row of a cursor, which SQL makes, is changed by an UPDATE that is built."""
+    """Change the current row of a cursor (declared by SQL) with an UPDATE built by SQLAlchemy."""
     with engine.begin() as connection:
         connection.execute(sa.text("DECLARE here SCROLL CURSOR FOR SELECT * FROM items ORDER BY id DESC"))
         connection.execute(sa.text("MOVE ABSOLUTE 2 IN here"))
@@ -202,7 +202,7 @@ def current_of(engine: sa.Engine) -> Any:
 
 
 def pool(engine: sa.Engine) -> Any:
-    """A connection whose session the server has ended is replaced where the pool asks first."""
+    """Terminate the session of a pooled connection. With pool_pre_ping, the pool replaces it."""
     asking = sa.create_engine(engine.url, pool_pre_ping=True, pool_size=1)
     with asking.connect() as connection:
         first = connection.scalar(sa.text("SELECT pg_backend_pid()"))
@@ -215,7 +215,7 @@ def pool(engine: sa.Engine) -> Any:
 
 
 def migrations(url: str) -> Any:
-    """Alembic makes a revision of what the models have and the database has not, goes up, down and up again, and finds nothing more to do."""
+    """Let Alembic generate the revisions that the database lacks, then upgrade, downgrade and upgrade again until nothing is left to do."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder) / "migrations"
         config = Config(Path(folder) / "alembic.ini", stdout=io.StringIO())
