@@ -1,10 +1,10 @@
 """Reconstruct what a disk holds after a power failure: record a process's writes, and replay them without those that were not fsynced.
 
-`Recording` runs a command under strace, which writes down each system call that changes files. `replay` gives the state of the disk after
-each of them. `Disk.crashed` is one of the many states in which a machine may find it after a power failure at that moment:
+`Recording` runs a command under strace, which records each system call that changes files. `replay` applies the calls to a `Disk` one by
+one. `Disk.crashed` writes one of the many states that a power failure after the last call may leave:
 
-    a file's bytes          up to its last fsync; of the writes since, all, none or some, one of them torn at a sector
-    the names of a folder   up to the last fsync of the folder; of the later ones, the first few, in order
+    a file's bytes          as of its last fsync, and all, none or some of the later writes, each of which may be cut at a sector boundary
+    the names of a folder   as of the last fsync of the folder, and the first few later changes, in order
 
 So an fsynced file may be missing if its folder was not fsynced. This is stricter than ext4, and POSIX allows it. A rename from one folder to
 another is assumed to be complete.
@@ -34,7 +34,7 @@ _PATH = re.compile(r'(?:(AT_FDCWD|\d+), )?"((?:\\x[0-9a-f]{2})*)"')
 
 
 def can_record() -> bool:
-    """Whether there is an strace that may trace."""
+    """Return whether strace is installed and permitted."""
     try:
         return subprocess.run(["strace", "-qqq", "-f", "--seccomp-bpf", "-o", os.devnull, "true"], capture_output=True).returncode == 0
     except FileNotFoundError:
@@ -43,11 +43,11 @@ def can_record() -> bool:
 
 @dataclass(eq=False)
 class File:
-    """A file: what is on the disk, and what was written since, each with its place."""
+    """A file: its bytes on the disk (`synced`), and the later writes (`pending`)."""
 
     synced: bytearray = field(default_factory=bytearray)
     pending: list[tuple[int, bytes | None]] = field(default_factory=list)
-    """(offset, bytes), or (size, None) where the file was cut or grown to a size."""
+    """(offset, bytes) for a write, or (size, None) if the file was truncated or extended to a size."""
     size: int = 0
 
     def write(self, offset: int, data: bytes) -> None:
@@ -64,7 +64,7 @@ class File:
         self.pending.clear()
 
     def crashed(self, random: Random) -> bytes:
-        """Its bytes after a power failure."""
+        """Return possible bytes of the file after a power failure."""
         content, all_of_them = bytearray(self.synced), random.choice((True, False, None))
         for offset, data in self.pending:
             whole = random.choice((True, False, None)) if all_of_them is None else all_of_them
@@ -77,15 +77,15 @@ class File:
 
 @dataclass(eq=False)
 class Folder:
-    """A folder: the names that are on the disk, and what happened to names since."""
+    """A folder: its names on the disk (`synced`), the later changes (`pending`), and its names now (`entries`)."""
 
     synced: dict[str, Node] = field(default_factory=dict)
     pending: list[tuple[tuple[str, Node | None], ...]] = field(default_factory=list)
-    """What one call did to names: a rename takes one and gives the other."""
+    """The names that each call changed. A rename removes one name and adds another."""
     entries: dict[str, Node] = field(default_factory=dict)
 
     def put(self, *names: tuple[str, Node | None]) -> None:
-        """Gives names to a file or folder, or takes them (None)."""
+        """Add names of files or folders, or remove those with None."""
         self.pending.append(names)
         for name, node in names:
             _name(self.entries, name, node)
@@ -95,7 +95,7 @@ class Folder:
         self.pending.clear()
 
     def crashed(self, random: Random) -> dict[str, Node]:
-        """Its names after a power failure."""
+        """Return possible names in the folder after a power failure."""
         entries = dict(self.synced)
         for names in self.pending[: random.randint(0, len(self.pending))]:
             for name, node in names:
@@ -126,7 +126,7 @@ class Disk:
     """The files below one folder, as they are and as a power failure would leave them."""
 
     def __init__(self, root: Path) -> None:
-        """As the folder is now, all of it synchronized."""
+        """Read the folder as it is now, as if all of it was fsynced."""
         self.root = root
         self.top = self._read(root)
 
@@ -142,25 +142,25 @@ class Disk:
         return folder
 
     def parts(self, path: str) -> list[str] | None:
-        """The names that lead to a path; None where it is not below the folder."""
+        """Return the parts of a path below the folder, or None if the path is outside."""
         whole, root = os.path.normpath(path), str(self.root)
         return whole[len(root) :].strip("/").split("/") if whole.startswith(root + "/") else [] if whole == root else None
 
     def find(self, parts: Sequence[str]) -> Node | None:
-        """What is there now."""
+        """Return the file or folder that exists now, or None."""
         node: Node | None = self.top
         for part in parts:
             node = node.entries.get(part) if isinstance(node, Folder) else None
         return node
 
     def parent(self, parts: Sequence[str]) -> Folder:
-        """The folder in which the last name stands."""
+        """Return the folder that contains the last name."""
         folder = self.find(parts[:-1])
         assert isinstance(folder, Folder), f"no folder for {'/'.join(parts)}"
         return folder
 
     def crashed(self, random: Random, target: Path) -> None:
-        """Writes what a power failure leaves into an empty folder."""
+        """Write a possible state after a power failure to `target`, which must not exist."""
 
         def lay(folder: Folder, path: Path) -> None:
             path.mkdir(mode=0o700)
@@ -174,7 +174,7 @@ class Disk:
 
 
 class Recording:
-    """A command whose writes are recorded."""
+    """A running command whose writes are recorded."""
 
     def __init__(self, command: Sequence[str], trace: Path, log: Path) -> None:
         self.trace = trace
@@ -185,11 +185,11 @@ class Recording:
             )  # fmt: skip
 
     def moment(self) -> int:
-        """Now, as a place in the recording: whatever has happened stands before it."""
+        """Return the current position in the recording. All earlier calls are before it."""
         return self.trace.stat().st_size
 
     def end(self, pid: int) -> None:
-        """Kills what runs (`pid` is the command's own)."""
+        """Kill the command (`pid`) and its tracer."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -208,17 +208,17 @@ class _Open:
 
 
 class _Replay:
-    """The recorded calls, done to a `Disk`."""
+    """The state of a replay: the disk, and the open files of each process."""
 
     def __init__(self, disk: Disk, cwd: Path) -> None:
         self.disk = disk
         self._cwd = str(cwd)
         self._files: dict[tuple[int, int], _Open] = {}
         self._process: dict[int, int] = {}
-        """Of each thread, the process."""
+        """The process of each thread."""
 
     def call(self, thread: int, name: str, arguments: str, result: int) -> bool:
-        """Does a call that succeeded; whether it has changed something."""
+        """Apply a call that succeeded. Return whether it has changed the disk."""
         done = getattr(self, f"_{name.removesuffix('64').replace('renameat2', 'renameat')}", None)
         if done is None:
             raise AssertionError(f"a call that is not replayed: {name}({arguments[:200]}")
@@ -262,7 +262,7 @@ class _Replay:
 
     # ---- names ------------------------------------------------------------------------------------------
     def _paths(self, process: int, arguments: str) -> list[list[str] | None]:
-        """The paths of a call, below the disk's folder or None."""
+        """Return the paths of a call as parts, or None for a path outside the disk."""
         paths: list[list[str] | None] = []
         for at, text in _PATH.findall(arguments):
             path = bytes.fromhex(text.replace("\\x", "")).decode()
@@ -410,7 +410,7 @@ class _Replay:
 
 
 def replay(disk: Disk, trace: Path, cwd: Path) -> Iterator[int]:
-    """Does the recorded calls to a disk that is as it was before; after each that has changed it, its end in the recording."""
+    """Apply the recorded calls to a disk in the state before them. After each call that changes it, yield the end of the call in the recording."""
     replaying = _Replay(disk, cwd)
     begun: dict[int, tuple[str, str]] = {}
     position = 0

@@ -11,14 +11,17 @@ from typing import Self
 
 
 class Proxy:
-    """Listens on a port of its own and passes everything on to `target` while `rate` (bytes a second) and `stalled` let it."""
+    """A proxy on a port of its own that forwards all bytes to and from the port `target`.
+
+    `rate` limits the bytes per second. While `stalled` is true, nothing is forwarded.
+    """
 
     def __init__(self, target: int) -> None:
         self.target = target
         self.rate: float | None = None
         self.stalled = False
         self.before: Callable[[bytes], None] | None = None
-        """Called with bytes, in the thread of their connection, before they are passed on."""
+        """Called with bytes before they are forwarded, in the thread of their connection."""
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._open: set[socket.socket] = set()
@@ -26,7 +29,7 @@ class Proxy:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self) -> None:
-        """Ends all connections at once."""
+        """Close all connections at once."""
         for connection in list(self._open):
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
@@ -69,7 +72,7 @@ class Proxy:
         self._end(source, sink)
 
     def _end(self, *ends: socket.socket) -> None:
-        """Both ends of a connection."""
+        """Close both ends of a connection."""
         for end in ends:
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)

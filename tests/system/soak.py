@@ -1,20 +1,20 @@
-"""`make soak MINUTES=n`: a chain of servers under load and faults for as long as one likes, compared at quiet points.
+"""`make soak MINUTES=n`: run a chain of servers under load and faults for some minutes, and compare the servers after each round.
 
-    PostgreSQL ──► node ──► PostgreSQL         20 tables, with a row filter from the node on; a table that only sessions of the node write
+    PostgreSQL ──► node ──► PostgreSQL         20 tables, which the node publishes with a row filter, and a table of the node's own
 
-Each round: writers on the publisher and on the node work while one fault after the other strikes (FAULTS): kill -9 of the node, of its Java
-virtual machine, of the publisher; restarts of each; lines that are cut or stall; a full disk; no connections left; CHECKPOINT. Then the
-writers stop, and what must hold is looked at:
+In each round, writers on the publisher and on the node work while faults happen one after another (FAULTS). The faults are kill -9 of the
+node, of its Java virtual machine and of the publisher, restarts of each server, connections that are cut or stall, a full disk, no free
+connections, and CHECKPOINT. Then the writers stop, and these conditions are checked:
 
-    the node has the publisher's rows, the last one those that the filter lets through: digests of each table
-    what the node has acknowledged to its sessions is there once, what it has refused is not
-    no lock is waited for, and each server answers
+    The node has the publisher's rows, and its subscriber has those that pass the filter (a digest of each table is compared).
+    The rows that the node has acknowledged to its sessions are stored once. The rows that it has rejected are not stored.
+    No session waits for a lock, and each server answers.
 
-and a line tells what the node takes: memory, threads, descriptors, files of segments and of tables, the catalog's bytes. At the end the least
-of the last third of the rounds is compared with the least of the second: none may have grown by more than GROWTH. `headgate check` is the
-end.
+Each round prints the resources that the node uses: memory, threads, descriptors, segment files, table files, and the size of the catalog.
+At the end, the minimum of the last third of the rounds is compared with the minimum of the second third. No measure may have grown by more
+than GROWTH. `headgate check` runs last.
 
-Exit code 0 if all of it held. The seed is printed; ``--seed`` repeats the order of the faults, not their moments.
+The exit code is 0 if all conditions hold. The seed is printed. ``--seed`` repeats the order of the faults, not their times.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ TABLES = 20
 ROUND_SECONDS = 40.0
 PATIENCE = 300.0
 GROWTH = 1.25
-"""How much more the last third of a run may take at the least than the second did."""
+"""The factor by which the minimum of a measure may grow between the second and the last third of a run."""
 DISK_MEGABYTES = 3_000
 CLEANING = {"file_retention": "1min", "checkpoint_timeout": "1min"}
-"""Files that nobody needs go within a round or two: by default they stay for a week, so that their number grows as long as a run lasts."""
+"""Unused files are removed within two rounds. By default they are kept for a week, so their number would grow during the whole run."""
 FILTER = "id % 3 <> 0"
 MAKE = "".join(f"CREATE TABLE t{n} (id int PRIMARY KEY, v text, n numeric(12,2), at timestamptz); " for n in range(TABLES))
 PUBLISH = "CREATE PUBLICATION p FOR TABLE " + ", ".join(f"t{n}{{0}}" for n in range(TABLES))
@@ -65,9 +65,9 @@ class Soak:
         with contextlib.suppress(pytest.skip.Exception):
             self.disk = Disk(folder / "lake", DISK_MEGABYTES)
         self.servers = [
-            PostgresServer(_made(folder / "source")),
+            PostgresServer(_make_folder(folder / "source")),
             NodeServer(folder / "lake", **CLEANING),
-            PostgresServer(_made(folder / "last")),
+            PostgresServer(_make_folder(folder / "last")),
         ]
         for server in self.servers:
             server.create()
@@ -76,10 +76,10 @@ class Soak:
         self.proxies = [Proxy(self.servers[0].port), Proxy(self.servers[1].port)]
         self.writing = threading.Event()
         self.ended = False
-        self.given: set[int] = set()
-        """Numbers whose INSERT a session of the node was told to be done."""
+        self.acknowledged: set[int] = set()
+        """The numbers whose INSERT the node has confirmed."""
         self.refused: set[int] = set()
-        self.written = 0
+        self.transactions = 0
         self._chain()
         self._threads = [threading.Thread(target=writer, daemon=True) for writer in (self._publish, self._publish, self._insert)]
         for thread in self._threads:
@@ -92,22 +92,22 @@ class Soak:
         self.source.sql(PUBLISH.format(""))
         self.node.sql(PUBLISH.format(f" WHERE ({FILTER})"))
         for subscriber, publisher, proxy in ((self.node, self.source, 0), (self.last, self.node, 1)):
-            behind = Database(_Behind(publisher.server, self.proxies[proxy].port), publisher.name)
-            subscribe(subscriber, behind, "s", "p")
+            proxied = Database(_BehindProxy(publisher.server, self.proxies[proxy].port), publisher.name)
+            subscribe(subscriber, proxied, "s", "p")
 
     # ---- writers ----------------------------------------------------------------------------------------
     def _publish(self) -> None:
-        """Transactions of all sizes on the publisher."""
+        """Run transactions of all sizes on the publisher."""
         random = Random(self.random.random())
         while not self.ended:
             self.writing.wait()
             with contextlib.suppress(SqlError, subprocess.TimeoutExpired):
                 self.source.sql("BEGIN; " + "; ".join(_change(random) for _ in range(random.randint(1, 4))) + "; COMMIT")
-                self.written += 1
+                self.transactions += 1
             time.sleep(random.uniform(0, 0.1))
 
     def _insert(self) -> None:
-        """One row after the other through a session of the node; each number is tried once."""
+        """Insert rows one by one through a session of the node. Each number is tried once."""
         number = 0
         while not self.ended:
             self.writing.wait()
@@ -118,19 +118,19 @@ class Soak:
                         session.execute("INSERT INTO own VALUES (%s, %s)", (number, number * 2))
                     except psycopg.OperationalError as error:
                         if error.sqlstate is not None and not error.sqlstate.startswith("57"):
-                            self.refused.add(number)  # an answer; a lost connection is none
+                            self.refused.add(number)  # the server has answered; a lost connection has no SQLSTATE
                         raise
                     except psycopg.Error:
                         self.refused.add(number)
                         raise
-                    self.given.add(number)
+                    self.acknowledged.add(number)
                     if number % 50 == 0:
                         session.execute("UPDATE own SET twice = number * 2 WHERE number > %s", (number - 20,))
             time.sleep(0.2)
 
     # ---- faults -----------------------------------------------------------------------------------------
     def strike(self) -> str:
-        """A fault, and what it was."""
+        """Cause a random fault and return its name."""
         names = [name for name in FAULTS if name != "a full disk" or self.disk is not None]
         name = self.random.choice(names)
         FAULTS[name](self)
@@ -141,15 +141,15 @@ class Soak:
         until(lambda: _started(self.servers[place]), "a killed server does not start", PATIENCE)
 
     def kill_jvm(self) -> None:
-        """Of a node that has started: one whose virtual machine dies before that ends, and somebody else must start it."""
+        """Kill the Java virtual machine of a node that has started. A node whose JVM dies earlier ends and does not restart itself."""
         until(self.answers, "a node whose virtual machine was killed does not start", PATIENCE)
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a node that starts itself again has no pid file for a moment
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a node that restarts itself has no pid file for a moment
             pids = subprocess.run(["pgrep", "-P", str(self.servers[1].pid), "java"], capture_output=True, text=True).stdout.split()
             for pid in pids:
                 os.kill(int(pid), signal.SIGKILL)
 
     def answers(self) -> bool:
-        """Whether the node takes sessions."""
+        """Return whether the node accepts sessions."""
         with contextlib.suppress(psycopg.Error), psycopg.connect(self.node.conninfo, connect_timeout=10):
             return True
         return False
@@ -168,7 +168,7 @@ class Soak:
         self.disk.free()
 
     def crowd(self) -> None:
-        """Takes all connections that the node gives."""
+        """Open connections until the node rejects one, and hold them for three seconds."""
         connections = []
         with contextlib.suppress(psycopg.Error):
             for _ in range(300):
@@ -179,11 +179,11 @@ class Soak:
 
     def checkpoint(self) -> None:
         with contextlib.suppress(SqlError):
-            self.servers[1].psql(self.node.name, "CHECKPOINT", timeout=PATIENCE)  # Delta's, of twenty tables, while others want the machine
+            self.servers[1].psql(self.node.name, "CHECKPOINT", timeout=PATIENCE)  # Delta checkpoints of 20 tables on a busy machine
 
     # ---- a round ----------------------------------------------------------------------------------------
     def round(self) -> tuple[list[str], list[str]]:
-        """The faults of a round, and what is wrong afterwards."""
+        """Run a round. Return its faults, and the problems found after it."""
         struck, end = [], time.monotonic() + ROUND_SECONDS
         self.writing.set()
         while time.monotonic() < end:
@@ -194,10 +194,10 @@ class Soak:
             until(lambda server=server: _answers(server), f"{server.name} does not answer", PATIENCE)
         arrived(self.source, "s", PATIENCE)
         arrived(self.node, "s", PATIENCE)
-        return struck, self.wrong()
+        return struck, self.problems()
 
-    def wrong(self) -> list[str]:
-        """What differs at a quiet point."""
+    def problems(self) -> list[str]:
+        """Return the conditions of the module docstring that do not hold while nobody writes."""
         problems = []
         for number in range(TABLES):
             for upstream, downstream, where in ((self.source, self.node, "true"), (self.node, self.last, FILTER)):
@@ -210,7 +210,7 @@ class Soak:
                         f"t{number}: {upstream.name} of {type(upstream.server).__name__} has {digests[0]}, its subscriber {digests[1]}"
                     )
         stored = {int(row) for row in self.node.rows("SELECT number FROM own")}
-        if lost := self.given - stored:
+        if lost := self.acknowledged - stored:
             problems.append(f"{len(lost)} acknowledged rows are missing, {min(lost)} is the first")
         if refused_but_stored := self.refused & stored:
             problems.append(f"{len(refused_but_stored)} refused rows are there, {min(refused_but_stored)} is the first")
@@ -220,8 +220,8 @@ class Soak:
             problems.append("somebody waits for a lock at a quiet point")
         return problems
 
-    def takes(self) -> dict[str, float]:
-        """What the node takes: megabytes, counts; files as a CHECKPOINT leaves them, for how many came since the last one is chance."""
+    def resources(self) -> dict[str, float]:
+        """Return the resources that the node uses (megabytes and counts). Files are counted after a CHECKPOINT, which removes unused ones."""
         self.checkpoint()
         pid, data = self.servers[1].pid, self.servers[1].data
         java = subprocess.run(["pgrep", "-P", str(pid), "java"], capture_output=True, text=True).stdout.split()
@@ -240,7 +240,7 @@ class Soak:
         }
 
     def end(self) -> int:
-        """Ends all; the exit code of `headgate check`."""
+        """Stop the writers, the proxies and the servers. Return the exit code of `headgate check`."""
         self.ended = True
         self.writing.set()
         for thread in self._threads:
@@ -253,12 +253,12 @@ class Soak:
         return subprocess.run([*HEADGATE, "check", "-D", str(self.servers[1].data)], text=True).returncode
 
     def keep(self, folder: Path) -> None:
-        """Copies the node and its log out of its small disk, which ends with the run."""
+        """Copy the node and its log from its small disk, which is removed after the run."""
         shutil.copytree(self.servers[1].data, folder, symlinks=True)
         shutil.copy(self.servers[1].logfile, folder.with_suffix(".log"))
 
     def close(self) -> None:
-        """Ends the disk."""
+        """Remove the disk."""
         if self.disk is not None:
             self.disk.end()
 
@@ -278,8 +278,8 @@ FAULTS: dict[str, Callable[[Soak], None]] = {
 }
 
 
-class _Behind:
-    """A server as its subscriber sees it: behind a proxy."""
+class _BehindProxy:
+    """A server whose subscriber connects through a proxy."""
 
     def __init__(self, server: PostgresServer | NodeServer, port: int) -> None:
         self.port, self._server, self._proxy = server.port, server, str(port)
@@ -288,13 +288,13 @@ class _Behind:
         return self._server.conninfo(database, port=self._proxy)
 
 
-def _made(folder: Path) -> Path:
+def _make_folder(folder: Path) -> Path:
     folder.mkdir()
     return folder
 
 
 def _answers(server: Database) -> bool:
-    """Whether it does; a node whose Java virtual machine was the last to be struck starts itself again."""
+    """Return whether a server answers. A node whose Java virtual machine was killed last is restarting itself."""
     with contextlib.suppress(SqlError, subprocess.TimeoutExpired):
         return server.sql("SELECT 1") == "1"
     return False
@@ -319,10 +319,10 @@ def _change(random: Random) -> str:
 
 
 def grown(rounds: list[dict[str, float]]) -> list[str]:
-    """What the last third of the rounds took that the second did not; the first is warming up.
+    """Return the measures that grew between the second and the last third of the rounds. The first third warms the node up.
 
-    The least counts: files, and heaps, go up with the load of the last minute and down with the next cleaning, by ten times and more. What
-    leaks is still there at the bottom.
+    The minima are compared, because the number of files and the size of heaps vary by a factor of ten with the load of the last minute and
+    with the next cleaning. A leak also raises the minimum.
     """
     third = len(rounds) // 3
     if third < 2:
@@ -347,10 +347,10 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="headgate-soak-"))
     folder.chmod(0o755)
     with contextlib.closing(Soak(folder, arguments.seed)) as soak:
-        wrong = run(soak, arguments.minutes)
-        if wrong:
+        problems = run(soak, arguments.minutes)
+        if problems:
             soak.keep(folder / "node")
-    if wrong:
+    if problems:
         print(f"the servers' files are kept in {folder}", flush=True)
         return 1
     shutil.rmtree(folder, ignore_errors=True)
@@ -358,26 +358,25 @@ def main() -> int:
 
 
 def run(soak: Soak, minutes: float) -> list[str]:
-    """Rounds for so many minutes, or until one finds something, and `headgate check`; what is wrong."""
+    """Run rounds for some minutes, or until one finds a problem, and then `headgate check`. Return the problems."""
     rounds: list[dict[str, float]] = []
-    wrong: list[str] = []
+    problems: list[str] = []
     end = time.monotonic() + minutes * 60
     try:
-        while time.monotonic() < end and not wrong:
-            struck, wrong = soak.round()
-            rounds.append(soak.takes())
+        while time.monotonic() < end and not problems:
+            struck, problems = soak.round()
+            rounds.append(soak.resources())
             measures = ", ".join(f"{name} {value:.0f}" for name, value in rounds[-1].items())
-            print(
-                f"round {len(rounds)}: {soak.written} transactions, {len(soak.given)} rows; {'; '.join(struck)}\n  {measures}", flush=True
-            )
+            counts = f"{soak.transactions} transactions, {len(soak.acknowledged)} rows"
+            print(f"round {len(rounds)}: {counts}; {'; '.join(struck)}\n  {measures}", flush=True)
     except (AssertionError, OSError, SqlError, psycopg.Error, subprocess.TimeoutExpired) as error:
         traceback.print_exc()
-        wrong = [f"{type(error).__name__}: {error}"]
+        problems = [f"{type(error).__name__}: {error}"]
     finally:
         checked = soak.end()
-    wrong += grown(rounds) + ([f"headgate check: exit code {checked}"] if checked else [])
-    print("\n".join(wrong) if wrong else f"{len(rounds)} rounds, nothing lost, nothing twice, nothing grown", flush=True)
-    return wrong
+    problems += grown(rounds) + ([f"headgate check: exit code {checked}"] if checked else [])
+    print("\n".join(problems) if problems else f"{len(rounds)} rounds, nothing lost, nothing twice, nothing grown", flush=True)
+    return problems
 
 
 if __name__ == "__main__":
