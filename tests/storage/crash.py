@@ -1,6 +1,7 @@
-"""A process that writes in a loop until it is killed: ``python tests/storage/crash.py DIR SETTINGS``. After each commit it prints its number.
+"""A process that writes in a loop until it is killed: ``python tests/storage/crash.py DIR SETTINGS``.
 
-Transaction n appends row n to A, sets B's only row to n, makes table 30000+n in every third one, and rolls back a transaction between.
+Transaction n appends row n to A and sets B's only row to n. Every third one also creates table 30000+n. Before each transaction, another one
+is rolled back. The process prints n after the commit of transaction n.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ B = relation(20001, "b", id=INT4, w=INT8)
 
 
 def main(directory: Path, settings: dict[str, str]) -> None:
-    """Recovers, makes the tables if need be, writes for ever."""
+    """Recover, create the tables if they do not exist, and write in an endless loop."""
     session = spark_session.start(settings, scratch=directory / "pgsql_tmp")
     engine = Engine(settings, Catalog.open(directory / "catalog.duckdb"), directory, session=session)
     for line in engine.recover():
