@@ -1,7 +1,7 @@
 """Print the branch coverage of each package of src/headgate, and the modules below 80 %: ``python -m tools.coverage_by_package FILE``.
 
-FILE is the output of ``coverage json``. `scripts/test_all.sh` calls this for its part `coverage`. The share counts lines and branches together, as
-``coverage report`` does.
+FILE is the output of ``coverage json``. `scripts/test_all.sh` calls this for its part `coverage`. The percentage counts lines and branches
+together, as ``coverage report`` does.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 LEAST = 80.0
-"""Percent that every module must have."""
+"""The coverage in percent that each module must have."""
 
 
 def percent(summaries: Iterable[dict[str, Any]]) -> float:
-    """Return the share of lines and branches that were executed."""
+    """Return the percentage of lines and branches that were executed."""
     executed = existing = 0
     for summary in summaries:
         executed += summary["covered_lines"] + summary["covered_branches"]

@@ -1,9 +1,10 @@
-"""Writes the built-in rows of PostgreSQL 15's system catalogs to Parquet: what `Catalog.create` loads.
+"""Write the built-in rows of PostgreSQL 15's system catalogs to Parquet. `Catalog.create` loads them.
 
-Run by a developer, on a fresh `initdb` of PostgreSQL 15 (nobody's tables in it):
-``python tools/dump_catalog.py "host=/tmp port=5432 user=postgres dbname=postgres"``. It writes one file per catalog that
-has rows into src/headgate/initial_catalog/data. What is left out: TOAST tables, collations that order text by
-anything but its bytes, PL/pgSQL (a node has none of them). A view's `pg_rewrite.ev_action` holds the text of its query instead of PostgreSQL's parse tree.
+Run it against a newly initialized PostgreSQL 15: ``python tools/dump_catalog.py "host=/tmp port=5432 user=postgres dbname=postgres"``.
+It writes one file for each catalog that has rows to src/headgate/initial_catalog/data.
+
+TOAST tables, collations that do not compare text by its bytes, and PL/pgSQL are left out, because a node does not have them. For a view,
+`pg_rewrite.ev_action` contains the text of its query instead of PostgreSQL's parse tree.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ ARROW = {
     "_oid": pa.list_(pa.uint32()),
     "_int2": pa.list_(pa.int16()),
 }
-"""Storage type by PostgreSQL type; arrays of others are lists of text, all else is text."""
+"""The storage type of each PostgreSQL type. Arrays of other types are lists of text. All other types are text."""
 
 WRITTEN_AS = {
     "regproc": "{}::oid",
@@ -55,14 +56,14 @@ WITHOUT = {
     "pg_description": "NOT (classoid = 'pg_collation'::regclass OR description LIKE 'PL/pgSQL%')",
 }
 KEYWORDS = "pg_get_keywords"
-"""A function of which the rows are kept, as if it were a catalog."""
+"""A function whose rows are written, as if it were a catalog."""
 OF_INFORMATION_SCHEMA = ("sql_features", "sql_implementation_info", "sql_parts", "sql_sizing")
-"""Its tables; all else of it are views."""
+"""The tables of information_schema. Its other relations are views."""
 EMPTY = {"pg_depend", "pg_shdepend", "pg_statistic", "pg_extension", "pg_init_privs", "pg_statistic_ext_data", "pg_database", "pg_attrdef"}
 
 
 def expression(catalog: str, column: str, type_name: str) -> str:
-    """The SQL that reads a column as it is stored."""
+    """Return the SQL expression that reads a column in its storage type."""
     if (catalog, column) == ("pg_rewrite", "ev_action"):
         return "rtrim(pg_get_viewdef(ev_class), ';')"
     if (catalog, column) == ("pg_class", "reltoastrelid"):
@@ -75,14 +76,14 @@ def expression(catalog: str, column: str, type_name: str) -> str:
 
 
 def arrow_type(type_name: str) -> pa.DataType:
-    """The storage type of a PostgreSQL type."""
+    """Return the storage type of a PostgreSQL type."""
     if type_name in ARROW:
         return ARROW[type_name]
     return pa.list_(pa.string()) if type_name.startswith("_") else pa.string()
 
 
 def dump(connection: psycopg.Connection, catalog: str, schema: str = "pg_catalog") -> int:
-    """Writes one catalog, or table of information_schema; returns the number of rows."""
+    """Write a catalog or a table of information_schema. Return the number of rows."""
     columns = connection.execute(
         "SELECT attname, coalesce(b.typname, t.typname) FROM pg_attribute a JOIN pg_type t ON t.oid = atttypid"
         " LEFT JOIN pg_type b ON b.oid = t.typbasetype WHERE attrelid = %s::regclass AND attnum > 0 ORDER BY attnum",
@@ -100,16 +101,16 @@ def dump(connection: psycopg.Connection, catalog: str, schema: str = "pg_catalog
 
 
 def dump_keywords(connection: psycopg.Connection) -> int:
-    """Writes what the function gives."""
-    found = connection.execute(f"SELECT * FROM pg_catalog.{KEYWORDS}() ORDER BY word")
-    names, rows = [each.name for each in found.description or ()], found.fetchall()
+    """Write the rows of pg_get_keywords. Return their number."""
+    cursor = connection.execute(f"SELECT * FROM pg_catalog.{KEYWORDS}() ORDER BY word")
+    names, rows = [column.name for column in cursor.description or ()], cursor.fetchall()
     table = pa.table({name: [row[place] for row in rows] for place, name in enumerate(names)})
     pq.write_table(table, DATA / f"{KEYWORDS}.parquet", compression="zstd", compression_level=19)
     return len(rows)
 
 
 def main() -> None:
-    """Dumps every catalog of the server named by the conninfo in the first argument."""
+    """Dump each catalog of the server. The first argument is its conninfo."""
     DATA.mkdir(exist_ok=True)
     with psycopg.connect(sys.argv[1]) as connection:
         connection.execute("SET search_path = ''")

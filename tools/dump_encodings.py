@@ -1,7 +1,7 @@
-"""Writes src/headgate/settings/encodings.json: where PostgreSQL 15's conversions differ from Python's codecs.
+"""Write src/headgate/settings/encodings.json: the differences between PostgreSQL 15's conversions and Python's codecs.
 
-Run it against a PostgreSQL 15 with the encoding UTF8 (``python tools/dump_encodings.py "host=… user=postgres"``). Only encodings of several bytes
-differ. What `headgate.settings.encoding_table` leaves out by itself (bytes that PostgreSQL takes for no character) is not written.
+Run it against a PostgreSQL 15 with the encoding UTF8: ``python tools/dump_encodings.py "host=… user=postgres"``. Only multibyte encodings
+differ. Bytes that are not a character in PostgreSQL are not written, because `headgate.settings.encoding_table` rejects them itself.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ END $$
 
 
 def codes(name: str) -> list[bytes]:
-    """All that PostgreSQL takes for a character of up to three bytes."""
+    """Return all byte strings that PostgreSQL accepts as a character of up to three bytes."""
     whole = re.compile(CHARACTER[name], re.DOTALL)
-    tried = [bytes(each) for size in (1, 2) for each in product(range(0x80, 0x100), *[range(1, 0x100)] * (size - 1))]
-    tried += [bytes([0x8F, *each]) for each in product(range(0xA1, 0x100), repeat=2)]
-    return [raw for raw in tried if whole.fullmatch(raw)]
+    candidates = [bytes(values) for size in (1, 2) for values in product(range(0x80, 0x100), *[range(1, 0x100)] * (size - 1))]
+    candidates += [bytes([0x8F, *values]) for values in product(range(0xA1, 0x100), repeat=2)]
+    return [raw for raw in candidates if whole.fullmatch(raw)]
 
 
-def numbers(found: Iterable[int]) -> str:
-    """Hexadecimal numbers and ranges of them."""
+def numbers(values: Iterable[int]) -> str:
+    """Return numbers in hexadecimal, and consecutive ones as ranges."""
     runs: list[list[int]] = []
-    for number in sorted(found):
+    for number in sorted(values):
         if runs and runs[-1][1] == number - 1:
             runs[-1][1] = number
         else:
@@ -55,10 +55,10 @@ def numbers(found: Iterable[int]) -> str:
     return " ".join(f"{first:x}" if first == last else f"{first:x}-{last:x}" for first, last in runs)
 
 
-def pairs(found: Mapping[int, int]) -> str:
-    """Hexadecimal pairs; of several that go on counting on both sides the first, and how many."""
+def pairs(mapping: Mapping[int, int]) -> str:
+    """Return a mapping as hexadecimal pairs. Consecutive pairs are written as the first one and their number."""
     runs: list[list[int]] = []
-    for key, value in sorted(found.items()):
+    for key, value in sorted(mapping.items()):
         if runs and runs[-1][0] + runs[-1][2] == key and runs[-1][1] + runs[-1][2] == value:
             runs[-1][2] += 1
         else:
@@ -67,20 +67,20 @@ def pairs(found: Mapping[int, int]) -> str:
 
 
 def python_encodes(name: str) -> dict[int, bytes]:
-    """What `encoding_table` takes of Python's codec."""
-    made = ((code, chr(code).encode(CODECS[name], "ignore")) for code in range(0x80, 0x10000))
+    """Return the bytes of each code point that `encoding_table` uses of Python's codec."""
+    encoded = ((code, chr(code).encode(CODECS[name], "ignore")) for code in range(0x80, 0x10000))
     whole = re.compile(CHARACTER[name], re.DOTALL)
-    return {code: raw for code, raw in made if not raw.isascii() and len(raw) < 4 and (len(raw) > 1 or whole.match(raw))}
+    return {code: raw for code, raw in encoded if not raw.isascii() and len(raw) < 4 and (len(raw) > 1 or whole.match(raw))}
 
 
 def python_decodes(name: str) -> dict[bytes, str]:
-    """What `encoding_table` takes of Python's codec."""
-    found = ((raw, raw.decode(CODECS[name], "replace")) for raw in codes(name))
-    return {raw: shown for raw, shown in found if len(shown) == 1 and shown != "\ufffd"}
+    """Return the character of each byte string that `encoding_table` uses of Python's codec."""
+    decoded = ((raw, raw.decode(CODECS[name], "replace")) for raw in codes(name))
+    return {raw: shown for raw, shown in decoded if len(shown) == 1 and shown != "\ufffd"}
 
 
 def differences(session: psycopg.Connection, name: str) -> dict[str, str]:
-    """Of one encoding."""
+    """Return the differences of one encoding, as encodings.json has them."""
     encoded = dict(session.execute("SELECT * FROM pg_temp.encoded(%s)", [name]).fetchall())
     decoded = dict(session.execute("SELECT * FROM pg_temp.decoded(%s, %s)", [codes(name), name]).fetchall())
     ours, read = python_encodes(name), python_decodes(name)
@@ -93,11 +93,12 @@ def differences(session: psycopg.Connection, name: str) -> dict[str, str]:
 
 
 def main() -> None:
-    """Asks PostgreSQL for every code."""
+    """Write the differences of each encoding. The first argument is the conninfo of the server."""
     with psycopg.connect(sys.argv[1]) as session:
         session.execute(FUNCTIONS)  # type: ignore[arg-type]
-        found = {name: differences(session, name) for name in CHARACTER if name != "GB18030"}
-    TARGET.write_text(json.dumps({name: each for name, each in found.items() if any(each.values())}, indent=1) + "\n", encoding="utf-8")
+        encodings = {name: differences(session, name) for name in CHARACTER if name != "GB18030"}
+    different = {name: texts for name, texts in encodings.items() if any(texts.values())}
+    TARGET.write_text(json.dumps(different, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

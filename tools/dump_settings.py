@@ -1,8 +1,7 @@
-"""Writes src/headgate/settings/postgresql.csv: the settings of PostgreSQL 15 that a node knows, as pg_settings has them.
+"""Write src/headgate/settings/postgresql.csv: the settings of PostgreSQL 15 that a node has, with the values of pg_settings.
 
-Run it against a PostgreSQL 15 (``python tools/dump_settings.py "host=… user=postgres"``). The rows come from PostgreSQL;
-which of them a node takes is decided here: all that a session may set (clients set them without asking), all that only
-tell something, and those of the server's own whose meaning a node has.
+Run it against a PostgreSQL 15: ``python tools/dump_settings.py "host=… user=postgres"``. A node has these settings: all that a session may
+set, because clients set them without a check, all that are read-only, and the server-wide ones that have a meaning in a node (SERVER_WIDE).
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ ORDER BY name COLLATE "C"
 
 
 def main() -> None:
-    """Copies the rows through COPY, so that quoting is PostgreSQL's."""
+    """Write the rows with COPY, so that PostgreSQL quotes them."""
     with psycopg.connect(sys.argv[1]) as session, TARGET.open("wb") as out:
         shown = psycopg.ClientCursor(session).mogrify(QUERY, (SERVER_WIDE, UNFIT))
         with session.cursor().copy(f"COPY ({shown}) TO STDOUT (FORMAT csv, HEADER)") as rows:  # type: ignore[arg-type]

@@ -1,4 +1,7 @@
-"""A terminal's text as a picture: ``headgate status -D lake | python tools/picture.py docs/status.svg``. The picture names no host."""
+"""Convert terminal text to an SVG picture: ``headgate status -D lake | python tools/picture.py docs/status.svg``.
+
+The picture does not load fonts from a host.
+"""
 
 from __future__ import annotations
 
