@@ -81,7 +81,7 @@ VALUES: dict[int, list[bytes]] = {
 
 
 def recorded_with(postgres: Server) -> list[bytes]:
-    """What psql and psycopg send: statements, parameters in both forms, cursors, COPY, pipelines."""
+    """Return the frames that psql and psycopg send for statements, parameters in both forms, cursors, COPY and pipelines."""
     database = postgres.new_database()
     with Tap(postgres.port, hostile="client") as tap:
         to = f"host=127.0.0.1 port={tap.port} dbname={database} user=postgres sslmode=disable gssencmode=disable"
@@ -107,12 +107,12 @@ def messages(postgres: Server) -> list[bytes]:
 
 
 def text_of(data: bytes) -> str:
-    """What PostgreSQL would let in as text."""
+    """Return the bytes as text that PostgreSQL would accept: valid UTF-8 without NUL."""
     return data.decode(errors="ignore").replace("\0", "")
 
 
 def targets(messages: list[bytes], folder: Path) -> dict[str, tuple[Callable[[bytes], object], list[bytes]]]:
-    """What reads what a client or a file says, and what is spoiled for it."""
+    """Return, by name, each reader of a client's or a file's bytes, and the valid inputs to damage for it."""
     scripts = [path.read_bytes() for path in sorted(SCRIPTS.rglob("*.sql"))]
     statements = [statement.strip() for script in scripts for statement in script.split(b";\n") if 10 < len(statement) < 1500]
     statements += [frame[HEAD:-1] for frame in messages if frame[:1] == b"Q"]
@@ -214,7 +214,7 @@ NAMES = [
     "COPY in CSV", "COPY in binary", "values", "values in binary", "names",
 ]  # fmt: skip
 REFUSED = (ConnectionBroken, RecursionError)
-"""RecursionError: a session says 54001."""
+"""The other allowed exceptions. A session reports RecursionError as 54001."""
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -235,7 +235,7 @@ def test_damaged_input_is_read_or_rejected_in_many_examples(messages: list[bytes
 
 
 class Live:
-    """A session of a role that may do nothing but read a table; its node goes on, whatever it says."""
+    """A session with damaged messages, of a role that may only read a table. Its node must continue after each of them."""
 
     def __init__(self, node: Server) -> None:
         self.node = node
@@ -249,8 +249,8 @@ class Live:
         self.log = Log(node)
         self._socket: socket.socket | None = None
 
-    def say(self, data: bytes) -> None:
-        """Says it and waits until the node is ready again, or has hung up."""
+    def send(self, data: bytes) -> None:
+        """Send data in a new session and wait until the node closes the connection."""
         if self._socket is None:
             self._socket = socket.create_connection(("127.0.0.1", self.node.port), timeout=20)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -258,9 +258,9 @@ class Live:
                 struct.pack("!i", 3 << 16) + f"user\0{self.role}\0database\0{self.database}\0options\0-c statement_timeout=2s\0\0".encode()
             )
             self._socket.sendall(struct.pack("!i", len(body) + 4) + body)
-            self._heard(1)
+            self._wait_until_ready(1)
         try:
-            # what has no end gets one: the Terminate is read as whatever was to come, and the end of the connection ends all
+            # a message may lack its end: Terminate is then read as the rest of it, and the end of the connection ends the session
             self._socket.sendall(data + SYNC + b"X\0\0\0\4")
             self._socket.shutdown(socket.SHUT_WR)
             while self._socket.recv(1 << 16):
@@ -270,7 +270,7 @@ class Live:
         finally:
             self.close_session()
 
-    def _heard(self, ready: int) -> None:
+    def _wait_until_ready(self, ready: int) -> None:
         pending = bytearray()
         assert self._socket is not None
         while ready and (data := self._socket.recv(1 << 16)):
@@ -278,20 +278,20 @@ class Live:
             ready -= sum(frame[:1] in b"ZE" for frame in frames(pending))
 
     def close_session(self) -> None:
-        """The client goes."""
+        """Close the connection of the client."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
 
-    def unharmed(self) -> None:
-        """Nothing happened that nobody foresaw, and nobody is left."""
+    def assert_unharmed(self) -> None:
+        """Assert that the log has no unexpected error, that the session has ended, and that the table is unchanged."""
         messages = [entry.message for entry in self.log.entries() if re.search(r"unforeseen|Traceback|ended with", entry.message)]
         assert not messages, messages[:5]
         until(lambda: self.owner.sql(f"SELECT count(*) FROM pg_stat_activity WHERE usename = '{self.role}'") == "0")
         assert self.owner.sql("TABLE t") == "1|x"
 
     def close(self) -> None:
-        """Leaves nothing."""
+        """Drop the role and close the owner's session."""
         self.owner.sql(f"DROP OWNED BY {self.role}; DROP ROLE {self.role}")
         self.owner.close()
 
@@ -304,7 +304,7 @@ def live(node: Server) -> Iterator[Live]:
 
 
 def conversations(messages: list[bytes]) -> list[bytes]:
-    """Runs of messages, but for what makes tables: each is a conversation of its own."""
+    """Return runs of messages, each of which is a conversation. Messages that create tables are left out."""
     frames = [frame for frame in messages if b"CREATE" not in frame and frame[:1] != b"X"]
     return [b"".join(frames[at : at + size]) for size in (1, 4, 9) for at in range(0, len(frames), size)]
 
@@ -312,8 +312,8 @@ def conversations(messages: list[bytes]) -> list[bytes]:
 def test_node_continues_after_damaged_messages_of_a_client(live: Live, messages: list[bytes]) -> None:
     chance, seeds = random.Random(3), conversations(messages)
     for _ in range(60):
-        live.say(mutated(chance, seeds))
-    live.unharmed()
+        live.send(mutated(chance, seeds))
+    live.assert_unharmed()
 
 
 @pytest.mark.slow
@@ -321,5 +321,5 @@ def test_node_continues_after_damaged_messages_of_a_client(live: Live, messages:
 def test_node_continues_after_many_damaged_messages_of_clients(live: Live, messages: list[bytes]) -> None:
     chance, seeds = random.Random(7), conversations(messages)
     for _ in range(10_000):
-        live.say(mutated(chance, seeds))
-    live.unharmed()
+        live.send(mutated(chance, seeds))
+    live.assert_unharmed()
