@@ -1,6 +1,6 @@
-"""Messages, runs of frames, streamed transactions, COPY data and whole conversations that are damaged at random are read or rejected.
+"""Randomly damaged messages, runs of frames, streamed transactions, COPY data and conversations are read or rejected.
 
-The conversations are those of a subscriber with a real PostgreSQL, recorded when the test begins.
+The conversations of a subscriber with a real PostgreSQL are recorded when the test begins.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ BLOCK = struct.Struct("!I")
 
 
 class Recorded:
-    """A subscriber's conversations with PostgreSQL."""
+    """The recorded conversations of a subscriber with PostgreSQL."""
 
     def __init__(self, postgres: Server, folder: Path) -> None:
         self.folder = folder
@@ -74,12 +74,12 @@ def recorded(postgres: Server, tmp_path_factory: pytest.TempPathFactory) -> Reco
 
 
 def packed(frames: list[bytes]) -> bytes:
-    """Frames in one input."""
+    """Return the frames as one input, each with its length first."""
     return b"".join(BLOCK.pack(len(frame)) + frame for frame in frames)
 
 
 def unpacked(data: bytes) -> list[bytes]:
-    """The frames of an input, whose lengths may be wrong."""
+    """Return the frames of an input. Damaged lengths are limited to its end."""
     frames = []
     while len(data) > BLOCK.size:
         size = BLOCK.unpack_from(data)[0] & 0xFFFF
@@ -89,7 +89,7 @@ def unpacked(data: bytes) -> list[bytes]:
 
 
 def targets(recorded: Recorded) -> dict[str, tuple[Callable[[bytes], object], list[bytes]]]:
-    """What reads a publisher's bytes, and what is spoiled for it."""
+    """Return, by name, each reader of a publisher's bytes, and the valid inputs to damage for it."""
     messages = [frame[25:] for frame in [*recorded.frames, *recorded.streamed]]
     whole = [recorded.frames[at : at + 12] for at in range(0, len(recorded.frames), 6)]
     chunks = [recorded.streamed[at : at + 8] for at in range(0, len(recorded.streamed), 40)] + [recorded.streamed[-9:], recorded.frames]
@@ -166,7 +166,7 @@ def test_damaged_input_of_a_publisher_is_read_or_rejected_in_many_examples(recor
 
 
 def conversations(recorded: Recorded) -> tuple[Callable[[bytes], object], list[bytes], Callable[[], None]]:
-    """A whole conversation, one answer of which is spoiled; how to end."""
+    """Return a function that runs a conversation with one damaged answer, its seeds, and a function that stops the server."""
     queries = list(recorded.answers)
     answers = dict(recorded.answers)
     server = Repeated(answers)
@@ -184,7 +184,7 @@ def conversations(recorded: Recorded) -> tuple[Callable[[bytes], object], list[b
 
     def one(data: bytes) -> None:
         number = BLOCK.unpack_from(data.ljust(4, b"\0"))[0] % len(queries)
-        # what is never said is waited for: the end of the answer is there, whatever stands before it
+        # the subscriber waits for the end of an answer, so the end always follows the damaged bytes
         answers[queries[number]] = [[data[4:], sized(b"E\0\0\0\0SERROR\0C42601\0Mspoiled\0\0"), b"Z\0\0\0\5I"]]
         try:
             talk.all(patience=0.3)
