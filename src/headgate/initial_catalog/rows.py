@@ -35,5 +35,5 @@ def schemas() -> Mapping[int, str]:
 
 def rows(catalog: str, *columns: str) -> list[InitialRow]:
     """The rows as dicts of these columns."""
-    found = table(catalog, *columns)
-    return [] if found is None else found.to_pylist()
+    data = table(catalog, *columns)
+    return [] if data is None else data.to_pylist()

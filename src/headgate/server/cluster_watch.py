@@ -49,7 +49,7 @@ class ClusterWatch:
         self.application = cluster.application(node.engine.spark)
         self._reachable = True
         self._was_lost = False
-        self._without = self._told = time.monotonic()
+        self._without = self._last_report = time.monotonic()
         self.thread = Supervised("cluster watch", self._watch)
 
     def start(self) -> None:
@@ -77,18 +77,18 @@ class ClusterWatch:
         if application.executors:
             if SPREAD not in self.node.settings.spark():
                 cluster.spread(self.node.engine.spark)
-            if not previous.executors and self._told > self._without:
+            if not previous.executors and self._last_report > self._without:
                 _log.info("Spark has %d executors again", application.executors)
-            self._without = self._told = now
+            self._without = self._last_report = now
             self._was_lost = self._was_lost and not self._reachable
             self.node.engine.obstacles.clear("running", "Spark")
         else:
             self.node.engine.obstacles.note("running", "Spark", f"it has had no executor for {now - self._without:.0f} s")
         self._look_for_master(application.master)
-        if not application.executors and now - self._told > PATIENCE_SECONDS:
+        if not application.executors and now - self._last_report > PATIENCE_SECONDS:
             if self._was_lost and self._reachable:
                 return f'Spark application is not known to its master "{application.master}" any more'
-            self._told = now
+            self._last_report = now
             _log.warning("Spark has had no executor for %.0f s; statements that need one wait", now - self._without)
         return None
 
@@ -102,7 +102,7 @@ class ClusterWatch:
             self._reachable = reachable
             if reachable:
                 _log.info('Spark master "%s" answers again', master)
-                self._told = time.monotonic()
+                self._last_report = time.monotonic()
             else:
                 self._was_lost = True
                 _log.warning('Spark master "%s" does not answer', master)

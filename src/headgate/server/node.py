@@ -104,7 +104,7 @@ class Node:
         self.standbys = Standbys(self.senders, lambda: self.settings.text("synchronous_standby_names"), self._application_name)
         self.stopping = False
         self._mode: Mode | None = None
-        self._asked = threading.Event()
+        self._stop_requested = threading.Event()
         self._signals: SignalWait | None = None
         self._accepting = False
         self.cluster: ClusterWatch | None = None
@@ -235,7 +235,7 @@ class Node:
         signal.signal(signal.SIGHUP, lambda *_: self.reload_soon())
         signal.signal(signal.SIGUSR1, lambda *_: self.report_soon())
         self.start()
-        while not self._asked.is_set():
+        while not self._stop_requested.is_set():
             self._signals.wait()
         self.stop()
         self._signals.close()
@@ -247,7 +247,7 @@ class Node:
         order: list[Mode] = ["smart", "fast"]
         if self._mode is None or order.index(mode) > order.index(self._mode):
             self._mode = mode
-        self._asked.set()
+        self._stop_requested.set()
         if self._signals is not None:
             self._signals.wake()
 

@@ -79,7 +79,7 @@ class Sender:
         )
         self.statistics.sent = begin
         self._last_reply = time.monotonic()
-        self._asked = False
+        self._awaits_reply = False
         self._kept_alive: Lsn | None = None
         self._jobs = job_group.EndedJobs(f"walsender-{host.pid}", "headgate walsender", host.check)
         self._is_left = False
@@ -178,7 +178,7 @@ class Sender:
         if not self.timeout:
             return POLL_SECONDS
         silent = time.monotonic() - self._last_reply
-        return max(0.01, (self.timeout if self._asked else self.timeout / 2) - silent)
+        return max(0.01, (self.timeout if self._awaits_reply else self.timeout / 2) - silent)
 
     def _check(self) -> None:
         """End the stream if it must end. Ask a silent client to reply."""
@@ -192,8 +192,8 @@ class Sender:
         if silent >= self.timeout:
             _log.info("terminating walsender process due to replication timeout")
             raise PostgresError("08006", "terminating walsender process due to replication timeout", severity=Severity.FATAL)
-        if silent >= self.timeout / 2 and not self._asked:
-            self._asked = True
+        if silent >= self.timeout / 2 and not self._awaits_reply:
+            self._awaits_reply = True
             self._keepalive(ask=True)
 
     def _check_told(self) -> None:
@@ -229,7 +229,7 @@ class Sender:
             if reply.reply_requested:
                 self._keepalive(ask=False)
         self._last_reply = time.monotonic()
-        self._asked = False
+        self._awaits_reply = False
 
     def _confirm(self, reply: m.StatusUpdate) -> None:
         # a position after the end of the log would confirm entries that do not exist yet, and they would never be sent

@@ -48,8 +48,8 @@ class CursorPosition:
         self.at_start = True
         self.at_end = False
         self.new_store = new_store
-        self._kept = new_store()
-        self._last = (self._kept, 0)
+        self._store = new_store()
+        self._last = (self._store, 0)
         """The row returned last: its store and its index there."""
 
     @property
@@ -75,14 +75,14 @@ class CursorPosition:
 
     def _next(self, source: RowSource, many: int) -> RowPart:
         first = 0 if self.scroll is False else self.at
-        store = self.new_store() if self.scroll is False else self._kept
+        store = self.new_store() if self.scroll is False else self._store
         missing = many - (store.rows - first)
         if missing > 0:
             for batch in source.take(0 if many == _ALL else missing):
                 store.append(batch)
         part = store.part(first, many)
         if self.scroll is None and store.nbytes > _KEPT_BYTES:
-            self.scroll, self._kept = False, self.new_store()
+            self.scroll, self._store = False, self.new_store()
         if part.rows:
             self._set_current(store, first + part.rows - 1)
         return part
@@ -102,10 +102,10 @@ class CursorPosition:
             return NO_ROWS
         last = self.at if self.at_end else self.at - 1
         first = max(last - many, 0)
-        part = self._kept.part(first, last - first, backward=True)
+        part = self._store.part(first, last - first, backward=True)
         self.at_start = last - first < many
         self.at = 0 if self.at_start else first + 1
-        self._last = (self._kept, first)
+        self._last = (self._store, first)
         self.at_end = self.at_end and last == first
         return part
 
