@@ -31,11 +31,11 @@ class PendingNotifications:
 
     def __init__(self) -> None:
         self.actions: list[tuple[str, str]] = []
-        self.told: dict[tuple[str, str], None] = {}
+        self.notifications: dict[tuple[str, str], None] = {}
         self.size = 0
 
     def __bool__(self) -> bool:
-        return bool(self.actions or self.told)
+        return bool(self.actions or self.notifications)
 
     def notify(self, channel: str, payload: str) -> None:
         """Add a notification. Duplicates are sent once.
@@ -48,21 +48,21 @@ class PendingNotifications:
             raise PostgresError("22023", "channel name too long")
         if len(payload.encode()) >= MAX_PAYLOAD:
             raise PostgresError("22023", "payload string too long")
-        if (channel, payload) not in self.told:
+        if (channel, payload) not in self.notifications:
             self.size += size(channel, payload)
             if self.size > QUEUE:
                 raise queue_is_full()
-            self.told[channel, payload] = None
+            self.notifications[channel, payload] = None
 
     def saved(self) -> Saved:
         """Return the state at a savepoint."""
-        return len(self.actions), len(self.told)
+        return len(self.actions), len(self.notifications)
 
     def restore(self, saved: Saved) -> None:
         """Restore the state of a savepoint."""
         del self.actions[saved[0] :]
-        self.told = dict.fromkeys(list(self.told)[: saved[1]])
-        self.size = sum(size(*notification) for notification in self.told)
+        self.notifications = dict.fromkeys(list(self.notifications)[: saved[1]])
+        self.size = sum(size(*notification) for notification in self.notifications)
 
     def check_prepare(self) -> None:
         """Raise 0A000 if there are commands, because a prepared transaction does not belong to a session."""

@@ -69,7 +69,7 @@ class Channels:
         """Raise 54000 if a transaction's notifications do not fit into the queue. They need no space if no session listens."""
         with self._lock:
             has_listeners = any(listener.database == box.database for listener in self._boxes)
-            if pending.told and has_listeners and self._waiting + pending.size > QUEUE:
+            if pending.notifications and has_listeners and self._waiting + pending.size > QUEUE:
                 raise queue_is_full()
 
     def committed(self, box: Mailbox, pending: PendingNotifications, pid: int) -> None:
@@ -78,7 +78,7 @@ class Channels:
             for command, channel in pending.actions:
                 _act(box, command, channel)
             self._update_listener(box)
-            notifications = [Notification(pid, channel, payload) for channel, payload in pending.told]
+            notifications = [Notification(pid, channel, payload) for channel, payload in pending.notifications]
             woken = [listener for listener in self._boxes if listener.database == box.database and _deliver(listener, notifications)]
             self._waiting += sum(notification.size for notification in notifications if notification.readers)
         for listener in woken:
