@@ -70,7 +70,7 @@ class Launcher:
         self.host = host
         self.stopping = False
         self._lock = threading.RLock()
-        self._wanted = threading.Event()
+        self._wake = threading.Event()
         self._workers: dict[int, ApplyWorker] = {}
         self._syncs: dict[tuple[int, int], SyncWorker] = {}
         self._held: set[int] = set()
@@ -94,7 +94,7 @@ class Launcher:
     def stop(self) -> None:
         """Stop all workers and the launcher."""
         self.stopping = True
-        self._wanted.set()
+        self._wake.set()
         self.thread.stop()
         with self._lock:
             workers: list[Worker] = [*self._syncs.values(), *self._workers.values()]
@@ -111,7 +111,7 @@ class Launcher:
             workers = list(self._workers.values())
         for worker in workers:
             worker.look()
-        self._wanted.set()
+        self._wake.set()
 
     def hold(self, subscription: int, check: Callable[[], None] = lambda: None) -> None:
         """Stop the workers of a subscription and wait for them (`check` as in `Worker.stop`). None is started until `release`."""
@@ -130,13 +130,13 @@ class Launcher:
         with self._lock:
             self._held.discard(subscription)
             self._last_start.pop(subscription, None)
-        self._wanted.set()
+        self._wake.set()
 
     def clean_again(self, subscription: int) -> None:
         """Retry dropping a sync slot after `wal_retrieve_retry_interval`, until the publisher can be reached."""
         with self._lock:
             self._clean_at[subscription] = time.monotonic() + self.host.settings.seconds("wal_retrieve_retry_interval")
-        self._wanted.set()
+        self._wake.set()
 
     def stop_table(self, subscription: int, relation: int, check: Callable[[], None] = lambda: None) -> None:
         """Stop the sync worker of a table, if there is one, and wait for it (REFRESH removes the table). `check` as in `hold`."""
@@ -242,7 +242,7 @@ class Launcher:
             leader = self._workers.get(oid)
         if worker.relation is not None and leader is not None:
             leader.look()
-        self._wanted.set()
+        self._wake.set()
 
     def _has_room(self, subscription: int, relation: int | None) -> bool:
         """Return whether one more worker may run. If not, log a warning and record which worker has to wait."""
@@ -277,8 +277,8 @@ class Launcher:
                 _log.warning("logical replication launcher: %s", error.message)
                 self.host.engine.obstacles.note("running", "logical replication launcher", error.message)
                 pause = 1.0
-            self._wanted.wait(pause)
-            self._wanted.clear()
+            self._wake.wait(pause)
+            self._wake.clear()
 
     def _bootstrap_name(self) -> str | None:
         with contextlib.closing(self.host.catalog.cursor()) as cursor:

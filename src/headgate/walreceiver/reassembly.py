@@ -56,7 +56,7 @@ class _InProgress:
     kept: int = 0
     """All stored bytes."""
     _frames: list[tuple[int, bytes]] = field(default_factory=list)
-    _written: bool = False
+    _has_file: bool = False
 
     def add(self, subxid: int, frame: bytes) -> None:
         """Store a frame."""
@@ -70,8 +70,8 @@ class _InProgress:
         """Append the frames in memory to the file. The file is closed again, as there may be many transactions."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with step(Step.SEGMENT), self.path.open("ab" if self._written else "wb") as file:
-                self._written = True
+            with step(Step.SEGMENT), self.path.open("ab" if self._has_file else "wb") as file:
+                self._has_file = True
                 file.writelines(_ENTRY.pack(subxid, len(frame)) + frame for subxid, frame in self._frames)
         except OSError as error:
             raise cannot_write(error, self.path) from error
@@ -79,7 +79,7 @@ class _InProgress:
 
     def frames(self) -> Iterator[bytes]:
         """Yield the frames that were not rolled back, in order."""
-        if self._written:
+        if self._has_file:
             with self.path.open("rb") as file:
                 while head := file.read(_ENTRY.size):
                     subxid, length = _ENTRY.unpack(head)
@@ -90,7 +90,7 @@ class _InProgress:
 
     def close(self) -> None:
         """Delete the file."""
-        if self._written:
+        if self._has_file:
             self.path.unlink(missing_ok=True)
 
 

@@ -61,7 +61,7 @@ class Heap:
         self._old = java_memory.OldGeneration.of(self._context)
         self._collections = 0
         """The number of collections of the old generation at the last check."""
-        self._alive = self._kept = 0.0
+        self._alive = self._least_unmanaged = 0.0
         self._was_short = False
         self._not_before = 0.0
         """The earliest time of the next collection."""
@@ -99,8 +99,8 @@ class Heap:
         self._in_use = min(self._in_use, named)
 
     def _judged(self, unmanaged: float) -> bool:
-        self._kept = min(self._kept, unmanaged)
-        self._was_short = unmanaged > max(UNMANAGED, self._kept + OWN) or self._alive > FILLED
+        self._least_unmanaged = min(self._least_unmanaged, unmanaged)
+        self._was_short = unmanaged > max(UNMANAGED, self._least_unmanaged + OWN) or self._alive > FILLED
         return self._was_short
 
     def _has_collected(self) -> bool:
@@ -117,7 +117,7 @@ class Heap:
     def keep(self) -> None:
         """Count what is live now as kept, not as a statement's."""
         if self._old is not None:
-            self._kept, self._was_short = self._unmanaged(), False
+            self._least_unmanaged, self._was_short = self._unmanaged(), False
 
     def has_leftovers(self) -> bool:
         """Whether tasks of statements that have ended still run. Their memory is free when they end too.
