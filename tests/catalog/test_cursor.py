@@ -108,8 +108,8 @@ def test_cache_is_limited(opened: tuple[duckdb.DuckDBPyConnection, Answers]) -> 
         assert cursor.rows("SELECT a, ? FROM hg.names WHERE a = ?", [long, number]) == [(number, long)]
     cursor.rows(NAMES)
     assert answers._characters <= 16 << 20
-    assert sum(size for _, size in answers._kept.values()) == answers._characters
-    assert all(len(rows) <= 64 for rows, _ in answers._kept.values())
+    assert sum(size for _, size in answers._entries.values()) == answers._characters
+    assert all(len(rows) <= 64 for rows, _ in answers._entries.values())
 
 
 DEED = st.tuples(st.integers(0, 2), st.sampled_from(["begin", "commit", "rollback", "names", "others", "remove", *["look"] * 4]))

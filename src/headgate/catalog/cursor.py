@@ -116,7 +116,7 @@ class Answers:
         self._unsettled: dict[Part, int] = {}
         self.moment = 0
         """A counter that advances at each beginning and end of a commit."""
-        self._kept: OrderedDict[_Key, tuple[Rows, int]] = OrderedDict()
+        self._entries: OrderedDict[_Key, tuple[Rows, int]] = OrderedDict()
         self._characters = 0
         self._reads: dict[str, tuple[str, ...] | None] = {}
         self._learning = threading.Lock()
@@ -254,10 +254,10 @@ class Answers:
     def kept(self, key: _Key) -> Rows | None:
         """Return the cached result of a query with the versions of the parts that it reads, or None."""
         with self._lock:
-            entry = self._kept.get(key)
+            entry = self._entries.get(key)
             if entry is None:
                 return None
-            self._kept.move_to_end(key)
+            self._entries.move_to_end(key)
             return list(entry[0])
 
     def keep(self, key: _Key, rows: Rows) -> None:
@@ -269,13 +269,13 @@ class Answers:
             return
         with self._lock:
             self._drop(key)
-            self._kept[key] = (list(rows), size)
+            self._entries[key] = (list(rows), size)
             self._characters += size
-            while len(self._kept) > _MOST_ANSWERS or self._characters > _MOST_CHARACTERS:
-                self._drop(next(iter(self._kept)))
+            while len(self._entries) > _MOST_ANSWERS or self._characters > _MOST_CHARACTERS:
+                self._drop(next(iter(self._entries)))
 
     def _drop(self, key: _Key) -> None:
-        entry = self._kept.pop(key, None)
+        entry = self._entries.pop(key, None)
         if entry is not None:
             self._characters -= entry[1]
 
@@ -294,7 +294,7 @@ class CatalogCursor:
         self._moment: int | None = None
         """The moment at which the transaction took its snapshot. None if it is not known, because a commit was in progress."""
         self._wrote: dict[Part, int] = {}
-        self._asked: dict[_Key, tuple[tuple[int, ...], Rows]] = {}
+        self._queries: dict[_Key, tuple[tuple[int, ...], Rows]] = {}
         self._unwritten = UnwrittenRows()
         self._plain: set[_Key] = set()
         """The plain queries that the transaction has asked."""
@@ -423,15 +423,15 @@ class CatalogCursor:
 
     def _own(self, key: _Key, parts: tuple[Part, ...], query: str, parameters: Sequence[object] | None) -> Rows:
         stamp = self._stamp(parts)
-        cached = self._asked.get(key)
+        cached = self._queries.get(key)
         if cached is not None and cached[0] == stamp:
             return list(cached[1])
         result = self._fetched(query, parameters)
-        self._asked.pop(key, None)
+        self._queries.pop(key, None)
         if len(result) <= _MOST_ROWS:
-            if len(self._asked) >= _MOST_ANSWERS:
-                del self._asked[next(iter(self._asked))]
-            self._asked[key] = (stamp, result)
+            if len(self._queries) >= _MOST_ANSWERS:
+                del self._queries[next(iter(self._queries))]
+            self._queries[key] = (stamp, result)
         return list(result)
 
     def _fetched(self, query: str, parameters: Sequence[object] | None) -> Rows:
@@ -487,7 +487,7 @@ class CatalogCursor:
             is_done = True
         finally:
             moment, before = self._answers.settle(parts)
-            if is_done and (self._asked or self._final):
+            if is_done and (self._queries or self._final):
                 self._publish(moment, before)
             self._forget()
         return result
@@ -516,7 +516,7 @@ class CatalogCursor:
         stamp = self._shared_stamp(self._seen, parts)
         if stamp is not None:
             return self._answers.kept((*key, stamp))
-        query = self._asked.get(key)
+        query = self._queries.get(key)
         return query[1] if query is not None and query[0] == self._stamp(parts) else None
 
     def _publish(self, moment: int, before: Mapping[Part, int]) -> None:
@@ -526,7 +526,7 @@ class CatalogCursor:
         """
         if self._seen is None or EVERY in self._wrote:
             return
-        for key, (stamp, result) in self._asked.items():
+        for key, (stamp, result) in self._queries.items():
             parts = self._answers.parts(str(key[0]), _parameters(key)) or ()
             if stamp == self._stamp(parts):
                 self._final.setdefault(key, result)
@@ -542,7 +542,7 @@ class CatalogCursor:
 
     def _forget(self, *, begun: bool = False) -> None:
         self._begun, self._seen, self._moment = begun, None, None
-        self._wrote, self._asked = {}, {}
+        self._wrote, self._queries = {}, {}
         self._plain, self._final = set(), {}
         self._unwritten = UnwrittenRows()
 

@@ -57,7 +57,7 @@ class UnwrittenRows:
         self._moment = 0
         self._made: dict[int, int] = {}
         """When rows of pg_class of relations, or the provisional LSN, were inserted, as moments of this transaction."""
-        self._written: dict[str, int] = {}
+        self._last_write: dict[str, int] = {}
         """When rows of each catalog were last written to DuckDB."""
         self._written_any = 0
 
@@ -137,7 +137,7 @@ class UnwrittenRows:
 
     def _is_new(self, table: str, terms: Sequence[BoundTerm]) -> bool:
         """Return whether matching rows cannot be in DuckDB, because a term names a relation or LSN that is newer than the last write."""
-        last_written = max(self._written.get(table, 0), self._written_any)
+        last_written = max(self._last_write.get(table, 0), self._written_any)
 
         def is_newer(column: str, value: object) -> bool:
             if not isinstance(value, int) or last_written >= self._made.get(value, 0):
@@ -155,7 +155,7 @@ class UnwrittenRows:
         if table is None:
             self._written_any = self._moment
         else:
-            self._written[table] = self._moment
+            self._last_write[table] = self._moment
 
     def is_full(self, table: str) -> bool:
         """Return whether the rows of a catalog should be written now."""
