@@ -42,6 +42,7 @@ def _to_4(cursor: Cursor) -> None:
     run(cursor, f"CREATE TABLE IF NOT EXISTS hg.subscription_resync ({columns})")
     columns = "dbid UINTEGER, subid UINTEGER, relid UINTEGER, histid UINTEGER, begun BOOLEAN"
     run(cursor, f"CREATE TABLE IF NOT EXISTS hg.subscription_history ({columns})")
+    run(cursor, "ALTER TABLE hg.subscription_history ADD COLUMN IF NOT EXISTS expired BIGINT")
     run(cursor, "ALTER TABLE hg.subscription_option ADD COLUMN IF NOT EXISTS subhistory VARCHAR")
     run(cursor, "ALTER TABLE hg.pg_publication ADD COLUMN IF NOT EXISTS pubreconcile BOOLEAN")
     run(cursor, "ALTER TABLE hg.pg_publication ADD COLUMN IF NOT EXISTS pubgencols VARCHAR")
