@@ -7,7 +7,7 @@ from postgast import pg_query_pb2 as pb
 from headgate.analysis.query import FromItem
 from headgate.analysis.select_list import expand, resolve_unknown
 from headgate.catalog.relation.relation import Relation
-from headgate.commands.dml import assignment, on_conflict, returning
+from headgate.commands.dml import assignment, merge, on_conflict, returning
 from headgate.commands.dml.insert import target, target_columns, target_types, value_lists
 from headgate.commands.dml.returning import plan_returning
 from headgate.commands.dml.update import changed_source, named
@@ -30,7 +30,7 @@ from headgate.storage.write import columns as spark_columns
 from headgate.types import registry
 from headgate.types.resultset import ResultColumn
 
-_DESCRIBED = {"SelectStmt", "InsertStmt", "UpdateStmt", "DeleteStmt", "CallStmt"}
+_DESCRIBED = {"SelectStmt", "InsertStmt", "UpdateStmt", "DeleteStmt", "MergeStmt", "CallStmt"}
 
 
 def describe(node: pb.InsertStmt | pb.SelectStmt | pb.UpdateStmt, session: Session, parameter_types: tuple[int, ...]) -> Described:
@@ -124,4 +124,6 @@ def _returning(
     )
 
 
-_PLANNED = {"SelectStmt": select.columns, "InsertStmt": _insert, "UpdateStmt": _update, "DeleteStmt": _update}
+_PLANNED = {
+    "SelectStmt": select.columns, "InsertStmt": _insert, "UpdateStmt": _update, "DeleteStmt": _update, "MergeStmt": merge.analyse,
+}  # fmt: skip

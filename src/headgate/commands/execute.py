@@ -57,7 +57,7 @@ def run_one(node: ParseNode, session: Session) -> Result:
     read_only.check(
         node, session, lambda statement: describe(statement, session, tuple(parameter.type_oid for parameter in session.parameters))
     )
-    if kind in _MODIFYING and _fires_before(node, session):  # PostgreSQL analyses a statement before it fires triggers
+    if kind in (*_MODIFYING, "MergeStmt") and _fires_before(node, session):  # PostgreSQL analyses a statement before it fires triggers
         describe(node, session, tuple(parameter.type_oid for parameter in session.parameters))
     by_object = BY_OBJECT.get(kind)
     if by_object is not None:

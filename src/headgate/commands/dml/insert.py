@@ -276,16 +276,17 @@ def value_lists(select: pb.SelectStmt, node: pb.InsertStmt, columns: Sequence[Co
     lists = [list(unwrap(row).items) for row in select.values_lists]
     for row in lists:
         row_width.require_like_first(row, lists[0])
-    width = len(lists[0])
-    if width > len(columns):
-        raise PostgresError(
-            "42601", "INSERT has more expressions than target columns", position=position(beginning(lists[0][len(columns)]))
-        )
-    if node.cols and width < len(columns):
-        raise PostgresError(
-            "42601", "INSERT has more target columns than expressions", position=position(unwrap(node.cols[width]).location)
-        )
+    require_width(lists[0], node.cols, columns)
     return lists
+
+
+def require_width(values: Sequence[pb.Node], named: Sequence[pb.Node], columns: Sequence[Column]) -> None:
+    """Raise 42601 if there are more values than columns, or fewer values than columns that the statement names."""
+    width = len(values)
+    if width > len(columns):
+        raise PostgresError("42601", "INSERT has more expressions than target columns", position=position(beginning(values[len(columns)])))
+    if named and width < len(columns):
+        raise PostgresError("42601", "INSERT has more target columns than expressions", position=position(unwrap(named[width]).location))
 
 
 def _values(

@@ -15,6 +15,8 @@ from postgast import pg_query_pb2 as pb
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from headgate.analysis import from_clause as analysis
+from headgate.analysis.query import FromItem
 from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.relation import Relation
 from headgate.commands import privilege, stored_expression
@@ -46,7 +48,7 @@ from headgate.expression.node import (
     SetToDefault,
     joined,
 )
-from headgate.sql.parser import ParseNode, position, unwrap
+from headgate.sql.parser import ParseNode, unwrap
 from headgate.storage.delta.delta_table import FILE, ROW
 from headgate.storage.spark.persisted import persisted
 from headgate.storage.write import columns as spark_columns
@@ -63,10 +65,8 @@ def merge(node: pb.MergeStmt, session: Session) -> CommandResult:
     """Execute a MERGE. The tag counts the rows that were written."""
     transaction = session.begin_statement()
     clauses = [unwrap(clause) for clause in node.merge_when_clauses]
-    kinds = dict.fromkeys(clause.command_type for clause in clauses if clause.command_type in _RIGHTS)
-    relation = insert.target(node.relation, session, "execute MERGE on", *[_RIGHTS[command_kind] for command_kind in kinds])
-    if relation.is_partitioned:
-        raise not_supported("MERGE into a partitioned table is not supported")
+    kinds = {clause.command_type for clause in clauses}
+    relation = _target(node, session)
     planner = Planner(session, transaction)
     events = [
         (event, {unwrap(target).name for clause in clauses if clause.command_type == kind for target in clause.target_list})
@@ -76,6 +76,74 @@ def merge(node: pb.MergeStmt, session: Session) -> CommandResult:
         if node.HasField("with_clause"):
             planner.with_queries(node.with_clause, node)
         return _Merge(planner, relation, node, clauses).run()
+
+
+def analyse(node: pb.MergeStmt, planner: Planner) -> None:
+    """Analyse a MERGE that is only described. Raise the errors that PostgreSQL raises before it fires triggers."""
+    relation = _target(node, planner.session)
+    alias = node.relation.alias.aliasname
+    table, star = from_clause.named_table(planner, relation, alias or relation.name, None if alias else relation.schema)
+    _Bound(planner, relation, node, FromItem((table,), star), analysis.item(planner.analyser, node.source_relation, None))
+
+
+def _target(node: pb.MergeStmt, session: Session) -> Relation:
+    kinds = dict.fromkeys(unwrap(clause).command_type for clause in node.merge_when_clauses)
+    relation = insert.target(node.relation, session, "execute MERGE on", *[_RIGHTS[kind] for kind in kinds if kind in _RIGHTS])
+    if relation.is_partitioned:
+        raise not_supported("MERGE into a partitioned table is not supported")
+    return relation
+
+
+class _Bound:
+    """The bound expressions of a MERGE.
+
+    join        the condition of ON
+    clause      the number of the clause that applies to a row, NULL for none (or DO NOTHING)
+    insertions  the values of each INSERT clause by column, by the number of the clause. A column with DEFAULT is omitted, so that it gets
+                its default
+    """
+
+    def __init__(
+        self, planner: Planner, relation: Relation, node: pb.MergeStmt, table: FromItem | Source, source: FromItem | Source
+    ) -> None:
+        """Bind the expressions in PostgreSQL's order."""
+        self._planner, self._relation = planner, relation
+        if any(source_table.name == table.tables[0].name for source_table in source.tables):
+            name = table.tables[0].name
+            detail = "The name is used both as MERGE target table and data source."
+            raise PostgresError("42712", f'name "{name}" specified more than once', detail=detail)
+        scopes = {True: Scope(table.tables + source.tables, None, source.merged), False: source.scope(None)}
+        context = planner.context.within(construct="MERGE", aggregates=False)
+        self.join = binder.bind_condition(node.join_condition, scopes[True], "MERGE", context=context)
+        self.insertions: dict[int, dict[str, Expression]] = {}
+        file, nothing = ColumnRef(type=TEXT, name=FILE, attnum=1, key=FILE), Const(type=INTEGER, value=None)
+        conditions, numbers = [], []
+        for index, clause in enumerate(map(unwrap, node.merge_when_clauses)):
+            matched = clause.match_kind == pb.MERGE_WHEN_MATCHED
+            applies: Expression = NullTest(type=BOOLEAN, arg=file, is_null=not matched)
+            if clause.HasField("condition"):
+                context = planner.context.within(construct="MERGE WHEN", aggregates=False)
+                condition = binder.bind_condition(clause.condition, scopes[matched], "WHEN", context=context)
+                applies = joined(BoolKind.AND, [applies, condition])
+            conditions.append(applies)
+            numbers.append(replace(nothing, value=str(index)) if clause.command_type in _RIGHTS else nothing)
+            if clause.command_type == _INSERT:
+                self.insertions[index] = self._values(clause, scopes[False])
+            elif clause.command_type == _UPDATE and planner.describing:  # otherwise the rows of the clause bind it
+                assignment.set_list(clause.target_list, planner, relation, scopes[True])
+        self.clause = Case(type=INTEGER, arg=None, conditions=tuple(conditions), results=tuple(numbers), default=nothing)
+
+    def _values(self, clause: ParseNode, scope: Scope) -> dict[str, Expression]:
+        columns = insert.target_columns(_as_insert(clause), self._relation)
+        insert.require_width(clause.values, clause.target_list, columns)
+        context = self._planner.context.within(construct="VALUES", default=True)
+        values = {}
+        for item, column in zip(clause.values, columns, strict=False):
+            bound = binder.bind_raw(item, scope, context)
+            insert.refuse_generated(clause, column, isinstance(bound, SetToDefault))
+            if not isinstance(bound, SetToDefault):
+                values[column.name] = binder.assign(bound, stored_expression.type_of(column), column.name, context)
+        return values
 
 
 class _Merge:
@@ -97,19 +165,14 @@ class _Merge:
         self.table = self.security.visible(table)
         self._check_columns()
         self.source = from_clause.item(planner, node.source_relation)
-        if any(source_table.name == self.table.tables[0].name for source_table in self.source.tables):
-            name = self.table.tables[0].name
-            detail = "The name is used both as MERGE target table and data source."
-            raise PostgresError("42712", f'name "{name}" specified more than once', detail=detail)
+        self.bound = _Bound(planner, relation, node, self.table, self.source)
         self.both = Source(
             self.source.frame, self.table.tables + self.source.tables, self.table.star + self.source.star, self.source.merged
         )
-        context = planner.context.within(construct="MERGE", aggregates=False)
-        condition = binder.bind_condition(node.join_condition, self.both.scope(None), "MERGE", context=context)
-        source, condition = row_by_row.settled_parts(planner.evaluation, self.source.frame, condition)
+        source, condition = row_by_row.settled_parts(planner.evaluation, self.source.frame, self.bound.join)
         target, condition = row_by_row.settled_parts(planner.evaluation, self.table.frame, condition)
         rows = source.join(target, planner.column(condition), "left")
-        rows, [clause_number] = row_by_row.settled(planner.evaluation, rows, [self._clause()])
+        rows, [clause_number] = row_by_row.settled(planner.evaluation, rows, [self.bound.clause])
         self.rows = rows.withColumn(_CLAUSE, planner.column(clause_number))
 
     def _check_columns(self) -> None:
@@ -145,22 +208,6 @@ class _Merge:
             self._check_policies(matched_rows)
             count = self._changes(matched_rows, _UPDATE) + self._changes(matched_rows, _DELETE) + self._insertions(matched_rows)
         return CommandResult(f"MERGE {count}")
-
-    def _clause(self) -> Expression:
-        """Return the number of the clause that applies to a row, NULL for none (or DO NOTHING)."""
-        file, nothing = ColumnRef(type=TEXT, name=FILE, attnum=1, key=FILE), Const(type=INTEGER, value=None)
-        conditions, numbers = [], []
-        for index, clause in enumerate(self.clauses):
-            matched = clause.match_kind == pb.MERGE_WHEN_MATCHED
-            applies: Expression = NullTest(type=BOOLEAN, arg=file, is_null=not matched)
-            if clause.HasField("condition"):
-                scope = self.both.scope(None) if matched else self.source.scope(None)
-                context = self.planner.context.within(construct="MERGE WHEN", aggregates=False)
-                condition = binder.bind_condition(clause.condition, scope, "WHEN", context=context)
-                applies = joined(BoolKind.AND, [applies, condition])
-            conditions.append(applies)
-            numbers.append(replace(nothing, value=str(index)) if clause.command_type in _RIGHTS else nothing)
-        return Case(type=INTEGER, arg=None, conditions=tuple(conditions), results=tuple(numbers), default=nothing)
 
     def _of(self, kind: int) -> list[int]:
         return [index for index, clause in enumerate(self.clauses) if clause.command_type == kind]
@@ -199,8 +246,7 @@ class _Merge:
     def _insertions(self, matched_rows: DataFrame) -> int:
         count = 0
         for clause_number in self._of(_INSERT):
-            clause = self.clauses[clause_number]
-            values = self._values(clause, self.source.scope(None))
+            values = self.bound.insertions[clause_number]
             frame = matched_rows.where(col(_CLAUSE) == clause_number)
             frame, settled = row_by_row.settled(self.planner.evaluation, frame, list(values.values()))
             selected = [self.planner.column(value).alias(name) for name, value in zip(values, settled, strict=True)]
@@ -209,23 +255,6 @@ class _Merge:
             with closing(NewRows(self.planner, self.relation, violations=violations)) as writer:
                 count += writer.insert(writer.completed(rows))
         return count
-
-    def _values(self, clause: ParseNode, scope: Scope) -> dict[str, Expression]:
-        """Return the values of an INSERT clause by column. A column with DEFAULT is omitted, so that it gets its default."""
-        columns = insert.target_columns(_as_insert(clause), self.relation)
-        if len(clause.values) > len(columns):
-            raise PostgresError("42601", "INSERT has more expressions than target columns")
-        if clause.target_list and len(clause.values) < len(columns):
-            where = position(unwrap(clause.target_list[len(clause.values)]).location)
-            raise PostgresError("42601", "INSERT has more target columns than expressions", position=where)
-        context = self.planner.context.within(construct="VALUES", default=True)
-        values = {}
-        for item, column in zip(clause.values, columns, strict=False):
-            bound = binder.bind_raw(item, scope, context)
-            insert.refuse_generated(clause, column, isinstance(bound, SetToDefault))
-            if not isinstance(bound, SetToDefault):
-                values[column.name] = binder.assign(bound, stored_expression.type_of(column), column.name, context)
-        return values
 
 
 def _as_insert(clause: pb.MergeWhenClause) -> pb.InsertStmt:
