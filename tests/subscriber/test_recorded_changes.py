@@ -13,8 +13,8 @@ import pytest
 from tests.conftest import until
 from tests.publisher import slots
 from tests.publisher.arrow_changes import read, words
-from tests.subscriber.conftest import Subscriber
-from tests.subscriber.test_history import BEGUN, TABLE
+from tests.subscriber.conftest import Publisher, Subscriber
+from tests.subscriber.test_history import BEGUN, TABLE, is_alive
 
 CHANGES = ("Insert", "Update", "Delete", "Truncate")
 
@@ -41,7 +41,7 @@ class Cascade:
     def apply_as_one_batch(self, *scripts: str) -> None:
         """Run transactions on the publisher and let the node apply them together."""
         self.subscriber.sql("ALTER SUBSCRIPTION s DISABLE")
-        self.subscriber.wait("SELECT count(*) FROM pg_stat_subscription WHERE pid IS NOT NULL", "0")
+        self.subscriber.wait("SELECT count(*) FROM pg_stat_subscription WHERE subname = 's' AND pid IS NOT NULL", "0")
         for script in scripts:
             self.publisher.sql(script)
         self.subscriber.sql("ALTER SUBSCRIPTION s ENABLE")
@@ -246,21 +246,70 @@ def test_old_rows_that_the_publisher_does_not_send_come_from_the_table(cascade) 
 
 
 @pytest.mark.slow
-def test_history_is_read_to_the_end_although_it_is_dropped_or_expires(cascade, set_on_node) -> None:
-    tables = cascade()
+@pytest.mark.parametrize("log", ["kept", "removed"])
+def test_history_is_read_to_the_end_although_it_is_dropped_or_expires(own_subscriber, cascade, log) -> None:
+    tables = cascade(on=own_subscriber)
+    tables.apply_as_one_batch("INSERT INTO t VALUES (0, 'v', 1)")
+    start = tables.end
     tables.apply_as_one_batch(*(f"INSERT INTO t SELECT i, 'v', 1 FROM generate_series({n}, {n + 9999}) i" for n in (1, 20000, 40000)))
-    tables.apply_as_one_batch("UPDATE t SET n = 2", "UPDATE t SET n = 3")
-    query = f"COPY (SELECT * FROM headgate.changes('q', 't', '{tables.start}', '{tables.end}')) TO STDOUT (FORMAT arrow)"
-    with psycopg.connect(tables.subscriber.conninfo) as connection, connection.cursor().copy(query.encode()) as copy:
+    tables.apply_as_one_batch("UPDATE t SET n = 2 WHERE id > 0", "UPDATE t SET n = 3 WHERE id > 0")
+    if log == "removed":
+        tables.remove_log()
+    query = f"COPY (SELECT * FROM headgate.changes('q', 't', '{start}', '{tables.end}')) TO STDOUT (FORMAT arrow)"
+    with psycopg.connect(own_subscriber.conninfo) as connection, connection.cursor().copy(query.encode()) as copy:
         pieces = [bytes(copy.read())]
-        set_on_node(history_retention="1s")
-        tables.subscriber.wait("SELECT count(*) FROM t_history", "0")
-        tables.subscriber.sql("ALTER SUBSCRIPTION s SET (history = false); DROP TABLE t_history; CHECKPOINT")
+        own_subscriber.sql("ALTER SYSTEM SET history_retention = '1s'; SELECT pg_reload_conf()")
+        own_subscriber.wait("SELECT count(*) FROM t_history", "0")
+        own_subscriber.sql("ALTER SUBSCRIPTION s SET (history = false); DROP TABLE t_history; CHECKPOINT")
         pieces += [bytes(piece) for piece in copy]
     changes = pa.ipc.open_stream(b"".join(pieces)).read_all()
     assert changes.num_rows == 90_000
     assert changes["_op"].to_pylist() == ["I"] * 30_000 + ["U"] * 60_000
-    assert tables.changes().equals(changes), "the node's slot keeps the files"
+    if log == "kept":
+        assert tables.changes(start).equals(changes), "the node's slot keeps the files"
+    else:
+        assert tables.oldest(start) > start
+
+
+@pytest.mark.slow
+def test_subscription_without_a_history_nets_its_changes_of_the_table(subscriber, cascade, postgres) -> None:
+    tables, other = cascade(), Publisher(postgres)
+    other.sql(f"{TABLE}; CREATE PUBLICATION p FOR TABLE t")
+    subscriber.sql(other.subscription("copy_data = false", name="other"))
+    tables.apply_as_one_batch("INSERT INTO t VALUES (1, 'a', 1)", "UPDATE t SET v = 'b'")
+    other.sql("BEGIN; INSERT INTO t VALUES (2, 'a', 1); UPDATE t SET v = 'b'; COMMIT")
+    other.wait_confirmed("other")
+    tables.apply_as_one_batch("UPDATE t SET v = 'c'", "DELETE FROM t")
+    changes = [(row["_op"], row["id"], row["v"]) for row in tables.changes().to_pylist()]
+    assert changes == [("I", 1, "a"), ("U", 1, "b"), ("I", 2, "b"), ("U", 1, "c"), ("D", 1, None)]
+    subscriber.unsubscribe()
+    other.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["cleaning before", "cleaning behind"])
+def test_changes_are_complete_after_a_kill_during_the_removal_of_the_log(own_subscriber, cascade, fault) -> None:
+    tables = cascade(on=own_subscriber)
+    tables.apply_as_one_batch("INSERT INTO t VALUES (1, 'a', 1)")
+    start = tables.end
+    tables.apply_as_one_batch("UPDATE t SET v = 'b'", "UPDATE t SET v = 'c'")
+    end, changes = tables.end, tables.changes(start)
+    own_subscriber.sql(f"SELECT pg_logical_emit_message(false, '', ''); SELECT pg_replication_slot_advance('{tables.kept}', '{end}')")
+    conf = own_subscriber.server.data / "headgate.conf"
+    conf_before = conf.read_text()
+    conf.write_text(f"{conf_before}headgate.failpoints = '{fault}=kill'\n")
+    own_subscriber.sql("SELECT pg_reload_conf()")
+    own_subscriber.wait("SHOW headgate.failpoints", f"{fault}=kill")
+    pid = own_subscriber.server.pid
+    with pytest.raises(psycopg.OperationalError):
+        own_subscriber.sql("CHECKPOINT")
+    until(lambda: not is_alive(pid), "the node was not killed")
+    own_subscriber.session.close()
+    conf.write_text(conf_before)
+    own_subscriber.server.start()
+    assert tables.changes(start, end).equals(changes)
+    tables.remove_log(end)
+    assert tables.changes(start, end).equals(changes)
 
 
 @pytest.mark.slow
