@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.pgoutput import encode
@@ -126,9 +127,9 @@ def _changed(changes: DecodedChanges, plan: Published, identity: frozenset[int])
         column = plan.relation.numbered(attnum)
         if column is None:
             continue
-        old_text, new_text = (
-            text.write_text(buffers.field(row, column.name), column.type_oid, session=EXACT) for row in (changes.old, changes.new)
-        )
-        differs = pc.fill_null(pc.not_equal(old_text, new_text), pc.xor(pc.is_null(old_text), pc.is_null(new_text)))
+        old, new = (buffers.field(row, column.name) for row in (changes.old, changes.new))
+        if pa.types.is_floating(old.type) or pa.types.is_nested(old.type):  # 0 equals -0, and NaN does not equal NaN
+            old, new = (text.write_text(values, column.type_oid, session=EXACT) for values in (old, new))
+        differs = pc.fill_null(pc.not_equal(old, new), pc.xor(pc.is_null(old), pc.is_null(new)))
         changed |= np.asarray(differs)
     return changed

@@ -321,7 +321,9 @@ class Connection:
 
     # ---- out --------------------------------------------------------------------------------------------
     def write(self, data: bytes | memoryview) -> None:
-        """Append frames to the output buffer."""
+        """Append frames to the output buffer. Large ones are sent without being copied."""
+        if len(data) >= BLOCK and self._out:
+            self.flush()
         self._out.append(data)
         self._out_size += len(data)
         if self._out_size >= BLOCK:

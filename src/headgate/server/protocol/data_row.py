@@ -27,7 +27,12 @@ def data_rows(columns: Sequence[pa.Array], rows: int) -> Iterator[memoryview]:
 
 
 def copy_data(lines: pa.Array) -> Iterator[memoryview]:
-    """Yield one CopyData message for each element."""
+    """Yield one CopyData message for each element. A single value is not copied: it may be large."""
+    if len(lines) == 1:
+        value = memoryview(lines[0].as_buffer())
+        yield memoryview(b"d" + (len(value) + 4).to_bytes(4, "big"))
+        yield value
+        return
     for start in range(0, len(lines), ROWS_A_PIECE):
         values = as_binary(lines.slice(start, ROWS_A_PIECE))
         headers = np.empty((len(values), 5), np.uint8)
