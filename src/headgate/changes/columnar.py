@@ -93,10 +93,10 @@ def replay(ops: npt.NDArray[np.uint8], codes: Numbers, stored_at: Numbers) -> Ou
     alive = np.where(last >= start[ends], op[last] == INSERT, is_stored[ends])
     version = np.maximum.accumulate(np.where(op != DELETE, place, -1))[ends]
     held = stored_at[code[ends]]
-    kept = np.flatnonzero(alive | (held >= 0))
-    kept = kept[np.argsort(order[ends[kept]], kind="stable")]  # as the batch had them
+    places = np.flatnonzero(alive | (held >= 0))
+    places = places[np.argsort(order[ends[places]], kind="stable")]  # as the batch had them
     latest = np.where(alive, order[version], -1)
-    return Outcome(held[kept], latest[kept], np.sort(order[(op != INSERT) & ~there]))
+    return Outcome(held[places], latest[places], np.sort(order[(op != INSERT) & ~there]))
 
 
 def last_sent(ops: npt.NDArray[np.uint8], codes: Numbers, unsent: npt.NDArray[np.bool_], latest: Numbers) -> Numbers:
@@ -108,8 +108,8 @@ def last_sent(ops: npt.NDArray[np.uint8], codes: Numbers, unsent: npt.NDArray[np
     code, place = codes[order], np.arange(len(ops))
     start = np.maximum.accumulate(np.where(np.append(True, code[1:] != code[:-1]), place, 0))
     sends = (ops != DELETE) & (~unsent | (ops == INSERT))
-    found = np.maximum.accumulate(np.where(sends[order], place, -1))
+    senders = np.maximum.accumulate(np.where(sends[order], place, -1))
     sorted_at = np.empty(len(ops), np.int64)
     sorted_at[order] = place
     at = sorted_at[np.maximum(latest, 0)]
-    return np.where((latest >= 0) & (found[at] >= start[at]), order[np.maximum(found[at], 0)], -1)
+    return np.where((latest >= 0) & (senders[at] >= start[at]), order[np.maximum(senders[at], 0)], -1)

@@ -51,20 +51,20 @@ class HeldFile:
         """The size in memory."""
         return int(self.rows.nbytes) + self.keys.nbytes + (0 if self.places is None else self.places.nbytes)
 
-    def find(self, wanted: pa.Array) -> tuple[Numbers, Numbers]:
-        """Return (index in `wanted`, row of the file) for each row that has one of the keys. `wanted` contains no NULL."""
-        asked = np.arange(len(wanted), dtype=np.int64)
+    def find(self, keys: pa.Array) -> tuple[Numbers, Numbers]:
+        """Return (index in `keys`, row of the file) for each row that has one of the keys. `keys` contains no NULL."""
+        indexes = np.arange(len(keys), dtype=np.int64)
         if self.keys.dtype != np.int64:  # texts of another length are none of these
-            asked = np.flatnonzero(pc.binary_length(wanted).to_numpy(zero_copy_only=False) == self.keys.itemsize)
-            wanted = wanted.take(pa.array(asked))
-        values = _comparable(wanted)
+            indexes = np.flatnonzero(pc.binary_length(keys).to_numpy(zero_copy_only=False) == self.keys.itemsize)
+            keys = keys.take(pa.array(indexes))
+        values = _comparable(keys)
         if values is None:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
         first, behind = np.searchsorted(self.keys, values, "left"), np.searchsorted(self.keys, values, "right")
         counts = behind - first
         before = np.cumsum(counts) - counts
         at = np.arange(counts.sum(), dtype=np.int64) + np.repeat(first - before, counts)
-        return np.repeat(asked, counts), at if self.places is None else self.places[at]
+        return np.repeat(indexes, counts), at if self.places is None else self.places[at]
 
 
 class HeldFiles:

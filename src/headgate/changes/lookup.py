@@ -173,38 +173,36 @@ def _database() -> duckdb.DuckDBPyConnection:
 _lock = threading.Lock()
 
 
-def find(transaction: Transaction, relation: Relation, key: RowKey, wanted: pa.Table) -> pa.Table:
-    """Return the stored rows whose key is in `wanted` (columns k0, k1… canonical, no duplicates), as this transaction sees them.
+def find(transaction: Transaction, relation: Relation, key: RowKey, keys: pa.Table) -> pa.Table:
+    """Return the stored rows whose key is in `keys` (columns k0, k1… canonical, no duplicates), as this transaction sees them.
 
-    Columns: `i` the row of `wanted`, `old` struct, `file` string, `row` bigint (as `Transaction.positions` returns them).
+    Columns: `i` the row of `keys`, `old` struct, `file` string, `row` bigint (as `Transaction.positions` returns them).
     NULL in a key matches NULL.
     """
     if relation.is_partitioned:
-        return _find_in_leaves(transaction, relation, key, wanted)
+        return _find_in_leaves(transaction, relation, key, keys)
     table = transaction.engine.table((relation.database, relation.oid))
-    return find_in(table, relation, transaction.newest(relation), key, wanted)
+    return find_in(table, relation, transaction.newest(relation), key, keys)
 
 
-def find_in(
-    table: TableFolder, relation: Relation, state: TableState, key: RowKey, wanted: pa.Table, *, most: int | None = None
-) -> pa.Table:
+def find_in(table: TableFolder, relation: Relation, state: TableState, key: RowKey, keys: pa.Table, *, most: int | None = None) -> pa.Table:
     """Like `find`, for a table that is not partitioned, in the files of one of its states.
 
     `most`: the maximum number of rows that are read, deleted ones included.
     """
     row = arrow_row(relation)
-    files = _files(state, key, wanted)
-    if not files or not wanted.num_rows:
+    files = _files(state, key, keys)
+    if not files or not keys.num_rows:
         return _shape(row).empty_table()
     places = _places(table, state, files)
-    return _live(table, state, places, _query(table, state, key, row, places, wanted, most))
+    return _live(table, state, places, _query(table, state, key, row, places, keys, most))
 
 
-def _find_in_leaves(transaction: Transaction, root: Relation, key: RowKey, wanted: pa.Table) -> pa.Table:
+def _find_in_leaves(transaction: Transaction, root: Relation, key: RowKey, keys: pa.Table) -> pa.Table:
     """Return the stored rows of a partitioned table."""
     parts = []
     for leaf in transaction.partitioned(root).leaves:
-        stored = find(transaction, leaf, key, wanted)
+        stored = find(transaction, leaf, key, keys)
         if stored.num_rows:
             old = ordered(root, buffers.whole(stored["old"]))
             parts.append(stored.set_column(stored.column_names.index("old"), "old", old))
@@ -215,32 +213,32 @@ def _shape(row: pa.Schema) -> pa.Schema:
     return pa.schema([("i", pa.int64()), ("old", pa.struct(list(row))), ("file", pa.string()), ("row", pa.int64())])
 
 
-def _files(state: TableState, key: RowKey, wanted: pa.Table) -> list[str]:
+def _files(state: TableState, key: RowKey, keys: pa.Table) -> list[str]:
     """Return the files that can contain a key."""
     for i, name in enumerate(key.names):
-        values = wanted.column(f"k{i}")
+        values = keys.column(f"k{i}")
         if key.exact[i] and not values.null_count:
             return file_statistics.candidates(state, name, values)
     return list(state.files)
 
 
 def _query(
-    table: TableFolder, state: TableState, key: RowKey, row: pa.Schema, places: Mapping[str, str], wanted: pa.Table, most: int | None
+    table: TableFolder, state: TableState, key: RowKey, row: pa.Schema, places: Mapping[str, str], keys: pa.Table, most: int | None
 ) -> pa.Table:
     """Join the wanted keys with the files. Return i, old, filename and row of each matching row, deleted ones included."""
-    held, left = _held(state, key, places, wanted)
-    parts = [_in_held(state, row, place, file, wanted, most) for place, file in held.items()]
+    held, left = _held(state, key, places, keys)
+    parts = [_in_held(state, row, place, file, keys, most) for place, file in held.items()]
     if left or not parts:
-        parts.append(_in_files(table, state, key, row, left, wanted, most))
+        parts.append(_in_files(table, state, key, row, left, keys, most))
     return pa.concat_tables(parts)
 
 
 def _held(
-    state: TableState, key: RowKey, places: Mapping[str, str], wanted: pa.Table
+    state: TableState, key: RowKey, places: Mapping[str, str], keys: pa.Table
 ) -> tuple[dict[str, held_file.HeldFile], dict[str, str]]:
     """Return the files that are kept decoded, and the other files, by the names that DuckDB uses."""
     held: dict[str, held_file.HeldFile] = {}
-    if len(key.names) == 1 and key.exact[0] and not wanted["k0"].null_count:
+    if len(key.names) == 1 and key.exact[0] and not keys["k0"].null_count:
         column = state.physical.get(key.names[0], key.names[0])
         for place, name in places.items():
             if Path(place).is_absolute() and (file := _files_held.get(place, column, state.files[name]["size"])) is not None:
@@ -248,17 +246,17 @@ def _held(
     return held, {place: name for place, name in places.items() if place not in held}
 
 
-def _in_held(state: TableState, row: pa.Schema, place: str, file: held_file.HeldFile, wanted: pa.Table, most: int | None) -> pa.Table:
+def _in_held(state: TableState, row: pa.Schema, place: str, file: held_file.HeldFile, keys: pa.Table, most: int | None) -> pa.Table:
     """Return the result of `_query` for one file that is kept decoded."""
-    asked, at = [column[:most] for column in file.find(buffers.whole(wanted["k0"]))]
+    indexes, at = [column[:most] for column in file.find(buffers.whole(keys["k0"]))]
     arrays = [buffers.whole(column) for column in stored_rows.columns(file.rows.take(pa.array(at)), state, row)]
     old = pa.StructArray.from_arrays(arrays, fields=list(row))
     names = pa.repeat(pa.scalar(place, pa.string()), len(at))
-    return pa.table({"i": pa.array(asked), "old": old, "filename": names, "row": pa.array(at)})
+    return pa.table({"i": pa.array(indexes), "old": old, "filename": names, "row": pa.array(at)})
 
 
 def _in_files(
-    table: TableFolder, state: TableState, key: RowKey, row: pa.Schema, places: Mapping[str, str], wanted: pa.Table, most: int | None
+    table: TableFolder, state: TableState, key: RowKey, row: pa.Schema, places: Mapping[str, str], keys: pa.Table, most: int | None
 ) -> pa.Table:
     """Return the result of `_query` for files that DuckDB reads."""
     paths = [*places]
@@ -267,7 +265,7 @@ def _in_files(
     names = {n: _text_sql(state, n) if state.physical.get(n, n) in held else "NULL" for n in row.names}
     columns = ", ".join(f"{names[n]} AS c{i}" for i, n in enumerate(row.names))
     compared = [_canonical_sql(names[n], kind) for n, kind in zip(key.names, key.kinds, strict=True)]
-    result = (_one if _is_one(wanted) else _joined)(paths, compared, columns, wanted, "" if most is None else f" LIMIT {most}")
+    result = (_one if _is_one(keys) else _joined)(paths, compared, columns, keys, "" if most is None else f" LIMIT {most}")
     arrays = [
         pa.nulls(result.num_rows, field.type) if names[field.name] == "NULL" else buffers.whole(result[f"c{i}"]).cast(field.type)
         for i, field in enumerate(row)
@@ -279,34 +277,34 @@ def _in_files(
 _SOURCE = "read_parquet(?, filename = true, file_row_number = true, union_by_name = true, hive_partitioning = false) p"
 
 
-def _is_one(wanted: pa.Table) -> bool:
+def _is_one(keys: pa.Table) -> bool:
     """Return whether exactly one key is wanted, whose values SQL literals can express."""
-    kinds = wanted.schema.types
+    kinds = keys.schema.types
     return (
-        wanted.num_rows == 1
+        keys.num_rows == 1
         and bool(kinds)
         and all(
             (pa.types.is_integer(kind) or pa.types.is_string(kind)) and not column.null_count
-            for kind, column in zip(kinds, wanted.columns, strict=True)
+            for kind, column in zip(kinds, keys.columns, strict=True)
         )
     )
 
 
-def _one(paths: list[str], compared: Sequence[str], columns: str, wanted: pa.Table, limit: str) -> pa.Table:
+def _one(paths: list[str], compared: Sequence[str], columns: str, keys: pa.Table, limit: str) -> pa.Table:
     """Return the rows of one key. DuckDB runs this filter faster than a join."""
-    values = [column[0].as_py() for column in wanted.columns]
+    values = [column[0].as_py() for column in keys.columns]
     match = " AND ".join(f"{left} = {'?' if isinstance(value, str) else value}" for left, value in zip(compared, values, strict=True))
     query = f"SELECT 0::BIGINT AS i, p.filename, p.file_row_number, {columns} FROM {_SOURCE} WHERE {match}{limit}"
     with _cursor() as cursor:
         return cursor.sql(query, params=[paths, *(value for value in values if isinstance(value, str))]).to_arrow_table()
 
 
-def _joined(paths: list[str], compared: Sequence[str], columns: str, wanted: pa.Table, limit: str) -> pa.Table:
+def _joined(paths: list[str], compared: Sequence[str], columns: str, key_table: pa.Table, limit: str) -> pa.Table:
     """Return the rows of any number of keys."""
-    keys = [(left, f"w.k{i}", wanted[f"k{i}"].null_count) for i, left in enumerate(compared)]
-    match = " AND ".join(f"{left} IS NOT DISTINCT FROM {right}" if nulls else f"{left} = {right}" for left, right, nulls in keys)
+    conditions = [(left, f"w.k{i}", key_table[f"k{i}"].null_count) for i, left in enumerate(compared)]
+    match = " AND ".join(f"{left} IS NOT DISTINCT FROM {right}" if nulls else f"{left} = {right}" for left, right, nulls in conditions)
     with _cursor() as cursor:
-        cursor.register("wanted", wanted.append_column("i", pa.array(np.arange(wanted.num_rows))))
+        cursor.register("wanted", key_table.append_column("i", pa.array(np.arange(key_table.num_rows))))
         query = f"SELECT w.i, p.filename, p.file_row_number, {columns} FROM {_SOURCE} JOIN wanted w ON {match}{limit}"
         return cursor.sql(query, params=[paths]).to_arrow_table()
 
@@ -350,10 +348,10 @@ def _identifier(state: TableState, name: str) -> str:
     return '"' + state.physical.get(name, name).replace('"', '""') + '"'
 
 
-def _live(table: TableFolder, state: TableState, named: Mapping[str, str], found: pa.Table) -> pa.Table:
+def _live(table: TableFolder, state: TableState, named: Mapping[str, str], matches: pa.Table) -> pa.Table:
     """Remove the deleted rows, and return files as URIs. `named`: the files' names in the log by the names that DuckDB uses."""
-    paths, rows = buffers.whole(found["filename"]).dictionary_encode(), found["row"].to_numpy()
-    keep = np.ones(found.num_rows, bool)
+    paths, rows = buffers.whole(matches["filename"]).dictionary_encode(), matches["row"].to_numpy()
+    keep = np.ones(matches.num_rows, bool)
     codes = paths.indices.to_numpy()
     uris = []
     for code, path in enumerate(paths.dictionary.to_pylist()):
@@ -363,5 +361,5 @@ def _live(table: TableFolder, state: TableState, named: Mapping[str, str], found
         if len(deleted):
             keep &= ~((codes == code) & np.isin(rows, deleted))
     files = pa.array(uris, pa.string()).take(pa.array(codes))
-    result = pa.table({"i": buffers.whole(found["i"]), "old": buffers.whole(found["old"]), "file": files, "row": pa.array(rows)})
+    result = pa.table({"i": buffers.whole(matches["i"]), "old": buffers.whole(matches["old"]), "file": files, "row": pa.array(rows)})
     return result if keep.all() else result.filter(pa.array(keep))

@@ -133,11 +133,11 @@ def _merge_in_driver(
     size = min(SLICE, _most_rows(transaction, relation))
     for first in range(0, changes.num_rows, size):
         part = changes.slice(first, size).combine_chunks()
-        found = None if many or size >= changes.num_rows else _merge_columns(transaction, relation, key, part, others)
-        done = found or _merge_small(transaction, relation, key, part, others, many=many)
+        merged = None if many or size >= changes.num_rows else _merge_columns(transaction, relation, key, part, others)
+        done = merged or _merge_small(transaction, relation, key, part, others, many=many)
         if done.conflict is not None:
             return done
-        skipped = [each for each in (total.skipped, done.skipped) if each is not None]
+        skipped = [table for table in (total.skipped, done.skipped) if table is not None]
         total = Merged(
             total.changes + done.changes,
             total.missing + done.missing,
@@ -158,8 +158,8 @@ def _merge_columns(transaction: Transaction, relation: Relation, key: RowKey, ch
     """Net a batch in the driver column by column (`net`). Return None if that is not possible."""
     most = _most_rows(transaction, relation)
 
-    def find(wanted: pa.Table) -> pa.Table | None:
-        return lookup.find(transaction, relation, key, wanted) if wanted.num_rows <= most else None
+    def find(keys: pa.Table) -> pa.Table | None:
+        return lookup.find(transaction, relation, key, keys) if keys.num_rows <= most else None
 
     split = net.split_moves(relation, key, changes)
     done = net.net(relation, key, split, find)
@@ -178,14 +178,14 @@ def _merge_small(
 ) -> Merged:
     """Apply a batch change by change."""
     batch = KeyedBatch.of(relation, key, changes)
-    found = lookup.find(transaction, relation, key, batch.wanted())
-    found = found.sort_by([("file", "ascending"), ("row", "ascending")])
-    stored = _struct(found, "old")
+    matches = lookup.find(transaction, relation, key, batch.wanted())
+    matches = matches.sort_by([("file", "ascending"), ("row", "ascending")])
+    stored = _struct(matches, "old")
     done = replay(keys([listed(a) for a in key.arrays(stored)], len(stored)), batch.steps(), many=many)
     if done.conflict is not None:
         at = done.conflict.change
         return Merged(0, conflict=KeyConflict(Lsn(changes["commit_lsn"][at].as_py()), _key_row(key, batch.new, at)))
-    changed = _changed(found, stored, batch, done, many=many)
+    changed = _changed(matches, stored, batch, done, many=many)
     _check_others(transaction, relation, others, changed)
     count = _write(transaction, relation, changed)
     return Merged(count, done.missing, checked=True, skipped=_taken(changes, done.skipped))
@@ -212,7 +212,7 @@ def _key_row(key: RowKey, rows: pa.StructArray, at: int) -> pa.Table:
     return pa.table({name: rows.field(name).slice(at, 1) for name in key.names})
 
 
-def _changed(found: pa.Table, stored: pa.StructArray, batch: KeyedBatch, done: Replayed, *, many: bool) -> pa.Table:
+def _changed(matches: pa.Table, stored: pa.StructArray, batch: KeyedBatch, done: Replayed, *, many: bool) -> pa.Table:
     """Return the changed rows in the form of `Transaction.rewrite`."""
     if many:
         pairs: list[tuple[int | None, Row | None]] = [(r.stored, None if r.deleted else r) for r in done.stored]
@@ -224,7 +224,7 @@ def _changed(found: pa.Table, stored: pa.StructArray, batch: KeyedBatch, done: R
     old_at = pa.array([o for o, _ in pairs], pa.int64())
     new = _latest(batch, stored, [row for _, row in pairs])
     return pa.table(
-        {"old": stored.take(old_at), "new": new, "file": _struct(found, "file").take(old_at), "row": _struct(found, "row").take(old_at)}
+        {"old": stored.take(old_at), "new": new, "file": _struct(matches, "file").take(old_at), "row": _struct(matches, "row").take(old_at)}
     )
 
 
@@ -243,8 +243,8 @@ def _latest(batch: KeyedBatch, stored: pa.StructArray, rows: Sequence[Row | None
             continue
         sent = [_sent(batch.unchanged, row, column.name) for row in rows]
         from_batch = batch.new.field(column.name).take(pa.array(sent, pa.int64()))
-        kept = stored.field(column.name).take(origin).cast(column.type)
-        fields.append(pc.if_else(pa.array([s is not None for s in sent], pa.bool_()), from_batch, kept))
+        old_values = stored.field(column.name).take(origin).cast(column.type)
+        fields.append(pc.if_else(pa.array([s is not None for s in sent], pa.bool_()), from_batch, old_values))
     return pa.StructArray.from_arrays(fields, fields=list(whole.type), mask=pa.array([row is None for row in rows], pa.bool_()))
 
 

@@ -113,10 +113,10 @@ def net(relation: Relation, key: RowKey, changes: pa.Table, find: Find) -> Nette
     if any((mask & (codes == ord("i"))).any() for mask in unsent.values()):
         return None  # the values are those of the row under its other key
     named = columnar.keys_of(named_keys(relation, key, changes))
-    found = find(named.distinct)
-    if found is None:
+    matches = find(named.distinct)
+    if matches is None:
         return None
-    at = found["i"].to_numpy()
+    at = matches["i"].to_numpy()
     stored_at = np.full(named.distinct.num_rows, -1, np.int64)
     stored_at[at] = np.arange(len(at))
     if int((stored_at >= 0).sum()) != len(at):  # several rows with one key
@@ -125,10 +125,10 @@ def net(relation: Relation, key: RowKey, changes: pa.Table, find: Find) -> Nette
     if halves.any() and (done.conflict is not None or halves[done.skipped].any()):
         return None  # whether a row is there under one key depends on what is there under another
     if done.conflict is not None:
-        return Netted(found.schema.empty_table(), done.skipped, done.conflict)
+        return Netted(matches.schema.empty_table(), done.skipped, done.conflict)
     new = whole_rows(relation, buffers.whole(changes["new"]))
     old_at, new_at = pa.array(done.stored, mask=done.stored < 0), pa.array(done.latest, mask=done.latest < 0)
-    held = {name: buffers.whole(found[name]).take(old_at) for name in ("old", "file", "row")}
+    held = {name: buffers.whole(matches[name]).take(old_at) for name in ("old", "file", "row")}
     last = new if np.array_equal(done.latest, np.arange(len(new))) else new.take(new_at)
     if unsent:
         last = _with_unsent(last, new, held["old"], unsent, ops, named.codes, done)
@@ -139,12 +139,12 @@ def _unsent(lists: pa.ChunkedArray) -> dict[str, NDArray[np.bool_]]:
     """Return, for each column that some change did not send, the changes that did not send it."""
     whole = buffers.whole(lists)
     names, parents = whole.flatten(), pc.list_parent_indices(whole).to_numpy()
-    found = {}
+    masks = {}
     for name in pc.unique(names).to_pylist():
         mask = np.zeros(len(whole), np.bool_)
         mask[parents[np.asarray(pc.equal(names, name))]] = True
-        found[name] = mask
-    return found
+        masks[name] = mask
+    return masks
 
 
 def _with_unsent(

@@ -114,16 +114,16 @@ def equal(transaction: Transaction, relation: Relation, state: TableState, row: 
     return [candidate for candidate in having(transaction, relation, state, key, keys) if same(candidate.values, row)[0]]
 
 
-def having(transaction: Transaction, relation: Relation, state: TableState, key: lookup.RowKey, wanted: pa.Table) -> list[PlacedRow]:
+def having(transaction: Transaction, relation: Relation, state: TableState, key: lookup.RowKey, keys: pa.Table) -> list[PlacedRow]:
     """Return the rows of a state that have a key.
 
     A unique key has one live row, and perhaps deleted rows in the same file. Raises 0A000 if another key has MOST rows or more.
     """
-    unique = not any(column.null_count for column in wanted.columns) and any(
+    unique = not any(column.null_count for column in keys.columns) and any(
         {column.name for column in relation.columns if column.attnum in attnums} == {*key.names} for attnums in _unique(relation)
     )
     table = transaction.engine.table((relation.database, relation.oid))
-    stored = lookup.find_in(table, relation, state, key, wanted, most=None if unique else MOST)
+    stored = lookup.find_in(table, relation, state, key, keys, most=None if unique else MOST)
     if not unique and stored.num_rows >= MOST:
         raise ambiguous(relation)
     old, files, rows = buffers.whole(stored["old"]), stored["file"].to_pylist(), stored["row"].to_pylist()

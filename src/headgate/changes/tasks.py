@@ -77,7 +77,7 @@ Made = tuple[int, int, pa.Table] | Appended
 class Source(Protocol):
     """Makes changes from the input of a map task. Must be picklable."""
 
-    def __call__(self, given: Iterable[pa.RecordBatch]) -> Iterator[Made]:
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Made]:
         """Yield the changes and files in any order."""
         ...
 
@@ -113,11 +113,11 @@ class TaskTable:
         leaves = [TaskLeaf.of(transaction, leaf) for leaf in (places.leaves if places else (relation,))]
         return cls(relation, lookup.key_of(relation, attnums), tuple(leaves), places)
 
-    def find(self, wanted: pa.Table) -> pa.Table:
+    def find(self, keys: pa.Table) -> pa.Table:
         """Find rows like `lookup.find`."""
         parts = []
         for leaf in self.leaves:
-            stored = lookup.find_in(leaf.table, leaf.relation, leaf.state, self.key, wanted)
+            stored = lookup.find_in(leaf.table, leaf.relation, leaf.state, self.key, keys)
             if self.places is not None:
                 old = ordered(self.relation, buffers.whole(stored["old"]))
                 stored = stored.set_column(stored.column_names.index("old"), "old", old)
@@ -188,11 +188,11 @@ class MapTask:
     partitions: int
     types: registry.TypeRegistry | None
 
-    def __call__(self, given: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield one row for each table and partition of each frame."""
         registry.use(self.types)
         with failure.carried(REFUSED):
-            for result in self.source(given):
+            for result in self.source(batches):
                 if isinstance(result, Appended):
                     yield _blob(0, result.table, _WRITTEN, pa.array([pickle.dumps(result)], pa.binary()))
                     continue
@@ -214,11 +214,11 @@ class ReduceTask:
     tables: tuple[TaskTable, ...]
     types: registry.TypeRegistry | None
 
-    def __call__(self, given: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the parts of the tables."""
         registry.use(self.types)
         blobs: dict[tuple[int, int], list[tuple[int, pa.Table]]] = {}
-        for batch in given:
+        for batch in batches:
             partitions, tables, places = (batch.column(name).to_pylist() for name in ("partition", "tbl", "place"))
             for partition, number, place, blob in zip(partitions, tables, places, batch.column("blob"), strict=True):
                 if place == _WRITTEN:
@@ -241,12 +241,12 @@ class InsertTask:
     tables: tuple[TaskTable, ...]
     types: registry.TypeRegistry | None
 
-    def __call__(self, given: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the parts of the tables."""
         registry.use(self.types)
         waiting: dict[int, list[tuple[int, pa.Table]]] = {}
         with failure.carried(REFUSED):
-            for result in self.source(given):
+            for result in self.source(batches):
                 if isinstance(result, Appended):
                     yield _result(result)
                     continue
@@ -336,10 +336,10 @@ class FrameSource:
 
     relation: Relation
 
-    def __call__(self, given: Iterable[pa.RecordBatch]) -> Iterator[Made]:
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Made]:
         """Yield the frames in any order. See `Source`."""
         row = pa.struct(list(arrow_row(self.relation)))
-        for batch in given:
+        for batch in batches:
             frame = pa.Table.from_batches([batch])
             if frame.num_rows:
                 for side in ("old", "new"):

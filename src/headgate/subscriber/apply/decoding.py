@@ -138,10 +138,10 @@ class SegmentSource:
     histories: Mapping[int, TaskLeaf] = field(default_factory=dict)
     """The tables that hold the histories of `tables`, by their numbers."""
 
-    def __call__(self, given: Iterable[pa.RecordBatch]) -> Iterator[Made]:
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Made]:
         """See `changes.tasks.Source`."""
         recorded: dict[int, list[pa.Table]] = {}
-        for batch in given:
+        for batch in batches:
             for number in batch.column(0).to_pylist():
                 yield from self._decoded(number, recorded)
                 yield from self._written(recorded, HISTORY_BYTES)
