@@ -203,17 +203,17 @@ def _of_key(planner: Planner, scanned: Relation, shown: Shown) -> Sequence[Relat
     return [leaves[int(table.places(pa.table(values))[0])]]
 
 
-def _chosen(planner: Planner, cursor: OpenCursor, found: Sequence[tuple[Relation, PlacedRow]]) -> tuple[Relation, PlacedRow]:
+def _chosen(planner: Planner, cursor: OpenCursor, matches: Sequence[tuple[Relation, PlacedRow]]) -> tuple[Relation, PlacedRow]:
     """Choose one of several equal rows: the one chosen before for the cursor's row, otherwise an unclaimed one, preferably not deleted."""
     assert cursor.at is not None
     claimed = cursor.chosen.get(cursor.at)
-    places = {match.place: (leaf, match) for leaf, match in found if match.place is not None}
+    places = {match.place: (leaf, match) for leaf, match in matches if match.place is not None}
     if claimed in places:
         return places[claimed]
     claimed_places = {place for at, place in cursor.chosen.items() if at != cursor.at}
     unclaimed = {place: match for place, match in places.items() if place not in claimed_places}
     if not unclaimed:
-        raise succession.ambiguous(found[0][0])
+        raise succession.ambiguous(matches[0][0])
     transaction = planner.transaction
     place: Place = min(
         unclaimed,

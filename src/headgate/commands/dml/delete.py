@@ -70,10 +70,10 @@ def _delete_of_view(planner: Planner, view: Relation, node: pb.DeleteStmt) -> Re
 
 
 def _deleted(
-    planner: Planner, relation: Relation, node: pb.DeleteStmt, changed: Rows, kept: ExitStack, others: Source | None = None
+    planner: Planner, relation: Relation, node: pb.DeleteStmt, changed: Rows, stack: ExitStack, others: Source | None = None
 ) -> ResultSet | CommandResult:
     """Delete rows. `others` are the joined tables."""
-    count, rows = changed_rows.remove(planner, relation, changed, kept if node.HasField("returning_clause") else None)
+    count, rows = changed_rows.remove(planner, relation, changed, stack if node.HasField("returning_clause") else None)
     if rows is None:
         return CommandResult(f"DELETE {count}")
     alias = node.relation.alias.aliasname

@@ -69,10 +69,10 @@ def taken(planner: Planner, relation: Relation, clause: pb.OnConflictClause, nam
         return None
 
 
-def _new_rows(table: HeldTable, made: dict[str, Expression], rows: pa.Table) -> pa.StructArray:
+def _new_rows(table: HeldTable, expressions: dict[str, Expression], rows: pa.Table) -> pa.StructArray:
     """Return the rows with the new values. The table's columns come first in `rows`."""
     row = arrow_row(table.relation)
-    values = dict(zip(made, table.values(rows, list(made.values())), strict=True))
+    values = dict(zip(expressions, table.values(rows, list(expressions.values())), strict=True))
     columns = [values.get(field.name, rows.column(index)) for index, field in enumerate(row)]
     if any(column.type != field.type for column, field in zip(columns, row, strict=True)):
         raise NotColumnwise("a value that is stored otherwise")

@@ -211,7 +211,7 @@ def target_columns(node: pb.InsertStmt, relation: Relation, *, parts: bool = Fal
     """Return the columns that INSERT names, or all of them. With `parts`, a column may be named for each of its parts: ``(b[1], b[2])``."""
     if not node.cols:
         return list(relation.columns)
-    found: list[Column] = []
+    columns: list[Column] = []
     whole: set[Column] = set()
     for item in node.cols:
         target_node = unwrap(item)
@@ -224,12 +224,12 @@ def target_columns(node: pb.InsertStmt, relation: Relation, *, parts: bool = Fal
             )
         if target_node.indirection and not parts:
             raise not_supported("assigning to a part of a column is not supported", position=position(target_node.location))
-        if column in whole or (column in found and not target_node.indirection):
+        if column in whole or (column in columns and not target_node.indirection):
             raise PostgresError("42701", f'column "{target_node.name}" specified more than once', position=position(target_node.location))
-        found.append(column)
+        columns.append(column)
         if not target_node.indirection:
             whole.add(column)
-    return found
+    return columns
 
 
 def target_types(node: pb.InsertStmt, columns: Sequence[Column], context: BindContext) -> list[TypeRef]:
@@ -249,9 +249,9 @@ def _part(node: pb.InsertStmt, place: int, context: BindContext) -> Target | Non
     return Target(target.name, target.indirection, target.location, EMPTY, context, binder.bind_raw)
 
 
-def _permit(planner: Planner, relation: Relation, given: Sequence[Column]) -> None:
+def _permit(planner: Planner, relation: Relation, columns: Sequence[Column]) -> None:
     """Raise 42501 without INSERT on the columns that get a value. Errors may show these columns."""
-    attnums = [column.attnum for column in given]
+    attnums = [column.attnum for column in columns]
     privilege.check_columns(planner.transaction.cursor, planner.session.context.user, relation, "INSERT", attnums)
     planner.writes(relation, attnums)
 
@@ -386,10 +386,10 @@ def _selected(plan: Plan, node: pb.InsertStmt, planner: Planner, writer: NewRows
             "42601", "INSERT has more target columns than expressions", position=position(unwrap(node.cols[len(plan.columns)]).location)
         )
     values: dict[str, Expression] = {}
-    for place, (given, column) in enumerate(zip(plan.columns, columns, strict=False)):
+    for place, (source, column) in enumerate(zip(plan.columns, columns, strict=False)):
         refuse_generated(node, column, default=False)
         kind = stored_expression.type_of(column)
-        value: Expression = reference(given)
+        value: Expression = reference(source)
         if (part := _part(node, place, planner.context)) is not None:
             value = part.store(values.get(column.name) or Const(type=kind, value=None), value)
         values[column.name] = binder.assign(value, kind, column.name, planner.context)

@@ -122,9 +122,9 @@ def _few(planner: Planner, relation: Relation, node: pb.UpdateStmt) -> pa.Table 
     return driver_change.updated(planner, relation, node, named(relation, node), keeps_keys=keeps_keys)
 
 
-def _update_few(planner: Planner, relation: Relation, node: pb.UpdateStmt, few: pa.Table, kept: ExitStack) -> ResultSet | CommandResult:
+def _update_few(planner: Planner, relation: Relation, node: pb.UpdateStmt, few: pa.Table, stack: ExitStack) -> ResultSet | CommandResult:
     set_columns = _set_columns(planner, relation, node)
-    count, rows = changed_rows.rewrite(planner, relation, few, set_columns, (), kept if node.HasField("returning_clause") else None)
+    count, rows = changed_rows.rewrite(planner, relation, few, set_columns, (), stack if node.HasField("returning_clause") else None)
     if rows is None:
         return CommandResult(f"UPDATE {count}")
     assert isinstance(rows, pa.Table)

@@ -54,9 +54,9 @@ Later: TypeAlias = Callable[[Rows], None]
 
 def rewrite(
     planner: Planner, relation: Relation, changed: Rows, set_columns: set[str], violations: Sequence[Violation],
-    kept: ExitStack | None = None, later: Later | None = None,
+    outer: ExitStack | None = None, later: Later | None = None,
 ) -> tuple[int, Rows | None]:  # fmt: skip
-    """Check and write changed rows. Return their number, and the new rows, which are valid until `kept` is closed, if it is passed.
+    """Check and write changed rows. Return their number, and the new rows, which are valid until `outer` is closed, if it is passed.
 
     `violations` are conditions for new rows that row security rejects.
     """
@@ -65,17 +65,17 @@ def rewrite(
         columns = {column.name for column in relation.columns if column.generated is None}  # a trigger may change any column
         write_part = functools.partial(_rewrite, planner, relation, set_columns=columns, violations=violations, later=later)
         count, rows = _fired(planner, relation, changed, firing, set_columns, write_part)
-        return count, rows if kept is not None else None
-    return _rewrite(planner, relation, changed, set_columns=set_columns, violations=violations, kept=kept, later=later)
+        return count, rows if outer is not None else None
+    return _rewrite(planner, relation, changed, set_columns=set_columns, violations=violations, outer=outer, later=later)
 
 
-def remove(planner: Planner, relation: Relation, changed: Rows, kept: ExitStack | None = None) -> tuple[int, Rows | None]:
-    """Delete rows (`new` is NULL). Return their number, and the rows if `kept` is passed (see `rewrite`)."""
+def remove(planner: Planner, relation: Relation, changed: Rows, outer: ExitStack | None = None) -> tuple[int, Rows | None]:
+    """Delete rows (`new` is NULL). Return their number, and the rows if `outer` is passed (see `rewrite`)."""
     firing = of_statement(planner, relation)
     if firing is not None and firing.has_rows(triggers.DELETE):
         count, rows = _fired(planner, relation, changed, firing, None, functools.partial(_remove, planner, relation))
-        return count, rows if kept is not None else None
-    return _remove(planner, relation, changed, kept)
+        return count, rows if outer is not None else None
+    return _remove(planner, relation, changed, outer)
 
 
 def written(
@@ -103,7 +103,7 @@ def _fired(
             continue
         with ExitStack() as until:
             passed = remaining if isinstance(changed, pa.Table) else local_frame(spark, remaining, changed.schema)
-            part_count, rows = write_part(passed, kept=until)
+            part_count, rows = write_part(passed, outer=until)
             count += part_count
             written_rows = rows.toArrow() if isinstance(rows, DataFrame) else rows
             assert written_rows is not None
@@ -120,14 +120,14 @@ def instead(planner: Planner, view: Relation, changed: DataFrame, event: int) ->
     """Call the INSTEAD OF triggers of a view for changes (`old`, `new`, JOINED). Return the rows that they have not left out."""
     firing = of_statement(planner, view)
     assert isinstance(firing, Firing), "a view without triggers is not writable"
-    written = []
+    tables = []
     for part in _parts(planner, view, changed):
         new = None if event == triggers.DELETE else row_set.project(part, _columns_of("new", view))
-        rows, kept = firing.instead(event, row_set.project(part, _columns_of("old", view)), new)
+        rows, places = firing.instead(event, row_set.project(part, _columns_of("old", view)), new)
         if JOINED in part.column_names:
-            rows = rows.append_column(JOINED, part[JOINED].take(pa.array(kept, pa.int64())))
-        written.append(rows)
-    return pa.concat_tables(written) if written else arrow_row(view).empty_table()
+            rows = rows.append_column(JOINED, part[JOINED].take(pa.array(places, pa.int64())))
+        tables.append(rows)
+    return pa.concat_tables(tables) if tables else arrow_row(view).empty_table()
 
 
 def _parts(planner: Planner, relation: Relation, changed: DataFrame) -> Iterator[pa.Table]:
@@ -142,35 +142,37 @@ def _parts(planner: Planner, relation: Relation, changed: DataFrame) -> Iterator
 
 def _rewrite(
     planner: Planner, relation: Relation, changed: Rows, *, set_columns: set[str], violations: Sequence[Violation],
-    kept: ExitStack | None = None, later: Later | None = None,
+    outer: ExitStack | None = None, later: Later | None = None,
 ) -> tuple[int, Rows | None]:  # fmt: skip
     if relation.is_partitioned:
-        return _rewrite_leaves(planner, relation, changed, set_columns, violations, kept)
+        return _rewrite_leaves(planner, relation, changed, set_columns, violations, outer)
     transaction = planner.transaction
     referential_action.lock(transaction, relation)
     with ExitStack() as stack, closing(NewRows(planner, relation, violations=violations)) as writer:
         fence = writer.fence if writer.fence is not None and set_columns & set(writer.fence.names) else None
         is_read_again = touched_keys(relation, set_columns) or bool(relation.foreign_keys or relation.referenced)
-        checked = _settled(planner, relation, _checked(writer, changed, fence), stack, kept, is_read_again=is_read_again)
+        checked = _settled(planner, relation, _checked(writer, changed, fence), stack, outer, is_read_again=is_read_again)
         refuse_clash(planner, relation, checked, set_columns)
-        count = transaction.rewrite(relation, row_set.select(checked, CHANGED), is_kept=is_read_again or kept is not None)
+        count = transaction.rewrite(relation, row_set.select(checked, CHANGED), is_kept=is_read_again or outer is not None)
         (later or functools.partial(check_references, planner, relation))(checked)
-        return count, rows_of(checked, "new", relation) if kept is not None else None
+        return count, rows_of(checked, "new", relation) if outer is not None else None
 
 
-def _remove(planner: Planner, relation: Relation, changed: Rows, kept: ExitStack | None = None) -> tuple[int, Rows | None]:
+def _remove(planner: Planner, relation: Relation, changed: Rows, outer: ExitStack | None = None) -> tuple[int, Rows | None]:
     with ExitStack() as stack:
         is_read_again = bool(relation.referenced)
-        settled = _settled(planner, relation, changed, stack, kept, is_read_again=is_read_again)
-        count = planner.transaction.rewrite(relation, row_set.select(settled, CHANGED), is_kept=is_read_again or kept is not None)
+        settled = _settled(planner, relation, changed, stack, outer, is_read_again=is_read_again)
+        count = planner.transaction.rewrite(relation, row_set.select(settled, CHANGED), is_kept=is_read_again or outer is not None)
         check_references(planner, relation, settled, deleting=True)
-        return count, rows_of(settled, "old", relation) if kept is not None else None
+        return count, rows_of(settled, "old", relation) if outer is not None else None
 
 
-def _settled(planner: Planner, relation: Relation, changed: Rows, until: ExitStack, kept: ExitStack | None, *, is_read_again: bool) -> Rows:
+def _settled(
+    planner: Planner, relation: Relation, changed: Rows, until: ExitStack, outer: ExitStack | None, *, is_read_again: bool
+) -> Rows:
     """Return the changes in the driver if they are few, and persisted if they are read more than once.
 
-    If they are returned (`kept`), they must be what was written, even if an executor is lost meanwhile.
+    If they are returned (`outer`), they must be what was written, even if an executor is lost meanwhile.
     """
     if isinstance(changed, pa.Table):
         return changed
@@ -178,26 +180,26 @@ def _settled(planner: Planner, relation: Relation, changed: Rows, until: ExitSta
     few = changed.limit(most + 1).toArrow()
     if few.num_rows <= most:
         return few
-    if kept is not None and planner.transaction.engine.on_cluster:
-        return kept.enter_context(computed_once(changed))
-    return (kept or until).enter_context(persisted(changed)) if is_read_again or kept is not None else changed
+    if outer is not None and planner.transaction.engine.on_cluster:
+        return outer.enter_context(computed_once(changed))
+    return (outer or until).enter_context(persisted(changed)) if is_read_again or outer is not None else changed
 
 
 def _rewrite_leaves(
-    planner: Planner, root: Relation, changed: Rows, set_columns: set[str], violations: Sequence[Violation], kept: ExitStack | None
+    planner: Planner, root: Relation, changed: Rows, set_columns: set[str], violations: Sequence[Violation], outer: ExitStack | None
 ) -> tuple[int, Rows | None]:
     table, transaction, stored = planner.transaction.partitioned(root), planner.transaction, []
     checks: list[Callable[[], None]] = []
     with ExitStack() as stack:
         changed = _settled(planner, root, changed, stack, None, is_read_again=False)
-        writer = (kept or stack).enter_context(closing(NewRows(planner, root, violations=violations)))
+        writer = (outer or stack).enter_context(closing(NewRows(planner, root, violations=violations)))
         fires = writer.firing is not None and writer.firing.has_rows(triggers.UPDATE)  # a trigger may change the columns of the key
         moves = fires or bool(set_columns & set(table.router.key_names()))
         if moves and writer.fence is not None:
             changed = changed if isinstance(changed, pa.Table) else stack.enter_context(persisted(changed))
             writer.inside(rows_of(changed, "new", root))
         with disclosure.routing(planner, root, table.router.key_names()):
-            flows = table.flows(changed, kept or stack, moves=moves)
+            flows = table.flows(changed, outer or stack, moves=moves)
         for part in (*flows.changes, *flows.arriving):
             referential_action.lock(transaction, table.leaves[part.number])
         for part in flows.arriving:
@@ -205,7 +207,7 @@ def _rewrite_leaves(
         for part in flows.changes:
             leaf = table.leaves[part.number]
             with ExitStack() as leaf_stack:
-                until = kept or (stack if leaf.foreign_keys else leaf_stack)
+                until = outer or (stack if leaf.foreign_keys else leaf_stack)
                 staying = _change_leaf(writer.of_leaf(leaf), part.rows, set_columns, until)
             if leaf.foreign_keys:
                 checks.append(functools.partial(check_references, planner, leaf, staying))
@@ -216,7 +218,7 @@ def _rewrite_leaves(
         stored += [replace(part, rows=writer.of_leaf(table.leaves[part.number]).append(part.rows)) for part in flows.arriving]
         for check in [*checks, writer.check_references]:
             check()
-        if kept is None:
+        if outer is None:
             return flows.count, None
         rows = table.in_order(stored)
         if isinstance(rows, pa.Table) and JOINED in row_set.names(changed):
