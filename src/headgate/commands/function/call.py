@@ -67,9 +67,9 @@ def call(node: pb.CallStmt, session: Session) -> CommandResult | ResultSet:
     host, scope = SessionHost(session, Prepared()), of_parameters(session)
     procedure, choice = _procedure(node.funccall, session, lambda argument: host.evaluate_node(argument, scope))
     values = choice.arguments(host.array_of, host.evaluate_text)
-    given = [value for argument, value in zip(procedure.arguments, values, strict=True) if argument.is_input]
+    inputs = [value for argument, value in zip(procedure.arguments, values, strict=True) if argument.is_input]
     may_end_transaction = _is_outermost(session) and not procedure.security_definer and not procedure.config
-    execution = run(procedure, given, session, may_end_transaction=may_end_transaction)
+    execution = run(procedure, inputs, session, may_end_transaction=may_end_transaction)
     columns = _columns(procedure)
     if columns is None:
         return CommandResult("CALL")
@@ -133,7 +133,7 @@ def _no_procedure(node: pb.FuncCall, candidates: Sequence[UserFunction], values:
     return PostgresError("42883", f"procedure {shown} does not exist", hint=hint, position=position(node.location))
 
 
-def run(function: UserFunction, given: Sequence[Value], session: Session, *, may_end_transaction: bool = False) -> Execution:
+def run(function: UserFunction, inputs: Sequence[Value], session: Session, *, may_end_transaction: bool = False) -> Execution:
     """Run a function with the values of its input arguments. The execution has its result, with OUT parameters in its first row."""
     execution = Execution(
         SessionHost(session, Prepared()),
@@ -145,21 +145,21 @@ def run(function: UserFunction, given: Sequence[Value], session: Session, *, may
     )
     if function.language != PLPGSQL:
         with acting(function, session):
-            _run_sql(function, given, execution)
+            _run_sql(function, inputs, execution)
         return execution
     function_body = body.of(function, session)
     execution.host = SessionHost(session, function_body.prepared)
     with acting(function, session, may_end_transaction=may_end_transaction):
-        interpret(function, function_body.function, given, execution)
+        interpret(function, function_body.function, inputs, execution)
     return execution
 
 
-def interpret(function: UserFunction, tree: trees.Function, given: Sequence[Value], execution: Execution) -> None:
+def interpret(function: UserFunction, tree: trees.Function, inputs: Sequence[Value], execution: Execution) -> None:
     """Run the tree of a PL/pgSQL function. The execution then has its result."""
     host = execution.host
     execution.result_is_row = host.is_row(TypeRef(function.result))
     scope = root_scope(function.name)
-    _give(function.arguments, given, host, scope)
+    _give(function.arguments, inputs, host, scope)
     interpreter.run(tree, execution, scope)
     if function.outputs and not function.is_set:
         execution.rows.append(interpreter.output(execution, scope))
@@ -173,9 +173,9 @@ def interpret(function: UserFunction, tree: trees.Function, given: Sequence[Valu
             raise error.within(interpreter.context(execution)) from error
 
 
-def _give(arguments: Sequence[Argument], given: Sequence[Value], host: interpreter.Host, scope: Scope) -> None:
-    """Add a function's arguments to the scope as variables, by number and by name. `given`: the values of the input arguments."""
-    values = iter(given)
+def _give(arguments: Sequence[Argument], inputs: Sequence[Value], host: interpreter.Host, scope: Scope) -> None:
+    """Add a function's arguments to the scope as variables, by number and by name. `inputs`: the values of the input arguments."""
+    values = iter(inputs)
     for number, argument in enumerate(arguments, 1):
         kind = type_of(argument.type_oid)
         variable = Variable(argument.name or f"${number}", kind, None, host.is_row(kind))
@@ -196,10 +196,10 @@ def root_scope(label: str) -> Scope:
     return scope
 
 
-def _run_sql(function: UserFunction, given: Sequence[Value], execution: Execution) -> None:
+def _run_sql(function: UserFunction, inputs: Sequence[Value], execution: Execution) -> None:
     """Run the statements of an SQL function. The rows of the last one are its result."""
     scope = Scope(function.name)
-    _give(function.inputs, given, execution.host, scope)
+    _give(function.inputs, inputs, execution.host, scope)
     outcome = None
     statements = parse(function.body)
     for statement in statements:

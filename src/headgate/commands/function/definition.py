@@ -82,31 +82,31 @@ def _write(cursor: Cursor, database: int, function: UserFunction) -> None:
 
 
 def _unique(nodes: Sequence[pb.Node]) -> dict[str, Option]:
-    found: dict[str, Option] = {}
+    by_name: dict[str, Option] = {}
     for place, option in enumerate(_options(nodes)):
         key = f"set {place}" if option.name == "set" else option.name
-        if key in found:
+        if key in by_name:
             raise PostgresError("42601", "conflicting or redundant options", position=position(option.location))
-        found[key] = option
-    return found
+        by_name[key] = option
+    return by_name
 
 
 def _options(nodes: Iterable[pb.Node]) -> Iterator[Option]:
     """The options; those of AS and SET have nodes of their own, and no text."""
-    for each in nodes:
-        element = unwrap(each)
+    for node in nodes:
+        element = unwrap(node)
         if element.defname in ("as", "set"):
             yield Option(element.defname, None, element.location, unwrap(element.arg))
         else:
-            yield from options([each])
+            yield from options([node])
 
 
-def _language(given: dict[str, Option], node: ParseNode) -> int:
-    if "language" not in given:
+def _language(options: dict[str, Option], node: ParseNode) -> int:
+    if "language" not in options:
         if node.HasField("sql_body"):
             raise not_supported("a function body in SQL syntax is not supported", hint="Write the body as a string: AS $$ … $$.")
         raise PostgresError("42P13", "no language specified")
-    name = given.pop("language").text().lower()
+    name = options.pop("language").text().lower()
     if name in ("c", "internal"):
         raise not_supported(f'language "{name}" is not supported', detail="No code of a client's runs on the node's machine.")
     if name not in functions.LANGUAGES:
@@ -116,10 +116,10 @@ def _language(given: dict[str, Option], node: ParseNode) -> int:
     return functions.LANGUAGES[name]
 
 
-def _body(given: dict[str, Option], language: int) -> str:
-    if "as" not in given:
+def _body(options: dict[str, Option], language: int) -> str:
+    if "as" not in options:
         raise PostgresError("42P13", "no function body specified")
-    node = given.pop("as").node
+    node = options.pop("as").node
     assert node is not None
     texts = [unwrap(item).sval for item in node.items]
     if len(texts) > 1:
@@ -208,38 +208,38 @@ def _result(node: pb.CreateFunctionStmt, arguments: Sequence[Argument], kind: st
     return oid, node.return_type.setof
 
 
-def _with_options(made: UserFunction, given: Iterable[Option], session: Session) -> UserFunction:
-    for option in given:
-        if made.kind == "p" and option.name not in ("security", "set"):
+def _with_options(function: UserFunction, options: Iterable[Option], session: Session) -> UserFunction:
+    for option in options:
+        if function.kind == "p" and option.name not in ("security", "set"):
             raise PostgresError("42P13", "invalid attribute in procedure definition", position=position(option.location))
         match option.name:
             case "volatility":
-                made = replace(made, volatility=_VOLATILITY[option.text()])
+                function = replace(function, volatility=_VOLATILITY[option.text()])
             case "strict":
-                made = replace(made, strict=option.boolean())
+                function = replace(function, strict=option.boolean())
             case "security":
-                made = replace(made, security_definer=option.boolean())
+                function = replace(function, security_definer=option.boolean())
             case "leakproof":
                 if option.boolean() and not session.context.superuser:
                     raise PostgresError("42501", "only superuser can define a leakproof function")
-                made = replace(made, leakproof=option.boolean())
+                function = replace(function, leakproof=option.boolean())
             case "parallel":
                 if option.text() not in _PARALLEL:
                     raise PostgresError("42601", 'parameter "parallel" must be SAFE, RESTRICTED, or UNSAFE')
-                made = replace(made, parallel=_PARALLEL[option.text()])
+                function = replace(function, parallel=_PARALLEL[option.text()])
             case "cost":
                 if float(option.text()) <= 0:
                     raise PostgresError("22023", "COST must be positive")
-                made = replace(made, cost=float(option.text()))
+                function = replace(function, cost=float(option.text()))
             case "rows":
-                if not made.is_set:
+                if not function.is_set:
                     raise PostgresError("22023", "ROWS is not applicable when function does not return a set")
-                made = replace(made, rows=float(option.text()))
+                function = replace(function, rows=float(option.text()))
             case "set":
-                made = replace(made, config=_config(made.config, option, session))
+                function = replace(function, config=_config(function.config, option, session))
             case _:
                 raise not_supported(f"the function option {option.name.upper()} is not supported", position=position(option.location))
-    return made
+    return function
 
 
 def _config(before: tuple[str, ...], option: Option, session: Session) -> tuple[str, ...]:
@@ -258,23 +258,23 @@ def _config(before: tuple[str, ...], option: Option, session: Session) -> tuple[
     return (*remaining, f"{node.name}={', '.join(texts)}")
 
 
-def _replacing(made: UserFunction, before: UserFunction, session: Session, *, replaces: bool) -> UserFunction:
+def _replacing(function: UserFunction, before: UserFunction, session: Session, *, replaces: bool) -> UserFunction:
     """Return the replacement of a function. Raise an error for changes that CREATE OR REPLACE does not allow (ProcedureCreate)."""
     if not replaces:
-        raise PostgresError("42723", f'function "{made.name}" already exists with same argument types')
-    privilege.check_owner(session.begin_statement().cursor, session.context.user, before.owner, _KINDS[before.kind], made.name)
-    if made.kind != before.kind:
-        raise PostgresError("42809", "cannot change routine kind", detail=f'"{made.name}" is a {_KINDS[before.kind]}.')
+        raise PostgresError("42723", f'function "{function.name}" already exists with same argument types')
+    privilege.check_owner(session.begin_statement().cursor, session.context.user, before.owner, _KINDS[before.kind], function.name)
+    if function.kind != before.kind:
+        raise PostgresError("42809", "cannot change routine kind", detail=f'"{function.name}" is a {_KINDS[before.kind]}.')
     shown = definition_text.signature(before)
     hint = f"Use DROP {_KINDS[before.kind].upper()} {shown} first."
-    if (made.result, made.is_set) != (before.result, before.is_set):
+    if (function.result, function.is_set) != (before.result, before.is_set):
         raise PostgresError("42P13", "cannot change return type of existing function", hint=hint)
-    for old, new in zip(before.inputs, made.inputs, strict=True):
+    for old, new in zip(before.inputs, function.inputs, strict=True):
         if old.name and old.name != new.name:
             raise PostgresError("42P13", f'cannot change name of input parameter "{old.name}"', hint=hint)
         if old.default is not None and new.default is None:
             raise PostgresError("42P13", "cannot remove parameter defaults from existing function", hint=hint)
-    return replace(made, oid=before.oid, owner=before.owner)
+    return replace(function, oid=before.oid, owner=before.owner)
 
 
 _KINDS = {"f": "function", "p": "procedure"}

@@ -33,7 +33,7 @@ def result(function: UserFunction) -> str | None:
         return None
     table = [argument for argument in function.arguments if argument.mode == "t"]
     if table:
-        return f"TABLE({', '.join(f'{names.quote_ident(each.name)} {registry.format_type(each.type_oid)}' for each in table)})"
+        return f"TABLE({', '.join(f'{names.quote_ident(column.name)} {registry.format_type(column.type_oid)}' for column in table)})"
     return ("SETOF " if function.is_set else "") + registry.format_type(function.result)
 
 

@@ -80,8 +80,8 @@ def choose(node: pb.FuncCall, candidates: Sequence[UserFunction], args: Sequence
     option, places = offered[candidate.function.oid]
     function = specialized(option, candidate.arguments, types, context)
     fixed = len(function.inputs) - 1 if candidate.spread else len(plain)
-    given = [*plain[:fixed], *(by_name.get(argument.name) for argument in function.inputs[fixed:])]
-    return Choice(function, given, plain[fixed:])
+    inputs = [*plain[:fixed], *(by_name.get(argument.name) for argument in function.inputs[fixed:])]
+    return Choice(function, inputs, plain[fixed:])
 
 
 def choose_function(node: pb.FuncCall, candidates: Sequence[UserFunction], args: Sequence[A], context: BindContext) -> Choice[A]:

@@ -179,38 +179,38 @@ class SessionHost:
             self._evaluation = Evaluation(self.session)
         return self._evaluation.context.within(parameters={number: kind.oid for number, kind in enumerate(kinds, 1)})
 
-    def _computed(self, found: PreparedText, given: Sequence[Value]) -> Value:
-        kinds = tuple(argument.type for argument in given)
-        quick = found.quick.get(kinds)
+    def _computed(self, prepared: PreparedText, values: Sequence[Value]) -> Value:
+        kinds = tuple(argument.type for argument in values)
+        quick = prepared.quick.get(kinds)
         if quick is not None:
             kind, compute = quick
-            return Value(kind, scalar.printed(compute([scalar.read(argument.type.oid, argument.text) for argument in given])))
-        context, bound = self._context(kinds), found.bound.get(kinds)
+            return Value(kind, scalar.printed(compute([scalar.read(argument.type.oid, argument.text) for argument in values])))
+        context, bound = self._context(kinds), prepared.bound.get(kinds)
         assert self._evaluation is not None
         if bound is None:
-            bound = found.bound[kinds] = binder.bind_raw(found.expression, EMPTY, context)
+            bound = prepared.bound[kinds] = binder.bind_raw(prepared.expression, EMPTY, context)
             are_known = all(scalar.is_known(node.type.oid) for node in expressions(bound) if isinstance(node, Param))
             compiled = scalar.compiled(bound) if are_known and all(scalar.is_known(kind.oid) for kind in kinds) else None
             if compiled is not None:
-                found.quick[kinds] = (bound.type, compiled)
-                return self._computed(found, given)
-        if isinstance(bound, Param) and given[bound.number - 1].type.oid == bound.type.oid:
-            return given[bound.number - 1]
+                prepared.quick[kinds] = (bound.type, compiled)
+                return self._computed(prepared, values)
+        if isinstance(bound, Param) and values[bound.number - 1].type.oid == bound.type.oid:
+            return values[bound.number - 1]
         if isinstance(bound, Const):
             return Value(bound.type, bound.value)
 
         def constant(node: Expression) -> Expression | None:
-            return Const(type=node.type, value=given[node.number - 1].text) if isinstance(node, Param) else None
+            return Const(type=node.type, value=values[node.number - 1].text) if isinstance(node, Param) else None
 
-        return self._settled(rewriting.rewrite(bound, constant), found, given)
+        return self._settled(rewriting.rewrite(bound, constant), prepared, values)
 
-    def _settled(self, expression: Expression, found: PreparedText, given: Sequence[Value]) -> Value:
-        """Return the value of an expression without variables. `found` and `given` are its prepared text and parameters."""
+    def _settled(self, expression: Expression, prepared: PreparedText, values: Sequence[Value]) -> Value:
+        """Return the value of an expression without variables. `prepared` and `values` are its prepared text and parameters."""
         assert self._evaluation is not None
         try:
             array = self._array(self._evaluation.prepare(expression))
         except NotColumnwise:
-            return self._asked(found, expression, given)
+            return self._asked(prepared, expression, values)
         return Value(expression.type, write_text(array, expression.type.oid)[0].as_py())
 
     def _array(self, expression: Expression) -> pa.Array:
@@ -225,27 +225,27 @@ class SessionHost:
         kind = expression.type
         return read_text(pa.array([as_item(planned, kind).constant], pa.string()), kind.oid, kind.typmod)
 
-    def _asked(self, found: PreparedText, expression: Expression, given: Sequence[Value]) -> Value:
+    def _asked(self, prepared: PreparedText, expression: Expression, values: Sequence[Value]) -> Value:
         """Return a value that only the evaluator of rows, the catalogs' engine (DuckDB) or Spark can compute."""
         assert self._evaluation is not None
         if any(isinstance(node, FieldSelect) for node in expressions(expression)):
-            prepared = self._evaluation.prepare(expression)
-            return Value(expression.type, RowEvaluator(self._evaluation.time).constant(prepared).value)
+            evaluable = self._evaluation.prepare(expression)
+            return Value(expression.type, RowEvaluator(self._evaluation.time).constant(evaluable).value)
         if not any(node.type.oid == registry.RECORD for node in expressions(expression)):
             try:
                 return Value(expression.type, self._by_catalog(expression))
             except PostgresError as error:
                 if error.sqlstate not in ("0A000", "42883"):
                     raise
-        return self._queried(found, given)
+        return self._queried(prepared, values)
 
     def _by_catalog(self, expression: Expression) -> str | None:
         """Compute the value with DuckDB on a separate cursor, because an error would abort the session's catalog transaction."""
         with contextlib.closing(self.session.parts.catalog.cursor()) as cursor:
             return session_function.value(deparse(expression), expression.type, self.session, cursor).value
 
-    def _queried(self, found: PreparedText, given: Sequence[Value]) -> Value:
-        rows = self._run(found.node, given).rows
+    def _queried(self, prepared: PreparedText, values: Sequence[Value]) -> Value:
+        rows = self._run(prepared.node, values).rows
         if rows is None or len(rows.columns) != 1:
             raise PostgresError("42601", f"query returned {0 if rows is None else len(rows.columns)} columns")
         first = next(rows.rows, None)
@@ -277,39 +277,39 @@ class SessionHost:
     # ---- many rows ----------------------------------------------------------------------------------------
 
     def columns(
-        self, node: ParseNode, given: Sequence[Value | Column], rows: int, target: tuple[str, TypeRef] | None = None
+        self, node: ParseNode, values: Sequence[Value | Column], rows: int, target: tuple[str, TypeRef] | None = None
     ) -> Value | Column | None:
-        """Return the values of an expression for many rows; a Value if it is the same for all. `given`: the parameters.
+        """Return the values of an expression for many rows; a Value if it is the same for all. `values`: the parameters.
 
         `target`: the name and the type of the column that the values enter by an assignment cast; DEFAULT gives None.
         """
-        context = self._context([argument.type for argument in given])
+        context = self._context([argument.type for argument in values])
         bound = binder.bind_raw(node, EMPTY, context.within(construct="VALUES", default=target is not None))
         if isinstance(bound, SetToDefault):
             return None
         if target is not None:
             bound = binder.assign(bound, target[1], target[0], context)
-        return self._over(bound, given, rows)
+        return self._over(bound, values, rows)
 
-    def cast_columns(self, given: Value | Column, target: TypeRef, rows: int) -> Value | Column:
+    def cast_columns(self, value: Value | Column, target: TypeRef, rows: int) -> Value | Column:
         """Return values as they enter a variable of a type; see `cast`."""
-        if isinstance(given, Value):
-            return self.cast(given, target)
-        if given.type.oid == target.oid and target.typmod in (-1, given.type.typmod):
-            return given
-        return self._over(binder.assign(Param(type=given.type, number=1), target, "", self._context([given.type])), [given], rows)
+        if isinstance(value, Value):
+            return self.cast(value, target)
+        if value.type.oid == target.oid and target.typmod in (-1, value.type.typmod):
+            return value
+        return self._over(binder.assign(Param(type=value.type, number=1), target, "", self._context([value.type])), [value], rows)
 
-    def _over(self, bound: Expression, given: Sequence[Value | Column], rows: int) -> Value | Column:
+    def _over(self, bound: Expression, values: Sequence[Value | Column], rows: int) -> Value | Column:
         """Compute an expression over columns: by Arrow, or by Spark if there are many rows."""
         used = {node.number for node in expressions(bound) if isinstance(node, Param)}
         arrays_by_name = {
-            f"p{number}": argument.array for number, argument in enumerate(given, 1) if isinstance(argument, Column) and number in used
+            f"p{number}": argument.array for number, argument in enumerate(values, 1) if isinstance(argument, Column) and number in used
         }
 
         def replaced(node: Expression) -> Expression | None:
             if not isinstance(node, Param):
                 return None
-            value = given[node.number - 1]
+            value = values[node.number - 1]
             if isinstance(value, Value):
                 return Const(type=node.type, value=value.text)
             return ColumnRef(type=node.type, name=f"p{node.number}", attnum=node.number, key=f"p{node.number}")
@@ -329,11 +329,11 @@ class SessionHost:
         except NotColumnwise:
             if rows < FEWEST_FOR_SPARK:
                 raise
-        kinds = {f"p{number}": argument.type for number, argument in enumerate(given, 1)}
+        kinds = {f"p{number}": argument.type for number, argument in enumerate(values, 1)}
         schema = StructType([StructField(name, spark_type(kinds[name].oid, kinds[name].typmod)) for name in arrays_by_name])
         frame = local_frame(Planner(self.session, self.session.begin_statement()).session_spark, pa.table(arrays_by_name), schema)
-        values = frame.coalesce(1).select(self._evaluation.column(expression).alias("value")).toArrow()["value"]
-        return Column(bound.type, buffers.whole(values).cast(arrow_type(bound.type.oid, bound.type.typmod)))
+        computed = frame.coalesce(1).select(self._evaluation.column(expression).alias("value")).toArrow()["value"]
+        return Column(bound.type, buffers.whole(computed).cast(arrow_type(bound.type.oid, bound.type.typmod)))
 
     # ---- statements ---------------------------------------------------------------------------------------
 
@@ -359,8 +359,8 @@ class SessionHost:
                 outcome = self._run(statement.node, parameters)
         return outcome
 
-    def _run(self, node: ParseNode, given: Sequence[Value]) -> Outcome:
-        result = self._result(node, given)
+    def _run(self, node: ParseNode, values: Sequence[Value]) -> Outcome:
+        result = self._result(node, values)
         if not isinstance(result, ResultSet):
             tag = getattr(result, "tag", None)
             if tag is None:
@@ -368,8 +368,8 @@ class SessionHost:
             return Outcome(None, _processed(tag))
         return Outcome(_rows(result), None if result.tag is None else _processed(result.tag))
 
-    def _result(self, node: ParseNode, given: Sequence[Value]) -> Result:
-        with self._environment(given):
+    def _result(self, node: ParseNode, values: Sequence[Value]) -> Result:
+        with self._environment(values):
             result = stale_plan.replaced(self.session, lambda: self.session.parts.run_statement(node, self.session))
             # fetch the rows here, while the parameters are set: the result is lazy
             return replace(result, batches=list(result)) if isinstance(result, ResultSet) else result
@@ -429,8 +429,8 @@ class SessionHost:
         if expression.DESCRIPTOR.name != "CoalesceExpr":
             return False
         parts = [unwrap(operand) for operand in expression.args]
-        found = [scope.find(variables[part.number - 1]) for part in parts if part.DESCRIPTOR.name == "ParamRef"]
-        return any(variable is not None and variable[0].row and variable[1] is None for variable in found)
+        matches = [scope.find(variables[part.number - 1]) for part in parts if part.DESCRIPTOR.name == "ParamRef"]
+        return any(variable is not None and variable[0].row and variable[1] is None for variable in matches)
 
     def _calls_users(self, node: ParseNode) -> bool:
         """Return whether an expression may call a function that is not built in. It is then run as a query, which `user_call` evaluates."""
@@ -450,11 +450,11 @@ class SessionHost:
         return [] if relation is None else [column.name for column in relation.columns]
 
     @contextlib.contextmanager
-    def _environment(self, given: Sequence[Value]) -> Iterator[None]:
+    def _environment(self, values: Sequence[Value]) -> Iterator[None]:
         """Set the parameters and the function's transition tables for the session's statements in the block."""
         session = self.session
         before = session.parameters, session.transition_tables
-        session.parameters = tuple(Parameter(argument.type.oid, argument.text) for argument in given)
+        session.parameters = tuple(Parameter(argument.type.oid, argument.text) for argument in values)
         session.transition_tables = self._tables
         try:
             yield
@@ -755,22 +755,22 @@ def _cite(error: PostgresError, text: str, before: int) -> bool:
 def of_parameters(session: Session) -> Scope:
     """The parameters of the statement that is running, as variables: ``$1`` and so on."""
     scope = Scope()
-    for number, given in enumerate(session.parameters, 1):
-        kind = TypeRef(given.type_oid)
-        scope.names[f"${number}"] = Variable(f"${number}", kind, Value(kind, given.text))
+    for number, parameter in enumerate(session.parameters, 1):
+        kind = TypeRef(parameter.type_oid)
+        scope.names[f"${number}"] = Variable(f"${number}", kind, Value(kind, parameter.text))
     return scope
 
 
 def row_type(session: Session, relation: Relation) -> int:
     """The oid of the type of a relation's rows."""
-    found = one(
+    row = one(
         session.begin_statement().cursor, "SELECT reltype FROM hg.pg_class WHERE dbid = ? AND oid = ?", [relation.database, relation.oid]
     )
-    return registry.RECORD if found is None else int(found[0])
+    return registry.RECORD if row is None else int(row[0])
 
 
 def _has_query(node: ParseNode) -> bool:
-    return any(each.DESCRIPTOR.name == "SubLink" for each in walk(node))
+    return any(child.DESCRIPTOR.name == "SubLink" for child in walk(node))
 
 
 def _processed(tag: str) -> int:

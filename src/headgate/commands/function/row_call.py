@@ -69,7 +69,7 @@ class Resolver:
         named_functions = functions.named(cursor, context.database, parts[-1])
         return sorted(named_functions, key=lambda function: path.index(function.schema) if function.schema in path else len(path))
 
-    def _bound(self, function: UserFunction, given: Sequence[Expression], node: pb.FuncCall, context: BindContext) -> UserCall:
+    def _bound(self, function: UserFunction, inputs: Sequence[Expression], node: pb.FuncCall, context: BindContext) -> UserCall:
         session = self._session
         where = context.position(node.location)
         if function.is_set:
@@ -77,7 +77,7 @@ class Resolver:
         visible = function.schema in lookup.search_path(session.begin_statement().cursor, session.context)
         bound_call = UserCall(
             type=type_of(function.result), function=function.oid, schema="" if visible else function.schema, name=function.name,
-            args=tuple(given), volatility=function.volatility, strict=function.strict, location=node.location,
+            args=tuple(inputs), volatility=function.volatility, strict=function.strict, location=node.location,
         )  # fmt: skip
         if not self._computes:
             return bound_call
@@ -99,7 +99,7 @@ class Resolver:
         finally:
             self._inlined.pop()
         uses = [node_part.number for node_part in walk(inlined) if isinstance(node_part, Param)]
-        if any(uses.count(number) != 1 and _is_volatile(argument) for number, argument in enumerate(given, 1)):
+        if any(uses.count(number) != 1 and _is_volatile(argument) for number, argument in enumerate(inputs, 1)):
             return replace(bound_call, compute=SessionFunction(function, session))
         return replace(bound_call, body=inlined)
 

@@ -142,15 +142,15 @@ class _RowHost(SessionHost):
         candidates = self._library.named.get(tuple(names.strings(node.funcname)))
         if not candidates:
             return None
-        function, given = choose_bound(node, candidates, args, context)
+        function, inputs = choose_bound(node, candidates, args, context)
         user_call = UserCall(
-            type=type_of(function.result), function=function.oid, schema="", name=function.name, args=tuple(given), strict=function.strict
+            type=type_of(function.result), function=function.oid, schema="", name=function.name, args=tuple(inputs), strict=function.strict
         )
         if self._library.programs[function.oid].tree is None:
             return replace(user_call, body=inlining.body(function, context, None))
         return replace(user_call, compute=RowFunction(function, self._library, self._depth + 1))
 
-    def _settled(self, expression: Expression, found: PreparedText, given: Sequence[Value]) -> Value:
+    def _settled(self, expression: Expression, prepared: PreparedText, values: Sequence[Value]) -> Value:
         return Value(expression.type, self._rows.constant(expression).value)
 
     def _cast(self, expression: Expression, target: TypeRef) -> Value:
@@ -161,7 +161,7 @@ class _RowHost(SessionHost):
     def _calls_users(self, node: ParseNode) -> bool:
         return False
 
-    def _queried(self, found: PreparedText, given: Sequence[Value]) -> Value:
+    def _queried(self, prepared: PreparedText, values: Sequence[Value]) -> Value:
         raise not_supported("a query in a function that is called for each row is not supported")
 
     def _relation(self, parts: Sequence[str]) -> Relation | None:

@@ -201,15 +201,15 @@ class _Calls:
                 return Value(TypeRef(registry.UNKNOWN), None)
         return self._host.evaluate_node(copied, self._scope)
 
-    def _run(self, function: UserFunction, given: Sequence[Value]) -> Execution | None:
+    def _run(self, function: UserFunction, inputs: Sequence[Value]) -> Execution | None:
         """None for a STRICT function that gets a NULL, and where the statement is only described."""
-        if self._describing or (function.strict and any(value.text is None for value in given)):
+        if self._describing or (function.strict and any(value.text is None for value in inputs)):
             return None
-        return call.run(function, given, self._session)
+        return call.run(function, inputs, self._session)
 
-    def _value(self, function: UserFunction, given: Sequence[Value]) -> tuple[int, str | None, list[tuple[int, str | None]] | None]:
+    def _value(self, function: UserFunction, inputs: Sequence[Value]) -> tuple[int, str | None, list[tuple[int, str | None]] | None]:
         """Type and text of the result; for a record of OUT parameters its fields."""
-        done = self._run(function, given)
+        done = self._run(function, inputs)
         if len(function.outputs) > 1:
             if done is None or not done.rows:
                 return registry.RECORD, None, None
@@ -233,9 +233,9 @@ class _Calls:
         else:
             _constant(node, registry.TEXT if kind in (registry.VOID, registry.RECORD) else kind, text)
 
-    def _put_set(self, node: ParseNode, function: UserFunction, given: Sequence[Value], where: int | None) -> None:
+    def _put_set(self, node: ParseNode, function: UserFunction, inputs: Sequence[Value], where: int | None) -> None:
         """Replace a call that returns a set by ``unnest`` of an array of its values. Raise 0A000 for a set of records or of arrays."""
-        columns, rows = self._rows(function, given, pb.RangeFunction())
+        columns, rows = self._rows(function, inputs, pb.RangeFunction())
         is_row = self._host.is_row(TypeRef(function.result))
         kind = function.result if is_row else columns[0][1]
         array = registry.known().by_oid(kind).array if kind != registry.RECORD else 0
@@ -250,21 +250,21 @@ class _Calls:
         node.func_call.location = -1
 
     def _rows(
-        self, function: UserFunction, given: Sequence[Value], scan: pb.RangeFunction
+        self, function: UserFunction, inputs: Sequence[Value], scan: pb.RangeFunction
     ) -> tuple[list[tuple[str, int]], list[list[str | None]]]:
         """Names and types of the columns, and the rows as texts."""
         columns = self._columns(function, scan)
-        done = self._run(function, given)
+        done = self._run(function, inputs)
         if done is None:
             return columns, [] if function.is_set or self._describing else [[None] * len(columns)]
         if function.is_set or function.outputs:
-            found: list[list[str | None]] = [
+            texts: list[list[str | None]] = [
                 [self._host.cast(value, TypeRef(kind)).text for value, (_, kind) in zip(row, columns, strict=True)]
                 if row
                 else [None] * len(columns)
                 for row in done.rows
             ]
-            return columns, found
+            return columns, texts
         result = self._host.as_value(done.result)
         if self._host.is_row(TypeRef(function.result)):
             row = None if result is None else self._host.row_of(result)
@@ -304,6 +304,6 @@ def _constant(node: ParseNode, kind: int, text: str | None) -> None:
         cast.arg.a_const.isnull = True
     else:
         cast.arg.a_const.sval.sval = text
-    found = registry.known().by_oid(kind)
-    cast.type_name.CopyFrom(type_name(found.schema, found.name))
+    pg_type = registry.known().by_oid(kind)
+    cast.type_name.CopyFrom(type_name(pg_type.schema, pg_type.name))
     cast.location = -1

@@ -101,12 +101,12 @@ class References:
             return None
         if any(name in (level.aliases if is_star else level.columns | level.aliases) for level in self._levels):
             return None
-        found = self._scope.find((name,))
-        if found is None or not isinstance(found[0].value, Row):
+        match = self._scope.find((name,))
+        if match is None or not isinstance(match[0].value, Row):
             return None
-        row_type = registry.known().find(found[0].type.oid)
+        row_type = registry.known().find(match[0].type.oid)
         is_known = row_type is not None and not row_type.of_table
-        return found[0].value if is_star or not is_known else None
+        return match[0].value if is_star or not is_known else None
 
     def _put_row(self, node: ParseNode, name: str, row: Row, location: int) -> None:
         """Replace a row by ``ROW(record.field, …)``."""
@@ -119,9 +119,9 @@ class References:
     def _number(self, variable: Names) -> int:
         """Return the number of the parameter for a variable."""
         known = self._scope.find(variable)
-        for number, found in enumerate(self.found, 1):  # $1 and the name of the first argument are one variable
-            other = self._scope.find(found)
-            if known is not None and other is not None and known[0] is other[0] and known[1] == other[1]:
+        for number, earlier in enumerate(self.found, 1):  # $1 and the name of the first argument are one variable
+            entry = self._scope.find(earlier)
+            if known is not None and entry is not None and known[0] is entry[0] and known[1] == entry[1]:
                 return number
         self.found.append(variable)
         return len(self.found)
