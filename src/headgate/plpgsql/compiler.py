@@ -154,10 +154,10 @@ class _Reader:
         self._next = 0
         """The index of the first datum that no declaration has been matched with."""
 
-    def function(self, found: Json) -> tree.Block:
+    def function(self, document: Json) -> tree.Block:
         """Return the function's block."""
-        self._datums = found["datums"]
-        return self.block(found["action"]["PLpgSQL_stmt_block"])
+        self._datums = document["datums"]
+        return self.block(document["action"]["PLpgSQL_stmt_block"])
 
     # ---- declarations in the tokens -----------------------------------------------------------------------------
 
@@ -436,7 +436,7 @@ def _sqls(nodes: Sequence[Json] | None) -> tuple[Sql, ...]:
 
 def _subscripts(target: str) -> tuple[tree.Subscript, ...]:
     """Return the subscripts of an assignment's target. Raise 0A000 for a field of an element."""
-    encoded, tokens, found = target.encode(), _tokens(target), list[tree.Subscript]()
+    encoded, tokens, subscripts = target.encode(), _tokens(target), list[tree.Subscript]()
     depth, begin, colon = 0, 0, -1
 
     def text(start: int, end: int) -> Sql | None:
@@ -452,12 +452,12 @@ def _subscripts(target: str) -> tuple[tree.Subscript, ...]:
             depth -= 1
             if not depth:
                 lower = None if colon < 0 else text(begin, colon)
-                found.append(tree.Subscript(lower, text(begin if colon < 0 else colon + 1, token.start), colon >= 0))
+                subscripts.append(tree.Subscript(lower, text(begin if colon < 0 else colon + 1, token.start), colon >= 0))
         elif token.kind == _COLON and depth == 1:
             colon = token.start
-        elif found and not depth:
+        elif subscripts and not depth:
             raise not_supported(f'assignment to a field of an element is not supported: "{target}"')
-    return tuple(found)
+    return tuple(subscripts)
 
 
 def _sides(text: str) -> tuple[str, str]:
