@@ -336,10 +336,10 @@ class Slots:
                 live.counts = Counts()
                 live.reset = time.time()
 
-    def restore_statistics(self, kept: Mapping[str, tuple[Counts, float | None]]) -> None:
+    def restore_statistics(self, statistics: Mapping[str, tuple[Counts, float | None]]) -> None:
         """Restore the counts, and the times of their reset, from before a restart."""
         with self._changed:
-            for name, (counts, reset) in kept.items():
+            for name, (counts, reset) in statistics.items():
                 if name in self._live:
                     self._live[name].counts, self._live[name].reset = counts, reset
 
