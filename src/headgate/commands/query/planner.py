@@ -200,15 +200,15 @@ class Planner:
 
     # ---- queries ---------------------------------------------------------------------------------------------
 
-    def select(self, node: pb.SelectStmt, outer: Scope | None, wanted: Sequence[TypeRef] = ()) -> Plan:
-        """Analyse and plan a query. `wanted`: the types of the columns that INSERT … SELECT fills (`Analyser.select`)."""
-        return self.plan(self.analyse(node, outer, wanted))
+    def select(self, node: pb.SelectStmt, outer: Scope | None, types: Sequence[TypeRef] = ()) -> Plan:
+        """Analyse and plan a query. `types`: the types of the columns that INSERT … SELECT fills (`Analyser.select`)."""
+        return self.plan(self.analyse(node, outer, types))
 
-    def analyse(self, node: pb.SelectStmt, outer: Scope | None = None, wanted: Sequence[TypeRef] = ()) -> Query:
+    def analyse(self, node: pb.SelectStmt, outer: Scope | None = None, types: Sequence[TypeRef] = ()) -> Query:
         """Analyse a query of the statement, and run the data-modifying statements in its WITH clause."""
         if node.HasField("with_clause"):
             modifying_with.freeze(self, node.with_clause, node)
-        return replace(self.analyser.select(node, outer, wanted, top=True), tree=node)
+        return replace(self.analyser.select(node, outer, types, top=True), tree=node)
 
     def with_queries(self, clause: pb.WithClause, statement: ParseNode) -> None:
         """Analyse the queries of the WITH clause of a statement for its other clauses, and run the data-modifying ones."""

@@ -140,8 +140,8 @@ def passing(evaluation: Evaluation, frame: DataFrame, conditions: Sequence[Expre
     rows = _Rows(evaluation, frame, conditions)
 
     def filtered(batch: pa.RecordBatch) -> pa.RecordBatch:
-        kept = [place for place, is_met in enumerate(rows.are_met(batch)) if is_met]
-        return batch.select(range(len(frame.columns))).take(pa.array(kept, pa.int64()))
+        places = [place for place, is_met in enumerate(rows.are_met(batch)) if is_met]
+        return batch.select(range(len(frame.columns))).take(pa.array(places, pa.int64()))
 
     return rows.frame(filtered, [])
 

@@ -137,17 +137,17 @@ def _source(
 # ---- system relations ----------------------------------------------------------------------------------------------------
 
 
-def _guard(planner: CatalogPlanner, found: system_view.SystemRelation, alias: str) -> None:
+def _guard(planner: CatalogPlanner, relation: system_view.SystemRelation, alias: str) -> None:
     """Raise 42501 if the user may not read a relation. Rights on single columns are checked in the finished query."""
-    if planner.context.superuser or planner.view_depth or found.schema == "information_schema":
+    if planner.context.superuser or planner.view_depth or relation.schema == "information_schema":
         return
-    if privilege_inquiry.may_select(planner.cursor, planner.context, found.oid):
+    if privilege_inquiry.may_select(planner.cursor, planner.context, relation.oid):
         return
-    allowed = privilege_inquiry.selectable_columns(planner.cursor, planner.context, found.oid)
+    allowed = privilege_inquiry.selectable_columns(planner.cursor, planner.context, relation.oid)
     if not allowed:
-        word = "view" if found.kind == "v" else "table"
-        raise PostgresError("42501", f"permission denied for {word} {found.name}")
-    planner.guarded += [(f'{alias}."{column.name}"', found.name) for column in found.columns if column.attnum not in allowed]
+        word = "view" if relation.kind == "v" else "table"
+        raise PostgresError("42501", f"permission denied for {word} {relation.name}")
+    planner.guarded += [(f'{alias}."{column.name}"', relation.name) for column in relation.columns if column.attnum not in allowed]
 
 
 def check_guarded(planner: CatalogPlanner, sql: str) -> None:
@@ -157,10 +157,10 @@ def check_guarded(planner: CatalogPlanner, sql: str) -> None:
             raise PostgresError("42501", f"permission denied for table {name}")
 
 
-def _relation_columns(planner: CatalogPlanner, found: system_view.SystemRelation, alias: str) -> list[SourceColumn]:
+def _relation_columns(planner: CatalogPlanner, relation: system_view.SystemRelation, alias: str) -> list[SourceColumn]:
     return [
-        SourceColumn(name, kind, f"{alias}.{sql_name}", found.oid, attnum, facts)
-        for name, kind, sql_name, attnum, facts in _columns(found.schema, found.name, planner.context.announced)
+        SourceColumn(name, kind, f"{alias}.{sql_name}", relation.oid, attnum, facts)
+        for name, kind, sql_name, attnum, facts in _columns(relation.schema, relation.name, planner.context.announced)
     ]
 
 
@@ -187,21 +187,21 @@ def _system_relation(planner: CatalogPlanner, node: pb.RangeVar) -> system_view.
     raise PostgresError("42P01", f'relation "{shown}" does not exist', position=position(node.location))
 
 
-def _relation_sql(planner: CatalogPlanner, found: system_view.SystemRelation) -> str:
-    table = found.physical
+def _relation_sql(planner: CatalogPlanner, relation: system_view.SystemRelation) -> str:
+    table = relation.physical
     if table is not None:
         listed = ", ".join(f'"{column.name}"' for column in table.columns)
-        listed += "".join(f", {_LATER[column.name]}" for column in found.columns[len(table.columns) :])
+        listed += "".join(f", {_LATER[column.name]}" for column in relation.columns[len(table.columns) :])
         if table.name in _PRETTY:
             listed += f", {_PRETTY[table.name]}"
         scope = "" if table.shared else f" WHERE dbid IN (0, {planner.context.database})"
         return f"SELECT {listed} FROM hg.{_WHOLE.get(table.name, table.name)}{scope}"
-    if found.schema == "information_schema" and found.kind == "r":
-        return _table_sql(planner, found.columns, [tuple(row.values()) for row in initial.rows(found.name)])
-    if found.expanded or (found.name in system_view.FROM_CATALOG and found.name not in planner.dynamic and not planner.describing):
-        return _view_sql(planner, found)
-    provider = planner.dynamic.get(found.name)
-    return _table_sql(planner, found.columns, [] if provider is None or planner.describing else list(provider()))
+    if relation.schema == "information_schema" and relation.kind == "r":
+        return _table_sql(planner, relation.columns, [tuple(row.values()) for row in initial.rows(relation.name)])
+    if relation.expanded or (relation.name in system_view.FROM_CATALOG and relation.name not in planner.dynamic and not planner.describing):
+        return _view_sql(planner, relation)
+    provider = planner.dynamic.get(relation.name)
+    return _table_sql(planner, relation.columns, [] if provider is None or planner.describing else list(provider()))
 
 
 def _table_sql(planner: CatalogPlanner, columns: Sequence[SystemColumn], rows: Sequence[Sequence[object]]) -> str:
@@ -220,13 +220,13 @@ def _table_sql(planner: CatalogPlanner, columns: Sequence[SystemColumn], rows: S
     return f"SELECT * {f'REPLACE ({casts}) ' if whole else ''}FROM {name}"
 
 
-def _view_sql(planner: CatalogPlanner, found: system_view.SystemRelation) -> str:
+def _view_sql(planner: CatalogPlanner, relation: system_view.SystemRelation) -> str:
     """Return a view's definition as a subquery, planned with only pg_catalog in the search path.
 
     The SQL is cached, unless it reads data of this statement alone: the rows of a Provider, rights or the clock.
     """
     context = planner.context
-    key = (found.oid, found.name in planner.dynamic, planner.describing, *session_key(planner))
+    key = (relation.oid, relation.name in planner.dynamic, planner.describing, *session_key(planner))
     cached = _VIEWS.get(key)
     if cached is not None:
         return cached
@@ -237,8 +237,8 @@ def _view_sql(planner: CatalogPlanner, found: system_view.SystemRelation) -> str
     planner.view_depth += 1
     try:
         with t.unguarded():
-            query = planner.select(_definition(found), None)
-            sql = query.build([_type(planner, column.type_oid) for column in found.columns])
+            query = planner.select(_definition(relation), None)
+            sql = query.build([_type(planner, column.type_oid) for column in relation.columns])
     finally:
         keep = planner.kept_view
         planner.context, planner.ctes = context, ctes
@@ -430,8 +430,8 @@ def _parsed(text: str) -> ParseNode:
     return statement.node
 
 
-def _definition(found: system_view.SystemRelation) -> ParseNode:
-    return _parsed(system_view.FROM_CATALOG.get(found.name) or found.definition or "")
+def _definition(relation: system_view.SystemRelation) -> ParseNode:
+    return _parsed(system_view.FROM_CATALOG.get(relation.name) or relation.definition or "")
 
 
 def _check_names(left: CatalogSource, right: CatalogSource) -> None:
@@ -441,10 +441,8 @@ def _check_names(left: CatalogSource, right: CatalogSource) -> None:
             raise PostgresError("42712", f'table name "{table.name}" specified more than once')
 
 
-def _unnested(found: CatalogRows) -> str:
-    if found.scalar:
-        return f"unnest({found.list_sql}) AS c1"
-    parts = [
-        f"struct_extract(unnest({found.list_sql}), {value.quote(name)}) AS c{place}" for place, (name, _) in enumerate(found.columns, 1)
-    ]
+def _unnested(rows: CatalogRows) -> str:
+    if rows.scalar:
+        return f"unnest({rows.list_sql}) AS c1"
+    parts = [f"struct_extract(unnest({rows.list_sql}), {value.quote(name)}) AS c{place}" for place, (name, _) in enumerate(rows.columns, 1)]
     return ", ".join(parts)

@@ -95,14 +95,14 @@ def call(session: CatalogPlanner, name: str, arguments: Sequence[Expression]) ->
     return f"CASE WHEN {value} IS NOT NULL THEN {test} END"
 
 
-def _by_default(session: CatalogPlanner, kind: str, role: acl.RoleRights, target: Expression, wanted: str) -> str:
+def _by_default(session: CatalogPlanner, kind: str, role: acl.RoleRights, target: Expression, privileges: str) -> str:
     """Return the SQL for default rights: superusers have all of them, every role may use a language.
 
     Raise 42704 if the name does not exist. The value is NULL if the oid does not exist.
     """
     catalog, column, noun, words = _NOT_GIVEN[kind]
-    upper_words = [word.strip().upper() for word in wanted.split(",")]
-    for privilege, word in zip(wanted.split(","), upper_words, strict=True):
+    upper_words = [word.strip().upper() for word in privileges.split(",")]
+    for privilege, word in zip(privileges.split(","), upper_words, strict=True):
         if word.removesuffix(_OPTION) not in words:
             raise PostgresError("22023", f'unrecognized privilege type: "{privilege.strip()}"')
     by_name = target.type.oid in (t.TEXT, t.NAME)
@@ -268,7 +268,7 @@ def _function(session: CatalogPlanner, text: str) -> str:
     )
     if not functions:
         raise PostgresError("42883", f'function "{text}" does not exist')
-    if any(given != functions[0][1] for _, given in functions):
+    if any(proacl != functions[0][1] for _, proacl in functions):
         raise not_supported(f'has_function_privilege of "{text}" is not supported', hint="Give the function's oid.")
     return str(functions[0][0])
 
@@ -355,17 +355,17 @@ def _has_role(session: CatalogPlanner, arguments: Sequence[Expression]) -> str:
     return f"CASE WHEN {sql} IS NOT NULL THEN {among(sql, reached)} END"
 
 
-def _ways(session: CatalogPlanner, wanted: Expression) -> list[str]:
+def _ways(session: CatalogPlanner, privileges: Expression) -> list[str]:
     """Return the kinds of membership that a call of pg_has_role tests."""
-    ways = [_WAYS.get(privilege.strip().upper()) for privilege in str(_constant(session, "pg_has_role", wanted)).split(",")]
+    ways = [_WAYS.get(privilege.strip().upper()) for privilege in str(_constant(session, "pg_has_role", privileges)).split(",")]
     if None in ways:
-        raise PostgresError("22023", f'unrecognized privilege type: "{_constant(session, "pg_has_role", wanted)}"')
+        raise PostgresError("22023", f'unrecognized privilege type: "{_constant(session, "pg_has_role", privileges)}"')
     return [str(way) for way in ways]
 
 
-def _whose_role(session: CatalogPlanner, whose: Expression, target: Expression, wanted: Expression) -> str:
+def _whose_role(session: CatalogPlanner, whose: Expression, target: Expression, privileges: Expression) -> str:
     """Return the SQL of pg_has_role for a role that differs by row: a CASE with a branch for each role."""
-    sql, ways, cases = session.sql(target), _ways(session, wanted), []
+    sql, ways, cases = session.sql(target), _ways(session, privileges), []
     for oid, name in rows(session.cursor, "SELECT oid, rolname FROM hg.pg_authid"):
         role = acl.role(session.cursor, name)
         reached = {reached_oid for way in ways for reached_oid in _reached(session, role, way)}

@@ -44,10 +44,10 @@ class CatalogSource:
         """Return the scope of expressions over this FROM clause."""
         return Scope(self.tables, outer, self.merged)
 
-    def beside(self, other: CatalogSource, sql: str) -> CatalogSource:
+    def beside(self, right: CatalogSource, sql: str) -> CatalogSource:
         """Return the combination of both sources, whose FROM is `sql`."""
         return CatalogSource(
-            sql, self.tables + other.tables, self.star + other.star, self.merged + other.merged, self.sorted_by + other.sorted_by
+            sql, self.tables + right.tables, self.star + right.star, self.merged + right.merged, self.sorted_by + right.sorted_by
         )
 
 

@@ -179,11 +179,11 @@ class CatalogPlanner(Env):
         text = TypeRef(t.TEXT, -1, self.binding.collation_of_type(t.TEXT))
         return [text if column.type.oid == t.UNKNOWN else column.type for column in query.columns]
 
-    def shown(self, query: CatalogQuery, alias: str, given: Sequence[str] = ()) -> list[SourceColumn]:
-        """Return the columns of a query that is the FROM item `alias`. The names in `given` replace the names of the first columns."""
+    def shown(self, query: CatalogQuery, alias: str, names: Sequence[str] = ()) -> list[SourceColumn]:
+        """Return the columns of a query that is the FROM item `alias`. `names` replace those of the first columns."""
         shown_columns = []
         for place, (column, kind) in enumerate(zip(query.columns, self.types_of(query), strict=True), 1):
-            name = given[place - 1] if place <= len(given) else column.name
+            name = names[place - 1] if place <= len(names) else column.name
             facts = column.facts if column.facts != NOTHING_KNOWN else self.facts_of(column.expression)
             shown_columns.append(SourceColumn(name, kind, f"{alias}.c{place}", column.relation, column.attnum, facts))
         return shown_columns

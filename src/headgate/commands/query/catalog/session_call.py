@@ -215,13 +215,13 @@ def _call_given(planner: CatalogPlanner, name: str, node: FuncExpr) -> str:
     return f"<acting {len(planner.acting) - 1}>"
 
 
-def check_right(planner: CatalogPlanner, found: Procedure) -> None:
+def check_right(planner: CatalogPlanner, procedure: Procedure) -> None:
     """Raise 42501 for a function that PUBLIC may not execute, unless the user has been granted it."""
-    if found.granted is None or planner.context.superuser:
+    if procedure.granted is None or planner.context.superuser:
         return
     role = acl.role(planner.cursor, planner.context.user)
-    if not any(role.owns(roles.get(planner.cursor, grantee).oid) for grantee in found.granted):
-        raise PostgresError("42501", f"permission denied for function {found.name}")
+    if not any(role.owns(roles.get(planner.cursor, grantee).oid) for grantee in procedure.granted):
+        raise PostgresError("42501", f"permission denied for function {procedure.name}")
 
 
 def check_arguments(planner: CatalogPlanner, node: FuncExpr) -> None:
@@ -246,10 +246,10 @@ def _constant(planner: CatalogPlanner, expression: Expression) -> object:
     if isinstance(expression, Const) and (expression.value is None or expression.type.oid in (t.TEXT, t.NAME)):
         return expression.value
     try:
-        [found] = planner.cursor.execute(f"SELECT {planner.sql(expression)}").fetchall()
+        [row] = planner.cursor.execute(f"SELECT {planner.sql(expression)}").fetchall()
     except duckdb.Error as error:
         raise not_supported("an argument of this function must be a constant") from error
-    return python_value(found[0], expression.type.oid)
+    return python_value(row[0], expression.type.oid)
 
 
 def _current_schema(env: CatalogPlanner, _args: Sequence[Expression] = (), _node: FuncExpr | None = None) -> str:
@@ -463,17 +463,17 @@ def constant(value: object, kind: int) -> str:
     return f"CAST({quote(str(value))} AS {duckdb_type(kind)})"
 
 
-def result_rows(callee: Callable[..., object], values: Iterable[object], found: Procedure) -> list[tuple[object, ...]]:
+def result_rows(callee: Callable[..., object], values: Iterable[object], procedure: Procedure) -> list[tuple[object, ...]]:
     """Call a caller-provided function and return its rows.
 
     A scalar result is a row of one column, a tuple is a row, and a void result is not NULL.
     """
     result = callee(*values)
-    if found.result == t.VOID and not found.is_set and not found.outputs:
+    if procedure.result == t.VOID and not procedure.is_set and not procedure.outputs:
         return [("",)]
-    if not found.is_set and not found.outputs:
+    if not procedure.is_set and not procedure.outputs:
         return [(result,)]
     assert isinstance(result, Iterable)
-    if found.is_set:
+    if procedure.is_set:
         return [tuple(row) if isinstance(row, list | tuple) else (row,) for row in result]
     return [tuple(result)]

@@ -28,10 +28,10 @@ def blocking_pids(node: FuncExpr, session: Session, context: BindContext) -> Cas
     [pid] = node.args
     waiting = [(blocked, pids) for blocked, pids in session.dynamic["blockers"]() if isinstance(pids, list)]
     same = [operators.make(["="], pid, Const(type=INTEGER, value=str(blocked)), context, -1) for blocked, _ in waiting]
-    found = [Const(type=node.type, value="{" + ",".join(map(str, pids)) + "}") for _, pids in waiting]
+    arrays = [Const(type=node.type, value="{" + ",".join(map(str, pids)) + "}") for _, pids in waiting]
     unknown, nothing = NullTest(type=BOOLEAN, arg=pid, is_null=True), Const(type=node.type, value=None)
     empty = Const(type=node.type, value="{}")
-    return Case(type=node.type, arg=None, conditions=(unknown, *same), results=(nothing, *found), default=empty)
+    return Case(type=node.type, arg=None, conditions=(unknown, *same), results=(nothing, *arrays), default=empty)
 
 
 def value(text: str, kind: TypeRef, session: Session, cursor: Cursor | None = None) -> Const:

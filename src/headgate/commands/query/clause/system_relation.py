@@ -97,5 +97,5 @@ def stored(columns: Sequence[PlanColumn], batches: Sequence[pa.RecordBatch]) -> 
 
 
 def _collation(oid: int) -> int:
-    found = registry.known().find(oid)
-    return 0 if found is None else found.collation
+    pg_type = registry.known().find(oid)
+    return 0 if pg_type is None else pg_type.collation

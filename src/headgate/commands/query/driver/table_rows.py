@@ -80,10 +80,10 @@ class HeldTable:
             return rows
         return rows.filter(columnwise.condition(condition, self.by_key(rows), rows.num_rows))
 
-    def values(self, rows: pa.Table, wanted: Sequence[Expression]) -> list[pa.Array]:
+    def values(self, rows: pa.Table, expressions: Sequence[Expression]) -> list[pa.Array]:
         """Return the values of expressions, each in the stored form of its type."""
         by_key = self.by_key(rows)
-        return [columnwise.value(expression, by_key, rows.num_rows) for expression in wanted]
+        return [columnwise.value(expression, by_key, rows.num_rows) for expression in expressions]
 
     def by_key(self, rows: pa.Table) -> dict[str, pa.Array]:
         """Return the columns of the rows by their keys in expressions."""
