@@ -270,12 +270,12 @@ def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
     return CommandResult("ALTER TRIGGER")
 
 
-def _rename(cursor: Cursor, relation: Relation, found: Trigger, name: str) -> None:
+def _rename(cursor: Cursor, relation: Relation, original: Trigger, name: str) -> None:
     """Rename a trigger and its clones. Raise 42710 if one of the tables already has a trigger of the new name."""
     if any(trigger.name == name for trigger in triggers.of_relation(cursor, relation.database, relation.oid)):
         raise PostgresError("42710", f'trigger "{name}" for relation "{relation.name}" already exists')
-    triggers.write(cursor, relation.database, replace(found, name=name))
-    for partition, clone in _clones(cursor, relation, found):
+    triggers.write(cursor, relation.database, replace(original, name=name))
+    for partition, clone in _clones(cursor, relation, original):
         _rename(cursor, partition, clone, name)
 
 

@@ -416,8 +416,10 @@ class Firing:
             return None
         return _Together(row_numbers, new, inserts)
 
-    def _batch(self, trigger: Trigger, event: int, old: pa.Table | None, new: pa.Table | None, kept: RowNumbers) -> tuple[BatchCall, Scope]:
-        """Call a trigger's function for the rows `kept` that meet its WHEN condition."""
+    def _batch(
+        self, trigger: Trigger, event: int, old: pa.Table | None, new: pa.Table | None, places: RowNumbers
+    ) -> tuple[BatchCall, Scope]:
+        """Call a trigger's function for those of the rows `places` that meet its WHEN condition."""
         function, function_body, _ = self._called(trigger)
         kinds = {column.name: stored_expression.type_of(column) for column in self.relation.columns}
         nulls = Row({name: Value(kind, None) for name, kind in kinds.items()}, self._row_type)
@@ -428,9 +430,9 @@ class Firing:
             for column, kind in kinds.items():
                 values = Value(kind, None) if rows is None else Column(kind, buffers.whole(rows[column]))
                 batch.give(scope.names[name], column, values)
-        row_numbers = kept
+        row_numbers = places
         if trigger.condition is not None:
-            row_numbers = calls[0].met(self._conditions.setdefault(trigger.oid, Sql(trigger.condition)), kept)
+            row_numbers = calls[0].met(self._conditions.setdefault(trigger.oid, Sql(trigger.condition)), places)
         returns = "" if not trigger.is_before else "old" if event == triggers.DELETE else "new"
         with self._inside(function):
             calls[1].run(function_body.function, returns, row_numbers)
@@ -720,15 +722,15 @@ class RoutedFiring:
                 records.update(zip(at.tolist(), leaf.rows_of(of_leaf(leaf.relation, rows.take(pa.array(at)))), strict=True))
         return records
 
-    def _rewritten(self, rows: pa.Table, places: Places, made: dict[int, Row]) -> pa.Table:
+    def _rewritten(self, rows: pa.Table, places: Places, new_rows: dict[int, Row]) -> pa.Table:
         """Return the rows, with the rows that triggers have changed replaced."""
-        if not made:
+        if not new_rows:
             return rows
         order, parts, count = np.arange(rows.num_rows), [rows.select([column.name for column in self.table.root.columns])], rows.num_rows
         for number, leaf in enumerate(self._leaves):
-            at = [place for place in made if places[place] == number]
+            at = [place for place in new_rows if places[place] == number]
             if at:
-                parts.append(of_root(self.table.root, leaf.table_of([made[place] for place in at])))
+                parts.append(of_root(self.table.root, leaf.table_of([new_rows[place] for place in at])))
                 order[at] = count + np.arange(len(at))
                 count += len(at)
         return pa.concat_tables(parts).take(pa.array(order))
@@ -738,23 +740,23 @@ def of_statement(planner: Planner, relation: Relation) -> Firing | RoutedFiring 
     """Return the triggers of a table that fire in a statement, or None. A statement always gets the same object for a table."""
     if relation.oid not in planner.firings:
         planner.firings[relation.oid] = firing_of(planner.session, relation, collects=True)
-    found: Firing | RoutedFiring | None = planner.firings[relation.oid]
-    return found
+    firing: Firing | RoutedFiring | None = planner.firings[relation.oid]
+    return firing
 
 
 def firing_of(session: Session, relation: Relation, *, collects: bool = False) -> Firing | RoutedFiring | None:
     """Return the triggers of a table that fire in a session; None if there are none. `collects`: see `Firing`."""
-    found: Firing | RoutedFiring
+    firing: Firing | RoutedFiring
     if relation.is_partitioned:
         table = session.begin_statement().partitioned(relation)
         if not relation.has_triggers and not any(leaf.has_triggers for leaf in table.leaves):
             return None
-        found = RoutedFiring(session, table, collects=collects)
+        firing = RoutedFiring(session, table, collects=collects)
     elif relation.has_triggers:
-        found = Firing(session, relation, collects=collects)
+        firing = Firing(session, relation, collects=collects)
     else:
         return None
-    return found if found.fires else None
+    return firing if firing.fires else None
 
 
 def _are_independent(accesses: Sequence[tuple[set[int], set[int]] | None]) -> bool:
