@@ -52,22 +52,22 @@ class DecoderHook(BuildHookInterface[Any]):
 
 def _reached(importers: list[Path], node: Path) -> set[Path]:
     """Return the modules of the node that these modules import, directly or through each other."""
-    found: set[Path] = set()
+    modules: set[Path] = set()
     pending = list(importers)
     while pending:
-        new = _imports(pending.pop(), node) - found
-        found |= new
+        new = _imports(pending.pop(), node) - modules
+        modules |= new
         pending += new
-    return found
+    return modules
 
 
 def _imports(path: Path, node: Path) -> set[Path]:
     """Return the modules of the node that a module imports."""
-    found = set()
+    modules = set()
     for statement in ast.walk(ast.parse(path.read_text())):
         if isinstance(statement, ast.ImportFrom) and statement.module and statement.module.split(".")[0] == "headgate":
             for name in statement.names:
                 module = node.joinpath(*statement.module.split("."))
                 inner = module / f"{name.name}.py"
-                found.add(inner if inner.is_file() else module.with_suffix(".py"))
-    return found
+                modules.add(inner if inner.is_file() else module.with_suffix(".py"))
+    return modules

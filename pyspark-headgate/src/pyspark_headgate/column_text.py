@@ -73,12 +73,12 @@ def _moments(texts: pa.StringArray, kind: pa.DataType) -> pa.Array:
     chosen = pc.if_else(usual, texts, None)
     if kind == _TIMESTAMPTZ:
         chosen = pc.utf8_slice_codeunits(chosen, 0, -3)
-    found = pc.cast(pc.cast(chosen, _TIMESTAMP), kind) if kind == _TIMESTAMPTZ else pc.cast(chosen, kind)
+    moments = pc.cast(pc.cast(chosen, _TIMESTAMP), kind) if kind == _TIMESTAMPTZ else pc.cast(chosen, kind)
     unusual = pc.fill_null(pc.invert(usual), False)
     if not pc.any(unusual, min_count=0).as_py():
-        return found
+        return moments
     values = pa.array([_moment(text, kind) for text in texts.filter(unusual).to_pylist()], pa.int32() if kind == _DATE else pa.int64())
-    return pc.replace_with_mask(found, unusual, values.cast(kind))
+    return pc.replace_with_mask(moments, unusual, values.cast(kind))
 
 
 def _moment(text: str, kind: pa.DataType) -> int:

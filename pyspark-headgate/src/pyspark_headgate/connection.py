@@ -81,25 +81,25 @@ class ServerConnection:
     def slot(self, name: str) -> SlotState | None:
         """Return the state of a slot, None if it does not exist."""
         query = "SELECT confirmed_flush_lsn::text, wal_status FROM pg_replication_slots WHERE slot_name = %s"
-        found = self._one(query, name)
-        return None if found is None else SlotState(parse_lsn(found[0], ""), found[1] == "lost")
+        row = self._one(query, name)
+        return None if row is None else SlotState(parse_lsn(row[0], ""), row[1] == "lost")
 
     def ensured_slot(self, name: str) -> SlotState:
         """Return the state of a slot. Create it at the end of the log if it does not exist. Raise RuntimeError if it is lost."""
-        found = self.slot(name)
-        if found is None:
-            made = self._one("SELECT lsn::text FROM pg_create_logical_replication_slot(%s, 'pgoutput')", name)
-            found = SlotState(parse_lsn(made[0], ""), is_lost=False)
-        if found.is_lost:
+        slot = self.slot(name)
+        if slot is None:
+            row = self._one("SELECT lsn::text FROM pg_create_logical_replication_slot(%s, 'pgoutput')", name)
+            slot = SlotState(parse_lsn(row[0], ""), is_lost=False)
+        if slot.is_lost:
             raise lost(name)
-        return found
+        return slot
 
     def advance(self, name: str, position: int) -> None:
         """Move a slot forward to a position; it never goes back."""
-        found = self.slot(name)
-        if found is None or found.is_lost:
+        slot = self.slot(name)
+        if slot is None or slot.is_lost:
             raise lost(name)
-        if position > found.position:
+        if position > slot.position:
             self._when_free("SELECT pg_replication_slot_advance(%s, %s)", name, lsn_text(position))
 
     def drop_slot(self, name: str) -> None:
@@ -145,20 +145,20 @@ class NodeConnection(ServerConnection):
             return []
         query = "SELECT from_lsn::text, to_lsn::text, changes, altered FROM headgate.change_ranges(%s, %s, %s, %s, %s, %s)"
         values = (options.publication, options.table, lsn_text(whole.start), lsn_text(whole.end), rows, first)
-        found = self._connection.execute(query, values).fetchall()
-        return [(Range(parse_lsn(start, ""), parse_lsn(end, "")), changes, altered) for start, end, changes, altered in found]
+        range_rows = self._connection.execute(query, values).fetchall()
+        return [(Range(parse_lsn(start, ""), parse_lsn(end, "")), changes, altered) for start, end, changes, altered in range_rows]
 
     def shares(self, options: SourceOptions, whole: Range) -> list[Range]:
         """Return the ranges of the tasks of a micro-batch, with about as many changes each. No range crosses a change of the columns."""
         cuts = self.ranges(options, whole, LEAST_ROWS)
         share = -(-sum(changes for _, changes, _ in cuts) // options.tasks)
-        found: list[tuple[Range, int]] = []
+        shares: list[tuple[Range, int]] = []
         for part, changes, altered in cuts:
-            if found and not altered and found[-1][1] + changes <= share:
-                found[-1] = Range(found[-1][0].start, part.end), found[-1][1] + changes
+            if shares and not altered and shares[-1][1] + changes <= share:
+                shares[-1] = Range(shares[-1][0].start, part.end), shares[-1][1] + changes
             elif changes:
-                found.append((part, changes))
-        return [part for part, _ in found]
+                shares.append((part, changes))
+        return [part for part, _ in shares]
 
     def check_table(self, options: SourceOptions) -> None:
         """Do nothing: a node has past states of a table."""
@@ -166,14 +166,14 @@ class NodeConnection(ServerConnection):
     def schema(self, options: SourceOptions, position: int) -> pa.Schema:
         """Return the columns of the first change after a position, or as they are now."""
         cuts = self.ranges(options, Range(position, self.current()), 1, first=1)
-        wanted = cuts[0][0] if cuts else Range(position, position)
-        with closing(self.batches(options, wanted)) as batches:
+        part = cuts[0][0] if cuts else Range(position, position)
+        with closing(self.batches(options, part)) as batches:
             return next(batches).schema
 
-    def batches(self, options: SourceOptions, wanted: Range) -> Generator[pa.RecordBatch]:
+    def batches(self, options: SourceOptions, part: Range) -> Generator[pa.RecordBatch]:
         """Yield the changes of a range as they come; the first batch is empty. A connection of its own ends with the iteration."""
         query = sql.SQL("COPY (SELECT * FROM headgate.changes({}, {}, {}, {})) TO STDOUT (FORMAT arrow)").format(
-            options.publication, options.table, sql.NULL if wanted.start is None else lsn_text(wanted.start), lsn_text(wanted.end)
+            options.publication, options.table, sql.NULL if part.start is None else lsn_text(part.start), lsn_text(part.end)
         )
         # a range that is read no further ends with its connection: the node would send the rest of it otherwise
         connection = psycopg.connect(self.url, autocommit=True)

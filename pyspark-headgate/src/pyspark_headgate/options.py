@@ -24,10 +24,10 @@ MOST_TASKS = 1000
 
 def parse_lsn(text: str, option: str) -> int:
     """Return the number of an LSN in PostgreSQL's form."""
-    found = _LSN.match(text)
-    if found is None:
+    match = _LSN.match(text)
+    if match is None:
         raise ValueError(f'option "{option}" must be an LSN such as 0/1A2B3C4D, not "{text}"')
-    return int(found[1], 16) << 32 | int(found[2], 16)
+    return int(match[1], 16) << 32 | int(match[2], 16)
 
 
 def lsn_text(number: int) -> str:
@@ -55,9 +55,9 @@ class SourceOptions:
     lsn: int | None = None
 
     @classmethod
-    def of_stream(cls, given: Mapping[str, str]) -> SourceOptions:
+    def of_stream(cls, options: Mapping[str, str]) -> SourceOptions:
         """Return the options of ``readStream``; ValueError for wrong ones."""
-        texts = _known(given, STREAM)
+        texts = _known(options, STREAM)
         slot = texts.get("slot", "")
         if not _SLOT.match(slot):
             raise ValueError(_NO_SLOT)
@@ -67,9 +67,9 @@ class SourceOptions:
         return cls(*_named(texts), slot, position, most, *_shared(texts))
 
     @classmethod
-    def of_batch(cls, given: Mapping[str, str]) -> SourceOptions:
+    def of_batch(cls, options: Mapping[str, str]) -> SourceOptions:
         """Return the options of ``read``; ValueError for wrong ones."""
-        texts = _known(given, BATCH)
+        texts = _known(options, BATCH)
         if "lsn" in texts and ("from" in texts or "to" in texts):
             raise ValueError('option "lsn" asks for the table as of an LSN, "from" and "to" for changes: give one or the other')
         if "to" in texts and "from" not in texts:
@@ -85,8 +85,8 @@ class SourceOptions:
         return cls(*_named(texts), slot, tasks=tasks, on_truncate=on_truncate, first=first, last=last, lsn=lsn)
 
 
-def _known(given: Mapping[str, str], names: frozenset[str]) -> dict[str, str]:
-    texts = {name.lower(): text for name, text in given.items()}
+def _known(options: Mapping[str, str], names: frozenset[str]) -> dict[str, str]:
+    texts = {name.lower(): text for name, text in options.items()}
     unknown = sorted(set(texts) - names)
     if unknown:
         raise ValueError(f'unknown option "{unknown[0]}"; the options are {", ".join(sorted(names))}')

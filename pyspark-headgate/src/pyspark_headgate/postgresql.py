@@ -101,12 +101,12 @@ class PostgresConnection(ServerConnection):
     # ---- the definition ---------------------------------------------------------------------------------------
     def published(self, options: SourceOptions) -> PublishedTable:
         """Return how a publication publishes a table now. Raise ValueError if it does not."""
-        found = self._one(
+        relation_row = self._one(
             "SELECT c.oid::bigint, n.nspname::text, c.relname::text, c.relkind = 'p' FROM pg_class c JOIN pg_namespace n"
             " ON n.oid = c.relnamespace WHERE c.oid = %s::regclass",
             options.table,
         )
-        oid, schema, name, is_partitioned = found
+        oid, schema, name, is_partitioned = relation_row
         publication = options.publication
         if self._one("SELECT 1 FROM pg_publication WHERE pubname = %s", publication) is None:
             raise ValueError(f'publication "{publication}" does not exist')
@@ -130,10 +130,10 @@ class PostgresConnection(ServerConnection):
     def _base(self, oid: int, modifier: int) -> tuple[int, int]:
         """Return the type of which a domain consists, or the type itself."""
         while oid >= _FIRST_USER_OID:
-            found = self._one("SELECT typbasetype::bigint, typtypmod FROM pg_type WHERE oid = %s::oid AND typtype = 'd'", oid)
-            if found is None:
+            row = self._one("SELECT typbasetype::bigint, typtypmod FROM pg_type WHERE oid = %s::oid AND typtype = 'd'", oid)
+            if row is None:
                 break
-            oid, modifier = found
+            oid, modifier = row
         return oid, modifier
 
     def schema(self, options: SourceOptions, position: int) -> pa.Schema:
@@ -148,10 +148,10 @@ class PostgresConnection(ServerConnection):
                             return self.arrow_schema(_definition(message))
         return self.arrow_schema(now.definition)
 
-    def _runs(self, options: SourceOptions, wanted: Range) -> Generator[Run]:
-        assert wanted.start is not None
-        if wanted.end > wanted.start:
-            yield from walsender.runs(self.url, options.slot, options.publication, wanted.start, wanted.end)
+    def _runs(self, options: SourceOptions, part: Range) -> Generator[Run]:
+        assert part.start is not None
+        if part.end > part.start:
+            yield from walsender.runs(self.url, options.slot, options.publication, part.start, part.end)
 
     def check_table(self, options: SourceOptions) -> None:
         """Raise ValueError for a past state of a table."""
@@ -180,19 +180,19 @@ class PostgresConnection(ServerConnection):
         return [whole] if whole.end > whole.start else []
 
     # ---- the rows ---------------------------------------------------------------------------------------------
-    def batches(self, options: SourceOptions, wanted: Range) -> Iterator[pa.RecordBatch]:
+    def batches(self, options: SourceOptions, part: Range) -> Iterator[pa.RecordBatch]:
         """Yield the changes of a range. An empty batch comes before the first change and wherever the columns change."""
         published = self.published(options)
-        if wanted.start is None:
-            yield from self._table(published, wanted)
+        if part.start is None:
+            yield from self._table(published, part)
             return
-        self.check_position(options.slot, wanted.start)
+        self.check_position(options.slot, part.start)
         reader = _ChangeBatches(self, published)
-        for run in self._runs(options, wanted):
+        for run in self._runs(options, part):
             for piece in reader.tables(run):
                 yield from piece.to_batches() or [pa.RecordBatch.from_pylist([], schema=piece.schema)]
 
-    def _table(self, published: PublishedTable, wanted: Range) -> Iterator[pa.RecordBatch]:
+    def _table(self, published: PublishedTable, part: Range) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the table: as of the snapshot of a slot, or as they are now."""
         schema = self.arrow_schema(published.definition)
         yield pa.RecordBatch.from_pylist([], schema=schema)
@@ -202,12 +202,12 @@ class PostgresConnection(ServerConnection):
         query = sql.SQL("COPY (SELECT {} FROM {}{}{}) TO STDOUT (FORMAT csv, FORCE_QUOTE *)").format(
             columns, only, sql.Identifier(published.schema, published.name), where
         )
-        replication = {} if wanted.snapshot else {"replication": "database"}
+        replication = {} if part.snapshot else {"replication": "database"}
         with psycopg.connect(walsender.conninfo(self.url, **replication), autocommit=True) as connection:
             connection.execute("BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ")
-            position = wanted.end
-            if wanted.snapshot:
-                connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(wanted.snapshot))
+            position = part.end
+            if part.snapshot:
+                connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(part.snapshot))
             else:
                 name = f"pyspark_headgate_{connection.info.backend_pid}"
                 row = connection.execute(f"CREATE_REPLICATION_SLOT {name} TEMPORARY LOGICAL pgoutput USE_SNAPSHOT".encode()).fetchone()
@@ -352,11 +352,11 @@ class _ChangeBatches:
 
     def tables(self, run: Run) -> Iterator[pa.Table]:
         """Yield the rows of a run in order. An empty table comes first wherever the columns change."""
-        found = decode(run.data, run.starts, run.lengths, relations=self._relations, first_seq=self._seq, only=self._table)
-        self._relations, self._seq = found.relations, self._seq + len(run)
-        pieces = [(change.relation, change.seq, change) for change in found.changes if len(change)]
-        truncated = [(r, np.array([t.seq]), None) for t in found.truncations for r in t.relations if r in self._table]
-        head = self._head(found, np.sort(np.concatenate([np.zeros(0, np.int64), *(seq for _, seq, _ in [*pieces, *truncated])])))
+        frames = decode(run.data, run.starts, run.lengths, relations=self._relations, first_seq=self._seq, only=self._table)
+        self._relations, self._seq = frames.relations, self._seq + len(run)
+        pieces = [(change.relation, change.seq, change) for change in frames.changes if len(change)]
+        truncated = [(r, np.array([t.seq]), None) for t in frames.truncations for r in t.relations if r in self._table]
+        head = self._head(frames, np.sort(np.concatenate([np.zeros(0, np.int64), *(seq for _, seq, _ in [*pieces, *truncated])])))
         groups: dict[Definition, list[tuple[Numbers, pa.Table]]] = {}
         for relation, seqs, changes in sorted([*pieces, *truncated], key=lambda piece: int(piece[1][0])):
             rows = self._values(relation, changes)
@@ -376,15 +376,15 @@ class _ChangeBatches:
             self._schemas[definition] = self._server.arrow_schema(definition)
         return self._schemas[definition]
 
-    def _head(self, found: DecodedFrames, own: Numbers) -> Callable[[Numbers, tuple[pa.Schema, list[pa.Array]], Changes | None], pa.Table]:
+    def _head(self, frames: DecodedFrames, own: Numbers) -> Callable[[Numbers, tuple[pa.Schema, list[pa.Array]], Changes | None], pa.Table]:
         """Return a function that puts the first columns before the values of some changes. `own`: the changes of the table, in order."""
-        transactions = found.transactions
+        transactions = frames.transactions
         carried = self._open
         commits, xids, times = (
             np.concatenate([[carried[number]], np.asarray(column, np.int64)])
             for number, column in enumerate((transactions.commit_lsn, transactions.xid, transactions.commit_time))
         )
-        names = {number: origin.name for number, origin in found.origins.items()}
+        names = {number: origin.name for number, origin in frames.origins.items()}
         origins = [names.get(-1, self._origin), *(names.get(number) for number in range(len(transactions)))]
         of_own = np.searchsorted(transactions.begin, own, side="right")
         firsts = np.searchsorted(of_own, np.arange(len(transactions) + 1))

@@ -47,9 +47,9 @@ Connection = NodeConnection | PostgresConnection
 class RangePartition(InputPartition):
     """The range of one task."""
 
-    def __init__(self, wanted: Range) -> None:
+    def __init__(self, part: Range) -> None:
         super().__init__(None)
-        self.range = wanted
+        self.range = part
 
 
 class HeadgateSource(DataSource):
@@ -68,9 +68,9 @@ class HeadgateSource(DataSource):
 
     def _options(self) -> SourceOptions:
         """The options, before it is known whether the query is a stream: a read without a range does not have a slot."""
-        given = dict(self.options)
-        is_stream = "start" in given or ("slot" in given and "from" not in given)
-        return SourceOptions.of_stream(given) if is_stream else SourceOptions.of_batch(given)
+        options = dict(self.options)
+        is_stream = "start" in options or ("slot" in options and "from" not in options)
+        return SourceOptions.of_stream(options) if is_stream else SourceOptions.of_batch(options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of ``read``."""
@@ -99,17 +99,17 @@ def _begin(server: Connection, options: SourceOptions) -> int:
     return server.current() if options.lsn is None else options.lsn
 
 
-def read_range(options: SourceOptions, schema: StructType, wanted: Range) -> Iterator[pa.RecordBatch]:
+def read_range(options: SourceOptions, schema: StructType, part: Range) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a range in the columns of the query; runs in a task."""
     expected = _arrow_schema(schema)
     with connect(options.url) as server:
-        for batch in server.batches(options, wanted):
+        for batch in server.batches(options, part):
             if not batch.num_rows:
-                _check_columns(options, schema, batch.schema, wanted.end if wanted.start is None else wanted.start)
+                _check_columns(options, schema, batch.schema, part.end if part.start is None else part.start)
                 continue
-            kept = _without_truncates(options, batch)
-            if kept.num_rows:
-                yield pa.RecordBatch.from_arrays([_as(c, f.type) for c, f in zip(kept.columns, expected, strict=True)], schema=expected)
+            visible = _without_truncates(options, batch)
+            if visible.num_rows:
+                yield pa.RecordBatch.from_arrays([_as(c, f.type) for c, f in zip(visible.columns, expected, strict=True)], schema=expected)
 
 
 def _arrow_schema(schema: StructType) -> pa.Schema:
@@ -124,8 +124,8 @@ def _as(values: pa.Array, kind: pa.DataType) -> pa.Array:
     return values if values.type == kind else values.cast(kind)
 
 
-def _check_columns(options: SourceOptions, schema: StructType, found: pa.Schema, lsn: int) -> None:
-    now = from_arrow_schema(found, prefer_timestamp_ntz=True)
+def _check_columns(options: SourceOptions, schema: StructType, arrow_schema: pa.Schema, lsn: int) -> None:
+    now = from_arrow_schema(arrow_schema, prefer_timestamp_ntz=True)
     if [(f.name, f.dataType) for f in now.fields[:-1]] != [(f.name, f.dataType) for f in schema.fields[:-1]]:
         raise RuntimeError(
             f'the published columns of table "{options.table}" have changed after LSN {lsn_text(lsn)}: {now.simpleString()}.'
