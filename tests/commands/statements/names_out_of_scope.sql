@@ -42,3 +42,7 @@ SELECT aaaa1 FROM near;
 SELECT x.c FROM u x, t y WHERE x.b = '';
 SELECT y.c FROM u x, t y;
 SELECT count(*) FROM u WHERE u.cc = 1;
+-- the target of MERGE in an action for rows that it does not have
+MERGE INTO t USING u ON t.a = u.a WHEN NOT MATCHED THEN INSERT VALUES (t.a, '');
+MERGE INTO t USING u ON t.a = u.a WHEN NOT MATCHED THEN INSERT VALUES (a, b);
+MERGE INTO t x USING u ON t.a = u.a WHEN MATCHED THEN DELETE;

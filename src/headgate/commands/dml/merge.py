@@ -112,7 +112,7 @@ class _Bound:
             name = table.tables[0].name
             detail = "The name is used both as MERGE target table and data source."
             raise PostgresError("42712", f'name "{name}" specified more than once', detail=detail)
-        scopes = {True: Scope(table.tables + source.tables, None, source.merged), False: source.scope(None)}
+        scopes = {True: Scope(table.tables + source.tables, None, source.merged), False: replace(source.scope(None), hidden=table.tables)}
         context = planner.context.within(construct="MERGE", aggregates=False)
         self.join = binder.bind_condition(node.join_condition, scopes[True], "MERGE", context=context)
         self.insertions: dict[int, dict[str, Expression]] = {}
