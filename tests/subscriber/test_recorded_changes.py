@@ -246,6 +246,23 @@ def test_old_rows_that_the_publisher_does_not_send_come_from_the_table(cascade) 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("small_batch_rows", ["75000", "0"])
+def test_changes_are_complete_if_arrays_are_stored_as_lists(own_node, cascade, small_batch_rows) -> None:
+    subscriber = Subscriber(own_node(array_storage="array", small_batch_rows=small_batch_rows))
+    tables = cascade(on=subscriber, table="CREATE TABLE t (id int PRIMARY KEY, a int[])")
+    tables.apply_as_one_batch("INSERT INTO t VALUES (0, NULL)")
+    start = tables.end
+    tables.apply_as_one_batch(
+        "INSERT INTO t VALUES (1, '{1,NULL}')", "UPDATE t SET a = '{2}' WHERE id = 1", "UPDATE t SET a = '{}' WHERE id = 1"
+    )
+    changes = tables.changes(start)
+    assert changes["a"].to_pylist() == ["{1,NULL}", "{2}", "{}"]
+    tables.remove_log()
+    assert tables.changes(start).equals(changes)
+    subscriber.close()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("log", ["kept", "removed"])
 def test_history_is_read_to_the_end_although_it_is_dropped_or_expires(own_subscriber, cascade, log) -> None:
     tables = cascade(on=own_subscriber)
