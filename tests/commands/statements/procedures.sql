@@ -102,3 +102,11 @@ CALL outs(1, NULL, 'x');
 CALL outs(c => 'y', a => 2, b => NULL);
 CALL outs(1);
 CALL ends();
+-- The order of arguments is checked before any is evaluated.
+CREATE FUNCTION says(a int) RETURNS int LANGUAGE plpgsql AS $$ BEGIN RAISE NOTICE 'says %', a; RETURN a; END $$;
+CALL by_name(a => says(1), 2);
+CALL by_name(a => says(1), a => says(2));
+CALL by_name(a => says(1), b => says(2));
+-- An argument that calls a volatile function is evaluated once for each row.
+CREATE FUNCTION twice(a int) RETURNS int LANGUAGE sql AS 'SELECT a + a';
+SELECT twice(says(x)) FROM (VALUES (1), (2)) v(x);

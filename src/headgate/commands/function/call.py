@@ -107,6 +107,7 @@ def _procedure(node: pb.FuncCall, session: Session, value_of: Callable[[pb.Node]
 
     Raises 42883 if no procedure fits, and 42809 for a function.
     """
+    named_argument.check_order(node, BindContext())
     candidates = lookup.functions_named(session.begin_statement().cursor, session.context, node.funcname)
     values = [value_of(inner.arg if named_argument.is_named(inner := unwrap(argument)) else argument) for argument in node.args]
     procedures = {candidate.oid: candidate for candidate in candidates if candidate.kind == "p"}

@@ -19,7 +19,7 @@ from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import function as functions
 from headgate.catalog.function import PLPGSQL, UserFunction
-from headgate.commands import lookup
+from headgate.commands import lookup, stored_expression
 from headgate.commands.function import body, call, inlining
 from headgate.commands.function.function_choice import choose_bound
 from headgate.commands.function.host import Prepared, SessionHost
@@ -29,9 +29,8 @@ from headgate.commands.function.session_function import SessionFunction
 from headgate.commands.query.evaluation import Evaluation
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
-from headgate.expression import builtin
 from headgate.expression.binding.context import BindContext
-from headgate.expression.node import Expression, FuncExpr, Param, TypeRef, UserCall, walk
+from headgate.expression.node import Expression, Param, TypeRef, UserCall, walk
 from headgate.plpgsql import reach
 from headgate.plpgsql.scope import type_of
 from headgate.sql import names
@@ -99,7 +98,7 @@ class Resolver:
         finally:
             self._inlined.pop()
         uses = [node_part.number for node_part in walk(inlined) if isinstance(node_part, Param)]
-        if any(uses.count(number) != 1 and _is_volatile(argument) for number, argument in enumerate(inputs, 1)):
+        if any(uses.count(number) != 1 and stored_expression.volatile(argument) for number, argument in enumerate(inputs, 1)):
             return replace(bound_call, compute=SessionFunction(function, session))
         return replace(bound_call, body=inlined)
 
@@ -139,7 +138,3 @@ def _reads(text: str) -> bool:
     """Return whether the body of an SQL function is more than a query without tables and subqueries."""
     statements = parse(text)
     return len(statements) != 1 or any(part.DESCRIPTOR.name in ("RangeVar", "SubLink") for part in parts_of(statements[0].node))
-
-
-def _is_volatile(expression: Expression) -> bool:
-    return any(isinstance(node, FuncExpr) and builtin.function(node.function).volatility == "v" for node in walk(expression))
