@@ -4,7 +4,7 @@ The faults are an error, a full disk, a wait and a kill. The work is repeated un
 every change is there once, two tables of one transaction agree at every moment, no lock is held, the node serves, and a restart changes
 nothing. A start takes longer than most cases, so one restart checks SCENES of them, each in its own database.
 
-One case runs with the suite, all with `make test-all`.
+Two cases run with the suite, all with `make test-all`.
 """
 
 from __future__ import annotations
@@ -340,6 +340,23 @@ def triggered(scene: Scene) -> None:
     scene.ask(f"SELECT pg_drop_replication_slot('{slot}')")
 
 
+def mirrored(scene: Scene) -> None:
+    """Clients' statements for a table whose trigger writes a second table."""
+    faults = scene.armed
+    scene.arm("")
+    scene.ask(MIRROR)
+    scene.arm(faults)
+    scene.insist("INSERT INTO a VALUES (41, 'n'), (42, 'n')", "SELECT count(*) = 2 FROM a WHERE v = 'n'")
+    scene.insist("UPDATE a SET v = 'u' WHERE id < 3", "SELECT count(*) = 2 FROM a WHERE v = 'u'")
+    scene.insist("DELETE FROM a WHERE id = 4", "SELECT count(*) = 0 FROM a WHERE id = 4")
+    for table in "ab":
+        assert scene.ask(f"SELECT id, v FROM {table} WHERE id IN (1, 2, 3, 4) OR id > 20 ORDER BY id") == MIRRORED
+
+
+MIRRORED = [(1, "u"), (2, "u"), (3, "x"), (41, "n"), (42, "n")]
+"""Rows of both tables after the statements of `mirrored`."""
+
+
 def subscription_by_tasks(scene: Scene) -> None:
     """The same; Spark's tasks decode and write each batch."""
     subscription(scene)
@@ -445,13 +462,13 @@ def _subscribed(scene: Scene, sql: str, slot_name: str) -> None:
 WORK: dict[Step, tuple[Callable[[Scene], None], ...]] = {
     Step.SEGMENT: (subscription,),
     Step.PREPARED_SEGMENT: (subscription,),
-    Step.STAGED: (commit, chunks, subscription, subscription_by_tasks, resynchronization, triggered),
-    Step.SYNC: (commit, alteration),
-    Step.INTENT: (commit, subscription, triggered),
-    Step.VERSION: (commit, alteration, subscription, subscription_by_tasks, resynchronization, triggered),
-    Step.ENTRY: (commit, alteration, subscription, resynchronization, followed, triggered),
+    Step.STAGED: (commit, chunks, subscription, subscription_by_tasks, resynchronization, triggered, mirrored),
+    Step.SYNC: (commit, alteration, mirrored),
+    Step.INTENT: (commit, subscription, triggered, mirrored),
+    Step.VERSION: (commit, alteration, subscription, subscription_by_tasks, resynchronization, triggered, mirrored),
+    Step.ENTRY: (commit, alteration, subscription, resynchronization, followed, triggered, mirrored),
     Step.DEFINITION: (definition, resynchronization),
-    Step.TAKEN_BACK: (commit,),
+    Step.TAKEN_BACK: (commit, mirrored),
     Step.PREPARED: (prepare, subscription),
     Step.PREPARED_END: (prepare,),
     Step.SLOT: (slot, followed),
@@ -467,7 +484,7 @@ WORK: dict[Step, tuple[Callable[[Scene], None], ...]] = {
 }
 """What passes through each step."""
 SETTINGS = {cleaning: {"file_retention": "0"}, subscription_by_tasks: {"small_batch_rows": "0"}}
-FEW = {("version", "behind", "error", "commit")}
+FEW = {("version", "behind", "error", "commit"), ("version", "behind", "error", "mirrored")}
 """Those of the suite: others of its tests kill nodes."""
 
 
