@@ -70,8 +70,8 @@ def test_metrics_have_the_numbers_of_the_servers(postgres: Server, spare_node) -
     until(lambda: scraped(port)["headgate_subscription_skipped_rows_total", subscribing, f"s_{subscribing}"] == 1)
     options = "'proto_version', '1', 'publication_names', 'few'"
     node.psql(subscribing, f"SELECT count(*) FROM pg_logical_slot_get_binary_changes('slot_{subscribing}', NULL, NULL, {options})")
-    time.sleep(scraping.FRESH)  # a scrape may be as old
-    samples = scraped(port)
+    judged = ("headgate_publication_judged_rows_total", subscribing, "few")
+    samples = until(lambda: samples if (samples := scraped(port))[judged] else None, "the publication's rows are not counted")
     table, subscription = (subscribing, f"s_{subscribing}", 'public.odd "\\ name'), (subscribing, f"s_{subscribing}")
 
     def told(sql: str) -> float:
@@ -91,7 +91,7 @@ def test_metrics_have_the_numbers_of_the_servers(postgres: Server, spare_node) -
     assert samples["headgate_subscription_lag_seconds", *subscription] < 10
     stages = {key[2] for key in samples if key[0] == "headgate_subscription_stage_seconds_total" and key[3] == subscription[1]}
     assert stages == {"decode", "merge", "commit", "copy"}
-    assert samples["headgate_publication_judged_rows_total", subscribing, "few"] == 26
+    assert samples[judged] == 26
     assert samples["headgate_publication_kept_rows_total", subscribing, "few"] == 10
     assert samples["headgate_publication_dropped_rows_total", subscribing, "few"] == 16
     slots = "FROM pg_stat_replication_slots WHERE slot_name = 'slot_" + subscribing + "'"
@@ -129,11 +129,10 @@ def test_metrics_tables_limits_the_tables_with_metrics(postgres: Server, spare_n
         f"CREATE SUBSCRIPTION m_{subscribing} CONNECTION '{postgres.conninfo(publisher)}' PUBLICATION p WITH (create_tables = true)",
     )
     until(lambda: node.psql(subscribing, "SELECT count(*) FROM pg_subscription_rel WHERE srsubstate = 'r'") == "4")
-    time.sleep(scraping.FRESH)
-    samples = scraped(port)
+    ready = ("headgate_subscription_tables", subscribing, "ready", f"m_{subscribing}")
+    samples = until(lambda: samples if (samples := scraped(port)).get(ready) == 4 else None, "the tables are not counted")
     assert sum(name == "headgate_table_state" for name, *_ in samples) == 2
     assert samples["headgate_tables_without_metrics",] >= 2
-    assert samples["headgate_subscription_tables", subscribing, "ready", f"m_{subscribing}"] == 4
     node.psql(subscribing, f"DROP SUBSCRIPTION m_{subscribing}")
 
 
@@ -193,10 +192,11 @@ def test_invalid_request_is_rejected(served) -> None:
 
 def test_idle_connection_is_closed_and_metrics_are_cached(served, monkeypatch) -> None:
     scrape, gathered = served
-    with monkeypatch.context() as patch, socket.create_connection(("127.0.0.1", scrape.port), timeout=20) as client:
-        patch.setattr(scraping, "SECONDS", 0.5)
-        client.sendall(b"GET /met")
-        assert client.recv(100) == b""
+    with monkeypatch.context() as patch:
+        patch.setattr(scraping, "SECONDS", 0.5)  # counts from the accept
+        with socket.create_connection(("127.0.0.1", scrape.port), timeout=20) as client:
+            client.sendall(b"GET /met")
+            assert client.recv(100) == b""
     until(lambda: get(scrape.port)[0] == 200 and len(gathered) == 2)
     assert gathered[1] - gathered[0] >= scraping.FRESH
 
