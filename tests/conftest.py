@@ -376,10 +376,10 @@ class NodeServer(Server):
             path.write_text(text)
 
     def start(self) -> None:
-        self.headgate("start", "-l", str(self.logfile), "-t", str(60 * patience()))
+        self.headgate("start", "-l", str(self.logfile), "-t", str(160 * patience()))
 
     def stop(self, mode: str = "fast") -> None:
-        self.headgate("stop", "-m", mode, "-t", str(60 * patience()))
+        self.headgate("stop", "-m", mode, "-t", str(160 * patience()))
 
     @property
     def pid(self) -> int:
