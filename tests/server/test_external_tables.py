@@ -138,7 +138,7 @@ AS_DECLARED = (
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_table_of_spark_is_continued_by_the_node_and_by_spark(session: Session, lake: Lake) -> None:
     values = [f"({n}, {n}S, {n}L, 1.5F, 2.5D, {n}.25BD, 'text', true, X'00FF', DATE'2024-01-0{n}', TIMESTAMP'2024-01-01 10:00:00.123456Z',"
               f" TIMESTAMP_NTZ'1582-01-01 00:00:00')" for n in (1, 2, 3)]  # fmt: skip
@@ -155,7 +155,9 @@ def test_table_of_spark_is_continued_by_the_node_and_by_spark(session: Session, 
     assert [row[0] for row in lake.rows(location)] == [1, 2, 4]
     assert session.sql("SELECT n, at FROM t WHERE a = 2") == "7.00|2024-01-02 10:00:00.123456+00"
     DeltaTable.forPath(lake.spark, location).delete("a = 1")
-    until(lambda: session.sql("SELECT string_agg(a::text, ' ' ORDER BY a) FROM t") == "2 4", "the other writer's version is not adopted")
+    until(
+        lambda: session.sql("SELECT string_agg(a::text, ' ' ORDER BY a) FROM t") == "2 4", "the other writer's version is not adopted", 150
+    )
 
 
 @pytest.mark.slow

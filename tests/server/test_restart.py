@@ -29,8 +29,9 @@ def test_slot_that_lags_can_be_read_after_drop_table_and_a_restart(spare_node: C
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_node_is_warmed_up_with_the_class_data_archive(spare_node: Callable[..., Server]) -> None:
     node = spare_node(warm_up="on", log_min_messages="debug1")
-    until(lambda: "the warm-up took" in node.log(), "the warm-up does not end", seconds=60)
+    until(lambda: "the warm-up took" in node.log(), "the warm-up does not end", seconds=240)
     [children] = [path.read_text().split() for path in Path(f"/proc/{node.pid}/task/{node.pid}").glob("children")]
     assert any(".jsa" in Path(f"/proc/{child}/maps").read_text() for child in children)
