@@ -46,3 +46,7 @@ SELECT count(*) FROM u WHERE u.cc = 1;
 MERGE INTO t USING u ON t.a = u.a WHEN NOT MATCHED THEN INSERT VALUES (t.a, '');
 MERGE INTO t USING u ON t.a = u.a WHEN NOT MATCHED THEN INSERT VALUES (a, b);
 MERGE INTO t x USING u ON t.a = u.a WHEN MATCHED THEN DELETE;
+-- the values of SET before the names of its columns
+UPDATE t SET absent = absent + 1;
+UPDATE t SET absent = 1, b = absent;
+UPDATE t SET absent = 1;

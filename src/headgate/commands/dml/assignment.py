@@ -21,6 +21,7 @@ from headgate.commands.query.plan import Plan, Source, col
 from headgate.commands.query.planner import Planner
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import binder
+from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.part_assignment import Target
 from headgate.expression.binding.scope import Scope, column_of
 from headgate.expression.node import Expression, SetToDefault, SubLink
@@ -30,13 +31,15 @@ from headgate.types.storage import spark_type
 
 
 def set_list(targets: Sequence[pb.Node], planner: Planner, relation: Relation, scope: Scope) -> dict[str, Expression | SetToDefault]:
-    """Return the new value of each column in the SET list, in the column's type."""
+    """Return the new value of each column in the SET list, in the column's type.
+
+    As in PostgreSQL, an error in any of the values comes before an error in a column's name.
+    """
     context = planner.context.within(construct="UPDATE", default=True)
     values: dict[str, Expression | SetToDefault] = {}
     parts: set[str] = set()
-    rows: dict[int, Sequence[ParseNode | Expression]] = {}
-    for item in targets:
-        target = unwrap(item)
+    for target, source in _bound(targets, planner, scope, context):
+        bound = source
         column = relation.column(target.name)
         if column is None:
             raise PostgresError(
@@ -44,10 +47,6 @@ def set_list(targets: Sequence[pb.Node], planner: Planner, relation: Relation, s
             )
         if target.name in values and not (target.indirection and target.name in parts):
             raise PostgresError("42601", f'multiple assignments to same column "{target.name}"')
-        node = unwrap(target.val)
-        if node.DESCRIPTOR.name == "MultiAssignRef":
-            node = _of_row(node, rows, planner, scope)
-        bound = node if isinstance(node, Expression) else binder.bind_raw(node, scope, context)
         if target.indirection:
             parts.add(target.name)
             current = values.get(target.name) or column_of(scope.tables[0], target.name)
@@ -68,6 +67,20 @@ def set_list(targets: Sequence[pb.Node], planner: Planner, relation: Relation, s
                 detail=f'Column "{column.name}" is an identity column defined as GENERATED ALWAYS.',
             )
         values[target.name] = bound
+    return values
+
+
+def _bound(
+    targets: Sequence[pb.Node], planner: Planner, scope: Scope, context: BindContext
+) -> list[tuple[ParseNode, Expression | SetToDefault]]:
+    """Return each target of a SET list with its bound value."""
+    rows: dict[int, Sequence[ParseNode | Expression]] = {}
+    values: list[tuple[ParseNode, Expression | SetToDefault]] = []
+    for target in map(unwrap, targets):
+        node = unwrap(target.val)
+        if node.DESCRIPTOR.name == "MultiAssignRef":
+            node = _of_row(node, rows, planner, scope)
+        values.append((target, node if isinstance(node, Expression) else binder.bind_raw(node, scope, context)))
     return values
 
 
