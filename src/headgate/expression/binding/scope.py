@@ -100,9 +100,16 @@ class Scope:
     hidden: tuple[ScopeTable, ...] = ()
 
     @property
+    def levels(self) -> Iterator[Scope]:
+        """The scopes of the query and of those around it, from the inside to the outside."""
+        yield self
+        if self.outer is not None:
+            yield from self.outer.levels
+
+    @property
     def is_outermost(self) -> bool:
         """Whether the scope has no tables, and no enclosing one that has some."""
-        return not self.tables and (self.outer is None or self.outer.is_outermost)
+        return not any(level.tables for level in self.levels)
 
 
 def hiding(scope: Scope | None, tables: Sequence[ScopeTable]) -> Scope | None:
@@ -144,16 +151,13 @@ def find_table(name: str, schema: str | None, scope: Scope, location: int) -> tu
 
     Raise 42P01 if none matches, 42P09 if several do.
     """
-    level: Scope | None = scope
-    levels = 0
-    while level is not None:
+    for levels, level in enumerate(scope.levels):
         matches = [table for table in level.tables if table.name == name and (schema is None or table.schema == schema)]
         if len(matches) > 1:
             raise PostgresError("42P09", f'table reference "{name}" is ambiguous', position=_position(location))
         if matches:
             _check_lateral(matches[0], location)
             return matches[0], levels
-        level, levels = level.outer, levels + 1
     raise _missing_table(name, schema, scope, location)
 
 
@@ -167,17 +171,9 @@ def _check_lateral(table: ScopeTable, location: int) -> None:
         )
 
 
-def _levels(scope: Scope) -> Iterator[tuple[ScopeTable, ...]]:
-    """Yield the tables of each query, from the inside to the outside. Those that cannot be used are included."""
-    level: Scope | None = scope
-    while level is not None:
-        yield (*level.hidden, *level.tables)
-        level = level.outer
-
-
 def _missing_table(name: str, schema: str | None, scope: Scope, location: int) -> PostgresError:
     """Return the error for a name that no table in scope has (errorMissingRTE). The hint names a table that was probably meant."""
-    tables = [table for level in _levels(scope) for table in level]
+    tables = [table for level in scope.levels for table in (*level.hidden, *level.tables)]
     of_name = [table for table in tables if table.name == name]
     of_relation = [table for table in tables if table.relation_name and (schema or table.relation_name[0], name) == table.relation_name]
     table = next(iter(of_name + of_relation), None)
@@ -192,18 +188,11 @@ def _missing_table(name: str, schema: str | None, scope: Scope, location: int) -
 
 def has_table(name: str, scope: Scope) -> bool:
     """Return whether a name is that of a table in scope (for ``t`` as a whole row)."""
-    level: Scope | None = scope
-    while level is not None:
-        if any(table.name == name for table in level.tables):
-            return True
-        level = level.outer
-    return False
+    return any(table.name == name for level in scope.levels for table in level.tables)
 
 
 def _unqualified(name: str, scope: Scope, location: int) -> ColumnRef:
-    level: Scope | None = scope
-    levels = 0
-    while level is not None:
+    for levels, level in enumerate(scope.levels):
         merged = [column for column in level.merged if column.name == name]
         if merged:
             return _reference(merged[0], "", location, levels, qualified=False)
@@ -213,7 +202,6 @@ def _unqualified(name: str, scope: Scope, location: int) -> ColumnRef:
         if columns:
             _check_lateral(next(table for table in level.tables if table.name == columns[0].qualifier), location)
             return columns[0]
-        level, levels = level.outer, levels + 1
     if has_table(name, scope):
         table, levels = find_table(name, None, scope, location)
         return table.row(location, levels)
@@ -266,12 +254,8 @@ def _position(location: int) -> int | None:
 
 def _is_usable(table: ScopeTable, scope: Scope) -> bool:
     """Return whether the name of a table means this table in a scope."""
-    level: Scope | None = scope
-    while level is not None:
-        if any(candidate.name == table.name for candidate in level.tables):
-            return table in level.tables
-        level = level.outer
-    return False
+    named = (level.tables for level in scope.levels if any(candidate.name == table.name for candidate in level.tables))
+    return table in next(named, ())
 
 
 _FURTHEST = 3
@@ -285,8 +269,8 @@ def _hint(name: str, scope: Scope, alias: str | None = None) -> str | None:
     """
     nearest: list[tuple[str, str]] = []
     least = _FURTHEST + 1
-    for tables in _levels(scope):
-        for table in tables:
+    for level in scope.levels:
+        for table in (*level.hidden, *level.tables):
             penalty = 0 if alias is None else levenshtein(alias, table.name)
             if not penalty and _in_table(table, name, -1, 0, qualified=False) is not None:
                 return f'There is a column named "{name}" in table "{table.name}", but it cannot be referenced from this part of the query.'
