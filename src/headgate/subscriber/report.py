@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import functools
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -152,6 +153,8 @@ class _Facts:
     account: Account
     apply: Worker | None
     tables: list[SubscriptionRel]
+    waiting: list[SubscriptionRel]
+    """The tables whose rows have not all been copied."""
     copies: list[tuple[int, InitialCopy]]
     """The running copies, by table."""
     lag: Known | None
@@ -184,6 +187,7 @@ class _Facts:
             account=account,
             apply=apply,
             tables=tables,
+            waiting=waiting,
             copies=copies,
             lag=account.known(streaming=is_streaming),
             starved_of=_starved_of(launcher, subscription, workers, waiting),
@@ -194,22 +198,17 @@ class _Facts:
         )
 
     @property
-    def waiting(self) -> list[SubscriptionRel]:
-        """The tables whose rows have not all been copied."""
-        return [rel for rel in self.tables if rel.state not in COPIED]
-
-    @property
     def lag_seconds(self) -> float | None:
         """How far the subscription is behind its publisher, or None if that is unknown."""
         return None if self.lag is None else max(0.0, self.now - self.lag.since)
 
-    @property
+    @functools.cached_property
     def left_out(self) -> dict[int, int]:
         """The number of skipped changes of each published table that is not in the subscription."""
         tables = {rel.relation for rel in self.tables}
         return {oid: count for oid, count in self.account.left_out.items() if oid not in tables}
 
-    @property
+    @functools.cached_property
     def state(self) -> State:
         """The first state whose claim holds."""
         failing = self.is_failing
@@ -228,7 +227,7 @@ class _Facts:
 
 
 Trouble = tuple[str, str | None]
-"""What is wrong, and the suggested action. The action may contain ``{name}``, the subscription's name."""
+"""The message of a problem, and the action that solves it, or None. ``{name}`` in an action stands for the name of the subscription."""
 
 
 def _entry(
