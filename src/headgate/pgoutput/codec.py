@@ -76,9 +76,9 @@ def _number(form: str) -> Form:
     return Form(lambda r: r.number(form), lambda value, _: struct.pack(form, value))
 
 
-def _bit(read: Callable[[int], bool]) -> Form:
-    """Return the form of a bool. PostgreSQL's readers differ in the bytes that they take for true."""
-    return Form(lambda r: read(r.byte()), lambda value, _: bytes([value]))
+def _byte(read: Callable[[MessageReader], int]) -> Form:
+    """Return the form of a bool or of flags. PostgreSQL's readers differ in the bytes that they take for true."""
+    return Form(read, lambda value, _: bytes([value]))
 
 
 def _read_flag(r: MessageReader) -> bool:
@@ -196,9 +196,8 @@ STREAMED_XID = Form(lambda r: OID.read(r) if r.streamed else None, lambda xid, _
 STRING = Form(_read_string, lambda text, encode: encode(text) + b"\0")
 BYTES = Form(lambda r: r.take(r.number(">i")), lambda content, _: struct.pack(">I", len(content)) + content)
 REST = Form(lambda r: r.take(len(r.data) - r.place), lambda content, _: content)
-FLAG = Form(_read_flag, lambda value, _: bytes([value]))
-LOWEST_BIT, ANY_BIT, ONE = _bit(lambda byte: bool(byte & 1)), _bit(bool), _bit(lambda byte: byte == 1)
-NO_FLAGS = Form(_read_no_flags, lambda flags, _: bytes([flags]))
+FLAG, NO_FLAGS = _byte(_read_flag), _byte(_read_no_flags)
+LOWEST_BIT, ANY_BIT, ONE = _byte(lambda r: bool(r.byte() & 1)), _byte(lambda r: bool(r.byte())), _byte(lambda r: r.byte() == 1)
 IDENTITY = Form(_read_identity, lambda identity, _: identity.encode())
 COLUMNS = Form(_read_columns, _write_columns)
 NEW = Form(_read_new, lambda values, _: b"N" + _write_tuple(values))
