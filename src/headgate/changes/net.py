@@ -127,9 +127,10 @@ def net(relation: Relation, key: RowKey, changes: pa.Table, find: Find) -> Nette
     if done.conflict is not None:
         return Netted(matches.schema.empty_table(), done.skipped, done.conflict)
     new = whole_rows(relation, buffers.whole(changes["new"]))
-    old_at, new_at = pa.array(done.stored, mask=done.stored < 0), pa.array(done.latest, mask=done.latest < 0)
+    old_at = pa.array(done.stored, mask=done.stored < 0)
     held = {name: buffers.whole(matches[name]).take(old_at) for name in ("old", "file", "row")}
-    last = new if np.array_equal(done.latest, np.arange(len(new))) else new.take(new_at)
+    is_in_place = np.array_equal(done.latest, np.arange(len(new)))
+    last = new if is_in_place else new.take(pa.array(done.latest, mask=done.latest < 0))
     if unsent:
         last = _with_unsent(last, new, held["old"], unsent, ops, named.codes, done)
     return Netted(pa.table({"old": held["old"], "new": last, "file": held["file"], "row": held["row"]}), done.skipped)

@@ -250,9 +250,9 @@ class ChangeRange:
             return recorded
         if any(isinstance(write.entry, RecordedEntry) for write in writes):
             assert self.start is not None
-            oldest, lacking = (
-                self._engine.log.oldest_kept(),
+            lacking, oldest = (
                 f'The history of the table lacks values for publication "{self._publication}".',
+                self._engine.log.oldest_kept(),
             )
             raise self._removed(self.start, f"{lacking} The oldest LSN that is kept is {oldest}.")
         return [write for write in writes if write.history is None]
