@@ -396,3 +396,22 @@ def test_removed_changes_that_the_history_does_not_have_are_an_error_that_names_
     fifth = batches(2)
     tables.remove_log()
     until(lambda: fifth[0] < tables.oldest(fourth) <= tables.end, "no change expires")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("alteration", ["ALTER COLUMN n TYPE int8", "ALTER COLUMN v TYPE varchar(40)", "DROP COLUMN n, ADD COLUMN n text"])
+def test_removed_changes_before_a_change_of_a_columns_type_are_an_error_that_names_the_oldest_lsn(
+    own_subscriber, cascade, alteration
+) -> None:
+    tables = cascade(on=own_subscriber)
+    tables.apply_as_one_batch("INSERT INTO t VALUES (1, 'a', 1)", "UPDATE t SET v = 'b'")
+    first = tables.end
+    tables.apply_as_one_batch("INSERT INTO t VALUES (2, 'a', 1)", "UPDATE t SET v = 'c'")
+    second = tables.end
+    for server in (tables.publisher, own_subscriber):
+        server.sql(f"ALTER TABLE t {alteration}")
+    for number in (3, 4):
+        tables.apply_as_one_batch(f"INSERT INTO t VALUES ({number}, 'a', 1)", f"UPDATE t SET v = 'd' WHERE id = {number}")
+    tables.remove_log()
+    assert tables.oldest(first) == second
+    assert words(tables.changes(second), "t") == tables.streamed()[-4:]

@@ -250,12 +250,23 @@ class ChangeRange:
             return recorded
         if any(isinstance(write.entry, RecordedEntry) for write in writes):
             assert self.start is not None
-            lacking, oldest = (
-                f'The history of the table lacks values for publication "{self._publication}".',
-                self._engine.log.oldest_kept(),
-            )
-            raise self._removed(self.start, f"{lacking} The oldest LSN that is kept is {oldest}.")
+            lacking = f'The history of the table lacks values for publication "{self._publication}".'
+            raise self._removed(self.start, f"{lacking} The oldest LSN that is kept is {self._oldest_sufficient(self.start)}.")
         return [write for write in writes if write.history is None]
+
+    def _oldest_sufficient(self, position: Lsn) -> Lsn:
+        """Return the LSN from which on the history has all values: the end of the last batch before the log that lacks some."""
+        log, database, oid = self._engine.log, self._relation.database, self._relation.oid
+        retained = self._state(log.oldest_kept()).relations
+        oldest = position
+        with contextlib.closing(Judgement(self._catalog, database, INVALID)) as judgement:
+            while entries := log.recorded(position, database, oid, ENTRIES):
+                for entry, write, state in judgement.states(entries):
+                    plan = self._plan(state, oid)
+                    if plan is not None and not recorded_changes.suffices(plan, retained[write.relation]):
+                        oldest = entry.end_lsn
+                position = entries[-1].commit_lsn
+        return oldest
 
     def _plan(self, state: PublishedState, oid: int) -> Published | None:
         """Return how changes of a relation are sent, or None if they are not sent as those of the table."""
