@@ -186,8 +186,12 @@ def test_files_named_by_a_copied_catalog_are_kept_until_the_next_command(spare_n
         node.psql(database, "TRUNCATE t; CHECKPOINT")
         assert file.exists()
         session.execute("IDENTIFY_SYSTEM")
-        node.psql(database, "CHECKPOINT")
-        assert not file.exists()
+
+        def is_removed() -> bool:
+            node.psql(database, "CHECKPOINT")
+            return not file.exists()
+
+        until(is_removed, "the file is not removed")
 
 
 @pytest.mark.slow

@@ -91,7 +91,7 @@ def test_snapshot_shows_only_committed_tables_that_the_session_may_read(node: Se
     assert node.psql(database, own + "SELECT name, version FROM headgate.snapshot() ORDER BY 1").split() == ["leaf|0", "off|0", "seen|0"]
     joined = "SELECT s.name, count(t.i) FROM headgate.snapshot() s LEFT JOIN seen t ON true GROUP BY 1 ORDER BY 1 LIMIT 1"
     assert node.psql(database, joined) == "hidden|0"
-    with pytest.raises(SqlError, match=r"set-returning function snapshot is not supported"):
+    with pytest.raises(SqlError, match=r"function headgate.snapshot is only supported in FROM"):
         node.psql(database, "SELECT headgate.snapshot()")
     with pytest.raises(SqlError, match=r"function snapshot\(\) does not exist"):
         node.psql(database, "SELECT * FROM snapshot()")
