@@ -8,6 +8,7 @@ message has them (``Key (a)=(1) already exists.``).
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import errno
 import os
@@ -94,6 +95,16 @@ class PostgresError(Exception):
         """Add an outer line to the error's context, and return the error."""
         self.context = context if self.context is None else f"{self.context}\n{context}"
         return self
+
+
+@contextlib.contextmanager
+def without_position() -> Iterator[None]:
+    """Take the position from an error: PostgreSQL does not pass the statement's text to some commands."""
+    try:
+        yield
+    except PostgresError as error:
+        error.position = None
+        raise
 
 
 @dataclass(frozen=True)

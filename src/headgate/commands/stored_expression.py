@@ -74,12 +74,14 @@ def check(node: ParseNode, columns: Iterable[Column], table: str, forms: TextSet
     return deparse(bound), tuple(sorted({part.attnum for part in walk(bound) if isinstance(part, ColumnRef) and part.attnum > 0}))
 
 
-def generated(node: ParseNode, columns: Iterable[Column], column: Column, generated_names: set[str], forms: TextSettings) -> str:
+def generated(
+    node: ParseNode, columns: Iterable[Column], table: str, column: Column, generated_names: set[str], forms: TextSettings
+) -> str:
     """Return the text of GENERATED ALWAYS AS (…) STORED, coerced to the column's type."""
     bind = context(forms).within(
         refuse_subquery="cannot use subquery in column generation expression", construct="column generation expressions"
     )
-    bound = binder.bind_raw(node, scope_of(columns), bind)
+    bound = binder.bind_raw(node, scope_of(columns, table), bind)
     result = coerce(bound, type_of(column), Reach.ASSIGNMENT, bind)
     if result is None:
         raise PostgresError(
@@ -89,6 +91,16 @@ def generated(node: ParseNode, columns: Iterable[Column], column: Column, genera
             hint="You will need to rewrite or cast the expression.",
         )
     for part in walk(result):
+        if isinstance(part, ColumnRef) and part.attnum == 0:
+            raise PostgresError(
+                "42P17",
+                "cannot use whole-row variable in column generation expression",
+                detail="This would cause the generated column to depend on its own value.",
+                position=position(part.location),
+            )
+        if isinstance(part, ColumnRef) and part.attnum < 0 and part.name != "tableoid":
+            message = f'cannot use system column "{part.name}" in column generation expression'
+            raise PostgresError("42P10", message, position=position(part.location))
         if isinstance(part, ColumnRef) and part.name in generated_names:
             raise PostgresError(
                 "42P17",
@@ -128,9 +140,16 @@ def stored(text: str, relation: Relation, column: Column | None = None) -> Expre
     scope = scope_of(relation.columns, relation.name) if relation.columns else EMPTY
     node = parse_expression(text)
     if column is None:
-        return binder.bind_condition(node, scope, "CHECK", context=_stored_context())
-    bound = binder.bind_raw(node, scope, _stored_context())
-    return binder.assign(bound, type_of(column), column.name, _stored_context())
+        bound = binder.bind_condition(node, scope, "CHECK", context=_stored_context())
+    else:
+        bound = binder.assign(binder.bind_raw(node, scope, _stored_context()), type_of(column), column.name, _stored_context())
+    return rewriting.rewrite(bound, lambda part: _oid_of(part, relation))
+
+
+def _oid_of(part: Expression, relation: Relation) -> Expression | None:
+    """Return the relation's oid in place of tableoid, which new rows do not have yet."""
+    is_oid = isinstance(part, ColumnRef) and part.attnum < 0 and part.name == "tableoid"
+    return Const(type=part.type, value=str(relation.oid)) if is_oid else None
 
 
 def indexed(text: str, relation: Relation) -> Expression:

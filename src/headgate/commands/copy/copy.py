@@ -33,6 +33,7 @@ from headgate.commands.session import Session
 from headgate.commands.trigger import firing
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import binder
+from headgate.expression.binding.coercion import to_boolean
 from headgate.expression.node import ColumnRef, TypeRef, walk
 from headgate.settings.encoding import Encoding
 from headgate.sql import names
@@ -172,6 +173,8 @@ def _by_tasks(planner: Planner, relation: Relation, names: Sequence[str], encode
 
 def _of_changes(query: pb.DeleteStmt, session: Session, options: CopyOptions) -> CopyOut:
     """COPY (INSERT, UPDATE, DELETE … RETURNING …)."""
+    if query.DESCRIPTOR.name == "MergeStmt":
+        raise PostgresError("0A000", "MERGE not supported in COPY")
     if not query.HasField("returning_clause"):
         raise PostgresError("0A000", "COPY query must have a RETURNING clause")
     result = session.parts.run_statement(query, session)
@@ -322,8 +325,12 @@ def _where(node: pb.CopyStmt, planner: Planner, relation: Relation) -> Callable[
     context = planner.context.within(
         construct="COPY FROM WHERE conditions", refuse_subquery="cannot use subquery in COPY FROM WHERE condition", subquery=None
     )
-    bound = binder.bind_condition(node.where_clause, scope, "WHERE", context=context)
+    bound = to_boolean(binder.bind_raw(node.where_clause, scope, context), "WHERE", context)
     attnums = {part.attnum for part in walk(bound) if isinstance(part, ColumnRef)}
+    for column in relation.columns:
+        if column.generated and attnums & {0, column.attnum}:  # 0: the whole row
+            message = "generated columns are not supported in COPY FROM WHERE conditions"
+            raise PostgresError("42P10", message, detail=f'Column "{column.name}" is a generated column.')
     privilege.check_columns(planner.transaction.cursor, planner.session.context.user, relation, "SELECT", attnums)
     condition = planner.evaluation.filter(bound)
 

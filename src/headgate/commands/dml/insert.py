@@ -75,7 +75,8 @@ def insert_rows(node: pb.InsertStmt, session: Session, rows: pa.Table) -> None:
             for column in columns:
                 refuse_generated(node, column, column.name not in rows.column_names)
             _permit(planner, relation, columns)
-            writer.insert(writer.completed(rows))
+            ignored = [column.name for column in columns if is_ignored(node, column) and column.name in rows.column_names]
+            writer.insert(writer.completed(rows.drop_columns(ignored)))
 
 
 def _events(node: pb.InsertStmt) -> list[tuple[int, set[str] | None]]:
@@ -337,7 +338,7 @@ def _column_of_values(
     context = planner.context.within(construct="VALUES", default=True)
     cells = [_cell([(row[place], _part(node, place, context)) for place in places], column, context, planner) for row in lists]
     refuse_generated(node, column, all(isinstance(cell, SetToDefault) for cell in cells))
-    if all(isinstance(cell, SetToDefault) for cell in cells) or column.generated is not None:
+    if all(isinstance(cell, SetToDefault) for cell in cells) or column.generated is not None or is_ignored(node, column):
         return None
     if not any(isinstance(cell, SetToDefault) for cell in cells):
         return values_list.column_of(planner, column, cells)
@@ -364,12 +365,17 @@ def _cell(items: Sequence[tuple[ParseNode, Target | None]], column: Column, cont
     return constant if constant is not None else binder.assign(bound, column_type, column.name, context)
 
 
-def refuse_generated(node: pb.InsertStmt, column: Column, default: bool) -> None:
-    """Raise 428C9 for a value in a generated column or in an identity column GENERATED ALWAYS."""
+def is_ignored(node: pb.InsertStmt | pb.MergeWhenClause, column: Column) -> bool:
+    """Return whether an identity column gets its default instead of the value that the statement has for it (OVERRIDING USER VALUE)."""
+    return bool(column.identity) and node.override == pb.OVERRIDING_USER_VALUE
+
+
+def refuse_generated(node: pb.InsertStmt | pb.MergeWhenClause, column: Column, default: bool) -> None:
+    """Raise 428C9 for a value in a generated column, or for one in an identity column GENERATED ALWAYS that is not ignored."""
     message = f'cannot insert a non-DEFAULT value into column "{column.name}"'
     if column.generated is not None and not default:
         raise PostgresError("428C9", message, detail=f'Column "{column.name}" is a generated column.')
-    if column.identity == "a" and not default and node.override != pb.OVERRIDING_SYSTEM_VALUE:
+    if column.identity == "a" and not default and node.override not in (pb.OVERRIDING_SYSTEM_VALUE, pb.OVERRIDING_USER_VALUE):
         raise PostgresError(
             "428C9",
             message,
@@ -392,7 +398,9 @@ def _selected(plan: Plan, node: pb.InsertStmt, planner: Planner, writer: NewRows
         value: Expression = reference(source)
         if (part := _part(node, place, planner.context)) is not None:
             value = part.store(values.get(column.name) or Const(type=kind, value=None), value)
-        values[column.name] = binder.assign(value, kind, column.name, planner.context)
+        value = binder.assign(value, kind, column.name, planner.context)
+        if not is_ignored(node, column):
+            values[column.name] = value
     selected = [planner.column(value).alias(name) for name, value in values.items()]
     frame = plan.frame.select(*selected or [F.lit(True).alias(NO_COLUMN)])  # Arrow does not count rows without columns
     if many_rows.are_few(frame, planner.session):

@@ -34,7 +34,7 @@ from headgate.commands.session import Session
 from headgate.commands.trigger import firing
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import binder
-from headgate.expression.binding.scope import Scope
+from headgate.expression.binding.scope import Scope, hiding
 from headgate.expression.node import (
     BOOLEAN,
     INTEGER,
@@ -83,11 +83,16 @@ def analyse(node: pb.MergeStmt, planner: Planner) -> None:
     relation = _target(node, planner.session)
     alias = node.relation.alias.aliasname
     table, star = from_clause.named_table(planner, relation, alias or relation.name, None if alias else relation.schema)
-    _Bound(planner, relation, node, FromItem((table,), star), analysis.item(planner.analyser, node.source_relation, None))
+    _Bound(planner, relation, node, FromItem((table,), star), analysis.item(planner.analyser, node.source_relation, hiding(None, (table,))))
 
 
 def _target(node: pb.MergeStmt, session: Session) -> Relation:
-    kinds = dict.fromkeys(unwrap(clause).command_type for clause in node.merge_when_clauses)
+    clauses = [unwrap(clause) for clause in node.merge_when_clauses]
+    kinds = dict.fromkeys(clause.command_type for clause in clauses)
+    for matching in {clause.match_kind for clause in clauses}:
+        of_kind = [clause for clause in clauses if clause.match_kind == matching]
+        if not all(clause.HasField("condition") for clause in of_kind[:-1]):
+            raise PostgresError("42601", "unreachable WHEN clause specified after unconditional WHEN clause")
     relation = insert.target(node.relation, session, "execute MERGE on", *[_RIGHTS[kind] for kind in kinds if kind in _RIGHTS])
     if relation.is_partitioned:
         raise not_supported("MERGE into a partitioned table is not supported")
@@ -100,7 +105,7 @@ class _Bound:
     join        the condition of ON
     clause      the number of the clause that applies to a row, NULL for none (or DO NOTHING)
     insertions  the values of each INSERT clause by column, by the number of the clause. A column with DEFAULT is omitted, so that it gets
-                its default
+                its default, and so is one whose value is ignored
     """
 
     def __init__(
@@ -141,8 +146,11 @@ class _Bound:
         for item, column in zip(clause.values, columns, strict=False):
             bound = binder.bind_raw(item, scope, context)
             insert.refuse_generated(clause, column, isinstance(bound, SetToDefault))
-            if not isinstance(bound, SetToDefault):
-                values[column.name] = binder.assign(bound, stored_expression.type_of(column), column.name, context)
+            if isinstance(bound, SetToDefault):
+                continue
+            value = binder.assign(bound, stored_expression.type_of(column), column.name, context)
+            if not insert.is_ignored(clause, column):
+                values[column.name] = value
         return values
 
 
@@ -164,7 +172,7 @@ class _Merge:
         )
         self.table = self.security.visible(table)
         self._check_columns()
-        self.source = from_clause.item(planner, node.source_relation)
+        self.source = from_clause.item(planner, node.source_relation, hiding(None, self.table.tables))
         self.bound = _Bound(planner, relation, node, self.table, self.source)
         self.both = Source(
             self.source.frame, self.table.tables + self.source.tables, self.table.star + self.source.star, self.source.merged

@@ -135,6 +135,9 @@ def own(cursor: Cursor, session: Session, relation: Relation, parts: Sequence[st
 
 def _disown(cursor: Cursor, relation: Relation) -> None:
     scope = "dbid = ? AND classid = 1259 AND objid = ? AND refclassid = 1259"
-    if one(cursor, f"SELECT 1 FROM hg.pg_depend WHERE {scope} AND deptype = 'i'", [relation.database, relation.oid]):
-        raise PostgresError("0A000", "cannot change ownership of identity sequence")
+    table = one(cursor, f"SELECT refobjid FROM hg.pg_depend WHERE {scope} AND deptype = 'i'", [relation.database, relation.oid])
+    if table is not None:
+        name = relations.get(cursor, relation.database, int(table[0])).name
+        detail = f'Sequence "{relation.name}" is linked to table "{name}".'
+        raise PostgresError("0A000", "cannot change ownership of identity sequence", detail=detail)
     run(cursor, f"DELETE FROM hg.pg_depend WHERE {scope} AND deptype = 'a'", [relation.database, relation.oid])

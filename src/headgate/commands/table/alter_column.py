@@ -24,9 +24,9 @@ from headgate.commands.dml.rows import next_value
 from headgate.commands.partition import alter_partition
 from headgate.commands.publication import membership
 from headgate.commands.sequence import sequence
-from headgate.commands.table import alter_constraint, foreign_key, policy, rewrite_table, table_definition
+from headgate.commands.table import alter_constraint, foreign_key, identity_column, policy, rewrite_table, table_definition
 from headgate.commands.table.alteration import Alteration
-from headgate.errors import PostgresError
+from headgate.errors import PostgresError, without_position
 from headgate.expression.binding.scope import SYSTEM_COLUMNS
 from headgate.sql import names
 from headgate.sql.parser import parse_expression, unwrap, walk
@@ -46,6 +46,8 @@ def add_column(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     column, elements = table_definition.column(
         element, relation.name, relation.all_columns, cursor, relation.database, alteration.session.context.forms
     )
+    if column.identity and alteration.children() and not alteration.only:
+        raise PostgresError("42P16", "cannot recursively add identity column to table that has child tables")
     column = replace(column, default=next_value.in_full(column.default, cursor, alteration.session.context))
     next_oid = alteration.transaction.engine.catalog.next_oid
     sequences: dict[str, int] = {}
@@ -158,9 +160,10 @@ def set_default(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     if column.generated is not None:
         hint = "Use ALTER TABLE ... ALTER COLUMN ... DROP EXPRESSION instead." if not command.HasField("def") else None
         raise PostgresError("42601", f'column "{column.name}" of relation "{relation.name}" is a generated column', hint=hint)
-    default = (
-        stored_expression.default(getattr(command, "def"), column, alteration.session.context.forms) if command.HasField("def") else None
-    )
+    default = None
+    if command.HasField("def"):
+        with without_position():
+            default = stored_expression.default(getattr(command, "def"), column, alteration.session.context.forms)
     default = next_value.in_full(default, alteration.cursor, alteration.session.context)
     attribute.set_default(alteration.cursor, alteration.transaction.engine.catalog.next_oid, relation, column.attnum, default)
     for child in alteration.children():
@@ -210,6 +213,8 @@ def alter_type(alteration: Alteration, command: pb.AlterTableCmd) -> None:
             "cannot alter type of a column used by a publication WHERE clause",
             detail=f'publication of table {relation.name} in publication {member.publication} depends on column "{column.name}"',
         )
+    if column.identity:
+        identity_column.change_type(alteration, column.attnum, element.type_name)
     rewrite_table.alter_type(alteration, column, element.type_name, element.raw_default if element.HasField("raw_default") else None)
     for child in alteration.children():
         alter_type(child, command)

@@ -20,7 +20,7 @@ from headgate.commands import dependency
 from headgate.commands.partition import alter_partition, partition_index
 from headgate.commands.table import foreign_key, rewrite_table, table_definition
 from headgate.commands.table.alteration import Alteration
-from headgate.errors import PostgresError
+from headgate.errors import PostgresError, without_position
 from headgate.sql.parser import ParseNode, unwrap
 
 _NO_CONSTRAINT = "Cannot create a primary key or unique constraint using such an index."
@@ -31,7 +31,8 @@ def add_constraint(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     node = unwrap(getattr(command, "def"))
     relation = alteration.relation
     if node.contype == pb.CONSTR_CHECK:
-        check = table_definition.check(node, relation.columns, relation.name, alteration.session.context.forms)
+        with without_position():
+            check = table_definition.check(node, relation.columns, relation.name, alteration.session.context.forms)
         add_check(alteration, replace(check, validated=not node.skip_validation))
         return
     if node.contype == pb.CONSTR_FOREIGN:

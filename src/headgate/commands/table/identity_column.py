@@ -1,6 +1,6 @@
-"""Identity columns of existing tables: ADD GENERATED … AS IDENTITY, SET GENERATED, SET sequence options, DROP IDENTITY.
+"""Identity columns of existing tables: ADD GENERATED … AS IDENTITY, SET GENERATED, SET sequence options, DROP IDENTITY, and TYPE.
 
-Called by `alter_table`. The column owns a sequence (pg_depend), which provides the numbers.
+Called by `alter_table` and `alter_column`. The column owns a sequence (pg_depend), which provides the numbers.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ def add_identity(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     column, relation = alteration.column(command.name), alteration.relation
     node = unwrap(getattr(command, "def"))
     description = f'column "{column.name}" of relation "{relation.name}"'
+    if column.type_oid not in sequence.LARGEST:
+        raise _not_an_integer()
     if not column.not_null:
         raise PostgresError("55000", f"{description} must be declared NOT NULL before identity can be added")
     if column.identity:
         raise PostgresError("55000", f"{description} is already an identity column")
     if column.default is not None:
         raise PostgresError("55000", f"{description} already has a default value")
-    if column.type_oid not in sequence.LARGEST:
-        raise PostgresError("22023", "identity column type must be smallint, integer, or bigint")
     cursor, next_oid = alteration.cursor, alteration.transaction.engine.catalog.next_oid
     name_option = next((option.def_elem for option in node.options if option.def_elem.defname == "sequence_name"), None)
     name = (
@@ -42,6 +42,18 @@ def add_identity(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     oid = sequence.create(cursor, next_oid, relation.database, relation.namespace_oid, name, relation.owner, column.type_oid, options)
     attribute.set_identity(cursor, relation, column.attnum, node.generated_when)
     sequence.own(cursor, relation.database, oid, relation.oid, column.attnum, identity=True)
+
+
+def change_type(alteration: Alteration, attnum: int, kind: pb.TypeName) -> None:
+    """Change the type of an identity column's sequence to the type that the column gets. Raise 22023 if it is no integer type."""
+    if names.type_name(kind)[0] not in sequence.LARGEST:
+        raise _not_an_integer()
+    option = pb.Node(def_elem=pb.DefElem(defname="as", arg=pb.Node(type_name=kind)))
+    alter_sequence.change(alteration.cursor, _identity_sequence(alteration, attnum), [option])
+
+
+def _not_an_integer() -> PostgresError:
+    return PostgresError("22023", "identity column type must be smallint, integer, or bigint")
 
 
 def _identity_sequence(alteration: Alteration, attnum: int) -> Relation:

@@ -7,7 +7,7 @@ prints.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from postgast import pg_query_pb2 as pb
@@ -18,7 +18,7 @@ from headgate.catalog.relation.constraint import NewCheck
 from headgate.catalog.relation.index import IndexKey
 from headgate.catalog.relation.relation import Column
 from headgate.commands import stored_expression
-from headgate.errors import PostgresError, not_supported
+from headgate.errors import PostgresError, not_supported, without_position
 from headgate.expression.binding.scope import SYSTEM_COLUMNS
 from headgate.expression.spark import domain
 from headgate.sql import names
@@ -115,7 +115,9 @@ def read(nodes: Sequence[pb.Node], table: str, cursor: Cursor, database: int, fo
     primary = next((key.attnums for key in elements.keys if key.primary), ())
     columns = [replace(column, not_null=column.not_null or column.attnum in primary) for column in columns]
     generated = {draft.column.name for draft in drafts if draft.generated is not None}
-    elements.columns = [_with_expressions(column, draft, columns, generated, forms) for column, draft in zip(columns, drafts, strict=True)]
+    elements.columns = [
+        _with_expressions(column, draft, columns, table, generated, forms) for column, draft in zip(columns, drafts, strict=True)
+    ]
     checks = [constraint_node for draft in drafts for constraint_node in draft.checks] + [
         constraint_node for constraint_node in constraints if constraint_node.contype == pb.CONSTR_CHECK
     ]
@@ -131,6 +133,9 @@ def _add_options(element: pb.ColumnDef, drafts: Sequence[_Column], nodes: Sequen
     if draft is None:
         raise PostgresError("42703", f'column "{element.colname}" does not exist')
     for constraint in map(unwrap, element.constraints):
+        if constraint.contype in (pb.CONSTR_IDENTITY, pb.CONSTR_GENERATED):
+            values = "identity" if constraint.contype == pb.CONSTR_IDENTITY else "generated"
+            raise PostgresError("0A000", f"{values} columns are not supported on partitions")
         _take(draft, constraint, table, elements)
 
 
@@ -154,8 +159,9 @@ def column(
     if any(key.primary for key in elements.keys):
         plain = replace(plain, not_null=True)
     generated = {existing.name for existing in others if existing.generated} | ({plain.name} if draft.generated is not None else set())
-    completed = _with_expressions(plain, draft, columns, generated, forms)
-    elements.checks = [check(constraint, columns, table, forms) for constraint in draft.checks]
+    with without_position():
+        completed = _with_expressions(plain, draft, columns, table, generated, forms)
+        elements.checks = [check(constraint, columns, table, forms) for constraint in draft.checks]
     return completed, elements
 
 
@@ -191,12 +197,22 @@ def _draft(element: pb.ColumnDef, table: str, cursor: Cursor, database: int, ele
     draft = _Column(Column(0, element.colname, oid, typmod, collation=collation, dimensions=len(node.array_bounds)))
     if serial:
         elements.sequences.append(SequenceNeed(element.colname, oid, ""))
-        draft.not_null = True
     for constraint in map(unwrap, element.constraints):
         _take(draft, constraint, table, elements)
-    if serial and draft.default is not None:
-        raise PostgresError("42601", f'multiple default values specified for column "{element.colname}" of table "{table}"')
+    if serial:
+        _add_serial(draft, table)
     return draft
+
+
+def _add_serial(draft: _Column, table: str) -> None:
+    """Add the DEFAULT and NOT NULL of a serial column, which follow the constraints that the statement has. Errors have no position."""
+    if draft.default is not None:
+        raise PostgresError("42601", f'multiple default values specified for column "{draft.column.name}" of table "{table}"')
+    values = {"default": True, "identity": bool(draft.column.identity), "generation expression": draft.generated is not None}
+    _refuse_two_values(draft, table, values, None)
+    if draft.not_null is False:
+        raise _conflicting_null(draft.column.name, table, None)
+    draft.not_null = True
 
 
 def check_accepted(oid: int, where: int | None = None) -> None:
@@ -230,8 +246,7 @@ def _take(draft: _Column, node: pb.Constraint, table: str, elements: Elements) -
         case pb.CONSTR_NULL | pb.CONSTR_NOTNULL:
             not_null = node.contype == pb.CONSTR_NOTNULL
             if draft.not_null is not None and draft.not_null != not_null:
-                message = f'conflicting NULL/NOT NULL declarations for column "{name}" of table "{table}"'
-                raise PostgresError("42601", message, position=position(node.location))
+                raise _conflicting_null(name, table, position(node.location))
             draft.not_null = not_null
         case pb.CONSTR_DEFAULT:
             if draft.default is not None:
@@ -246,6 +261,11 @@ def _take(draft: _Column, node: pb.Constraint, table: str, elements: Elements) -
         case pb.CONSTR_IDENTITY:
             if draft.column.type_oid not in (registry.INT2, registry.INT4, registry.INT8):
                 raise PostgresError("22023", "identity column type must be smallint, integer, or bigint")
+            if draft.column.identity:
+                message = f'multiple identity specifications for column "{name}" of table "{table}"'
+                raise PostgresError("42601", message, position=position(node.location))
+            if draft.not_null is False:
+                raise _conflicting_null(name, table, position(node.location))
             draft.column = replace(draft.column, identity=node.generated_when)
             draft.not_null = True
             elements.sequences.append(SequenceNeed(name, draft.column.type_oid, node.generated_when, node.options))
@@ -267,12 +287,22 @@ def _take(draft: _Column, node: pb.Constraint, table: str, elements: Elements) -
             pass
         case _:
             raise not_supported("constraints of this kind are not supported", position=position(node.location))
-    if draft.default is not None and draft.generated is not None:
-        message = f'both default and generation expression specified for column "{name}" of table "{table}"'
-        raise PostgresError("42601", message, position=position(node.location))
-    if draft.default is not None and draft.column.identity:
-        message = f'both default and identity specified for column "{name}" of table "{table}"'
-        raise PostgresError("42601", message, position=position(node.location))
+    values = {
+        "default": draft.default is not None, "identity": bool(draft.column.identity), "generation expression": draft.generated is not None,
+    }  # fmt: skip
+    _refuse_two_values(draft, table, values, position(node.location))
+
+
+def _refuse_two_values(draft: _Column, table: str, values: Mapping[str, bool], where: int | None) -> None:
+    """Raise 42601 if more than one of DEFAULT, IDENTITY and GENERATED gives the column its values."""
+    given = [word for word, is_given in values.items() if is_given]
+    if len(given) > 1:
+        message = f'both {given[0]} and {given[1]} specified for column "{draft.column.name}" of table "{table}"'
+        raise PostgresError("42601", message, position=where)
+
+
+def _conflicting_null(column: str, table: str, where: int | None) -> PostgresError:
+    return PostgresError("42601", f'conflicting NULL/NOT NULL declarations for column "{column}" of table "{table}"', position=where)
 
 
 @dataclass
@@ -346,9 +376,9 @@ def _keys(nodes: Sequence[pb.Constraint | _KeyOf], columns: Sequence[Column], ta
     return keys
 
 
-def _with_expressions(plain: Column, draft: _Column, columns: Sequence[Column], generated: set[str], forms: Forms) -> Column:
+def _with_expressions(plain: Column, draft: _Column, columns: Sequence[Column], table: str, generated: set[str], forms: Forms) -> Column:
     if draft.generated is not None:
-        return replace(plain, generated=stored_expression.generated(draft.generated, columns, plain, generated, forms))
+        return replace(plain, generated=stored_expression.generated(draft.generated, columns, table, plain, generated, forms))
     if draft.default is not None:
         return replace(plain, default=stored_expression.default(draft.default, plain, forms))
     return plain

@@ -40,7 +40,7 @@ from headgate.commands.query.driver import key_lookup
 from headgate.commands.query.plan import EqualColumns, Plan, Source, col
 from headgate.commands.query.row_security import Statement
 from headgate.errors import PostgresError, not_supported
-from headgate.expression.binding.scope import ScopeTable, using_column
+from headgate.expression.binding.scope import Scope, ScopeTable, using_column
 from headgate.expression.node import BoolKind, Expression, joined
 from headgate.sql import names
 from headgate.sql.parser import ParseNode, position
@@ -83,9 +83,9 @@ def plan_from(planner: Planner, items: Sequence[pb.Node], *, multiplies: bool = 
     return source_of(planner, analysis.analyse(planner.analyser, items, None), Reading(multiplies))
 
 
-def item(planner: Planner, node: ParseNode) -> Source:
+def item(planner: Planner, node: ParseNode, outer: Scope | None = None) -> Source:
     """Analyse and plan one item of a FROM list."""
-    return source_of(planner, analysis.item(planner.analyser, node, None))
+    return source_of(planner, analysis.item(planner.analyser, node, outer))
 
 
 def source_of(planner: Planner, item: FromItem, reading: Reading = Reading()) -> Source:
