@@ -208,9 +208,10 @@ class SessionSettings(Values):
         return {**self.node.all(), **self._given, **self._state.session, **own, **self._state.local}
 
     def __getitem__(self, name: str) -> str:
-        if (setting := self.in_force().get(name.lower())) is not None:
-            return setting.shown
-        return self.node[name]
+        try:
+            return self.setting(name).shown
+        except PostgresError:
+            return self.node[name]
 
     def __iter__(self) -> Iterator[str]:
         return (setting.definition.name for setting in self.in_force().values())
