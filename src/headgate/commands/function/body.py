@@ -1,7 +1,7 @@
 """The bodies of functions, parsed once and cached: PL/pgSQL as a tree, SQL as statements.
 
-Called to check a function when it is created, and when it is called. An entry is dropped when the function is replaced, and when a type or
-a table that it may use changes.
+Called to check a function when it is created, and when it is called. A tree is cached for a function while no type changes. What its texts
+mean is cached for the definitions and the search path by which their names are resolved.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from postgast import pg_query_pb2 as pb
 
@@ -24,7 +24,7 @@ from headgate.sql.parser import parse
 from headgate.types import registry
 
 MOST_KEPT = 500
-"""Maximum number of cached functions."""
+"""Maximum number of cached bodies."""
 _MODES = {"i": "IN", "o": "OUT", "b": "INOUT", "v": "IN", "t": "OUT"}
 """The argument modes for the parser. Without a catalog, it rejects VARIADIC because it cannot know that a type is an array."""
 
@@ -47,16 +47,22 @@ _lock = threading.Lock()
 
 def of(function: UserFunction, session: Session, caller: Hashable = None) -> Body:
     """Return the tree of a PL/pgSQL function. `caller`: the table and transition tables of the trigger that calls it, if any."""
-    key = (id(session.parts.catalog), function, caller, session.parts.catalog.type_changes)
+    of_tree = (id(session.parts.catalog), function, caller, session.parts.catalog.type_changes)
+    context, catalog = session.context, session.begin_statement().catalog
+    of_names = (*of_tree, catalog.shown, context.user, tuple(context.search_path), context.temp_schema)
     with _lock:
-        cached = _kept.get(key)
-        if cached is not None:
-            _kept.move_to_end(key)
-            return cached
-    compiled = _compiled(function, session)
-    function_body = Body(compiled, Prepared(compiled.variable_conflict), reach.inserts(compiled), reach.reads(compiled))
+        for key in (of_names, of_tree):
+            if key in _kept:
+                _kept.move_to_end(key)
+        cached, same_tree = _kept.get(of_names), _kept.get(of_tree)
+    if cached is not None:
+        return cached
+    if same_tree is None:
+        compiled = _compiled(function, session)
+        same_tree = Body(compiled, Prepared(), reach.inserts(compiled), reach.reads(compiled))
+    function_body = replace(same_tree, prepared=Prepared(same_tree.function.variable_conflict))
     with _lock:
-        _kept[key] = function_body
+        _kept[of_tree], _kept[of_names] = same_tree, function_body
         while len(_kept) > MOST_KEPT:
             _kept.popitem(last=False)
     return function_body

@@ -64,6 +64,7 @@ class TransactionCatalog:
         """The last change of types (`Catalog.type_changes`) that the cursor shows."""
         self.generation = 0
         """A number that grows whenever the cursor may show other definitions than before."""
+        self._own = object()
         self._is_history_due = False
         self._among: AbstractSet[int] | None = frozenset()
         """Relations (oids) that may have changed if history is due. None: any relation."""
@@ -87,6 +88,13 @@ class TransactionCatalog:
     def is_open(self) -> bool:
         """Whether the catalog's transaction has begun."""
         return self._recorded is not None
+
+    @property
+    def shown(self) -> tuple[object, ...]:
+        """Return a token of the definitions that the cursor and `newest` show. Two transactions without writes may have the same one."""
+        _ = self.cursor  # it begins the catalog's transaction, which sets `_renewed`
+        seen = self._engine.definitions, self._renewed
+        return (*seen, self._own, self.generation, self.place) if self.place else seen
 
     @property
     def place(self) -> int:
