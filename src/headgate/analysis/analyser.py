@@ -50,18 +50,19 @@ class Analyser:
         self.rows = rows
         self.in_view = in_view
         self.ctes: dict[str, Cte] = {}
-        self._keys: Iterator[int] = itertools.count(1)
+        self.keys: Iterator[int] = itertools.count(1)
+        """The numbers of the next keys."""
 
     def nested(self, *, in_view: bool | None = None, ctes: bool = True) -> Analyser:
         """Return an analyser of a part of the statement, which can add WITH queries of its own. With `ctes`, it has those in scope."""
         analyser = Analyser(self.names, self.context, self.rows, in_view=self.in_view if in_view is None else in_view)
-        analyser._keys = self._keys
+        analyser.keys = self.keys
         analyser.ctes = dict(self.ctes) if ctes else {}
         return analyser
 
     def key(self, name: str = "") -> str:
         """Return a new key. The name in it is for readers of a plan, without the characters that Spark interprets in a name."""
-        return f"k{next(self._keys)}_{re.sub(r'[.`]', '_', name)}"
+        return f"k{next(self.keys)}_{re.sub(r'[.`]', '_', name)}"
 
     def row_key(self, alias: str, columns: Sequence[PlanColumn]) -> str:
         """Return a key for the whole rows of a table: a column that is true, or NULL in rows that an outer join filled with NULLs."""

@@ -86,6 +86,9 @@ class Session(Protocol):
     transition_tables: Mapping[str, TransitionTable]
     """The transition tables that the statement can read, by name: those of the trigger whose function runs it."""
 
+    analysed: Any
+    """The statements that the session is going to run again: a `commands.query.analysed_statement.AnalysedStatements`."""
+
     portals: Any
     """The open cursors and portals, or None before a worker opens the first one. Only the node uses them."""
 

@@ -245,7 +245,7 @@ class SessionHost:
             return session_function.value(deparse(expression), expression.type, self.session, cursor).value
 
     def _queried(self, prepared: PreparedText, values: Sequence[Value]) -> Value:
-        rows = self._run(prepared.node, values).rows
+        rows = self._run_prepared(prepared, values).rows
         if rows is None or len(rows.columns) != 1:
             raise PostgresError("42601", f"query returned {0 if rows is None else len(rows.columns)} columns")
         first = next(rows.rows, None)
@@ -343,7 +343,7 @@ class SessionHost:
         values = [self._value(variable, scope) for variable in prepared.variables]
         kind = "statement" if sql.is_statement else "expression"
         with self._context_of(f'SQL {kind} "{sql.text}"', sql.text, before=0 if sql.is_statement else len("SELECT ")):
-            return self._run(prepared.node, values)
+            return self._run_prepared(prepared, values)
 
     def variables(self, sql: Sql, scope: Scope) -> Sequence[tuple[str, Value]]:
         """See `Host`."""
@@ -358,6 +358,10 @@ class SessionHost:
                     raise PostgresError("0A000", "EXECUTE of transaction commands is not implemented")
                 outcome = self._run(statement.node, parameters)
         return outcome
+
+    def _run_prepared(self, prepared: PreparedText, values: Sequence[Value]) -> Outcome:
+        self.session.analysed.expect(prepared.node)
+        return self._run(prepared.node, values)
 
     def _run(self, node: ParseNode, values: Sequence[Value]) -> Outcome:
         result = self._result(node, values)
@@ -719,6 +723,7 @@ class SessionHost:
         else:
             prepared, text = self.prepare(query, scope), query.text
             node, values = prepared.node, [self._value(variable, scope) for variable in prepared.variables]
+            self.session.analysed.expect(node)
         with self._context_of(f'SQL statement "{text}"', text):
             result = self._result(node, values)
             if not isinstance(result, ResultSet):

@@ -23,6 +23,7 @@ from postgast import pg_query_pb2 as pb
 
 from headgate.analysis.query import Query, SystemSelect
 from headgate.commands.query import rendering
+from headgate.commands.query.analysed_statement import AnalysedStatements
 from headgate.commands.query.catalog import answer as catalog
 from headgate.commands.query.driver import answer as driver
 from headgate.commands.query.planner import Planner
@@ -67,6 +68,11 @@ PLANNING = (CATALOG, SPARK)
 
 def analysed(planner: Planner, node: pb.SelectStmt) -> Query:
     """Return the analysed query of a statement. Spark may run the statements in its WITH clause."""
+    statements: AnalysedStatements = planner.session.analysed
+    return statements.query(planner, node, lambda: _analysed(planner, node))
+
+
+def _analysed(planner: Planner, node: pb.SelectStmt) -> Query:
     query = catalog.system_select(node, planner.session)
     if query is not None:
         return query

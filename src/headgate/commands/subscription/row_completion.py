@@ -23,6 +23,7 @@ from headgate.commands.dml.rows.new_rows import NewRows
 from headgate.commands.function import row_call
 from headgate.commands.open_cursor import OpenCursor
 from headgate.commands.pending_notifications import PendingNotifications
+from headgate.commands.query.analysed_statement import AnalysedStatements
 from headgate.commands.query.planner import Planner
 from headgate.commands.session import NodeParts, Parameter
 from headgate.commands.transition_table import TransitionTable
@@ -53,6 +54,7 @@ class WorkerSession:
     read_only: bool = False
     deferral: Deferral = field(default_factory=Deferral)
     pending: PendingNotifications = field(default_factory=PendingNotifications)
+    analysed: AnalysedStatements = field(default_factory=AnalysedStatements)
     portals: Any = None
 
     def begin_statement(self) -> Transaction:

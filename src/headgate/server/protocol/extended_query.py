@@ -233,6 +233,8 @@ class ExtendedQuery:
         session = self.session
         session.parameters = portal.parameters
         portal.started = True
+        if portal.prepared.name:
+            session.analysed.expect(statement.node)
         result = self.sender.start(statement)
         if isinstance(result, ResultSet):
             self.check_unchanged(portal.prepared, statement, result)

@@ -67,6 +67,7 @@ def execute(session: ClientSession, node: pb.ExecuteStmt, text: str) -> str | Re
         return "EXECUTE"
     values = [_value(session, parser.unwrap(param), oid) for param, oid in zip(node.params, prepared.parameters, strict=True)]
     session.parameters = tuple(Parameter(oid, value) for oid, value in zip(prepared.parameters, values, strict=True))
+    session.analysed.expect(prepared.statement.node)
     sender = ResultSender(session)
     result = sender.start(prepared.statement)
     if not isinstance(result, ResultSet):

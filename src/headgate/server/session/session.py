@@ -24,6 +24,7 @@ from headgate.catalog import namespace
 from headgate.catalog.security.role import Role
 from headgate.catalog.user_type import KnownTypes
 from headgate.commands.function import row_call
+from headgate.commands.query.analysed_statement import AnalysedStatements
 from headgate.commands.table import temporary
 from headgate.errors import Notice, Notices, PostgresError, Severity
 from headgate.expression.binding import user_function
@@ -93,6 +94,7 @@ class ClientSession:
         self.notices = Notices()
         self.parameters: Sequence[Parameter] = ()
         self.transition_tables: Mapping[str, TransitionTable] = {}
+        self.analysed = AnalysedStatements()
         self.share = Share(node.statement_memory, node.running_memory)
         self.portals = OpenPortals(self.share)
         connection.room = node.message_memory
