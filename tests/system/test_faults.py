@@ -6,12 +6,14 @@ slow, a killed publisher, full disks, a crash during copies) run with `make test
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -187,6 +189,55 @@ def test_killed_node_continues_its_copies(replica) -> None:
         source.node.kill()
         source.node.start()
     source.check()
+
+
+AUDITED = """CREATE TABLE own (id int PRIMARY KEY);
+CREATE TABLE audit (tab text, id int, PRIMARY KEY (tab, id));
+CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO public.audit VALUES (TG_TABLE_NAME, NEW.id); RETURN NEW; END $$;
+CREATE TRIGGER note AFTER INSERT ON own FOR EACH ROW EXECUTE FUNCTION note();
+CREATE TRIGGER note AFTER INSERT ON toasted FOR EACH ROW EXECUTE FUNCTION note();
+ALTER TABLE toasted ENABLE ALWAYS TRIGGER note"""
+"""Triggers that write to a second table, for a client's rows and for applied rows."""
+UNAUDITED = """WITH written AS (SELECT 'own' AS tab, id FROM own UNION ALL SELECT 'toasted', id FROM toasted)
+SELECT tab, count(*) FROM ((TABLE written EXCEPT TABLE audit) UNION ALL (TABLE audit EXCEPT TABLE written)) d GROUP BY tab"""
+"""The number of rows that are in only one of the two tables."""
+
+
+@pytest.mark.slow
+def test_killed_node_has_a_row_if_and_only_if_it_has_what_its_trigger_writes(replica) -> None:
+    source = replica()
+    source.sql(AUDITED)
+    source.subscribe()
+    until(lambda: source.sql(READY) == "t", "tables are not ready")
+    numbers, committed = itertools.count(1), 0
+
+    def write() -> None:
+        """Insert rows on both servers until the node is killed. Count the client's rows that it has committed."""
+        nonlocal committed
+        for number in numbers:
+            first = 3 * number
+            source.publisher.psql(
+                source.database, f"INSERT INTO toasted SELECT 100000 + i, 'b', 'n' FROM generate_series({first}, {first + 2}) i"
+            )
+            try:
+                source.sql(f"INSERT INTO own SELECT generate_series({first}, {first + 2})")
+            except Exception:  # noqa: BLE001 (psql fails when the node is killed)
+                return
+            committed += 3
+
+    for more in (3, 9, 30):
+        wanted = committed + more
+        with ThreadPoolExecutor() as pool:
+            writer = pool.submit(write)
+            until(lambda: committed >= wanted or writer.done(), "the client does not write")  # noqa: B023 (called in this iteration)
+            source.node.kill()
+            writer.result()
+        source.node.start()
+        assert source.sql(UNAUDITED) == ""
+        assert int(source.sql("SELECT count(*) FROM own")) >= committed
+    source.check()
+    assert source.sql(UNAUDITED) == ""
+    assert int(source.sql("SELECT count(*) FROM audit WHERE tab = 'toasted' AND id > 100000")) >= committed
 
 
 @pytest.mark.slow
