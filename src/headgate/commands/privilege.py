@@ -16,6 +16,7 @@ from headgate.catalog.cursor import Row
 from headgate.catalog.physical import Cursor
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.security import acl
+from headgate.catalog.security import role as roles
 from headgate.catalog.security.rights import one, rows
 from headgate.catalog.security.role import READ_ALL_DATA, WRITE_ALL_DATA
 from headgate.catalog.session import SessionContext
@@ -60,16 +61,7 @@ def is_superuser(cursor: Cursor, role: str) -> bool:
 
 def roles_of(cursor: Cursor, role: str) -> set[int]:
     """Return the role's own oid and those of all roles of which it is a member, whether it inherits their rights or not."""
-    own = role_oid(cursor, role)
-    edges = rows(cursor, "SELECT member, roleid FROM hg.pg_auth_members")
-    reached, pending = {own}, [own]
-    while pending:
-        current = pending.pop()
-        for member, granted in edges:
-            if member == current and granted not in reached:
-                reached.add(granted)
-                pending.append(granted)
-    return reached
+    return roles.memberships(cursor, role_oid(cursor, role))
 
 
 def is_member(cursor: Cursor, role: str, of: str) -> bool:
@@ -111,13 +103,8 @@ def may_create_databases(cursor: Cursor, role: str) -> bool:
     return bool(row and row[0])
 
 
-def has_role(cursor: Cursor, role: str, oid: int) -> bool:
-    """Return whether the role has the rights of a predefined role."""
-    return acl.role(cursor, role).owns(oid)
-
-
 def owns(cursor: Cursor, role: str, owner: int) -> bool:
-    """Return whether the role has the owner's rights: it is the owner, inherits from it, or is a superuser."""
+    """Return whether the role has the rights of another role: it is that role, inherits from it, or is a superuser."""
     return acl.role(cursor, role).owns(owner)
 
 

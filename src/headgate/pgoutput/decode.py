@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headgate.errors import PostgresError
 from headgate.pgoutput import message as m
 from headgate.pgoutput.codec import violation
 from headgate.pgoutput.outline import XLOG_HEADER, Outline, Transactions, int64, scan, uint32
@@ -315,26 +314,10 @@ def _check_utf8(array: pa.Array) -> None:
     try:
         array.validate(full=True)
     except pa.ArrowInvalid:
-        raise _utf8_error(array) from None
-
-
-def _utf8_error(array: pa.Array) -> PostgresError:
-    wide = pa.types.is_large_string(array.type)
-    for value in array.cast(pa.large_binary() if wide else pa.binary()):
-        content = value.as_py()
-        if content is None:
-            continue
-        try:
-            content.decode()
-        except UnicodeDecodeError as error:
-            shown = " ".join(f"0x{byte:02x}" for byte in content[error.start : max(error.end, error.start + 1)])
-            return PostgresError("22021", f'invalid byte sequence for encoding "UTF8": {shown}')
-    return PostgresError("22021", 'invalid byte sequence for encoding "UTF8"')
+        raise buffers.not_utf8(array.cast(pa.large_binary() if pa.types.is_large_string(array.type) else pa.binary())) from None
 
 
 def _gather(data: Bytes, starts: Numbers, sizes: Numbers) -> tuple[Bytes, Numbers]:
     if len(sizes) and int(sizes[0]) > 0 and (sizes == sizes[0]).all():
-        width = int(sizes[0])
-        windows = np.lib.stride_tricks.as_strided(data, (len(data) - width + 1, width), (1, 1), writeable=False)
-        return windows[starts].reshape(-1), buffers.offsets_of(sizes)
+        return buffers.rows_at(data, starts, int(sizes[0])).reshape(-1), buffers.offsets_of(sizes)
     return buffers.gather(data, starts, sizes)

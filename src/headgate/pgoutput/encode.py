@@ -215,8 +215,7 @@ def _lay(out: Bytes, places: Numbers, data: Bytes, begins: Numbers, lengths: Num
     width = int(lengths[0])
     if (lengths == width).all():
         if width:
-            sources = np.lib.stride_tricks.as_strided(data, (len(data) - width + 1, width), (1, 1))
-            _scatter_rows(out, places + 4, sources[begins])
+            _scatter_rows(out, places + 4, buffers.rows_at(data, begins, width))
         return
     offsets = buffers.offsets_of(lengths)
     along = np.arange(int(offsets[-1]))

@@ -173,20 +173,12 @@ def _sized(lengths: Numbers, size: int) -> None:
 
 def uint32(data: Bytes, places: Numbers) -> Numbers:
     """Return the unsigned int32 at each place. The caller has checked that they are inside."""
-    return words(data, places, 4).view(">u4").reshape(-1).astype(np.int64)
+    return buffers.rows_at(data, places, 4).view(">u4").reshape(-1).astype(np.int64)
 
 
 def int64(data: Bytes, places: Numbers) -> Numbers:
     """Return the int64 at each place. The caller has checked that they are inside."""
-    return words(data, places, 8).view(">i8").reshape(-1).astype(np.int64)
-
-
-def words(data: Bytes, places: Numbers, width: int) -> Bytes:
-    """Return `width` bytes at each place, as rows of a matrix."""
-    if not len(places):
-        return np.zeros((0, width), np.uint8)
-    windows = np.lib.stride_tricks.as_strided(data, (len(data) - width + 1, width), (1, 1), writeable=False)
-    return np.ascontiguousarray(windows[places])
+    return buffers.rows_at(data, places, 8).view(">i8").reshape(-1).astype(np.int64)
 
 
 def lsn_text(value: int) -> str:

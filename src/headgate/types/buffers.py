@@ -10,6 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headgate.errors import PostgresError
+
 Bytes = npt.NDArray[np.uint8]
 Positions = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -107,4 +109,16 @@ def rows_at(data: Bytes, starts: Positions, width: int) -> Bytes:
     """Return the `width` bytes at each start, one row each."""
     if not len(starts) or not width:
         return np.zeros((len(starts), width), np.uint8)
-    return np.ascontiguousarray(np.lib.stride_tricks.sliding_window_view(data, width)[starts])
+    windows = np.lib.stride_tricks.as_strided(data, (len(data) - width + 1, width), (1, 1), writeable=False)
+    return np.ascontiguousarray(windows[starts])
+
+
+def not_utf8(values: pa.BinaryArray) -> PostgresError:
+    """Return 22021 for the first value that is not UTF-8."""
+    for value in values:
+        try:
+            (value.as_py() or b"").decode()
+        except UnicodeDecodeError as error:
+            shown = " ".join(f"0x{byte:02x}" for byte in error.object[error.start : max(error.end, error.start + 1)])
+            return PostgresError("22021", f'invalid byte sequence for encoding "UTF8": {shown}')
+    return PostgresError("22021", 'invalid byte sequence for encoding "UTF8"')

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from headgate.types import order, registry
 from headgate.types.base.base_types import base_type
+from headgate.types.base.binary_numeric import digits_of
 from headgate.types.binary import binary
 from headgate.types.storage import arrow_type
 
@@ -60,12 +61,7 @@ def _numbers(values: pa.Array) -> pa.Array:
     head = raw[starts[:, None] + np.arange(8)].view(">u2").astype(np.int64)
     count, sign = head[:, 0], head[:, 2]
     weight = head[:, 1].astype(np.int16).astype(np.int64)
-    width = int(count.max(initial=0))
-    digits = np.zeros((len(count), width), np.int64)
-    for index in range(width):
-        present_rows = np.flatnonzero(count > index)
-        first = starts[present_rows] + 8 + 2 * index
-        digits[present_rows, index] = (raw[first].astype(np.int64) << 8) | raw[first + 1]
+    digits = digits_of(raw, starts, count)
     kind = np.where(digits.any(axis=1), np.where(sign == 0x4000, 1, 3), 2)
     kind = np.select([sign == 0xF000, sign == 0xD000, sign == 0xC000], [0, 4, 5], kind)
     fields = np.concatenate([(weight + 0x8000)[:, None], digits], axis=1).astype(">u2")

@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.errors import PostgresError
 from headgate.settings.encoding import Encoding
 from headgate.types import buffers
 from headgate.types.buffers import Bytes, Mask, Positions
@@ -55,18 +54,7 @@ def utf8(values: pa.BinaryArray) -> pa.StringArray:
     try:
         return pc.cast(values, pa.string())
     except pa.ArrowInvalid:
-        for value in values.to_pylist():
-            if value is not None:
-                _check_utf8(value)
-        raise
-
-
-def _check_utf8(value: bytes) -> None:
-    try:
-        value.decode()
-    except UnicodeDecodeError as error:
-        shown = " ".join(f"0x{byte:02x}" for byte in value[error.start : max(error.end, error.start + 1)])
-        raise PostgresError("22021", f'invalid byte sequence for encoding "UTF8": {shown}') from None
+        raise buffers.not_utf8(values) from None
 
 
 def _divided(data: Bytes, offsets: Positions) -> bytes:

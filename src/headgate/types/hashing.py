@@ -23,6 +23,7 @@ from headgate.errors import not_supported
 from headgate.types import registry
 from headgate.types.base.base_type import Hashing
 from headgate.types.base.base_types import BASE_TYPES
+from headgate.types.base.binary_numeric import digits_of
 from headgate.types.binary import binary
 
 Words = npt.NDArray[np.uint64]
@@ -195,12 +196,7 @@ def _numeric(raw: Bytes, offsets: npt.NDArray[np.int64], lengths: npt.NDArray[np
     count = np.where(lengths >= 8, head[:, 0], 0)
     weight = head[:, 1].astype(np.int16).astype(np.int64)
     special = (head[:, 2] & 0xC000) == 0xC000
-    width = int(count.max(initial=0))
-    digits = np.zeros((len(count), max(width, 1)), np.int64)
-    for index in range(width):
-        rows = np.flatnonzero(count > index)
-        positions = offsets[:-1][rows] + 8 + 2 * index
-        digits[rows, index] = (raw[positions].astype(np.int64) << 8) | raw[positions + 1]
+    digits = digits_of(raw, offsets[:-1], count)
     nonzero = digits != 0
     first = np.argmax(nonzero, axis=1)
     last = digits.shape[1] - np.argmax(nonzero[:, ::-1], axis=1)

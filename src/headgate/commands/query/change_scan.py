@@ -69,7 +69,7 @@ def may_read(session: Session) -> None:
     """Raise 42501 unless the role may read changes."""
     cursor, user = session.begin_statement().cursor, session.context.user
     role = roles.get(cursor, user)
-    if not (role.superuser or role.replication or privilege.has_role(cursor, user, roles.READ_CHANGES)):
+    if not (role.superuser or role.replication or privilege.owns(cursor, user, roles.READ_CHANGES)):
         hint = f'Grant the role "{roles.READ_CHANGES_NAME}", or the attribute REPLICATION.'
         raise PostgresError("42501", "permission denied to read changes", hint=hint)
 

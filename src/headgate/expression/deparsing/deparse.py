@@ -211,19 +211,12 @@ def _boolean(out: Printer, node: n.BoolExpr, implicit: bool) -> None:
     out.close()
 
 
-def _coercion(out: Printer, node: n.Relabel | n.CoerceViaIO | n.ArrayCoerce, implicit: bool) -> None:
+def _coercion(out: Printer, node: n.Relabel | n.CoerceViaIO | n.ArrayCoerce | n.RowCoerce, implicit: bool) -> None:
     if node.form is n.Form.IMPLICIT and not implicit:
         out.guarded(node.arg, node, implicit=False)
     else:
         modifier = -1 if isinstance(node, n.CoerceViaIO) else node.type.typmod
         cast(out, node.arg, n.TypeRef(node.type.oid, modifier), node)
-
-
-def _row_coercion(out: Printer, node: n.RowCoerce, implicit: bool) -> None:
-    if node.form is n.Form.IMPLICIT and not implicit:
-        out.guarded(node.arg, node, implicit=False)
-    else:
-        cast(out, node.arg, node.type, node)
 
 
 def _collate(out: Printer, node: n.Collate, implicit: bool) -> None:
@@ -378,7 +371,7 @@ _PRINTERS: dict[type[n.Expression], Callable[[Printer, Any, bool], None]] = {
     n.DomainValue: lambda out, node, implicit: out.say("VALUE"),
     n.CoerceViaIO: _coercion,
     n.ArrayCoerce: _coercion,
-    n.RowCoerce: _row_coercion,
+    n.RowCoerce: _coercion,
     n.Collate: _collate,
     n.Case: _case,
     n.CaseTest: _case_test,

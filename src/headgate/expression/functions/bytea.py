@@ -10,6 +10,7 @@ import string
 
 from headgate.errors import PostgresError
 from headgate.expression.functions.regex import similar
+from headgate.types.base.string import bytes_of_escapes
 
 _INT_MAX = 2**31 - 1
 _BLANK = " \n\t\r"
@@ -121,7 +122,7 @@ def decode(text: str, form: str) -> bytes:
         case "base64":
             return _from_base64(text)
         case "escape":
-            return _from_escape(text)
+            return bytes_of_escapes(text)
         case _:
             raise PostgresError("22023", f'unrecognized encoding: "{form}"')
 
@@ -155,23 +156,6 @@ def _from_base64(text: str) -> bytes:
         return base64.b64decode(plain)
     except binascii.Error as error:
         raise PostgresError("22023", "invalid base64 end sequence") from error
-
-
-def _from_escape(text: str) -> bytes:
-    raw, out, place = text.encode(), bytearray(), 0
-    while place < len(raw):
-        if raw[place] != 92:
-            out.append(raw[place])
-            place += 1
-        elif re.match(rb"[0-3][0-7][0-7]", raw[place + 1 : place + 4]):
-            out.append(int(raw[place + 1 : place + 4], 8))
-            place += 4
-        elif raw[place + 1 : place + 2] == b"\\":
-            out.append(92)
-            place += 2
-        else:
-            raise PostgresError("22P02", "invalid input syntax for type bytea")
-    return bytes(out)
 
 
 def like(data: bytes, pattern: bytes) -> bool:

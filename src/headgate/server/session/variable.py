@@ -103,4 +103,4 @@ def show(session: ClientSession, name: str) -> str:
 
 
 def _reads_all(session: ClientSession) -> bool:
-    return session.is_superuser or privilege.has_role(session.begin_statement().cursor, session.context.user, READ_ALL_SETTINGS)
+    return session.is_superuser or privilege.owns(session.begin_statement().cursor, session.context.user, READ_ALL_SETTINGS)

@@ -69,6 +69,17 @@ def _head(data: Bytes, starts: Positions, sizes: Positions, mask: Mask | None) -
     return head
 
 
+def digits_of(data: Bytes, starts: Positions, counts: Positions) -> Words:
+    """Return the digits of each value as a row of a matrix, with zeros after its last digit. `counts`: the numbers of digits."""
+    width = int(counts.max(initial=0))
+    digits = np.zeros((len(counts), max(width, 1)), np.int64)
+    for index in range(width):
+        rows = np.flatnonzero(counts > index)
+        positions = starts[rows] + 8 + 2 * index
+        digits[rows, index] = (data[positions].astype(np.int64) << 8) | data[positions + 1]
+    return digits
+
+
 def _decimals(data: Bytes, starts: Positions, head: Words, scale: int, mask: Mask | None) -> tuple[pa.Array, Mask]:
     """Return values as decimal128(38, scale), and which of them were usual. The others are NULL or meaningless."""
     digits, weight, sign, dscale = head.T

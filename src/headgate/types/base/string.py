@@ -125,6 +125,11 @@ def bytea_of(text: str) -> bytes:
     """Read one bytea in hex format (white space between the bytes is allowed) or escape format."""
     if text.startswith("\\x"):
         return _bytes_of_hex(text[2:])
+    return bytes_of_escapes(text)
+
+
+def bytes_of_escapes(text: str) -> bytes:
+    """Read the escape format of bytea: a backslash is doubled, or followed by three octal digits."""
     source, index, out = text.encode(), 0, bytearray()
     while index < len(source):
         if source[index] != 0x5C:

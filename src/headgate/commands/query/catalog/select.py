@@ -104,22 +104,19 @@ class CatalogPlanner(Env):
 
     def sizes(self) -> str:
         """Return the name of the table with the disk sizes of relations."""
-        name = "hg_sizes"
-        self.kept_view = False
-        if name not in self.tables:
-            provider = None if self.describing else self.dynamic.get("relation_sizes")
-            rows = [] if provider is None else list(provider())
-            self.tables[name] = pa.table({f"c{n + 1}": pa.array([row[n] for row in rows], pa.int64()) for n in range(4)})
-        return name
+        return self._table_of("relation_sizes", [pa.int64()] * 4)
 
     def blockers(self) -> str:
         """Return the name of the table of processes and the processes that block them."""
-        name = "hg_blockers"
+        return self._table_of("blockers", [pa.int32(), pa.list_(pa.int32())])
+
+    def _table_of(self, subject: str, kinds: Sequence[pa.DataType]) -> str:
+        """Return the name of a table with the rows that the node computes about a subject now. It is filled once for a query."""
+        name = f"hg_{subject}"
         self.kept_view = False
         if name not in self.tables:
-            provider = None if self.describing else self.dynamic.get("blockers")
+            provider = None if self.describing else self.dynamic.get(subject)
             rows = [] if provider is None else list(provider())
-            kinds = (pa.int32(), pa.list_(pa.int32()))
             self.tables[name] = pa.table({f"c{n + 1}": pa.array([row[n] for row in rows], kind) for n, kind in enumerate(kinds)})
         return name
 

@@ -150,60 +150,40 @@ class MatchSubject:
 
     def ends(self, rex: Rex, starts: int) -> int:
         """Return the positions where a match that starts at one of `starts` may end."""
-        match rex:
-            case Chars(charset):
-                return (starts & self.members(charset)) << 1
-            case At(condition):
-                return starts & self.holds(condition)
-            case Look():
-                return starts & self.looks(rex)
-            case Concat(items):
-                for item in items:
-                    starts = self.ends(item, starts)
-                    if not starts:
-                        break
-                return starts
-            case Choice(branches):
-                found_ends = 0
-                for branch in branches:
-                    found_ends |= self.ends(branch, starts)
-                return found_ends
-            case Repeat(Chars(charset), 0, -1):
-                run = self.members(charset)
-                return (((starts & run) + run) ^ run) | starts
-            case Repeat(body, low, high) | BackReference(_, body, low, high):
-                return self._repeat(body, low, high, starts, forward=True)
-            case Group(_, body):
-                return self.ends(body, starts)
-            case _:
-                raise TypeError(rex)
+        return self._reached(rex, starts, forward=True)
 
     def starts(self, rex: Rex, ends: int) -> int:
         """Return the positions where a match that ends at one of `ends` may start."""
+        return self._reached(rex, ends, forward=False)
+
+    def _reached(self, rex: Rex, positions: int, *, forward: bool) -> int:
+        """Return the other ends of the matches that have one end, the start if `forward`, at one of the positions."""
         match rex:
             case Chars(charset):
-                return (ends >> 1) & self.members(charset)
+                members = self.members(charset)
+                return (positions & members) << 1 if forward else (positions >> 1) & members
             case At(condition):
-                return ends & self.holds(condition)
+                return positions & self.holds(condition)
             case Look():
-                return ends & self.looks(rex)
+                return positions & self.looks(rex)
             case Concat(items):
-                for item in reversed(items):
-                    ends = self.starts(item, ends)
-                    if not ends:
+                for item in items if forward else reversed(items):
+                    positions = self._reached(item, positions, forward=forward)
+                    if not positions:
                         break
-                return ends
+                return positions
             case Choice(branches):
-                found_starts = 0
+                reached = 0
                 for branch in branches:
-                    found_starts |= self.starts(branch, ends)
-                return found_starts
+                    reached |= self._reached(branch, positions, forward=forward)
+                return reached
             case Repeat(Chars(charset), 0, -1):
-                return self._run_back(self.members(charset), ends)
+                run = self.members(charset)
+                return (((positions & run) + run) ^ run) | positions if forward else self._run_back(run, positions)
             case Repeat(body, low, high) | BackReference(_, body, low, high):
-                return self._repeat(body, low, high, ends, forward=False)
+                return self._repeat(body, low, high, positions, forward=forward)
             case Group(_, body):
-                return self.starts(body, ends)
+                return self._reached(body, positions, forward=forward)
             case _:
                 raise TypeError(rex)
 
@@ -217,16 +197,15 @@ class MatchSubject:
         return ends
 
     def _repeat(self, body: Rex, low: int, high: int, positions: int, *, forward: bool) -> int:
-        step = self.ends if forward else self.starts
         for _ in range(low):
-            further = step(body, positions)
+            further = self._reached(body, positions, forward=forward)
             if further == positions:
                 break
             positions = further
         reached = frontier = positions
         count = low
         while frontier and (high == INFINITE or count < high):
-            frontier = step(body, frontier) & ~reached
+            frontier = self._reached(body, frontier, forward=forward) & ~reached
             reached |= frontier
             count += 1
         return reached
