@@ -28,7 +28,7 @@ from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import partition
 from headgate.catalog.relation.partition import Branch
 from headgate.catalog.relation.relation import Relation
-from headgate.storage.delta.delta_table import PLACE, RESIDENT_ROWS
+from headgate.storage.delta.delta_table import FILE, PLACE, RESIDENT_ROWS
 from headgate.storage.routing import NOWHERE, Router, outside, outside_each
 from headgate.storage.row_set import Rows
 from headgate.storage.spark import failure
@@ -193,10 +193,10 @@ class PartitionedTable(LeafPlaces):
         router = self.router
         return _computed(self.root, router.key_names(), lambda rows, count: pa.array(oids[router.route(rows, count)[0]]), "bigint", "")
 
-    def refuse_homeless(self, frame: DataFrame, place: str, prefix: str = "") -> None:
-        """Raise 23514 if the column `place` of a frame has NOWHERE: a row without a leaf."""
+    def _refuse_homeless(self, frame: DataFrame, prefix: str = "") -> None:
+        """Raise 23514 if a row of a frame has no leaf in the column TO. `prefix`: that of the struct that holds the row."""
         names = [F.col(prefix + quoted(name)).alias(name) for name in self.router.key_names()]
-        homeless = frame.where(F.col(place) == NOWHERE).select(*names).limit(1).toArrow()
+        homeless = frame.where(F.col(TO) == NOWHERE).select(*names).limit(1).toArrow()
         if homeless.num_rows:
             kinds = {column.name: arrow_type(column.type_oid, column.typmod) for column in self.root.columns}
             self.places(pa.table({name: homeless[name].cast(kinds[name]) for name in homeless.column_names}))
@@ -209,9 +209,10 @@ class PartitionedTable(LeafPlaces):
             numbers = F.when(oid == str(leaf), number).otherwise(numbers)
         return F.coalesce(F.when(F.col("file").isNotNull(), numbers), F.lit(NOWHERE))
 
-    def leaf_column(self, file: str) -> Column:
+    @staticmethod
+    def leaf_column() -> Column:
         """Return a column with the oid of each row's leaf, for a frame with positions."""
-        return F.regexp_extract(file, _DIRECTORY_SQL, 1).try_cast("bigint")
+        return F.regexp_extract(FILE, _DIRECTORY_SQL, 1).try_cast("bigint")
 
     # ---- writing ---------------------------------------------------------------------------------------------------
 
@@ -223,7 +224,7 @@ class PartitionedTable(LeafPlaces):
         held = until.enter_context(persisted(rows.withColumn(TO, self.place_column())))
         numbers = sorted(held.select(TO).distinct().toArrow()[TO].to_pylist())
         if NOWHERE in numbers:
-            self.refuse_homeless(held, TO)
+            self._refuse_homeless(held)
         return [Part(number, held.where(F.col(TO) == number).select(*_columns(self.leaves[number]))) for number in numbers]
 
     def flows(self, changed: Rows, until: ExitStack, *, moves: bool = True) -> Flows:
@@ -237,7 +238,7 @@ class PartitionedTable(LeafPlaces):
         held = until.enter_context(persisted(self._tagged(changed, moves=moves)))
         flows = held.groupBy(FROM, TO).agg(F.count("*").alias("n")).toArrow().to_pylist()
         if any(flow[TO] == NOWHERE for flow in flows):
-            self.refuse_homeless(held.where("new IS NOT NULL"), TO, "new.")
+            self._refuse_homeless(held.where("new IS NOT NULL"), "new.")
         changes = [Part(number, self._leaving(held, number)) for number in sorted({flow[FROM] for flow in flows} - {NOWHERE})]
         targets = {flow[TO] for flow in flows if flow[FROM] != flow[TO]} - {NOWHERE}
         return Flows(changes, [Part(number, self._arriving(held, number)) for number in sorted(targets)], sum(flow["n"] for flow in flows))

@@ -75,9 +75,9 @@ def subscribe(link: ChainLink) -> None:
         )
 
 
-def workload(session: psycopg.Connection, rows: int, seconds: float, seed: int = 31) -> Iterator[str]:
+def workload(session: psycopg.Connection, rows: int, seconds: float) -> Iterator[str]:
     """Run small transactions on the source for some seconds. Yield the kind of each one."""
-    chance = random.Random(seed)  # noqa: S311 - a repeatable workload, nothing secret
+    chance = random.Random(31)  # noqa: S311 - a repeatable workload, nothing secret
     next_id = rows
     until = time.monotonic() + seconds
     while time.monotonic() < until:

@@ -211,7 +211,7 @@ def _of_table(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.Upd
     else:
         frame = _positions(planner, relation, node, items)
     if relation.is_partitioned:
-        frame = frame.withColumn(from_clause.LEAF, planner.transaction.partitioned(relation).leaf_column(FILE))
+        frame = frame.withColumn(from_clause.LEAF, planner.transaction.partitioned(relation).leaf_column())
     table = from_clause.table_source(planner, frame, relation, *named(relation, node), keep=(FILE, ROW))
     from_clause.restrict(planner, relation, table.star, named(relation, node)[0])
     return table

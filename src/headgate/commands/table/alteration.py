@@ -19,12 +19,10 @@ from headgate.storage.transaction.transaction import Transaction
 class Alteration:
     """One ALTER TABLE statement on one relation."""
 
-    def __init__(self, session: Session, transaction: Transaction, relation: Relation, *, inherited: bool = False) -> None:
-        """Begin an alteration. `inherited` means that it comes from the parent table, so that checks for partitions do not apply."""
+    def __init__(self, session: Session, transaction: Transaction, relation: Relation) -> None:
         self.session = session
         self.transaction = transaction
         self.relation = relation
-        self.inherited = inherited
         self.only = False
 
     @property
@@ -47,7 +45,7 @@ class Alteration:
 
     def child(self, relation: Relation) -> Alteration:
         """Return the same statement on a partition."""
-        return Alteration(self.session, self.transaction, relation, inherited=True)
+        return Alteration(self.session, self.transaction, relation)
 
     def children(self) -> list[Alteration]:
         """Return the same statement on each direct partition."""

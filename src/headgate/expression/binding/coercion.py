@@ -282,15 +282,15 @@ def to_boolean(expression: Expression, construct: str, context: BindContext) -> 
     return expression
 
 
-def to_specific(expression: Expression, target: int, construct: str, context: BindContext) -> Expression:
-    """coerce_to_specific_type: like `to_boolean`, for LIMIT, OFFSET and similar clauses (``argument of LIMIT must be type bigint``)."""
-    if expression.type.oid == target:
+def to_bigint(expression: Expression, construct: str, context: BindContext) -> Expression:
+    """Coerce the expression of LIMIT or OFFSET to bigint (coerce_to_specific_type)."""
+    if expression.type.oid == registry.INT8:
         return expression
-    result = coerce(expression, TypeRef(target), Reach.ASSIGNMENT, context)
+    result = coerce(expression, TypeRef(registry.INT8), Reach.ASSIGNMENT, context)
     if result is None:
         raise PostgresError(
             "42804",
-            f"argument of {construct} must be type {context.show_type(target)}, not type {context.show_type(expression.type.oid)}",
+            f"argument of {construct} must be type bigint, not type {context.show_type(expression.type.oid)}",
             position=context.position(location_of(expression)),
         )
     return result

@@ -14,6 +14,7 @@ from headgate.errors import PostgresError
 from headgate.expression.binding import operators
 from headgate.expression.binding.coercion import common_type, modifier_of, resolve_unknown, to_boolean, to_common
 from headgate.expression.binding.context import BindContext, Binder
+from headgate.expression.binding.overload_resolution import ordering_operator
 from headgate.expression.binding.scope import Scope
 from headgate.expression.node import UNKNOWN, Case, CaseTest, Coalesce, Const, Expression, MinMax, TypeRef
 from headgate.sql.parser import ParseNode, unwrap
@@ -60,7 +61,7 @@ def min_max(node: pb.MinMaxExpr, scope: Scope, context: BindContext, binder: Bin
     """GREATEST and LEAST."""
     greatest = node.op == pb.IS_GREATEST
     args, kind = _common(node.args, "GREATEST" if greatest else "LEAST", scope, context, binder)
-    if operators.sorting(kind.oid, 1, context) is None:
+    if ordering_operator(kind.oid, 1, context) is None:
         raise PostgresError("42883", f"could not identify a comparison function for type {context.show_type(kind.oid)}")
     return MinMax(type=kind, greatest=greatest, args=args, location=node.location)
 

@@ -15,7 +15,7 @@ from headgate.expression import builtin
 from headgate.expression.binding.coercion import coerce_type, common_type, to_common
 from headgate.expression.binding.coercion_pathway import Reach
 from headgate.expression.binding.context import BindContext, Binder
-from headgate.expression.binding.overload_resolution import binary_operator, ordering_operator, prefix_operator, real_types
+from headgate.expression.binding.overload_resolution import binary_operator, prefix_operator, real_types
 from headgate.expression.binding.scope import Scope
 from headgate.expression.binding.signature import can_coerce
 from headgate.expression.node import (
@@ -41,7 +41,6 @@ from headgate.sql.parser import ParseNode, unwrap
 from headgate.types import registry
 
 _ROW_OPERATORS = {"=": 3, "<>": 6, "<": 1, "<=": 2, ">=": 4, ">": 5}
-sorting = ordering_operator
 
 
 def bind(node: pb.A_Expr, scope: Scope, context: BindContext, binder: Binder) -> Expression:

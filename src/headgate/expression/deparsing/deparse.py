@@ -112,10 +112,6 @@ def constant(out: Printer, node: n.Const, show: int = 0) -> None:
         out.say(f"::{out.type_name(oid, modifier)}")
 
 
-def _const(out: Printer, node: n.Const, implicit: bool) -> None:
-    constant(out, node)
-
-
 def _param(out: Printer, node: n.Param, implicit: bool) -> None:
     out.say(f"${node.number}")
 
@@ -357,7 +353,7 @@ def _sublink(out: Printer, node: n.SubLink, implicit: bool) -> None:
 
 _PRINTERS: dict[type[n.Expression], Callable[[Printer, Any, bool], None]] = {
     n.ColumnRef: _column,
-    n.Const: _const,
+    n.Const: lambda out, node, implicit: constant(out, node),
     n.Param: _param,
     n.FuncExpr: _call,
     n.UserCall: _user_call,

@@ -277,10 +277,6 @@ def _boolean_test(node: n.BooleanTest, env: Env) -> str:
     return f"({compile(node.arg, env)} {node.kind.value.replace('UNKNOWN', 'NULL')})"
 
 
-def _session_value(node: n.SqlValue, env: Env) -> str:
-    return env.session_value(node)
-
-
 def _character(node: n.Subscript, env: Env) -> str:
     """Compile ``name[n]``: one byte of a name, counted from 0."""
     value, place = compile(node.arg, env), compile(node.upper[0] or node.arg, env)
@@ -321,10 +317,6 @@ def _window(node: n.WindowCall, env: Env) -> str:
     return window.sql(node, [compile(arg, env) for arg in node.args], env, compile)
 
 
-def _subquery(node: n.SubLink, env: Env) -> str:
-    return env.subquery(node)
-
-
 _NODES: dict[type[n.Expression], Callable[[Any, Env], str]] = {
     n.ColumnRef: _column,
     n.Const: literal.constant,
@@ -349,10 +341,10 @@ _NODES: dict[type[n.Expression], Callable[[Any, Env], str]] = {
     n.MinMax: _min_max,
     n.NullTest: _null_test,
     n.BooleanTest: _boolean_test,
-    n.SqlValue: _session_value,
+    n.SqlValue: lambda node, env: env.session_value(node),
     n.Subscript: _subscript,
     n.FieldSelect: _field,
     n.Aggregate: _aggregate,
     n.WindowCall: _window,
-    n.SubLink: _subquery,
+    n.SubLink: lambda node, env: env.subquery(node),
 }

@@ -87,11 +87,6 @@ def logarithm_10(value: float) -> float:
     return _logarithm(math.log10, value)
 
 
-def cube_root(value: float) -> float:
-    """Return the cube root (dcbrt)."""
-    return math.cbrt(value)
-
-
 def degrees(value: float) -> float:
     """Convert radians to degrees (degrees)."""
     result = value / _RADIANS
@@ -157,16 +152,6 @@ def arc_cosine(value: float) -> float:
     return _within_one(math.acos, value)
 
 
-def arc_tangent(value: float) -> float:
-    """Return the arc tangent (datan)."""
-    return math.atan(value)
-
-
-def arc_tangent_2(y: float, x: float) -> float:
-    """Return the arc tangent of y/x (datan2)."""
-    return math.atan2(y, x)
-
-
 def hyperbolic_sine(value: float) -> float:
     """Return the hyperbolic sine (dsinh), which is infinite on overflow."""
     try:
@@ -181,16 +166,6 @@ def hyperbolic_cosine(value: float) -> float:
         return math.cosh(value)
     except OverflowError:
         return _INFINITY
-
-
-def hyperbolic_tangent(value: float) -> float:
-    """Return the hyperbolic tangent (dtanh)."""
-    return math.tanh(value)
-
-
-def area_sine(value: float) -> float:
-    """Return the inverse hyperbolic sine (dasinh)."""
-    return math.asinh(value)
 
 
 def area_cosine(value: float) -> float:

@@ -211,7 +211,7 @@ def contains(left: Spans, right: Spans) -> bool:
     return all(any(one.lower.place <= other.lower.place and other.upper.place <= one.upper.place for one in left) for other in right)
 
 
-def contains_element(oid: int, value: str, subtype: int, element: str) -> bool:
+def contains_element(oid: int, subtype: int, value: str, element: str) -> bool:
     """Return whether an element, in text form, is in a range or multirange."""
     key = order.remembered(subtype)(element)
     return any(span.lower.place <= (0, key, False) and (0, key, True) <= span.upper.place for span in spans(oid, value))

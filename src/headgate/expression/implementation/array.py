@@ -23,10 +23,10 @@ from headgate.expression.functions import array as arrays
 from headgate.expression.functions import floating_point
 from headgate.expression.functions import numeric as decimals
 from headgate.expression.implementation.implementation import Implementation, SparkForm, Table
-from headgate.expression.spark.array_element import as_item, item_rep, key, plain
+from headgate.expression.spark.array_element import as_item, key, plain
 from headgate.expression.spark.cast import printed
 from headgate.expression.spark.session_time import session_zone
-from headgate.expression.spark.value import BOOL, INT4, TEXT, Env, Value, refuse, settle
+from headgate.expression.spark.value import BOOL, INT4, TEXT, Env, Value, refuse, rep_of, settle
 from headgate.expression.spark.vectorised import call, scalar
 from headgate.types import registry, typmod
 from headgate.types.base import numeric
@@ -199,7 +199,7 @@ def subscripted(node: n.Subscript, array: Value, lower: Sequence[Value | None], 
         bounds = [bound for pair in zip(lower, upper, strict=True) for bound in pair if bound is not None]
         return call(_part, TEXT, [array, *bounds], prefix=(shape,), strict=False, raises=False)
     indexes = [index for index in upper if index is not None]
-    return call(_element, item_rep(node.type.oid), [array, *indexes], prefix=(node.type.oid,), strict=True, raises=False)
+    return call(_element, rep_of(node.type.oid), [array, *indexes], prefix=(node.type.oid,), strict=True, raises=False)
 
 
 def stored(node: n.SubscriptStore, array: Value, lower: Sequence[Value | None], upper: Sequence[Value | None], assigned: Value) -> Value:

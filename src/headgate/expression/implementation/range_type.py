@@ -11,8 +11,8 @@ from headgate.expression import node as n
 from headgate.expression.functions import range as ranges
 from headgate.expression.functions.range import Spans
 from headgate.expression.implementation.implementation import Implementation, Raises, SparkForm, Table
-from headgate.expression.spark.array_element import as_item, item_rep, plain
-from headgate.expression.spark.value import BOOL, TEXT, Rep, Value
+from headgate.expression.spark.array_element import as_item, plain
+from headgate.expression.spark.value import BOOL, TEXT, Value, rep_of
 from headgate.expression.spark.vectorised import call, call_batch, scalar
 from headgate.types import registry
 
@@ -24,15 +24,15 @@ def _silent(form: SparkForm) -> Implementation:
     return Implementation(form, Raises.NEVER)
 
 
-def _of_value(function: Callable[[int, str], object], result: Rep) -> SparkForm:
-    """A function of one range or multirange, called with its type first."""
-    return lambda node, args: call(function, result, args, prefix=(n.operands(node)[0].type.oid,), raises=False)
+def _of_value(function: Callable[[int, str], bool]) -> SparkForm:
+    """A test of one range or multirange, called with its type first."""
+    return lambda node, args: call(function, BOOL, args, prefix=(n.operands(node)[0].type.oid,), raises=False)
 
 
 def _bound(function: Callable[[int, str], str | None]) -> SparkForm:
     """A function that returns a bound as a value of the subtype."""
     return lambda node, args: call(
-        _read_bound, item_rep(node.type.oid), args, prefix=(function, n.operands(node)[0].type.oid, node.type.oid), raises=False
+        _read_bound, rep_of(node.type.oid), args, prefix=(function, n.operands(node)[0].type.oid, node.type.oid), raises=False
     )
 
 
@@ -61,13 +61,9 @@ def _has_element(place: int) -> SparkForm:
         operands = n.operands(node)
         element = operands[1 - place].type
         prefix = (operands[place].type.oid, element.oid)
-        return call(_contains_element, BOOL, [args[place], as_item(args[1 - place], element)], prefix=prefix, raises=False)
+        return call(ranges.contains_element, BOOL, [args[place], as_item(args[1 - place], element)], prefix=prefix, raises=False)
 
     return build
-
-
-def _contains_element(oid: int, subtype: int, value: str, element: str) -> bool:
-    return ranges.contains_element(oid, value, subtype, element)
 
 
 def _combined(function: Callable[[Spans, Spans], Spans], *, raises: bool = False) -> Implementation:
@@ -108,7 +104,7 @@ IMPLEMENTATIONS: Table = {
     "multirange_constructor2": _to_multirange(ranges.multirange_of_array),
     **{f"{kind}_{name}": _silent(_bound(function))
        for kind in ("range", "multirange") for name, function in (("lower", ranges.lower), ("upper", ranges.upper))},
-    **{f"{kind}_{name}": _silent(_of_value(function, BOOL))
+    **{f"{kind}_{name}": _silent(_of_value(function))
        for kind in ("range", "multirange")
        for name, function in (("empty", ranges.is_empty),
                               ("lower_inc", ranges.is_lower_inclusive), ("upper_inc", ranges.is_upper_inclusive),

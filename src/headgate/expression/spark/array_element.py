@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from headgate.expression.node import TypeRef
 from headgate.expression.spark.cast import text_form
-from headgate.expression.spark.value import TEXT, Rep, Value, rep_of
+from headgate.expression.spark.value import TEXT, Value, rep_of
 from headgate.types import order, registry
 from headgate.types.text import text
 from headgate.types.text_column import PLAIN
@@ -38,11 +38,6 @@ def _normal(constant: str, oid: int) -> str:
     if oid in _AS_THEY_ARE or "infinity" in constant:
         return constant
     return text.normal_form(constant, oid)
-
-
-def item_rep(oid: int) -> Rep:
-    """Return the representation of an element outside an array. numeric is text, because arrays may contain NaN."""
-    return rep_of(oid)
 
 
 def plain(oid: int, item: str) -> object:

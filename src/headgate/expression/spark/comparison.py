@@ -21,7 +21,6 @@ from headgate.expression.spark.value import (
     DIGITS,
     FAILED,
     INT4,
-    MAX_PRECISION,
     TEXT,
     Env,
     Rep,
@@ -34,6 +33,7 @@ from headgate.expression.spark.vectorised import call
 from headgate.types import order, registry
 from headgate.types.base import numeric
 from headgate.types.base.base_types import BASE_TYPES
+from headgate.types.typmod import MAX_PRECISION
 
 Test = Callable[[Column, Column], Column]
 TESTS: dict[str, Test] = {
@@ -82,7 +82,7 @@ def labels(kind: registry.PgType) -> Column:
     return F.array(*[F.lit(label) for label in kind.labels]) if kind.labels else F.array().cast("array<string>")
 
 
-def _key_bytes(texts: pa.Array) -> pa.Array:
+def _sort_key_of_numeric(texts: pa.Array) -> pa.Array:
     return pa.array([None if digits is None else _number_key(digits) for digits in texts.to_pylist()], pa.binary())
 
 
@@ -98,11 +98,8 @@ def numeric_key(value: Value) -> Callable[[Env], Column]:
     text = as_text(value)
 
     def make(env: Env) -> Column:
-        def numeric_sort_key(texts: pa.Array) -> pa.Array:
-            return _key_bytes(texts)
-
         digits = text(env)
-        key = arrow_function(numeric_sort_key, BinaryType())(env.needed(digits, calm=value.calm))
+        key = arrow_function(_sort_key_of_numeric, BinaryType())(env.needed(digits, calm=value.calm))
         if not value.fallible:
             return key
         return F.when(digits.startswith(FAILED), F.raise_error(F.substring(digits, 2, 10_000)).cast("binary")).otherwise(key)

@@ -13,10 +13,11 @@ from pyspark.sql import functions as F
 
 from headgate.expression.implementation.number.numeric import spark_decimal
 from headgate.expression.node import Const
-from headgate.expression.spark.value import DIGITS, MAX_PRECISION, SPARK, TEXT, Value, decimal, rep_of
+from headgate.expression.spark.value import DIGITS, SPARK, TEXT, Value, decimal, rep_of
 from headgate.types import registry
 from headgate.types.text import text
 from headgate.types.text_column import TextSettings
+from headgate.types.typmod import MAX_PRECISION
 
 _ANOTHER_ZONE = TextSettings(timezone="Etc/GMT+12")
 

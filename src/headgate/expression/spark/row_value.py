@@ -13,10 +13,10 @@ from pyspark.sql import functions as F
 from headgate.expression.functions.json import json_building
 from headgate.expression.node import Expression, RowExpr, TypeRef
 from headgate.expression.spark import session_time
-from headgate.expression.spark.array_element import as_item, item_rep, plain
+from headgate.expression.spark.array_element import as_item, plain
 from headgate.expression.spark.cast import text_form
 from headgate.expression.spark.comparison import equal_keys
-from headgate.expression.spark.value import BOOL, TEXT, Env, Field, Make, Rep, Value, settle
+from headgate.expression.spark.value import BOOL, TEXT, Env, Field, Make, Rep, Value, rep_of, settle
 from headgate.expression.spark.vectorised import call
 from headgate.types import registry
 from headgate.types.text import record, text
@@ -62,7 +62,7 @@ def attribute(value: Value, kind: registry.PgType, name: str, target: TypeRef) -
     """Return ``(value).name`` for a value of a composite type."""
     index = next(index for index, candidate in enumerate(kind.attributes) if candidate.name == name)
     arguments = (len(kind.attributes), index, target.oid)
-    return call(_attribute_of, item_rep(target.oid), [value], prefix=arguments, raises=False)
+    return call(_attribute_of, rep_of(target.oid), [value], prefix=arguments, raises=False)
 
 
 def _attribute_of(count: int, place: int, oid: int, value: str) -> object:

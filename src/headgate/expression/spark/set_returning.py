@@ -21,9 +21,9 @@ from headgate.expression import builtin
 from headgate.expression.functions.set_returning import Rows
 from headgate.expression.implementation.set_returning import SETS
 from headgate.expression.node import FuncExpr, TypeRef
-from headgate.expression.spark.array_element import as_item, item_rep, plain
+from headgate.expression.spark.array_element import as_item, plain
 from headgate.expression.spark.session_time import forms
-from headgate.expression.spark.value import FAILED, TEXT, Env, Make, Value, arrow_function, fail, refuse_function, settle
+from headgate.expression.spark.value import FAILED, TEXT, Env, Make, Value, arrow_function, fail, refuse_function, rep_of, settle
 from headgate.expression.spark.vectorised import KEPT, call
 from headgate.types import registry
 
@@ -104,7 +104,7 @@ def _kept(text: str | None) -> str | None:
 def value_of(text: Column, kind: TypeRef) -> Column:
     """Return a field of an exploded row in the storage form of its type."""
     raw = Value(TEXT, lambda env: text, raw=lambda env: text)
-    value = call(plain, item_rep(kind.oid), [raw], prefix=(kind.oid,))
+    value = call(plain, rep_of(kind.oid), [raw], prefix=(kind.oid,))
     return settle(value)(Env({}))
 
 

@@ -31,7 +31,6 @@ from headgate.storage.spark.internals.arrow_function import of_arrays
 from headgate.types import registry, typmod
 
 FAILED = "\x01"
-MAX_PRECISION = typmod.MAX_PRECISION
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from headgate.server.session.session import ClientSession
     from headgate.sql.parser import Statement
 
-UNKNOWN = registry.UNKNOWN
-
 
 class ExtendedQuery:
     """The extended protocol of one session."""
@@ -93,7 +91,7 @@ class ExtendedQuery:
         from headgate.commands.describe import describe
 
         self.session.block.touch()
-        type_oids = tuple(0 if oid == UNKNOWN else oid for oid in types)
+        type_oids = tuple(0 if oid == registry.UNKNOWN else oid for oid in types)
         description = describe(statement.node, self.session, type_oids)
         return description.parameters, description.columns
 

@@ -311,11 +311,6 @@ class ClientSession:
             raise PostgresError("25001", f"{command} cannot be executed from a function")
         self.block.prevent(command)
 
-    def require_block(self, command: str) -> None:
-        """Raise 25P01 outside a transaction block."""
-        if not self.in_block:
-            self.block.require(command)
-
     def open_cursor(self, name: str) -> OpenCursor | None:
         """Return the session's cursor of that name, or None."""
         return cursor.opened(self, name)

@@ -153,7 +153,8 @@ def _discard(session: ClientSession, node: pb.DiscardStmt, text: str) -> str:
 
 
 def _lock(session: ClientSession, node: pb.LockStmt, text: str) -> str:
-    session.require_block("LOCK TABLE")
+    if not session.in_block:
+        session.block.require("LOCK TABLE")
     lock_table.lock(node, session)
     return "LOCK TABLE"
 

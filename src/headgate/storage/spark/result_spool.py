@@ -66,7 +66,7 @@ def batches(frame: DataFrame, directory: DataPath) -> Iterator[pa.RecordBatch]:
     for field in renamed.schema.fields:
         if isinstance(field.dataType, NullType):
             renamed = renamed.withColumn(field.name, F.col(field.name).cast("string"))
-    source = _collected(renamed, BATCH_ROWS) if is_small(renamed) else spooled(renamed, directory, BATCH_ROWS)
+    source = _collected(renamed) if is_small(renamed) else _spooled(renamed, directory)
     for batch in source:
         yield pa.RecordBatch.from_arrays(batch.columns, names=names)
 
@@ -82,11 +82,11 @@ def _without_columns(rows: int) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_struct_array(pa.array([{}] * min(BATCH_ROWS, rows - start), pa.struct([])))
 
 
-def _collected(frame: DataFrame, batch_rows: int) -> Iterator[pa.RecordBatch]:
-    yield from frame.toArrow().to_batches(max_chunksize=batch_rows)
+def _collected(frame: DataFrame) -> Iterator[pa.RecordBatch]:
+    yield from frame.toArrow().to_batches(max_chunksize=BATCH_ROWS)
 
 
-def spooled(frame: DataFrame, directory: DataPath, batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+def _spooled(frame: DataFrame, directory: DataPath) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a large frame in its order, through files."""
     # commit a file when its task has ended, not when all tasks have
     writer = frame.write.option("mapreduce.fileoutputcommitter.algorithm.version", "2").option("compression", "snappy")
@@ -102,7 +102,7 @@ def spooled(frame: DataFrame, directory: DataPath, batch_rows: int = BATCH_ROWS)
     for part in _parts_of(_Job(frame.sparkSession.sparkContext, directory, write)):
         with data_location.opened(part) as file:
             rows = pq.ParquetFile(file)
-            yield from rows.iter_batches(batch_size=_rows_at_once(rows.metadata, batch_rows))
+            yield from rows.iter_batches(batch_size=_rows_at_once(rows.metadata))
 
 
 def encoded(frame: DataFrame, kernel: Kernel, schema: pa.Schema, directory: DataPath, description: str) -> Iterator[pa.RecordBatch]:
@@ -164,10 +164,10 @@ def _parts_of(job: _Job) -> Iterator[DataPath]:
         data_location.remove_tree(job.folder)
 
 
-def _rows_at_once(file: pq.FileMetaData, most: int) -> int:
+def _rows_at_once(file: pq.FileMetaData) -> int:
     """Return how many rows of a file make a batch: fewer if they are wide."""
     size = sum(file.row_group(number).total_byte_size for number in range(file.num_row_groups))
-    return int(max(min(most, BATCH_BYTES * file.num_rows // max(size, 1)), 1))
+    return int(max(min(BATCH_ROWS, BATCH_BYTES * file.num_rows // max(size, 1)), 1))
 
 
 def _parts(names: Iterable[str]) -> dict[int, str]:

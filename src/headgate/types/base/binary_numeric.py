@@ -98,19 +98,19 @@ def _decimals(data: Bytes, starts: Positions, head: Words, scale: int, mask: Mas
         digit = np.where(has, data[position].astype(np.int64) << 8 | data[np.where(has, position + 1, 0)], 0)
         if (digit >= _BASE).any():
             raise PostgresError("22P03", 'invalid digit in external "numeric" value')
-        _multiply_add(limbs, _BASE, digit)
+        _shift_in(limbs, digit)
     _divide(limbs, 10 ** (4 * below - scale))
     return _assembled(limbs, sign == _NEGATIVE, scale, usual), usual
 
 
-def _multiply_add(limbs: Words, factor: int, addend: Words) -> None:
-    """Compute ``limbs * factor + more`` in place. One row is a plain int64; four are 32 bits each, lowest first."""
+def _shift_in(limbs: Words, digit: Words) -> None:
+    """Append a digit to the values in place. One row is a plain int64; four are 32 bits each, lowest first."""
     if len(limbs) == 1:
-        limbs[0] = limbs[0] * factor + addend
+        limbs[0] = limbs[0] * _BASE + digit
         return
-    carry = addend
+    carry = digit
     for limb in limbs:
-        total = limb * factor + carry
+        total = limb * _BASE + carry
         limb[:] = total & 0xFFFFFFFF
         carry = total >> 32
 

@@ -23,7 +23,6 @@ Reader = Callable[[str], int]
 
 MIN_MICROS = -211813488000000000 + calendar.EPOCH_MICROS
 END_MICROS = 9223371331200000000 + calendar.EPOCH_MICROS
-_STORED_MICROS = calendar.INFINITE_MICROS
 MIN_DAYS = -calendar.JULIAN_EPOCH
 END_DAYS = 2147483494 - calendar.JULIAN_EPOCH
 
@@ -69,7 +68,7 @@ def _read(text: str, type_name: str, session: TextSettings) -> Parts:
 def _stored(micros: int, text: str) -> int:
     if not MIN_MICROS <= micros < END_MICROS:
         raise PostgresError("22008", f'timestamp out of range: "{text}"')
-    if micros >= _STORED_MICROS:
+    if micros >= calendar.INFINITE_MICROS:
         raise not_storable(text)
     return micros
 

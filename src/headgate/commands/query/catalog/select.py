@@ -25,7 +25,7 @@ from headgate.commands.session import Parameter
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import builtin, rewriting
 from headgate.expression.binding import binder, literal
-from headgate.expression.binding.coercion import coerce, resolve_unknown, to_specific
+from headgate.expression.binding.coercion import coerce, resolve_unknown, to_bigint
 from headgate.expression.binding.coercion_pathway import Reach
 from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.scope import Scope, find_table
@@ -486,7 +486,7 @@ class CatalogPlanner(Env):
             if inner is None or (inner.DESCRIPTOR.name == "A_Const" and inner.isnull):
                 continue
             context = self.binding.within(construct=word)
-            bound = to_specific(binder.bind_raw(inner, Scope((), outer), context), t.INT8, word, context)
+            bound = to_bigint(binder.bind_raw(inner, Scope((), outer), context), word, context)
             clauses += f" {word} {self.sql(bound)}"
         if clauses and " OFFSET " not in clauses:
             clauses += " OFFSET 0"  # without OFFSET, DuckDB drops a LIMIT above a LEFT JOIN with an empty relation

@@ -10,11 +10,10 @@ from headgate.expression.functions.datetime.interval import split
 from headgate.types.datetime.interval import Interval, normal
 from headgate.types.datetime.time_of_day import parts_of
 
-_CLOCK = frozenset({"hour", "minute", "second", "millisecond", "microsecond", "epoch"})
-TIME_UNITS = _CLOCK
-TIMETZ_UNITS = _CLOCK | {"timezone", "timezone_hour", "timezone_minute"}
+TIME_UNITS = frozenset({"hour", "minute", "second", "millisecond", "microsecond", "epoch"})
+TIMETZ_UNITS = TIME_UNITS | {"timezone", "timezone_hour", "timezone_minute"}
 _YEARS = {"year": 1, "decade": 10, "century": 100, "millennium": 1000}
-INTERVAL_UNITS = _CLOCK | _YEARS.keys() | {"month", "quarter", "day"}
+INTERVAL_UNITS = TIME_UNITS | _YEARS.keys() | {"month", "quarter", "day"}
 
 
 def scaled(number: int, digits: int) -> str:
@@ -88,7 +87,7 @@ def exact_interval(unit: str, text: str) -> str:
         return scaled((years * 1461 + months * 120 + span.days * 4) * 21_600_000_000 + span.micros, 6)
     if unit == "day":
         return str(span.days)
-    return _exact_clock(unit, span.micros) if unit in _CLOCK else str(_months(unit, span))
+    return _exact_clock(unit, span.micros) if unit in TIME_UNITS else str(_months(unit, span))
 
 
 def double_interval(unit: str, text: str) -> float:
@@ -98,4 +97,4 @@ def double_interval(unit: str, text: str) -> float:
         years, months = split(span.months, 12)
         total = span.micros / 1_000_000.0 + (365.25 * 86400) * years
         return total + (30.0 * 86400) * months + 86400.0 * span.days
-    return _double_clock(unit, span.micros) if unit in _CLOCK else float(exact_interval(unit, text))
+    return _double_clock(unit, span.micros) if unit in TIME_UNITS else float(exact_interval(unit, text))

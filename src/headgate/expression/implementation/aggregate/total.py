@@ -28,7 +28,6 @@ from headgate.expression.spark.value import (  # fmt: skip
     FLOAT4,
     FLOAT8,
     INT8,
-    MAX_PRECISION,
     TEXT,
     Env,
     Make,
@@ -45,6 +44,7 @@ from headgate.types import registry, sortkey
 from headgate.types.base.money import amount_of
 from headgate.types.base.numeric import write_numeric
 from headgate.types.storage import arrow_type
+from headgate.types.typmod import MAX_PRECISION
 
 _FITS = r"\A-?[0-9]{1,18}(\.[0-9]{1,10})?\z"
 _WHOLE = frozenset({registry.INT2, registry.INT4, registry.INT8})

@@ -137,11 +137,11 @@ def _families() -> Table:
 
 _LIBRARY: dict[str, Callable[..., float]] = {
     "dpow": floating_point.power, "dexp": floating_point.exponential, "dlog1": floating_point.logarithm, "dlog10":
-    floating_point.logarithm_10, "dcbrt": floating_point.cube_root, "degrees": floating_point.degrees, "radians": floating_point.radians,
+    floating_point.logarithm_10, "dcbrt": math.cbrt, "degrees": floating_point.degrees, "radians": floating_point.radians,
     "dsin": floating_point.sine, "dcos": floating_point.cosine, "dtan": floating_point.tangent, "dcot": floating_point.cotangent, "dasin":
-    floating_point.arc_sine, "dacos": floating_point.arc_cosine, "datan": floating_point.arc_tangent, "datan2":
-    floating_point.arc_tangent_2, "dsinh": floating_point.hyperbolic_sine, "dcosh": floating_point.hyperbolic_cosine, "dtanh":
-    floating_point.hyperbolic_tangent, "dasinh": floating_point.area_sine, "dacosh": floating_point.area_cosine, "datanh":
+    floating_point.arc_sine, "dacos": floating_point.arc_cosine, "datan": math.atan, "datan2":
+    math.atan2, "dsinh": floating_point.hyperbolic_sine, "dcosh": floating_point.hyperbolic_cosine, "dtanh":
+    math.tanh, "dasinh": math.asinh, "dacosh": floating_point.area_cosine, "datanh":
     floating_point.area_tangent, "dsind": floating_point.sine_degrees, "dcosd": floating_point.cosine_degrees, "dtand":
     floating_point.tangent_degrees, "dcotd": floating_point.cotangent_degrees, "dasind": floating_point.arc_sine_degrees, "dacosd":
     floating_point.arc_cosine_degrees, "datand": floating_point.arc_tangent_degrees, "datan2d": floating_point.arc_tangent_2_degrees,

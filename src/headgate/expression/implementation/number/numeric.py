@@ -18,8 +18,9 @@ from headgate.expression.functions import numeric, numeric_power
 from headgate.expression.implementation.implementation import Implementation, SparkForm, Table
 from headgate.expression.implementation.number.integer import by_zero, division_by_zero
 from headgate.expression.node import Expression
-from headgate.expression.spark.value import DIGITS, INT4, MAX_PRECISION, Env, Rep, Value, as_text, decimal
+from headgate.expression.spark.value import DIGITS, INT4, Env, Rep, Value, as_text, decimal
 from headgate.expression.spark.vectorised import call, scalar
+from headgate.types.typmod import MAX_PRECISION
 
 ZERO = Rep("decimal", 1, 0)
 _NEGATED = 34
