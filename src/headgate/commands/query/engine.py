@@ -43,7 +43,7 @@ class Engine:
     describes a query without running it.
     """
 
-    refusal: Callable[[Planner, Query], object | None]
+    refusal: Callable[[Query], str | None]
     run: Callable[[Planner, Query], ResultSet]
     columns: Callable[[Planner, Query], tuple[ResultColumn, ...]]
 
@@ -58,9 +58,9 @@ def _run_by_spark(planner: Planner, query: Query) -> ResultSet:
     return rendering.result(plan, planner.session, planner.transaction)
 
 
-DRIVER = Engine(lambda _, query: driver.refusal(query), driver.answer, _columns)
+DRIVER = Engine(driver.refusal, driver.answer, _columns)
 CATALOG = Engine(catalog.refusal, catalog.run, catalog.columns)
-SPARK = Engine(lambda _planner, _query: None, _run_by_spark, _columns)
+SPARK = Engine(lambda _: None, _run_by_spark, _columns)
 ENGINES = (DRIVER, CATALOG, SPARK)
 PLANNING = (CATALOG, SPARK)
 """The engines for statements that need more of a query than its result: EXPLAIN, COPY and CREATE VIEW."""
@@ -87,7 +87,7 @@ def first(planner: Planner, query: Query, use: Callable[[Engine], T], engines: S
     """
     declined: PostgresError | None = None
     for engine in engines:
-        if engine.refusal(planner, query) is not None:
+        if engine.refusal(query) is not None:
             continue
         try:
             return use(engine)

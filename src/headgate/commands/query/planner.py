@@ -29,7 +29,7 @@ from headgate.catalog.relation import view as views
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.commands import lookup, privilege
-from headgate.commands.query import change_scan, rendering, row_by_row
+from headgate.commands.query import change_scan, row_by_row
 from headgate.commands.query.catalog import answer as catalog
 from headgate.commands.query.clause import (
     from_clause,
@@ -47,7 +47,6 @@ from headgate.commands.query.driver import values_list
 from headgate.commands.query.evaluation import Evaluation
 from headgate.commands.query.plan import Plan, Source
 from headgate.commands.session import Session
-from headgate.errors import PostgresError
 from headgate.expression import rewriting
 from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.scope import Scope
@@ -190,7 +189,7 @@ class Planner:
         with registry.unguarded():
             system = catalog.system_select(statement.node, self.session)
             query = system or replace(planner.analyser.select(statement.node, None, locks=locks), tree=statement.node)
-            plan = planner.guarded(query) if catalog.refusal(planner, query) else system_relation.frame_of(self, catalog.run(self, query))
+            plan = planner.guarded(query) if catalog.refusal(query) else system_relation.frame_of(self, catalog.run(self, query))
         columns = [
             replace(plan_column, name=column.name, relation=relation.oid, attnum=column.attnum)
             for plan_column, column in zip(plan.columns, relation.columns, strict=True)
@@ -221,17 +220,6 @@ class Planner:
         if known is None:
             known = self._plans[id(query)] = query, self._planned(query)
         return known[1]
-
-    def refusal(self, query: Query) -> PostgresError | None:
-        """Return the error if Spark has no form for a function or type of a query, or None. The plan is kept for `plan`."""
-        try:
-            with rendering.running(self.session, self.transaction):
-                self.plan(query)
-        except PostgresError as error:
-            if error.sqlstate not in ("0A000", "42883"):
-                raise
-            return error
-        return None
 
     def columns(self, query: Query) -> tuple[PlanColumn, ...]:
         """Return the columns of a query."""

@@ -151,6 +151,23 @@ def set_of(expression: n.FuncExpr, session: SessionTime | None = None) -> set_re
         return set_returning.build(expression, [plan(arg) for arg in expression.args])
 
 
+def has_form(node: n.Expression) -> bool:
+    """Return whether Spark has a form of the function that a node calls. True for a node that calls none."""
+    match node:
+        case n.FuncExpr() if builtin.function(node.function).retset:
+            return set_returning.columns_of(node) is not None
+        case n.FuncExpr():
+            return implementation(node.function) is not None
+        case n.OpExpr() | n.ScalarArrayOp() | n.Distinct() | n.NullIf():
+            return implementation(builtin.operator(node.operator).function) is not None
+        case n.Aggregate():
+            return aggregate.compiled(builtin.function(node.function))
+        case n.WindowCall():
+            return window.compiled(builtin.function(node.function))
+        case _:
+            return True
+
+
 DEEPEST = 64
 """Maximum nesting depth of nodes. An operand that may raise is bound by a lambda, so that it is computed once. For each nested lambda,
 Spark's analyzer, which cannot be cancelled, traverses the whole expression: a second for 20 of them, five for 64, a minute for 200."""
@@ -188,10 +205,6 @@ def _column(node: n.ColumnRef) -> Value:
         return env.columns[key]
 
     return Value(rep_of(node.type.oid, node.type.typmod), make)
-
-
-def _const(node: n.Const) -> Value:
-    return literal.constant(node)
 
 
 def _param(node: n.Param) -> Value:
@@ -451,7 +464,7 @@ def _window(node: n.WindowCall) -> Value:
 
 _NODES: dict[type[n.Expression], Callable[[Any], Value]] = {
     n.ColumnRef: _column,
-    n.Const: _const,
+    n.Const: literal.constant,
     n.Param: _param,
     n.FuncExpr: _call,
     n.UserCall: _user_call,

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import builtin
+from headgate.expression.builtin import Function
 from headgate.expression.implementation.window_function import WINDOW_FUNCTIONS, constant_whole
 from headgate.expression.node import Aggregate, Expression, WindowCall
 from headgate.expression.spark import aggregate
@@ -22,6 +23,11 @@ from headgate.expression.spark.value import Env, Value, refuse, settle
 from headgate.types import registry
 
 _WHOLE = frozenset({registry.INT2, registry.INT4, registry.INT8})
+
+
+def compiled(called: Function) -> bool:
+    """Return whether `build` supports the window function or aggregate."""
+    return aggregate.compiled(called) if called.kind == "a" else called.key in WINDOW_FUNCTIONS
 
 
 def build(node: WindowCall, args: Sequence[Value], partition: Sequence[Value], order: Sequence[Ordering], condition: Value | None) -> Value:

@@ -18,7 +18,10 @@ from headgate.commands.query import change_scan
 from headgate.commands.query.catalog import query as catalog_query
 from headgate.commands.query.catalog import volatile_function
 from headgate.commands.session import Session
+from headgate.expression.builtin import function
 from headgate.expression.duckdb.value import REGISTERED
+from headgate.expression.node import ArrayExpr, Const, Expression, FuncExpr, Param, SqlValue
+from headgate.expression.spark import compiler
 from headgate.sql.names import strings
 from headgate.sql.parser import ParseNode, walk
 from headgate.types import registry
@@ -88,16 +91,30 @@ def _is_registered(node: pb.TypeName) -> bool:
     return bool(node.names) and strings(node.names)[-1] in _REGISTERED
 
 
-def refusal(planner: Planner, query: Query) -> str | None:
+def refusal(query: Query) -> str | None:
     """Return the reason why the catalog does not take a query, or None if it does.
 
-    It also takes a query without relations that has a function or type without a form on Spark.
+    It also takes a query without relations that has a function without a form on Spark.
     """
     if isinstance(query.body, SystemSelect):
         return None
-    if any(isinstance(part, RelationItem | TransitionItem | ChangesItem) for part in parts(query)):
+    items = list(parts(query))
+    if any(isinstance(item, RelationItem | TransitionItem | ChangesItem) for item in items):
         return "not only system relations"
-    return "no function of the catalog alone" if planner.refusal(query) is None else None
+    if any(isinstance(item, Expression) and not compiler.has_form(item) and not _is_constant(item) for item in items):
+        return None
+    return "no function of the catalog alone"
+
+
+def _is_constant(node: Expression) -> bool:
+    """Return whether Spark's planner replaces a node by its value, as it does with calls of session functions (`Evaluation.prepare`)."""
+    match node:
+        case Const() | Param() | SqlValue() | ArrayExpr():
+            return True
+        case FuncExpr():
+            return not compiler.has_form(node) and not function(node.function).retset and all(map(_is_constant, node.args))
+        case _:
+            return False
 
 
 def run(planner: Planner, query: Query) -> ResultSet:
