@@ -120,7 +120,7 @@ class Cleaner:
         if upto > self._cleaned.get(key, -1):
             removed = removed_files(path, self._cleaned.get(key, -1) + 1, upto, needed)
             if removed:
-                names_in_use = self._kept(key, path, upto)
+                names_in_use = self._needed_files(key, path, upto)
                 data_location.remove_all(path / name for name in removed - names_in_use)
             self._cleaned[key] = upto
         self._trim(key, path, needed)
@@ -181,7 +181,7 @@ class Cleaner:
         due = [folder / note.name for note in data_location.below(folder) if note.name.isdigit() and note.modified <= before]
         if not due:
             return
-        names_in_use = self._kept(key, path, -1)
+        names_in_use = self._needed_files(key, path, -1)
         for note in due:
             data_location.remove_all(path / name for name in data_location.read_text(note).splitlines() if name not in names_in_use)
             data_location.remove(note)
@@ -210,7 +210,7 @@ class Cleaner:
         if newest < self._looked.get(key, -LOOK_VERSIONS) + LOOK_VERSIONS and not has_aged and not table.has_failed:
             return
         staged = self._engine.prepared.files(key) | self._engine.intents.files(key)
-        names_in_use = self._kept(key, path, -1) | {data_location.inside(path, file) for file in staged}
+        names_in_use = self._needed_files(key, path, -1) | {data_location.inside(path, file) for file in staged}
         for text in data_location.together(path, data_location.read_text, _notes(path)):
             names_in_use |= set(text.splitlines())
         unnamed = unnamed_files(path, names_in_use)
@@ -222,7 +222,7 @@ class Cleaner:
         if old:
             java_memory.collect(self._engine.spark.sparkContext)  # failed jobs have left them open, which keeps their space in use
 
-    def _kept(self, key: Key, path: DataPath, upto: int) -> set[str]:
+    def _needed_files(self, key: Key, path: DataPath, upto: int) -> set[str]:
         """Return the files that a version after `upto` has or removes, or that are visible."""
         shown = self._engine.visible[key].state
         return set(file_action.names_of(path, shown.files.values())) | named_files(path, upto)

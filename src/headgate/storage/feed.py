@@ -383,10 +383,10 @@ def _pair(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             rest = table.slice(table.num_rows - 1)
             table = table.slice(0, table.num_rows - 1)
         if table.num_rows:
-            yield from _paired(table.combine_chunks())
+            yield from _pair_rows(table.combine_chunks())
 
 
-def _paired(table: pa.Table) -> Iterator[pa.RecordBatch]:
+def _pair_rows(table: pa.Table) -> Iterator[pa.RecordBatch]:
     def column(name: str) -> pa.Array:
         return buffers.whole(table[name])
 

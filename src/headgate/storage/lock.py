@@ -230,10 +230,10 @@ class TableLocks:
             return {xid for xid, claimed in self._claims.get(key, {}).items() if xid != owner and _meet(keys, claimed)}
 
         with self._changed:
-            if self._closed(key, owner) or _meet(keys, self._claims.get(key, {}).get(owner, {})):
+            if self._is_closed(key, owner) or _meet(keys, self._claims.get(key, {}).get(owner, {})):
                 return False
             self._wait(owner, _Wait(key, Mode.CLAIM, blockers), cancelled, None)
-            if self._closed(key, owner):
+            if self._is_closed(key, owner):
                 return False
             mine = self._claims.setdefault(key, {}).setdefault(owner, {})
             for index, added in keys.items():
@@ -357,7 +357,7 @@ class TableLocks:
         holders[owner] = max(hold, holders.get(owner, hold))
         self._held.setdefault(owner, set()).add(key)
 
-    def _closed(self, key: Key, owner: int) -> bool:
+    def _is_closed(self, key: Key, owner: int) -> bool:
         if key in self._owner:
             return True
         return owner not in self._claims.get(key, {}) and any(wait.key == key and wait.mode is Mode.LOCK for wait in self._waiting.values())

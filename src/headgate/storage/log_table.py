@@ -120,17 +120,17 @@ class LogTable(Supervised):
 
     def catch_up(self) -> None:
         """Write the versions of all entries up to now."""
-        state = self._opened()
+        state = self._open_or_create()
         if not self._has_looked:
             self._remove_unnamed(state)
         end, rows = self._rows()
         if rows.num_rows:
             with step(Step.LOG_TABLE):
                 state = self._commit(state, [parquet.write(self._table.path, rows, {})])
-            state = self._tidied(state)
+            state = self._compact(state)
         self._state, self.written = state, end
 
-    def _opened(self) -> TableState:
+    def _open_or_create(self) -> TableState:
         """Return the table's state. Create it again if it cannot be read or goes further than the log."""
         if self._state is not None:
             return self._state
@@ -206,7 +206,7 @@ class LogTable(Supervised):
             data_location.remove_all(path / file.name for file in unnamed if file.name not in named)
         self._has_looked = True
 
-    def _tidied(self, state: TableState) -> TableState:
+    def _compact(self, state: TableState) -> TableState:
         """Compact the table's small files, write a checkpoint every `EVERY` versions, and remove old versions. Return the state."""
         chosen = compaction.small_files(state)
         if len(chosen) >= compaction.MOST:

@@ -185,13 +185,15 @@ class PartitionedTable(LeafPlaces):
     def place_column(self, prefix: str = "") -> Column:
         """Return a column with the leaf number of each row, or NOWHERE. `prefix`: that of the struct that holds the row."""
         router = self.router
-        return _computed(self.root, router.key_names(), lambda rows, count: pa.array(router.route(rows, count)[0]), "int", prefix)
+        return _computed_column(self.root, router.key_names(), lambda rows, count: pa.array(router.route(rows, count)[0]), "int", prefix)
 
     def place_oid(self) -> Column:
         """Return a column with the oid of the leaf that each row of a frame belongs to."""
         oids = np.array([*(leaf.oid for leaf in self.leaves), 0], np.int64)
         router = self.router
-        return _computed(self.root, router.key_names(), lambda rows, count: pa.array(oids[router.route(rows, count)[0]]), "bigint", "")
+        return _computed_column(
+            self.root, router.key_names(), lambda rows, count: pa.array(oids[router.route(rows, count)[0]]), "bigint", ""
+        )
 
     def _refuse_homeless(self, frame: DataFrame, prefix: str = "") -> None:
         """Raise 23514 if a row of a frame has no leaf in the column TO. `prefix`: that of the struct that holds the row."""
@@ -235,7 +237,7 @@ class PartitionedTable(LeafPlaces):
         """
         if isinstance(changed, pa.Table):
             return self.flows_of_few(changed, moves=moves)
-        held = until.enter_context(persisted(self._tagged(changed, moves=moves)))
+        held = until.enter_context(persisted(self._tag_leaves(changed, moves=moves)))
         flows = held.groupBy(FROM, TO).agg(F.count("*").alias("n")).toArrow().to_pylist()
         if any(flow[TO] == NOWHERE for flow in flows):
             self._refuse_homeless(held.where("new IS NOT NULL"), "new.")
@@ -272,7 +274,7 @@ class PartitionedTable(LeafPlaces):
         others = [F.col(quoted(name)) for name in rows.columns if self.root.column(name) is None]
         return rows.select(*_columns(self.root), *others)
 
-    def _tagged(self, changed: DataFrame, *, moves: bool) -> DataFrame:
+    def _tag_leaves(self, changed: DataFrame, *, moves: bool) -> DataFrame:
         """Add to a changed frame the leaf numbers that each row comes from and goes to (columns FROM and TO; NOWHERE: none)."""
         placed = changed.withColumn(FROM, self.source_column())
         target = self.place_column("new.") if moves else F.col(FROM)
@@ -289,20 +291,20 @@ class PartitionedTable(LeafPlaces):
 
         stays = (F.col(TO) == number) & F.col("new").isNotNull()
         return tagged.where(F.col(FROM) == number).select(
-            side("old", F.col("old").isNotNull()), side("new", stays), "file", "row", *_beside(tagged)
+            side("old", F.col("old").isNotNull()), side("new", stays), "file", "row", *_other_columns(tagged)
         )
 
     def _arriving(self, tagged: DataFrame, number: int) -> DataFrame:
         """Return the rows that are new in one leaf or come from others, with extra columns."""
         names = [F.col(f"new.{quoted(column.name)}").alias(column.name) for column in self.leaves[number].columns]
-        return tagged.where((F.col(TO) == number) & (F.col(FROM) != number)).select(*names, *_beside(tagged))
+        return tagged.where((F.col(TO) == number) & (F.col(FROM) != number)).select(*names, *_other_columns(tagged))
 
 
 def _columns(relation: Relation) -> list[Column]:
     return [F.col(quoted(column.name)) for column in relation.columns]
 
 
-def _beside(tagged: DataFrame) -> list[Column]:
+def _other_columns(tagged: DataFrame) -> list[Column]:
     """Return the columns of tagged changes that do not describe the change itself."""
     return [F.col(name) for name in tagged.columns if name not in ("old", "new", "file", "row", FROM, TO)]
 
@@ -341,14 +343,14 @@ class Fence:
         def judge(rows: dict[str, pa.Array], count: int) -> pa.Array:
             return pa.array(outside_each(below, above, rows, count))
 
-        return _computed(self.relation, self.names, judge, "boolean", "")
+        return _computed_column(self.relation, self.names, judge, "boolean", "")
 
     def crossed(self, frame: DataFrame) -> bool:
         """Whether any row of a frame lies outside the bounds."""
         return bool(self.above) and not frame.where(self.column()).limit(1).isEmpty()
 
 
-def _computed(
+def _computed_column(
     relation: Relation, names: Sequence[str], function: Callable[[dict[str, pa.Array], int], pa.Array], kind: str, prefix: str
 ) -> Column:
     """Return a column that applies a function to other columns in their storage types, in Spark's tasks."""

@@ -80,8 +80,8 @@ class RowStore:
     def _spill(self) -> None:
         self._join_tail()
         if self._file is None:
-            self._file = self._opened()
-        first = self._spilled
+            self._file = self._open_file()
+        first = self._spilled_rows
         for batch in self._held:
             for start in range(0, batch.num_rows, BLOCK_ROWS):
                 piece = batch.slice(start, BLOCK_ROWS)
@@ -95,13 +95,13 @@ class RowStore:
         self._held, self._held_bytes = [], 0
 
     @property
-    def _spilled(self) -> int:
+    def _spilled_rows(self) -> int:
         return self._blocks[-1].first + self._blocks[-1].rows if self._blocks else 0
 
     def places(self) -> list[tuple[int, int, _Block | pa.RecordBatch]]:
         """Return (first row, number of rows, place) of all stored rows."""
         places: list[tuple[int, int, _Block | pa.RecordBatch]] = [(block.first, block.rows, block) for block in self._blocks]
-        first = self._spilled
+        first = self._spilled_rows
         for batch in (*self._held, *self._tail):
             places.append((first, batch.num_rows, batch))
             first += batch.num_rows
@@ -114,7 +114,7 @@ class RowStore:
         assert self._file is not None
         return pa.ipc.read_record_batch(pa.py_buffer(os.pread(self._file, place.size, place.offset)), place.schema)
 
-    def _opened(self) -> int:
+    def _open_file(self) -> int:
         """Open a file without a name that is closed with this object: a part may still be read after its cursor is closed."""
         self._directory.mkdir(parents=True, exist_ok=True)
         file, name = tempfile.mkstemp(dir=self._directory)

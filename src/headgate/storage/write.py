@@ -100,7 +100,7 @@ def append_rows(table: TableFolder, relation: Relation, state: TableState, rows:
     if not rows.num_rows:
         return Written([], 0)
     size = -(-rows.num_rows // (rows.nbytes // FILE_BYTES + 1))
-    stored = _stored(relation, state, rows)
+    stored = _as_in_file(relation, state, rows)
     actions: list[Action] = []
     with _whole(table, actions):
         for file, start in enumerate(range(0, rows.num_rows, size), number):
@@ -120,7 +120,7 @@ def _whole(table: TableFolder, actions: Sequence[Action]) -> Iterator[None]:
         raise
 
 
-def _stored(relation: Relation, state: TableState, rows: pa.Table) -> pa.Table:
+def _as_in_file(relation: Relation, state: TableState, rows: pa.Table) -> pa.Table:
     """Return the rows in the form of the Parquet file: the relation's columns in order, or the placeholder."""
     if not relation.columns:
         return pa.table({PLACEHOLDER: pa.array(np.ones(rows.num_rows, bool))})
@@ -246,7 +246,7 @@ def _flat(relation: Relation, state: TableState, rows: pa.StructArray) -> pa.Tab
     if not relation.columns:
         return pa.table({PLACEHOLDER: pa.array(np.ones(len(rows), bool))})
     fields = rows.flatten() if rows.null_count else [rows.field(index) for index in range(rows.type.num_fields)]
-    return _stored(relation, state, pa.table(fields, names=[field.name for field in rows.type]))
+    return _as_in_file(relation, state, pa.table(fields, names=[field.name for field in rows.type]))
 
 
 def _change_pieces(
@@ -280,11 +280,11 @@ def _change_table(
     order = np.concatenate([2 * numbers[has_old], 2 * numbers[has_new] + 1])
     kinds = np.concatenate([np.where(both, 0, 1)[has_old], np.where(both, 2, 3)[has_new]])
     sort = np.argsort(order, kind="stable")
-    rows = _flat(relation, state, _joined(old, new).take(pa.array(index[sort])))
+    rows = _flat(relation, state, _concat(old, new).take(pa.array(index[sort])))
     return rows.append_column(CHANGE, _KINDS.take(pa.array(kinds[sort])))
 
 
-def _joined(old: pa.StructArray, new: pa.StructArray) -> pa.StructArray:
+def _concat(old: pa.StructArray, new: pa.StructArray) -> pa.StructArray:
     return pa.concat_arrays([old, new.cast(old.type)])
 
 

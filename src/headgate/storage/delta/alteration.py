@@ -51,7 +51,7 @@ def actions(
     if mapped and not may_map and _MODE not in configuration:
         raise mapping_is_off(new)
     if mapped:
-        new_fields, settings = _mapped(fields, existing, new_columns, configuration)
+        new_fields, settings = _map_columns(fields, existing, new_columns, configuration)
     else:
         new_fields = [existing.get(attnum) or _field(name, kind.jsonValue()) for attnum, name, kind in new_columns]
         settings = {}
@@ -90,7 +90,7 @@ def _field(name: str, kind: str | Action, **more: object) -> Action:
     return {"name": name, "type": kind, "nullable": True, "metadata": more}
 
 
-def _mapped(
+def _map_columns(
     fields: list[Action], existing: Mapping[int, Action], new_columns: Sequence[tuple[int, str, DataType]], configuration: Mapping[str, str]
 ) -> tuple[list[Action], dict[str, str]]:
     """Return the columns, each with its id and its name in the files, and the table properties for that."""

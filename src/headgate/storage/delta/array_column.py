@@ -62,7 +62,7 @@ def of_files(frame: DataFrame, lists: Lists) -> DataFrame:
 
 def to_files(frame: DataFrame, lists: Lists) -> DataFrame:
     """Convert a frame of rows, which may have other columns, to the form that Delta writes. Its job fails with 0A000 for a non-list."""
-    return _each(frame, {name: _made(name, kind) for name, kind in lists.items()})
+    return _each(frame, {name: _list_writer(name, kind) for name, kind in lists.items()})
 
 
 def texts(column: Column) -> Column:
@@ -70,7 +70,7 @@ def texts(column: Column) -> Column:
     return arrow_function.of_arrays(list_array.texts, StringType())(column)
 
 
-def _made(name: str, kind: pa.ListType) -> Callable[[Column], Column]:
+def _list_writer(name: str, kind: pa.ListType) -> Callable[[Column], Column]:
     def to_lists(arrays: pa.Array) -> pa.Array:
         return list_array.lists(arrays, kind, name)
 

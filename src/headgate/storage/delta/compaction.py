@@ -155,7 +155,7 @@ def _may_need(state: TableState) -> bool:
 def _compact(engine: Engine, key: Key) -> None:
     """Rewrite files of a table if it is time. Raise 55P03 if another transaction blocks it."""
     shown = engine.visible.get(key)
-    if shown is None or not _chosen(shown.state):
+    if shown is None or not _files_to_rewrite(shown.state):
         return
     for attempt in range(ATTEMPTS + 1):
         if _attempt(engine, key, lock_first=attempt == ATTEMPTS):
@@ -171,7 +171,7 @@ def _attempt(engine: Engine, key: Key, *, lock_first: bool) -> bool:
         if lock_first:
             lock()
         shown = engine.visible.get(key)
-        if shown is None or not (chosen := _chosen(shown.state)):
+        if shown is None or not (chosen := _files_to_rewrite(shown.state)):
             return True
         with step(Step.COMPACTION):
             rewritten = rewrite(table, shown.state, chosen)
@@ -202,7 +202,7 @@ def _still_there(before: TableState, now: TableState, chosen: list[Action]) -> b
     return now.schema == before.schema and now.physical == before.physical and all(add["path"] in now.files for add in chosen)
 
 
-def _chosen(state: TableState) -> list[Action]:
+def _files_to_rewrite(state: TableState) -> list[Action]:
     """Return the `add` actions of the files to rewrite now: enough small ones, otherwise larger ones with many deleted rows."""
     small = small_files(state)
     return small if len(small) >= MOST else _sparse_files(state)
@@ -324,7 +324,7 @@ def _pieces(table: DeltaTable, schema: pa.Schema, group: Sequence[Action]) -> It
     for add in group:
         deleted = deletion_vector.read(table.path, add.get("deletionVector"))
         for batch in parquet.live_rows(table.path / unquote(add["path"]), schema.names, deleted):
-            waiting.append(_filled(batch, schema))
+            waiting.append(_fill_columns(batch, schema))
             count += batch.num_rows
             while count >= parquet.ROW_GROUP_ROWS:
                 rows = pa.concat_tables(waiting)
@@ -334,7 +334,7 @@ def _pieces(table: DeltaTable, schema: pa.Schema, group: Sequence[Action]) -> It
         yield pa.concat_tables(waiting)
 
 
-def _filled(batch: pa.RecordBatch, schema: pa.Schema) -> pa.Table:
+def _fill_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.Table:
     held = set(batch.schema.names)
     columns = [batch.column(field.name) if field.name in held else pa.nulls(batch.num_rows, field.type) for field in schema]
     return pa.table(columns, schema=schema)

@@ -33,7 +33,7 @@ def left(table: DeltaTable, state: TableState, deleted: Mapping[str, deletion_ve
     try:
         for path, rows in deleted.items():
             for piece in _pieces(table, state, path, rows):
-                added.append(_kept(parquet.write(table.path, piece, {}, len(added)), data_change=data_change))
+                added.append(_tag_kept(parquet.write(table.path, piece, {}, len(added)), data_change=data_change))
     except BaseException:
         data_location.forsake(table.path / action["add"]["path"] for action in added)
         raise
@@ -54,7 +54,7 @@ def _pieces(table: DeltaTable, state: TableState, path: str, deleted: deletion_v
         yield pa.Table.from_batches(waiting)
 
 
-def _kept(action: Action, *, data_change: bool) -> Action:
+def _tag_kept(action: Action, *, data_change: bool) -> Action:
     return {"add": {**action["add"], "tags": dict.fromkeys([KEPT], "true"), "dataChange": data_change}}
 
 
@@ -67,7 +67,7 @@ def left_by_spark(table: DeltaTable, state: TableState, places: DataFrame, files
     added = [action for action in table.write(state, rows) if file_action.records(action["add"])]
     return [
         *[file_action.removal(add, data_change=True) for add in touched.values()],
-        *[_kept(action, data_change=True) for action in added],
+        *[_tag_kept(action, data_change=True) for action in added],
     ]
 
 

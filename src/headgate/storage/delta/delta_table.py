@@ -112,7 +112,7 @@ class DeltaTable(TableFolder):
 
     def held(self, state: TableState, *, positions: bool = False) -> pa.Table | None:
         """Return the rows of a small table in the order in which they were written, as `frame` does, or None for a larger one."""
-        if not _resident(state):
+        if not _is_resident(state):
             return None
         parts = []
         for name, part, places in rows.read(self.path, state):
@@ -246,7 +246,7 @@ class DeltaTable(TableFolder):
         return data_location.remove_tree(self.path, last="_delta_log")
 
 
-def _resident(state: TableState) -> bool:
+def _is_resident(state: TableState) -> bool:
     """Whether the driver reads a table: it is small, counting deleted rows."""
     adds = state.files.values()
     return len(adds) <= RESIDENT_FILES and sum(add["size"] for add in adds) <= RESIDENT_BYTES and sum(map(records, adds)) <= RESIDENT_ROWS

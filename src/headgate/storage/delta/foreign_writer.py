@@ -106,10 +106,10 @@ class ForeignWriters:
             del self._logs[dropped]
             self._looked.pop(dropped, None)
         for key, shown in tables.items():
-            if not self._moved(key):
+            if not self._look_for_change(key):
                 continue
             try:
-                known = self._known(key, shown)
+                known = self._known_version(key, shown)
             except PostgresError as error:  # a reader of the table gets the error
                 _log.debug("no look at relation %d: %s", key[1], error.message)
                 continue
@@ -128,7 +128,7 @@ class ForeignWriters:
                 self._try(key)
         self._next_look = time.monotonic() + STORE_LOOK_SECONDS
 
-    def _moved(self, key: Key) -> bool:
+    def _look_for_change(self, key: Key) -> bool:
         """Whether the table's log has changed since the last look."""
         if not data_location.is_local(self._engine.base):
             return False
@@ -144,7 +144,7 @@ class ForeignWriters:
         self._looked[key] = modified
         return True
 
-    def _known(self, key: Key, shown: Visible) -> int:
+    def _known_version(self, key: Key, shown: Visible) -> int:
         blocked = self._blocked.get(key)
         return blocked[0] if blocked is not None else int(shown.state.version)
 
@@ -253,7 +253,7 @@ class ForeignWriters:
     def recover(self, key: Key, logged: int) -> Recovered:
         """Undo the node's own versions above the logged one. Keep the versions of others, to be adopted."""
         engine = self._engine
-        self._moved(key)
+        self._look_for_change(key)
         path = engine.path(key)
         newest = delta_log.newest_version(path)
         if newest is None or newest <= logged:

@@ -44,7 +44,7 @@ class TableState:
         """Return the state that these actions describe."""
         row = StructType.fromJson(json.loads(metadata["schemaString"]))
         since = int((metadata.get("configuration") or {}).get(ALTERED, 0))
-        return cls(version, metadata, protocol, files, _held(row), physical_names(row), _lists(row), since)
+        return cls(version, metadata, protocol, files, _with_arrays_as_text(row), physical_names(row), _lists(row), since)
 
     @property
     def has_vectors(self) -> bool:
@@ -77,7 +77,7 @@ def _lists(row: StructType) -> dict[str, pa.ListType]:
     return {field.name: arrow_schema.of_type(field.dataType) for field in row.fields if isinstance(field.dataType, ArrayType)}
 
 
-def _held(row: StructType) -> StructType:
+def _with_arrays_as_text(row: StructType) -> StructType:
     if not any(isinstance(field.dataType, ArrayType) for field in row.fields):
         return row
     return StructType(

@@ -41,7 +41,7 @@ def write(engine: Engine, relation: Relation, before: TableState, after: TableSt
     key = (relation.database, relation.oid)
     target = folder(engine.path(key), after.version)
     data_location.remove_tree(target)
-    changed = _paired(relation, _net(relation, _signed(engine, relation, before, after, single=single)))
+    changed = _pair_rows(relation, _net(relation, _signed(engine, relation, before, after, single=single)))
     with persisted(changed) as rows:
         count = rows.count()
         if count:
@@ -80,7 +80,7 @@ def _net(relation: Relation, signed: DataFrame) -> DataFrame:
     return signed.groupBy(*names).agg(F.sum(_COUNT).alias(_COUNT)).where(F.col(_COUNT) != 0)
 
 
-def _paired(relation: Relation, net: DataFrame) -> DataFrame:
+def _pair_rows(relation: Relation, net: DataFrame) -> DataFrame:
     """Return `old` and `new` structs, a key's removed row with its added one. Removals first, then updates, then additions."""
     row: StructType = columns(relation)
     row_struct = F.struct(*[F.col(quoted(name)).alias(name) for name in row.fieldNames()]).alias("row")

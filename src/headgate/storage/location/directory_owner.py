@@ -48,7 +48,7 @@ def _check(base: DataPath, whose: str, system_identifier: str, data_dir: Path, t
     hint = "Let data_location name an empty folder."
     if tables:
         hint = "Set data_location to the folder of the tables. To move them, copy that folder whole, with headgate.owner, before the start."
-        old = _recorded(data_dir, system_identifier)
+        old = _recorded_folder(data_dir, system_identifier)
         detail = None if old is None else f'The tables of this node are in "{old}".'
     raise PostgresError("F0001", f'data location "{base}" {text}', detail=detail, hint=hint)
 
@@ -77,7 +77,7 @@ def _record(base: DataPath, data_dir: Path) -> None:
         data_location.write_whole(file, f"{base}\n")
 
 
-def _recorded(data_dir: Path, system_identifier: str) -> str | None:
+def _recorded_folder(data_dir: Path, system_identifier: str) -> str | None:
     """Return the folder of the tables at the last start, or None if it was not recorded."""
     file = data_dir / LOCATION_FILE
     if file.exists():

@@ -67,7 +67,7 @@ class Holder:
     def here(cls, node: str) -> Holder:
         """Return the holder for this process."""
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        return cls(node, str(uuid.uuid4()), socket.gethostname(), boot, os.getpid(), _begun(os.getpid()))
+        return cls(node, str(uuid.uuid4()), socket.gethostname(), boot, os.getpid(), _start_time(os.getpid()))
 
     @property
     def is_gone(self) -> bool:
@@ -77,10 +77,10 @@ class Holder:
         is_same_machine = (
             self.boot == Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip() and self.host == socket.gethostname()
         )
-        return is_same_machine and (self.pid == os.getpid() or _begun(self.pid) != self.begun)
+        return is_same_machine and (self.pid == os.getpid() or _start_time(self.pid) != self.begun)
 
 
-def _begun(pid: int) -> int:
+def _start_time(pid: int) -> int:
     """Return the start time of a process of this machine, in the kernel's ticks, or 0 if it does not exist."""
     try:
         return int(Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[19])

@@ -66,7 +66,7 @@ def batches(frame: DataFrame, directory: DataPath) -> Iterator[pa.RecordBatch]:
     for field in renamed.schema.fields:
         if isinstance(field.dataType, NullType):
             renamed = renamed.withColumn(field.name, F.col(field.name).cast("string"))
-    source = _collected(renamed) if is_small(renamed) else _spooled(renamed, directory)
+    source = _collect(renamed) if is_small(renamed) else _spool(renamed, directory)
     for batch in source:
         yield pa.RecordBatch.from_arrays(batch.columns, names=names)
 
@@ -82,11 +82,11 @@ def _without_columns(rows: int) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_struct_array(pa.array([{}] * min(BATCH_ROWS, rows - start), pa.struct([])))
 
 
-def _collected(frame: DataFrame) -> Iterator[pa.RecordBatch]:
+def _collect(frame: DataFrame) -> Iterator[pa.RecordBatch]:
     yield from frame.toArrow().to_batches(max_chunksize=BATCH_ROWS)
 
 
-def _spooled(frame: DataFrame, directory: DataPath) -> Iterator[pa.RecordBatch]:
+def _spool(frame: DataFrame, directory: DataPath) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a large frame in its order, through files."""
     # commit a file when its task has ended, not when all tasks have
     writer = frame.write.option("mapreduce.fileoutputcommitter.algorithm.version", "2").option("compression", "snappy")

@@ -154,7 +154,7 @@ class Ending:
             raise
         if changed:
             engine.intents.finished(intent)
-        self._committed(intent)
+        self._clean_up(intent)
         return entry.end_lsn
 
     def _intent(self, changed: Mapping[Key, StagedTable], origin: OriginProgress | None) -> Intent:
@@ -166,7 +166,7 @@ class Ending:
             frozenset(key[1] for key in staging.dropped - staging.created), origin, tuple(self._catalog.written), self._catalog.is_recorded,
         )  # fmt: skip
 
-    def _committed(self, intent: Intent) -> None:
+    def _clean_up(self, intent: Intent) -> None:
         """Clean up after the commit. A failure here is logged and is not an error of the transaction."""
         staging, engine = self._staging, self._engine
         named_files = {key: _named_files(engine.path(key), key[1], intent) for key in staging.files}

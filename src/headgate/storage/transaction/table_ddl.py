@@ -81,7 +81,7 @@ class TableDdl:
         """Alter the Delta table of `old` to match `new`: columns added (NULL in existing rows), dropped, renamed."""
         key = self._tables.lock(old)
         self._staging.record_catalog()
-        self._staging.stage(key, self._altered(key, old, new))
+        self._staging.stage(key, self._alter(key, old, new))
 
     def alter_settings(self, relation: Relation) -> None:
         """Apply a table's current options. Its rows stay the same, although files with deleted rows may be rewritten.
@@ -104,7 +104,7 @@ class TableDdl:
         table, before = self._engine.table(key), self._staging.base(key)
         values = [value.alias(column.name) if column.name == name else F.col(quoted(column.name)) for column in old.columns]
         rows = table.frame(before).select(*values)
-        self._staging.stage(key, self._altered(key, old, new, name))
+        self._staging.stage(key, self._alter(key, old, new, name))
         actions = table.write(self._staging.base(key), rows)
         added = [{"add": {**action["add"], "dataChange": False}} for action in actions if "add" in action]
         removed = [file_action.removal(add, data_change=False) for add in before.files.values()]
@@ -119,7 +119,7 @@ class TableDdl:
             self._staging.stage(key, result.actions)
         return result.changes
 
-    def _altered(self, key: Key, old: Relation, new: Relation, retyped: str | None = None) -> list[Action]:
+    def _alter(self, key: Key, old: Relation, new: Relation, retyped: str | None = None) -> list[Action]:
         may_map, as_lists = self._may_map(old), self._as_lists(old)
         return alteration.actions(self._staging.staged(key), old, new, retyped, may_map=may_map, as_lists=as_lists)
 

@@ -233,7 +233,7 @@ class Transaction:
     def state(self, relation: Relation) -> TableState:
         """Return the table's state as this transaction sees it. Raise 42P01 if the table does not exist in its snapshot."""
         self.catalog.check_seen(relation)
-        key = self._settled(relation)
+        key = self._key_without_pending(relation)
         self.snapshot.read.add(key)
         if self.snapshot.is_ignored and (key in self.staging.tables or key in self.engine.visible):
             return self.staging.base(key)
@@ -248,11 +248,11 @@ class Transaction:
 
     def newest(self, relation: Relation) -> TableState:
         """Return the table with all committed rows and own writes, for key lookups. The caller holds the lock or a claim."""
-        key = self._settled(relation)
+        key = self._key_without_pending(relation)
         self.snapshot.read.add(key)
         return self.staging.base(key)
 
-    def _settled(self, relation: Relation) -> Key:
+    def _key_without_pending(self, relation: Relation) -> Key:
         """Return the key of a table whose pending rows are written, unless the caller reads them itself (`looking_up`)."""
         key = (relation.database, relation.oid)
         if not self._looking_up and self._pending.has(key):

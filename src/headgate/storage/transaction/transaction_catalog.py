@@ -160,7 +160,7 @@ class TransactionCatalog:
         if self._renewed == self._definitions and not self.is_old:
             return
         if self._engine.committed_keys.since(self._row_key("pg_class", relation.oid), self._definitions, Hold.USE):
-            raise _changed()
+            raise _stale_error()
 
     def check_definition(self, relation: Relation) -> None:
         """Raise `StaleDefinitionError` if another transaction has changed the relation or its triggers since the statement began."""
@@ -176,10 +176,10 @@ class TransactionCatalog:
         if current is None:  # another relation may have its name by now, and rows of a partition may belong elsewhere
             raise StaleDefinitionError("42P01", f'relation "{relation.name}" does not exist')
         if relation.has_triggers and fired != triggers.of_relation(self.cursor, relation.database, relation.oid):
-            raise _changed()
+            raise _stale_error()
         # the bounds of a default partition depend on the others
         if current != relation or (above and above != partition.above(self.cursor, relation)) or self._has_other_types(relation):
-            raise _changed()
+            raise _stale_error()
 
     def _has_other_types(self, relation: Relation) -> bool:
         """Whether another transaction has changed a domain's constraints or an enum's labels among the columns' types."""
@@ -193,7 +193,7 @@ class TransactionCatalog:
 
         The caller has checked that the key is not in the catalog as this transaction sees it.
         """
-        if not self._claimed(key, Hold.ALONE):
+        if not self._claim(key, Hold.ALONE):
             return
         cursor = self._engine.catalog.cursor()
         try:
@@ -224,8 +224,8 @@ class TransactionCatalog:
 
     def hold_object(self, catalog: str, oid: int, hold: Hold) -> None:
         """Hold an object until the end. Raises as `lock_object`."""
-        if self._claimed(self._row_key(catalog, oid), hold):
-            raise _changed()
+        if self._claim(self._row_key(catalog, oid), hold):
+            raise _stale_error()
 
     def row_of(self, relation: Relation) -> CatalogKey:
         """Return the key of a relation's row in the catalog."""
@@ -234,12 +234,12 @@ class TransactionCatalog:
     def check_held(self, key: CatalogKey, hold: Hold) -> None:
         """Raise `StaleDefinitionError` as `lock_object` does, for a key that is held by now."""
         if self._is_conflict(key, hold):
-            raise _changed()
+            raise _stale_error()
 
     def _row_key(self, catalog: str, oid: int) -> CatalogKey:
         return unique.row_key(0 if physical.tables()[catalog].shared else self.database, catalog, oid)
 
-    def _claimed(self, key: CatalogKey, hold: Hold) -> bool:
+    def _claim(self, key: CatalogKey, hold: Hold) -> bool:
         """Hold a key. Return whether another transaction has committed a conflicting hold since this one read the catalog."""
         self._locks.claim_catalog(key, hold)
         return self._is_conflict(key, hold)
@@ -308,5 +308,5 @@ class TransactionCatalog:
             self._recorded.rollback()
 
 
-def _changed() -> StaleDefinitionError:
+def _stale_error() -> StaleDefinitionError:
     return StaleDefinitionError("40001", "could not serialize access due to concurrent update")

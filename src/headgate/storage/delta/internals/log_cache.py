@@ -37,7 +37,7 @@ class Delta:
     def log(self, path: DataPath) -> TableLog:
         """Return the log of the table in a folder."""
         with self._lock:
-            log = self._kept(path)
+            log = self._find(path)
             opening = None if log is not None else self._opening.setdefault(path, threading.Lock())
         if log is not None:
             return log
@@ -46,15 +46,15 @@ class Delta:
         while not opening.acquire(timeout=LOOK_SECONDS):
             job_group.check()
         try:
-            return self._opened(path)
+            return self._open(path)
         finally:
             with self._lock:
                 self._opening.pop(path, None)
             opening.release()
 
-    def _opened(self, path: DataPath) -> TableLog:
+    def _open(self, path: DataPath) -> TableLog:
         with self._lock:
-            log, forgotten = self._kept(path), self._forgotten
+            log, forgotten = self._find(path), self._forgotten
         if log is not None:
             return log
         log = TableLog.open(self.handles, str(path))
@@ -66,7 +66,7 @@ class Delta:
                 self._logs[path] = log
         return log
 
-    def _kept(self, path: DataPath) -> TableLog | None:
+    def _find(self, path: DataPath) -> TableLog | None:
         """Return the log if it is open, marked as the last used, or None."""
         log = self._logs.pop(path, None)
         if log is not None:

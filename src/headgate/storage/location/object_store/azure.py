@@ -121,7 +121,7 @@ class AzureStorage(ObstoreRequests):
             "skip_signature": "false",
             "endpoint": f"{endpoint}/{account}" if endpoint else f"https://{account}.blob.core.windows.net",
         }
-        return self._reached(uri, config | credentials(settings).of_python(), endpoint)
+        return self._path_of(uri, config | credentials(settings).of_python(), endpoint)
 
     def spark_settings(self, settings: Mapping[str, str], scratch: Path) -> dict[str, str]:
         """See `Store`."""
@@ -168,7 +168,7 @@ def credentials(settings: Mapping[str, str]) -> Credentials:
     if source.file is not None:
         return named_credentials.read(source.file, _of_file)
     try:
-        return _checked(dict(zip(_KINDS[0] if len(source.variables) == 1 else _KINDS[2], source.variables, strict=True)))
+        return _check_credentials(dict(zip(_KINDS[0] if len(source.variables) == 1 else _KINDS[2], source.variables, strict=True)))
     except NoCredentialsError as error:
         raise named_credentials.invalid(f"The variables hold no credentials. {error}") from None
 
@@ -184,12 +184,12 @@ def _of_file(text: str) -> Credentials:
     parser = configparser.ConfigParser(interpolation=None)
     try:
         parser.read_string(text)
-        return _checked({name: value for name, value in parser["default"].items() if value})
+        return _check_credentials({name: value for name, value in parser["default"].items() if value})
     except (configparser.Error, KeyError):  # their messages contain lines of the file
         raise NoCredentialsError("It has a section [default].") from None
 
 
-def _checked(fields: dict[str, str]) -> Credentials:
+def _check_credentials(fields: dict[str, str]) -> Credentials:
     """Return a source's credentials if they are of one kind and well formed: clients print values that they cannot parse."""
     if tuple(fields) not in _KINDS and set(fields) != set(_KINDS[2]):
         raise NoCredentialsError(f"It has one of: {'; '.join(', '.join(kind) for kind in _KINDS)}.")

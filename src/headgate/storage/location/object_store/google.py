@@ -53,7 +53,7 @@ class GoogleStorage(ObstoreRequests):
             config["base_url"] = endpoint
         if key := _key(settings):
             config["service_account_key"] = key
-        return self._reached(uri, config, endpoint)
+        return self._path_of(uri, config, endpoint)
 
     def spark_settings(self, settings: Mapping[str, str], scratch: Path) -> dict[str, str]:
         """See `Store`."""
@@ -67,7 +67,7 @@ class GoogleStorage(ObstoreRequests):
             options["storage.root.url"] = endpoint.rstrip("/") + "/"
         source = credentials.find(settings, _HINT, names=(1,))
         if source is not None:
-            file = source.file or _written(scratch / _KEY_FILE, source.variables[0])
+            file = source.file or _write_key(scratch / _KEY_FILE, source.variables[0])
             options |= {"auth.type": "SERVICE_ACCOUNT_JSON_KEYFILE", "auth.service.account.json.keyfile": str(file)}
         return {f"spark.hadoop.fs.gs.{name}": value for name, value in options.items()}
 
@@ -78,14 +78,14 @@ def _key(settings: Mapping[str, str]) -> str | None:
     if source is None:
         return None
     if source.file is not None:
-        return credentials.read(source.file, _checked)
+        return credentials.read(source.file, _check_key)
     try:
-        return _checked(source.variables[0])
+        return _check_key(source.variables[0])
     except NoCredentialsError as error:
         raise credentials.invalid(f"The variable holds no credentials. {error}") from None
 
 
-def _checked(text: str) -> str:
+def _check_key(text: str) -> str:
     """Return the text if it is a JSON key, otherwise raise NoCredentialsError."""
     try:
         key = json.loads(text)
@@ -97,7 +97,7 @@ def _checked(text: str) -> str:
     return text
 
 
-def _written(file: Path, key: str) -> Path:
+def _write_key(file: Path, key: str) -> Path:
     """Write the key to a file that only the node's user can access. Return the file."""
     file.unlink(missing_ok=True)
     with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as target:

@@ -34,7 +34,7 @@ class ObstoreRequests:
     _marks_listed = False
     """Whether a listing of all files below a folder includes the markers of folders, with a slash at their end."""
 
-    def _reached(self, uri: str, config: Mapping[str, str], endpoint: str) -> UPath:
+    def _path_of(self, uri: str, config: Mapping[str, str], endpoint: str) -> UPath:
         """Return the path of a URI, whose files obstore reads and writes."""
         from upath import UPath
 

@@ -43,16 +43,16 @@ def make() -> list[str]:
     packages = _packages()
     versions = "\n".join([interpreter(), *(f"{package.name} {package.version}" for package in packages)])
     digest = hashlib.sha256()
-    for name, file in sorted(_own()):
+    for name, file in sorted(_own_files()):
         digest.update(name.encode() + file.read_bytes())
     archives = [
-        (OWN, _made(f"headgate-{digest.hexdigest()[:12]}", _own)),
-        (PACKAGES, _made(f"packages-{hashlib.sha256(versions.encode()).hexdigest()[:12]}", lambda: _files(packages))),
+        (OWN, _make_archive(f"headgate-{digest.hexdigest()[:12]}", _own_files)),
+        (PACKAGES, _make_archive(f"packages-{hashlib.sha256(versions.encode()).hexdigest()[:12]}", lambda: _files(packages))),
     ]
     return [f"{path}#{folder}" for folder, path in archives]
 
 
-def _made(name: str, files: Callable[[], Iterable[tuple[str, Path]]]) -> Path:
+def _make_archive(name: str, files: Callable[[], Iterable[tuple[str, Path]]]) -> Path:
     target = own_folder().parent / f"executor-{name}.tar.gz"
     if target.is_file():
         return target
@@ -87,7 +87,7 @@ def _packages() -> list[Distribution]:
     return [packages[name] for name in sorted(packages)]
 
 
-def _own() -> Iterator[tuple[str, Path]]:
+def _own_files() -> Iterator[tuple[str, Path]]:
     """Yield the files of headgate, which may be installed as a link to its source."""
     root = Path(headgate.__path__[0])
     for file in root.rglob("*"):

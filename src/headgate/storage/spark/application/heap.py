@@ -76,17 +76,17 @@ class Heap:
             return False
         if self._has_collected():  # Java has collected by itself: the live share is known without another collection
             self._alive = self._old.usage_after_collection().share
-            if not self._judged(self._alive - self._managed()):
+            if not self._update_shortage(self._alive - self._managed()):
                 return False
             # Spark may have spilled and freed some of that since: a sort of many rows does so every second
-            return self._judged(self._unmanaged())
+            return self._update_shortage(self._unmanaged())
         if time.monotonic() < self._not_before:
             return self._was_short
         used = self._old.usage().share
         self._alive = min(self._alive, used)
         if not self._was_short and used < max(FULL, self._alive + GROWN):
             return False
-        return self._judged(self._unmanaged())
+        return self._update_shortage(self._unmanaged())
 
     def free_unused(self) -> None:
         """Free Java objects that Python no longer uses, if they may be many. Takes some milliseconds then, a microsecond otherwise."""
@@ -98,7 +98,7 @@ class Heap:
             named = self._in_use = gateway.referenced_objects()
         self._in_use = min(self._in_use, named)
 
-    def _judged(self, unmanaged: float) -> bool:
+    def _update_shortage(self, unmanaged: float) -> bool:
         self._least_unmanaged = min(self._least_unmanaged, unmanaged)
         self._was_short = unmanaged > max(UNMANAGED, self._least_unmanaged + OWN) or self._alive > FILLED
         return self._was_short
@@ -137,14 +137,14 @@ class Heap:
         while gateway.has_unreported(self._context) and time.monotonic() < until:
             time.sleep(0.01)
         managed, began = self._managed(), time.monotonic()
-        if not self._collected():
+        if not self._collect():
             return 0.0
         ended = time.monotonic()
         self._not_before = ended + REST * (ended - began)
         self._alive = self._old.usage_after_collection().share
         return self._alive - max(managed, self._managed())
 
-    def _collected(self) -> bool:
+    def _collect(self) -> bool:
         """Make Java collect the old generation. It silently skips that while a task is in a critical native section (in Snappy)."""
         for _ in range(COLLECTIONS):
             java_memory.collect(self._context)

@@ -223,7 +223,7 @@ def resolve(target: Path | None = None, tell: Callable[[int, int], None] = lambd
             f"spark.jars.ivy={folder / 'ivy'}",
             "--packages",
             ",".join(jar.coordinate for jar in jars),
-            *(_with_classifier(folder, jars) or ("--exclude-packages", ",".join(_excluded(jars)))),
+            *(_with_classifier(folder, jars) or ("--exclude-packages", ",".join(_exclusions(jars)))),
             str(program),
         ]
         # its own home folder: Ivy fails on a partly filled ~/.m2 instead of asking Maven Central
@@ -248,7 +248,7 @@ def resolve(target: Path | None = None, tell: Callable[[int, int], None] = lambd
         _take(folder / "ivy" / "jars", target, jars)
 
 
-def _excluded(jars: Sequence[Jar]) -> tuple[str, ...]:
+def _exclusions(jars: Sequence[Jar]) -> tuple[str, ...]:
     """Return the dependencies that are not fetched with these jars. Ivy would exclude a jar itself, too, if its group is among them."""
     return _ALONE if any(jar.group.startswith("org.apache.") for jar in jars) else _WITH_SPARK
 

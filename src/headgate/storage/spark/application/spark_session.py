@@ -73,7 +73,7 @@ def _defaults(jars: list[str], scratch: Path, jit: Sequence[str]) -> dict[str, s
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraClassPath": os.pathsep.join(jars),
-        "spark.driver.extraJavaOptions": " ".join(_quoted(option) for option in java),
+        "spark.driver.extraJavaOptions": " ".join(_quote(option) for option in java),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.local.dir": str(scratch),
@@ -258,7 +258,7 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
                 seen[name] = value
 
 
-def _quoted(option: str) -> str:
+def _quote(option: str) -> str:
     """Quote an option of Java for Spark's list of options: the data directory may have spaces in its name."""
     inner = option.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{inner}"'
