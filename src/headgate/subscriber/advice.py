@@ -156,7 +156,7 @@ def advice(error: PostgresError, subject: Subject) -> str:
     remote = any(isinstance(cause, PublisherError) for cause in causes(error)) or any(text in error.message for text in _OF_CONNECTION)
     for pattern, action in _ON_PUBLISHER if remote else _ON_NODE:
         if match := re.search(pattern, error.message):
-            return _filled(action, subject, match)
+            return _fill_names(action, subject, match)
     names = subject.names()
     if error.sqlstate in _BY_STATE:
         return _BY_STATE[error.sqlstate].format(**names)
@@ -177,7 +177,7 @@ def on_publisher(error: PostgresError, subscription: str, conninfo: str) -> str 
     return action if action.startswith("On the publisher: ") else None
 
 
-def _filled(action: str, subject: Subject, match: re.Match[str]) -> str:
+def _fill_names(action: str, subject: Subject, match: re.Match[str]) -> str:
     """Return an action with the names of the error and of the subscription."""
     named = {key: quote_ident(value) for key, value in match.groupdict().items()}
     table = subject.table or named.get("relation", "the table")

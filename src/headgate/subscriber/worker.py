@@ -268,7 +268,7 @@ class Worker:
         except Exception as error:  # noqa: BLE001 (a worker must end in a typed error, whatever happened)
             _log.exception("worker failed")
             with contextlib.suppress(Exception):
-                self._failed(failure.from_spark(error))
+                self._record_failure(failure.from_spark(error))
             self.error = self.error or failure.from_spark(error)
         finally:
             with contextlib.suppress(Exception):
@@ -288,7 +288,7 @@ class Worker:
         except StreamEndError as error:
             _log.info("%s", error.message)
         except PostgresError as error:
-            self._failed(error)
+            self._record_failure(error)
 
     def not_started(self) -> None:
         """Record that no thread could be started for the worker."""
@@ -300,7 +300,7 @@ class Worker:
         with contextlib.closing(self.catalog.cursor()) as cursor:
             self.commands.check_login(cursor, self.subscription)
 
-    def _failed(self, error: PostgresError) -> None:
+    def _record_failure(self, error: PostgresError) -> None:
         if isinstance(error, PublisherError):  # PostgreSQL has no message of its own for this command
             wrapped = PostgresError("08006", f"could not execute command on publisher: {error.message}")
             wrapped.__cause__ = error

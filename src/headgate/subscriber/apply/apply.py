@@ -93,7 +93,7 @@ class Applier:
             self.apply(second, applied)
             return
         try:
-            self._retried(segment)
+            self._retry(segment)
         except PostgresError as error:
             if error.sqlstate in NOT_HALVED or error.severity is Severity.FATAL:
                 raise
@@ -109,12 +109,12 @@ class Applier:
     def check(self, segment: Segment) -> None:
         """Apply the one transaction of a segment and roll it back. Raise the error that applying it would raise."""
         with self._as_context(segment):
-            self._retried(segment, dry=True)
+            self._retry(segment, dry=True)
 
     def finish(self, segment: Segment, also: Callable[[CatalogCursor], None]) -> None:
         """Apply the one transaction of a segment, which may be empty, with its progress and the catalog changes that `also` makes."""
         with self._as_context(segment):
-            self._retried(segment, also=also)
+            self._retry(segment, also=also)
 
     @contextmanager
     def _as_context(self, segment: Segment) -> Iterator[None]:
@@ -135,7 +135,7 @@ class Applier:
         finish_lsn = Lsn(segment.transactions.commit_lsn[0])
         return error.within(conflict.context(self.stream.origin, self.place, int(segment.transactions.xid[0]), finish_lsn))
 
-    def _retried(self, segment: Segment, *, dry: bool = False, also: Callable[[CatalogCursor], None] | None = None) -> None:
+    def _retry(self, segment: Segment, *, dry: bool = False, also: Callable[[CatalogCursor], None] | None = None) -> None:
         """Make attempts until one succeeds. Raise the error of an attempt that the node cannot mend."""
         self.follower.follow(segment)
         by_tasks = self._is_for_tasks(segment)

@@ -108,7 +108,7 @@ class ApplyWorker(Worker):
             position = connection.identify_system().position
             self._check_publications(connection)
             if self.follower.is_complete:
-                self.follower.add_pending(self._described(None), position)
+                self.follower.add_pending(self._tables_to_check(None), position)
             two_phase = self._two_phase()
             receiver = self.open_stream(connection, subscription.slot_name, start, str(subscription.oid), two_phase=two_phase)
             if two_phase and subscription.two_phase == "p":
@@ -125,7 +125,7 @@ class ApplyWorker(Worker):
         finally:
             connection.close()
 
-    def _described(self, relation: int | None) -> list[DescribedTable]:
+    def _tables_to_check(self, relation: int | None) -> list[DescribedTable]:
         """Return one table, or all, to check once the stream has reached the publisher's position.
 
         Earlier pending changes are not known.
@@ -399,7 +399,7 @@ class ApplyWorker(Worker):
             ready = dataclasses.replace(rel, state=SyncState.READY, lsn=position)
             self.catalog.change(lambda cursor: subscriptions.set_table(cursor, ready), Step.SYNCHRONIZATION)
             if self.follower.is_complete:
-                self.follower.add_pending(self._described(rel.relation), position)
+                self.follower.add_pending(self._tables_to_check(rel.relation), position)
 
     def _lead(self, sync: SyncWorker) -> None:
         """Tell a waiting sync how far to stream, and wait until it is there. So no change is lost or applied twice."""

@@ -198,7 +198,7 @@ class Batch:
     def frames(self) -> Generator[Frame]:
         """Decode the segment and yield the frames of its tables. They must be applied in this order."""
         self.is_cut = self.segment.size > PART_SIZE
-        yield from self._decoded(list(self.truncations(self._truncations())))
+        yield from self._decode(list(self.truncations(self._truncations())))
         self.transaction.engine.statistics.decoded(self.segment.changes, by_spark=False)
 
     def _is_cut_by_sync(self) -> bool:
@@ -207,7 +207,7 @@ class Batch:
         first = [self._stream.applied_from(oid, state) for oid, state in self.states.items()]
         return any(ends[0] < lsn <= ends[-1] for lsn in first if lsn is not None)
 
-    def _decoded(self, truncations: Truncated) -> Iterator[Frame]:
+    def _decode(self, truncations: Truncated) -> Iterator[Frame]:
         """Decode one part of the segment at a time, and yield the frames."""
         for part in self.segment.parts(PART_SIZE):
             decoded = decode.decode(
@@ -247,7 +247,7 @@ class Batch:
         `commit_lsn` is as in `TableChanges.chosen`.
         """
         local = self._local(changes.relation)
-        table_changes = self._wanted(local)
+        table_changes = self._changes_to_apply(local)
         if table_changes is None:
             self._leave_out(local, len(changes))
             return None
@@ -272,7 +272,7 @@ class Batch:
             rows = table_changes.history(changes, frame, history, self.segment.transactions, self.session, self._place)
             self._recorded.setdefault(table_changes.mappings[0].local.oid, []).append(rows)
 
-    def _wanted(self, local: Relation, *mappings: Mapping) -> TableChanges | None:
+    def _changes_to_apply(self, local: Relation, *mappings: Mapping) -> TableChanges | None:
         """Return which changes of a local table are to be applied, or None if none are."""
         first = self.applied_from(local)
         return None if first is None else TableChanges(mappings, first, self.restarted.get(local.oid, -1))
@@ -304,7 +304,7 @@ class Batch:
         for _, mapping, frame in truncations:
             self._note_truncation(mapping.local, frame)
         last_truncation = {mapping.local.oid: seq for seq, mapping, _ in truncations}
-        table_changes = [(self._wanted(group[0].local, *group), last_truncation.get(oid, -1)) for oid, group in by_table.items()]
+        table_changes = [(self._changes_to_apply(group[0].local, *group), last_truncation.get(oid, -1)) for oid, group in by_table.items()]
         return [replace(table, truncated=seq) for table, seq in table_changes if table is not None]
 
     def _touched_relations(self) -> list[m.Relation]:

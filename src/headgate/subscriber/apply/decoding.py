@@ -143,18 +143,18 @@ class SegmentSource:
         recorded: dict[int, list[pa.Table]] = {}
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from self._decoded(number, recorded)
-                yield from self._written(recorded, HISTORY_BYTES)
-        yield from self._written(recorded, 0)
+                yield from self._decode_slice(number, recorded)
+                yield from self._write(recorded, HISTORY_BYTES)
+        yield from self._write(recorded, 0)
 
-    def _written(self, recorded: dict[int, list[pa.Table]], least: int) -> Iterator[Appended]:
+    def _write(self, recorded: dict[int, list[pa.Table]], least: int) -> Iterator[Appended]:
         """Write the recorded rows of each table that has at least `least` bytes of them."""
         for number, tables in list(recorded.items()):
             if sum(table.nbytes for table in tables) >= least:
                 leaf, rows = self.histories[number], pa.concat_tables(recorded.pop(number))
                 yield Appended(number, write.append_rows(leaf.table, leaf.relation, leaf.state, rows).actions)
 
-    def _decoded(self, place: int, recorded: dict[int, list[pa.Table]]) -> Iterator[tuple[int, int, pa.Table]]:
+    def _decode_slice(self, place: int, recorded: dict[int, list[pa.Table]]) -> Iterator[tuple[int, int, pa.Table]]:
         part = self.slices[place]
         data, lengths = part.read()
         numbers = {mapping.remote: number for number, table in enumerate(self.tables) for mapping in table.mappings}

@@ -88,7 +88,7 @@ def is_held(catalog: Catalog, gid: str) -> bool:
 
 def rollback_by_hand(host: Host, gid: str, database: int, user: int | None) -> None:
     """ROLLBACK PREPARED in a session, for example after the subscription was dropped. Removes the transaction completely."""
-    _held(host.catalog, gid, database, user)
+    _held_transaction(host.catalog, gid, database, user)
     host.catalog.change(lambda cursor: _forget(cursor, gid))
     _remove(host.data_dir / FOLDER, gid)
 
@@ -98,7 +98,7 @@ def commit_by_hand(host: Host, gid: str, database: int, user: int | None) -> Non
 
     `user`: the role of the session, None for a superuser. A later COMMIT PREPARED on the publisher is an error, as in PostgreSQL.
     """
-    subscription, xid, owner = _held(host.catalog, gid, database, user)
+    subscription, xid, owner = _held_transaction(host.catalog, gid, database, user)
     gone = Subscription(subscription, database, "", owner, "", ())  # the subscription may be gone; rows are completed as its owner
     types, commands = KnownTypes(host.catalog, database), host.commands()
     stream = AppliedStream(subscription, database, f"pg_{subscription}", everything=True)
@@ -115,7 +115,7 @@ def commit_by_hand(host: Host, gid: str, database: int, user: int | None) -> Non
     _remove(host.data_dir / FOLDER, gid)
 
 
-def _held(catalog: Catalog, gid: str, database: int, user: int | None) -> tuple[int, int, int]:
+def _held_transaction(catalog: Catalog, gid: str, database: int, user: int | None) -> tuple[int, int, int]:
     """Return the subscription of a prepared transaction, its local xid and its owner.
 
     Raise 42704, 42501, 0A000 as PostgreSQL's LockGXact.

@@ -96,7 +96,7 @@ def changes_frame(
         fields.append(values)
         unsent.append(lacking)
     place.column = None
-    unchanged = _unchanged(mapping, unsent, rows)
+    unchanged = _unchanged_columns(mapping, unsent, rows)
     _check_not_null(mapping, changes, fields, unsent, is_delete | is_insert if completed else is_delete, place)
     new = _struct(mapping.local.columns, fields, is_delete if is_delete.any() else None, rows)
     ops = pa.array(["I", "U", "D"], pa.string()).take(pa.array(np.where(is_insert, 0, np.where(is_delete, 2, 1))))
@@ -222,7 +222,7 @@ def _from_old(
     return pc.if_else(pa.array(known), buffers.field(old, column.name), values), rest if rest.any() else None
 
 
-def _unchanged(mapping: Mapping, unsent: Sequence[Mask | None], rows: int) -> pa.Array:
+def _unchanged_columns(mapping: Mapping, unsent: Sequence[Mask | None], rows: int) -> pa.Array:
     """Return the names of the local columns whose value each UPDATE does not send."""
     lacking = [(column.name, mask) for column, mask in zip(mapping.local.columns, unsent, strict=True) if mask is not None]
     if not lacking:

@@ -83,8 +83,8 @@ def _by_leaf(table: PartitionedTable, frame: pa.Table | DataFrame) -> Iterator[t
     old, new = _padded(table.root, frame["old"]), ordered(table.root, buffers.whole(frame["new"]))
     ops = buffers.whole(frame["op"])
     by_old = pc.and_(old.is_valid(), pc.not_equal(ops, "I"))
-    here = _placed(table, pc.if_else(by_old, old, new), ops)
-    there = _placed(table, new, ops)
+    here = _leaves_of(table, pc.if_else(by_old, old, new), ops)
+    there = _leaves_of(table, new, ops)
     if ((here != there) & np.asarray(pc.equal(ops, "U")) & ~_lacks_route(table, frame)).any():
         raise _no_move(table.root)
     truncates = np.asarray(pc.equal(ops, "T"))
@@ -133,7 +133,7 @@ def _by_leaf_on_spark(table: PartitionedTable, frame: DataFrame) -> Iterator[tup
             yield leaf, part.withColumns({"old": old, "new": new})
 
 
-def _placed(table: PartitionedTable, rows: pa.StructArray, ops: pa.Array) -> np.ndarray:
+def _leaves_of(table: PartitionedTable, rows: pa.StructArray, ops: pa.Array) -> np.ndarray:
     """Return the leaf of each row, NOWHERE for NULL rows. Raise 23514 for a row that has no leaf."""
     places = np.full(len(rows), NOWHERE, np.int32)
     at = np.flatnonzero(np.asarray(pc.and_(rows.is_valid(), pc.not_equal(ops, "T"))))
@@ -192,7 +192,7 @@ def log_skipped(transaction: Transaction, relation: Relation, skipped: pa.Table)
     if relation.is_partitioned:
         table = transaction.partitioned(relation)
         old, new = _padded(relation, skipped["old"]), ordered(relation, buffers.whole(skipped["new"]))
-        places = _placed(table, pc.if_else(old.is_valid(), old, new), buffers.whole(skipped["op"]))
+        places = _leaves_of(table, pc.if_else(old.is_valid(), old, new), buffers.whole(skipped["op"]))
         names = [table.leaves[place].name for place in places.tolist()]
     _log_changes(skipped, names, of_partition=relation.is_partitioned)
 

@@ -124,9 +124,9 @@ class TriggeredTable:
                 self.firing.statement(triggers.TRUNCATE, before=True)
                 yield Part(part, [lambda: self.firing.statement(triggers.TRUNCATE, before=False)])
             elif op == "I":
-                yield self._inserted(part)
+                yield self._insert(part)
             else:
-                yield from self._changed(part, op, key)
+                yield from self._change(part, op, key)
 
     def _runs(self, frame: pa.Table, key: RowKey) -> Iterator[tuple[int, int]]:
         """Yield the first index and the end index of each part."""
@@ -144,16 +144,16 @@ class TriggeredTable:
         if ops:
             yield first, len(ops)
 
-    def _inserted(self, part: pa.Table) -> Part:
+    def _insert(self, part: pa.Table) -> Part:
         rows, places = self.firing.before_insert(rows_of(buffers.whole(part["new"])))
         if self.rows is not None and rows.num_rows:
             rows = self.rows(self.transaction, self.relation).checked(rows)
         return Part(_with_new(part.take(pa.array(places, pa.int64())), rows), self.firing.after(triggers.INSERT, None, rows))
 
-    def _changed(self, part: pa.Table, op: str, key: RowKey) -> Iterator[Part]:
+    def _change(self, part: pa.Table, op: str, key: RowKey) -> Iterator[Part]:
         """Yield UPDATEs or DELETEs, first those whose row does not exist."""
         batch = KeyedBatch.of(self.relation, key, part)
-        places, stored = self._stored(batch, key)
+        places, stored = self._stored_rows(batch, key)
         lacking = np.setdiff1d(np.arange(part.num_rows), places)
         if len(lacking):
             yield Part(part.take(pa.array(lacking)), [])
@@ -175,7 +175,7 @@ class TriggeredTable:
         behind = self.firing.after(triggers.UPDATE, rows_of(buffers.whole(left["old"])), rows, sent)
         yield Part(_with_new(frame.take(left["place"]), rows), behind)
 
-    def _stored(self, batch: KeyedBatch, key: RowKey) -> tuple[NDArray[np.int64], pa.Table]:
+    def _stored_rows(self, batch: KeyedBatch, key: RowKey) -> tuple[NDArray[np.int64], pa.Table]:
         """Return the indexes of the changes that have a stored row, in order, and these rows."""
         names = [f"k{place}" for place in range(len(key.names))]
         had = batch.old.is_valid()

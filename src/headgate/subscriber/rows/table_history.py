@@ -85,7 +85,7 @@ def rows(
         "_seq": pa.array(changes["seq"].to_numpy() - transactions.begin[at]),
         "_xid": pa.array(transactions.xid[at]),
         "_commit_time": pa.array(transactions.commit_time[at] + POSTGRES_EPOCH * 1_000_000, pa.timestamp("us", "UTC")),
-        "_unchanged": _unchanged(changes["unchanged"]),
+        "_unchanged": _unchanged_columns(changes["unchanged"]),
     }
     deleted = pc.equal(ops, "D")
     has_deleted = pc.any(deleted).as_py()
@@ -153,7 +153,7 @@ def _table(history: Relation, values: Mapping[str, pa.Array], count: int) -> pa.
     return pa.table(fields, schema=arrow_row(history))
 
 
-def _unchanged(lists: pa.ChunkedArray) -> pa.Array:
+def _unchanged_columns(lists: pa.ChunkedArray) -> pa.Array:
     """Return the lists of columns that were not sent, in the stored form of text[]."""
     whole = buffers.whole(lists)
     if whole.null_count == len(whole):

@@ -99,14 +99,14 @@ def completed(
         yield frame
         return
     place.message = MESSAGES["U"]
-    if not any(_needed(reads, group, key) for group in groups):
-        yield _completed(frame, groups, reads, local, key, transaction, factory, routed_from)
+    if not any(_columns_to_read(reads, group, key) for group in groups):
+        yield _complete_rows(frame, groups, reads, local, key, transaction, factory, routed_from)
         return
     transaction.lock(local)
     frame = in_order(frame)
     for first in range(0, frame.num_rows, HISTORY_CHANGES):
         part = frame.slice(first, HISTORY_CHANGES).combine_chunks()
-        yield _completed(part, _lacking(part), reads, local, key, transaction, factory, routed_from)
+        yield _complete_rows(part, _lacking(part), reads, local, key, transaction, factory, routed_from)
 
 
 def _lacking(frame: pa.Table) -> list[Lacking]:
@@ -123,7 +123,7 @@ def _lacking(frame: pa.Table) -> list[Lacking]:
     return [Lacking(columns, updates[codes == code]) for code, columns in enumerate(names)]
 
 
-def _needed(reads: Reads, group: Lacking, key: Key) -> Columns:
+def _columns_to_read(reads: Reads, group: Lacking, key: Key) -> Columns:
     """Return the columns that must be looked up.
 
     Without a key there are none: the old row has all values (NULL in the subscriber's own columns).
@@ -131,7 +131,7 @@ def _needed(reads: Reads, group: Lacking, key: Key) -> Columns:
     return frozenset() if key is None else reads.needed(group.columns)
 
 
-def _completed(
+def _complete_rows(
     frame: pa.Table, groups: list[Lacking], reads: Reads, local: Relation, key: Key, transaction: Transaction, factory: Factory,
     routed_from: Relation | None,
 ) -> pa.Table:  # fmt: skip
@@ -140,7 +140,7 @@ def _completed(
     unchanged: list[tuple[npt.NDArray[np.int64], Columns]] = []
     history: RowHistory | None = None
     for group in groups:
-        needed = _needed(reads, group, key)
+        needed = _columns_to_read(reads, group, key)
         unsent = frozenset[str]() if key is None else group.columns - needed
         relation, stored = judged(local, unsent, group.columns)
         if reads.bounds and reads.bounds <= unsent:
@@ -155,7 +155,7 @@ def _completed(
             rows = factory(transaction, relation, routed_from).checked(rows)
             leaf_constraints.check_rows(rows, local, transaction, factory, unsent, group.columns)
             done.append((places, rows.select([column.name for column in relation.columns if column.generated is not None])))
-    return _written(frame, done, unchanged)
+    return _with_columns(frame, done, unchanged)
 
 
 def _rows(frame: pa.Table, places: npt.NDArray[np.int64], needed: Columns, history: RowHistory | None) -> pa.Table:
@@ -168,7 +168,7 @@ def _rows(frame: pa.Table, places: npt.NDArray[np.int64], needed: Columns, histo
     return rows
 
 
-def _written(
+def _with_columns(
     frame: pa.Table, done: list[tuple[npt.NDArray[np.int64], pa.Table]], unchanged: list[tuple[npt.NDArray[np.int64], Columns]]
 ) -> pa.Table:
     """Return the frame with generated columns, and with the columns that each UPDATE leaves unchanged."""

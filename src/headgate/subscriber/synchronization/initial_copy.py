@@ -135,13 +135,13 @@ class InitialCopy:
         self.running = True
         self.began = self._moved = started = time.monotonic()
         try:
-            self.estimate = self._estimated(connection)
+            self.estimate = self._estimate_rows(connection)
             is_large = self.method is not Method.DIFFERENCE and self._is_large(connection)
             copied = self._difference if self.method is Method.DIFFERENCE else self._parallel if is_large else self._single
-            with (self._used if copied == self._single else self._exported)(connection) as (created, reader):
+            with (self._use_slot if copied == self._single else self._export_snapshot)(connection) as (created, reader):
                 remote = fetch_relation(reader, self.relation.schema, self.relation.name, self.worker.subscription.publications)
                 self.worker.follow(reader, remote)
-                self._committed(copied, created, reader, remote)
+                self._copy_in_transaction(copied, created, reader, remote)
         finally:
             self.running = False
         seconds = self.seconds = time.monotonic() - started
@@ -151,7 +151,7 @@ class InitialCopy:
         _log.info('%s table "%s": %d rows in %.1f s%s', word, shown(self.relation), self.rows, seconds, rate)
         return created.consistent_point
 
-    def _committed(self, copied: Copied, created: CreatedSlot, reader: PublisherConnection, remote: RemoteRelation) -> None:
+    def _copy_in_transaction(self, copied: Copied, created: CreatedSlot, reader: PublisherConnection, remote: RemoteRelation) -> None:
         """Copy in one transaction that also writes state f and the origin's position."""
         transaction = self.worker.engine.begin(self.relation.database)
         transaction.locks.cancelled = self.worker.patience
@@ -193,7 +193,7 @@ class InitialCopy:
         if self._firing is not None:
             self._firing.committed()
 
-    def _estimated(self, connection: PublisherConnection) -> int | None:
+    def _estimate_rows(self, connection: PublisherConnection) -> int | None:
         """Return the publisher's estimate of the table's rows: `reltuples` scaled to the table's current size, else `n_live_tup`."""
         rows = connection.query(
             "SELECT c.relpages, c.reltuples::pg_catalog.int8, pg_catalog.pg_relation_size(c.oid) / 8192, s.n_live_tup"
@@ -239,7 +239,7 @@ class InitialCopy:
     # ---- one COPY ---------------------------------------------------------------------------------------
 
     @contextmanager
-    def _used(self, connection: PublisherConnection) -> Iterator[tuple[CreatedSlot, PublisherConnection]]:
+    def _use_slot(self, connection: PublisherConnection) -> Iterator[tuple[CreatedSlot, PublisherConnection]]:
         """Create the slot, whose own session reads under its snapshot."""
         _begin(connection)
         created = connection.create_slot(self.slot, snapshot="use")
@@ -291,7 +291,7 @@ class InitialCopy:
         try:
             rows = self.checked(transaction, target, rows)
         except _REFUSED as error:
-            raise self._located(error, transaction, target, rows, line, piece) from error
+            raise self._error_of_line(error, transaction, target, rows, line, piece) from error
         self._add(transaction, target, rows, line)
 
     def _append_fired(self, transaction: Transaction, target: CopyTarget, rows: pa.Table, line: int, firing: FiringTriggers) -> None:
@@ -341,7 +341,7 @@ class InitialCopy:
             partitioned.refuse_rows_outside(Fence(transaction.cursor, self.relation), rows)
         return rows
 
-    def _located(
+    def _error_of_line(
         self, error: BaseException, transaction: Transaction, target: CopyTarget, rows: pa.Table, line: int, piece: bytes
     ) -> PostgresError:
         """Return the error of the first rejected row, with its line as CONTEXT (CopyFromErrorCallback)."""
@@ -366,7 +366,7 @@ class InitialCopy:
         reconciliation.reconcile(self, self.worker.difference, transaction, reader, remote)
 
     @contextmanager
-    def _exported(self, connection: PublisherConnection) -> Iterator[tuple[CreatedSlot, PublisherConnection]]:
+    def _export_snapshot(self, connection: PublisherConnection) -> Iterator[tuple[CreatedSlot, PublisherConnection]]:
         """Create the slot, and a session that reads under its exported snapshot."""
         created = connection.create_slot(self.slot, snapshot="export")
         if created.snapshot is None:
@@ -408,9 +408,9 @@ class InitialCopy:
             place, state = transaction.data_path(self.relation), transaction.state(self.relation)
             conninfo, snapshot = self.worker.subscription.conninfo, created.snapshot or ""
             task = CopyTask(conninfo, self.slot, snapshot, target, place, state.physical, state.lists)
-            transaction.add_files(self.relation, self._written(transaction, task, conditions))
+            transaction.add_files(self.relation, self._copy_ranges(transaction, task, conditions))
 
-    def _written(self, transaction: Transaction, task: CopyTask, conditions: Sequence[str]) -> list[Action]:
+    def _copy_ranges(self, transaction: Transaction, task: CopyTask, conditions: Sequence[str]) -> list[Action]:
         """Copy all ranges, several at a time. Return the `add` actions of the files that the tasks wrote, in the order of the ranges."""
         spark = transaction.engine.spark
 

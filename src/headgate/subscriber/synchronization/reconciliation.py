@@ -83,7 +83,7 @@ def reconcile(
 ) -> None:
     """Write the differences. `reader` reads under the slot's snapshot. Raise the errors of a copy and of a batch of changes."""
     target = copy.target(transaction, remote)
-    mapping = _mapped(transaction, target)
+    mapping = _mapping_of(transaction, target)
     difference = compute_difference(transaction, mapping, remote, reader)
     folder = transaction.engine.exchange / f"reconcile-{copy.slot}"
     data_location.remove_tree(folder)
@@ -105,7 +105,7 @@ def reconcile(
     )  # fmt: skip
 
 
-def _mapped(transaction: Transaction, target: CopyTarget) -> Mapping:
+def _mapping_of(transaction: Transaction, target: CopyTarget) -> Mapping:
     """Return the mapping of columns as if the publisher sent each row completely: any key will do.
 
     Raise 42883 if rows cannot be compared.

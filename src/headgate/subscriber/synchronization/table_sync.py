@@ -144,7 +144,7 @@ class SyncWorker(Worker):
         _log.info('logical replication table synchronization worker for subscription "%s", table "%s" has started', name, table)
         connection = PublisherConnection.open(self.subscription.conninfo, self.slot, waker=self.waker)
         try:
-            start = self._copied(connection, relation, state)
+            start = self._copy(connection, relation, state)
             target = self._wait_for_leader(start)
             end = self._stream(connection, relation, start, target) if start < target else start
         finally:
@@ -159,7 +159,7 @@ class SyncWorker(Worker):
             relation = relations.find(cursor, self.subscription.database, self.relation)
         return None if state is None or relation is None or state.state in COPIED else (relation, state)
 
-    def _copied(self, connection: PublisherConnection, relation: Relation, state: SubscriptionRel) -> Lsn:
+    def _copy(self, connection: PublisherConnection, relation: Relation, state: SubscriptionRel) -> Lsn:
         """Return the position of the finished copy: an earlier one in state f, else a new one. Raise 42704 if state f lost its origin."""
         if state.state == SyncState.FINISHEDCOPY and not (self._is_gone(connection) and self._take_back(relation, state)):
             with contextlib.closing(self.catalog.cursor()) as cursor:
