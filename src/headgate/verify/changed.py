@@ -109,7 +109,7 @@ class Changed:
         unsent = [np.zeros(len(mask), np.bool_) if column.unchanged is None else column.unchanged for column in columns]
         order = changes.seq[mask] * 2 + alive
         marks = _marks(texts, [is_unsent[mask] for is_unsent in unsent]) if alive else pa.nulls(len(order), pa.string())
-        key = _joined([texts[index] for index in self.table.key], [self.table.bare[index] for index in self.table.key])
+        key = _join_texts([texts[index] for index in self.table.key], [self.table.bare[index] for index in self.table.key])
         values = _values(texts) if alive and self._room > 0 else pa.nulls(len(order), pa.string())
         self._room -= values.nbytes if alive else 0
         return pa.table([key, pa.array(order), pa.array(np.full(len(order), alive)), marks, values], schema=EVENTS)
@@ -120,7 +120,7 @@ def _as_here(texts: pa.Array, kind: tuple[int, int] | None) -> pa.Array:
     return texts.cast(pa.string()) if kind is None else write_text(read_text(texts, *kind), kind[0])
 
 
-def _joined(texts: Sequence[pa.Array], bare: Sequence[bool]) -> pa.Array:
+def _join_texts(texts: Sequence[pa.Array], bare: Sequence[bool]) -> pa.Array:
     """Join texts as `digest.joined` does."""
     parts = []
     for text, is_bare in zip(texts, bare, strict=True):

@@ -33,7 +33,7 @@ def described(reader: PublisherConnection, transaction: Transaction, remote: Rem
         oids = {column.type_oid, ours.type_oid}
         bare.append(oids <= BARE)
         integers.append(oids <= INTEGERS)
-        theirs.append(text if plain else _converted(text, ours.type_oid, ours.typmod))
+        theirs.append(text if plain else _convert(text, ours.type_oid, ours.typmod))
     key = [name for column in sent if column.key for name in [column.name]]
     if not key and local.primary_key:
         key_columns = [column.name for column in local.columns if column.attnum in local.primary_key]
@@ -48,7 +48,7 @@ def described(reader: PublisherConnection, transaction: Transaction, remote: Rem
     )  # fmt: skip
 
 
-def _converted(text: str, oid: int, typmod: int) -> str:
+def _convert(text: str, oid: int, typmod: int) -> str:
     """Convert a text of the publisher to the text form of another type, through that type's input function."""
     value = f"({text})::{registry.format_type(oid, typmod)}"
     probe = as_text("x", oid)

@@ -90,8 +90,8 @@ class Difference:
         frame = _frame_type(self._mapping)
         new = frame["new"].dataType
         schema = StructType([StructField("k", StringType()), StructField("r", StringType()), StructField("new", new)])
-        theirs = self._numbered(self._transaction.engine.spark.read.schema(schema).parquet(data_location.uri(staged)))
-        both = theirs.alias("t").join(self._numbered(self._here()).alias("o"), ["k", "n"], "full_outer")
+        theirs = self._number_rows(self._transaction.engine.spark.read.schema(schema).parquet(data_location.uri(staged)))
+        both = theirs.alias("t").join(self._number_rows(self._here()).alias("o"), ["k", "n"], "full_outer")
         is_there, is_here = F.col("t.r").isNotNull(), F.col("o.r").isNotNull()
         op = F.when(~is_here, "I").when(~is_there, "D").when(F.col("t.r") != F.col("o.r"), "U")
         both = both.withColumn("op", op).where("op IS NOT NULL")
@@ -119,7 +119,7 @@ class Difference:
         old = F.struct(*[F.col(f"c{index + 3}").alias(column.name) for index, column in enumerate(old_fields)])
         return frame.select(F.col("c1").alias("k"), F.col("c2").alias("r"), old.alias("old"))
 
-    def _numbered(self, rows: DataFrame) -> DataFrame:
+    def _number_rows(self, rows: DataFrame) -> DataFrame:
         """Add n, which numbers equal rows of a table without a key."""
         if self._table.key:
             return rows.withColumn("n", F.lit(1))

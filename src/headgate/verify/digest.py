@@ -205,10 +205,10 @@ class RowDifference:
     def with_values(self, table: Compared, theirs: Values, ours: Values) -> RowDifference:
         """Return the difference with the values of the columns that differ, or of all columns if only one side has the row."""
         sides = ((theirs, self.what != "extra"), (ours, self.what != "missing"))
-        shown = [self._shown(table, values[self.text]) if has and self.text in values else None for values, has in sides]
+        shown = [self._as_json(table, values[self.text]) if has and self.text in values else None for values, has in sides]
         return replace(self, theirs=shown[0], ours=shown[1])
 
-    def _shown(self, table: Compared, values: Sequence[str | None]) -> str:
+    def _as_json(self, table: Compared, values: Sequence[str | None]) -> str:
         named = zip(table.columns, values, strict=True)
         return json.dumps({name: value for name, value in named if not self.columns or name in self.columns}, ensure_ascii=False)
 
@@ -218,7 +218,7 @@ def compared(table: Compared, theirs: pa.Table, ours: pa.Table) -> Iterator[RowD
 
     Rows of a table without a key are counted.
     """
-    their_counts, our_counts = _counted(theirs), _counted(ours)
+    their_counts, our_counts = _count_rows(theirs), _count_rows(ours)
     both = their_counts.join(
         our_counts, ["key", "columns"] if not table.key else ["key"], join_type="full outer", left_suffix="_1", right_suffix="_2"
     )
@@ -236,7 +236,7 @@ def compared(table: Compared, theirs: pa.Table, ours: pa.Table) -> Iterator[RowD
             yield RowDifference("different", shown, names, row["key"])
 
 
-def _counted(rows: pa.Table) -> pa.Table:
+def _count_rows(rows: pa.Table) -> pa.Table:
     counted = rows.group_by(["key", "columns"]).aggregate([([], "count_all")])
     return counted.rename_columns(["key", "columns", "n"])
 

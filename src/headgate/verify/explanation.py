@@ -101,7 +101,7 @@ def terms(condition: str) -> list[str]:
     try:
         [statement] = parse(f"SELECT WHERE {condition}")
         where = statement.node.where_clause
-        return [_printed(leaf) for leaf in _leaves(where)] if _joins(where) else []
+        return [_condition_text(leaf) for leaf in _leaves(where)] if _joins(where) else []
     except (PostgresError, ValueError, AttributeError, postgast.PgQueryError):  # a publisher may send any text
         return []
 
@@ -118,7 +118,7 @@ def _leaves(node: pb.Node) -> Iterator[pb.Node]:
         yield from _leaves(argument)
 
 
-def _printed(node: ParseNode) -> str:
+def _condition_text(node: ParseNode) -> str:
     statement = grammar.parse("SELECT WHERE true")
     statement.stmts[0].stmt.select_stmt.where_clause.CopyFrom(node)
     return grammar.deparse(statement).removeprefix("SELECT WHERE ")

@@ -98,17 +98,17 @@ class Publisher:
 
     def digests(self, table: Compared, without: Sequence[str]) -> pa.Table:
         """Return the ranges of a table (`digest.DIGESTS`), without the rows whose keys have these hashes."""
-        return taken(self._asked(digests_query(table, without), len(DIGESTS)), DIGESTS)
+        return taken(self._query(digests_query(table, without), len(DIGESTS)), DIGESTS)
 
     def rows(self, table: Compared, ranges: Sequence[str]) -> pa.Table:
         """Return the rows of some ranges (`digest.ROWS`)."""
-        return taken(self._asked(rows_query(table, ranges), len(ROWS)), ROWS)
+        return taken(self._query(rows_query(table, ranges), len(ROWS)), ROWS)
 
     def values(self, table: Compared, ranges: Sequence[str], hashes: Sequence[str]) -> pa.Table:
         """Return the rows of some ranges whose keys have these hashes (`digest.VALUES`)."""
-        return taken(self._asked(values_query(table, ranges, hashes), len(VALUES)), VALUES)
+        return taken(self._query(values_query(table, ranges, hashes), len(VALUES)), VALUES)
 
-    def _asked(self, query: str, fields: int) -> list[Row]:
+    def _query(self, query: str, fields: int) -> list[Row]:
         """Run a query on the reader, which the publisher cancels if the snapshot is held for too long."""
         self._limit()
         return self.reader.query(query, fields)

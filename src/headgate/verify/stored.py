@@ -50,7 +50,7 @@ class Stored:
     def rows(self, table: Compared, ranges: Sequence[str]) -> pa.Table:
         """Return the rows of some ranges (`digest.ROWS`)."""
         frame = self.frame(table, [of_key(table, table.ours), marks(table.ours), range_of(table, table.ours)])
-        return self._gathered(frame.where(F.col("c2").cast("string").isin(list(ranges))).drop("c2"))
+        return self._collect(frame.where(F.col("c2").cast("string").isin(list(ranges))).drop("c2"))
 
     def values(self, table: Compared, hashes: Sequence[str]) -> pa.Table:
         """Return the values of the rows whose keys have these hashes (`digest.VALUES`)."""
@@ -61,10 +61,10 @@ class Stored:
     def rows_of(self, table: Compared, hashes: Sequence[str]) -> pa.Table:
         """Return the rows whose keys have these hashes (`digest.ROWS`)."""
         frame = self.frame(table, [of_key(table, table.ours), marks(table.ours)])
-        return self._gathered(frame.join(self._hashes(hashes), F.md5("c0") == F.col("h"), "left_semi"))
+        return self._collect(frame.join(self._hashes(hashes), F.md5("c0") == F.col("h"), "left_semi"))
 
     @staticmethod
-    def _gathered(frame: DataFrame) -> pa.Table:
+    def _collect(frame: DataFrame) -> pa.Table:
         return frame.toArrow().rename_columns(ROWS.names).cast(ROWS)
 
     def _hashes(self, hashes: Sequence[str]) -> DataFrame:

@@ -134,13 +134,13 @@ class Verification:
             with engine.commit_lock:  # no commit between the snapshots of the rows and of the catalog, which has the origin's progress
                 transaction.isolate(None, serializable=False)
                 progress = origins.progress(transaction.cursor, f"pg_{self.subscription.oid}")
-            pending = [local for local in self._published(publisher, transaction) if (local.schema, local.name) not in self._done]
+            pending = [local for local in self._published_tables(publisher, transaction) if (local.schema, local.name) not in self._done]
             ready = {
                 table_state.relation
                 for table_state in subscriptions.tables(transaction.cursor, self.subscription.oid)
                 if table_state.state == SyncState.READY
             }
-            tables = [self._described(publisher, transaction, local) for local in pending if local.oid in ready]
+            tables = [self._describe(publisher, transaction, local) for local in pending if local.oid in ready]
             changes = {(table.schema, table.name): Changed(table, with_values=self.with_values) for table in tables}
             if progress is not None and progress.remote_lsn > publisher.lsn:
                 for decoded in publisher.changes(progress.remote_lsn, self.check):
@@ -152,24 +152,24 @@ class Verification:
                 resyncs = subscription_resync.taken(transaction.cursor, self.subscription.oid)
                 for local in copied:
                     reason = "it is being reconciled" if resyncs.get(local.oid) is Method.DIFFERENCE else "it is being copied"
-                    yield self._said(Verdict(local.schema, local.name, "skipped", reason=reason))
+                    yield self._record(Verdict(local.schema, local.name, "skipped", reason=reason))
             for table in tables:
                 if changes[table.schema, table.name].whole and last:
-                    yield self._said(Verdict(table.schema, table.name, "skipped", reason="it changed while it was compared"))
+                    yield self._record(Verdict(table.schema, table.name, "skipped", reason="it changed while it was compared"))
             followed = [table for table in tables if not changes[table.schema, table.name].whole]
             for index, table in enumerate(followed):
                 self.progress(f'comparing table {index + 1} of {len(followed)}: "{table.schema}.{table.name}"')
                 verdict = self._compared_in_time(table, publisher, stored, changes[table.schema, table.name], transaction)
                 if verdict is None and index:
                     return _Left.BEHIND
-                yield self._said(verdict or Verdict(table.schema, table.name, "skipped", reason=TOO_LONG))
+                yield self._record(verdict or Verdict(table.schema, table.name, "skipped", reason=TOO_LONG))
                 if verdict is None:
                     return _Left.BEHIND
             return _Left.CHANGED if not last and (copied or len(followed) < len(tables)) else _Left.NOTHING
         finally:
             transaction.rollback()
 
-    def _said(self, verdict: Verdict) -> Verdict:
+    def _record(self, verdict: Verdict) -> Verdict:
         self._done[verdict.schema, verdict.name] = verdict
         return verdict
 
@@ -180,7 +180,7 @@ class Verification:
         if publisher.has_expired():
             return None
         try:
-            return self._compared(table, publisher, stored, changed, transaction)
+            return self._compare(table, publisher, stored, changed, transaction)
         except PostgresError:
             self.check()
             if not publisher.has_expired():
@@ -194,7 +194,7 @@ class Verification:
             time.sleep(PAUSE)
 
     # ---- what is compared ------------------------------------------------------------------------------------
-    def _published(self, publisher: Publisher, transaction: Transaction) -> Iterator[Relation]:
+    def _published_tables(self, publisher: Publisher, transaction: Transaction) -> Iterator[Relation]:
         """Yield the tables that are published and part of the subscription, in any state."""
         cursor, subscription = transaction.cursor, self.subscription
         states = {table_state.relation for table_state in subscriptions.tables(cursor, subscription.oid)}
@@ -203,12 +203,12 @@ class Verification:
             if local is not None and local.oid in states and (self.only is None or local.oid == self.only.oid):
                 yield local
 
-    def _described(self, publisher: Publisher, transaction: Transaction, local: Relation) -> Compared:
+    def _describe(self, publisher: Publisher, transaction: Transaction, local: Relation) -> Compared:
         remote = fetch_relation(publisher.reader, local.schema, local.name, self.subscription.publications)
         return described(publisher.reader, transaction, remote, local)
 
     # ---- comparing ---------------------------------------------------------------------------------------------
-    def _compared(self, table: Compared, publisher: Publisher, stored: Stored, changed: Changed, transaction: Transaction) -> Verdict:
+    def _compare(self, table: Compared, publisher: Publisher, stored: Stored, changed: Changed, transaction: Transaction) -> Verdict:
         began = time.monotonic()
         hashes = changed.hashes()
         with ThreadPoolExecutor(1, "verify") as pool, self.computing(transaction):
