@@ -95,7 +95,7 @@ class Sender:
         channel = self.host.channel
         self.statistics.state = SenderState.CATCHUP
         channel.flush()
-        with self.node.log_watch.watching(channel.interrupt), self._watched():
+        with self.node.log_watch.watching(channel.interrupt), self._watch_client():
             try:
                 while True:
                     self._take_messages()
@@ -136,7 +136,7 @@ class Sender:
             raise
 
     @contextmanager
-    def _watched(self) -> Iterator[None]:
+    def _watch_client(self) -> Iterator[None]:
         """Cancel jobs on a cluster if the client disconnects. Else its slot would stay in use until executors are available."""
         over = threading.Event()
 

@@ -114,7 +114,7 @@ class Standbys:
         attribute = _POSITIONS.get(level)
         if attribute is None or not self._names().strip():
             return True
-        while not self._confirmed(position, attribute):
+        while not self._is_confirmed(position, attribute):
             request = pending()
             if request is not None:
                 self._give_up(request, notices)
@@ -131,7 +131,7 @@ class Standbys:
         else:
             notices.warning("canceling wait for synchronous replication due to user request", detail=_DETAIL)
 
-    def _confirmed(self, position: Lsn, attribute: str) -> bool:
+    def _is_confirmed(self, position: Lsn, attribute: str) -> bool:
         standby_names = parse(self._names())
         if standby_names is None:
             return True
