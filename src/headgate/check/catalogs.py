@@ -89,7 +89,7 @@ def findings(subject: Subject) -> Iterator[Finding]:
     }
     for index in _indexes():
         if index.catalog in known:
-            count = rows(subject.cursor, _repeated(index))[0][0]
+            count = rows(subject.cursor, _duplicates_query(index))[0][0]
             if count:
                 yield error(f'catalog "{index.catalog}"', f'{count} keys of index "{index.name}" are there more than once', _MEND)
     for reference in REFERENCES:
@@ -114,7 +114,7 @@ def _indexes() -> Iterator[unique.UniqueIndex]:
     yield unique.UniqueIndex("pg_attribute_relid_attnum_index", "pg_attribute", ("attrelid", "attnum"), shared=False)
 
 
-def _repeated(index: unique.UniqueIndex) -> str:
+def _duplicates_query(index: unique.UniqueIndex) -> str:
     columns = ", ".join(f'"{column}"' for column in (*index.columns, *(() if index.shared else ("dbid",))))
     return f"SELECT count(*) FROM (SELECT 1 FROM hg.{index.catalog} GROUP BY {columns} HAVING count(*) > 1)"
 

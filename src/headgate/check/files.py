@@ -48,7 +48,7 @@ class Named:
 
 def findings(subject: Subject) -> Iterator[Finding]:
     """Yield all problems of files."""
-    needed = _needed(subject)
+    needed = _unconfirmed_files(subject)
     with ThreadPoolExecutor(THREADS, "check") as pool:
         for key in sorted({*subject.tables, *needed}):
             place = subject.title(key)
@@ -143,7 +143,7 @@ def _fits_checksum(path: DataPath) -> bool:
 # ---- what slots need ---------------------------------------------------------------------------------------------------
 
 
-def _needed(subject: Subject) -> dict[Key, list[Named]]:
+def _unconfirmed_files(subject: Subject) -> dict[Key, list[Named]]:
     """Return the files with the changes that slots have not confirmed yet."""
     files: dict[Key, list[Named]] = {}
     oldest = rows(subject.cursor, "SELECT datoid, min(restart_lsn) FROM hg.replication_slot WHERE NOT lost GROUP BY datoid")

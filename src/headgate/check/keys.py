@@ -65,7 +65,7 @@ def findings(subject: Subject) -> Iterator[Finding]:
             ]
             try:
                 questions = [*table.questions(), *(question for arguments in foreign for question in table.orphans(*arguments))]
-                yield from _answered(table.place, questions)
+                yield from _answer(table.place, questions)
             except (PostgresError, PySparkException, Py4JError) as failure:
                 reason = failure.message if isinstance(failure, PostgresError) else type(failure).__name__
                 yield error(table.place, f"its constraints could not be looked at: {reason}")
@@ -75,7 +75,7 @@ def _oids(subject: Subject, sql: str, database: int) -> set[int]:
     return {oid for (oid,) in rows(subject.cursor, sql, [database])}
 
 
-def _answered(place: str, questions: list[Question]) -> Iterator[Finding]:
+def _answer(place: str, questions: list[Question]) -> Iterator[Finding]:
     union: DataFrame | None = None
     for number, question in enumerate(questions):
         numbered = question.counted.select(

@@ -60,7 +60,7 @@ class Folder:
 def findings(subject: Subject) -> Iterator[Finding]:
     """Yield all problems of the log and the versions."""
     yield from _entries(subject)
-    logged = _logged(subject)
+    logged = _logged_versions(subject)
     for key in sorted(subject.tables):
         subject.progress(f"versions of {subject.title(key)}")
         lost = False
@@ -70,7 +70,7 @@ def findings(subject: Subject) -> Iterator[Finding]:
         if lost:
             subject.damaged.add(key)
     yield from _intents(subject)
-    yield from _prepared(subject)
+    yield from _check_prepared(subject)
 
 
 def judged(place: str, logged: Logged, folder: Folder, *, running: bool = False) -> Iterator[Finding]:
@@ -145,7 +145,7 @@ def _above(place: str, logged: Logged, folder: Folder) -> Iterator[Finding]:
 # ---- what is read ----------------------------------------------------------------------------------------------------
 
 
-def _logged(subject: Subject) -> dict[Key, Logged]:
+def _logged_versions(subject: Subject) -> dict[Key, Logged]:
     named: dict[Key, set[int]] = {}
     for database, relation, version in rows(subject.cursor, "SELECT dbid, relid, version FROM hg.table_version WHERE NOT dropped"):
         named.setdefault((database, relation), set()).add(version)
@@ -228,7 +228,7 @@ def _intents(subject: Subject) -> Iterator[Finding]:
             yield notice(LOG, f"transaction {xid} was committing", "the next start completes it")
 
 
-def _prepared(subject: Subject) -> Iterator[Finding]:
+def _check_prepared(subject: Subject) -> Iterator[Finding]:
     """Check that the entry, the body and the files of prepared transactions exist."""
     entries = dict(rows(subject.cursor, "SELECT commit_lsn, xid FROM hg.log_entry WHERE kind = 'prepare'"))
     for xid, gid, database, position, body in rows(subject.cursor, "SELECT xid, gid, dbid, commit_lsn, body FROM hg.prepared_xact"):

@@ -63,7 +63,7 @@ def findings(subject: Subject) -> Iterator[Finding]:
     yield from _mark(subject, base)
     # `catalogs` reports tables whose folder exists although the log does not have them
     dropped = set(rows(subject.cursor, "SELECT dbid, relid FROM hg.table_version WHERE dropped UNION SELECT dbid, oid FROM hg.pg_class"))
-    staged, created = _awaited(subject)
+    staged, created = _unfinished_files(subject)
     lost = {} if subject.running else {commit.key: commit.xid for commit in lost_commits.find(subject.engine)}
     for folder in (base / name for name in sorted(_names(base))):
         if not folder.name.isdigit() or (data_location.is_local(folder) and not folder.is_dir()):
@@ -101,7 +101,7 @@ def _mark(subject: Subject, base: DataPath) -> Iterator[Finding]:
         yield error(f'"{base}"', "it belongs to another node", "let data_location name this node's folder")
 
 
-def _awaited(subject: Subject) -> tuple[dict[Key, set[str]], set[Key]]:
+def _unfinished_files(subject: Subject) -> tuple[dict[Key, set[str]], set[Key]]:
     """Return the files, by table, of prepared transactions and of interrupted commits, and the tables that they have created."""
     files: dict[Key, set[str]] = {}
     created: set[Key] = set()

@@ -104,7 +104,7 @@ class Subject:
 @contextmanager
 def of_running(engine: Engine, data_dir: Path, database: str | None) -> Iterator[Subject]:
     """Yield a running node as the subject, or one of its databases."""
-    with _opened(engine, data_dir, database, running=True) as subject:
+    with _open(engine, data_dir, database, running=True) as subject:
         yield subject
 
 
@@ -122,7 +122,7 @@ def of_stopped(
             spark = spark_session.start(settings, scratch=Path(folder) / "pgsql_tmp") if session is None else session
             try:
                 engine = Engine({**settings, **location}, catalog, Path(folder), session=spark)
-                with _opened(engine, data_dir, database, running=False) as subject:
+                with _open(engine, data_dir, database, running=False) as subject:
                     yield subject
             finally:
                 if session is None:
@@ -132,7 +132,7 @@ def of_stopped(
 
 
 @contextmanager
-def _opened(engine: Engine, data_dir: Path, database: str | None, *, running: bool) -> Iterator[Subject]:
+def _open(engine: Engine, data_dir: Path, database: str | None, *, running: bool) -> Iterator[Subject]:
     transactions: dict[int, Transaction] = {}
     pin = engine.begin(0)
     try:

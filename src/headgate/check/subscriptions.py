@@ -44,11 +44,11 @@ def findings(subject: Subject) -> Iterator[Finding]:
         own = _OWN_ORIGIN.match(name)
         if own is not None and int(own[1]) not in known:
             yield warning(f'replication origin "{name}"', "its subscription does not exist", "drop it with pg_replication_origin_drop")
-    yield from _prepared(subject)
-    yield from _received(subject, set(known))
+    yield from _check_prepared(subject)
+    yield from _check_received(subject, set(known))
 
 
-def _prepared(subject: Subject) -> Iterator[Finding]:
+def _check_prepared(subject: Subject) -> Iterator[Finding]:
     """Check the transactions that publishers have prepared, and their files."""
     folder = subject.data_dir / "pg_twophase"
     applied = {gid for (gid,) in rows(subject.cursor, "SELECT gid FROM hg.applied_prepare")}
@@ -70,7 +70,7 @@ def _prepared(subject: Subject) -> Iterator[Finding]:
                 yield notice(f'file "{folder.name}/{file.name}"', "it belongs to no prepared transaction", "it may be removed")
 
 
-def _received(subject: Subject, known: set[int]) -> Iterator[Finding]:
+def _check_received(subject: Subject, known: set[int]) -> Iterator[Finding]:
     """Check the files that workers have received."""
     if subject.running:
         return
