@@ -83,7 +83,7 @@ def _lost(path: str) -> PostgresError:
 def _table(path: DataPath, destination: Path, version: int) -> int:
     """Copy one table at a version. Return its bytes."""
     size = _log(path, destination, version)
-    names = _named(path, delta_log.files_at(destination, version).values())
+    names = _file_names(path, delta_log.files_at(destination, version).values())
     size += _link_all(path, destination, names)
     for folder in (destination / "_delta_log", destination):
         fsync.sync(folder)
@@ -127,7 +127,7 @@ def _keep_last(log: Path, version: int) -> None:
         (log / f".{_LAST}.crc").unlink(missing_ok=True)
 
 
-def _named(path: DataPath, adds: Iterable[file_action.Action]) -> Iterator[str]:
+def _file_names(path: DataPath, adds: Iterable[file_action.Action]) -> Iterator[str]:
     for add in adds:
         yield unquote(add["path"])
         vector_file = deletion_vector.file_of(path, add.get("deletionVector"))

@@ -337,14 +337,14 @@ class CatalogCursor:
                 return self._cursor
         if deleted is None:
             if query == "COMMIT":
-                self._final = self._finished()
+                self._final = self._final_results()
             self._write_for(query)
-        return self._executed(query, parameters)
+        return self._execute(query, parameters)
 
-    def _executed(self, query: str, parameters: Sequence[object] | None, parts: Iterable[Part] | None = None) -> duckdb.DuckDBPyConnection:
+    def _execute(self, query: str, parameters: Sequence[object] | None, parts: Iterable[Part] | None = None) -> duckdb.DuckDBPyConnection:
         """Run a statement. `parts` are the parts that it writes, or None to determine them."""
         run = functools.partial(self._cursor.execute, query, *([parameters] if parameters else []))
-        return self._counted(query, run, lambda table: point.written(query, parameters or (), table) if parts is None else parts)
+        return self._run_counted(query, run, lambda table: point.written(query, parameters or (), table) if parts is None else parts)
 
     def _write_for(self, query: str) -> None:
         """Write the rows that a statement may read or change."""
@@ -356,20 +356,20 @@ class CatalogCursor:
         for table, pending in self._unwritten.take(tables):
             statement, parts = to_insert(table, pending), point.inserted(table, pending)
             if statement is not None:
-                self._executed(*statement, parts)
+                self._execute(*statement, parts)
                 continue
             table_rows = to_arrow(pending, self._answers.schema(table))
             self._cursor.register("unwritten_rows", table_rows)
             try:
                 columns = ", ".join(table_rows.column_names)
-                self._executed(f"INSERT INTO hg.{table} ({columns}) SELECT {columns} FROM unwritten_rows", None, parts)
+                self._execute(f"INSERT INTO hg.{table} ({columns}) SELECT {columns} FROM unwritten_rows", None, parts)
             finally:
                 self._cursor.unregister("unwritten_rows")
 
     def executemany(self, query: str, parameters: Sequence[Sequence[object]]) -> duckdb.DuckDBPyConnection:
         """Execute a statement for each list of parameters, as DuckDB's cursor does."""
         self._write_for(query)
-        return self._counted(query, lambda: self._cursor.executemany(query, parameters), lambda table: point.written(query, (), table))
+        return self._run_counted(query, lambda: self._cursor.executemany(query, parameters), lambda table: point.written(query, (), table))
 
     def register(self, name: str, table: pa.Table) -> duckdb.DuckDBPyConnection:
         """Make an Arrow table available to statements of this cursor, as DuckDB's cursor does."""
@@ -381,29 +381,29 @@ class CatalogCursor:
         own = self._unwritten.select(query, parameters or ()) if self._begun and is_read(query) else None
         key = _key(query, parameters)
         if own is None:
-            return self._answered(query, parameters, key)
+            return self._rows_of(query, parameters, key)
         own_rows, is_all = own
         if key is not None and len(self._plain) < _MOST_ANSWERS:
             self._plain.add(key)
-        return own_rows if is_all else [*self._answered(query, parameters, key, whole=False), *own_rows]
+        return own_rows if is_all else [*self._rows_of(query, parameters, key, whole=False), *own_rows]
 
-    def _answered(self, query: str, parameters: Sequence[object] | None, key: _Key | None, *, whole: bool = True) -> Rows:
+    def _rows_of(self, query: str, parameters: Sequence[object] | None, key: _Key | None, *, whole: bool = True) -> Rows:
         """Return the rows of a query with this key. If not `whole`, omit the rows that are not written to DuckDB yet."""
         parts = self._answers.parts(query, parameters)
         if whole:
             self._write_for(query)
         if parts is None or key is None:
-            return self._fetched(query, parameters)
+            return self._fetch(query, parameters)
         if not self._begun:
             return self._outside(key, parts, query, parameters)
         if self._seen is None:
-            return self._fetched(query, parameters)
+            return self._fetch(query, parameters)
         stamp = self._shared_stamp(self._seen, parts)
         if stamp is None:
-            return self._own(key, parts, query, parameters)
+            return self._own_rows(key, parts, query, parameters)
         result = self._answers.kept((*key, stamp))
         if result is None:
-            result = self._fetched(query, parameters)
+            result = self._fetch(query, parameters)
             self._answers.keep((*key, stamp), result)
         return result
 
@@ -416,17 +416,17 @@ class CatalogCursor:
         before = self._answers.stamp(self._answers.snapshot(), parts)
         result = None if before is None else self._answers.kept((*key, before))
         if result is None:
-            result = self._fetched(query, parameters)
+            result = self._fetch(query, parameters)
             if before is not None and before == self._answers.stamp(self._answers.snapshot(), parts):
                 self._answers.keep((*key, before), result)
         return result
 
-    def _own(self, key: _Key, parts: tuple[Part, ...], query: str, parameters: Sequence[object] | None) -> Rows:
+    def _own_rows(self, key: _Key, parts: tuple[Part, ...], query: str, parameters: Sequence[object] | None) -> Rows:
         stamp = self._stamp(parts)
         cached = self._queries.get(key)
         if cached is not None and cached[0] == stamp:
             return list(cached[1])
-        result = self._fetched(query, parameters)
+        result = self._fetch(query, parameters)
         self._queries.pop(key, None)
         if len(result) <= _MOST_ROWS:
             if len(self._queries) >= _MOST_ANSWERS:
@@ -434,10 +434,10 @@ class CatalogCursor:
             self._queries[key] = (stamp, result)
         return list(result)
 
-    def _fetched(self, query: str, parameters: Sequence[object] | None) -> Rows:
-        return self._executed(query, parameters).fetchall()  # read completely: an unread result keeps its transaction open
+    def _fetch(self, query: str, parameters: Sequence[object] | None) -> Rows:
+        return self._execute(query, parameters).fetchall()  # read completely: an unread result keeps its transaction open
 
-    def _counted(self, query: str, run: Callable[[], _T], parts_of: Callable[[str], Iterable[Part]]) -> _T:
+    def _run_counted(self, query: str, run: Callable[[], _T], parts_of: Callable[[str], Iterable[Part]]) -> _T:
         """Run a statement and record its effect on versions. `parts_of` returns the parts of a catalog that it writes."""
         if is_read(query):
             return self._looking(run)
@@ -492,7 +492,7 @@ class CatalogCursor:
             self._forget()
         return result
 
-    def _finished(self) -> dict[_Key, Rows]:
+    def _final_results(self) -> dict[_Key, Rows]:
         """Return the results that plain queries of this transaction have after it, where they are known without another query.
 
         The rows are those of DuckDB, if an earlier result is still valid, followed by the buffered rows. So the next transaction need not

@@ -25,7 +25,7 @@ def arrow_table(columns: Sequence[SystemColumn], rows: Sequence[Sequence[object]
     arrays = []
     for index, column in enumerate(columns):
         kind = arrow_type(column.type_oid)
-        arrays.append(pa.array([_stored(row[index], kind) for row in rows], kind))
+        arrays.append(pa.array([_as_stored(row[index], kind) for row in rows], kind))
     return pa.table(arrays, names=[f"c{number}" for number in range(1, len(columns) + 1)])
 
 
@@ -39,7 +39,7 @@ def arrow_type(type_oid: int) -> pa.DataType:
     return _ARROW[kind]
 
 
-def _stored(value: object, kind: pa.DataType) -> object:
+def _as_stored(value: object, kind: pa.DataType) -> object:
     if value is None:
         return None
     if pa.types.is_string(kind):
@@ -47,5 +47,5 @@ def _stored(value: object, kind: pa.DataType) -> object:
     if isinstance(value, datetime.datetime) and value.tzinfo is not None:
         return value.astimezone(datetime.UTC).replace(tzinfo=None)
     if pa.types.is_list(kind) and isinstance(value, list | tuple):
-        return [_stored(item, kind.value_type) for item in value]
+        return [_as_stored(item, kind.value_type) for item in value]
     return value

@@ -106,11 +106,11 @@ def written(sql: str, parameters: Sequence[object], table: str) -> Iterable[Part
         return inserted(table, rows)
     parts: list[Part] = [table]
     for point in points:
-        parts.extend(_changed(plain, point, parameters))
+        parts.extend(_changed_parts(plain, point, parameters))
     return parts
 
 
-def _changed(plain: Plain, point: _Point, parameters: Sequence[object]) -> Iterable[Part]:
+def _changed_parts(plain: Plain, point: _Point, parameters: Sequence[object]) -> Iterable[Part]:
     is_update = plain.kind == "UPDATE"
     if is_update and not point.follows(plain.columns):
         return

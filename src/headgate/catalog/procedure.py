@@ -121,7 +121,7 @@ def procedures() -> dict[int, Procedure]:
         required = len(row["proargtypes"]) - row["pronargdefaults"] - (1 if row["provariadic"] else 0)
         by_oid[row["oid"]] = Procedure(
             row["proname"], tuple(row["proargtypes"]), inputs, required, row["provariadic"], row["prorettype"], row["proretset"],
-            outputs if row["prorettype"] == t.RECORD else (), _granted(row["proacl"]),
+            outputs if row["prorettype"] == t.RECORD else (), _grantees(row["proacl"]),
         )  # fmt: skip
     return by_oid
 
@@ -138,7 +138,7 @@ def parameter_names(name: str) -> tuple[str, ...]:
     return candidates[0].argument_names if len(candidates) == 1 and all(candidates[0].argument_names) else ()
 
 
-def _granted(items: list[str] | None) -> frozenset[str] | None:
+def _grantees(items: list[str] | None) -> frozenset[str] | None:
     """Return the roles to which the ACL of a function grants EXECUTE, without its owner. None: PUBLIC."""
     if items is None:
         return None

@@ -72,10 +72,10 @@ def create(cursor: Cursor, oids: Oids, database: int, definition: Definition) ->
         add_key(cursor, oids, relations.get(cursor, database, oid), new_key)
     for check in definition.checks:
         add_check(cursor, oids, relations.get(cursor, database, oid), check)
-    return _made(cursor, database, oid, definition)
+    return _build(cursor, database, oid, definition)
 
 
-def _made(cursor: Cursor, database: int, oid: int, definition: Definition) -> Relation:
+def _build(cursor: Cursor, database: int, oid: int, definition: Definition) -> Relation:
     """Return the relation. A plain one is built from the definition, which saves the four queries that would read it."""
     schema = one(cursor, "SELECT nspname FROM hg.pg_namespace WHERE oid = ? AND dbid IN (0, ?)", [definition.namespace, database])
     if definition.kind != RelationKind.TABLE or definition.keys or definition.checks or schema is None:

@@ -229,9 +229,9 @@ class Relation:
         """Return the relation that `dump` wrote."""
         fields = {**value, "kind": RelationKind(value["kind"]), "replica_identity": ReplicaIdentity(value["replica_identity"])}
         fields["all_columns"] = tuple(Column(**column) for column in value["all_columns"])
-        fields["indexes"] = tuple(_tupled(Index, index) for index in value["indexes"])
+        fields["indexes"] = tuple(_from_json(Index, index) for index in value["indexes"])
         for field in ("foreign_keys", "referenced"):
-            fields[field] = tuple(_tupled(ForeignKey, key_fields) for key_fields in value.get(field, ()))
+            fields[field] = tuple(_from_json(ForeignKey, key_fields) for key_fields in value.get(field, ()))
         fields["options"] = tuple(value.get("options", ()))
         fields["checks"] = tuple(Check(**check) for check in value["checks"])
         key = value["partition_key"]
@@ -239,7 +239,7 @@ class Relation:
         return cls(**fields)
 
 
-def _tupled(kind: type[T], value: Dumped) -> T:
+def _from_json(kind: type[T], value: Dumped) -> T:
     """Return a dataclass from JSON, converting lists to tuples."""
     return kind(**{name: tuple(item) if isinstance(item, list) else item for name, item in value.items()})
 

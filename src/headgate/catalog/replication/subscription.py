@@ -133,7 +133,7 @@ def create(cursor: Cursor, subscription: Subscription) -> Subscription:
     """Create a subscription. Raise 42710 if the name is in use in the database."""
     if lookup(cursor, subscription.database, subscription.name) is not None:
         raise PostgresError("42710", f'subscription "{subscription.name}" already exists')
-    values = {column: _stored(getattr(subscription, field)) for field, column in _FIELDS.items()}
+    values = {column: _as_list(getattr(subscription, field)) for field, column in _FIELDS.items()}
     insert(cursor, "pg_subscription", **values)
     options = [getattr(subscription, field) for field in _OPTIONS]
     marks = ", ".join("?" * (1 + len(options)))
@@ -153,7 +153,7 @@ def change(cursor: Cursor, oid: int, **fields: object) -> None:
         if field in _OPTIONS:
             run(cursor, f"UPDATE hg.subscription_option SET {_OPTIONS[field]} = ? WHERE subid = ?", [value, oid])
         else:
-            update(cursor, "pg_subscription", {"oid": oid}, **{_FIELDS[field]: _stored(value)})
+            update(cursor, "pg_subscription", {"oid": oid}, **{_FIELDS[field]: _as_list(value)})
 
 
 def drop(cursor: Cursor, oid: int) -> None:
@@ -268,7 +268,7 @@ def _subscription(row: Row) -> Subscription:
     return Subscription(**values)
 
 
-def _stored(value: object) -> object:
+def _as_list(value: object) -> object:
     return list(value) if isinstance(value, tuple) else value
 
 

@@ -39,7 +39,7 @@ def request(cursor: Cursor, database: int, subscription: int, relation: int, met
 
 def requested(cursor: Cursor, subscription: int) -> dict[int, Method]:
     """Return the requests that have not been taken yet, by relation."""
-    return _found(cursor, subscription, "NOT taken")
+    return _requests(cursor, subscription, "NOT taken")
 
 
 def take(cursor: Cursor, subscription: int, relation: int) -> None:
@@ -56,7 +56,7 @@ def take_difference(cursor: Cursor, database: int, subscription: int, relation: 
 
 def taken(cursor: Cursor, subscription: int) -> dict[int, Method]:
     """Return the requests that have been taken, by relation."""
-    return _found(cursor, subscription, "taken")
+    return _requests(cursor, subscription, "taken")
 
 
 def pending(cursor: Cursor, subscription: int) -> dict[int, Method]:
@@ -64,7 +64,7 @@ def pending(cursor: Cursor, subscription: int) -> dict[int, Method]:
 
     This is one query, because two queries, one for each state, would miss a table that is taken between them.
     """
-    return _found(cursor, subscription, "true ORDER BY NOT taken")
+    return _requests(cursor, subscription, "true ORDER BY NOT taken")
 
 
 def done(cursor: Cursor, subscription: int, relation: int) -> None:
@@ -78,6 +78,6 @@ def forget(cursor: Cursor, subscription: int, relation: int | None = None) -> No
     run(cursor, f"DELETE FROM hg.subscription_resync WHERE subid = ?{condition}", [subscription, *([] if relation is None else [relation])])
 
 
-def _found(cursor: Cursor, subscription: int, state: str) -> dict[int, Method]:
+def _requests(cursor: Cursor, subscription: int, state: str) -> dict[int, Method]:
     requests = rows(cursor, f"SELECT relid, method FROM hg.subscription_resync WHERE subid = ? AND {state}", [subscription])
     return {relation: Method(method) for relation, method in requests}

@@ -77,11 +77,11 @@ def write(items: Iterable[Item]) -> list[str]:
     texts = []
     for item in items:
         rights = "".join(char + ("*" if char in item.options else "") for char in ORDER if char in item.rights)
-        texts.append(f"{_quoted(item.grantee)}={rights}/{_quoted(item.grantor)}")
+        texts.append(f"{_quote(item.grantee)}={rights}/{_quote(item.grantor)}")
     return texts
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return name if re.match(r"\w*\Z", name, re.ASCII) else '"' + name.replace('"', '""') + '"'
 
 
