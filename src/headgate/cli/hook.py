@@ -183,7 +183,7 @@ class _Delivery:
         query = "SELECT to_lsn::text, changes FROM headgate.change_ranges(%s, %s, %s, %s, %s, 1)"
         for table in self.tables():
             for to_lsn, changes in self._rows(
-                query, self._options.publication, _quoted(table), str(position), str(end), self._options.max_rows
+                query, self._options.publication, _quote(table), str(position), str(end), self._options.max_rows
             ):
                 end = min(end, Lsn.parse(to_lsn))
                 changed += [table] if changes else []
@@ -204,7 +204,7 @@ class _Delivery:
     def _batches(self, table: tuple[str, str], start: Lsn | None, end: Lsn) -> Iterator[pa.RecordBatch]:
         """Yield the changes of a table in (start, end], or without a start its rows as of `end`. It uses a separate connection."""
         query = sql.SQL("COPY (SELECT * FROM headgate.changes({}, {}, {}, {})) TO STDOUT (FORMAT arrow)").format(
-            self._options.publication, _quoted(table), sql.NULL if start is None else str(start), str(end)
+            self._options.publication, _quote(table), sql.NULL if start is None else str(start), str(end)
         )
         connection = psycopg.connect(self._options.url, autocommit=True)
         try:
@@ -216,5 +216,5 @@ class _Delivery:
             connection.close()
 
 
-def _quoted(table: tuple[str, str]) -> str:
+def _quote(table: tuple[str, str]) -> str:
     return sql.Identifier(*table).as_string()

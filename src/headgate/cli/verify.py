@@ -77,12 +77,12 @@ def verify(
         for subscription_name in names:
             if wait:
                 _wait_for_copies(opened, subscription_name, table, tell)
-            rows = _compared(opened, subscription_name, table, tell, with_values=with_values)
+            rows = _compare(opened, subscription_name, table, tell, with_values=with_values)
             differing = [qualified(row.schema, row.name) for row in rows if row.key is None and row.result == "different"]
             if repair and differing:
                 _repair(opened, subscription_name, differing, tell)
                 rows = [row for row in rows if qualified(row.schema, row.name) not in differing]
-                rows += [row for name in differing for row in _compared(opened, subscription_name, name, tell, with_values=with_values)]
+                rows += [row for name in differing for row in _compare(opened, subscription_name, name, tell, with_values=with_values)]
             results += rows
     if as_json:
         out(json.dumps([asdict(row) for row in results], indent=2))
@@ -92,7 +92,7 @@ def verify(
         raise typer.Exit(1)
 
 
-def _compared(opened: Opened, subscription: str, table: str | None, tell: Callable[[str], None], *, with_values: bool) -> list[ComparedRow]:
+def _compare(opened: Opened, subscription: str, table: str | None, tell: Callable[[str], None], *, with_values: bool) -> list[ComparedRow]:
     results = []
     of = "NULL" if table is None else literal(table)
     with opened.cursor(row_factory=dict_row) as cursor:

@@ -75,7 +75,7 @@ class HiveMetastore:
     def put(self, table: ExternalTable, *, exists: bool) -> None:
         """See `ExternalCatalog`."""
         with _errors():
-            described = self._described(table)
+            described = self._form_of(table)
             if exists:
                 self._client.alter_table(table.schema, table.name, described)
             else:
@@ -86,7 +86,7 @@ class HiveMetastore:
         with _errors():
             self._client.dropTable(schema, name, False, True)  # keep the files, ignore a missing table
 
-    def _described(self, table: ExternalTable) -> JavaObject:
+    def _form_of(self, table: ExternalTable) -> JavaObject:
         api = self._hive.metastore.api
         form = api.SerDeInfo()
         form.setSerializationLib(_FORMAT)

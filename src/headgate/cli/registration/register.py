@@ -61,7 +61,7 @@ def register(data_dir: Path, command_line: Mapping[str, str], options: RegisterO
     delay = FIRST_DELAY
     while True:
         try:
-            with contextlib.closing(_opened(options)) as catalog:
+            with contextlib.closing(_open_catalog(options)) as catalog:
                 while True:
                     _round(data_dir, settings, options, catalog)
                     if options.once:
@@ -77,7 +77,7 @@ def register(data_dir: Path, command_line: Mapping[str, str], options: RegisterO
         delay = min(2 * delay, LONGEST_DELAY)
 
 
-def _opened(options: RegisterOptions) -> ExternalCatalog:
+def _open_catalog(options: RegisterOptions) -> ExternalCatalog:
     if options.catalog == "glue":
         from headgate.cli.registration.glue import Glue
 
@@ -89,7 +89,7 @@ def _opened(options: RegisterOptions) -> ExternalCatalog:
 
 
 def _round(data_dir: Path, settings: Mapping[str, str], options: RegisterOptions, catalog: ExternalCatalog) -> None:
-    source, published = _published(data_dir, options)
+    source, published = _published_tables(data_dir, options)
     names = registered([(options.database, table.schema, table.name) for table in published])
     known = {schema: catalog.tables(schema) for schema in {*catalog.schemas(source), *(schema for schema, _ in names)}}
     for schema in sorted({schema for schema, _ in names}):
@@ -101,7 +101,7 @@ def _round(data_dir: Path, settings: Mapping[str, str], options: RegisterOptions
             continue
         digest = hashlib.sha256(f"{table.path}\n{table.columns}".encode()).hexdigest()
         if parameters is None or parameters.get(DEFINITION) != digest:
-            described = _described(table, settings, schema, name, {SOURCE: source, DEFINITION: digest})
+            described = _describe(table, settings, schema, name, {SOURCE: source, DEFINITION: digest})
             catalog.put(described, exists=parameters is not None)
             out(f'{"registered" if parameters is None else "changed"} table "{schema}.{name}"')
     for schema, tables in known.items():
@@ -111,7 +111,7 @@ def _round(data_dir: Path, settings: Mapping[str, str], options: RegisterOptions
                 out(f'removed table "{schema}.{name}"')
 
 
-def _published(data_dir: Path, options: RegisterOptions) -> tuple[str, list[_Published]]:
+def _published_tables(data_dir: Path, options: RegisterOptions) -> tuple[str, list[_Published]]:
     """Return the source, which identifies the publication, and its tables in the order of their names."""
     with session.opened(data_dir, options.username, options.database) as opened:
         publication = literal(options.publication)
@@ -129,7 +129,7 @@ def _published(data_dir: Path, options: RegisterOptions) -> tuple[str, list[_Pub
     return f"{identifier}/{options.database}/{options.publication}", tables
 
 
-def _described(table: _Published, settings: Mapping[str, str], schema: str, name: str, parameters: Mapping[str, str]) -> ExternalTable:
+def _describe(table: _Published, settings: Mapping[str, str], schema: str, name: str, parameters: Mapping[str, str]) -> ExternalTable:
     """Return the table with the columns that its Delta log has."""
     path = data_location.at(table.path, settings)
     try:
