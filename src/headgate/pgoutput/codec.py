@@ -310,21 +310,21 @@ def _whole(r: MessageReader, layout: tuple[Callable[..., T], Fields]) -> T:
     return message
 
 
-def _written(message: T, layouts: Layouts[T], encode: Encode) -> bytes:
+def _write(message: T, layouts: Layouts[T], encode: Encode) -> bytes:
     tag, fields = layouts[type(message)]
     return tag + _write_fields(message, fields, encode)
 
 
 def write(message: m.Message, encode: Encode = str.encode) -> bytes:
     """Return a pgoutput message. `encode` converts its names to the client's encoding."""
-    return _written(message, MESSAGES, encode)
+    return _write(message, MESSAGES, encode)
 
 
 def write_frame(frame: m.Frame) -> bytes:
     """Return the content of a CopyData from a publisher."""
-    return _written(frame, FRAMES, str.encode)
+    return _write(frame, FRAMES, str.encode)
 
 
 def write_reply(reply: m.Reply) -> bytes:
     """Return the content of a CopyData from a subscriber."""
-    return _written(reply, REPLIES, str.encode)
+    return _write(reply, REPLIES, str.encode)

@@ -145,7 +145,7 @@ def _column(values: pa.Array, unchanged: Mask | None) -> _Column:
     return _Column(data, offsets, lengths, kind)
 
 
-def _sent(kind: Bytes) -> Mask:
+def _is_sent(kind: Bytes) -> Mask:
     sent: Mask = (kind == ord("t")) | (kind == ord("b"))
     return sent
 
@@ -153,7 +153,7 @@ def _sent(kind: Bytes) -> Mask:
 def _total(columns: Sequence[_Column], rows: int) -> Numbers:
     total = np.full(rows, len(columns), np.int64)
     for column in columns:
-        total += np.where(_sent(column.kind), 4 + column.lengths, 0)
+        total += np.where(_is_sent(column.kind), 4 + column.lengths, 0)
     return total
 
 
@@ -198,7 +198,7 @@ def _values(out: Bytes, places: Numbers, column: _Column, rows: Numbers | None) 
     lengths = column.lengths if rows is None else column.lengths[rows]
     begins = column.offsets[:-1] if rows is None else column.offsets[:-1][rows]
     out[places] = kind
-    sent = _sent(kind)
+    sent = _is_sent(kind)
     if not sent.all():
         some = np.flatnonzero(sent)
         _lay(out, places[some] + 1, column.data, begins[some], lengths[some])

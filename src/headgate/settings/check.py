@@ -68,7 +68,7 @@ def canonical(setting: SettingDefinition, value: Value, held: Callable[[str], st
         case "client_encoding":
             return _client_encoding(value)
         case "server_version":
-            return _announced(value)
+            return _announced_version(value)
         case "search_path" | "temp_tablespaces":
             split_list(setting.name, value)
         case "log_destination" if [word.lower() for word in split_list(setting.name, value)] != ["stderr"]:
@@ -99,7 +99,7 @@ def version_number(text: str) -> int:
     return int(major) * 10000 + int(minor or 0)
 
 
-def _announced(text: str) -> str:
+def _announced_version(text: str) -> str:
     """Return a release of PostgreSQL 15 to 18, followed by headgate's name and version, by which nodes recognize each other."""
     release, _, own = text.partition(" ")
     if not re.fullmatch(r"1[5-8](\.\d{1,4})?", release) or own not in ("", _OWN_NAME):

@@ -222,7 +222,7 @@ class SettingDefinition:
                 raise invalid(self.name, text)
             if unit not in scale[0]:
                 raise invalid(self.name, text, hint=scale[2])
-            number = _rounded(number * scale[0][unit] / scale[1], unit, scale)
+            number = _round_to_smaller_unit(number * scale[0][unit] / scale[1], unit, scale)
         if self.kind is SettingKind.INTEGER:
             if not -(2**31) - 0.5 < number < 2**31 - 0.5:
                 raise invalid(self.name, text, hint="Value exceeds integer range.")
@@ -242,7 +242,7 @@ class SettingDefinition:
         )
 
 
-def _rounded(amount: float, unit: str, scale: tuple[dict[str, int], int, str]) -> float:
+def _round_to_smaller_unit(amount: float, unit: str, scale: tuple[dict[str, int], int, str]) -> float:
     """Return the amount as a multiple of the next smaller unit, if there is one: 0.1d is 2h (convert_to_base_unit in guc.c)."""
     smaller = next((size for size in scale[0].values() if size < scale[0][unit]), None)
     if smaller is None:

@@ -165,7 +165,7 @@ class Encoding:
 
     def _invalid(self, data: bytes, place: int) -> PostgresError:
         name = "UTF8" if self.unicode else self.name
-        shown = _shown(data[place : place + self._length(data, place)])
+        shown = _show(data[place : place + self._length(data, place)])
         return PostgresError("22021", f'invalid byte sequence for encoding "{name}": {shown}')
 
     def _length(self, data: bytes, place: int) -> int:
@@ -186,12 +186,12 @@ class Encoding:
 UTF8 = Encoding("UTF8")
 
 
-def _shown(data: bytes) -> str:
+def _show(data: bytes) -> str:
     return " ".join(f"0x{byte:02x}" for byte in data[:8])
 
 
 def _no_equivalent(raw: bytes, source: str, target: str) -> str:
-    return f'character with byte sequence {_shown(raw)} in encoding "{source}" has no equivalent in encoding "{target}"'
+    return f'character with byte sequence {_show(raw)} in encoding "{source}" has no equivalent in encoding "{target}"'
 
 
 @functools.cache

@@ -101,7 +101,7 @@ def of(name: str, codec: str) -> Table | None:
     whole = re.compile(CHARACTER[name], re.DOTALL)
     to_bytes = {code: raw for code, raw in encoded if not raw.isascii() and len(raw) <= _LONGEST and (len(raw) > 1 or whole.match(raw))}
     to_bytes |= {code: _raw(number) for code, number in _pairs(differs["encode"])}
-    characters = _Characters(_decoded(whole, codec))
+    characters = _Characters(_decode_all(whole, codec))
     for number in _numbers(differs["not decoded"]):
         characters.pop(_raw(number), None)
     characters.update((_raw(number), chr(code)) for number, code in _pairs(differs["decode"]))
@@ -109,7 +109,7 @@ def of(name: str, codec: str) -> Table | None:
     return Table({code: bytes([code]) for code in range(0x80)} | to_bytes, characters, part)
 
 
-def _decoded(whole: re.Pattern[bytes], codec: str) -> Iterator[tuple[bytes, str]]:
+def _decode_all(whole: re.Pattern[bytes], codec: str) -> Iterator[tuple[bytes, str]]:
     """Return Python's characters for all bytes that PostgreSQL accepts as one."""
     for size in range(1, _LONGEST + 1):
         leads = range(0x80, 0x100) if size < _LONGEST else (0x8F,)

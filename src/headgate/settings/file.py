@@ -135,7 +135,7 @@ def default_text(values: Iterable[tuple[str, str]] = ()) -> str:
     set_here = {name.lower(): value for name, value in values}
     lines = [_HEAD]
     for section in _SECTIONS:
-        members = [setting for setting in definitions().values() if _shown(setting) and _section(setting) == section]
+        members = [setting for setting in definitions().values() if _is_in_sample(setting) and _section(setting) == section]
         if not members:
             continue
         title = section.upper() if section != OWN_CATEGORY else "HEADGATE: SPARK, TABLES, BATCHES"
@@ -156,7 +156,7 @@ def _section(setting: SettingDefinition) -> str:
     return setting.category.split(" / ", maxsplit=1)[0]
 
 
-def _shown(setting: SettingDefinition) -> bool:
+def _is_in_sample(setting: SettingDefinition) -> bool:
     hidden = {"NOT_IN_SAMPLE", "DISALLOW_IN_FILE", "NO_SHOW_ALL"} & setting.flags
     return not hidden and setting.context != "internal" and setting.name not in _UNSHOWN
 

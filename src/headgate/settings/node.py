@@ -35,7 +35,7 @@ class Reload:
     """Whether the files have errors, so that some or all of them were not applied."""
 
 
-def _own(name: str) -> str:
+def _own_name(name: str) -> str:
     """Return the node's own name of a Spark setting, or the name itself: SHOW spark_master shows the value of spark.master."""
     return "spark_master" if name.lower() == "spark.master" else name
 
@@ -73,8 +73,8 @@ class Settings(Values):
         """Read files and command line. Raise 42704 or 22023 for the command line, F0000 for files (see `complaints`)."""
         overriding = {}
         for option, text in self.command_line.items():
-            name = _own(option)
-            setting = self._checked(name, text)
+            name = _own_name(option)
+            setting = self._check(name, text)
             overriding[name.lower()] = replace(setting, source="command line")
         values, self.complaints = self._read_files()
         if self.complaints:
@@ -148,12 +148,12 @@ class Settings(Values):
                 if find(entry.name) is None and not check.placeholder(entry.name):
                     text_of = f'unrecognized configuration parameter "{entry.name}" in file "{entry.file}" line {entry.line}'
                     wrong.append(_log(text_of, "42704"))
-                last[_own(entry.name).lower()] = entry
+                last[_own_name(entry.name).lower()] = entry
         if wrong:
             return values, wrong
         for name, entry in last.items():
             try:
-                setting = self._checked(_own(entry.name), entry.value, in_file=True)
+                setting = self._check(_own_name(entry.name), entry.value, in_file=True)
             except PostgresError as error:
                 wrong.append(_as_log(error))
                 continue
@@ -161,7 +161,7 @@ class Settings(Values):
         return values, wrong
 
     @staticmethod
-    def _checked(name: str, text: str, *, in_file: bool = False) -> Setting:
+    def _check(name: str, text: str, *, in_file: bool = False) -> Setting:
         definition = find(name)
         if definition is None:
             check.check_placeholder(name)
@@ -235,7 +235,7 @@ class Settings(Values):
         elif definition.context is SettingContext.INTERNAL or {"DISALLOW_IN_FILE", "DISALLOW_IN_AUTO_FILE"} & definition.flags:
             raise PostgresError("55P02", f'parameter "{definition.name}" cannot be changed')
         if text is not None:
-            self._checked(name, text)
+            self._check(name, text)
             if "\n" in text:
                 raise PostgresError("22023", "parameter value for ALTER SYSTEM must not contain a newline")
         values = {entry.name: entry.value for entry in self._auto_entries() if entry.name.lower() != name.lower()}

@@ -54,7 +54,7 @@ class SessionSettings(Values):
 
         `source` is one of `GIVEN_SOURCES`. A weaker one does not replace a stronger one. Raises as `set` does.
         """
-        setting = self._checked(name, text, superuser=superuser, starting=True)
+        setting = self._check(name, text, superuser=superuser, starting=True)
         held = self._given.get(name.lower())
         if held is None or GIVEN_SOURCES.index(held.source) <= GIVEN_SOURCES.index(source):
             self._given[name.lower()] = replace(setting, source=source)
@@ -72,7 +72,7 @@ class SessionSettings(Values):
 
         Raises 42704, 22023, 42501, 55P02 with PostgreSQL's messages.
         """
-        setting = replace(self._checked(name, text, superuser=self._superuser(superuser)), source="session")
+        setting = replace(self._check(name, text, superuser=self._superuser(superuser)), source="session")
         self._put(name, setting, local=local)
 
     def set_values(self, name: str, values: Sequence[str], *, local: bool = False, superuser: bool | None = None) -> None:
@@ -118,7 +118,7 @@ class SessionSettings(Values):
             inner.pop(name.lower(), None)
         self._state = SettingValues(session, inner)
 
-    def _checked(self, name: str, text: str, *, superuser: bool, starting: bool = False) -> Setting:
+    def _check(self, name: str, text: str, *, superuser: bool, starting: bool = False) -> Setting:
         definition = find(name)
         if definition is None:
             check.check_placeholder(name)
@@ -235,10 +235,10 @@ class SessionSettings(Values):
         return setting_rows if guarded else [{**row, "sourcefile": None, "sourceline": None} for row in setting_rows]
 
     def _shown_to(self, *, guarded: bool) -> list[Setting]:
-        settings = [setting for setting in self._listed() if "NO_SHOW_ALL" not in setting.definition.flags]
+        settings = [setting for setting in self._sorted_settings() if "NO_SHOW_ALL" not in setting.definition.flags]
         return settings if guarded else [setting for setting in settings if not setting.definition.guarded]
 
-    def _listed(self) -> list[Setting]:
+    def _sorted_settings(self) -> list[Setting]:
         return sorted(self.in_force().values(), key=lambda setting: setting.definition.name.lower())
 
     def _row(self, setting: Setting) -> dict[str, object]:

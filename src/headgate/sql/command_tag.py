@@ -120,7 +120,7 @@ def of(node: ParseNode) -> str:
         case "VacuumStmt":
             return "VACUUM" if node.is_vacuumcmd else "ANALYZE"
         case _:
-            return _NAMES.get(kind) or _spelled(kind)
+            return _NAMES.get(kind) or _spell(kind)
 
 
 def _select(node: pb.SelectStmt) -> str:
@@ -134,6 +134,6 @@ def _word(kind: int) -> str:
     return _WORDS.get(kind) or pb.ObjectType.Name(kind).removeprefix("OBJECT_").replace("_", " ")
 
 
-def _spelled(kind: str) -> str:
+def _spell(kind: str) -> str:
     words = kind.removesuffix("Stmt")
     return "".join(f" {letter}" if letter.isupper() and index else letter for index, letter in enumerate(words)).upper()

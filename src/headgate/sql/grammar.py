@@ -32,7 +32,7 @@ def _begin_anew() -> None:
 os.register_at_fork(after_in_child=_begin_anew)
 
 
-def _called(function: Callable[..., T], *arguments: object) -> T:
+def _call(function: Callable[..., T], *arguments: object) -> T:
     try:
         future = _pool.submit(function, *arguments)
     except RuntimeError:  # the interpreter is shutting down, or no thread can be started
@@ -42,22 +42,22 @@ def _called(function: Callable[..., T], *arguments: object) -> T:
 
 def parse(text: str) -> ParseResult:
     """Return the parse tree of a text. Raise postgast.PgQueryError."""
-    return _called(postgast.parse, text)
+    return _call(postgast.parse, text)
 
 
 def deparse(tree: object) -> str:
     """Return a statement's text. Raise postgast.PgQueryError."""
-    return str(_called(postgast.deparse, tree))
+    return str(_call(postgast.deparse, tree))
 
 
 def scan(text: str) -> ScanResult:
     """Return the tokens of a text. Raise postgast.PgQueryError."""
-    return _called(postgast.scan, text)
+    return _call(postgast.scan, text)
 
 
 def parse_plpgsql(text: str) -> str:
     """Return libpg_query's tree of a CREATE FUNCTION in PL/pgSQL, as JSON that may be malformed. Raise postgast.PgQueryError."""
-    return _called(_parse_plpgsql, text)
+    return _call(_parse_plpgsql, text)
 
 
 def _parse_plpgsql(text: str) -> str:
@@ -72,9 +72,9 @@ def _parse_plpgsql(text: str) -> str:
 
 def normalize(text: str) -> str:
     """Return a statement's text with $1… in place of its constants. Raise postgast.PgQueryError."""
-    return str(_called(postgast.normalize, text))
+    return str(_call(postgast.normalize, text))
 
 
 def fingerprint(text: str) -> int:
     """Return the fingerprint, which is equal for statements that differ only in constants. Raise postgast.PgQueryError."""
-    return int(_called(postgast.fingerprint, text).fingerprint)
+    return int(_call(postgast.fingerprint, text).fingerprint)

@@ -87,7 +87,7 @@ def split_identifiers(text: str, separator: str = ",") -> list[str] | None:
         rest = rest[1:].lstrip()
 
 
-def _constant(node: pb.Node) -> int | None:
+def _integer_constant(node: pb.Node) -> int | None:
     inner = unwrap(node)
     return int(inner.ival.ival) if inner.DESCRIPTOR.name == "A_Const" and inner.HasField("ival") else None
 
@@ -110,7 +110,7 @@ def type_name(node: pb.TypeName, types: registry.TypeRegistry | None = None) -> 
         raise PostgresError("42704", f'type "{shown_type(node)}" does not exist', position=position(node.location))
     modifier = -1
     if node.typmods:
-        values = [value for typmod_node in node.typmods if (value := _constant(typmod_node)) is not None]
+        values = [value for typmod_node in node.typmods if (value := _integer_constant(typmod_node)) is not None]
         if len(values) < len(node.typmods):
             raise PostgresError("42601", "type modifiers must be simple constants or identifiers", position=position(node.location))
         try:

@@ -103,8 +103,8 @@ class _ParserProcess:
 
     def answer(self) -> tuple[bytes, bytes]:
         """Return the next part of the answer. Raise _Ended if the text has crashed the process."""
-        kind, length = _HEAD.unpack(self._received(_HEAD.size))
-        return kind, self._received(length)
+        kind, length = _HEAD.unpack(self._receive(_HEAD.size))
+        return kind, self._receive(length)
 
     def _send(self, data: bytes) -> None:
         rest = memoryview(data)
@@ -112,7 +112,7 @@ class _ParserProcess:
             interruption.check()
             rest = rest[self._to.write(rest[:_BLOCK]) :]
 
-    def _received(self, length: int) -> bytes:
+    def _receive(self, length: int) -> bytes:
         poller = select.poll()
         poller.register(self._from.fileno(), select.POLLIN)
         data = bytearray()
@@ -189,7 +189,7 @@ def parse_apart(text: bytes) -> tuple[ParseResult, int]:
             process.ask(text)
             kind, answer = process.answer()
             if kind in (_TREE, _DEEP_TREE):
-                return _merged(process, deep=kind == _DEEP_TREE)
+                return _merge(process, deep=kind == _DEEP_TREE)
     except _Ended as error:
         raise too_deep() from error
     if kind == _TOO_LARGE:
@@ -199,7 +199,7 @@ def parse_apart(text: bytes) -> tuple[ParseResult, int]:
     raise PgQueryError(answer[_PLACE.size :].decode(errors="ignore"), cursorpos=_PLACE.unpack_from(answer)[0])
 
 
-def _merged(process: _ParserProcess, *, deep: bool) -> tuple[ParseResult, int]:
+def _merge(process: _ParserProcess, *, deep: bool) -> tuple[ParseResult, int]:
     """Merge the parts of a tree that a process sends. Return it, and the bytes of the parts."""
     tree, size = ParseResult(), 0
     open_messages: list[Message] = [tree]
