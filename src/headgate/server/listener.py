@@ -142,7 +142,7 @@ class Listener:
             return True
         try:
             self._count(1)
-            threading.Thread(target=self._served, args=(Connection(client),), name="session", daemon=True).start()
+            threading.Thread(target=self._serve_counted, args=(Connection(client),), name="session", daemon=True).start()
         except (OSError, RuntimeError) as error:  # RuntimeError: no more threads
             self._count(-1)
             message = f"could not fork new process for connection: {_reason(error)}"
@@ -153,7 +153,7 @@ class Listener:
             _log.info("new connections are accepted again")
         return True
 
-    def _served(self, connection: Connection) -> None:
+    def _serve_counted(self, connection: Connection) -> None:
         try:
             self._serve(connection)
         finally:

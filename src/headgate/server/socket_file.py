@@ -49,7 +49,7 @@ class SocketFile:
             self.remove()
             if isinstance(error, PostgresError):
                 raise
-            raise self._refused(f'create Unix-domain socket "{self.path}"', error) from error
+            raise self._refusal(f'create Unix-domain socket "{self.path}"', error) from error
         return sock
 
     def _protect(self) -> None:
@@ -61,11 +61,11 @@ class SocketFile:
             except KeyError:
                 raise PostgresError("22023", f'group "{self._group}" does not exist', severity=Severity.FATAL) from None
             except OSError as error:
-                raise self._refused(f'set group of file "{self.path}"', error) from error
+                raise self._refusal(f'set group of file "{self.path}"', error) from error
         try:
             self.path.chmod(self._mode)
         except OSError as error:
-            raise self._refused(f'set permissions of file "{self.path}"', error) from error
+            raise self._refusal(f'set permissions of file "{self.path}"', error) from error
 
     def remove(self) -> None:
         """Delete the socket and the lock file, if this process created them."""
@@ -89,7 +89,7 @@ class SocketFile:
             with self._lock.open("x") as file:
                 file.write("".join(f"{line}\n" for line in lines))
         except OSError as error:
-            raise self._refused(f'create lock file "{self._lock}"', error) from error
+            raise self._refusal(f'create lock file "{self._lock}"', error) from error
         self._locked = True
 
     def _answers(self) -> bool:
@@ -111,6 +111,6 @@ class SocketFile:
         except (OSError, ValueError):
             return 0
 
-    def _refused(self, action: str, error: OSError) -> PostgresError:
+    def _refusal(self, action: str, error: OSError) -> PostgresError:
         hint = "Create the directory, or change unix_socket_directories." if isinstance(error, FileNotFoundError) else None
         return PostgresError("58030", f"could not {action}: {error.strerror}", hint=hint, severity=Severity.FATAL)

@@ -43,9 +43,9 @@ class TaskWatch(Periodic):
     def look(self) -> None:
         """Query the JVM about the tasks."""
         with contextlib.suppress(Py4JError, OSError):  # the JVM has ended, which `reinitialize` handles
-            self.tasks = self._found()
+            self.tasks = self._count_tasks()
 
-    def _found(self) -> Tasks:
+    def _count_tasks(self) -> Tasks:
         stages = task_status.active_stages(self._context)
         running = sum(stage.running for stage in stages)
         idle = [stage.submitted for stage in stages if not stage.running and not stage.completed and stage.submitted]

@@ -50,13 +50,13 @@ def read(path: Path, kind: str = "configuration file") -> list[AuthLine]:
 
 
 def _lines(text: str, path: Path, depth: int) -> Iterator[AuthLine]:
-    for number, line in _joined(text):
+    for number, line in _join_lines(text):
         fields, error = _fields(line, path, depth)
         if fields or error:
             yield AuthLine(number, line, fields, error)
 
 
-def _joined(text: str) -> Iterator[tuple[int, str]]:
+def _join_lines(text: str) -> Iterator[tuple[int, str]]:
     """Join lines that end with a backslash with the next ones. Yield them with the number of the first."""
     first_number, number, parts = 1, 0, list[str]()
     for number, line in enumerate(text.split("\n"), 1):
@@ -93,7 +93,7 @@ def _field(line: str, index: int, path: Path, depth: int) -> tuple[int, list[Wor
         if word.quoted or not word.text.startswith("@") or len(word.text) == 1:
             words.append(word)
             continue
-        included, error = _included(word.text[1:], path, depth)
+        included, error = _read_included(word.text[1:], path, depth)
         words += included
         if error is not None:
             return index, words, error
@@ -124,7 +124,7 @@ def _word(line: str, index: int) -> tuple[int, Word | None, bool]:
     return index, Word("".join(characters), is_quoted) if seen or characters else None, comma
 
 
-def _included(name: str, outer: Path, depth: int) -> tuple[list[Word], str | None]:
+def _read_included(name: str, outer: Path, depth: int) -> tuple[list[Word], str | None]:
     """Return the words of an included file, and its error."""
     path = outer.parent / name
     message = f'could not open secondary authentication file "@{name}" as "{path}": '

@@ -83,11 +83,11 @@ def authenticate(
     if succeeded and line.options.get("clientcert") == "verify-full":
         succeeded = _certificate_names(connection, line, requested.user, file.maps)
     if not succeeded:
-        raise _failed(line, exchange)
+        raise _failure(line, exchange)
     return Authenticated(line, _identity(connection, line, requested.user))
 
 
-def _failed(line: HbaLine, exchange: _Exchange) -> PostgresError:
+def _failure(line: HbaLine, exchange: _Exchange) -> PostgresError:
     matched = f'Connection matched pg_hba.conf line {line.number}: "{line.text}"'
     detail = matched if exchange.reason is None else f"{exchange.reason}\n{matched}"
     if line.method in _BY_PASSWORD:

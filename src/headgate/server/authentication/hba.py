@@ -55,7 +55,7 @@ class HbaFile:
         lines: list[HbaLine] = []
         complaints: list[PostgresError] = []
         for file_line in file_lines:
-            line, problem = _parsed(file_line, tls=tls)
+            line, problem = _parse(file_line, tls=tls)
             if line is not None:
                 lines.append(line)
             if problem is not None:
@@ -86,11 +86,11 @@ def _never_matches(line: HbaLine, *, tls: bool) -> LineError | None:
 def rules(path: Path, *, tls: bool) -> Iterator[tuple[int, HbaLine | None, str | None]]:
     """Yield number, parsed line and error of each line for pg_hba_file_rules. Raise the file's error if it cannot be read."""
     for file_line in auth_file.read(path):
-        line, problem = _parsed(file_line, tls=tls)
+        line, problem = _parse(file_line, tls=tls)
         yield file_line.number, line, None if problem is None else problem.message
 
 
-def _parsed(line: AuthLine, *, tls: bool) -> tuple[HbaLine | None, LineError | None]:
+def _parse(line: AuthLine, *, tls: bool) -> tuple[HbaLine | None, LineError | None]:
     """Return the parsed line and the problem to report; either may be None."""
     if line.error is not None:
         return None, LineError(line.error)

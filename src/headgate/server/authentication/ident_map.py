@@ -54,7 +54,7 @@ class IdentMap:
         complaints: list[PostgresError] = []
         for file_line in file_lines:
             try:
-                lines.append(_parsed(file_line))
+                lines.append(_parse(file_line))
             except _LineError as error:
                 message, context = str(error), f'line {file_line.number} of configuration file "{path}"'
                 if message == _SHORT:
@@ -86,12 +86,12 @@ def mappings(path: Path) -> Iterator[tuple[int, IdentLine | None, str | None]]:
     """Yield number, parsed line and error of each line for pg_ident_file_mappings. Raise the file's error if it cannot be read."""
     for file_line in auth_file.read(path, "usermap file"):
         try:
-            yield file_line.number, _parsed(file_line), None
+            yield file_line.number, _parse(file_line), None
         except _LineError as error:
             yield file_line.number, None, str(error)
 
 
-def _parsed(line: AuthLine) -> IdentLine:
+def _parse(line: AuthLine) -> IdentLine:
     if line.error is not None:
         raise _LineError(line.error)
     if any(len(words) > 1 for words in line.fields[:3]):

@@ -70,17 +70,17 @@ def _load_own(context: ssl.SSLContext, settings: Settings, folder: Path) -> byte
     try:
         text = (folder / name).read_text(encoding="ascii", errors="replace")
         if begin not in text:
-            raise _failed(f"{failure}: no start line")
+            raise _failure(f"{failure}: no start line")
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(folder / name)  # distinguishes a bad certificate from a bad key
     except OSError as error:
-        raise _failed(f"{failure}: {reason(error)}") from error
+        raise _failure(f"{failure}: {reason(error)}") from error
     _check_key(key, folder / key)
     try:
         context.load_cert_chain(folder / name, folder / key, _no_passphrase)
     except _PassphraseNeeded as error:
-        raise _failed(f'private key file "{key}" cannot be loaded because it requires a passphrase', _LOCKED) from error
+        raise _failure(f'private key file "{key}" cannot be loaded because it requires a passphrase', _LOCKED) from error
     except OSError as error:
-        raise _failed(f'could not load private key file "{key}": {reason(error)}') from error
+        raise _failure(f'could not load private key file "{key}": {reason(error)}') from error
     return ssl.PEM_cert_to_DER_cert(begin + text.partition(begin)[2].partition(end)[0] + end)
 
 
@@ -100,14 +100,14 @@ def _check_key(name: str, path: Path) -> None:
     try:
         status = path.stat()
     except OSError as error:
-        raise _failed(f'could not access private key file "{name}": {error.strerror}') from error
+        raise _failure(f'could not access private key file "{name}": {error.strerror}') from error
     if not stat.S_ISREG(status.st_mode):
-        raise _failed(f'private key file "{name}" is not a regular file')
+        raise _failure(f'private key file "{name}" is not a regular file')
     if status.st_uid not in {os.geteuid(), 0}:
-        raise _failed(f'private key file "{name}" must be owned by the database user or root')
+        raise _failure(f'private key file "{name}" must be owned by the database user or root')
     is_exposed = status.st_uid == os.geteuid() and status.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
     if is_exposed or (status.st_uid == 0 and status.st_mode & (stat.S_IWGRP | stat.S_IXGRP | stat.S_IRWXO)):
-        raise _failed(
+        raise _failure(
             f'private key file "{name}" has group or world access',
             "File must have permissions u=rw (0600) or less if owned by the database user, or permissions u=rw,g=r (0640) or less "
             "if owned by root.",
@@ -118,7 +118,7 @@ def _limit(context: ssl.SSLContext, settings: Settings) -> None:
     """Set the protocol versions and ciphers."""
     low, high = settings.text("ssl_min_protocol_version"), settings.text("ssl_max_protocol_version")
     if high and list(_VERSIONS).index(low) > list(_VERSIONS).index(high):
-        raise _failed(
+        raise _failure(
             "could not set SSL protocol version range", '"ssl_min_protocol_version" cannot be higher than "ssl_max_protocol_version"'
         )
     context.minimum_version = _VERSIONS[low]
@@ -127,7 +127,7 @@ def _limit(context: ssl.SSLContext, settings: Settings) -> None:
     try:
         context.set_ciphers(settings.text("ssl_ciphers"))
     except ssl.SSLError as error:
-        raise _failed("could not set the cipher list (no valid ciphers available)") from error
+        raise _failure("could not set the cipher list (no valid ciphers available)") from error
     if settings.flag("ssl_prefer_server_ciphers"):
         context.options |= ssl.OP_CIPHER_SERVER_PREFERENCE
     else:
@@ -141,19 +141,19 @@ def _load_roots(context: ssl.SSLContext, settings: Settings, folder: Path) -> bo
         try:
             context.load_verify_locations(folder / roots)
         except OSError as error:
-            raise _failed(f'could not load root certificate file "{roots}": {reason(error)}') from error
+            raise _failure(f'could not load root certificate file "{roots}": {reason(error)}') from error
         context.verify_mode = ssl.CERT_OPTIONAL
     if revoked or directory:
         try:
             context.load_verify_locations(folder / revoked if revoked else None, folder / directory if directory else None)
         except OSError as error:
             source = f'file "{revoked}"' if revoked else f'directory "{directory}"'
-            raise _failed(f"could not load SSL certificate revocation list {source}: {reason(error)}") from error
+            raise _failure(f"could not load SSL certificate revocation list {source}: {reason(error)}") from error
         context.verify_flags |= ssl.VERIFY_CRL_CHECK_CHAIN
     return bool(roots)
 
 
-def _failed(message: str, detail: str | None = None) -> PostgresError:
+def _failure(message: str, detail: str | None = None) -> PostgresError:
     return PostgresError("F0000", message, detail=detail, severity=Severity.FATAL)
 
 

@@ -56,7 +56,7 @@ def explain_row(session: ClientSession, name: str | None, relation: str | None, 
         publication = None if name is None else publications.lookup(cursor, database, name)
         if publication is None:
             raise PostgresError("42704", f'there is no subscription and no publication "{name}"')
-        member = _listed(transaction, publication, table)
+        member = _member(transaction, publication, table)
         explanations = explained(lambda sql, _: _local(session, transaction, sql), (table.schema, table.name), condition(values), [member])
     for explanation in explanations:
         *fields, lsn, time, origin = astuple(explanation)
@@ -69,7 +69,7 @@ def _subscribed(
     waker, filter_text = Waker(), condition(values)
     with session.cancelling(waker.stop):
         try:
-            yield from _published(subscription, waker, table, filter_text)
+            yield from _rows_of_publisher(subscription, waker, table, filter_text)
         except PostgresError:
             session.interrupts.check()  # a cancel ends the waits for the publisher with an error of its own
             raise
@@ -86,7 +86,7 @@ def _subscribed(
     yield Explained("here", present=bool(rows), lsn=touch.commit_lsn, time=touch.commit_time, origin=origin)
 
 
-def _published(subscription: Subscription, waker: Waker, table: Relation, filter_text: str) -> Iterator[Explained]:
+def _rows_of_publisher(subscription: Subscription, waker: Waker, table: Relation, filter_text: str) -> Iterator[Explained]:
     connection = PublisherConnection.open(subscription.conninfo, f"pg_{subscription.oid}_explain", waker=waker, replication=False)
     try:
         connection.query("BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ")
@@ -110,7 +110,7 @@ def _local(session: ClientSession, transaction: Transaction, sql: str) -> list[l
     return [list(row) for row in zip(*(column.to_pylist() for column in result.columns), strict=True)]
 
 
-def _listed(transaction: Transaction, publication: Publication, table: Relation) -> MemberTable:
+def _member(transaction: Transaction, publication: Publication, table: Relation) -> MemberTable:
     """Return how a publication of this database publishes a table."""
     state = history.current(transaction.cursor, transaction.database)
     publish = tuple(action for action in _ACTIONS if getattr(publication, action))

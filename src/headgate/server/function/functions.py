@@ -84,7 +84,7 @@ def pg_export_snapshot(session: ClientSession) -> str:
 
 
 # ---- backends ---------------------------------------------------------------------------------------
-def _signalled(session: ClientSession, pid: int, verb: str, noun: str, done: str) -> bool:
+def _signal(session: ClientSession, pid: int, verb: str, noun: str, done: str) -> bool:
     """Return whether the backend exists. Raise 42501 if the user may not signal it (pg_signal_backend)."""
     backend = session.node.activity.find(pid)
     if backend is None:
@@ -107,7 +107,7 @@ def pg_terminate_backend(session: ClientSession, pid: int, timeout: int = 0) -> 
     """Terminate a backend. With a `timeout` in ms, return whether it ended in that time."""
     if timeout < 0:
         raise PostgresError("22003", '"timeout" must not be negative')
-    if not _signalled(session, pid, "terminate", "process", "terminated"):
+    if not _signal(session, pid, "terminate", "process", "terminated"):
         return False
     backend = session.node.activity.find(pid)
     session.node.activity.terminate(pid)
@@ -118,7 +118,7 @@ def pg_terminate_backend(session: ClientSession, pid: int, timeout: int = 0) -> 
 
 def pg_cancel_backend(session: ClientSession, pid: int) -> bool:
     """Cancel a backend's statement."""
-    return _signalled(session, pid, "cancel", "query", "canceled") and session.node.activity.cancel(pid)
+    return _signal(session, pid, "cancel", "query", "canceled") and session.node.activity.cancel(pid)
 
 
 def pg_sleep(session: ClientSession, seconds: float) -> None:

@@ -79,7 +79,7 @@ def disconnected(speaker: ClientSpeaker) -> None:
 # ---- statements -----------------------------------------------------------------------------------------
 def statements(session: ClientSession, text: str, parsed: Sequence[Statement]) -> bool:
     """Log a simple query if log_statement requires it. Return whether it was logged."""
-    if not any(_wanted(session, statement.node) for statement in parsed):
+    if not any(_is_logged(session, statement.node) for statement in parsed):
         return False
     _log.info("statement: %s", secret.hidden(text), extra={"detail": _prepared_text(session, parsed)})
     return True
@@ -88,13 +88,13 @@ def statements(session: ClientSession, text: str, parsed: Sequence[Statement]) -
 def execution(session: ClientSession, portal: Portal) -> bool:
     """Log the execution of a portal if log_statement requires it. Return whether it was logged."""
     statement = portal.prepared.statement
-    if statement is None or not _wanted(session, statement.node):
+    if statement is None or not _is_logged(session, statement.node):
         return False
     _log.info("%s", f"{executed(portal)}: {secret.hidden(portal.prepared.text)}", extra={"detail": _values(session, portal.parameters)})
     return True
 
 
-def _wanted(session: ClientSession, node: ParseNode) -> bool:
+def _is_logged(session: ClientSession, node: ParseNode) -> bool:
     level = session.settings.text("log_statement")
     return level != "none" and _LEVELS.index(level) >= _LEVELS.index(_level(session, node))
 
@@ -138,11 +138,11 @@ def _values(session: ClientSession, parameters: Sequence[Parameter]) -> str | No
     longest = session.settings.integer("log_parameter_max_length")
     if not parameters or longest == 0:
         return None
-    shown = (f"${number} = {_quoted(parameter.text, longest)}" for number, parameter in enumerate(parameters, 1))
+    shown = (f"${number} = {_quote(parameter.text, longest)}" for number, parameter in enumerate(parameters, 1))
     return f"parameters: {', '.join(shown)}"
 
 
-def _quoted(text: str | None, longest: int) -> str:
+def _quote(text: str | None, longest: int) -> str:
     if text is None:
         return "NULL"
     cut = text if longest < 0 else text.encode()[:longest].decode(errors="ignore")

@@ -63,10 +63,10 @@ class PostgresFormatter(logging.Formatter):
                 lines.append(f"{field.upper()}:  {value}")
         if record.exc_info:
             lines.append(f"DETAIL:  {self.formatException(record.exc_info)}")
-        prefix = self._expanded(record, number)
+        prefix = self._prefix(record, number)
         return "\n".join(prefix + line.replace("\n", "\n\t") for line in lines)
 
-    def _expanded(self, record: logging.LogRecord, number: int) -> str:
+    def _prefix(self, record: logging.LogRecord, number: int) -> str:
         speaker = current()
         client = _of_client(speaker) if isinstance(speaker, ClientSpeaker) else {}
         words = self._words(record, number) | {key: _CONTROL.sub("?", word) for key, word in client.items()}

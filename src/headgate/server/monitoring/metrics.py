@@ -137,7 +137,7 @@ class _Reading:
         yield _gauge("heap_max_bytes", "How large Java's heap may become.", (), [((), heap.most)])
         java = gateway.process(engine.spark.sparkContext)
         if java is not None:
-            yield _gauge("java_resident_bytes", "Memory of the Java process.", (), [((), _resident(java.pid))])
+            yield _gauge("java_resident_bytes", "Memory of the Java process.", (), [((), _resident_bytes(java.pid))])
         if self.node.cluster is not None:
             executors = self.node.cluster.application.executors
             yield _gauge("spark_executors", "Executors that the node has on the cluster.", (), [((), executors)])
@@ -230,18 +230,18 @@ class _Reading:
 
 
 def _gauge(name: str, help_text: str, labels: tuple[str, ...], values: Values) -> Metric:
-    return _filled(GaugeMetricFamily(f"headgate_{name}", help_text, labels=labels), values)
+    return _fill(GaugeMetricFamily(f"headgate_{name}", help_text, labels=labels), values)
 
 
 def _counter(name: str, help_text: str, labels: tuple[str, ...], values: Values) -> Metric:
-    return _filled(CounterMetricFamily(f"headgate_{name}", help_text, labels=labels), values)
+    return _fill(CounterMetricFamily(f"headgate_{name}", help_text, labels=labels), values)
 
 
 def _shares(name: str, help_text: str, shares: Shares) -> Metric:
     return _counter(name, help_text, ("by",), [(("driver",), shares.driver), (("spark",), shares.spark)])
 
 
-def _filled(family: GaugeMetricFamily | CounterMetricFamily, values: Values) -> Metric:
+def _fill(family: GaugeMetricFamily | CounterMetricFamily, values: Values) -> Metric:
     for labels, value in values:
         family.add_metric(labels, float(value))
     return family
@@ -253,7 +253,7 @@ def _of_fields(metrics: Iterable[_Field], labels: tuple[str, ...], reports: Iter
         yield make(name, help_text, labels, [(key, value) for key, report in reports if (value := getattr(report, field)) is not None])
 
 
-def _resident(pid: int) -> int:
+def _resident_bytes(pid: int) -> int:
     """Return the resident memory of a process in bytes, or 0 if it has ended."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -19,10 +19,10 @@ RESTORE = 'Bring the files back, or restore the table from a backup; "headgate c
 
 def problems(report: StatusReport) -> list[Problem]:
     """Return the problems, the most severe first."""
-    return [Problem(kind=kind, subject=subject, message=message, to_do=to_do) for kind, subject, message, to_do in _found(report)]
+    return [Problem(kind=kind, subject=subject, message=message, to_do=to_do) for kind, subject, message, to_do in _problems(report)]
 
 
-def _found(report: StatusReport) -> Iterator[tuple[str, str, str, str | None]]:
+def _problems(report: StatusReport) -> Iterator[tuple[str, str, str, str | None]]:
     if report.trouble is not None:
         yield "node", "node", report.trouble, None
     for disk in report.disks:

@@ -120,16 +120,16 @@ Document = Mapping[str, Any]
 
 def load(document: Document) -> StatusReport:
     """Return the report in a JSON document. Unknown keys are ignored."""
-    report: StatusReport = _loaded(StatusReport, document)
+    report: StatusReport = _load(StatusReport, document)
     return report
 
 
-def _loaded(kind: Any, value: Any) -> Any:
+def _load(kind: Any, value: Any) -> Any:
     if is_dataclass(kind):
         hints = typing.get_type_hints(kind)
-        return kind(**{name: _loaded(hint, value[name]) for name, hint in hints.items() if name in value})  # type: ignore[operator]
+        return kind(**{name: _load(hint, value[name]) for name, hint in hints.items() if name in value})  # type: ignore[operator]
     if typing.get_origin(kind) is types.UnionType and value is not None:
-        return _loaded(typing.get_args(kind)[0], value)
+        return _load(typing.get_args(kind)[0], value)
     if typing.get_origin(kind) is tuple:
-        return tuple(_loaded(typing.get_args(kind)[0], item) for item in value)
+        return tuple(_load(typing.get_args(kind)[0], item) for item in value)
     return value

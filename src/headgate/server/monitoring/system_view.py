@@ -49,7 +49,7 @@ def providers(node: Node, session: ClientSession) -> Mapping[str, Provider]:
         "pg_replication_slots": partial(_slots, node, session),
         "pg_stat_replication_slots": partial(_slot_statistics, node),
         "pg_settings": partial(_settings, session),
-        "pg_prepared_statements": partial(_prepared, session),
+        "pg_prepared_statements": partial(_prepared_statements, session),
         "pg_cursors": partial(_cursors, session),
         "pg_hba_file_rules": partial(_access_rules, node, session),
         "pg_ident_file_mappings": partial(_mappings, node, session),
@@ -271,7 +271,7 @@ def _settings(session: ClientSession) -> Iterator[Row]:
         yield tuple(row.values())
 
 
-def _prepared(session: ClientSession) -> Iterator[Row]:
+def _prepared_statements(session: ClientSession) -> Iterator[Row]:
     for prepared in session.prepared.values():
         yield (prepared.name, prepared.text, _moment(session.backend.started), list(prepared.parameters), prepared.from_sql, 0, 0)
 

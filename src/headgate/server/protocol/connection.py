@@ -115,7 +115,7 @@ class Connection:
             _log.info("could not accept SSL connection: %s", reason(cause) if isinstance(cause, OSError) else broken)
             raise
         self.tls = stream
-        self._in += self._opened(stream, b"")
+        self._in += self._decrypt(stream, b"")
 
     def _shake_hands(self, stream: TlsStream, deadline: float) -> None:
         data = b""
@@ -130,7 +130,7 @@ class Connection:
                 return
             while not self._wait(deadline):
                 pass
-            data = self._received()
+            data = self._receive_block()
             if not data:
                 raise ConnectionBroken("EOF detected")
 
@@ -240,7 +240,7 @@ class Connection:
         """Wait for ROOM_LOOK_SECONDS for room to become free. Return False if interrupted."""
         if self.client_gone():
             raise ConnectionBroken("the client has closed the connection")
-        return not self._woken(readable_of([self._wakened], ROOM_LOOK_SECONDS))
+        return not self._reset_interrupt(readable_of([self._wakened], ROOM_LOOK_SECONDS))
 
     def release_room(self) -> None:
         """Release the room of the messages received so far, which are no longer needed."""
@@ -272,13 +272,13 @@ class Connection:
             readable = readable_of([self.socket, self._wakened], timeout)
         except (OSError, ValueError) as error:
             raise ConnectionBroken("the socket is closed") from error
-        if self._woken(readable):
+        if self._reset_interrupt(readable):
             return False
         if not readable:
             raise TimeoutError
         return True
 
-    def _woken(self, readable: list[socket.socket]) -> bool:
+    def _reset_interrupt(self, readable: list[socket.socket]) -> bool:
         """Return whether `interrupt` has been called, and reset it."""
         if self._wakened not in readable:
             return False
@@ -289,19 +289,19 @@ class Connection:
         return True
 
     def _read(self) -> None:
-        data = self._received()
+        data = self._receive_block()
         if not data:
             raise ConnectionBroken("the client has closed the connection")
-        self._in += data if self.tls is None else self._opened(self.tls, data)
+        self._in += data if self.tls is None else self._decrypt(self.tls, data)
 
-    def _received(self) -> bytes:
+    def _receive_block(self) -> bytes:
         try:
             return self.socket.recv(BLOCK)
         except OSError as error:
             raise ConnectionBroken(str(error)) from error
 
     @staticmethod
-    def _opened(tls: TlsStream, data: bytes) -> bytes:
+    def _decrypt(tls: TlsStream, data: bytes) -> bytes:
         if tls.ended:
             raise ConnectionBroken("the client has closed the connection")
         try:
@@ -337,7 +337,7 @@ class Connection:
         if not parts:
             return
         try:
-            for chunk in self._sealed(parts[0] if len(parts) == 1 else b"".join(parts)):
+            for chunk in self._encrypt(parts[0] if len(parts) == 1 else b"".join(parts)):
                 self.socket.sendall(chunk)
         except (OSError, ValueError) as error:
             raise ConnectionBroken(str(error)) from error
@@ -352,12 +352,12 @@ class Connection:
         parts, self._out, self._out_size = [*self._out, data], [], 0
         raised: Exception | None = None
         for part in parts:
-            for chunk in self._sealed(part):
+            for chunk in self._encrypt(part):
                 raised = self._send_while(pump, chunk) or raised
         if raised is not None:
             raise raised
 
-    def _sealed(self, data: bytes | memoryview) -> Iterable[bytes | memoryview]:
+    def _encrypt(self, data: bytes | memoryview) -> Iterable[bytes | memoryview]:
         """Return the bytes to send: encrypted, if the connection uses TLS."""
         return (data,) if self.tls is None else self.tls.sealed(data)
 
@@ -369,7 +369,7 @@ class Connection:
                 sent = self.socket.send(unsent, socket.MSG_DONTWAIT)
             except BlockingIOError:
                 if self._full():
-                    raised = self._pumped(pump) or raised
+                    raised = self._pump(pump) or raised
                 continue
             except (OSError, ValueError) as error:
                 raise ConnectionBroken(str(error)) from error
@@ -382,7 +382,7 @@ class Connection:
         poller.register(self.socket.fileno(), select.POLLIN | select.POLLOUT)
         return not any(event & select.POLLOUT for _, event in poller.poll(100))
 
-    def _pumped(self, pump: Callable[[], None]) -> Exception | None:
+    def _pump(self, pump: Callable[[], None]) -> Exception | None:
         self._sending = True
         try:
             pump()

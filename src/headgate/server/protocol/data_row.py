@@ -38,7 +38,7 @@ def copy_data(lines: pa.Array) -> Iterator[memoryview]:
         headers = np.empty((len(values), 5), np.uint8)
         headers[:, 0] = ord("d")
         headers[:, 1:] = _big_endian(_lengths(values) + 4)
-        yield _joined([_fixed(headers), values])
+        yield _join([_fixed(headers), values])
 
 
 def _piece(columns: list[pa.LargeBinaryArray], rows: int) -> memoryview:
@@ -54,10 +54,10 @@ def _piece(columns: list[pa.LargeBinaryArray], rows: int) -> memoryview:
     headers[:, 0] = ord("D")
     headers[:, 1:5] = _big_endian(sizes)
     headers[:, 5:] = np.frombuffer(len(columns).to_bytes(2, "big"), np.uint8)
-    return _joined([_fixed(headers), *parts])
+    return _join([_fixed(headers), *parts])
 
 
-def _joined(parts: list[pa.Array]) -> memoryview:
+def _join(parts: list[pa.Array]) -> memoryview:
     if len(parts) == 1:
         joined = parts[0]
     else:

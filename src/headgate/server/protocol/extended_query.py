@@ -82,10 +82,10 @@ class ExtendedQuery:
             self.session.block.check_not_failed()
             self.session.use_types()
         with self.session.share.running(statement.weight):
-            parameters, columns = self._described(statement, types)
+            parameters, columns = self._describe_types(statement, types)
         return PreparedStatement(name, text, statement, parameters, columns, declared=types)
 
-    def _described(self, statement: Statement, types: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[ResultColumn, ...] | None]:
+    def _describe_types(self, statement: Statement, types: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[ResultColumn, ...] | None]:
         if utility.handles(statement):
             return types, utility.columns(self.session, statement)
         from headgate.commands.describe import describe
@@ -103,7 +103,7 @@ class ExtendedQuery:
         result_formats = [reader.int16() for _ in range(_count(reader))]
         reader.end()
         session, began = self.session, time.monotonic()
-        prepared = self._prepared(statement_name)
+        prepared = self._find_prepared(statement_name)
         session.statement_text = prepared.text
         self._check_counts(prepared, formats, values)
         if prepared.statement is not None and not utility.allowed_when_failed(prepared.statement):
@@ -149,7 +149,7 @@ class ExtendedQuery:
             return Parameter(type_oid, utility.text_of_binary(value, type_oid, self.session))
         raise PostgresError("22023", f"unsupported format code: {code}")
 
-    def _prepared(self, name: str) -> PreparedStatement:
+    def _find_prepared(self, name: str) -> PreparedStatement:
         prepared = self.session.prepared.get(name)
         if prepared is None:
             if name:
@@ -163,7 +163,7 @@ class ExtendedQuery:
         reader.end()
         session = self.session
         if kind == "S":
-            prepared = self._prepared(name)
+            prepared = self._find_prepared(name)
             if prepared.statement is not None and not utility.allowed_when_failed(prepared.statement):
                 session.block.check_not_failed()
             session.connection.write(protocol.parameter_description(prepared.parameters))
@@ -251,7 +251,7 @@ class ExtendedQuery:
             return
         from headgate.commands.query import change_scan
 
-        _, current = self._described(statement, prepared.parameters)
+        _, current = self._describe_types(statement, prepared.parameters)
         if current is None or _shape(current) != _shape(prepared.columns) or change_scan.is_in(statement.node):
             raise PostgresError("0A000", "cached plan must not change result type")
 

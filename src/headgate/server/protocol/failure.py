@@ -20,7 +20,7 @@ LONGEST = 64 << 10
 
 def as_postgres_error(error: BaseException) -> PostgresError:
     """Return the error itself, or XX000 with the first line of the cause. Fields longer than `LONGEST` are cut."""
-    converted = _known(error)
+    converted = _as_postgresql(error)
     converted.message = _cut(converted.message)
     converted.detail, converted.hint, converted.context, converted.internal_query = (
         text and _cut(text) for text in (converted.detail, converted.hint, converted.context, converted.internal_query)
@@ -33,7 +33,7 @@ def _cut(text: str) -> str:
     return text if len(text) <= LONGEST else text[:LONGEST] + "..."
 
 
-def _known(error: BaseException) -> PostgresError:
+def _as_postgresql(error: BaseException) -> PostgresError:
     if isinstance(error, PostgresError):
         stack = frames(error) if error.sqlstate == "XX000" else ""
         if stack:

@@ -45,7 +45,7 @@ _OWN = {"user", "database", "replication", "options"}
 def serve(node: Node, connection: Connection) -> None:
     """Serve one connection until it ends."""
     backend: Backend | None = None
-    host, speaker = _greeted(node, connection)
+    host, speaker = _identify_client(node, connection)
     try:
         deadline = time.monotonic() + node.settings.seconds("authentication_timeout")
         parameters = _startup_packet(node, connection, deadline)
@@ -66,7 +66,7 @@ def serve(node: Node, connection: Connection) -> None:
     session.run()
 
 
-def _greeted(node: Node, connection: Connection) -> tuple[ClientHost | None, ClientSpeaker]:
+def _identify_client(node: Node, connection: Connection) -> tuple[ClientHost | None, ClientSpeaker]:
     """Identify the client's address for pg_hba.conf and for the log."""
     address, port = connection.peer
     host = None if address is None else ClientHost(address)
@@ -171,7 +171,9 @@ def _open(node: Node, connection: Connection, backend: Backend, parameters: dict
     speaker.application_name = lambda: backend.application_name
     address, port = connection.peer
     request = ConnectionRequest(address, user, name, physical, _groups(node, user), connection.tls is not None, stranger.host)
-    authenticated = authenticate(connection, node.access.hba, request, lambda role: _stored(node, role), node.mock_nonce, stranger.deadline)
+    authenticated = authenticate(
+        connection, node.access.hba, request, lambda role: _find_role(node, role), node.mock_nonce, stranger.deadline
+    )
     backend.tls = TlsFacts.of(connection.tls)
     if node.settings.flag("log_connections"):
         audit.authenticated(authenticated, node.settings.text("hba_file"))
@@ -227,7 +229,7 @@ def _groups(node: Node, user: str) -> frozenset[str]:
         return frozenset(group.name for group in groups if group is not None)
 
 
-def _stored(node: Node, name: str) -> StoredRole | None:
+def _find_role(node: Node, name: str) -> StoredRole | None:
     with contextlib.closing(node.catalog.cursor()) as cursor:
         role = roles.lookup(cursor, name)
     if role is None:

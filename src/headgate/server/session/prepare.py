@@ -83,14 +83,14 @@ def _value(session: ClientSession, node: ParseNode, type_oid: int) -> str | None
         if node.isnull:
             return None
         if node.WhichOneof("val") in ("ival", "fval") and type_oid != registry.NUMERIC:
-            return _evaluated(session, node, type_oid)  # a number is cast, as by an assignment
+            return _evaluate(session, node, type_oid)  # a number is cast, as by an assignment
         value = constant(node)
         check_input(value, type_oid, session)
         return value
-    return _evaluated(session, node, type_oid)
+    return _evaluate(session, node, type_oid)
 
 
-def _evaluated(session: ClientSession, node: ParseNode, type_oid: int) -> str | None:
+def _evaluate(session: ClientSession, node: ParseNode, type_oid: int) -> str | None:
     """Evaluate any other expression: return the single value of SELECT expression::type."""
     from headgate.commands.execute import execute as run
 
