@@ -37,7 +37,7 @@ def whole_rows(chunk: bytes | bytearray, after: int = 0) -> int:
         return end + 1
     data = np.frombuffer(memoryview(chunk)[after:], np.uint8)
     newlines = np.flatnonzero(data == _NEWLINE)
-    rows = newlines[~_hidden(data, newlines)]
+    rows = newlines[~_are_escaped(data, newlines)]
     return after + int(rows[-1]) + 1 if len(rows) else 0
 
 
@@ -56,13 +56,13 @@ def read_copy_text(
     The last newline may be missing; a line ``\.`` ends the data. Lines may end in LF, CR or CR LF, but all in the same way as the first.
     Raise 22P04 (with the line number as context, and the column's name if `names` are passed) or 22021.
     """
-    data = np.frombuffer(_ended(_one_newline(_until_marker(buffer))), np.uint8)
+    data = np.frombuffer(_end_last_line(_one_newline(_until_marker(buffer))), np.uint8)
     if not len(data):
         return [pa.nulls(0, pa.string()) for _ in range(columns)]
     slashes = bool((data == _BACKSLASH).any())
     ends = np.flatnonzero((data == ord(delimiter)) | (data == _NEWLINE))
     if slashes:
-        ends = ends[~_hidden(data, ends)]
+        ends = ends[~_are_escaped(data, ends)]
     _check_counts(data, ends, columns, names, first_line)
     starts = np.empty_like(ends)
     starts[0], starts[1:] = 0, ends[:-1] + 1
@@ -94,7 +94,7 @@ def _one_newline(buffer: bytes) -> bytes:
     return buffer.replace(kind, b"\n")
 
 
-def _ended(buffer: bytes) -> bytes:
+def _end_last_line(buffer: bytes) -> bytes:
     """Add a missing last newline. An escaped newline is data. A single backslash at the end of the data is dropped."""
     if not buffer or whole_rows(buffer) == len(buffer):
         return buffer
@@ -102,7 +102,7 @@ def _ended(buffer: bytes) -> bytes:
     return buffer[: len(buffer) - slashes % 2] + b"\n"
 
 
-def _hidden(data: Bytes, positions: Positions) -> Mask:
+def _are_escaped(data: Bytes, positions: Positions) -> Mask:
     """Return which positions have an odd number of backslashes before them."""
     hidden = np.zeros(len(positions), np.bool_)
     behind = np.flatnonzero((positions > 0) & (data[positions - 1] == _BACKSLASH))
@@ -223,11 +223,11 @@ class EscapedQuotes:
             if self._inside and not next_one and not last:
                 self._held = data[position:]
                 return b"".join(parts)
-            rewritten, index = self._said(data[position : position + 1], next_one)
+            rewritten, index = self._rewrite_quote(data[position : position + 1], next_one)
             parts.append(rewritten)
             index += position
 
-    def _said(self, char: bytes, next_one: bytes) -> tuple[bytes, int]:
+    def _rewrite_quote(self, char: bytes, next_one: bytes) -> tuple[bytes, int]:
         """Return the rewritten form of a quote or, inside quotes, an escape, and the number of bytes read."""
         if self._inside and char == self._escape and next_one in (self._quote, self._escape):
             return (next_one * 2 if next_one == self._quote else next_one), 2

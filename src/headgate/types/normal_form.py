@@ -125,25 +125,25 @@ def documents(strings: pa.StringArray, check: Callable[[str], str]) -> Mask:
     if (data == _BACKSLASH).any():
         strings = pc.replace_substring_regex(strings, _ESCAPE, "\x01")
         usual &= ~_mask(text_column.matches(strings, r"\\"))
-    quotes = np.diff(_counted(*buffers.packed(strings)))
+    quotes = np.diff(_count_quotes(*buffers.packed(strings)))
     usual &= quotes % 2 == 0
     if not usual.all():
         strings = pc.if_else(pa.array(usual), strings, pa.scalar("", pa.string()))
     shapes, odd = _shapes(*buffers.packed(strings))
     usual[odd] = False
     coded = shapes.dictionary_encode()
-    known = np.array([_kept(text, check) for text in coded.dictionary.to_pylist()], np.bool_)
+    known = np.array([_is_unchanged(text, check) for text in coded.dictionary.to_pylist()], np.bool_)
     return usual & known[np.asarray(coded.indices)] if len(known) else usual
 
 
-def _kept(text: str, check: Callable[[str], str]) -> bool:
+def _is_unchanged(text: str, check: Callable[[str], str]) -> bool:
     try:
         return check(text) == text
     except PostgresError:
         return False
 
 
-def _counted(data: Bytes, offsets: Positions) -> Positions:
+def _count_quotes(data: Bytes, offsets: Positions) -> Positions:
     """Return the number of quotes before each offset."""
     return np.searchsorted(np.flatnonzero(data == _QUOTE), offsets)
 

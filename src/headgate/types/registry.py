@@ -251,13 +251,13 @@ class TypeRegistry:
         """Forget the types of tables' rows, which are looked up again when they are needed."""
         self._rows.clear()
 
-    def _found(self, types: Sequence[PgType]) -> PgType | None:
+    def _add_row_types(self, types: Sequence[PgType]) -> PgType | None:
         self._rows.update((pg_type.oid, pg_type) for pg_type in types)
         return types[0] if types else None
 
     def of_relation(self, relation: int) -> PgType | None:
         """Return the type of a relation's rows, or None if it is not known."""
-        return None if self.row_types is None else self._found(self.row_types.by_relation(relation))
+        return None if self.row_types is None else self._add_row_types(self.row_types.by_relation(relation))
 
     def extended(self, types: Iterable[PgType], path: Sequence[str] | None = None) -> TypeRegistry:
         """Return a registry that also knows `types`, such as the enums of a catalog and their arrays."""
@@ -286,7 +286,7 @@ class TypeRegistry:
             return pg_type
         if oid not in self._rows:
             self._rows[oid] = None
-            self._found(self.row_types.by_oid(oid))
+            self._add_row_types(self.row_types.by_oid(oid))
         return self._rows[oid]
 
     def by_oid(self, oid: int) -> PgType:
@@ -320,9 +320,11 @@ class TypeRegistry:
         if name.endswith("[]"):
             element = self.find_name(name.removesuffix("[]").rstrip(), schema)
             return None if element is None else self.find(element.oid if element.is_array else element.array)
-        return self._named(name, schema) or (None if self.row_types is None else self._found(self.row_types.by_name(name, schema)))
+        return self._find_named(name, schema) or (
+            None if self.row_types is None else self._add_row_types(self.row_types.by_name(name, schema))
+        )
 
-    def _named(self, name: str, schema: str | None) -> PgType | None:
+    def _find_named(self, name: str, schema: str | None) -> PgType | None:
         if schema is not None:
             return self._by_name.get((schema, name))
         lowered = " ".join(name.lower().split())

@@ -100,7 +100,7 @@ def _decimals(data: Bytes, starts: Positions, head: Words, scale: int, mask: Mas
             raise PostgresError("22P03", 'invalid digit in external "numeric" value')
         _shift_in(limbs, digit)
     _divide(limbs, 10 ** (4 * below - scale))
-    return _assembled(limbs, sign == _NEGATIVE, scale, usual), usual
+    return _assemble(limbs, sign == _NEGATIVE, scale, usual), usual
 
 
 def _shift_in(limbs: Words, digit: Words) -> None:
@@ -129,7 +129,7 @@ def _divide(limbs: Words, divisor: int) -> Words:
     return rest
 
 
-def _assembled(limbs: Words, negative: Mask, scale: int, mask: Mask) -> pa.Array:
+def _assemble(limbs: Words, negative: Mask, scale: int, mask: Mask) -> pa.Array:
     """Return a decimal128(38, scale) array for magnitudes and signs (two's complement, little endian)."""
     words = np.zeros((limbs.shape[1], 2), np.uint64)
     if len(limbs) == 1:

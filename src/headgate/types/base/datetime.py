@@ -76,20 +76,20 @@ def _micros(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 def _send_date(array: pa.Date32Array, _encoding: Encoding) -> pa.LargeBinaryArray:
-    values, mask = _held(array, pa.int32())
+    values, mask = _numbers_of(array, pa.int32())
     ends = values == calendar.INFINITE_DAY, values == -calendar.INFINITE_DAY
     days = np.select(ends, (_LATE_DAY, _EARLY_DAY), values.astype(np.int64) - calendar.EPOCH_DAYS)
     return fixed_rows(bytes_of(days, ">i4"), mask)
 
 
 def _send_timestamp(array: pa.TimestampArray, _encoding: Encoding) -> pa.LargeBinaryArray:
-    values, mask = _held(array, pa.int64())
+    values, mask = _numbers_of(array, pa.int64())
     ends = values == calendar.INFINITE_MICROS, values == -calendar.INFINITE_MICROS
     moved = np.where(ends[0] | ends[1], 0, values) - calendar.EPOCH_MICROS
     return fixed_rows(bytes_of(np.select(ends, (_LATE_MICROS, _EARLY_MICROS), moved), ">i8"), mask)
 
 
-def _held(array: pa.Array, kind: pa.DataType) -> tuple[npt.NDArray[np.int64], buffers.Mask | None]:
+def _numbers_of(array: pa.Array, kind: pa.DataType) -> tuple[npt.NDArray[np.int64], buffers.Mask | None]:
     """Return the numbers of a column, 0 for NULL, and the mask of values that are not NULL."""
     mask = buffers.valid(array)
     plain = array.cast(kind)

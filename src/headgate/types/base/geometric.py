@@ -149,10 +149,10 @@ def _read_box(text: str) -> Coordinates:
     reader = _Reader("box", text)
     corners, _ = reader.path(2, may_be_open=False)
     reader.end()
-    return _ordered(corners)
+    return _order_corners(corners)
 
 
-def _ordered(box: Coordinates) -> Coordinates:
+def _order_corners(box: Coordinates) -> Coordinates:
     """Return the corners of a box with the upper right one first. NaN counts as the greatest number."""
     high_x, high_y, low_x, low_y = box
     if _less(high_x, low_x):
@@ -409,7 +409,7 @@ SHAPES = {
     registry.BOX: Shape(
         _read_box,
         _points,
-        lambda raw: _ordered(struct.unpack(">4d", raw)),
+        lambda raw: _order_corners(struct.unpack(">4d", raw)),
         pattern=_pattern(r"\(N,N\),\(N,N\)"),
         in_order=_corners_in_order,
     ),

@@ -85,11 +85,11 @@ class _Reader:
             if char < " ":
                 self._raise(f"Character with value 0x{ord(char):02x} must be escaped.")
             self.end += 1
-            high = self._paired(high, self._escape() if char == "\\" else None)
+            high = self._awaits_low_surrogate(high, self._escape() if char == "\\" else None)
         self.end, self.kind = self.end + 1, '"'
-        self._paired(high, None)
+        self._awaits_low_surrogate(high, None)
 
-    def _paired(self, high: bool, value: int | None) -> bool:
+    def _awaits_low_surrogate(self, high: bool, value: int | None) -> bool:
         r"""Return whether a high surrogate waits for its low one after a character. `value` is that of a ``\u`` escape, else None."""
         if not self.escapes:
             return False

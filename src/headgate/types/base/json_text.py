@@ -116,7 +116,7 @@ def print_value(value: object) -> str:
         )
         return "{" + ", ".join(f"{quoted(key)}: {print_value(item)}" for _, key, item in pairs) + "}"
     if isinstance(value, list):
-        return "[" + ", ".join(_printed(value)) + "]"
+        return "[" + ", ".join(_print_items(value)) + "]"
     if isinstance(value, Number):
         return numeric.print_value(numeric.value_of(value))
     if isinstance(value, Decimal | int) and not isinstance(value, bool):
@@ -124,7 +124,7 @@ def print_value(value: object) -> str:
     return quoted(value) if isinstance(value, str) else "null" if value is None else "true" if value else "false"
 
 
-def _printed(items: list[object]) -> Iterator[str]:
+def _print_items(items: list[object]) -> Iterator[str]:
     for index, item in enumerate(items):
         if index % _AT_ONCE == _AT_ONCE - 1:
             interruption.check()

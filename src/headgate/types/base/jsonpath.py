@@ -120,11 +120,11 @@ class _Parser:
         self.depth += 1
         if self.depth > _MAX_DEPTH:
             raise PostgresError("54001", "stack depth limit exceeded")
-        result = self._joined("||", lambda: self._joined("&&", self.predicate))
+        result = self._parse_predicates("||", lambda: self._parse_predicates("&&", self.predicate))
         self.depth -= 1
         return result
 
-    def _joined(self, sign: str, operand: Callable[[], tuple[Path, bool]]) -> tuple[Path, bool]:
+    def _parse_predicates(self, sign: str, operand: Callable[[], tuple[Path, bool]]) -> tuple[Path, bool]:
         left, is_predicate = operand()
         while is_predicate and self.sign(sign):
             right, also = operand()
@@ -172,9 +172,9 @@ class _Parser:
 
     def sum(self) -> tuple[Path, bool]:
         """Parse operands of + and -."""
-        return self._operated(("+", "-"), lambda: self._operated(("*", "/", "%"), self.unary))
+        return self._parse_operators(("+", "-"), lambda: self._parse_operators(("*", "/", "%"), self.unary))
 
-    def _operated(self, signs: tuple[str, ...], operand: Callable[[], tuple[Path, bool]]) -> tuple[Path, bool]:
+    def _parse_operators(self, signs: tuple[str, ...], operand: Callable[[], tuple[Path, bool]]) -> tuple[Path, bool]:
         left, is_predicate = operand()
         while not is_predicate and (sign := self.sign(*signs)):
             left = [Item(sign, (left, self.expression(operand())))]
@@ -369,10 +369,10 @@ def normal(text: str) -> str:
     if not text.strip(" \t\n\r\f"):
         raise text_column.invalid_syntax("jsonpath", text)
     strict, path = _Parser(text).read()
-    return ("strict " if strict else "") + _printed(path, brackets=True)
+    return ("strict " if strict else "") + _print_path(path, brackets=True)
 
 
-def _printed(path: Path, *, brackets: bool) -> str:
+def _print_path(path: Path, *, brackets: bool) -> str:
     """Print a path as printJsonPathItem. `brackets`: whether a leading operator is in parentheses."""
     first = _first(path[0], brackets=brackets, followed=len(path) > 1)
     return first + "".join(map(_step, path[1:]))
@@ -388,11 +388,11 @@ def _first(item: Item, *, brackets: bool, followed: bool) -> str:
         case "variable":
             return "$" + quoted(value)
         case "!":
-            return f"!({_printed(value, brackets=False)})"
+            return f"!({_print_path(value, brackets=False)})"
         case "is unknown":
-            return f"({_printed(value, brackets=False)}) is unknown"
+            return f"({_print_path(value, brackets=False)}) is unknown"
         case "exists":
-            return f"exists ({_printed(value, brackets=False)})"
+            return f"exists ({_print_path(value, brackets=False)})"
         case "unary":
             shown = value[0] + _operand(value[1], kind)
         case "like_regex":
@@ -406,7 +406,7 @@ def _first(item: Item, *, brackets: bool, followed: bool) -> str:
 
 
 def _operand(path: Path, kind: str) -> str:
-    return _printed(path, brackets=_priority(path) <= _PRIORITY[kind])
+    return _print_path(path, brackets=_priority(path) <= _PRIORITY[kind])
 
 
 def _step(item: Item) -> str:
@@ -420,7 +420,7 @@ def _step(item: Item) -> str:
         case "datetime":
             return f".datetime({'' if item.value is None else quoted(item.value)})"
         case "?":
-            return f"?({_printed(item.value, brackets=False)})"
+            return f"?({_print_path(item.value, brackets=False)})"
         case "[]":
             return "[" + ",".join(_index(*bounds) for bounds in item.value) + "]"
         case _:
@@ -428,8 +428,8 @@ def _step(item: Item) -> str:
 
 
 def _index(low: Path, high: Path | None) -> str:
-    shown = _printed(low, brackets=False)
-    return shown if high is None else f"{shown} to {_printed(high, brackets=False)}"
+    shown = _print_path(low, brackets=False)
+    return shown if high is None else f"{shown} to {_print_path(high, brackets=False)}"
 
 
 def _read(strings: pa.StringArray, _modifier: int, _settings: TextSettings) -> pa.StringArray:

@@ -34,7 +34,7 @@ class MultirangeType:
         """Read multiranges as multirange_in. Raise 22P02 and the errors of range_in."""
         try:
             rows, ranges = _split_column(strings)
-            return self._merged([None if row is None else len(row) for row in rows], self.kind.bounds(ranges, settings))
+            return self._merge([None if row is None else len(row) for row in rows], self.kind.bounds(ranges, settings))
         except PostgresError:
             for text in strings.unique().drop_null().to_pylist():  # the error is that of the first value
                 self._check(text, settings)
@@ -48,7 +48,7 @@ class MultirangeType:
         finally:
             self.kind.read(pa.array(ranges, pa.string()), -1, settings)
 
-    def _merged(self, counts: Sequence[int | None], ranges: Bounds) -> pa.StringArray:
+    def _merge(self, counts: Sequence[int | None], ranges: Bounds) -> pa.StringArray:
         """Build multiranges in normal form from `counts` ranges each: sorted, without empty ones, overlapping or adjacent ones merged."""
         lower, upper = (self.kind.keys(bound).to_pylist() for bound in (ranges.lower, ranges.upper))
         lower_texts, upper_texts = self._texts(ranges)
@@ -99,7 +99,7 @@ class MultirangeType:
             pieces += parts or ()
         sizes = np.array([len(piece) for piece in pieces], np.int64)
         data = np.frombuffer(b"".join(pieces), np.uint8)
-        return self._merged(counts, self.kind.received(Wire(data, np.cumsum(sizes) - sizes, sizes, None, wire.encoding)))
+        return self._merge(counts, self.kind.received(Wire(data, np.cumsum(sizes) - sizes, sizes, None, wire.encoding)))
 
     def send(self, values: pa.Array, encoding: Encoding) -> pa.LargeBinaryArray:
         """Send multiranges as multirange_send."""

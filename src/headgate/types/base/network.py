@@ -44,7 +44,7 @@ def inet_of(text: str, *, is_cidr: bool) -> str:
     name = "cidr" if is_cidr else "inet"
     host, slash, bits_text = text.partition("/")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    packed, bits = _packed(host, bits_text if slash else None, family, is_cidr=is_cidr, error=text_column.invalid_syntax(name, text))
+    packed, bits = _pack(host, bits_text if slash else None, family, is_cidr=is_cidr, error=text_column.invalid_syntax(name, text))
     number = int.from_bytes(packed, "big")
     size = len(packed) * 8
     if is_cidr and number & ((1 << size - bits) - 1):
@@ -58,7 +58,7 @@ def print_inet(packed: bytes, bits: int, *, is_cidr: bool) -> str:
     return f"{shown}/{bits}" if is_cidr or bits != len(packed) * 8 else shown
 
 
-def _packed(host: str, bits_text: str | None, family: int, *, is_cidr: bool, error: PostgresError) -> tuple[bytes, int]:
+def _pack(host: str, bits_text: str | None, family: int, *, is_cidr: bool, error: PostgresError) -> tuple[bytes, int]:
     if bits_text is not None and not re.fullmatch(r"0|[1-9][0-9]{0,2}", bits_text):
         raise error
     if family == socket.AF_INET6:

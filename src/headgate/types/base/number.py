@@ -351,10 +351,10 @@ def _floating_point(oid: int, code: str, key: Key) -> BaseType:
         key,
         Hashing.DOUBLE,
     )
-    return replace(plain, restyled=_rounded, one_text=False)
+    return replace(plain, restyled=_rounds, one_text=False)
 
 
-def _rounded(settings: TextSettings) -> bool:
+def _rounds(settings: TextSettings) -> bool:
     return settings.extra_float_digits <= 0
 
 

@@ -165,12 +165,12 @@ class RangeType:
         assert send is not None
         lower, upper = (send(bound, encoding).to_pylist() for bound in (ranges.lower, ranges.upper))
         return pa.array(
-            [self._sent(ranges, row, lower[row], upper[row]) if ranges.present[row] else None for row in range(len(values))],
+            [self._send_one(ranges, row, lower[row], upper[row]) if ranges.present[row] else None for row in range(len(values))],
             pa.large_binary(),
         )
 
     @staticmethod
-    def _sent(ranges: Bounds, row: int, lower: bytes | None, upper: bytes | None) -> bytes:
+    def _send_one(ranges: Bounds, row: int, lower: bytes | None, upper: bytes | None) -> bytes:
         if ranges.empty[row]:
             return bytes([_EMPTY])
         flags = _LOWER_INFINITE if lower is None else _LOWER_INCLUSIVE if ranges.lower_inclusive[row] else 0
@@ -221,10 +221,10 @@ def split(text: str) -> tuple[str, str | None, str | None, str] | None:
     opening = text[index : index + 1]
     if opening not in ("[", "("):
         raise _malformed(text, "Missing left parenthesis or bracket.")
-    lower, index = _bound(text, index + 1)
+    lower, index = _read_bound(text, index + 1)
     if text[index] != ",":
         raise _malformed(text, "Missing comma after lower bound.")
-    upper, index = _bound(text, index + 1)
+    upper, index = _read_bound(text, index + 1)
     closing = text[index]
     if closing == ",":
         raise _malformed(text, "Too many commas.")
@@ -233,7 +233,7 @@ def split(text: str) -> tuple[str, str | None, str | None, str] | None:
     return opening, lower, upper, closing
 
 
-def _bound(text: str, index: int) -> tuple[str | None, int]:
+def _read_bound(text: str, index: int) -> tuple[str | None, int]:
     """Return one bound and the index after it (range_parse_bound)."""
     try:
         return quoted_field.read(text, index, ",)]")

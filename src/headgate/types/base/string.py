@@ -166,7 +166,7 @@ def _bytes_of_hex(text: str) -> bytes:
 def write_bytea(values: pa.Array, form: str) -> pa.StringArray:
     """Print bytea as byteaout in the format of bytea_output: hex or escape."""
     if form == "escape":
-        return pa.array([None if value is None else _escaped(value) for value in values.to_pylist()], pa.string())
+        return pa.array([None if value is None else _escape(value) for value in values.to_pylist()], pa.string())
     data, offsets = buffers.packed(values)
     mask = buffers.valid(values)
     present = np.ones(len(values), np.int64) if mask is None else mask.astype(np.int64)
@@ -180,7 +180,7 @@ def write_bytea(values: pa.Array, form: str) -> pa.StringArray:
     return buffers.strings(shown, offsets_out, mask, pa.string())
 
 
-def _escaped(value: bytes) -> str:
+def _escape(value: bytes) -> str:
     return "".join("\\\\" if byte == 0x5C else chr(byte) if 0x20 <= byte < 0x7F else f"\\{byte:03o}" for byte in value)
 
 

@@ -129,9 +129,9 @@ class _Reader:
                 return ""
             raise self._error("no operand in tsquery")
         self.first, self.needs_operand = False, False
-        return self._modified(token[0])
+        return self._parse_modifiers(token[0])
 
-    def _modified(self, word: str) -> Operand:
+    def _parse_modifiers(self, word: str) -> Operand:
         """Parse weights and an asterisk after a colon (get_modifiers)."""
         words, weight, prefix = self.words, 0, False
         if self.text[words.at : words.at + 1] == ":":

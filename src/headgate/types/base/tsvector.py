@@ -56,13 +56,13 @@ class WordReader:
             return None
         if self.in_query and char in OPERATORS:
             raise self._error()
-        word = self._quoted() if char == "'" else self._plain()
+        word = self._read_quoted() if char == "'" else self._plain()
         if self.in_query or self._peek() != ":":
             return word, []
         self.at += 1
         return word, self._positions()
 
-    def _escaped(self) -> str:
+    def _read_escape(self) -> str:
         self.at += 1
         char = self._peek()
         if not char:
@@ -73,7 +73,7 @@ class WordReader:
     def _character(self, char: str) -> str:
         """Consume `char` or, if that is a backslash, the character after it, and return it."""
         if char == "\\":
-            return self._escaped()
+            return self._read_escape()
         self.at += 1
         return char
 
@@ -88,7 +88,7 @@ class WordReader:
             raise self._error()
         return "".join(characters)
 
-    def _quoted(self) -> str:
+    def _read_quoted(self) -> str:
         characters: list[str] = []
         self.at += 1
         while True:
@@ -110,7 +110,7 @@ class WordReader:
             digits = _DIGITS.match(self.text, self.at)
             if digits is None:
                 raise self._error()
-            position = _limited(digits[0])
+            position = _limit(digits[0])
             if not position:
                 raise self._error("wrong position info in {}")
             positions.append((position, 0))
@@ -130,7 +130,7 @@ class WordReader:
                     raise self._error()
 
 
-def _limited(digits: str) -> int:
+def _limit(digits: str) -> int:
     """Convert digits as atoi with the overflow of C, limited as by LIMITPOS."""
     value = min(int(digits[:30]), (1 << 63) - 1) & 0xFFFFFFFF
     if value >= 1 << 31:

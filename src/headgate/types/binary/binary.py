@@ -58,7 +58,7 @@ def read_binary(
 
 
 def _read(wire: Wire, oid: int, typmod: int, types: r.TypeRegistry) -> pa.Array:
-    described = _described(oid, types)
+    described = _description(oid, types)
     if described is not None:
         if described.receive is None:
             raise _no_form(oid, types)
@@ -76,7 +76,7 @@ def _values(wire: Wire) -> list[bytes | None]:
     return values
 
 
-def _described(oid: int, types: r.TypeRegistry) -> BaseType | None:
+def _description(oid: int, types: r.TypeRegistry) -> BaseType | None:
     """Return the description that defines the type's binary form, or None for arrays, composite types and unsupported types."""
     described = BASE_TYPES.get(oid) or SYSTEM_TYPES.get(oid)
     if described is not None:
@@ -110,7 +110,7 @@ def write_binary(
         return pa.concat_arrays(chunks) if chunks else pa.nulls(0, pa.large_binary())
     types = registry or r.known()
     oid, _ = types.base(oid)
-    described = _described(oid, types)
+    described = _description(oid, types)
     if described is not None:
         if described.send is None:
             raise _no_form(oid, types)

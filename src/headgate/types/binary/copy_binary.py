@@ -156,11 +156,11 @@ def _chain(data: Bytes, place: int, columns: int) -> tuple[Positions, int]:
         ends[alive] += 4 + np.maximum(sizes, 0)
     alive = alive[ends[alive] <= len(data)]
     starts, ends = candidates[alive], ends[alive]
-    reached = _reached(starts, ends)
+    reached = _reachable(starts, ends)
     return starts[reached], int(ends[reached[-1]])
 
 
-def _reached(starts: Positions, ends: Positions) -> Positions:
+def _reachable(starts: Positions, ends: Positions) -> Positions:
     """Return the indexes of the candidates reachable from the first. Each leads to the one that starts where it ends."""
     stop = len(starts)
     following = np.searchsorted(starts, ends)

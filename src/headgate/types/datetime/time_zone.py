@@ -56,9 +56,9 @@ class Zone:
 
     def places(self, instants: Seconds) -> Seconds:
         """Return the index in `offsets` and `abbreviations` for each instant."""
-        return np.searchsorted(self.instants, self._folded(instants), "right")
+        return np.searchsorted(self.instants, self._fold(instants), "right")
 
-    def _folded(self, seconds: Seconds) -> Seconds:
+    def _fold(self, seconds: Seconds) -> Seconds:
         """Map times into the range of the known changes, by whole cycles of the calendar."""
         folded = np.where(seconds >= _REPEATS, seconds - ((seconds - _REPEATS) // _CYCLE + 1) * _CYCLE, seconds)
         if not self.endless:
@@ -72,7 +72,7 @@ class Zone:
         """
         if len(self.offsets) == 1:
             return np.full(len(local), self.offsets[0], np.int64)
-        local = self._folded(local)
+        local = self._fold(local)
         index = np.searchsorted(self.instants, local - 86400, "right")
         is_last = index >= len(self.instants)
         index = np.minimum(index, len(self.instants) - 1)
@@ -95,14 +95,14 @@ class Abbreviation(Zone):
 
     def at(self, instants: Seconds) -> Seconds:
         """Return the abbreviation's offset at each instant."""
-        return self._meant(instants, super().at(instants))
+        return self._choose_instants(instants, super().at(instants))
 
     def of_local(self, local: Seconds) -> Seconds:
         """Return the abbreviation's offset at each local time."""
         own = super().of_local(local)
-        return self._meant(local - own, own)
+        return self._choose_instants(local - own, own)
 
-    def _meant(self, instants: Seconds, own: Seconds) -> Seconds:
+    def _choose_instants(self, instants: Seconds, own: Seconds) -> Seconds:
         named = np.array([index for index, name in enumerate(self.abbreviations[1:]) if name == self.called], np.int64)
         if not len(named):
             return own
@@ -126,7 +126,7 @@ def find(name: str) -> Zone:
         raise not_supported(f'time zone "{name}" is not supported: it uses leap seconds')
     described = posix_zone.read(name)
     if described is not None:
-        return _described(described)
+        return _zone_of(described)
     raise PostgresError("22023", f'invalid value for parameter "TimeZone": "{name}"')
 
 
@@ -164,7 +164,7 @@ def _abbreviations() -> dict[str, tuple[int, str]]:
     return {row["abbrev"].lower(): (int(row["seconds"]), row["zone"]) for row in csv.DictReader(text.splitlines())}
 
 
-def _described(described: posix_zone.PosixZone) -> Zone:
+def _zone_of(described: posix_zone.PosixZone) -> Zone:
     changes = [change for year in _POSIX_YEARS for change in described.changes(year)]
     saving = described.saving
     if not changes:
@@ -197,12 +197,12 @@ def _read(key: str) -> Zone:
     names = [named[kind[2] : named.index(b"\0", kind[2])].decode() for kind in types]
     east = np.array([kind[0] for kind in types], np.int64)
     offsets = np.concatenate([east[:1], east[chosen]])
-    more_instants, more_offsets, more_names = _ruled(zoneinfo.ZoneInfo(key), int(instants[-1]) if times else 0, int(offsets[-1]))
+    more_instants, more_offsets, more_names = _later_changes(zoneinfo.ZoneInfo(key), int(instants[-1]) if times else 0, int(offsets[-1]))
     abbreviations = (names[0], *(names[index] for index in chosen.tolist()), *more_names)
     return Zone(key, np.concatenate([instants, more_instants]), np.concatenate([offsets, more_offsets]), abbreviations)
 
 
-def _ruled(zone: zoneinfo.ZoneInfo, after: int, offset: int) -> tuple[Seconds, Seconds, list[str]]:
+def _later_changes(zone: zoneinfo.ZoneInfo, after: int, offset: int) -> tuple[Seconds, Seconds, list[str]]:
     """Return the changes after the file's last one up to 2500. They are probed in steps of 28 days, then found by bisection."""
     instants: list[int] = []
     offsets: list[int] = []

@@ -42,7 +42,7 @@ def timestamp_of(text: str, session: TextSettings) -> int:
     parts = _read(text, "timestamp", session)
     if parts.special:
         return _special(parts.special, calendar.INFINITE_MICROS)
-    return _stored(parts.days * calendar.DAY + parts.clock, text)
+    return _as_stored(parts.days * calendar.DAY + parts.clock, text)
 
 
 def timestamptz_of(text: str, session: TextSettings) -> int:
@@ -55,7 +55,7 @@ def timestamptz_of(text: str, session: TextSettings) -> int:
     if parts.named or not parts.mask & ZONE:
         own = parts.named or time_zone.find(session.timezone)
         offset = int(own.of_local(np.array([min(max(local, MIN_MICROS), END_MICROS) // 1_000_000], np.int64))[0])
-    return _stored(local - offset * 1_000_000, text)
+    return _as_stored(local - offset * 1_000_000, text)
 
 
 def _read(text: str, type_name: str, session: TextSettings) -> Parts:
@@ -65,7 +65,7 @@ def _read(text: str, type_name: str, session: TextSettings) -> Parts:
         raise flawed.error(type_name, text) from None
 
 
-def _stored(micros: int, text: str) -> int:
+def _as_stored(micros: int, text: str) -> int:
     if not MIN_MICROS <= micros < END_MICROS:
         raise PostgresError("22008", f'timestamp out of range: "{text}"')
     if micros >= calendar.INFINITE_MICROS:

@@ -53,7 +53,7 @@ def _lists(texts: pa.StringArray, kind: pa.ListType, column: str) -> pa.ListArra
     is_present = np.diff(offsets) > 0  # a NULL has no bytes, an array at least two
     first = np.zeros(len(data), bool)
     first[offsets[:-1][is_present]] = True
-    escaped = _escaped(data)
+    escaped = _are_escaped(data)
     quote = (data == ord('"')) & ~escaped
     outside = np.cumsum(quote, dtype=np.uint8) % 2 == 0  # it wraps around at 256, which is even
     opening, closing = (data == ord("{")) & outside, (data == ord("}")) & outside
@@ -100,7 +100,7 @@ def texts(lists: pa.ListArray) -> pa.StringArray:
     return pc.if_else(pc.is_valid(lists), whole, pa.scalar(None, pa.string())) if lists.null_count else whole
 
 
-def _escaped(data: buffers.Bytes) -> buffers.Mask:
+def _are_escaped(data: buffers.Bytes) -> buffers.Mask:
     """Return which bytes are escaped: an odd number of backslashes is directly before them."""
     escaped = np.zeros(len(data) + 1, bool)
     slashes = np.flatnonzero(data == ord("\\"))
