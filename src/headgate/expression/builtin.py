@@ -100,7 +100,7 @@ def builtins() -> Builtins:
     operators = [Operator(*row.values()) for row in rows("pg_operator", *_OPERATOR) if row["oprcode"]]
     kinds = {row["aggfnoid"]: row["aggkind"] for row in rows("pg_aggregate", "aggfnoid", "aggkind")}
     functions = [_function(row, kinds.get(row["oid"], "")) for row in rows("pg_proc", *_FUNCTION)]
-    functions += [_own(oid, procedure_row) for oid, procedure_row in enumerate(procedure.OWN.values(), procedure.FIRST_OWN_OID)]
+    functions += [_own_function(oid, procedure_row) for oid, procedure_row in enumerate(procedure.OWN.values(), procedure.FIRST_OWN_OID)]
     for oid, later in procedure.LATER.items():
         stable = "s" if later.is_set else "v"
         functions.append(
@@ -172,7 +172,7 @@ def function(oid: int) -> Function:
     return builtins().functions[oid]
 
 
-def _own(oid: int, described: procedure.Procedure) -> Function:
+def _own_function(oid: int, described: procedure.Procedure) -> Function:
     """Return the entry of a function that PostgreSQL does not have."""
     name = described.name.removeprefix(f"{procedure.OWN_SCHEMA}.")
     defaults = len(described.arguments) - described.required

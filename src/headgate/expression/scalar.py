@@ -104,19 +104,19 @@ def compiled(expression: n.Expression) -> Scalar | None:
         case n.Param(number=number):
             return operator.itemgetter(number - 1)
         case n.OpExpr(operator=operator_oid, args=args):
-            return _called(builtin.function(builtin.operator(operator_oid).function).key, args)
+            return _call(builtin.function(builtin.operator(operator_oid).function).key, args)
         case n.FuncExpr(function=function, args=args):
-            return _called(builtin.function(function).key, args)
+            return _call(builtin.function(function).key, args)
         case n.NullTest(arg=arg, is_null=is_null, row=False):
             inner = compiled(arg)
             return None if inner is None else lambda values: (inner(values) is None) is is_null
         case n.BoolExpr(kind=kind, args=args):
-            return _connected(kind, args)
+            return _connect(kind, args)
         case _:
             return None
 
 
-def _called(key: str, args: Sequence[n.Expression]) -> Scalar | None:
+def _call(key: str, args: Sequence[n.Expression]) -> Scalar | None:
     compute = _FUNCTIONS.get(key)
     parts = [part for part in map(compiled, args) if part is not None]
     if compute is None or len(parts) < len(args):
@@ -138,7 +138,7 @@ def _called(key: str, args: Sequence[n.Expression]) -> Scalar | None:
     return two
 
 
-def _connected(kind: n.BoolKind, args: Sequence[n.Expression]) -> Scalar | None:
+def _connect(kind: n.BoolKind, args: Sequence[n.Expression]) -> Scalar | None:
     parts = [part for arg in args if (part := compiled(arg)) is not None]
     if len(parts) < len(args):
         return None

@@ -98,7 +98,7 @@ def _check_marks(node: pb.FuncCall, function: Function, parts: list[str], args: 
 
     Also raise it if an aggregate without arguments is called without *.
     """
-    if function.kind in "aw" or (function.kind == "f" and not _marked(node)):
+    if function.kind in "aw" or (function.kind == "f" and not _has_aggregate_syntax(node)):
         if function.kind == "a" and not args and not node.agg_star:
             raise PostgresError(
                 "42809",
@@ -120,7 +120,7 @@ def _check_marks(node: pb.FuncCall, function: Function, parts: list[str], args: 
     raise PostgresError("42809", message, position=context.position(node.location))
 
 
-def _marked(node: pb.FuncCall) -> bool:
+def _has_aggregate_syntax(node: pb.FuncCall) -> bool:
     return bool(node.agg_star or node.agg_distinct or node.agg_order or node.HasField("agg_filter") or node.HasField("over"))
 
 

@@ -47,7 +47,7 @@ class Target:
             raise self._error("0A000", f"cannot set {kind} to DEFAULT")
         part, remaining_steps, name = self._part(current)
         stored = replace(self, column=name, steps=remaining_steps).store(part, value) if remaining_steps else value
-        stored = self._fitted(part, stored, name)
+        stored = self._coerce(part, stored, name)
         whole = replace(current.type, oid=self.context.base_type(current.type.oid))
         if isinstance(part, Subscript):
             return SubscriptStore(type=whole, arg=current, lower=part.lower, upper=part.upper, value=stored, location=value.location)
@@ -80,7 +80,7 @@ class Target:
         count = next((place for place, step in enumerate(steps) if step.DESCRIPTOR.name != "A_Indices"), len(steps))
         return indirection.subscript(current, steps[:count], self.scope, self.context, self.binder), self.steps[count:], self.column
 
-    def _fitted(self, part: Expression, value: Expression, name: str) -> Expression:
+    def _coerce(self, part: Expression, value: Expression, name: str) -> Expression:
         """Return a value in the type of the part."""
         fitted = coerce(value, part.type, Reach.ASSIGNMENT, self.context)
         if fitted is not None:

@@ -34,14 +34,14 @@ def bind_order(nodes: Sequence[ParseNode], scope: Scope, context: BindContext, b
         sort = unwrap(sort_node)
         if sort.sortby_dir == pb.SORTBY_USING:
             raise not_supported("ORDER BY ... USING is not supported", position=context.position(sort.location))
-        bound = _known(binder(sort.node, scope, context), context)
+        bound = _resolve_unknown(binder(sort.node, scope, context), context)
         descending = sort.sortby_dir == pb.SORTBY_DESC
         first = sort.sortby_nulls == pb.SORTBY_NULLS_FIRST or (sort.sortby_nulls != pb.SORTBY_NULLS_LAST and descending)
         order.append((bound, descending, first))
     return tuple(order)
 
 
-def _known(bound: Expression, context: BindContext) -> Expression:
+def _resolve_unknown(bound: Expression, context: BindContext) -> Expression:
     return coerce_type(bound, registry.TEXT, Reach.IMPLICIT, context) if bound.type.oid == registry.UNKNOWN else bound
 
 
@@ -50,13 +50,13 @@ def bind(
 ) -> tuple[tuple[Expression, ...], Order, Frame, Offsets]:
     """Return (partition, order, frame, offsets) of an OVER clause. `windows` are the definitions of the WINDOW clause."""
     if over.name:
-        over = _named(over.name, over.location, windows, context)
+        over = _find_window(over.name, over.location, windows, context)
     partition_nodes, order_nodes = list(over.partition_clause), list(over.order_clause)
     if over.refname:
-        base = _named(over.refname, over.location, windows, context)
+        base = _find_window(over.refname, over.location, windows, context)
         partition_nodes, order_nodes = _inherited(over, base, context)
     partition = tuple(
-        _known(binder(partition_node, scope, context.within(construct="window PARTITION BY")), context)
+        _resolve_unknown(binder(partition_node, scope, context.within(construct="window PARTITION BY")), context)
         for partition_node in partition_nodes
     )
     order = bind_order(order_nodes, scope, context.within(construct="window ORDER BY"), binder)
@@ -69,7 +69,7 @@ def bind(
     return partition, order, frame, (start, end)
 
 
-def _named(name: str, location: int, windows: Mapping[str, pb.WindowDef], context: BindContext) -> pb.WindowDef:
+def _find_window(name: str, location: int, windows: Mapping[str, pb.WindowDef], context: BindContext) -> pb.WindowDef:
     if name not in windows:
         raise PostgresError("42704", f'window "{name}" does not exist', position=context.position(location))
     return windows[name]

@@ -51,18 +51,18 @@ def by_function(node: n.FuncExpr, args: list[str], env: Env) -> str:
     arg = node.args[0]
     source, target = base_of(arg.type.oid), base_of(node.type.oid)
     if source == target:
-        return _modified(args[0], target, node)
+        return _apply_modifier(args[0], target, node)
     if {source, target} <= {t.TIMESTAMP, t.TIMESTAMPTZ, t.DATE} and t.TIMESTAMPTZ in (source, target) and not env.in_utc:
         raise refuse("a cast that depends on TimeZone", node)
     if target == t.REGCLASS:
         return _from_text(arg, args[0], target, env)
-    converted = _converted(args[0], source, target)
+    converted = _convert(args[0], source, target)
     if converted is None:
         raise refuse(f"a cast from {format_type(source)} to {format_type(target)}", node)
     return converted
 
 
-def _modified(sql: str, target: int, node: n.FuncExpr) -> str:
+def _apply_modifier(sql: str, target: int, node: n.FuncExpr) -> str:
     modifier = node.type.typmod
     explicit = len(node.args) < 3 or (isinstance(node.args[2], n.Const) and node.args[2].value == "t")
     if target == t.NUMERIC and modifier >= 4 and (modifier - 4) >> 16 <= MAX_DIGITS and (modifier - 4) & 0x7FF < MAX_DIGITS:
@@ -74,7 +74,7 @@ def _modified(sql: str, target: int, node: n.FuncExpr) -> str:
     raise refuse(f"a modifier of type {format_type(target)}", node)
 
 
-def _converted(sql: str, source: int, target: int) -> str | None:
+def _convert(sql: str, source: int, target: int) -> str | None:
     """Convert a value between two types. Return None if the conversion is not implemented here."""
     if source in STRINGS and target in STRINGS:
         if target == t.CHAR:
@@ -117,7 +117,7 @@ def relabelled(node: n.Relabel, sql: str, env: Env) -> str:
         return f"rtrim({sql}, ' ')"
     if duckdb_type(source) == duckdb_type(target) and (source == target or duckdb_type(source) != "VARCHAR" or {source, target} <= STRINGS):
         return sql
-    converted = _converted(sql, source, target)
+    converted = _convert(sql, source, target)
     if converted is None:
         raise refuse(f"a cast from {format_type(source)} to {format_type(target)}", node)
     return converted
@@ -171,7 +171,7 @@ def elementwise(node: n.ArrayCoerce, sql: str, env: Env) -> str:
     return sql if inner == "x" else f"list_transform({sql}, lambda x: {inner})"
 
 
-def _guarded(sql: str, pattern: str, converted: str, oid: int) -> str:
+def _guard(sql: str, pattern: str, converted: str, oid: int) -> str:
     message = f'invalid input syntax for type {format_type(oid)}: "'
     error = raised("22P02", message, oid, f"{sql} || '\"'")
     return f"CASE WHEN {sql} IS NULL THEN NULL WHEN regexp_full_match({sql}, {quote(pattern)}) THEN {converted} ELSE {error} END"
@@ -186,26 +186,26 @@ def _from_text(arg: n.Expression, sql: str, target: int, env: Env) -> str:
             f"(SELECT arg_min(_c.oid, coalesce(list_position({env.path}, _c.relnamespace), 0)) FROM hg.pg_class _c"
             f" JOIN hg.pg_namespace _n ON _n.oid = _c.relnamespace AND _n.dbid IN (0, {env.database})"
             f" WHERE _c.dbid IN (0, {env.database})"
-            f" AND ((list_contains({_written('_c.relname')}, {sql}) AND list_contains({env.path}, _c.relnamespace))"
-            f" OR list_contains({_written('_n.nspname', '_c.relname')}, {sql})))"
+            f" AND ((list_contains({_spellings('_c.relname')}, {sql}) AND list_contains({env.path}, _c.relnamespace))"
+            f" OR list_contains({_spellings('_n.nspname', '_c.relname')}, {sql})))"
         )
     if target == t.REGTYPE:
         return f"(SELECT min(_t.oid) FROM hg.type_text _t WHERE _t.plain = {sql})"
     space = r"[ \t\n\r\f\v]*"
     trimmed = rf"trim({sql}, ' ' || chr(9) || chr(10) || chr(11) || chr(12) || chr(13))"
     if target in INTEGERS:
-        return _guarded(sql, rf"{space}[+-]?[0-9]+{space}", f"CAST({trimmed} AS {duckdb_type(target)})", target)
+        return _guard(sql, rf"{space}[+-]?[0-9]+{space}", f"CAST({trimmed} AS {duckdb_type(target)})", target)
     if target in OIDS | {t.XID, t.CID}:
-        return _guarded(sql, rf"{space}[0-9]+{space}", f"CAST({trimmed} AS UINTEGER)", target)
+        return _guard(sql, rf"{space}[0-9]+{space}", f"CAST({trimmed} AS UINTEGER)", target)
     if target in FLOATS:
-        return _guarded(
+        return _guard(
             sql, rf"{space}[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{{1,2}})?{space}", f"CAST({trimmed} AS {duckdb_type(target)})", target
         )
     if target == t.PG_LSN:
-        return _guarded(sql, "[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}", f"hg.lsn_in({sql})", target)
+        return _guard(sql, "[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}", f"hg.lsn_in({sql})", target)
     if target == t.BOOL:
         words = f"lower({trimmed})"
-        return _guarded(
+        return _guard(
             f"{words}",
             "(t|tr|tru|true|y|ye|yes|on|1|f|fa|fal|fals|false|n|no|of|off|0)",
             f"(left({words}, 1) IN ('t', 'y', '1') OR {words} = 'on')",
@@ -214,7 +214,7 @@ def _from_text(arg: n.Expression, sql: str, target: int, env: Env) -> str:
     raise refuse(f"a cast from {format_type(arg.type.oid)} to {format_type(target)}", arg)
 
 
-def _written(*names: str) -> str:
+def _spellings(*names: str) -> str:
     """Return a list of the ways to write a name, quoted or not, with its schema if that is passed."""
     quoted = [f"'\"' || replace({name}, '\"', '\"\"') || '\"'" for name in names]
     ways = [" || '.' || ".join(way) for way in itertools.product(*zip(names, quoted, strict=True))]
@@ -236,7 +236,7 @@ def text(node: n.Expression, sql: str, env: Env) -> str:
 def output(kind: int, sql: str, env: Env) -> str:
     """Return SQL of the text form of a value, by its type alone. Not for records."""
     if kind in REGISTERED:
-        return _registered(kind, sql, env)
+        return _read_registered(kind, sql, env)
     if kind in STRINGS:
         return sql
     if kind == t.TIMESTAMPTZ and not env.in_utc:
@@ -293,7 +293,7 @@ def _field(sql: str) -> str:
     return f"CASE WHEN {needs} THEN '\"' || replace(replace({sql}, '\\', '\\\\'), '\"', '\"\"') || '\"' ELSE {sql} END"
 
 
-def _registered(kind: int, sql: str, env: Env) -> str:
+def _read_registered(kind: int, sql: str, env: Env) -> str:
     arguments = f"{sql}, {env.database}, {env.path}"
     constant = re.fullmatch(r"CAST\((\d+) AS UINTEGER\)", sql)
     if kind == t.REGTYPE and constant and int(constant[1]) < t.FIRST_USER_OID:

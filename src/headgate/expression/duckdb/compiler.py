@@ -110,14 +110,14 @@ def _array_operation(node: n.ScalarArrayOp, env: Env) -> str:
         array = n.ArrayExpr(type=array.type, elements=items)
     name = builtin.operator(node.operator).name
     if isinstance(array, n.ArrayExpr) and not array.nested:
-        return _listed(node, left, array, name, env)
+        return _is_in_list(node, left, array, name, env)
     element = n.ColumnRef(type=n.TypeRef(element_of(array.type.oid) or t.TEXT, -1, array.type.collation), name="x", attnum=1, key="x")
     a, array_sql = compile(left, env), compile(array, env)
     if isinstance(array, n.Const) and array.value == "{}":
         return _of_nothing(a, node)
     test = call.operate(node.operator, node, (left, element), (a, "x"), env)
     if name == ("=" if node.any else "<>") and base_of(left.type.oid) != t.BPCHAR:
-        return _contained(a, array_sql, node)
+        return _is_in_array(a, array_sql, node)
     if name in comparison.OPERATORS and base_of(left.type.oid) != t.BPCHAR:
         return (
             f"CASE WHEN {array_sql} IS NOT NULL THEN {a} {name} {'ANY' if node.any else 'ALL'} ({array_sql}) END"  # NULL is no empty list
@@ -136,7 +136,7 @@ def _of_nothing(a: str, node: n.ScalarArrayOp) -> str:
     return f"CASE WHEN ({a}) IS NULL THEN {result} ELSE {result} END"
 
 
-def _contained(a: str, listed: str, node: n.ScalarArrayOp) -> str:
+def _is_in_array(a: str, listed: str, node: n.ScalarArrayOp) -> str:
     """Compile ``x = ANY (array)`` or ``x <> ALL (array)`` without a subquery, which DuckDB would compute over the tables' cross product."""
     decisive = "TRUE" if node.any else "FALSE"
     return (
@@ -145,7 +145,7 @@ def _contained(a: str, listed: str, node: n.ScalarArrayOp) -> str:
     )
 
 
-def _listed(node: n.ScalarArrayOp, left: n.Expression, array: n.ArrayExpr, name: str, env: Env) -> str:
+def _is_in_list(node: n.ScalarArrayOp, left: n.Expression, array: n.ArrayExpr, name: str, env: Env) -> str:
     """Compile ``x op ANY (ARRAY[…])`` or ALL as IN or NOT IN, or as one test per element."""
     a = compile(left, env)
     items = [compile(element, env) for element in array.elements]
@@ -189,14 +189,14 @@ def _case(node: n.Case, env: Env) -> str:
     conditions = node.conditions
     if node.arg is not None:
         tested = node.arg
-        conditions = tuple(rewriting.rewrite(when, lambda inner: _tested(inner, tested)) for when in conditions)
+        conditions = tuple(rewriting.rewrite(when, lambda inner: _replace_case_test(inner, tested)) for when in conditions)
     _one_scale(node, (*node.results, node.default), env)
     pairs = zip(conditions, node.results, strict=True)
     whens = " ".join(f"WHEN {compile(condition, env)} THEN {compile(result, env)}" for condition, result in pairs)
     return f"CASE {whens} ELSE {compile(node.default, env)} END"
 
 
-def _tested(node: n.Expression, value: n.Expression) -> n.Expression | None:
+def _replace_case_test(node: n.Expression, value: n.Expression) -> n.Expression | None:
     """Replace a CaseTest by the tested value. Leave the CaseTest of a nested CASE unchanged."""
     if isinstance(node, n.CaseTest):
         return value

@@ -91,7 +91,7 @@ def _groups(pattern: str) -> int | None:
     return opened if opened == closed <= 1 else None
 
 
-def _located(node: n.Expression, env: Env) -> tuple[str, int]:
+def _position_pattern(node: n.Expression, env: Env) -> tuple[str, int]:
     """Return a pattern whose match position counts, and the number of its groups (0: none). Raise 0A000 if it may match in several ways."""
     text = _constant(node, env)
     group = 0 if text is None else _groups(text) or 0
@@ -100,13 +100,13 @@ def _located(node: n.Expression, env: Env) -> tuple[str, int]:
 
 def extracted(node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
     """Return substring(text from pattern): the text of the group if there is one, otherwise of the match."""
-    pattern, group = _located(operands[1], env)
+    pattern, group = _position_pattern(operands[1], env)
     return f"CASE WHEN regexp_matches({args[0]}, {pattern}, 's') THEN regexp_extract({args[0]}, {pattern}, {group}, 's') END"
 
 
 def replaced(node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
     """Return regexp_replace(text, pattern, replacement [, flags]). The replacement may refer to the group."""
-    pattern, group = _located(operands[1], env)
+    pattern, group = _position_pattern(operands[1], env)
     replacement = _constant(operands[2], env)
     flags = (_constant(operands[3], env) or "") if len(operands) > 3 else ""
     is_plain = replacement is not None and "\\" not in (replacement.replace(r"\1", "") if group else replacement)

@@ -196,9 +196,9 @@ def scale(node: n.Expression, env: Env) -> int | None:
         case n.Relabel() | n.Collate():
             return scale(node.arg, env)
         case n.Case():
-            return _agreed([*node.results, node.default], env)
+            return _common_scale([*node.results, node.default], env)
         case n.Coalesce() | n.MinMax():
-            return _agreed(node.args, env)
+            return _common_scale(node.args, env)
         case n.NullIf():
             return scale(node.args[0], env)
         case n.OpExpr() | n.FuncExpr() | n.Aggregate():
@@ -207,7 +207,7 @@ def scale(node: n.Expression, env: Env) -> int | None:
             return None
 
 
-def _agreed(nodes: Sequence[n.Expression], env: Env) -> int | None:
+def _common_scale(nodes: Sequence[n.Expression], env: Env) -> int | None:
     scales = {scale(node, env) for node in nodes if not (isinstance(node, n.Const) and node.value is None)}
     return scales.pop() if len(scales) == 1 else None
 

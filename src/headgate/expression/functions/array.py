@@ -330,7 +330,7 @@ def with_element(text: str | None, indexes: Sequence[int | None], item: Item, de
     if len(subscripts) != len(shape.lengths):
         raise PostgresError("2202E", "wrong number of array subscripts")
     if len(subscripts) == 1:
-        low, grown = _grown(shape.lowers[0], items, subscripts[0], subscripts[0])
+        low, grown = _grow(shape.lowers[0], items, subscripts[0], subscripts[0])
         grown[subscripts[0] - low] = item
         return _bounded(Shape((len(grown),), (low,)), grown, delimiter)
     if not all(low <= index < low + size for index, low, size in zip(subscripts, shape.lowers, shape.lengths, strict=True)):
@@ -358,13 +358,13 @@ def with_part(text: str | None, bounds: Sequence[tuple[Bound, Bound]], source: s
     if len(bounds) > len(shape.lengths):
         raise PostgresError("2202E", "wrong number of array subscripts")
     limits = [
-        _closed(bounds[place] if place < len(bounds) else ("open", "open"), low, size)
+        _close_bounds(bounds[place] if place < len(bounds) else ("open", "open"), low, size)
         for place, (low, size) in enumerate(zip(shape.lowers, shape.lengths, strict=True))
     ]
     lengths = [_size(first, last) for first, last in limits]
     if len(limits) == 1:
         [(first, last)] = limits
-        low, grown = _grown(shape.lowers[0], items, first, last)
+        low, grown = _grow(shape.lowers[0], items, first, last)
         grown[first - low : last - low + 1] = _enough(elements, lengths)
         return _bounded(Shape((len(grown),), (low,)), grown, delimiter)
     if any(first < low or last >= low + size for (first, last), low, size in zip(limits, shape.lowers, shape.lengths, strict=True)):
@@ -382,7 +382,7 @@ def _not_null(indexes: Sequence[Bound]) -> list[int]:
     return [int(index) for index in indexes if index is not None]
 
 
-def _closed(bounds: tuple[Bound, Bound], low: int, size: int) -> tuple[int, int]:
+def _close_bounds(bounds: tuple[Bound, Bound], low: int, size: int) -> tuple[int, int]:
     """Return the bounds of a slice, those that are left out by those of the array."""
     first, last = bounds
     return (
@@ -406,7 +406,7 @@ def _enough(items: Sequence[Item], lengths: Sequence[int]) -> Sequence[Item]:
     return items[:count]
 
 
-def _grown(low: int, items: Sequence[Item], first: int, last: int) -> tuple[int, list[Item]]:
+def _grow(low: int, items: Sequence[Item], first: int, last: int) -> tuple[int, list[Item]]:
     """Return the lower bound and the elements of an array of one dimension that reaches from `first` to `last` at least."""
     before, after = max(low - first, 0), max(last - (low + len(items)) + 1, 0)
     if before + len(items) + after > _MAX_ITEMS:

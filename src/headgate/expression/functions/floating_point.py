@@ -209,7 +209,7 @@ _TAN_45 = _sine_to_90(45.0) / _cosine_to_90(45.0)
 _COT_45 = _cosine_to_90(45.0) / _sine_to_90(45.0)
 
 
-def _folded(value: float) -> tuple[float, int, int, int]:
+def _fold_angle(value: float) -> tuple[float, int, int, int]:
     """Return (the angle within the first quadrant, the signs of sine, cosine and tangent)."""
     if math.isinf(value):
         raise _outside()
@@ -228,7 +228,7 @@ def sine_degrees(value: float) -> float:
     """Return the sine of degrees (dsind)."""
     if math.isnan(value):
         return value
-    angle, sign, _, _ = _folded(value)
+    angle, sign, _, _ = _fold_angle(value)
     return sign * _sine_to_90(angle)
 
 
@@ -236,7 +236,7 @@ def cosine_degrees(value: float) -> float:
     """Return the cosine of degrees (dcosd)."""
     if math.isnan(value):
         return value
-    angle, _, sign, _ = _folded(value)
+    angle, _, sign, _ = _fold_angle(value)
     return sign * _cosine_to_90(angle)
 
 
@@ -244,7 +244,7 @@ def tangent_degrees(value: float) -> float:
     """Return the tangent of degrees (dtand)."""
     if math.isnan(value):
         return value
-    angle, _, _, sign = _folded(value)
+    angle, _, _, sign = _fold_angle(value)
     return sign * (_ratio(_sine_to_90(angle), _cosine_to_90(angle)) / _TAN_45) or 0.0
 
 
@@ -252,7 +252,7 @@ def cotangent_degrees(value: float) -> float:
     """Return the cotangent of degrees (dcotd)."""
     if math.isnan(value):
         return value
-    angle, _, _, sign = _folded(value)
+    angle, _, _, sign = _fold_angle(value)
     return sign * (_ratio(_cosine_to_90(angle), _sine_to_90(angle)) / _COT_45) or 0.0
 
 

@@ -10,29 +10,29 @@ import struct
 _MASK = 0xFFFFFFFF
 
 
-def _turned(value: int, count: int) -> int:
+def _rotate(value: int, count: int) -> int:
     return (value << count | value >> 32 - count) & _MASK
 
 
 def _mixed(a: int, b: int, c: int) -> tuple[int, int, int]:
     for first, second, third in ((4, 6, 8), (16, 19, 4)):
-        a = (a - c & _MASK) ^ _turned(c, first)
+        a = (a - c & _MASK) ^ _rotate(c, first)
         c = c + b & _MASK
-        b = (b - a & _MASK) ^ _turned(a, second)
+        b = (b - a & _MASK) ^ _rotate(a, second)
         a = a + c & _MASK
-        c = (c - b & _MASK) ^ _turned(b, third)
+        c = (c - b & _MASK) ^ _rotate(b, third)
         b = b + a & _MASK
     return a, b, c
 
 
 def _final(a: int, b: int, c: int) -> int:
-    c = (c ^ b) - _turned(b, 14) & _MASK
-    a = (a ^ c) - _turned(c, 11) & _MASK
-    b = (b ^ a) - _turned(a, 25) & _MASK
-    c = (c ^ b) - _turned(b, 16) & _MASK
-    a = (a ^ c) - _turned(c, 4) & _MASK
-    b = (b ^ a) - _turned(a, 14) & _MASK
-    return (c ^ b) - _turned(b, 24) & _MASK
+    c = (c ^ b) - _rotate(b, 14) & _MASK
+    a = (a ^ c) - _rotate(c, 11) & _MASK
+    b = (b ^ a) - _rotate(a, 25) & _MASK
+    c = (c ^ b) - _rotate(b, 16) & _MASK
+    a = (a ^ c) - _rotate(c, 4) & _MASK
+    b = (b ^ a) - _rotate(a, 14) & _MASK
+    return (c ^ b) - _rotate(b, 24) & _MASK
 
 
 def of_bytes(data: bytes) -> int:

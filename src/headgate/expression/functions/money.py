@@ -35,14 +35,14 @@ def minus(left: str, right: str) -> str:
 
 def times(amount: str, factor: float) -> str:
     """Return money * double precision, rounded to the nearest cent, halves to even."""
-    return _rounded(amount_of(amount) * factor)
+    return _round(amount_of(amount) * factor)
 
 
 def over(amount: str, divisor: float) -> str:
     """Return money / double precision."""
     if divisor == 0:
         raise _division_by_zero()
-    return _rounded(amount_of(amount) / divisor)
+    return _round(amount_of(amount) / divisor)
 
 
 def times_whole(amount: str, factor: int) -> str:
@@ -74,7 +74,7 @@ def ratio(left: str, right: str) -> float:
     return float(amount_of(left)) / float(divisor)
 
 
-def _rounded(cents: float) -> str:
+def _round(cents: float) -> str:
     if math.isnan(cents) or math.isinf(cents):
         raise PostgresError("22003", "money out of range")
     return _in_range(round(cents))

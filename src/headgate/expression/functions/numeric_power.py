@@ -32,7 +32,7 @@ def _clamped(scale: int, *least: int) -> int:
     return min(max(scale, *least, 0), _MOST)
 
 
-def _rounded(value: Decimal, scale: int) -> Decimal:
+def _round(value: Decimal, scale: int) -> Decimal:
     return at_scale(value, scale)
 
 
@@ -67,7 +67,7 @@ def _exp(value: Decimal, scale: int) -> Decimal:
             raise _overflow()
         return Decimal(0).scaleb(-scale)
     digits = max(scale + int(approximate * _LOG_E) + 2, 1)
-    return _rounded(_context(digits).exp(value), scale)
+    return _round(_context(digits).exp(value), scale)
 
 
 def logarithm(text: str) -> str:
@@ -92,7 +92,7 @@ def _check_logarithm(value: Decimal) -> None:
 
 def _ln(value: Decimal, scale: int) -> Decimal:
     """Return the natural logarithm at `scale` (ln_var)."""
-    return _rounded(_context(scale + max(_logarithm_weight(value), 0) + 2).ln(value), scale)
+    return _round(_context(scale + max(_logarithm_weight(value), 0) + 2).ln(value), scale)
 
 
 def _logarithm_weight(value: Decimal) -> int:
@@ -136,7 +136,7 @@ def logarithm_to(base_text: str, text: str) -> str:
     value_ln = _ln(value, max(scale + result_weight - weight + 8, 0))
     if not base_ln:
         raise PostgresError("22012", "division by zero")
-    return write(_rounded(_context(scale + abs(result_weight) + 4).divide(value_ln, base_ln), scale))
+    return write(_round(_context(scale + abs(result_weight) + 4).divide(value_ln, base_ln), scale))
 
 
 def power(base_text: str, exponent_text: str) -> str:
@@ -192,11 +192,11 @@ def _integer_power(base: Decimal, exponent: int, scale: int) -> Decimal:
     if exponent == 0:
         return Decimal(1).scaleb(0).quantize(Decimal(1).scaleb(-scale), context=_EXACT)
     if exponent == 1:
-        return _rounded(base, scale)
+        return _round(base, scale)
     if not base:
         return Decimal(0).scaleb(-scale)
     if exponent == 2:
-        return _rounded(_EXACT.multiply(base, base), scale)
+        return _round(_EXACT.multiply(base, base), scale)
     estimate = exponent * _decimal_weight(base)
     if exponent != -1:
         if estimate > 3 * 32767 * 4:
@@ -209,7 +209,7 @@ def _integer_power(base: Decimal, exponent: int, scale: int) -> Decimal:
         raise _overflow()
     if exponent < 0:
         result = _context(digits).divide(Decimal(1), result)
-    return _rounded(result, scale)
+    return _round(result, scale)
 
 
 def _decimal_weight(value: Decimal) -> float:
@@ -221,7 +221,7 @@ def _decimal_weight(value: Decimal) -> float:
 def _real_power(base: Decimal, exponent: Decimal, negative: bool) -> Decimal:
     """Return the power for an exponent that is not an integer (power_var)."""
     weight = _logarithm_weight(base)
-    rough = _rounded(_EXACT.multiply(_ln(base, max(8 - weight, 0)), exponent), max(8 - weight, 0))
+    rough = _round(_EXACT.multiply(_ln(base, max(8 - weight, 0)), exponent), max(8 - weight, 0))
     estimate = _as_double(rough)
     if abs(estimate) > _LIMIT * 3.01:
         if estimate > 0:
@@ -231,7 +231,7 @@ def _real_power(base: Decimal, exponent: Decimal, negative: bool) -> Decimal:
     scale = _clamped(_SIGNIFICANT - int(estimate), scale_of(base), scale_of(exponent))
     digits = max(scale + int(estimate), 0)
     local = max(digits - weight + 8, 0)
-    product = _rounded(_EXACT.multiply(_ln(base, local), exponent), local)
+    product = _round(_EXACT.multiply(_ln(base, local), exponent), local)
     result = _exp(product, scale)
     return result.copy_negate() if negative else result
 

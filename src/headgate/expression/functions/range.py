@@ -89,20 +89,20 @@ def _span(subtype: int, text: str) -> Span | None:
 
 def printed(oid: int, value: Spans) -> str:
     """Return the text form of a range or multirange."""
-    texts = [_printed(span) for span in value]
+    texts = [_print_span(span) for span in value]
     if oid in registry.SUBTYPES:
         return texts[0] if texts else "empty"
     return "{" + ",".join(texts) + "}"
 
 
-def _printed(span: Span) -> str:
+def _print_span(span: Span) -> str:
     lower, upper = span
     opening = "(" if lower.is_infinite or lower.is_after else "["
     closing = "]" if upper.is_after and not upper.is_infinite else ")"
-    return f"{opening}{_bound(lower.text)},{_bound(upper.text)}{closing}"
+    return f"{opening}{_quote_bound(lower.text)},{_quote_bound(upper.text)}{closing}"
 
 
-def _bound(text: str) -> str:
+def _quote_bound(text: str) -> str:
     return f'"{text}"' if _QUOTED.search(text) else text
 
 
@@ -142,7 +142,7 @@ def multirange_of_array(oid: int, value: str) -> str:
         raise PostgresError("21000", "multiranges cannot be constructed from multidimensional arrays")
     if None in items:
         raise PostgresError("22004", "multirange values cannot contain null members")
-    return printed(oid, _merged([span for item in items if item is not None for span in spans(registry.RANGES[oid], item)]))
+    return printed(oid, _merge([span for item in items if item is not None for span in spans(registry.RANGES[oid], item)]))
 
 
 # ---- aggregates ------------------------------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ def multirange_of_array(oid: int, value: str) -> str:
 
 def range_agg(oid: int, result: int, items: Sequence[str | None]) -> str:
     """Return the multirange, of type `result`, of the ranges or multiranges of a group."""
-    return printed(result, _merged([span for item in items if item is not None for span in spans(oid, item)]))
+    return printed(result, _merge([span for item in items if item is not None for span in spans(oid, item)]))
 
 
 def range_intersect_agg(oid: int, result: int, items: Sequence[str | None]) -> str | None:
@@ -280,10 +280,10 @@ def range_minus(left: Spans, right: Spans) -> Spans:
 
 def union(left: Spans, right: Spans) -> Spans:
     """Return the union of two multiranges."""
-    return _merged([*left, *right])
+    return _merge([*left, *right])
 
 
-def _merged(parts: Sequence[Span]) -> Spans:
+def _merge(parts: Sequence[Span]) -> Spans:
     done: list[Span] = []
     for span in sorted(parts, key=lambda part: (part.lower.place, part.upper.place)):
         if done and span.lower.place <= done[-1].upper.place:

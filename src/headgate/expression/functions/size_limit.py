@@ -28,16 +28,16 @@ def text(size: int) -> None:
     if size >= ALLOCATED:
         detail = f"Cannot enlarge string buffer containing 0 bytes by {size} more bytes."
         raise PostgresError("54000", "out of memory", detail=detail)
-    _held(size)
+    _check_held(size)
 
 
 def items(count: int, size: int) -> None:
     """Check the number of elements of an array whose text has about `size` bytes."""
     if count > _ITEMS:
         raise PostgresError("XX000", f"invalid memory alloc request size {ALLOCATED + 1}")
-    _held(max(count, size))
+    _check_held(max(count, size))
 
 
-def _held(size: int) -> None:
+def _check_held(size: int) -> None:
     if size > HELD:
         raise out_of_memory(size)

@@ -238,7 +238,7 @@ class _Format:
         kind = self._sees()
         if kind not in "sIL":
             raise PostgresError("22023", f'unrecognized format() type specifier "{kind}"', hint='For a single "%" use "%%".')
-        text = self._shown(kind, self._value(position))
+        text = self._show(kind, self._value(position))
         if width < 0:
             left, width = True, -width
         size_limit.text(max(width, len(text)))
@@ -276,7 +276,7 @@ class _Format:
         self.next += 1
         return self.values[self.next - 2]
 
-    def _shown(self, kind: str, value: str | None) -> str:
+    def _show(self, kind: str, value: str | None) -> str:
         if kind == "s":
             return value or ""
         if kind == "L":

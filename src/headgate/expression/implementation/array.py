@@ -64,7 +64,7 @@ def _operands(node: n.Expression) -> Sequence[n.Expression]:
     return node.args
 
 
-def _ordered(test: str, oid: int, left: str, right: str) -> bool:
+def _test_order(test: str, oid: int, left: str, right: str) -> bool:
     if left == right:
         return test in ("=", "<=", ">=")
     order = key(oid)
@@ -79,7 +79,7 @@ def _comparison(test: str) -> SparkForm:
             if test == "=":
                 return Value(BOOL, lambda env: left.make(env) == right.make(env))
             return Value(BOOL, lambda env: left.make(env) != right.make(env))
-        return call(_ordered, BOOL, args, prefix=(test, orderable(oid)), raises=False)
+        return call(_test_order, BOOL, args, prefix=(test, orderable(oid)), raises=False)
 
     return builder
 
@@ -117,7 +117,7 @@ def _by_keys(function: Callable[..., object], oid: int, *items: object) -> objec
     return function(*items, key(oid))
 
 
-def _contained(left: str, right: str, order: arrays.Key) -> bool:
+def _is_contained(left: str, right: str, order: arrays.Key) -> bool:
     return arrays.contains(right, left, order)
 
 
@@ -286,7 +286,7 @@ def _narrowed(bits: int, name: str) -> Callable[[str], str]:
     return convert
 
 
-def _rounded(bits: int, item: str) -> str:
+def _round(bits: int, item: str) -> str:
     """Round to the nearest integer, halves to the even one (dtoi4 and similar)."""
     value = float(item)
     whole = round(value) if math.isfinite(value) else 1 << bits
@@ -306,7 +306,7 @@ _ELEMENT_CASTS: dict[str, Callable[[str], str]] = {
     "numeric_int8": lambda item: decimals.to_integer(item, 64),
     "numeric_float8": decimals.to_double,
     "numeric_float4": decimals.to_single,
-    **{f"{source}toi{size}": functools.partial(_rounded, size * 8) for source in "df" for size in (2, 4, 8)},
+    **{f"{source}toi{size}": functools.partial(_round, size * 8) for source in "df" for size in (2, 4, 8)},
     "float8_numeric": lambda item: decimals.from_double(float(item), 15),
     "float4_numeric": lambda item: decimals.from_double(float(item), 6),
     "ftod": lambda item: repr(float(np.float32(item))),
@@ -326,7 +326,7 @@ IMPLEMENTATIONS: Table = {
     "array_smaller": lambda node, args: call(_extreme, TEXT, args, prefix=(orderable(_operands(node)[0].type.oid), False), raises=False),
     "arrayoverlap": Implementation(_with_element(arrays.overlaps, BOOL, (), strict=True, raises=False), duckdb="list_has_any({0}, {1})"),
     "arraycontains": Implementation(_with_element(arrays.contains, BOOL, (), strict=True, raises=False), duckdb=duckdb.contains),
-    "arraycontained": Implementation(_with_element(_contained, BOOL, (), strict=True, raises=False), duckdb=duckdb.contained),
+    "arraycontained": Implementation(_with_element(_is_contained, BOOL, (), strict=True, raises=False), duckdb=duckdb.contained),
     "array_ndims": Implementation(scalar(arrays.ndims, INT4, raises=False), duckdb="CASE WHEN len({0}) > 0 THEN 1 END"),
     "array_dims": scalar(arrays.dims, TEXT, raises=False),
     "array_length": Implementation(

@@ -69,7 +69,7 @@ def _bounds(node: Expression, args: Sequence[Value]) -> Value:
     return Value(TEXT, make)
 
 
-def _compared(name: str) -> SparkForm:
+def _compare(name: str) -> SparkForm:
     """Return a comparison by the labels' positions, or by the labels themselves for = and <>."""
     test = TESTS[name]
 
@@ -81,7 +81,7 @@ def _compared(name: str) -> SparkForm:
 
 
 IMPLEMENTATIONS: Table = {
-    **{f"enum_{name}": _compared(name) for name in TESTS},
+    **{f"enum_{name}": _compare(name) for name in TESTS},
     "enum_first": _first,
     "enum_last": _last,
     "enum_range_all": _all,

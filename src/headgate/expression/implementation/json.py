@@ -16,7 +16,7 @@ from headgate.expression.spark.vectorised import call, scalar
 from headgate.types import registry
 
 
-def _ordered(test: str, left: str, right: str) -> bool:
+def _test_order(test: str, left: str, right: str) -> bool:
     if left == right:
         return test in ("=", "<=", ">=")
     order = key(registry.JSONB)
@@ -24,7 +24,7 @@ def _ordered(test: str, left: str, right: str) -> bool:
 
 
 def _comparison(test: str) -> SparkForm:
-    return lambda node, args: call(_ordered, BOOL, args, prefix=(test,), raises=False)
+    return lambda node, args: call(_test_order, BOOL, args, prefix=(test,), raises=False)
 
 
 def _to_integer(bits: int, target: str, text: str) -> int:
@@ -63,7 +63,7 @@ def _built(function: Callable[..., str]) -> SparkForm:
     return builder
 
 
-def _written(function: Callable[..., str]) -> SparkForm:
+def _of_any_type(function: Callable[..., str]) -> SparkForm:
     """Return the form of a strict function of one value of any type, and optionally a flag."""
 
     def builder(node: Expression, args: Sequence[Value]) -> Value:
@@ -113,11 +113,11 @@ IMPLEMENTATIONS: Table = {
     "jsonb_int4": _integer(32, "integer"),
     "jsonb_int8": _integer(64, "bigint"),
     "jsonb_float8": scalar(_to_double, FLOAT8),
-    "to_json": Implementation(_written(json_building.to_json), duckdb=duckdb.single),
-    "to_jsonb": _written(json_building.to_jsonb),
-    "array_to_json": _written(json_building.array_to_json),
-    "array_to_json_pretty": _written(json_building.array_to_json),
-    "row_to_json": _written(json_building.to_json),
+    "to_json": Implementation(_of_any_type(json_building.to_json), duckdb=duckdb.single),
+    "to_jsonb": _of_any_type(json_building.to_jsonb),
+    "array_to_json": _of_any_type(json_building.array_to_json),
+    "array_to_json_pretty": _of_any_type(json_building.array_to_json),
+    "row_to_json": _of_any_type(json_building.to_json),
     "json_build_array": Implementation(_built(json_building.build_array), duckdb=duckdb.built_array),
     "json_build_array_noargs": Implementation(_built(json_building.build_array), duckdb="'[]'"),
     "jsonb_build_array": _built(json_building.build_array_binary),

@@ -8,19 +8,19 @@ from headgate.expression.spark.value import BOOL, INT4, INT8, TEXT
 from headgate.expression.spark.vectorised import call, scalar
 
 
-def _ordered(test: str, left: str, right: str) -> bool:
+def _test_order(test: str, left: str, right: str) -> bool:
     return array.TESTS[test](network.key(left), network.key(right))
 
 
 def _comparison(test: str) -> SparkForm:
-    return lambda node, args: call(_ordered, BOOL, args, prefix=(test,), raises=False)
+    return lambda node, args: call(_test_order, BOOL, args, prefix=(test,), raises=False)
 
 
 def _extreme(larger: bool, left: str, right: str) -> str:
     return left if (network.key(left) > network.key(right)) is larger else right
 
 
-def _compared(left: str, right: str) -> int:
+def _compare(left: str, right: str) -> int:
     left_key, right_key = network.key(left), network.key(right)
     return (left_key > right_key) - (left_key < right_key)
 
@@ -32,7 +32,7 @@ IMPLEMENTATIONS: Table = {
     "network_le": _comparison("<="),
     "network_gt": _comparison(">"),
     "network_ge": _comparison(">="),
-    "network_cmp": scalar(_compared, INT4, raises=False),
+    "network_cmp": scalar(_compare, INT4, raises=False),
     "network_larger": lambda node, args: call(_extreme, TEXT, args, prefix=(True,), raises=False),
     "network_smaller": lambda node, args: call(_extreme, TEXT, args, prefix=(False,), raises=False),
     "network_sub": scalar(network.is_inside, BOOL, raises=False),

@@ -29,7 +29,7 @@ def _of_value(function: Callable[[int, str], bool]) -> SparkForm:
     return lambda node, args: call(function, BOOL, args, prefix=(n.operands(node)[0].type.oid,), raises=False)
 
 
-def _bound(function: Callable[[int, str], str | None]) -> SparkForm:
+def _subtype_bound(function: Callable[[int, str], str | None]) -> SparkForm:
     """A function that returns a bound as a value of the subtype."""
     return lambda node, args: call(
         _read_bound, rep_of(node.type.oid), args, prefix=(function, n.operands(node)[0].type.oid, node.type.oid), raises=False
@@ -66,7 +66,7 @@ def _has_element(place: int) -> SparkForm:
     return build
 
 
-def _combined(function: Callable[[Spans, Spans], Spans], *, raises: bool = False) -> Implementation:
+def _combination(function: Callable[[Spans, Spans], Spans], *, raises: bool = False) -> Implementation:
     def build(node: n.Expression, args: Sequence[Value]) -> Value:
         return call(_combine, TEXT, args, prefix=(function, node.type.oid), raises=raises)
 
@@ -102,7 +102,7 @@ IMPLEMENTATIONS: Table = {
     "multirange_constructor0": scalar(ranges.empty_multirange, TEXT, raises=False),
     "multirange_constructor1": _to_multirange(ranges.multirange_of),
     "multirange_constructor2": _to_multirange(ranges.multirange_of_array),
-    **{f"{kind}_{name}": _silent(_bound(function))
+    **{f"{kind}_{name}": _silent(_subtype_bound(function))
        for kind in ("range", "multirange") for name, function in (("lower", ranges.lower), ("upper", ranges.upper))},
     **{f"{kind}_{name}": _silent(_of_value(function))
        for kind in ("range", "multirange")
@@ -115,11 +115,11 @@ IMPLEMENTATIONS: Table = {
     **{pair.format("contained_by"): _silent(_relation(ranges.contains, swapped=True)) for pair in _PAIRS},
     **{f"{kind}_contains_elem": _silent(_has_element(0)) for kind in ("range", "multirange")},
     **{f"elem_contained_by_{kind}": _silent(_has_element(1)) for kind in ("range", "multirange")},
-    "range_union": _combined(ranges.range_union, raises=True),
-    "range_minus": _combined(ranges.range_minus, raises=True),
-    "range_merge": _combined(ranges.hull),
-    "multirange_union": _combined(ranges.union),
-    "multirange_minus": _combined(ranges.minus),
-    **{f"{kind}_intersect": _combined(ranges.intersection) for kind in ("range", "multirange")},
+    "range_union": _combination(ranges.range_union, raises=True),
+    "range_minus": _combination(ranges.range_minus, raises=True),
+    "range_merge": _combination(ranges.hull),
+    "multirange_union": _combination(ranges.union),
+    "multirange_minus": _combination(ranges.minus),
+    **{f"{kind}_intersect": _combination(ranges.intersection) for kind in ("range", "multirange")},
     "range_merge_from_multirange": _silent(lambda node, args: call(_hull_of_multirange, TEXT, args, prefix=(node.type.oid,), raises=False)),
 }  # fmt: skip

@@ -57,15 +57,15 @@ def lsn_difference(left: str, right: str) -> str:
 
 def lsn_plus(text: str, count: str) -> str:
     """Return pg_lsn + numeric."""
-    return _moved(text, count, 1)
+    return _move_lsn(text, count, 1)
 
 
 def lsn_minus(text: str, count: str) -> str:
     """Return pg_lsn - numeric."""
-    return _moved(text, count, -1)
+    return _move_lsn(text, count, -1)
 
 
-def _moved(text: str, count: str, sign: int) -> str:
+def _move_lsn(text: str, count: str, sign: int) -> str:
     distance = Decimal(count)
     if distance.is_nan():
         raise PostgresError("0A000", f"cannot {'add NaN to' if sign > 0 else 'subtract NaN from'} pg_lsn")
@@ -80,7 +80,7 @@ def _moved(text: str, count: str, sign: int) -> str:
 
 def numeric_plus_lsn(count: str, text: str) -> str:
     """Return numeric + pg_lsn."""
-    return _moved(text, count, 1)
+    return _move_lsn(text, count, 1)
 
 
 def _type_name(node: Expression, args: Sequence[Value]) -> Value:
@@ -100,7 +100,7 @@ def _as_text(value: Value, kind: TypeRef) -> Make:
     return settle(printed(value, kind) if depends_on(kind.oid, session_time.forms()) else as_item(value, kind))
 
 
-def _joined(node: Expression, args: Sequence[Value]) -> Value:
+def _concat(node: Expression, args: Sequence[Value]) -> Value:
     """Return ``x || text`` for any type."""
     assert isinstance(node, (FuncExpr, OpExpr))
     parts = [_as_text(value, argument.type) for value, argument in zip(args, node.args, strict=True)]
@@ -125,8 +125,8 @@ IMPLEMENTATIONS: Table = {
     "drandom": Implementation(_random, duckdb="random()"),
     "gen_random_uuid": Implementation(_random_uuid, duckdb="CAST(uuid() AS VARCHAR)"),
     "pg_typeof": Implementation(_type_name, duckdb=lambda node, operands, args, env: f"CAST({operands[0].type.oid} AS UINTEGER)"),
-    "anytextcat/2776,25": Implementation(_joined, duckdb=duckdb_text.beside),
-    "textanycat/25,2776": Implementation(_joined, duckdb=duckdb_text.beside),
+    "anytextcat/2776,25": Implementation(_concat, duckdb=duckdb_text.beside),
+    "textanycat/25,2776": Implementation(_concat, duckdb=duckdb_text.beside),
     "hashtext": scalar(hashing.of_text, INT4, raises=False),
     "hashint4": scalar(hashing.of_integer, INT4, raises=False),
     "hashint2": scalar(hashing.of_integer, INT4, raises=False),

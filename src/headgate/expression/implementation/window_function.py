@@ -42,7 +42,7 @@ def constant_whole(expression: Expression) -> int:
     raise not_supported("window functions and frames take constant whole numbers only")
 
 
-def _placed(function: Callable[[], Column], rep: Rep) -> Callable[[WindowCall, Sequence[Value], Spec], Value]:
+def _by_position(function: Callable[[], Column], rep: Rep) -> Callable[[WindowCall, Sequence[Value], Spec], Value]:
     """Return the form of a function that depends only on the row's position."""
 
     def build(node: WindowCall, args: Sequence[Value], spec: Spec) -> Value:
@@ -67,7 +67,7 @@ def _nth_value(node: WindowCall, args: Sequence[Value], spec: Spec) -> Value:
     return Value(args[0].rep, lambda env: F.nth_value(value(env), position).over(spec(env)))
 
 
-def _picked(pick: Callable[[Column], Column]) -> Callable[[WindowCall, Sequence[Value], Spec], Value]:
+def _by_row_of_frame(pick: Callable[[Column], Column]) -> Callable[[WindowCall, Sequence[Value], Spec], Value]:
     def build(node: WindowCall, args: Sequence[Value], spec: Spec) -> Value:
         value = settle(args[0])
         return Value(args[0].rep, lambda env: pick(value(env)).over(spec(env)))
@@ -96,11 +96,11 @@ def _shifted(node: WindowCall, args: Sequence[Value], spec: Spec, *, name: str) 
 _LAG = WindowImplementation(functools.partial(_shifted, name="lag"))
 _LEAD = WindowImplementation(functools.partial(_shifted, name="lead"))
 WINDOW_FUNCTIONS = {
-    "window_row_number": WindowImplementation(_placed(F.row_number, INT8), duckdb="row_number()"),
-    "window_rank": WindowImplementation(_placed(F.rank, INT8), duckdb="rank()"),
-    "window_dense_rank": WindowImplementation(_placed(F.dense_rank, INT8), duckdb="dense_rank()"),
-    "window_percent_rank": WindowImplementation(_placed(F.percent_rank, FLOAT8)),
-    "window_cume_dist": WindowImplementation(_placed(F.cume_dist, FLOAT8)),
+    "window_row_number": WindowImplementation(_by_position(F.row_number, INT8), duckdb="row_number()"),
+    "window_rank": WindowImplementation(_by_position(F.rank, INT8), duckdb="rank()"),
+    "window_dense_rank": WindowImplementation(_by_position(F.dense_rank, INT8), duckdb="dense_rank()"),
+    "window_percent_rank": WindowImplementation(_by_position(F.percent_rank, FLOAT8)),
+    "window_cume_dist": WindowImplementation(_by_position(F.cume_dist, FLOAT8)),
     "window_ntile": WindowImplementation(_ntile),
     "window_lag": replace(_LAG, duckdb="lag({0})"),
     "window_lag_with_offset": _LAG,
@@ -108,7 +108,7 @@ WINDOW_FUNCTIONS = {
     "window_lead": replace(_LEAD, duckdb="lead({0})"),
     "window_lead_with_offset": _LEAD,
     "window_lead_with_offset_and_default": _LEAD,
-    "window_first_value": WindowImplementation(_picked(F.first), framed=True, duckdb="first_value({0})"),
-    "window_last_value": WindowImplementation(_picked(F.last), framed=True, duckdb="last_value({0})"),
+    "window_first_value": WindowImplementation(_by_row_of_frame(F.first), framed=True, duckdb="first_value({0})"),
+    "window_last_value": WindowImplementation(_by_row_of_frame(F.last), framed=True, duckdb="last_value({0})"),
     "window_nth_value": WindowImplementation(_nth_value, framed=True),
 }

@@ -48,17 +48,17 @@ def once(builder: SparkForm, node: n.Expression, operands: Sequence[n.Expression
             )
             return F.when(missing, F.lit(None)).otherwise(body.make(replace(env, columns=columns, guard=None, first=None)))
 
-        return _bound([args[index].make(env) for index in indexes], call, lambda: usual.make(env))
+        return _bind([args[index].make(env) for index in indexes], call, lambda: usual.make(env))
 
     return replace(usual, make=make)
 
 
 def bound(columns: Sequence[Column], body: Callable[..., Column], *, long: int = LONG) -> Column:
     """Return the Column that `body` builds from the columns. They are bound, so that `body` may repeat them, unless all are short."""
-    return _bound(columns, body, lambda: body(*columns), long)
+    return _bind(columns, body, lambda: body(*columns), long)
 
 
-def _bound(columns: Sequence[Column], body: Callable[..., Column], usual: Callable[[], Column], long: int = LONG) -> Column:
+def _bind(columns: Sequence[Column], body: Callable[..., Column], usual: Callable[[], Column], long: int = LONG) -> Column:
     if max(len(str(operand)) for operand in columns) < long:
         return usual()
     names = [f"_{index}" for index in range(len(columns))]

@@ -349,13 +349,13 @@ def _chain(args: Sequence[Value], kind: n.BoolKind, *, guarded: bool = True) -> 
             operands.append(arg.make(env))
         while len(operands) > 1:
             pairs = [operands[index : index + 2] for index in range(0, len(operands), 2)]
-            operands = [_joined(pair, kind) for pair in pairs]
+            operands = [_connect(pair, kind) for pair in pairs]
         return operands[0]
 
     return Value(BOOL, make)
 
 
-def _joined(pair: Sequence[Column], kind: n.BoolKind) -> Column:
+def _connect(pair: Sequence[Column], kind: n.BoolKind) -> Column:
     interruption.check()
     return functools.reduce(Column.__and__ if kind is n.BoolKind.AND else Column.__or__, pair)
 

@@ -30,7 +30,7 @@ def build(node: RowExpr, values: Sequence[Value], present: Value | None) -> Valu
     """Return the row of planned fields. It is NULL if `present` is, which means that an outer join found no row."""
     names = node.names or tuple(f"f{number}" for number in range(1, len(values) + 1))
     fields = tuple(Field(name, arg.type, value) for name, arg, value in zip(names, node.args, values, strict=True))
-    items = [_field(_shown(field.value, field.type)) for field in fields]
+    items = [_field(_show(field.value, field.type)) for field in fields]
 
     def make(env: Env) -> Column:
         return F.concat(F.lit("("), F.concat_ws(",", *(item(env) for item in items)), F.lit(")")) if items else F.lit("()")
@@ -97,7 +97,7 @@ def _none_null(count: int, value: str) -> bool:
     return all(field is not None for field in record.parse(value, count))
 
 
-def _shown(value: Value, kind: TypeRef) -> Value:
+def _show(value: Value, kind: TypeRef) -> Value:
     """Return a field's text as the session prints it."""
     return _under(value, kind, session_time.forms())
 

@@ -49,7 +49,7 @@ def columns_of(node: FuncExpr) -> list[tuple[str, TypeRef]] | None:
     entry = SETS.get(builtin.function(node.function).key)
     if entry is None or entry.rows is None:
         return None
-    return [(name, _typed(kind)) for name, kind in entry.columns] or [("", node.type)]
+    return [(name, _type_ref(kind)) for name, kind in entry.columns] or [("", node.type)]
 
 
 def build(node: FuncExpr, args: Sequence[Value]) -> Set:
@@ -69,7 +69,7 @@ def build(node: FuncExpr, args: Sequence[Value]) -> Set:
     return Set(columns, make)
 
 
-def _typed(kind: int) -> TypeRef:
+def _type_ref(kind: int) -> TypeRef:
     return TypeRef(kind, -1, registry.by_oid(kind).collation)
 
 
@@ -91,12 +91,12 @@ def _one(
     if strict and None in row:
         return None
     try:
-        return [dict(zip(names, map(_kept, fields), strict=True)) for fields in run(*row)]
+        return [dict(zip(names, map(_in_band, fields), strict=True)) for fields in run(*row)]
     except PostgresError as error:
         return [{names[0]: fail(error)}]
 
 
-def _kept(text: str | None) -> str | None:
+def _in_band(text: str | None) -> str | None:
     """Return a text in-band, with a prefix if it starts like a failure."""
     return KEPT + text if text is not None and text[:1] in (FAILED, KEPT) else text
 

@@ -45,7 +45,7 @@ class Unit:
         return ("0A000" if is_recognized else "22023"), message + (f"|DETAIL|{detail}" if detail else "")
 
 
-def _lowered(value: Value, construct: str) -> str:
+def _lower(value: Value, construct: str) -> str:
     if value.constant is None:
         raise refuse(construct, "the field must be a constant")
     return "".join(character.lower() if character.isascii() else character for character in value.constant)
@@ -53,11 +53,11 @@ def _lowered(value: Value, construct: str) -> str:
 
 def truncation_unit(value: Value) -> Unit:
     """Return the unit of date_trunc."""
-    lowered = _lowered(value, "date_trunc")
+    lowered = _lower(value, "date_trunc")
     return Unit(_UNITS.get(lowered[:_LENGTH], ""), lowered)
 
 
 def field_unit(value: Value, construct: str) -> Unit:
     """Return the field of EXTRACT and date_part."""
-    lowered = _lowered(value, construct)
+    lowered = _lower(value, construct)
     return Unit(_FIELDS.get(lowered[:_LENGTH], ""), lowered, lowered[:_LENGTH] in _RESERVED)

@@ -77,7 +77,7 @@ def call(
     raises: bool = True,
 ) -> Value:
     """Call ``function(*prefix, *arguments)`` for each row. `prefix` holds types and modifiers, which the planner knows. It is pickled."""
-    return _planned(function, result, args, prefix, strict=strict, raises=raises, whole=False)
+    return _plan(function, result, args, prefix, strict=strict, raises=raises, whole=False)
 
 
 def call_batch(
@@ -94,7 +94,7 @@ def call_batch(
     If it raises, it is called again row by row, to find the rows that fail. The function receives NULLs even if it is strict. The
     result of a strict function is NULL for rows with a NULL argument, whatever the function returns.
     """
-    return _planned(function, result, args, prefix, strict=strict, raises=raises, whole=True)
+    return _plan(function, result, args, prefix, strict=strict, raises=raises, whole=True)
 
 
 def of_lists(function: Callable[..., str | None], *prefix: object) -> Callable[..., Column]:
@@ -126,7 +126,7 @@ class _Sent:
     marked: bool
 
 
-def _sent(value: Value) -> _Sent:
+def _form_to_send(value: Value) -> _Sent:
     if value.is_null:
         return _Sent(value.rep, True, None, False)
     if value.constant is not None and len(value.constant) <= _FIXED:
@@ -155,7 +155,7 @@ def plain_constant(value: Value) -> Plain:
     return text.read_scalar(constant, registry.TIMESTAMPTZ if name == "timestamptz" else registry.TIMESTAMP).cast(pa.int64()).as_py()
 
 
-def _planned(
+def _plan(
     function: Callable[..., Plain],
     result: Rep,
     args: Sequence[Value],
@@ -165,11 +165,11 @@ def _planned(
     raises: bool,
     whole: bool,
 ) -> Value:
-    sent = tuple(map(_sent, args))
+    sent = tuple(map(_form_to_send, args))
     # If an argument can fail, its error is returned in-band as one of the call.
     invocation = _Call(function, result, sent, prefix, strict, raises or any(argument.marked for argument in sent), whole)
     if all(argument.fixed for argument in invocation.sent):
-        return _folded(invocation)
+        return _fold(invocation)
     makes = [(_column_of(argument), argument.calm) for argument, sent in zip(args, invocation.sent, strict=True) if not sent.fixed]
     calm = all(is_calm for _, is_calm in makes)
     run = functools.cache(invocation.column_function)  # one function however often its Column is made, so that Spark runs it once
@@ -203,7 +203,7 @@ def _column_of(value: Value) -> Make:
     return value.make
 
 
-def _folded(invocation: _Call) -> Value:
+def _fold(invocation: _Call) -> Value:
     """Compute a call whose arguments are all constants."""
     rep = invocation.result
     if invocation.strict and any(argument.plain is None for argument in invocation.sent):
@@ -215,7 +215,7 @@ def _folded(invocation: _Call) -> Value:
         return Value(rep, lambda env: raising(state, shown).cast(spark_type(rep)), error=error)
     if result is None:
         return Value(rep, lambda env: F.lit(None).cast(spark_type(rep)), is_null=True)
-    result_text = _shown(result, rep)
+    result_text = _show(result, rep)
     constant = None if rep.name in ("date", "timestamp", "timestamptz") else "\\x" + result_text if rep.name == "bytes" else result_text
     return Value(rep, lambda env: _from_shown(F.lit(result_text), rep), constant=constant)
 
@@ -289,7 +289,7 @@ class _Call:
                 results.append(function(*prefix, *row))
             else:
                 try:
-                    results.append(_marked(function(*prefix, *row), self.result))
+                    results.append(_in_band(function(*prefix, *row), self.result))
                 except PostgresError as error:
                     results.append(fail(error))
         return pa.array(results, pa.string() if self.raises else _ARROW[self.result.name])
@@ -306,7 +306,7 @@ class _Call:
             except PostgresError:
                 pass
             else:
-                return self._finished(result, arrays)
+                return self._finish(result, arrays)
         return pa.array([self._row(arrays, failures, index) for index in range(size)], pa.string())
 
     def _row(self, arrays: Sequence[pa.Array], failures: list[str | None] | None, place: int) -> str | None:
@@ -316,11 +316,11 @@ class _Call:
         if self.strict and any(array.null_count for array in row):
             return None
         try:
-            return _marked(self.function(*self.prefix, *row)[0].as_py(), self.result)
+            return _in_band(self.function(*self.prefix, *row)[0].as_py(), self.result)
         except PostgresError as error:
             return fail(error)
 
-    def _finished(self, done: pa.Array, arrays: Sequence[pa.Array]) -> pa.Array:
+    def _finish(self, done: pa.Array, arrays: Sequence[pa.Array]) -> pa.Array:
         done = buffers.whole(done)
         if self.strict:
             missing = np.zeros(len(done), dtype=bool)
@@ -336,10 +336,10 @@ class _Call:
             return pc.if_else(odd, pc.binary_join_element_wise(KEPT, done, ""), done)
         if self.result.name in _INTEGERS:
             return pc.cast(done, pa.string())
-        return pa.array([_marked(item, self.result) for item in done.to_pylist()], pa.string())
+        return pa.array([_in_band(item, self.result) for item in done.to_pylist()], pa.string())
 
 
-def _shown(value: Plain, rep: Rep) -> str:
+def _show(value: Plain, rep: Rep) -> str:
     """Return a plain value as the text in which it is sent."""
     if rep.name in _TEXTS:
         text_value: str = value
@@ -351,11 +351,11 @@ def _shown(value: Plain, rep: Rep) -> str:
     return repr(float(value)) if rep.name in ("float4", "float8") else str(value)
 
 
-def _marked(value: Plain, rep: Rep) -> str | None:
+def _in_band(value: Plain, rep: Rep) -> str | None:
     """Return the in-band form of a result."""
     if value is None:
         return None
-    result_text = _shown(value, rep)
+    result_text = _show(value, rep)
     return KEPT + result_text if result_text[:1] in (FAILED, KEPT) else result_text
 
 

@@ -78,10 +78,10 @@ def _bounds(node: WindowCall) -> tuple[int, int]:
     frame, (start, end) = node.frame, node.offsets
     if frame.mode == "RANGE" and (start or end) and node.order[0][0].type.oid not in _WHOLE:
         raise not_supported("RANGE frames with an offset are supported over whole numbers only")
-    return _bound(frame.start, start, "starting"), _bound(frame.end, end, "ending")
+    return _frame_bound(frame.start, start, "starting"), _frame_bound(frame.end, end, "ending")
 
 
-def _bound(kind: str, offset: Expression | None, word: str) -> int:
+def _frame_bound(kind: str, offset: Expression | None, word: str) -> int:
     fixed = {
         "unbounded preceding": Window.unboundedPreceding,
         "unbounded following": Window.unboundedFollowing,

@@ -46,7 +46,7 @@ def negated(text: str) -> str:
     return checked(-span.months, -span.days, -span.micros).print()
 
 
-def _rounded(seconds: float) -> float:
+def _round_seconds(seconds: float) -> float:
     """Round seconds to microseconds (TSROUND)."""
     return _rint(seconds * 1_000_000.0) / 1_000_000.0
 
@@ -71,8 +71,8 @@ def _field(value: float) -> int:
 def _scaled(months: float, days: float, micros: float) -> str:
     """Return an interval of fractional fields. Fractions of months become days, those of days seconds."""
     month, day = _field(months), _field(days)
-    rest_days = _rounded((months - month) * 30)
-    rest = _rounded((days - day + rest_days - _int(rest_days)) * 86400)
+    rest_days = _round_seconds((months - month) * 30)
+    rest = _round_seconds((days - day + rest_days - _int(rest_days)) * 86400)
     if abs(rest) >= 86400:
         over = _int(rest / 86400)
         day += over

@@ -87,16 +87,16 @@ def of_timestamp(micros: int) -> str | None:
 
 def rounded(digits: int, text: str) -> str:
     """Round a time (time_scale), halves up, so that 23:59:59.9 may become 24:00:00."""
-    return print_clock(_rounded(digits, parts_of(text)[0]))
+    return print_clock(_round(digits, parts_of(text)[0]))
 
 
 def zoned_rounded(digits: int, text: str) -> str:
     """Round timetz to a precision (timetz_scale)."""
     micros, east = parts_of(text)
-    return _zoned(_rounded(digits, micros), east)
+    return _zoned(_round(digits, micros), east)
 
 
-def _rounded(digits: int, micros: int) -> int:
+def _round(digits: int, micros: int) -> int:
     if not 0 <= digits < 6:
         return micros
     unit: int = 10 ** (6 - digits)

@@ -57,7 +57,7 @@ def _day(days: int) -> int:
     return days
 
 
-def _moved(micros: int, span: Interval) -> int:
+def _move(micros: int, span: Interval) -> int:
     if endless(micros):
         return micros
     days, clock = divmod(micros, DAY)
@@ -70,12 +70,12 @@ def _moved(micros: int, span: Interval) -> int:
 
 def plus(micros: int, text: str) -> int:
     """Return timestamp + interval."""
-    return _moved(micros, normal(text))
+    return _move(micros, normal(text))
 
 
 def minus(micros: int, text: str) -> int:
     """Return timestamp - interval."""
-    return _moved(micros, normal(text).negated())
+    return _move(micros, normal(text).negated())
 
 
 @functools.lru_cache(maxsize=64)

@@ -53,7 +53,7 @@ def nodes_of(form: str) -> tuple[FormatWord, ...]:
             position += 2 if ordinal or form.startswith("SP", position) else 0
             nodes.append(FormatWord(word, "", fill, ordinal))
         elif form[position] == '"':
-            position = _quoted(form, position + 1, nodes)
+            position = _skip_quoted(form, position + 1, nodes)
         else:
             position += form.startswith('\\"', position)
             nodes.append(FormatWord(text=form[position]))
@@ -61,7 +61,7 @@ def nodes_of(form: str) -> tuple[FormatWord, ...]:
     return tuple(nodes)
 
 
-def _quoted(form: str, position: int, nodes: list[FormatWord]) -> int:
+def _skip_quoted(form: str, position: int, nodes: list[FormatWord]) -> int:
     while position < len(form):
         if form[position] == '"':
             return position + 1
@@ -158,7 +158,7 @@ def _calendar_only(show: Callable[[Fields, FormatWord], str]) -> Callable[[Field
     return checked
 
 
-def _named(names: tuple[str, ...], pick: Callable[[Fields], int], size: int) -> Callable[[Fields, FormatWord], str]:
+def _show_name(names: tuple[str, ...], pick: Callable[[Fields], int], size: int) -> Callable[[Fields, FormatWord], str]:
     def show(fields: Fields, node: FormatWord) -> str:
         name = _cased(names[pick(fields)], node.word)
         return name[:3] if size == 3 else f"{name:9}" if node.fill else name
@@ -238,11 +238,11 @@ _SHOW: dict[str, Callable[[Fields, FormatWord], str]] = {
     "TZH": _calendar_only(lambda fields, node: f"{'+' if fields.offset >= 0 else '-'}{abs(fields.offset) // 3600:02d}"),
     "TZM": _calendar_only(lambda fields, node: f"{abs(fields.offset) % 3600 // 60:02d}"),
     "OF": _calendar_only(_offset),
-    "MONTH": _named(MONTHS, lambda fields: fields.month - 1, 9),
-    "MON": _named(MONTHS, lambda fields: fields.month - 1, 3),
+    "MONTH": _show_name(MONTHS, lambda fields: fields.month - 1, 9),
+    "MON": _show_name(MONTHS, lambda fields: fields.month - 1, 3),
     "MM": lambda fields, node: _zeros(fields.month, node),
-    "DAY": _named(DAYS, lambda fields: calendar.weekday_of(fields.days), 9),
-    "DY": _named(DAYS, lambda fields: calendar.weekday_of(fields.days), 3),
+    "DAY": _show_name(DAYS, lambda fields: calendar.weekday_of(fields.days), 9),
+    "DY": _show_name(DAYS, lambda fields: calendar.weekday_of(fields.days), 3),
     "DDD": lambda fields, node: f"{fields.day_of_year:03d}" if node.fill else str(fields.day_of_year),
     "IDDD": lambda fields, node: f"{_iso_day_of_year(fields):03d}" if node.fill else str(_iso_day_of_year(fields)),
     "DD": lambda fields, node: f"{fields.day:02d}" if node.fill else str(fields.day),

@@ -191,7 +191,7 @@ class _Reader:
 
     def _name(self, word: str, node: FormatWord) -> None:
         rest = self.text[self.place :]
-        matching = [index for index, name in enumerate(_NAMES[word]) if _lowered(rest[: len(name)]) == _lowered(name)]
+        matching = [index for index, name in enumerate(_NAMES[word]) if _lower(rest[: len(name)]) == _lower(name)]
         if not matching:
             raise _invalid(
                 f'invalid value "{rest[: len(node.word)]}" for "{node.word}"',
@@ -227,7 +227,7 @@ class _Reader:
         self._number("tzh", 2, number, node)
 
 
-def _lowered(text: str) -> str:
+def _lower(text: str) -> str:
     return "".join(character.lower() if character.isascii() else character for character in text)
 
 

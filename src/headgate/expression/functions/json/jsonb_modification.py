@@ -91,10 +91,10 @@ def delete_path(text: str, path: str) -> str:
     steps, value = _path(path), _container(text, "delete path in")
     if not steps or not value:
         return text
-    return print_value(_deleted(value, steps, 0))
+    return print_value(_delete(value, steps, 0))
 
 
-def _deleted(value: Json, steps: list[str | None], place: int) -> Json:
+def _delete(value: Json, steps: list[str | None], place: int) -> Json:
     if not isinstance(value, dict | list):
         return value
     step, last = _step_of(steps, place), place + 1 == len(steps)
@@ -103,13 +103,13 @@ def _deleted(value: Json, steps: list[str | None], place: int) -> Json:
             return value
         if last:
             return {key: item for key, item in value.items() if key != step}
-        return {key: _deleted(item, steps, place + 1) if key == step else item for key, item in value.items()}
+        return {key: _delete(item, steps, place + 1) if key == step else item for key, item in value.items()}
     index = _index(step, place + 1, len(value))
     if not 0 <= index < len(value):
         return value
     if last:
         return value[:index] + value[index + 1 :]
-    return [_deleted(item, steps, place + 1) if number == index else item for number, item in enumerate(value)]
+    return [_delete(item, steps, place + 1) if number == index else item for number, item in enumerate(value)]
 
 
 def replaced(text: str, path: str, new: str, create: bool = True) -> str:
@@ -117,21 +117,21 @@ def replaced(text: str, path: str, new: str, create: bool = True) -> str:
     steps, value = _path(path), _container(text, "set path in")
     if (not value and not create) or not steps:
         return text
-    return print_value(_replaced(value, steps, 0, load(new), create))
+    return print_value(_replace(value, steps, 0, load(new), create))
 
 
-def _replaced(value: Json, steps: list[str | None], place: int, new: Json, create: bool) -> Json:
+def _replace(value: Json, steps: list[str | None], place: int, new: Json, create: bool) -> Json:
     if not isinstance(value, dict | list):
         return value
     step, last = _step_of(steps, place), place + 1 == len(steps)
     if isinstance(value, dict):
         if step not in value:
             return {**value, step: new} if last and create else value
-        inner = new if last else _replaced(value[step], steps, place + 1, new, create)
+        inner = new if last else _replace(value[step], steps, place + 1, new, create)
         return {**value, step: inner}
     index = _index(step, place + 1, len(value))
     if 0 <= index < len(value):
-        inner = new if last else _replaced(value[index], steps, place + 1, new, create)
+        inner = new if last else _replace(value[index], steps, place + 1, new, create)
         return [*value[:index], inner, *value[index + 1 :]]
     if not (last and create):
         return value
@@ -143,10 +143,10 @@ def inserted(text: str, path: str, new: str, after: bool = False) -> str:
     steps, value = _path(path), _container(text, "set path in")
     if not steps:
         return text
-    return print_value(_inserted(value, steps, 0, load(new), after))
+    return print_value(_insert(value, steps, 0, load(new), after))
 
 
-def _inserted(value: Json, steps: list[str | None], place: int, new: Json, after: bool) -> Json:
+def _insert(value: Json, steps: list[str | None], place: int, new: Json, after: bool) -> Json:
     if not isinstance(value, dict | list):
         return value
     step, last = _step_of(steps, place), place + 1 == len(steps)
@@ -156,12 +156,12 @@ def _inserted(value: Json, steps: list[str | None], place: int, new: Json, after
             raise PostgresError("22023", "cannot replace existing key", hint=hint)
         if step not in value:
             return {**value, step: new} if last else value
-        return {**value, step: _inserted(value[step], steps, place + 1, new, after)}
+        return {**value, step: _insert(value[step], steps, place + 1, new, after)}
     index = _index(step, place + 1, len(value))
     if not last:
         if not 0 <= index < len(value):
             return value
-        return [*value[:index], _inserted(value[index], steps, place + 1, new, after), *value[index + 1 :]]
+        return [*value[:index], _insert(value[index], steps, place + 1, new, after), *value[index + 1 :]]
     if index < 0:
         return [new, *value]
     if index >= len(value):

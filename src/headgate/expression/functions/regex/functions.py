@@ -52,7 +52,7 @@ def _at_least(name: str, value: int, least: int) -> None:
         raise PostgresError("22023", f'invalid value for parameter "{name}": {value}')
 
 
-def _found(text: str, pattern: str, flags: Flag, start: int) -> Iterator[Spans]:
+def _find_all(text: str, pattern: str, flags: Flag, start: int) -> Iterator[Spans]:
     """Yield all matches from left to right. After an empty match, the search continues one character further."""
     parsed = parse(pattern, flags)
     subject = MatchSubject(parsed, text)
@@ -77,7 +77,7 @@ def _piece(text: str, span: tuple[int, int] | None) -> str | None:
 
 def substring(text: str, pattern: str) -> str | None:
     """Return ``substring(text from pattern)``: the first group, or the whole match if there are no groups."""
-    spans = next(_found(text, pattern, Flag.ADVANCED, 0), None)
+    spans = next(_find_all(text, pattern, Flag.ADVANCED, 0), None)
     return None if spans is None else _piece(text, spans[min(1, len(spans) - 1)])
 
 
@@ -89,7 +89,7 @@ def substring_similar(text: str, pattern: str, escape: str) -> str | None:
 def regexp_match(text: str, pattern: str, letters: str = "") -> str | None:
     """Return the groups of the first match, or the match itself if there are no groups, as an array."""
     flags, _ = options(letters, "regexp_match()")
-    spans = next(_found(text, pattern, flags, 0), None)
+    spans = next(_find_all(text, pattern, flags, 0), None)
     if spans is None:
         return None
     return written([_piece(text, span) for span in spans[1:] or spans[:1]])
@@ -99,7 +99,7 @@ def regexp_matches(text: str, pattern: str, letters: str = "") -> list[tuple[str
     """Return the rows of regexp_matches: the result of `regexp_match` for the first match, or for all matches with flag g."""
     flags, everywhere = options(letters)
     rows = []
-    for spans in _found(text, pattern, flags, 0):
+    for spans in _find_all(text, pattern, flags, 0):
         rows.append((written([_piece(text, span) for span in spans[1:] or spans[:1]]),))
         if not everywhere:
             break
@@ -119,7 +119,7 @@ def regexp_split_to_array(text: str, pattern: str, letters: str = "") -> str:
 def _pieces(text: str, pattern: str, flags: Flag) -> list[str]:
     pieces = []
     piece_start = previous = 0
-    for spans in _found(text, pattern, flags, 0):
+    for spans in _find_all(text, pattern, flags, 0):
         begin, end = _span(spans)
         if begin < len(text) and end > previous:
             pieces.append(text[piece_start:begin])
@@ -132,12 +132,12 @@ def regexp_count(text: str, pattern: str, start: int = 1, letters: str = "") -> 
     """Return the number of matches."""
     _at_least("start", start, 1)
     flags, _ = options(letters, "regexp_count()")
-    return sum(1 for _ in _found(text, pattern, flags, start - 1))
+    return sum(1 for _ in _find_all(text, pattern, flags, start - 1))
 
 
 def _nth(text: str, pattern: str, start: int, count: int, flags: Flag, group: int) -> tuple[int, int] | None:
     """Return the span of a group (0: the match) of the count-th match. In a pattern without groups, group 1 is the match."""
-    for number, spans in enumerate(_found(text, pattern, flags, start - 1), 1):
+    for number, spans in enumerate(_find_all(text, pattern, flags, start - 1), 1):
         if number == count:
             if group and len(spans) == 1:
                 return spans[0] if group == 1 else None
@@ -190,11 +190,11 @@ def regexp_replace_from(text: str, pattern: str, new: str, start: int, count: in
 
 def _replaced(text: str, pattern: str, new: str, flags: Flag, start: int, count: int) -> str:
     parts, copied = [], 0
-    for number, spans in enumerate(_found(text, pattern, flags, start), 1):
+    for number, spans in enumerate(_find_all(text, pattern, flags, start), 1):
         if count and number != count:
             continue
         begin, end = _span(spans)
-        parts += [text[copied:begin], _filled(text, new, spans)]
+        parts += [text[copied:begin], _fill(text, new, spans)]
         copied = end
         if count:
             break
@@ -204,7 +204,7 @@ def _replaced(text: str, pattern: str, new: str, flags: Flag, start: int, count:
 _ESCAPED = re.compile(r"\\([1-9&\\])?")
 
 
-def _filled(text: str, new: str, spans: Spans) -> str:
+def _fill(text: str, new: str, spans: Spans) -> str:
     r"""Return the replacement with ``\1`` to ``\9``, ``\&`` and ``\\`` substituted. A backslash before any other character is literal."""
 
     def put(match: re.Match[str]) -> str:

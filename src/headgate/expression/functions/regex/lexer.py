@@ -195,7 +195,7 @@ class Lexer:
         if self.context is LexerContext.BRE:
             return self._basic(character)
         if self.context in (LexerContext.ERE_BOUND, LexerContext.BRE_BOUND):
-            return self._bound(character)
+            return self._bound_token(character)
         if self.context is LexerContext.BRACKET:
             return self._bracket(character)
         if self.context in _ENDS:
@@ -213,7 +213,7 @@ class Lexer:
             return 0
         return 1
 
-    def _bound(self, character: str) -> Token:
+    def _bound_token(self, character: str) -> Token:
         if character in _DIGITS:
             return Token("DIGIT", int(character))
         if character == ",":

@@ -150,13 +150,13 @@ class MatchSubject:
 
     def ends(self, rex: Rex, starts: int) -> int:
         """Return the positions where a match that starts at one of `starts` may end."""
-        return self._reached(rex, starts, forward=True)
+        return self._reach(rex, starts, forward=True)
 
     def starts(self, rex: Rex, ends: int) -> int:
         """Return the positions where a match that ends at one of `ends` may start."""
-        return self._reached(rex, ends, forward=False)
+        return self._reach(rex, ends, forward=False)
 
-    def _reached(self, rex: Rex, positions: int, *, forward: bool) -> int:
+    def _reach(self, rex: Rex, positions: int, *, forward: bool) -> int:
         """Return the other ends of the matches that have one end, the start if `forward`, at one of the positions."""
         match rex:
             case Chars(charset):
@@ -168,14 +168,14 @@ class MatchSubject:
                 return positions & self.looks(rex)
             case Concat(items):
                 for item in items if forward else reversed(items):
-                    positions = self._reached(item, positions, forward=forward)
+                    positions = self._reach(item, positions, forward=forward)
                     if not positions:
                         break
                 return positions
             case Choice(branches):
                 reached = 0
                 for branch in branches:
-                    reached |= self._reached(branch, positions, forward=forward)
+                    reached |= self._reach(branch, positions, forward=forward)
                 return reached
             case Repeat(Chars(charset), 0, -1):
                 run = self.members(charset)
@@ -183,7 +183,7 @@ class MatchSubject:
             case Repeat(body, low, high) | BackReference(_, body, low, high):
                 return self._repeat(body, low, high, positions, forward=forward)
             case Group(_, body):
-                return self._reached(body, positions, forward=forward)
+                return self._reach(body, positions, forward=forward)
             case _:
                 raise TypeError(rex)
 
@@ -198,14 +198,14 @@ class MatchSubject:
 
     def _repeat(self, body: Rex, low: int, high: int, positions: int, *, forward: bool) -> int:
         for _ in range(low):
-            further = self._reached(body, positions, forward=forward)
+            further = self._reach(body, positions, forward=forward)
             if further == positions:
                 break
             positions = further
         reached = frontier = positions
         count = low
         while frontier and (high == INFINITE or count < high):
-            frontier = self._reached(body, frontier, forward=forward) & ~reached
+            frontier = self._reach(body, frontier, forward=forward) & ~reached
             reached |= frontier
             count += 1
         return reached
@@ -304,14 +304,14 @@ class MatchSubject:
                 choices.pop()
                 places.pop()
             elif place == end:
-                if count >= least and self._verified(child, [*places, place]):
+                if count >= least and self._verify(child, [*places, place]):
                     return True
             elif count < most and (place > places[-1] or (count < least and least - count >= end - place)):
                 places.append(place)
                 choices.append(further(place))
         return False
 
-    def _verified(self, child: Part, places: list[int]) -> bool:
+    def _verify(self, child: Part, places: list[int]) -> bool:
         for begin, end in pairwise(places):
             self._forget(child)
             if not self._dissect(child, begin, end):

@@ -124,10 +124,10 @@ class _Parser:
             items.append(body if low == high == 1 else Repeat(body, low, high))
             return below
         atom = atom or Part("=", 0, rex)
-        first = self._repeated(kind, atom, low, high, prefer)
+        first = self._repeat(kind, atom, low, high, prefer)
         return self._with_rest(stopper, look, items, flags, first, _combine(prefer, atom.flags))
 
-    def _repeated(self, kind: str, atom: Part, low: int, high: int, prefer: int) -> Part:
+    def _repeat(self, kind: str, atom: Part, low: int, high: int, prefer: int) -> Part:
         """Return the part of an atom that is not simple, with its quantifier."""
         if kind == "BACKREF":
             body = without_conditions(self.groups[atom.reference].language())
@@ -257,11 +257,11 @@ class _Parser:
             fail("BADBR")
         return count
 
-    def _folded(self, chars: CharSet) -> CharSet:
+    def _fold(self, chars: CharSet) -> CharSet:
         return chars.either_case() if self.lexer.flags & Flag.FOLD else chars
 
     def _character(self, code: int) -> CharSet:
-        return self._folded(single(code))
+        return self._fold(single(code))
 
     def _bracket(self, *, negated: bool) -> CharSet:
         charset = CharSet(())
@@ -293,7 +293,7 @@ class _Parser:
         last = self._endpoint()
         if first > last:
             fail("ERANGE")
-        return self._folded(of_ranges([(first, min(last, ALL.ranges[0][1]))]))
+        return self._fold(of_ranges([(first, min(last, ALL.ranges[0][1]))]))
 
     def _endpoint(self) -> int:
         if self._sees("[."):

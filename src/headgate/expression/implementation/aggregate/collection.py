@@ -24,7 +24,7 @@ from headgate.types import registry
 _ODD_ELEMENT = r"""\A\z|[\x09-\x0d "\\{},]|\A(?i:null)\z"""
 
 
-def _gathered(group: AggregateCall, function: Callable[..., str | None], *prefix: object, items: Sequence[Make] | None = None) -> Value:
+def _of_collected(group: AggregateCall, function: Callable[..., str | None], *prefix: object, items: Sequence[Make] | None = None) -> Value:
     """Return a text built from the collected values, or NULL for a group without rows."""
     makes = [group.item(place) for place in range(len(group.values))] if items is None else items
     rows = group.rows(makes)
@@ -52,21 +52,21 @@ def _string(group: AggregateCall) -> Value:
         parts = F.transform(
             collected, lambda row, index: F.when(index == 0, row["v0"]).otherwise(F.concat(F.coalesce(row["v1"], empty), row["v0"]))
         )
-        text = F.aggregate(parts, empty, _joined) if octets else F.array_join(parts, "")
+        text = F.aggregate(parts, empty, _concat) if octets else F.array_join(parts, "")
         return F.when(F.size(collected) > 0, text)
 
     return Value(group.values[0].rep, make)
 
 
-def _joined(whole: Column, part: Column) -> Column:
+def _concat(whole: Column, part: Column) -> Column:
     return F.concat(whole, part)
 
 
 def _array(group: AggregateCall) -> Value:
     if registry.by_oid(group.kinds[0].oid).is_array:
-        return _gathered(group, aggregate.stacked)
+        return _of_collected(group, aggregate.stacked)
     item = group.item()
-    texts = group.texts(lambda env: _quoted(item(env)))
+    texts = group.texts(lambda env: _quote(item(env)))
     return Value(TEXT, lambda env: _between(texts(env), "{", ",", "}"))
 
 
@@ -76,7 +76,7 @@ def _between(texts: Column, opening: str, between: str, closing: str) -> Column:
     return F.when(F.size(texts) > 0, F.concat(F.lit(opening), text, F.lit(closing)) if opening else text)
 
 
-def _quoted(item: Column) -> Column:
+def _quote(item: Column) -> Column:
     """Return an element as array_out prints it (`types.array.quoted`)."""
     escaped = F.replace(F.replace(item, F.lit("\\"), F.lit("\\\\")), F.lit('"'), F.lit('\\"'))
     odd = item.rlike(_ODD_ELEMENT)
@@ -89,7 +89,7 @@ def _documents(group: AggregateCall) -> tuple[list[Value], tuple[int, ...]]:
     return items, tuple(json_building.writable(argument_kind.oid) for argument_kind in group.kinds)
 
 
-def _written(function: Callable[..., str], opening: str, closing: str) -> Callable[[AggregateCall], Value]:
+def _of_printed_items(function: Callable[..., str], opening: str, closing: str) -> Callable[[AggregateCall], Value]:
     """Return the form of an aggregate whose items are printed row by row and then joined."""
 
     def builder(group: AggregateCall) -> Value:
@@ -114,7 +114,7 @@ def _json_list(group: AggregateCall) -> Value:
 
 def _jsonb_pairs(group: AggregateCall) -> Value:
     items, oids = _documents(group)
-    return _gathered(group, aggregate.jsonb_pairs, *oids, items=[settle(item) for item in items])
+    return _of_collected(group, aggregate.jsonb_pairs, *oids, items=[settle(item) for item in items])
 
 
 def _duckdb_string(node: n.Aggregate, args: Sequence[str], env: DuckdbEnv) -> DuckdbCall | None:
@@ -143,7 +143,7 @@ def _ranges(function: Callable[..., str | None], results: Mapping[int, int]) -> 
 
     def build(group: AggregateCall) -> Value:
         oid = group.kinds[0].oid
-        return _gathered(group, function, oid, results.get(oid, oid))
+        return _of_collected(group, function, oid, results.get(oid, oid))
 
     return build
 
@@ -158,8 +158,8 @@ AGGREGATES = {
     "string_agg": _gathering(_string, _duckdb_string),
     "array_agg": _gathering(_array, _duckdb_array),
     "json_agg": _gathering(_json_list, _duckdb_json),
-    "jsonb_agg": _gathering(_written(aggregate.jsonb_item, "[", "]")),
-    "json_object_agg": _gathering(_written(aggregate.json_pair, "{ ", " }")),
+    "jsonb_agg": _gathering(_of_printed_items(aggregate.jsonb_item, "[", "]")),
+    "json_object_agg": _gathering(_of_printed_items(aggregate.json_pair, "{ ", " }")),
     "jsonb_object_agg": _gathering(_jsonb_pairs),
     "range_agg": _gathering(_ranges(ranges.range_agg, registry.MULTIRANGES)),
     "range_intersect_agg": _gathering(_ranges(ranges.range_intersect_agg, {})),

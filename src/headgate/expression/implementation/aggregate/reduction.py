@@ -89,7 +89,7 @@ def _arrow_reduced(name: str) -> ArrowForm:
     return lambda node: ArrowCall(((name, options),))
 
 
-def _ordered(oid: int) -> bool:
+def _has_order(oid: int) -> bool:
     return oid in (registry.ANYARRAY, registry.ANYENUM) or sortkey.comparable(oid, registry.builtin())
 
 
@@ -98,8 +98,8 @@ def _whole(oid: int) -> bool:
 
 
 AGGREGATES = {
-    "min": AggregateImplementation(functools.partial(_extreme, greatest=False), _ordered, _duckdb_extreme("min"), _arrow_extreme("min")),
-    "max": AggregateImplementation(functools.partial(_extreme, greatest=True), _ordered, _duckdb_extreme("max"), _arrow_extreme("max")),
+    "min": AggregateImplementation(functools.partial(_extreme, greatest=False), _has_order, _duckdb_extreme("min"), _arrow_extreme("min")),
+    "max": AggregateImplementation(functools.partial(_extreme, greatest=True), _has_order, _duckdb_extreme("max"), _arrow_extreme("max")),
     "bool_and": AggregateImplementation(_reduced(F.bool_and), duckdb=_duckdb_reduced("bool_and"), arrow=_arrow_reduced("all")),
     "bool_or": AggregateImplementation(_reduced(F.bool_or), duckdb=_duckdb_reduced("bool_or"), arrow=_arrow_reduced("any")),
     "every": AggregateImplementation(_reduced(F.bool_and), duckdb=_duckdb_reduced("bool_and"), arrow=_arrow_reduced("all")),

@@ -15,7 +15,7 @@ def _digest(name: str) -> SparkForm:
     return lambda node, args: call(bytea.digest, BYTES, args, prefix=(name,), raises=False)
 
 
-def _sent(node: Expression, args: Sequence[Value]) -> Value:
+def _send(node: Expression, args: Sequence[Value]) -> Value:
     assert isinstance(node, FuncExpr)
     return call_batch(send.sent, BYTES, args, prefix=(node.args[0].type.oid,), raises=False)
 
@@ -27,11 +27,11 @@ _SENT = (
 )  # fmt: skip
 
 IMPLEMENTATIONS: Table = {
-    **dict.fromkeys(_SENT, _sent),
-    "int2send": Implementation(_sent, duckdb="unhex(printf('%04X', CAST({0} AS INTEGER) & 65535))"),
-    "int4send": Implementation(_sent, duckdb="unhex(printf('%08X', CAST({0} AS BIGINT) & 4294967295))"),
+    **dict.fromkeys(_SENT, _send),
+    "int2send": Implementation(_send, duckdb="unhex(printf('%04X', CAST({0} AS INTEGER) & 65535))"),
+    "int4send": Implementation(_send, duckdb="unhex(printf('%08X', CAST({0} AS BIGINT) & 4294967295))"),
     "int8send": Implementation(
-        _sent, duckdb="unhex(printf('%016X', CAST((CAST({0} AS HUGEINT) + 18446744073709551616) % 18446744073709551616 AS UBIGINT)))"
+        _send, duckdb="unhex(printf('%016X', CAST((CAST({0} AS HUGEINT) + 18446744073709551616) % 18446744073709551616 AS UBIGINT)))"
     ),
     "byteaGetByte": Implementation(
         scalar(bytea.get_byte, INT4),

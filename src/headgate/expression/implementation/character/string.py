@@ -24,7 +24,7 @@ from headgate.expression.spark.vectorised import Plain, call, scalar
 from headgate.types.text.text import depends_on
 
 
-def _printed(node: Expression, args: Sequence[Value]) -> list[Value]:
+def _print_arguments(node: Expression, args: Sequence[Value]) -> list[Value]:
     """Return the arguments as their output functions print them."""
     assert isinstance(node, (FuncExpr, OpExpr))
     return [_output(value, operand) for value, operand in zip(args, node.args, strict=True)]
@@ -52,7 +52,7 @@ def _spreading(function: Callable[..., Plain], spread: Callable[..., Plain], nat
         alike = all(arg.rep.name in compile_text.PRINTED_ALIKE for arg in args)
         if native is not None and not variadic and alike and not any(depends_on(operand.type.oid, forms) for operand in node.args):
             return native(node, args)
-        return call(spread if variadic else function, TEXT, _printed(node, args), strict=False)
+        return call(spread if variadic else function, TEXT, _print_arguments(node, args), strict=False)
 
     return builder
 
@@ -81,7 +81,7 @@ def _bytewise_padded(test: str) -> SparkForm:
     return builder
 
 
-def _chosen(*, larger: bool) -> SparkForm:
+def _larger_or_smaller(*, larger: bool) -> SparkForm:
     """Return text_larger or text_smaller."""
 
     def builder(node: Expression, args: Sequence[Value]) -> Value:
@@ -135,8 +135,8 @@ IMPLEMENTATIONS: Table = {
     "text_format_nv": Implementation(scalar(string.format_text, TEXT, strict=False), duckdb=duckdb.format_text),
     "text_name": scalar(cut_to_name, TEXT, raises=False),
     "bpchar_name": lambda node, args: call(cut_to_name, TEXT, [_unpadded(args[0])], raises=False),
-    "text_larger": _chosen(larger=True),
-    "text_smaller": _chosen(larger=False),
+    "text_larger": _larger_or_smaller(larger=True),
+    "text_smaller": _larger_or_smaller(larger=False),
     "nameiclike": Implementation(scalar(similar.ilike, BOOL), duckdb=duckdb.like(folded=True)),
     "nameicnlike": Implementation(scalar(similar.not_ilike, BOOL), duckdb=duckdb.like(folded=True, negated=True)),
     **{f"text_pattern_{name}": _bytewise(name) for name in ("lt", "le", "gt", "ge")},

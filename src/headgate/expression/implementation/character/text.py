@@ -65,7 +65,7 @@ def _substring(text: Column, start: Column, length: Column | None = None) -> Col
     return F.when(length < 0, error).otherwise(F.substring(text, first.cast("int"), count.cast("int")))
 
 
-def _left(text: Column, count: Column) -> Column:
+def _take_left(text: Column, count: Column) -> Column:
     size = F.length(text).cast("bigint")
     keep = F.when(count < 0, F.greatest(size + count, F.lit(0).cast("bigint"))).otherwise(count.cast("bigint"))
     return F.substring(text, F.lit(1), keep.cast("int"))
@@ -100,7 +100,7 @@ def _pad(function: str) -> Callable[..., Column]:
             return F.call_function(function, text, F.when(fits, count).otherwise(0), filler)
 
         cut = F.substring(text, F.lit(1), count)
-        return F.when(filler == "", cut).otherwise(_checked(count, _MOST_PADDED, padded))
+        return F.when(filler == "", cut).otherwise(_check_size(count, _MOST_PADDED, padded))
 
     return pad
 
@@ -116,7 +116,7 @@ def _repeat(text: Column, count: Column) -> Column:
     times = F.greatest(count, F.lit(0))
     size = F.octet_length(text).cast("bigint") * times
     most = size_limit.ALLOCATED - size_limit.HEADER
-    return _checked(size, most, lambda fits: F.call_function("repeat", text, F.when(fits, times).otherwise(0)))
+    return _check_size(size, most, lambda fits: F.call_function("repeat", text, F.when(fits, times).otherwise(0)))
 
 
 def _position(text: Column, part: Column) -> Column:
@@ -164,13 +164,13 @@ PRINTED_ALIKE = frozenset({"text", "digits", "int2", "int4", "int8", "decimal", 
 
 def concat(node: Expression, args: Sequence[Value]) -> Value:
     """Concatenate the arguments, of types in PRINTED_ALIKE. NULL counts as the empty string."""
-    texts = [_shown(arg) for arg in args]
+    texts = [_show(arg) for arg in args]
     return Value(TEXT, lambda env: F.concat(*(F.coalesce(text(env), F.lit("")) for text in texts)) if texts else F.lit(""))
 
 
 def concat_ws(node: Expression, args: Sequence[Value]) -> Value:
     """Concatenate with a separator, skipping NULLs. All arguments are evaluated, even if the separator is NULL."""
-    separator, texts = args[0].make, [_shown(arg) for arg in args[1:]]
+    separator, texts = args[0].make, [_show(arg) for arg in args[1:]]
     if args[0].is_null:
         return after(texts, Value(TEXT, lambda env: F.lit(None).cast("string")))
 
@@ -183,7 +183,7 @@ def concat_ws(node: Expression, args: Sequence[Value]) -> Value:
     return Value(TEXT, make)
 
 
-def _shown(value: Value) -> Callable[[Env], Column]:
+def _show(value: Value) -> Callable[[Env], Column]:
     if value.rep.name in ("text", "digits"):
         return settle(value)
     if value.rep.name in ("int2", "int4", "int8", "decimal"):
@@ -205,18 +205,18 @@ def like(pattern: str) -> str | None:
             place += 1
             if place == len(pattern):
                 return None
-            pieces[-1] += _quoted(pattern[place])
+            pieces[-1] += _quote(pattern[place])
         elif character == "%":
             pieces.append("")
         else:
-            pieces[-1] += "." if character == "_" else _quoted(character)
+            pieces[-1] += "." if character == "_" else _quote(character)
         place += 1
     first, *others = pieces
     rest = "".join(f"(?>.*?{piece})" for piece in others[:-1] if piece) + "".join(f".*{piece}" for piece in others[-1:])
     return f"(?s)\\A{first}{rest}\\z"
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return re.sub(r"[^\w\s]|_", lambda match: "\\" + match[0] if match[0].isascii() else match[0], text)
 
 
@@ -268,7 +268,7 @@ def _bytes_substring(data: Column, start: Column, length: Column | None = None) 
     return _substring(data, start, length)
 
 
-def _checked(size: Column, most: int, build: Callable[[Column], Column]) -> Column:
+def _check_size(size: Column, most: int, build: Callable[[Column], Column]) -> Column:
     """Return what `build` builds. Raise 54000 if `size` exceeds PostgreSQL's limit `most`, and 53200 if it exceeds a node's limit.
 
     `build` receives a condition that is true if the value is small enough. Spark evaluates constant parts while it plans, including
@@ -325,7 +325,7 @@ IMPLEMENTATIONS: Table = {
         ),
     ),
     "text_substr_no_len": Implementation(_map(TEXT, _substring), null_first=True, duckdb=Guarded("substr({0}, greatest({1}, 1))")),
-    "text_left": Implementation(_map(TEXT, _left), Raises.NEVER, null_first=True, duckdb="left({0}, {1})"),
+    "text_left": Implementation(_map(TEXT, _take_left), Raises.NEVER, null_first=True, duckdb="left({0}, {1})"),
     "text_right": Implementation(_map(TEXT, _right), Raises.NEVER, null_first=True, duckdb="right({0}, {1})"),
     "textpos": silent(_map(INT4, _position), duckdb="CAST(instr({0}, {1}) AS INTEGER)"),
     "btrim": Implementation(_map(TEXT, _trim(F.btrim)), Raises.NEVER, null_first=True, duckdb="trim({0}, {1})"),

@@ -18,7 +18,7 @@ from headgate.expression.spark.vectorised import call, scalar
 from headgate.types import order, registry
 
 
-def _modified(function: Callable[[int, str], str]) -> SparkForm:
+def _to_modifier(function: Callable[[int, str], str]) -> SparkForm:
     """Return the form of a cast to the type's own modifier."""
 
     def builder(node: Expression, args: Sequence[Value]) -> Value:
@@ -72,8 +72,8 @@ IMPLEMENTATIONS: Table = {
     "interval_time": scalar(time_of_day.of_span, TEXT),
     "timetz_time": scalar(time_of_day.without_zone, TEXT),
     "timestamp_time": scalar(time_of_day.of_timestamp, TEXT),
-    "time_scale": _modified(time_of_day.rounded),
-    "timetz_scale": _modified(time_of_day.zoned_rounded),
+    "time_scale": _to_modifier(time_of_day.rounded),
+    "timetz_scale": _to_modifier(time_of_day.zoned_rounded),
     "datetime_timestamp": scalar(time_of_day.on_date, TIMESTAMP),
     "timedate_pl/1083,1082": scalar(time_of_day.on_date_flipped, TIMESTAMP),
     "datetimetz_timestamptz": scalar(time_of_day.zoned_on_date, TIMESTAMPTZ),
@@ -90,7 +90,7 @@ IMPLEMENTATIONS: Table = {
     "interval_justify_days": scalar(interval.justify_days, TEXT),
     "interval_justify_interval": scalar(interval.justify_interval, TEXT),
     "make_interval": scalar(interval.made, TEXT),
-    "interval_scale": _modified(interval.modified),
+    "interval_scale": _to_modifier(interval.modified),
     "interval_trunc": _truncated,
     "interval_finite": _finite,
 }

@@ -79,7 +79,7 @@ def local_of(instant: Make, zone: time_zone.Zone) -> Make:
     def make(env: Env) -> Column:
         micros = micros_of(instant(env))
         offset = _offset_by(zone, micros, of_local=False, env=env)
-        return bound((micros, offset), lambda at, east: local_moment(_moved(at, F.try_add(at, east))))
+        return bound((micros, offset), lambda at, east: local_moment(_check_moved(at, F.try_add(at, east))))
 
     return make
 
@@ -90,19 +90,19 @@ def instant_of(local: Make, zone: time_zone.Zone) -> Make:
     def make(env: Env) -> Column:
         micros = micros_of(local(env))
         offset = _offset_by(zone, micros, of_local=True, env=env)
-        return bound((micros, offset), lambda at, east: F.timestamp_micros(_moved(at, F.try_subtract(at, east))))
+        return bound((micros, offset), lambda at, east: F.timestamp_micros(_check_moved(at, F.try_subtract(at, east))))
 
     return make
 
 
-def _moved(micros: Column, moved: Column) -> Column:
+def _check_moved(micros: Column, moved: Column) -> Column:
     """Return a moved timestamp. It raises 22008 before PostgreSQL's range and 0A000 after the last storable one. Infinity stays."""
     error = F.when(micros < 0, out_of_days().cast("bigint")).otherwise(too_late().cast("bigint"))
     stored = (moved >= big(timestamp.FIRST_DAY * DAY)) & (moved < big(INFINITE_MICROS))
     return F.when(F.abs(micros) == big(INFINITE_MICROS), micros).when(stored, moved).otherwise(F.when(F.isnotnull(micros), error))
 
 
-def _named(value: Value) -> time_zone.Zone | PostgresError:
+def _zone_of(value: Value) -> time_zone.Zone | PostgresError:
     """Return the zone that a constant names, or PostgreSQL's error if there is none. Raise 0A000 for one that a node does not support."""
     assert value.constant is not None
     try:
@@ -130,7 +130,7 @@ def _at_zone(rep: Rep, convert: Callable[[Make, time_zone.Zone], Make]) -> Spark
     def builder(node: Expression, args: Sequence[Value]) -> Value:
         if args[0].constant is None:
             return call(timestamp.local_at if rep == TIMESTAMP else timestamp.instant_at, rep, args)
-        zone = _named(args[0])
+        zone = _zone_of(args[0])
         if isinstance(zone, PostgresError):
             return _failing(zone, rep, args[1].make)
         return Value(rep, convert(args[1].make, zone))
@@ -284,13 +284,13 @@ def _truncate(node: Expression, args: Sequence[Value]) -> Value:
 def _truncate_at(node: Expression, args: Sequence[Value]) -> Value:
     if args[2].constant is None:
         raise refuse("date_trunc", "the time zone must be a constant")
-    zone = _named(args[2])
+    zone = _zone_of(args[2])
     if isinstance(zone, PostgresError):
         return _failing(zone, TIMESTAMPTZ, args[1].make)
     return _truncate_in(args, zone)
 
 
-def _made(node: Expression, args: Sequence[Value]) -> Value:
+def _make_timestamptz(node: Expression, args: Sequence[Value]) -> Value:
     """Compile make_timestamptz in the session's zone."""
     return call(timestamp.made_in_zone, TIMESTAMPTZ, args, prefix=(session_zone("make_timestamptz").name,))
 
@@ -338,7 +338,7 @@ IMPLEMENTATIONS: Table = {
     "timestamptz_part": Implementation(_extract(numeric=False), duckdb=epoch),
     "timestamptz_trunc": Implementation(_truncate, duckdb=date_trunc),
     "timestamptz_trunc_zone": _truncate_at,
-    "make_timestamptz": _made,
+    "make_timestamptz": _make_timestamptz,
     "make_timestamptz_at_timezone": scalar(timestamp.made_at_zone, TIMESTAMPTZ),
     "timestamptz_age": _age,
     "age/1184": _age_today,

@@ -134,7 +134,7 @@ _DUCKDB = {INT2: "SMALLINT", INT4: "INTEGER", INT8: "BIGINT"}
 _ARROW = {INT2: pa.int16(), INT4: pa.int32(), INT8: pa.int64()}
 
 
-def _checked(rep: Rep, kernel: ArrowForm) -> ArrowForm:
+def _with_cast_operands(rep: Rep, kernel: ArrowForm) -> ArrowForm:
     """Return a kernel that first casts its operands to the result's type."""
     kind = _ARROW[rep]
     return lambda *values: kernel(*(value if value.type == kind else pc.cast(value, kind) for value in values))
@@ -149,7 +149,7 @@ def _of_two(prefix: str, rep: Rep) -> Table:
     """Return the arithmetic operators of two integers. Their kernels raise on overflow and division by zero."""
 
     def entry(spark: SparkForm, kernel: ArrowForm, symbol: str) -> Implementation:
-        return Implementation(spark, arrow=_checked(rep, kernel), duckdb=number.integer(symbol))
+        return Implementation(spark, arrow=_with_cast_operands(rep, kernel), duckdb=number.integer(symbol))
 
     return {
         f"{prefix}pl": entry(_arithmetic(rep, F.try_add), pc.add_checked, "+"),
@@ -164,7 +164,7 @@ def _of_one_type(prefix: str, rep: Rep) -> Table:
     kind = _DUCKDB[rep]
     shifted = None if rep == INT2 else f"({{0}} >> ({{1}} & {63 if rep == INT8 else 31}))"
     return {
-        f"{prefix}mod": Implementation(_modulo(rep), arrow=_checked(rep, _remainder), duckdb=number.integer("%")),
+        f"{prefix}mod": Implementation(_modulo(rep), arrow=_with_cast_operands(rep, _remainder), duckdb=number.integer("%")),
         f"{prefix}um": Implementation(_negation(rep), arrow=pc.negate_checked, duckdb=f"CAST((-{{0}}) AS {kind})"),
         f"{prefix}abs": Implementation(_negation(rep, magnitude=True), arrow=pc.abs_checked, duckdb=f"CAST(abs({{0}}) AS {kind})"),
         f"{prefix}up": Implementation(_same, duckdb=f"CAST((+{{0}}) AS {kind})"),
