@@ -70,7 +70,7 @@ def missing(
 ) -> Rows | None:
     """Return the keys of `values` (in the columns of `relation`) that no row of `target` has, or None if there are none."""
     if isinstance(values, pa.Table):
-        key_table = _wanted(relation, columns, target, target_columns, values)
+        key_table = _distinct_keys(relation, columns, target, target_columns, values)
         if key_table is not None:
             keys, places = key_table
             matches = lookup.find(transaction, target, lookup.key_of(target, target_columns), keys)
@@ -98,7 +98,7 @@ def rows_with(
 ) -> Rows:  # fmt: skip
     """Return the rows of `child` that reference one of the keys `values`: `old`, `file`, `row`, and with `keep` the new keys n0, n1, …."""
     if isinstance(values, pa.Table):
-        key_table = _wanted(relation, key, child, columns, values)
+        key_table = _distinct_keys(relation, key, child, columns, values)
         if key_table is not None:
             keys, places = key_table
             matches = lookup.find(transaction, child, lookup.key_of(child, columns), keys)
@@ -128,7 +128,7 @@ def rows_with(
     return rows.join(values, equal).select("old", "file", "row", *new_keys).dropDuplicates(["file", "row"])
 
 
-def _wanted(
+def _distinct_keys(
     relation: Relation, columns: Sequence[int], target: Relation, target_columns: Sequence[int], values: pa.Table
 ) -> tuple[pa.Table, NDArray[np.int64]] | None:
     """Return the distinct keys k0, k1, … for `lookup.find`, and the place of each of `values` among them (-1: it cannot exist).

@@ -56,7 +56,7 @@ def lock(transaction: Transaction, relation: Relation) -> None:
             transaction.lock(relations.get(transaction.cursor, relation.database, key.target))
 
 
-def _fired(keys: Sequence[ForeignKey]) -> list[ForeignKey]:
+def _in_firing_order(keys: Sequence[ForeignKey]) -> list[ForeignKey]:
     """Return foreign keys in the order in which PostgreSQL's triggers fire: the order of their creation."""
     return sorted(keys, key=lambda key: key.oid)
 
@@ -68,7 +68,7 @@ def inserted(session: Session, transaction: Transaction, relation: Relation, row
     """Check inserted rows (the relation's columns by name). Raise 23503."""
     if not relation.foreign_keys or not enforced(session):
         return
-    for key in _fired(relation.foreign_keys):
+    for key in _in_firing_order(relation.foreign_keys):
         _check_new(session, transaction, relation, key, reference_key.of_rows(rows, relation, key.columns))
 
 
@@ -76,7 +76,7 @@ def updated(session: Session, transaction: Transaction, relation: Relation, chan
     """Check updated rows (`old`, `new` structs) whose key columns have changed. Raise 23503."""
     if not relation.foreign_keys or not enforced(session):
         return
-    for key in _fired(relation.foreign_keys):
+    for key in _in_firing_order(relation.foreign_keys):
         names = reference_key.column_names(relation, key.columns)
         moved = row_set.differing(changed, names)
         _check_new(session, transaction, relation, key, reference_key.of_struct(moved, "new", names))
@@ -162,7 +162,7 @@ def left(session: Session, transaction: Transaction, relation: Relation, changed
     """
     if not relation.referenced or not enforced(session):
         return
-    for key in _fired(relation.referenced):
+    for key in _in_firing_order(relation.referenced):
         names = reference_key.column_names(relation, key.target_columns)
         gone = changed if deleting else row_set.differing(changed, names)
         values = reference_key.of_struct(gone, "old", names, None if deleting else "new")
@@ -237,7 +237,7 @@ def _set(key: ForeignKey, child: Relation, rows: Rows, action: str, writing: Wri
     writing.update(child, _with_new(child, rows, values), set(values))
 
 
-def _constant(value: pa.Scalar) -> SparkColumn:
+def _literal(value: pa.Scalar) -> SparkColumn:
     """Return a stored value as a Column. Dates and timestamps are built from days and microseconds, which may exceed Python's range."""
     if not value.is_valid:
         return F.lit(None)
@@ -256,7 +256,7 @@ def _with_new(child: Relation, rows: Rows, values: dict[str, str | pa.Scalar]) -
         for column in child.columns:
             value = values.get(column.name)
             old_value = F.col(f"old.{quoted(column.name)}")
-            part = old_value if value is None else F.col(value) if isinstance(value, str) else _constant(value)
+            part = old_value if value is None else F.col(value) if isinstance(value, str) else _literal(value)
             parts.append(part.alias(column.name))
         return rows.select("old", F.struct(*parts).alias("new"), "file", "row")
     old = buffers.whole(rows["old"])

@@ -84,7 +84,7 @@ def checked(
     for check, expression in zip(relation.checks, expressions, strict=True):
         is_met = evaluation.column(expression)
         text = f'new row for relation "{relation.name}" violates check constraint "{check.name}"'
-        of_rows.append((~F.coalesce(is_met, F.lit(True)), _broken(relation, "23514", text, constraint=check.name).column(opening)))
+        of_rows.append((~F.coalesce(is_met, F.lit(True)), _error_of(relation, "23514", text, constraint=check.name).column(opening)))
     rows, last_columns = _conditions(evaluation, rows, last)
     groups = (first_of([*of_domains, *first_columns]), _with_row(first_of(of_rows), evaluation, whole), first_of(last_columns))
     messages = [group for group in groups if group is not None]
@@ -191,17 +191,17 @@ class _Broken:
         return PostgresError(self.sqlstate, self.text, detail=detail, **self.fields)
 
 
-def _broken(relation: Relation, sqlstate: str, text: str, **fields: str) -> _Broken:
+def _error_of(relation: Relation, sqlstate: str, text: str, **fields: str) -> _Broken:
     return _Broken(sqlstate, text, {"schema": relation.schema, "table": relation.name, **fields})
 
 
 def _null(relation: Relation, column: TableColumn) -> _Broken:
     text = f'null value in column "{column.name}" of relation "{relation.name}" violates not-null constraint'
-    return _broken(relation, "23502", text, column=column.name)
+    return _error_of(relation, "23502", text, column=column.name)
 
 
 def _outside(relation: Relation) -> _Broken:
-    return _broken(relation, "23514", f'new row for relation "{relation.name}" violates partition constraint')
+    return _error_of(relation, "23514", f'new row for relation "{relation.name}" violates partition constraint')
 
 
 def _row_text(evaluation: Evaluation, columns: Sequence[TableColumn]) -> Column:

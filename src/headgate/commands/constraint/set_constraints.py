@@ -27,7 +27,7 @@ def set_constraints(node: ParseNode, session: Session) -> CommandResult:
     if node.constraints:
         chosen: set[int] = set()
         for item in node.constraints:
-            chosen |= _named(transaction.cursor, session.context, unwrap(item), deferred=node.deferred)
+            chosen |= _constraints_of_name(transaction.cursor, session.context, unwrap(item), deferred=node.deferred)
         session.deferral.set_some(chosen, deferred=node.deferred)
     else:
         session.deferral.set_all(deferred=node.deferred)
@@ -36,7 +36,7 @@ def set_constraints(node: ParseNode, session: Session) -> CommandResult:
     return CommandResult("SET CONSTRAINTS")
 
 
-def _named(cursor: Cursor, context: SessionContext, name: pb.RangeVar, *, deferred: bool) -> set[int]:
+def _constraints_of_name(cursor: Cursor, context: SessionContext, name: pb.RangeVar, *, deferred: bool) -> set[int]:
     """Return the oids of the deferrable constraints of a name, and of their clones on partitions.
 
     They are in the first schema of the search path that has the name. A constraint that is not deferrable is rejected only with DEFERRED

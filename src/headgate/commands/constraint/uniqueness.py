@@ -85,7 +85,7 @@ def _check_again(session: Session, transaction: Transaction, before: Relation, c
         first = matches.filter(pc.equal(matches["i"], duplicates["i"][0])).slice(0, 1)
         values = reference_key.of_struct(first, "old", reference_key.column_names(relation, index.attnums))
         assert isinstance(values, pa.Table)
-        raise _refused(session, transaction, relation, index, values)
+        raise _duplicate_error(session, transaction, relation, index, values)
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def check_table(transaction: Transaction, relation: Relation, index: Index) -> N
     if duplicate is not None:
         raise PostgresError(
             "23505", f'could not create unique index "{index.name}"',
-            detail=f"Key {_shown(relation, index, duplicate.toArrow())} is duplicated.",
+            detail=f"Key {_key_text(relation, index, duplicate.toArrow())} is duplicated.",
             schema=relation.schema, table=relation.name, constraint=index.name,
         )  # fmt: skip
 
@@ -156,7 +156,7 @@ def check_applied(transaction: Transaction, relation: Relation, index: Index, se
         rows = transaction.frame(relation)
     duplicate = _twice(keyed(relation, index, rows), len(index.attnums))
     if duplicate is not None:
-        raise _refused(session, transaction, relation, index, duplicate.toArrow())
+        raise _duplicate_error(session, transaction, relation, index, duplicate.toArrow())
 
 
 def _twice(rows: DataFrame, width: int) -> DataFrame | None:
@@ -200,19 +200,19 @@ def _refuse_few(
     if clashes:
         row, number = min(clashes)
         values = reference_key.of_rows(rows.slice(row, 1), relation, indexes[number].attnums)
-        raise _refused(session, transaction, relation, indexes[number], values)
+        raise _duplicate_error(session, transaction, relation, indexes[number], values)
 
 
 def _refuse_many(
     session: Session, transaction: Transaction, relation: Relation, rows: DataFrame, indexes: Sequence[Index], leaving: Rows | None
 ) -> None:
-    stored = _stored(transaction, relation) if leaving is None else _remaining(transaction, relation, leaving)
+    stored = _stored_rows(transaction, relation) if leaving is None else _remaining(transaction, relation, leaving)
     for index in indexes:
         new = keyed(relation, index, rows)
         duplicate = None if stored is None else _met(keyed(relation, index, stored), new, index, looked_up=leaving is None)
         duplicate = _twice(new, len(index.attnums)) if duplicate is None else duplicate
         if duplicate is not None:
-            raise _refused(session, transaction, relation, index, duplicate.toArrow())
+            raise _duplicate_error(session, transaction, relation, index, duplicate.toArrow())
 
 
 def _are_among(stored: pa.Table, leaving: Rows) -> NDArray[np.bool_]:
@@ -238,7 +238,7 @@ def _remaining(transaction: Transaction, relation: Relation, leaving: Rows) -> D
     return rows.join(leaving.select(F.col("file").alias(FILE), F.col("row").alias(ROW)), [FILE, ROW], "left_anti")
 
 
-def _stored(transaction: Transaction, relation: Relation) -> DataFrame | None:
+def _stored_rows(transaction: Transaction, relation: Relation) -> DataFrame | None:
     """Return all rows of a table. Return None, without a Spark job, if it has none."""
     with transaction.snapshot.seeing_newest():
         if not relation.is_partitioned:
@@ -265,17 +265,19 @@ def _met(there: DataFrame, new: DataFrame, index: Index, *, looked_up: bool) -> 
     return None if hit.isEmpty() else hit
 
 
-def _refused(session: Session | None, transaction: Transaction, relation: Relation, index: Index, values: pa.Table) -> PostgresError:
+def _duplicate_error(
+    session: Session | None, transaction: Transaction, relation: Relation, index: Index, values: pa.Table
+) -> PostgresError:
     """Return the error 23505 for a key (v0, v1, …), which the DETAIL shows if the user may see it. A worker has no session."""
     is_shown = session is None or disclosure.tells_key(session, transaction.cursor, relation, index.attnums)
     return PostgresError(
         "23505", f'duplicate key value violates unique constraint "{index.name}"',
-        detail=f"Key {_shown(relation, index, values, session)} already exists." if is_shown else None,
+        detail=f"Key {_key_text(relation, index, values, session)} already exists." if is_shown else None,
         schema=relation.schema, table=relation.name, constraint=index.name,
     )  # fmt: skip
 
 
-def _shown(relation: Relation, index: Index, values: pa.Table, session: Session | None = None) -> str:
+def _key_text(relation: Relation, index: Index, values: pa.Table, session: Session | None = None) -> str:
     """Return a key as messages show it: ``(a, b)=(1, 2)``."""
     forms = PLAIN if session is None else session.context.forms
     titles, texts = [], []

@@ -191,7 +191,7 @@ def _of_result(result: ResultSet, session: Session, options: CopyOptions) -> Cop
     if options.arrow:
         columns = [PlanColumn(column.name, TypeRef(column.type_oid, column.typmod), "") for column in result.columns]
         schema = copy_arrow.schema_of(columns)
-        stored = (pa.RecordBatch.from_arrays(_typed(batch, result.columns), schema=schema) for batch in result.batches)
+        stored = (pa.RecordBatch.from_arrays(_as_stored(batch, result.columns), schema=schema) for batch in result.batches)
         copied.lines = copy_arrow.messages(schema, stored, copied.progress)
         return copied
 
@@ -203,7 +203,7 @@ def _of_result(result: ResultSet, session: Session, options: CopyOptions) -> Cop
         for batch in result.batches:
             copied.progress.rows += batch.num_rows
             if options.binary:
-                yield encoder.of_stored(_typed(batch, result.columns), batch.num_rows)
+                yield encoder.of_stored(_as_stored(batch, result.columns), batch.num_rows)
             else:
                 yield encoder.of_texts(batch.columns if result.columns else [], batch.num_rows)
 
@@ -211,7 +211,7 @@ def _of_result(result: ResultSet, session: Session, options: CopyOptions) -> Cop
     return copied
 
 
-def _typed(batch: pa.RecordBatch, columns: Sequence[ResultColumn]) -> list[pa.Array]:
+def _as_stored(batch: pa.RecordBatch, columns: Sequence[ResultColumn]) -> list[pa.Array]:
     """Return the columns of a batch of texts in stored form."""
     return [read_text(batch.column(place), column.type_oid, column.typmod) for place, column in enumerate(columns)]
 

@@ -64,13 +64,13 @@ class RowEncoder:
         typed = zip(texts, self.columns, strict=True)
         shown = [styled(text, column.type_oid, column.typmod, self.forms) for text, column in typed]
         quoted = self.options.force_quote
-        return self._written(shown, [at for at, column in enumerate(self.columns) if quoted is None or column.name in quoted])
+        return self._write(shown, [at for at, column in enumerate(self.columns) if quoted is None or column.name in quoted])
 
     def header(self) -> pa.Array:
         """Return the line with the names of the columns."""
-        return self._written([pa.array([column.name], pa.string()) for column in self.columns])
+        return self._write([pa.array([column.name], pa.string()) for column in self.columns])
 
-    def _written(self, columns: Sequence[pa.Array], forced: Sequence[int] = ()) -> pa.Array:
+    def _write(self, columns: Sequence[pa.Array], forced: Sequence[int] = ()) -> pa.Array:
         """Return rows in text or CSV format, in the requested encoding. In CSV, the columns at `forced` are quoted."""
         options = self.options
         if options.csv:
@@ -132,7 +132,7 @@ class TableTask:
 def of_query(frame: DataFrame, encoder: RowEncoder, directory: DataPath) -> Iterator[pa.Array]:
     """Yield the messages of the rows of a frame, in its order. `directory`: the place for the files of the tasks."""
     named = frame.toDF(*[f"c{place}" for place in range(len(frame.columns))])
-    yield from _received(named, EncodeTask(encoder, registry.known()), directory, "COPY (query) TO STDOUT")
+    yield from _receive(named, EncodeTask(encoder, registry.known()), directory, "COPY (query) TO STDOUT")
 
 
 def of_table(
@@ -145,9 +145,9 @@ def of_table(
         chosen = files[first : first + size]
         task = TableTask(encode, table, replace(state, files={name: state.files[name] for name in chosen}), tuple(names))
         numbers = spark.range(0, len(chosen), 1, len(chosen))
-        yield from _received(numbers, task, directory, f"COPY TO STDOUT: {len(chosen)} of {len(files)} files")
+        yield from _receive(numbers, task, directory, f"COPY TO STDOUT: {len(chosen)} of {len(files)} files")
 
 
-def _received(frame: DataFrame, kernel: result_spool.Kernel, directory: DataPath, description: str) -> Iterator[pa.Array]:
+def _receive(frame: DataFrame, kernel: result_spool.Kernel, directory: DataPath, description: str) -> Iterator[pa.Array]:
     for batch in result_spool.encoded(frame, kernel, _MESSAGES, directory, description):
         yield batch.column(0)

@@ -101,7 +101,7 @@ def read(nodes: Iterable[pb.Node], client: Encoding, *, from_client: bool) -> Co
         raise PostgresError("22023", "COPY delimiter and quote must be different")
     escape = options["escape"].text() if "escape" in options else quote
     _check_one_byte(kind, "escape", escape)
-    forced = {name: _forced(options[name], kind, from_client=from_client) for name in _FORCES if name in options}
+    forced = {name: _read_force(options[name], kind, from_client=from_client) for name in _FORCES if name in options}
     encoding = _encoding(options["encoding"]) if "encoding" in options else client
     encoding = client if typed else encoding  # binary values are in the client encoding, as in the send and receive functions
     return CopyOptions(
@@ -138,7 +138,7 @@ def _header(option: Option, *, from_client: bool) -> Header:
 _FORCES = {"force_quote": "TO", "force_not_null": "FROM", "force_null": "FROM"}
 
 
-def _forced(option: Option, kind: str, *, from_client: bool) -> tuple[str, ...] | None:
+def _read_force(option: Option, kind: str, *, from_client: bool) -> tuple[str, ...] | None:
     """Return the columns of FORCE_QUOTE, FORCE_NOT_NULL or FORCE_NULL, or None for all."""
     if option.node is not None and option.node.DESCRIPTOR.name == "A_Star" and option.name == "force_quote":
         columns = None

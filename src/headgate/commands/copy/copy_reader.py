@@ -82,7 +82,7 @@ class CopyReader:
         buffered = bytearray()
         searched = 0
         skip_header = bool(self.options.header)
-        for piece in self._decoded(pieces):
+        for piece in self._decode(pieces):
             buffered += piece
             if len(buffered) < PORTION:
                 continue
@@ -116,7 +116,7 @@ class CopyReader:
             if error.context is not None:
                 error.context = f"COPY {self.relation.name}, {error.context}"
             raise
-        yield from self._typed(arrays)
+        yield from self._read_columns(arrays)
 
     # ---- CSV -------------------------------------------------------------------------------------------------
 
@@ -124,7 +124,7 @@ class CopyReader:
         buffered = bytearray()
         whole, inside = 0, False
         header = bool(self.options.header)
-        for piece in self._doubled(self._decoded(pieces)):
+        for piece in self._doubled(self._decode(pieces)):
             ends = copy_format.record_ends(piece, self.options.quote, inside=inside)
             inside ^= piece.count(self.options.quote.encode()) % 2 == 1
             whole = len(buffered) + int(ends[-1]) if len(ends) else whole
@@ -157,7 +157,7 @@ class CopyReader:
             chunk = chunk[end:]
             self._line += 1
         self._chunk = chunk
-        yield from self._typed(self._forced(self._split(chunk, len(self.columns))))
+        yield from self._read_columns(self._apply_force(self._split(chunk, len(self.columns))))
 
     def _split(self, chunk: bytes, columns: int) -> list[pa.StringArray]:
         options = self.options
@@ -168,7 +168,7 @@ class CopyReader:
                 error.context = f"COPY {self.relation.name}, {error.context}"
             raise
 
-    def _forced(self, arrays: Sequence[pa.StringArray]) -> list[pa.StringArray]:
+    def _apply_force(self, arrays: Sequence[pa.StringArray]) -> list[pa.StringArray]:
         """Apply FORCE_NOT_NULL (no field is NULL) and FORCE_NULL (a quoted field may be NULL)."""
         columns = []
         for column, strings in zip(self.columns, arrays, strict=True):
@@ -182,7 +182,7 @@ class CopyReader:
 
     # ---- both --------------------------------------------------------------------------------------------------
 
-    def _decoded(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+    def _decode(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
         """Yield the pieces in UTF-8, split after lines. A newline byte is a newline in every encoding, and never a part of a character."""
         buffered = bytearray()
         first = 1
@@ -209,10 +209,10 @@ class CopyReader:
         try:
             text = encoding.decode(data)
         except PostgresError as error:
-            raise error.within(f"COPY {self.relation.name}, line {first + self._refused(data)}") from error
+            raise error.within(f"COPY {self.relation.name}, line {first + self._first_invalid_line(data)}") from error
         return data if encoding.unicode else text.encode()
 
-    def _refused(self, data: bytes) -> int:
+    def _first_invalid_line(self, data: bytes) -> int:
         """Return the index of the first line with an invalid character."""
         for place, line in enumerate(data.split(b"\n")):
             try:
@@ -243,7 +243,7 @@ class CopyReader:
         fields = line.split(self.options.delimiter.encode())
         return [None if field == self.options.null.encode() else copy_format.unescape(field).decode() for field in fields]
 
-    def _typed(self, arrays: Sequence[pa.StringArray]) -> Iterator[pa.Table]:
+    def _read_columns(self, arrays: Sequence[pa.StringArray]) -> Iterator[pa.Table]:
         typed = []
         for column, strings in zip(self.columns, arrays, strict=True):
             try:

@@ -38,7 +38,7 @@ def set_list(targets: Sequence[pb.Node], planner: Planner, relation: Relation, s
     context = planner.context.within(construct="UPDATE", default=True)
     values: dict[str, Expression | SetToDefault] = {}
     parts: set[str] = set()
-    for target, source in _bound(targets, planner, scope, context):
+    for target, source in _bind_targets(targets, planner, scope, context):
         bound = source
         column = relation.column(target.name)
         if column is None:
@@ -70,7 +70,7 @@ def set_list(targets: Sequence[pb.Node], planner: Planner, relation: Relation, s
     return values
 
 
-def _bound(
+def _bind_targets(
     targets: Sequence[pb.Node], planner: Planner, scope: Scope, context: BindContext
 ) -> list[tuple[ParseNode, Expression | SetToDefault]]:
     """Return each target of a SET list with its bound value."""

@@ -63,7 +63,7 @@ def positions(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.Upd
     leaves = _leaves(planner, relation) if node.relation.inh or not relation.is_partitioned else ()
     current = None
     if leaves:
-        scanned = _scanned(planner, cursor, name, leaves)
+        scanned = _scanned_table(planner, cursor, name, leaves)
         if cursor.at is None:
             raise PostgresError("24000", f'cursor "{name}" is not positioned on a row')
         current = _now(planner, cursor, scanned, leaves, keeps_keys=keeps_keys)
@@ -82,7 +82,7 @@ def _leaves(planner: Planner, relation: Relation) -> Sequence[Relation]:
 # ---- whether the cursor can be used -----------------------------------------------------------------------------------------
 
 
-def _scanned(planner: Planner, cursor: OpenCursor, name: str, leaves: Sequence[Relation]) -> Relation:
+def _scanned_table(planner: Planner, cursor: OpenCursor, name: str, leaves: Sequence[Relation]) -> Relation:
     """Return the table that the cursor's query reads, of which `leaves` are leaves. Raise 24000 if it reads none of them."""
     if kind(cursor.query) != "SelectStmt":
         raise PostgresError("24000", f'cursor "{name}" is not a SELECT query')
@@ -91,7 +91,9 @@ def _scanned(planner: Planner, cursor: OpenCursor, name: str, leaves: Sequence[R
     if cursor.view is None:
         raise not_supported("WHERE CURRENT OF a portal that DECLARE has not made is not supported")
     query = cursor.query
-    tables = [(item_node, table) for item_node in _named(query.from_clause) if (table := _resolved(planner, query, item_node)) is not None]
+    tables = [
+        (item_node, table) for item_node in _relations_of(query.from_clause) if (table := _resolved(planner, query, item_node)) is not None
+    ]
     scans = [(item, table, {leaf.oid for leaf in _leaves(planner, table)}) for item, table in tables]
     locks = [unwrap(clause) for clause in query.locking_clause]
     for leaf in leaves:
@@ -110,13 +112,13 @@ def _scanned(planner: Planner, cursor: OpenCursor, name: str, leaves: Sequence[R
     return matching_scans[0][1]
 
 
-def _named(items: Sequence[pb.Node]) -> Iterator[pb.RangeVar]:
+def _relations_of(items: Sequence[pb.Node]) -> Iterator[pb.RangeVar]:
     """Yield the relations that a FROM clause names."""
     for item in map(unwrap, items):
         if item.DESCRIPTOR.name == "RangeVar":
             yield item
         elif item.DESCRIPTOR.name == "JoinExpr":
-            yield from _named([item.larg, item.rarg])
+            yield from _relations_of([item.larg, item.rarg])
 
 
 def _resolved(planner: Planner, query: pb.SelectStmt, named: pb.RangeVar) -> Relation | None:
@@ -187,7 +189,7 @@ def _then(planner: Planner, cursor: OpenCursor, scanned: Relation, shown: Shown)
         return matches[0]
     if not matches or any(leaf != matches[0][0] or not succession.same(match.values, matches[0][1].values)[0] for leaf, match in matches):
         raise succession.ambiguous(scanned)
-    return _chosen(planner, cursor, matches)
+    return _choose(planner, cursor, matches)
 
 
 def _of_key(planner: Planner, scanned: Relation, shown: Shown) -> Sequence[Relation]:
@@ -203,7 +205,7 @@ def _of_key(planner: Planner, scanned: Relation, shown: Shown) -> Sequence[Relat
     return [leaves[int(table.places(pa.table(values))[0])]]
 
 
-def _chosen(planner: Planner, cursor: OpenCursor, matches: Sequence[tuple[Relation, PlacedRow]]) -> tuple[Relation, PlacedRow]:
+def _choose(planner: Planner, cursor: OpenCursor, matches: Sequence[tuple[Relation, PlacedRow]]) -> tuple[Relation, PlacedRow]:
     """Choose one of several equal rows: the one chosen before for the cursor's row, otherwise an unclaimed one, preferably not deleted."""
     assert cursor.at is not None
     claimed = cursor.chosen.get(cursor.at)
@@ -234,7 +236,7 @@ def _like(planner: Planner, cursor: OpenCursor, leaf: Relation, shown: Shown) ->
         raise succession.ambiguous(leaf)
     candidates: list[PlacedRow] = []
     forms = planner.session.context.forms.of_results
-    state, row_key = view.state(key), _wanted(leaf, shown, forms)
+    state, row_key = view.state(key), _lookup_key(leaf, shown, forms)
     if state is not None:
         if row_key is None:
             raise succession.ambiguous(leaf)
@@ -246,7 +248,7 @@ def _like(planner: Planner, cursor: OpenCursor, leaf: Relation, shown: Shown) ->
     return matches
 
 
-def _wanted(leaf: Relation, shown: Shown, forms: TextSettings) -> tuple[lookup.RowKey, pa.Table] | None:
+def _lookup_key(leaf: Relation, shown: Shown, forms: TextSettings) -> tuple[lookup.RowKey, pa.Table] | None:
     """Return the lookup key: a unique key if the cursor shows it, otherwise all shown columns. None if none of these is comparable."""
     shown_columns = {column.name: column for column in leaf.columns if column.name in shown}
     for index in leaf.unique_indexes:

@@ -41,7 +41,7 @@ def delete(node: pb.DeleteStmt, session: Session, planner: Planner | None = None
             return _delete_of_view(planner, relation, node)
         few = None if node.using_clause else driver_change.deleted(planner, relation, node, named(relation, node))
         if few is not None:
-            return _deleted(planner, relation, node, few, stack)
+            return _delete_rows(planner, relation, node, few, stack)
         table, source = changed_source(planner, relation, node, node.using_clause, security_of(planner, relation, node))
         source = planner.where(node, source, source.scope(None))
         for changed_table in touched(planner, relation, node, node.using_clause):
@@ -57,7 +57,7 @@ def delete(node: pb.DeleteStmt, session: Session, planner: Planner | None = None
         )
         if node.using_clause:
             changed = changed.dropDuplicates(["file", "row"])
-        return _deleted(planner, relation, node, changed, stack, others)
+        return _delete_rows(planner, relation, node, changed, stack, others)
 
 
 def _delete_of_view(planner: Planner, view: Relation, node: pb.DeleteStmt) -> ResultSet | CommandResult:
@@ -69,7 +69,7 @@ def _delete_of_view(planner: Planner, view: Relation, node: pb.DeleteStmt) -> Re
     return written_instead(planner, view, node, source.frame.select(assignment.old_row(view, table.star), *beside), others)
 
 
-def _deleted(
+def _delete_rows(
     planner: Planner, relation: Relation, node: pb.DeleteStmt, changed: Rows, stack: ExitStack, others: Source | None = None
 ) -> ResultSet | CommandResult:
     """Delete rows. `others` are the joined tables."""

@@ -38,7 +38,7 @@ def updated(
         new_values = _set_list(table, node.target_list)
         return lambda rows: _new_rows(table, new_values, rows)
 
-    return _changed(planner, relation, node, name, new, action="update", keeps_keys=keeps_keys)
+    return _compute_changes(planner, relation, node, name, new, action="update", keeps_keys=keeps_keys)
 
 
 def deleted(planner: Planner, relation: Relation, node: pb.DeleteStmt, name: tuple[str, str | None]) -> pa.Table | None:
@@ -48,7 +48,7 @@ def deleted(planner: Planner, relation: Relation, node: pb.DeleteStmt, name: tup
     def new(_: HeldTable) -> Callable[[pa.Table], pa.Array]:
         return lambda rows: pa.nulls(rows.num_rows, row)
 
-    return _changed(planner, relation, node, name, new, action="delete", keeps_keys=True)
+    return _compute_changes(planner, relation, node, name, new, action="delete", keeps_keys=True)
 
 
 def taken(planner: Planner, relation: Relation, clause: pb.OnConflictClause, name: str, rows: pa.Table) -> pa.Table | None:
@@ -79,7 +79,7 @@ def _new_rows(table: HeldTable, expressions: dict[str, Expression], rows: pa.Tab
     return _struct(pa.table(columns, schema=row))
 
 
-def _changed(
+def _compute_changes(
     planner: Planner,
     relation: Relation,
     node: pb.DeleteStmt | pb.UpdateStmt,

@@ -296,7 +296,7 @@ def _values(
     lists = value_lists(select, node, columns)
     _permit(planner, writer.relation, columns[: len(lists[0])])
     if len(lists) == 1 and any(_expands(item, planner) for item in lists[0]):
-        return _expanded(lists[0], node, planner, writer, columns)
+        return _expand(lists[0], node, planner, writer, columns)
     arrays: dict[str, pa.Array] = {}
     targets: dict[Column, list[int]] = {}
     for place, column in enumerate(columns[: len(lists[0])]):
@@ -318,7 +318,7 @@ def _expands(item: ParseNode, planner: Planner) -> bool:
     return any(isinstance(node_part, FuncExpr) and builtin.function(node_part.function).retset for node_part in nodes.walk(bound))
 
 
-def _expanded(
+def _expand(
     items: Sequence[pb.Node], node: pb.InsertStmt, planner: Planner, writer: NewRows, columns: Sequence[Column]
 ) -> pa.Table | DataFrame:
     """Return the rows of a single VALUES list as those of a SELECT list. `completed` fills in items that are DEFAULT."""

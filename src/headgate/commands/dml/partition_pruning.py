@@ -63,7 +63,7 @@ def leaves(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.Update
     if any(isinstance(part, Const) and part.value != "t" for part in parts):
         return ()
     limits = [limit for part in parts if (limit := _limit(part, relation)) is not None]
-    leaf_oids = {leaf.oid for leaf in _left(table.branch, limits)}
+    leaf_oids = {leaf.oid for leaf in _remaining(table.branch, limits)}
     return tuple(leaf for leaf in table.leaves if leaf.oid in leaf_oids)
 
 
@@ -120,14 +120,14 @@ def _same_values(left: int, right: int) -> bool:
 # ---- the tree ---------------------------------------------------------------------------------------------------------
 
 
-def _left(branch: Branch, limits: Sequence[Limit]) -> Iterator[Relation]:
+def _remaining(branch: Branch, limits: Sequence[Limit]) -> Iterator[Relation]:
     if not branch.relation.is_partitioned:
         yield branch.relation
         return
     exact = _exact(branch, limits)
     for number, child in enumerate(branch.children):
         if (number in exact) if exact is not None else _can_hold(branch, child, limits):
-            yield from _left(child, limits)
+            yield from _remaining(child, limits)
 
 
 def _exact(branch: Branch, limits: Sequence[Limit]) -> set[int] | None:

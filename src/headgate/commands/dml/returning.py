@@ -89,7 +89,7 @@ def of_written(
 def of_rows(clause: pb.ReturningClause, planner: Planner, rows: pa.Table, relation: Relation, alias: str, tag: str) -> ResultSet:
     """Return the same for rows in the driver."""
     try:
-        table, targets, expressions = _held(clause, planner, relation, alias)
+        table, targets, expressions = _plan_in_driver(clause, planner, relation, alias)
         return table_rows.result(table_rows.plan_columns(targets), table.values(rows, expressions), planner.session, tag)
     except NotColumnwise:
         frame = local_frame(planner.session_spark, rows, spark_columns(relation))
@@ -111,7 +111,7 @@ def of_store(
     return ResultSet(columns, store.part(0, store.rows), tag)
 
 
-def _held(
+def _plan_in_driver(
     clause: pb.ReturningClause, planner: Planner, relation: Relation, alias: str
 ) -> tuple[HeldTable, list[SelectItem], list[Expression]]:
     """Return RETURNING over rows in the driver. Raise `NotColumnwise` if that is not possible."""

@@ -82,7 +82,7 @@ def _is_null(column: Column, *, is_null: bool) -> Expression:
     return NullTest(type=_BOOLEAN, arg=_reference(column), is_null=is_null)
 
 
-def _compared(column: Column, strategy: int, values: Sequence[str]) -> Expression:
+def _comparison(column: Column, strategy: int, values: Sequence[str]) -> Expression:
     """Compare the column with one value, or with = ANY of several (make_partition_op_expr)."""
     number = ordering_operator(column.type_oid, strategy, BindContext())
     assert number is not None
@@ -103,7 +103,7 @@ def _compared(column: Column, strategy: int, values: Sequence[str]) -> Expressio
 
 def _list(column: Column, values: Sequence[str | None]) -> list[Expression]:
     not_null = [value for value in values if value is not None]
-    test = [_compared(column, EQUAL, not_null)] if not_null else []
+    test = [_comparison(column, EQUAL, not_null)] if not_null else []
     if None in values:
         return [joined(BoolKind.OR, [_is_null(column, is_null=True), *test])]
     return [_is_null(column, is_null=False), *test]
@@ -134,7 +134,7 @@ def _range(columns: Sequence[Column], lower: Sequence[Edge], upper: Sequence[Edg
         low, high = lower[first], upper[first]
         if low.infinite or high.infinite or len(set(routing.order_codes(columns[first : first + 1], [(low,), (high,)], []).tolist())) > 1:
             break
-        tests.append(_compared(columns[first], EQUAL, [low.value]))
+        tests.append(_comparison(columns[first], EQUAL, [low.value]))
         first += 1
     for edges, is_lower in ((lower, True), (upper, False)):
         arms = _arms(columns, edges, first, is_lower=is_lower)
@@ -154,8 +154,8 @@ def _arms(columns: Sequence[Column], edges: Sequence[Edge], first: int, *, is_lo
             strategy = GREATER_EQUAL if following is None or following.infinite < 0 else GREATER
         else:
             strategy = LESS_EQUAL if following is not None and following.infinite > 0 else LESS
-        tests = [_compared(columns[place], EQUAL, [edges[place].value]) for place in range(first, last)]
-        arms.append(_all([*tests, _compared(columns[last], strategy, [edges[last].value])]))
+        tests = [_comparison(columns[place], EQUAL, [edges[place].value]) for place in range(first, last)]
+        arms.append(_all([*tests, _comparison(columns[last], strategy, [edges[last].value])]))
         if following is None or following.infinite:
             break
     return arms

@@ -38,7 +38,7 @@ def add(transaction: Transaction, relation: Relation, key: IndexKey, *, only: bo
     """Create an index or key, also for the partitions unless `only`. A unique one checks the rows. Return the index's oid."""
     require_partition_columns(relation, key)
     if key.unique:
-        uniqueness.check_table(transaction, relation, key.index(key.name or _chosen(transaction.cursor, relation, key)))
+        uniqueness.check_table(transaction, relation, key.index(key.name or _choose_name(transaction.cursor, relation, key)))
     oid = indexes.add_key(transaction.cursor, transaction.engine.catalog.next_oid, relation, key)
     below = children(transaction.cursor, relation)
     if only and below:
@@ -109,7 +109,7 @@ def corresponding(parent: Relation, child: Relation, attnums: tuple[int, ...]) -
     return tuple(column.attnum if (column := child.column(name)) else 0 for name in names)
 
 
-def _chosen(cursor: Cursor, relation: Relation, key: IndexKey) -> str:
+def _choose_name(cursor: Cursor, relation: Relation, key: IndexKey) -> str:
     """Return the name that the index will get."""
     column_names = "_".join(column.name for number in key.attnums if (column := relation.numbered(number)))
     label = "pkey" if key.primary else "key" if key.constraint else "idx"

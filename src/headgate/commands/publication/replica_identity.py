@@ -42,7 +42,7 @@ def check(cursor: Cursor, relation: Relation, action: str) -> None:
         return
     key = relation.identity_key()
     full = relation.replica_identity == ReplicaIdentity.FULL
-    broken = _broken(cursor, relation, key or (), full=full)
+    broken = _find_broken(cursor, relation, key or (), full=full)
     if action not in broken.published:
         return
     word, plural, doing = _WORDS[action]
@@ -68,7 +68,7 @@ class _Broken:
     list: set[str] = field(default_factory=set)
 
 
-def _broken(cursor: Cursor, relation: Relation, key: tuple[int, ...], *, full: bool) -> _Broken:
+def _find_broken(cursor: Cursor, relation: Relation, key: tuple[int, ...], *, full: bool) -> _Broken:
     broken = _Broken()
     for publication, root in _publishing(cursor, relation):
         actions = {candidate_action for candidate_action in _ACTIONS if getattr(publication, candidate_action)}

@@ -109,18 +109,18 @@ def item(analyser: Analyser, node: pb.RangeFunction, session: Session, *, descri
     """Return a call of headgate.changes as a FROM item, or None for another function."""
     if not is_call(unwrap(unwrap(node.functions[0]).items[0])):
         return None
-    scan = _called(analyser, node, session, describing=describing)
+    scan = _bind_call(analyser, node, session, describing=describing)
     alias = node.alias.aliasname or NAME
     columns = tuple(renamed(scan.columns, names.strings(node.alias.colnames)))
     return ChangesItem((scope_table(alias, columns, row_key=analyser.row_key(alias, columns)),), columns, scan=scan)
 
 
-def _called(analyser: Analyser, node: pb.RangeFunction, session: Session, *, describing: bool) -> ChangeScan:
+def _bind_call(analyser: Analyser, node: pb.RangeFunction, session: Session, *, describing: bool) -> ChangeScan:
     call = unwrap(unwrap(node.functions[0]).items[0])
     if node.is_rowsfrom or node.coldeflist or node.ordinality or len(node.functions) != 1:
         raise not_supported("this form of headgate.changes is not supported", position=position(call.location))
     query = _typed_arguments(call)
-    values = _described(query, call, analyser, session) if describing else _values(query, session)
+    values = _describe_arguments(query, call, analyser, session) if describing else _values(query, session)
     if values[0] is None or values[1] is None or values[3] is None:
         raise PostgresError("22004", "publication, relation and to_lsn of headgate.changes must not be null")
     start = None if values[2] is None else Lsn.parse(values[2])
@@ -170,7 +170,7 @@ def _values(query: pb.SelectStmt, session: Session) -> list[str | None]:
     return [column[0].as_py() for column in batch.columns]
 
 
-def _described(query: pb.SelectStmt, call: pb.FuncCall, analyser: Analyser, session: Session) -> list[str | None]:
+def _describe_arguments(query: pb.SelectStmt, call: pb.FuncCall, analyser: Analyser, session: Session) -> list[str | None]:
     """Return the arguments of a call that is only described. LSNs that are parameters become the end of the log.
 
     The types of the parameters are inferred in place. A call whose range has other columns fails when it is executed (`check_unchanged`).
@@ -193,21 +193,21 @@ def _described(query: pb.SelectStmt, call: pb.FuncCall, analyser: Analyser, sess
 def plan(planner: Planner, scanned: ChangeScan) -> Plan:
     """Return the rows of a call, which Spark reads."""
     keys = [column.key for column in scanned.columns]
-    batches = (pa.RecordBatch.from_arrays(_stored(batch, scanned.columns), names=keys) for batch in scanned.batches())
+    batches = (pa.RecordBatch.from_arrays(_as_stored(batch, scanned.columns), names=keys) for batch in scanned.batches())
     first = [next(batches)] if not planner.describing else [_stored_nothing(scanned, keys)]
     for batch in batches if not planner.describing else ():
         first.append(batch)
         if sum(batch.num_rows for batch in first) > SMALL_ROWS:
-            return Plan(_spooled(planner, first, batches), scanned.columns)
+            return Plan(_spool(planner, first, batches), scanned.columns)
     return Plan(local_frame(planner.session_spark, pa.Table.from_batches(first)), scanned.columns)
 
 
 def _stored_nothing(scanned: ChangeScan, keys: Sequence[str]) -> pa.RecordBatch:
     nothing = next(scanned.range.batches())
-    return pa.RecordBatch.from_arrays(_stored(nothing, scanned.columns), names=list(keys))
+    return pa.RecordBatch.from_arrays(_as_stored(nothing, scanned.columns), names=list(keys))
 
 
-def _spooled(planner: Planner, first: Sequence[pa.RecordBatch], rest: Iterator[pa.RecordBatch]) -> DataFrame:
+def _spool(planner: Planner, first: Sequence[pa.RecordBatch], rest: Iterator[pa.RecordBatch]) -> DataFrame:
     """Write the rows to a file that is removed with the transaction and return its frame.
 
     If the node is killed, startup removes the file.
@@ -223,7 +223,7 @@ def _spooled(planner: Planner, first: Sequence[pa.RecordBatch], rest: Iterator[p
     return planner.session_spark.read.parquet(data_location.uri(place))
 
 
-def _stored(batch: pa.RecordBatch, columns: Sequence[PlanColumn]) -> list[pa.Array]:
+def _as_stored(batch: pa.RecordBatch, columns: Sequence[PlanColumn]) -> list[pa.Array]:
     """Return the columns in stored form, with the old row as the text of a record."""
     old = batch.column(batch.num_columns - 1)
     fields = [
@@ -248,7 +248,7 @@ def answer(planner: Planner, query: Query, select: Select) -> ResultSet:
 
     def batches() -> Iterator[pa.RecordBatch]:
         for batch in scanned.batches():
-            stored = _stored(batch, scanned.columns)
+            stored = _as_stored(batch, scanned.columns)
             yield pa.RecordBatch.from_arrays([stored[place] for place in places], names=[column.key for _, column in shown])
 
     return table_rows.streamed(tuple(column for _, column in shown), batches(), planner.session)

@@ -63,7 +63,7 @@ def explain(node: pb.ExplainStmt, session: Session) -> ResultSet:
     query = unwrap(node.query)
     if query.DESCRIPTOR.name != "SelectStmt":
         raise not_supported("EXPLAIN of a statement that is not SELECT is not supported")
-    explained = _explained(query, session, options)
+    explained = _explain(query, session, options)
     if options.json:
         lines = [json.dumps([_document(explained, options)], indent=2)]
     elif options.analyze:
@@ -73,7 +73,7 @@ def explain(node: pb.ExplainStmt, session: Session) -> ResultSet:
     return of_rows(columns(node), [(line,) for line in lines], "EXPLAIN")
 
 
-def _explained(node: pb.SelectStmt, session: Session, options: _Options) -> _Explained:
+def _explain(node: pb.SelectStmt, session: Session, options: _Options) -> _Explained:
     began, planner = time.monotonic(), Planner(session, session.begin_statement())
     query = engine.analysed(planner, node)
 

@@ -218,7 +218,7 @@ class Planner:
         """Return the plan of a query. It is made once, because an expression with a subquery may be compiled several times."""
         known = self._plans.get(id(query))
         if known is None:
-            known = self._plans[id(query)] = query, self._planned(query)
+            known = self._plans[id(query)] = query, self._make_plan(query)
         return known[1]
 
     def columns(self, query: Query) -> tuple[PlanColumn, ...]:
@@ -258,13 +258,13 @@ class Planner:
         it into a join.
         """
         before = replace(self.evaluation.counts)
-        plan = self._planned(query)
+        plan = self._make_plan(query)
         after = self.evaluation.counts
         if after.conditions_in_python == before.conditions_in_python or after.outer_references > before.outer_references:
             return plan
         return replace(plan, frame=plan.frame.where(compiler.barrier(F.lit(True))))
 
-    def _planned(self, query: Query) -> Plan:
+    def _make_plan(self, query: Query) -> Plan:
         match query.body:
             case Select() as select:
                 return self._plain(query, select)
@@ -317,12 +317,12 @@ class Planner:
                 self.plan(node.query)  # may need Python for itself
         try:
             with without_python():
-                return self._tested(condition)
+                return self._condition(condition)
         except PythonInside:
             self.evaluation.counts.conditions_in_python += 1
-            return self._tested(condition)
+            return self._condition(condition)
 
-    def _tested(self, condition: where_clause.InTurn | where_clause.Equality) -> Column:
+    def _condition(self, condition: where_clause.InTurn | where_clause.Equality) -> Column:
         match condition:
             case where_clause.Equality(term):
                 return self.evaluation.equality(term)
@@ -372,7 +372,7 @@ class Planner:
             sorts, on = (
                 tuple(replace(sort, expression=rewriting.rewrite(sort.expression, places.get)) for sort in items) for items in (sorts, on)
             )
-        frame, settled = self._settled(frame, [target.expression for target in targets])
+        frame, settled = self._compute_calls(frame, [target.expression for target in targets])
         same = {target.expression: settled_expression for target, settled_expression in zip(targets, settled, strict=True)}
         targets = [replace(target, expression=settled_expression) for target, settled_expression in zip(targets, settled, strict=True)]
         sorts, on = (tuple(replace(sort, expression=same.get(sort.expression, sort.expression)) for sort in items) for items in (sorts, on))
@@ -395,7 +395,7 @@ class Planner:
             selected = [F.lit(True).alias(self.key("none"))]
         return Plan(frame.select(*selected, *extra), columns), placed
 
-    def _settled(self, frame: DataFrame, expressions: Sequence[Expression]) -> tuple[DataFrame, list[Expression]]:
+    def _compute_calls(self, frame: DataFrame, expressions: Sequence[Expression]) -> tuple[DataFrame, list[Expression]]:
         """Return the frame with columns of calls that have one value per row, and the expressions with references to these columns."""
         frame, settled = row_by_row.settled(self.evaluation, frame, expressions)
         return volatile_call.settled(self, frame, settled)

@@ -112,7 +112,7 @@ def settled(
 
     def extended(batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = zip(*rows.values(batch), strict=True) if batch.num_rows else [()] * len(values)
-        arrays = [_stored(texts, column.type) for texts, (column, _) in zip(columns, values, strict=True)]
+        arrays = [_as_stored(texts, column.type) for texts, (column, _) in zip(columns, values, strict=True)]
         return pa.RecordBatch.from_arrays([*batch.columns[: len(frame.columns)], *arrays], names=[*frame.columns, *_keys(values)])
 
     fields = [StructField(column.key, spark_type(column.type.oid, column.type.typmod)) for column, _ in values]
@@ -155,7 +155,7 @@ def _keys(values: Sequence[tuple[PlanColumn, Expression]]) -> list[str]:
     return [column.key for column, _ in values]
 
 
-def _stored(texts: Texts, kind: TypeRef) -> pa.Array:
+def _as_stored(texts: Texts, kind: TypeRef) -> pa.Array:
     return read_text(pa.array(texts, pa.string()), kind.oid, kind.typmod).cast(arrow_type(kind.oid, kind.typmod))
 
 
@@ -236,7 +236,7 @@ class _Rows:
         transaction = self._evaluation.session.begin_statement()
         pieces = row_store.tables(rows, exchange.FILE_ROWS, row_store.MEMORY_BYTES)
         engine = transaction.engine
-        frame, forget = exchange.kept(engine.spark, _numbered(pieces) if in_order else pieces, engine.exchange)
+        frame, forget = exchange.kept(engine.spark, _number_rows(pieces) if in_order else pieces, engine.exchange)
         transaction.until_end.callback(forget)
         return frame.orderBy(_PLACE).drop(_PLACE) if in_order else frame
 
@@ -244,7 +244,7 @@ class _Rows:
 _PLACE = own_name("_place")
 
 
-def _numbered(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
+def _number_rows(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
     """Yield the tables with the number of each row."""
     first = 0
     for piece in pieces:

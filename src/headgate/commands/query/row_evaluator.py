@@ -55,7 +55,7 @@ class RowEvaluator:
                 values = (self.constant(argument) for argument in args)
                 return next((value for value in values if value.value is not None), Const(type=node.type, value=None))
             case n.BoolExpr(kind=kind, args=args) if kind is not n.BoolKind.NOT:
-                return self._connected(kind, args)
+                return self._connect(kind, args)
             case UserCall() if node.body is not None:
                 return self.constant(rewriting.inlined(node))
             case UserCall():
@@ -96,7 +96,7 @@ class RowEvaluator:
                 return self.constant(result)
         return self.constant(node.default)
 
-    def _connected(self, kind: n.BoolKind, args: Sequence[Expression]) -> Const:
+    def _connect(self, kind: n.BoolKind, args: Sequence[Expression]) -> Const:
         deciding = "t" if kind is n.BoolKind.OR else "f"
         result: str | None = "f" if kind is n.BoolKind.OR else "t"
         for argument in args:

@@ -139,7 +139,7 @@ class RowSecurity:
         """Return the table's rows without those that the policies hide."""
         frame = source.frame
         for requirement in self._requirements.get(Rows.STORED, ()):
-            condition = self._bound(requirement, source.scope(None))
+            condition = self._bind(requirement, source.scope(None))
             with self._readable(source.star):
                 if row_by_row.calls_session(condition):
                     frame = row_by_row.passing(self._planner.evaluation, frame, [condition])
@@ -152,7 +152,7 @@ class RowSecurity:
         relation = self._relation
         scope = stored_expression.scope_of(relation.columns, relation.name, relation.schema, relation.oid)
         return [
-            (self._bound(requirement, scope), F.lit(failure.marked("42501", self._message(rows, requirement))))
+            (self._bind(requirement, scope), F.lit(failure.marked("42501", self._message(rows, requirement))))
             for requirement in self._requirements.get(rows, ())
         ]
 
@@ -163,7 +163,7 @@ class RowSecurity:
             return
         evaluation = self._planner.evaluation
         with self._readable(source.star):
-            bound = [self._bound(requirement, source.scope(None)) for requirement in requirements]
+            bound = [self._bind(requirement, source.scope(None)) for requirement in requirements]
             frame, conditions = row_by_row.settled(evaluation, source.frame, bound)
             cases = [F.when(~evaluation.condition(condition), F.lit(place)) for place, condition in enumerate(conditions)]
         violation = frame.select(F.coalesce(*cases).alias("broken")).where("broken IS NOT NULL").limit(1).toArrow()
@@ -176,7 +176,7 @@ class RowSecurity:
         clause = "" if rows in (Rows.INSERTED, Rows.UPDATED) else " (USING expression)"
         return f'{row} violates row-level security policy{shown}{clause} for table "{self._relation.name}"'
 
-    def _bound(self, requirement: Requirement, scope: Scope) -> Expression:
+    def _bind(self, requirement: Requirement, scope: Scope) -> Expression:
         """Return the condition that a row meets a requirement."""
         context = self._planner.context.within(types=registry.known().anywhere())
         return _any_of([binder.bind_condition(parse_expression(text), scope, "POLICY", context=context) for text in requirement.texts])

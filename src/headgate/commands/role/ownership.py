@@ -68,7 +68,7 @@ class Tie:
 def ties(session: Session, role: int) -> list[Tie]:
     """Return all dependencies on a role, ordered by the objects' oids."""
     cursor = session.begin_statement().cursor
-    dependencies = [*_owned(session, cursor, role), *_granted(session, cursor, privilege.role_name(cursor, role))]
+    dependencies = [*_owned(session, cursor, role), *_grants_to(session, cursor, privilege.role_name(cursor, role))]
     dependencies += [
         Tie(database, "pg_policy", oid, f"target of policy {names.quote_ident(name)} on table {table_name}", owner=False)
         for database, oid, name, table_name, roles in rows(
@@ -91,12 +91,12 @@ def _owned(session: Session, cursor: Cursor, role: int) -> Iterator[Tie]:
     for catalog, column, name_column, where in _OWNED:
         sql = f"SELECT dbid, oid, {name_column} FROM hg.{catalog} WHERE {column} = ? AND {where} AND oid >= {FIRST_USER_OID}"
         for database, oid, name in rows(cursor, sql, [role]):
-            yield Tie(database, catalog, oid, f"owner of {_shown(session, cursor, database, catalog, oid, name)}", owner=True)
+            yield Tie(database, catalog, oid, f"owner of {_describe(session, cursor, database, catalog, oid, name)}", owner=True)
 
 
-def _granted(session: Session, cursor: Cursor, name: str) -> Iterator[Tie]:
+def _grants_to(session: Session, cursor: Cursor, name: str) -> Iterator[Tie]:
     for oid, database, items in rows(cursor, "SELECT oid, datname, datacl FROM hg.pg_database WHERE datacl IS NOT NULL"):
-        if _named(items, name):
+        if _names(items, name):
             yield Tie(0, "pg_database", oid, f"privileges for database {database}", owner=False)
     for catalog, column in _ACLS:
         oid_column, label = {
@@ -108,12 +108,12 @@ def _granted(session: Session, cursor: Cursor, name: str) -> Iterator[Tie]:
         for database, oid, object_name, items in rows(
             cursor, f"SELECT dbid, {oid_column}, {label}, {column} FROM hg.{catalog} WHERE {column} IS NOT NULL"
         ):
-            if _named(items, name) and not _is_owner(cursor, catalog, database, oid, name):
-                text = _shown(session, cursor, database, catalog, oid, object_name)
+            if _names(items, name) and not _is_owner(cursor, catalog, database, oid, name):
+                text = _describe(session, cursor, database, catalog, oid, object_name)
                 yield Tie(database, catalog, oid, f"privileges for {text}", owner=False)
 
 
-def _named(items: list[str], name: str) -> bool:
+def _names(items: list[str], name: str) -> bool:
     return any(name in (item.grantee, item.grantor) for item in acl.read(items, "r", ""))
 
 
@@ -125,7 +125,7 @@ def _is_owner(cursor: Cursor, catalog: str, database: int, oid: int, name: str) 
     return row is not None and privilege.role_name(cursor, row[0]) == name
 
 
-def _shown(session: Session, cursor: Cursor, database: int, catalog: str, oid: int, name: str) -> str:
+def _describe(session: Session, cursor: Cursor, database: int, catalog: str, oid: int, name: str) -> str:
     if catalog in ("pg_class", "pg_attribute"):
         relation = relations.find(cursor, database, oid) if database == session.context.database else None
         table_text = f"table {name}" if relation is None else dependency.shown(cursor, session.context, relation)

@@ -129,7 +129,7 @@ def _is_admin(cursor: Cursor, user: str, role: Role) -> bool:
     return role.name != user and bool(roles.admins(cursor, role.oid) & privilege.roles_of(cursor, user))
 
 
-def _listed(options: Mapping[str, Option], name: str) -> Sequence[pb.Node]:
+def _roles_of_option(options: Mapping[str, Option], name: str) -> Sequence[pb.Node]:
     """Return the roles that an option lists, or an empty sequence if the option is missing."""
     option = options.get(name)
     return () if option is None or option.node is None else option.node.items
@@ -141,20 +141,20 @@ def create(node: pb.CreateRoleStmt, session: Session) -> CommandResult:
     cursor = transaction.cursor
     options = unique(node.options)
     _check_creation(cursor, session, options)
-    for item in _listed(options, "addroleto"):
-        _check_membership(cursor, session, _named(unwrap(item), session))
+    for item in _roles_of_option(options, "addroleto"):
+        _check_membership(cursor, session, _role_name(unwrap(item), session))
     if node.role in ("public", "none"):
         raise PostgresError("42939", f'role name "{node.role}" is reserved')
-    for item in [item for name in _MEMBERS for item in _listed(options, name)]:
-        listed_role = roles.lookup(cursor, _named(unwrap(item), session))
+    for item in [item for name in _MEMBERS for item in _roles_of_option(options, name)]:
+        listed_role = roles.lookup(cursor, _role_name(unwrap(item), session))
         if listed_role is not None:
             transaction.catalog.use_object("pg_authid", listed_role.oid)
     role = Role(transaction.engine.catalog.next_oid(), node.role, can_login=node.stmt_type == pb.ROLESTMT_USER)
     created = roles.create(cursor, _apply(role, options, session))
     grantor = privilege.role_oid(cursor, session.context.user)
     for name in _MEMBERS:
-        for item in _listed(options, name):
-            listed_oid = privilege.role_oid(cursor, _named(unwrap(item), session))
+        for item in _roles_of_option(options, name):
+            listed_oid = privilege.role_oid(cursor, _role_name(unwrap(item), session))
             if name == "addroleto":
                 roles.grant(cursor, listed_oid, created.oid, grantor)
             else:
@@ -176,7 +176,7 @@ def alter(node: pb.AlterRoleStmt, session: Session) -> CommandResult:
     if "rolemembers" in options:
         _check_membership(cursor, session, name)
         grantor = privilege.role_oid(cursor, context.user)
-        for member in [privilege.used_role(cursor, _named(unwrap(item), session)) for item in _listed(options, "rolemembers")]:
+        for member in [privilege.used_role(cursor, _role_name(unwrap(item), session)) for item in _roles_of_option(options, "rolemembers")]:
             if node.action < 0:
                 roles.revoke(cursor, role.oid, member)
             else:
@@ -240,7 +240,7 @@ def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
     return CommandResult("ALTER ROLE")
 
 
-def _named(spec: pb.RoleSpec, session: Session) -> str:
+def _role_name(spec: pb.RoleSpec, session: Session) -> str:
     return names.role_name(spec, session.context.user, session.context.session_user)
 
 
@@ -249,10 +249,10 @@ def grant_role(node: pb.GrantRoleStmt, session: Session) -> CommandResult:
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     admin = any(unwrap(option).defname == "admin" for option in node.opt)
-    grantor_name = _named(node.grantor, session) if node.HasField("grantor") else context.user
+    grantor_name = _role_name(node.grantor, session) if node.HasField("grantor") else context.user
     grantor = privilege.used_role(cursor, grantor_name)
     role_oid = privilege.used_role if node.is_grant else privilege.role_oid
-    members = {name: role_oid(cursor, name) for role_spec in node.grantee_roles if (name := _named(unwrap(role_spec), session))}
+    members = {name: role_oid(cursor, name) for role_spec in node.grantee_roles if (name := _role_name(unwrap(role_spec), session))}
     for granted, oid in {name: role_oid(cursor, name) for role_spec in node.granted_roles if (name := unwrap(role_spec).priv_name)}.items():
         _check_membership(cursor, session, granted, grantor_name if node.is_grant else None)
         for member, member_oid in members.items():

@@ -67,8 +67,8 @@ def change(cursor: Cursor, relation: Relation, options: Sequence[pb.Node]) -> No
     increment = by_name["increment"].integer() if "increment" in by_name else increment
     if increment == 0:
         raise PostgresError("22023", "INCREMENT must not be zero")
-    maximum = _bound(by_name.get("maxvalue"), maximum, sequence.LARGEST[kind] if increment > 0 else -1)
-    minimum = _bound(by_name.get("minvalue"), minimum, 1 if increment > 0 else -sequence.LARGEST[kind] - 1)
+    maximum = _new_bound(by_name.get("maxvalue"), maximum, sequence.LARGEST[kind] if increment > 0 else -1)
+    minimum = _new_bound(by_name.get("minvalue"), minimum, 1 if increment > 0 else -sequence.LARGEST[kind] - 1)
     if minimum >= maximum:
         raise PostgresError("22023", f"MINVALUE ({minimum}) must be less than MAXVALUE ({maximum})")
     start = by_name["start"].integer() if "start" in by_name else start
@@ -86,7 +86,7 @@ def change(cursor: Cursor, relation: Relation, options: Sequence[pb.Node]) -> No
     run(cursor, "UPDATE hg.sequence_state SET last_value = ?, is_called = ? WHERE dbid = ? AND seqrelid = ?", [last, called, *scope])
 
 
-def _bound(option: Option | None, current: int, default: int) -> int:
+def _new_bound(option: Option | None, current: int, default: int) -> int:
     if option is None:
         return current
     return option.integer() if option.node is not None else default

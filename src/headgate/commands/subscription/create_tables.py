@@ -158,7 +158,7 @@ class Maker:
         columns = [column.name for column in table.columns if not column.dropped and not column.generated]
         if parent is None or (table.published is not None and not set(columns) <= set(table.published)):
             return False
-        bound = _bound(table.bound)
+        bound = _parse_bound(table.bound)
         if bound is None or not self._make_branch(parent):
             return False
         names = {column.attnum: column.name for column in table.live}
@@ -180,7 +180,7 @@ class Maker:
             draft = self._draft(table)
             create_statement = statement.create_table(table.schema, table.name, draft.elements, partspec=key)
         else:
-            parent, bound, draft = self.remote.tables.get(table.parent), _bound(table.bound), _Draft([])
+            parent, bound, draft = self.remote.tables.get(table.parent), _parse_bound(table.bound), _Draft([])
             if parent is None or bound is None or not self._make_branch(parent, depth + 1):
                 return False
             create_statement = _partition(table, parent, bound, [])
@@ -212,7 +212,7 @@ def _partition(table: RemoteTable, parent: RemoteTable, bound: pb.PartitionBound
     return statement.create_table(table.schema, table.name, elements, inh_relations=parents, partbound=bound)
 
 
-def _bound(text: str | None) -> pb.PartitionBoundSpec | None:
+def _parse_bound(text: str | None) -> pb.PartitionBoundSpec | None:
     """Return the bound of a partition, or None if there is none or it is not accepted."""
     if text is None:
         return None

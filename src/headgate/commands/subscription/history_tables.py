@@ -71,7 +71,7 @@ def _prepare(session: Session, transaction: Transaction, subscription: Subscript
     for oid in subscriptions.without_history(cursor, subscription):
         subscription_history.forget(cursor, subscription.oid, oid)  # no table is a history while this function alters it
         local = relations.get(cursor, database, oid)
-        history = _opened(session, local, histories.get(oid))
+        history = _open(session, local, histories.get(oid))
         _begin(transaction, subscription, local, history)
         subscription_history.begin(cursor, database, subscription.oid, oid, history.oid)
         lines.append(f'table "{history.schema}.{history.name}" records the changes of table "{local.schema}.{local.name}"')
@@ -85,13 +85,13 @@ def _prepare(session: Session, transaction: Transaction, subscription: Subscript
     return lines
 
 
-def _opened(session: Session, local: Relation, known: subscription_history.TableHistory | None) -> Relation:
+def _open(session: Session, local: Relation, known: subscription_history.TableHistory | None) -> Relation:
     """Return the history table of a table with all columns. Create it if necessary. Raise 42P07 if it cannot be one."""
     cursor, database = session.begin_statement().cursor, local.database
     name = object_name.free_name(local.name, None, table_history.SUFFIX, ())
     history = relations.lookup(cursor, database, local.schema, name) if known is None else relations.get(cursor, database, known.relation)
     if history is None:
-        _run(session, f"CREATE TABLE {qualified(local.schema, name)} ({', '.join(_definitions(_own(), ()))})")
+        _run(session, f"CREATE TABLE {qualified(local.schema, name)} ({', '.join(_definitions(_own_columns(), ()))})")
         history = relations.lookup(cursor, database, local.schema, name)
         assert history is not None
     elif known is None:
@@ -119,7 +119,7 @@ def _check_unused(cursor: Cursor, local: Relation, history: Relation) -> None:
         raise PostgresError("42P07", f'table "{title}" is written by subscription "{writers[0]}"', hint=hint)
 
 
-def _own() -> list[tuple[str, Column]]:
+def _own_columns() -> list[tuple[str, Column]]:
     return [(name, Column(0, name, oid)) for name, oid in subscription_history.OWN_COLUMNS]
 
 

@@ -152,7 +152,7 @@ class Types:
         if default is not None:
             constraints.append(statement.constraint(pb.CONSTR_DEFAULT, raw_expr=wrapped(default)))
         for name, text in remote.checks:
-            expression = _checked(text)
+            expression = _parse_check(text)
             if expression is not None:
                 constraints.append(statement.constraint(pb.CONSTR_CHECK, conname=name, raw_expr=expression))
         return constraints
@@ -186,7 +186,7 @@ class Types:
             attempt(self.session, [statement.comment(pb.OBJECT_SCHEMA, [name], comment)])
 
 
-def _checked(text: str) -> pb.Node | None:
+def _parse_check(text: str) -> pb.Node | None:
     """Return the expression of ``CHECK ((…))``, as pg_get_constraintdef prints it, or None for other texts and rejected expressions."""
     try:
         statements = parse(f"CREATE DOMAIN a AS int {text}")

@@ -150,12 +150,12 @@ class _Follower:
         if self.subscription.schema_evolution == "follow" and remote is not None and self.description.relation in (0, remote.oid):
             remote_columns = {column.attnum: column for column in remote.columns}
             if self.description.altered:
-                numbers = self.description.numbers if self.description.numbers is not None else self._identified(known, remote)
+                numbers = self.description.numbers if self.description.numbers is not None else self._identify(known, remote)
                 if self.is_unclear:
                     return ()
                 known = self._follow(known, remote_columns, numbers)
             else:
-                known = [self._settled(column, remote_columns.get(column.attnum)) for column in known]
+                known = [self._follow_catalog(column, remote_columns.get(column.attnum)) for column in known]
         elif self.description.altered:
             known = [*known, *self._added(known, remote)]
         if remote is not None:
@@ -173,7 +173,7 @@ class _Follower:
 
     # ---- follow -----------------------------------------------------------------------------------------
 
-    def _identified(self, known: Sequence[FollowedColumn], remote: RemoteTable) -> tuple[int | None, ...]:
+    def _identify(self, known: Sequence[FollowedColumn], remote: RemoteTable) -> tuple[int | None, ...]:
         """Return the numbers of the announced columns, or note that they are ambiguous."""
         identity = identify(self.description.columns, known, remote.columns)
         if not identity.is_certain:
@@ -181,7 +181,7 @@ class _Follower:
             if is_in_subscription and self.subscription.two_phase != "e":
                 self.is_unclear = True
             else:
-                self.warnings.append(f'table "{self._shown}": which columns were altered how is not certain')
+                self.warnings.append(f'table "{self._plain_name}": which columns were altered how is not certain')
         return identity.numbers
 
     def _follow(
@@ -192,7 +192,7 @@ class _Follower:
         mine = self._renamed([self._kept_or_dropped(column, there.get(column.attnum), listed) for column in known], listed)
         local_names, numbered = {column.name for column in self._now.columns}, {column.attnum for column in known}
         followed_columns = [
-            self._changed(column, there.get(column.attnum), listed[column.attnum])
+            self._change(column, there.get(column.attnum), listed[column.attnum])
             if column.name in local_names and self._is_here(column, listed) else column
             for column in mine
         ]  # fmt: skip
@@ -200,9 +200,9 @@ class _Follower:
             if number is not None and number in numbered:
                 continue
             now = None if number is None else there.get(number)
-            added = self._described(column, number, now)
+            added = self._describe(column, number, now)
             if column[0] not in local_names:
-                followed_columns.append(self._settled(self._add(added), now))
+                followed_columns.append(self._follow_catalog(self._add(added), now))
             elif number is not None:  # it was added by hand, or with another partition
                 followed_columns.append(kept(added, self.types))
         return followed_columns
@@ -246,20 +246,20 @@ class _Follower:
         whole = self._whole
         self._run([statement.rename_column(whole.schema, whole.name, old, new)], f"RENAME COLUMN {quote_ident(old)} TO {quote_ident(new)}")
 
-    def _described(self, listed: Listed, number: int | None, now: DefinedColumn | None) -> DefinedColumn:
+    def _describe(self, listed: Listed, number: int | None, now: DefinedColumn | None) -> DefinedColumn:
         """Return a column as the stream has it, or as the catalog has it if the type is the same."""
         name, type_oid, typmod = listed
         if now is not None and not now.dropped and (now.type_oid, now.typmod) == (type_oid, typmod):
             return replace(now, name=name)
-        return replace(self._announced(name, type_oid, typmod), attnum=-1 if number is None else number)
+        return replace(self._announced_column(name, type_oid, typmod), attnum=-1 if number is None else number)
 
-    def _changed(self, before: FollowedColumn, now: DefinedColumn | None, listed: Listed) -> FollowedColumn:
+    def _change(self, before: FollowedColumn, now: DefinedColumn | None, listed: Listed) -> FollowedColumn:
         """Change the type, NOT NULL and default of a column."""
         if listed[1:] != (before.type_oid, before.typmod):
-            before = self._change_type(before, self._described(listed, before.attnum, now))
-        return self._settled(before, now)
+            before = self._change_type(before, self._describe(listed, before.attnum, now))
+        return self._follow_catalog(before, now)
 
-    def _settled(self, column: FollowedColumn, now: DefinedColumn | None) -> FollowedColumn:
+    def _follow_catalog(self, column: FollowedColumn, now: DefinedColumn | None) -> FollowedColumn:
         """Change NOT NULL and default of a column if the catalog agrees with the stream on it, and note pending changes.
 
         The stream may have to be applied further before the column can be NOT NULL, because earlier rows may contain NULL.
@@ -303,11 +303,11 @@ class _Follower:
         if expression is not None:
             set_default = statement.command(pb.AT_ColumnDefault, name=column.name, **{"def": expression})
             if self._attempt([set_default]) is None:
-                self.done.append(f'table "{self._shown}": default of column "{column.name}" set')
+                self.done.append(f'table "{self._plain_name}": default of column "{column.name}" set')
                 return
         error = self._attempt([statement.command(pb.AT_ColumnDefault, name=column.name)])
         if error is None and column.default is not None:
-            self.warnings.append(f'table "{self._shown}": the default of column "{column.name}" is not known here, it has none')
+            self.warnings.append(f'table "{self._plain_name}": the default of column "{column.name}" is not known here, it has none')
 
     # ---- what is new ------------------------------------------------------------------------------------
 
@@ -320,18 +320,18 @@ class _Follower:
         for name, type_oid, typmod in self.description.columns:
             column = unknown.get(name)
             if name not in local_names:
-                added.append(self._add(column or self._announced(name, type_oid, typmod)))
+                added.append(self._add(column or self._announced_column(name, type_oid, typmod)))
             elif column is not None:  # it was added by hand, or with another partition
                 added.append(kept(column, self.types))
         return added
 
-    def _announced(self, name: str, type_oid: int, typmod: int) -> DefinedColumn:
+    def _announced_column(self, name: str, type_oid: int, typmod: int) -> DefinedColumn:
         """Return a column that is no longer in the publisher's catalog."""
         if not type_oid:
             raise PostgresError(
                 "55000",
-                f'publisher has no column "{name}" in table "{self._shown}" any more',
-                hint=f"ALTER TABLE {self._quoted} ADD COLUMN {quote_ident(name)} …",
+                f'publisher has no column "{name}" in table "{self._plain_name}" any more',
+                hint=f"ALTER TABLE {self._quoted_name} ADD COLUMN {quote_ident(name)} …",
             )
         known = registry.builtin().find(type_oid)
         if type_oid not in self.definitions.types:
@@ -347,7 +347,7 @@ class _Follower:
         if self.subscription.binary and not kind.exact:
             raise PostgresError(
                 "0A000",
-                f'column "{column.name}" of table "{self._shown}" would be text here, and the publisher sends it in binary form',
+                f'column "{column.name}" of table "{self._plain_name}" would be text here, and the publisher sends it in binary form',
                 hint=f"ALTER SUBSCRIPTION {quote_ident(self.subscription.name)} SET (binary = false);",
             )
         rows = self._rows()
@@ -360,7 +360,7 @@ class _Follower:
         text = f"ADD COLUMN {quote_ident(column.name)} {column.shown if kind.exact else 'text'}"
         self._alter([statement.command(pb.AT_AddColumn, **{"def": definition_node})], text)
         if not kind.exact:
-            self.warnings.append(f'table "{self._shown}": column "{column.name}" of type {column.shown} is text here')
+            self.warnings.append(f'table "{self._plain_name}": column "{column.name}" of type {column.shown} is text here')
         if column.default is not None or column.added_with is not None:
             self._set_default(column, kind)
         if lacking:
@@ -389,10 +389,10 @@ class _Follower:
         state = subscriptions.table(cursor, subscription.oid, self.local.oid)
         rest = f'the {rows} rows that were here before column "{column.name}" are'
         if state is None or subscription.two_phase == "e":
-            self.warnings.append(f'table "{self._shown}": {rest} not filled; the publisher has values')
+            self.warnings.append(f'table "{self._plain_name}": {rest} not filled; the publisher has values')
         elif state.state not in {SyncState.INIT, SyncState.DATASYNC}:  # otherwise, a copy that has not started yet brings them
             subscription_resync.request(cursor, subscription.database, subscription.oid, self.local.oid, Method.DIFFERENCE)
-            self.done.append(f'table "{self._shown}": {rest} filled from the publisher')
+            self.done.append(f'table "{self._plain_name}": {rest} filled from the publisher')
 
     def _rows(self) -> int:
         transaction, table = self.session.transaction, self._whole
@@ -402,11 +402,11 @@ class _Follower:
     # ---- statements -------------------------------------------------------------------------------------
 
     @property
-    def _shown(self) -> str:
+    def _plain_name(self) -> str:
         return f"{self.local.schema}.{self.local.name}"
 
     @property
-    def _quoted(self) -> str:
+    def _quoted_name(self) -> str:
         whole = self._whole
         return qualified(whole.schema, whole.name)
 
@@ -424,8 +424,8 @@ class _Follower:
         if error is not None:
             raise PostgresError(
                 error.sqlstate,
-                f'could not follow what the publisher changed in table "{self._shown}": {error.message}',
+                f'could not follow what the publisher changed in table "{self._plain_name}": {error.message}',
                 detail=error.detail,
-                hint=f"ALTER TABLE {self._quoted} {text};",
+                hint=f"ALTER TABLE {self._quoted_name} {text};",
             ) from error
-        self.done.append(f'table "{self._shown}": {text}')
+        self.done.append(f'table "{self._plain_name}": {text}')

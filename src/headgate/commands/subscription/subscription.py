@@ -86,7 +86,7 @@ def create(node: pb.CreateSubscriptionStmt, session: Session) -> CommandResult:
 
 
 def _connect_and_add(session: Session, transaction: Transaction, subscription: Subscription, options: SubscriptionOptions) -> None:
-    with _connected(subscription) as connection:
+    with _connect(subscription) as connection:
         warn_missing(session, connection, subscription.publications)
         state = SyncState.INIT if options.copy_data else SyncState.READY
         added = subscription_tables.add_all(session, transaction, connection, subscription, state)
@@ -103,7 +103,7 @@ def _connect_and_add(session: Session, transaction: Transaction, subscription: S
 
 
 @contextlib.contextmanager
-def _connected(subscription: Subscription) -> Iterator[PublisherConnection]:
+def _connect(subscription: Subscription) -> Iterator[PublisherConnection]:
     """Connect to the publisher. The HINT of its errors is the statement that fixes them there, if there is one."""
     try:
         with PublisherConnection.open(subscription.conninfo, subscription.name) as connection:
@@ -186,7 +186,7 @@ def _alter_failover(session: Session, subscription: Subscription, failover: bool
     session.prevent_in_block("ALTER SUBSCRIPTION ... SET (failover)")
     if failover == subscription.failover:
         return
-    with _connected(subscription) as connection:
+    with _connect(subscription) as connection:
         connection.alter_slot(subscription.slot_name, failover=failover)
 
 
@@ -277,7 +277,7 @@ def _refresh(node: ParseNode, session: Session, transaction: Transaction, subscr
 def _do_refresh(
     session: Session, transaction: Transaction, subscription: Subscription, options: SubscriptionOptions, validate: list[str]
 ) -> None:
-    with _connected(subscription) as connection:
+    with _connect(subscription) as connection:
         if validate:
             warn_missing(session, connection, validate)
         state = SyncState.INIT if options.copy_data else SyncState.READY
@@ -313,8 +313,8 @@ def drop(node: pb.DropSubscriptionStmt, session: Session) -> CommandResult:
     if subscription.slot_name is not None:
         session.prevent_in_block("DROP SUBSCRIPTION")
     oid = subscription.oid
-    session.after_commit(lambda: _removed(session, oid))
-    session.after_rollback(lambda: _released(launcher, oid))
+    session.after_commit(lambda: _clean_up(session, oid))
+    session.after_rollback(lambda: _release(launcher, oid))
     launcher.hold(oid, session.check_cancel)
     tables = [member for member in subscriptions.tables(cursor, oid) if member.state != SyncState.READY]
     subscriptions.drop(cursor, oid)
@@ -338,8 +338,8 @@ def _hold_workers(name: str, session: Session, transaction: Transaction) -> None
         return  # `drop` rejects the command, or finds that this block has run SET (slot_name = NONE)
     transaction.catalog.lock_object("pg_subscription", subscription.oid)
     launcher = session.parts.launcher
-    session.after_commit(lambda: _released(launcher, subscription.oid))
-    session.after_rollback(lambda: _released(launcher, subscription.oid))
+    session.after_commit(lambda: _release(launcher, subscription.oid))
+    session.after_rollback(lambda: _release(launcher, subscription.oid))
     launcher.hold(subscription.oid, session.check_cancel)
     transaction.plan_again()  # the snapshot is older, because the session's role was looked up at the start of the statement
 
@@ -352,13 +352,13 @@ def _may_own(cursor: CatalogCursor, user: str, owner: int) -> bool:
     return True
 
 
-def _removed(session: Session, oid: int) -> None:
+def _clean_up(session: Session, oid: int) -> None:
     """After the commit of a DROP, also remove the rows that workers wrote after the block's snapshot, then release the workers."""
     session.parts.engine.catalog.change(lambda cursor: origins.forget_subscription(cursor, oid))
-    _released(session.parts.launcher, oid)
+    _release(session.parts.launcher, oid)
 
 
-def _released(launcher: Launcher, oid: int) -> None:
+def _release(launcher: Launcher, oid: int) -> None:
     launcher.release(oid)
     launcher.wake()
 

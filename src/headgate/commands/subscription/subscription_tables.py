@@ -42,7 +42,9 @@ class _Published:
     definitions: Definitions | None
 
 
-def _published(connection: PublisherConnection, subscription: Subscription, known: Collection[tuple[str, str]] | None = None) -> _Published:
+def _published_tables(
+    connection: PublisherConnection, subscription: Subscription, known: Collection[tuple[str, str]] | None = None
+) -> _Published:
     """Return the published tables, without those that are `known`."""
     tables = remote.published_tables(connection, list(subscription.publications))
     tables = [table for table in tables if known is None or (table.schema, table.name) not in known]
@@ -126,7 +128,7 @@ def add_all(
 ) -> int:
     """Add the published tables in `state`, and return their number."""
     _warn_of_origins(session, connection, subscription, state, set())
-    return len(_add(session, transaction, subscription, _published(connection, subscription), state))
+    return len(_add(session, transaction, subscription, _published_tables(connection, subscription), state))
 
 
 def _warn_of_origins(
@@ -165,7 +167,7 @@ def has_new(catalog: Catalog, connection: PublisherConnection, subscription: Sub
 
 def join(session: Session, transaction: Transaction, connection: PublisherConnection, subscription: Subscription) -> list[str]:
     """Add the published tables that are not in the subscription yet, for the initial copy. Return their names."""
-    published = _published(connection, subscription, _names(transaction.cursor, subscription))
+    published = _published_tables(connection, subscription, _names(transaction.cursor, subscription))
     _add(session, transaction, subscription, published, SyncState.INIT)
     return [f"{table.schema}.{table.name}" for table in published.tables]
 
@@ -177,7 +179,7 @@ def refresh(
     cursor = transaction.cursor
     members = {member.relation: member for member in subscriptions.tables(cursor, subscription.oid)}
     _warn_of_origins(session, connection, subscription, state, _names(cursor, subscription))
-    published = {relation.oid for relation in _add(session, transaction, subscription, _published(connection, subscription), state)}
+    published = {relation.oid for relation in _add(session, transaction, subscription, _published_tables(connection, subscription), state)}
     for oid, member in members.items():
         if oid in published:
             continue

@@ -83,7 +83,7 @@ def drop_column(alteration: Alteration, command: pb.AlterTableCmd) -> None:
             return
         column = alteration.column(command.name, "drop")
     _settle_column(alteration, column, cascade=command.behavior == pb.DROP_CASCADE)
-    generated = [candidate for candidate in relation.columns if column.name in _used(candidate.generated, relation)]
+    generated = [candidate for candidate in relation.columns if column.name in _columns_of(candidate.generated, relation)]
     for index in relation.indexes:
         if not index.plain and column.attnum in uniqueness.used_columns(relation, index):
             removal.drop_index(cursor, alteration.relation, index.oid)
@@ -107,7 +107,7 @@ def _settle_column(alteration: Alteration, column: Column, *, cascade: bool) -> 
     dependants = [
         dependency.Dependant((1259, -generated_column.attnum), f"column {generated_column.name} of {table}", on, lambda: None)
         for generated_column in relation.columns
-        if column.name in _used(generated_column.generated, relation)
+        if column.name in _columns_of(generated_column.generated, relation)
     ]
     dependants += dependency.of_column(cursor, context, relation, column.attnum)
     dependants += policy.dependants(cursor, relation, table, on, column.name)
@@ -122,7 +122,7 @@ def _triggers(alteration: Alteration, column: Column, table: str, on: str) -> li
     relation, cursor = alteration.relation, alteration.cursor
     dependants = []
     for trigger in sorted(triggers.of_relation(cursor, relation.database, relation.oid), key=lambda trigger: trigger.oid):
-        if column.attnum in trigger.columns or column.name in _compared(trigger):
+        if column.attnum in trigger.columns or column.name in _columns_of_condition(trigger):
 
             def drop(oid: int = trigger.oid) -> None:
                 triggers.drop(cursor, relation.database, oid)
@@ -132,7 +132,7 @@ def _triggers(alteration: Alteration, column: Column, table: str, on: str) -> li
     return dependants
 
 
-def _compared(trigger: Trigger) -> set[str]:
+def _columns_of_condition(trigger: Trigger) -> set[str]:
     """Return the columns of OLD and NEW that a trigger's WHEN condition names."""
     if trigger.condition is None:
         return set()
@@ -146,7 +146,7 @@ def _member(alteration: Alteration, table: str, on: str, member: membership.Memb
     return dependency.Dependant((6106, member.publication_oid), text, on, lambda: membership.remove(alteration.cursor, [member]))
 
 
-def _used(expression: str | None, relation: Relation) -> set[str]:
+def _columns_of(expression: str | None, relation: Relation) -> set[str]:
     return set() if expression is None else stored_expression.columns_of(expression, relation)
 
 

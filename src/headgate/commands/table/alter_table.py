@@ -68,7 +68,7 @@ def alter(node: pb.AlterTableStmt, session: Session) -> CommandResult:
         for command in commands:
             action = ACTIONS.get(command.subtype)
             if action is None:
-                raise not_supported(f"ALTER TABLE ... {_spelled(command)} is not supported")
+                raise not_supported(f"ALTER TABLE ... {_subcommand_name(command)} is not supported")
             alter_partition.check(alteration, command, only=not node.relation.inh)
             action(alteration, command)
             alteration.refresh()
@@ -83,7 +83,7 @@ def _beside_uses(command: pb.AlterTableCmd) -> bool:
     return command.subtype in _BESIDE_USES
 
 
-def _spelled(command: pb.AlterTableCmd) -> str:
+def _subcommand_name(command: pb.AlterTableCmd) -> str:
     """Return the subcommand as messages name it (alter_table_type_to_string)."""
     if command.subtype in _SPELLED:
         return _SPELLED[command.subtype]
@@ -149,7 +149,7 @@ def _check_kind(command: pb.AlterTableCmd, relation: Relation) -> None:
         return
     raise PostgresError(
         "42809",
-        f'ALTER action {_spelled(command)} cannot be performed on relation "{relation.name}"',
+        f'ALTER action {_subcommand_name(command)} cannot be performed on relation "{relation.name}"',
         detail=f"This operation is not supported for {lookup.PLURALS[relation.kind]}.",
     )
 

@@ -141,7 +141,7 @@ def _method(node: pb.IndexStmt, cursor: Cursor) -> tuple[int, str]:
 def _take(element: pb.IndexElem, relation: Relation, parts: _Parts, method: int, method_name: str, cursor: Cursor, forms: Forms) -> None:
     """Read one parameter of an index: a column, a call, or an expression in parentheses."""
     if element.HasField("expr"):
-        bound = _bound(element.expr, relation, forms)
+        bound = _bind(element.expr, relation, forms)
         if isinstance(bound, ColumnRef):
             column = relation.numbered(bound.attnum)
             assert column is not None
@@ -192,7 +192,7 @@ def _class(element: pb.IndexElem, column: Column, method: int, method_name: str,
     return own
 
 
-def _bound(node: ParseNode, relation: Relation, forms: Forms) -> Expression:
+def _bind(node: ParseNode, relation: Relation, forms: Forms) -> Expression:
     context = stored_expression.context(forms).within(
         construct="index expressions", refuse_subquery="cannot use subquery in index expression"
     )
@@ -219,7 +219,7 @@ def _column(relation: Relation, name: str) -> Column:
     return column
 
 
-def _required(cursor: Cursor, context: SessionContext, index: Relation, keeper: str) -> PostgresError:
+def _required_error(cursor: Cursor, context: SessionContext, index: Relation, keeper: str) -> PostgresError:
     message = f"cannot drop {dependency.shown(cursor, context, index)} because {keeper} requires it"
     return PostgresError("2BP01", message, hint=f"You can drop {keeper} instead.")
 
@@ -239,11 +239,11 @@ def drop(node: pb.DropStmt, session: Session) -> CommandResult:
         privilege.check_owner(cursor, context.user, relation.owner, "index", index.name)
         above = partition.index_parents(cursor, context.database).get(index.oid)
         if above is not None:
-            raise _required(cursor, context, index, dependency.shown(cursor, context, relations.get(cursor, context.database, above)))
+            raise _required_error(cursor, context, index, dependency.shown(cursor, context, relations.get(cursor, context.database, above)))
         constraint = next((candidate for candidate in relation.indexes if candidate.oid == index.oid and candidate.constraint), None)
         if constraint is not None:
             keeper = f"constraint {names.quote_ident(index.name)} on {dependency.shown(cursor, context, relation)}"
-            raise _required(cursor, context, index, keeper)
+            raise _required_error(cursor, context, index, keeper)
         transaction.own(relation)
         partition_index.drop(cursor, relation, index.oid)
         run(cursor, "DELETE FROM hg.pg_description WHERE dbid = ? AND objoid = ?", [context.database, index.oid])

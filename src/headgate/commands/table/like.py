@@ -99,13 +99,13 @@ def _keys(source: Relation) -> list[str]:
         if not index.constraint:
             continue
         word = "PRIMARY KEY" if index.primary else "UNIQUE NULLS NOT DISTINCT" if index.nulls_not_distinct else "UNIQUE"
-        text = f"{word} ({_listed(source, index.attnums)})"
-        text += f" INCLUDE ({_listed(source, index.included)})" if index.included else ""
+        text = f"{word} ({_column_list(source, index.attnums)})"
+        text += f" INCLUDE ({_column_list(source, index.included)})" if index.included else ""
         keys.append(text + (" DEFERRABLE" if index.deferrable else ""))
     return keys
 
 
-def _listed(source: Relation, attnums: tuple[int, ...]) -> str:
+def _column_list(source: Relation, attnums: tuple[int, ...]) -> str:
     return ", ".join(names.quote_ident(column.name) for attnum in attnums if (column := source.numbered(attnum)))
 
 

@@ -38,7 +38,7 @@ KINDS: dict[str, tuple[AbstractSet[RelationKind], str]] = {
 """The kinds of relations for ALTER INDEX, VIEW and SEQUENCE. ALTER TABLE accepts all."""
 
 
-def _named(node: pb.AlterObjectSchemaStmt | pb.RenameStmt, word: str, session: Session, transaction: Transaction) -> Relation | None:
+def _find_named(node: pb.AlterObjectSchemaStmt | pb.RenameStmt, word: str, session: Session, transaction: Transaction) -> Relation | None:
     """Return the relation of ALTER INDEX, VIEW, … if it is of that kind (any kind for ALTER TABLE). For IF EXISTS: None and a NOTICE."""
     cursor, context = transaction.cursor, session.context
     relation = lookup.altered(cursor, session, node.relation, missing_ok=node.missing_ok)
@@ -66,7 +66,7 @@ def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
     cursor = transaction.cursor
     word = WORDS.get(node.relation_type if node.rename_type == pb.OBJECT_COLUMN else node.rename_type, "TABLE")
     tag = CommandResult(f"ALTER {word}")
-    relation = _named(node, "TABLE" if word == "INDEX" else word, session, transaction)
+    relation = _find_named(node, "TABLE" if word == "INDEX" else word, session, transaction)
     if relation is None:
         return tag
     if node.rename_type == pb.OBJECT_COLUMN:
@@ -110,7 +110,7 @@ def set_schema(node: pb.AlterObjectSchemaStmt, session: Session) -> CommandResul
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     word = WORDS.get(node.object_type, "TABLE")
-    relation = _named(node, word, session, transaction)
+    relation = _find_named(node, word, session, transaction)
     if relation is None:
         return CommandResult(f"ALTER {word}")
     if any(name == "pg_temp" or name.startswith("pg_temp_") for name in (node.newschema, relation.schema)):

@@ -85,7 +85,7 @@ def read(nodes: Iterable[pb.Node], kind: str) -> list[str]:
             if option.boolean():
                 raise PostgresError("0A000", "tables declared WITH OIDS are not supported")
             continue
-        value = _checked(option, kind, toast=namespace == "toast")
+        value = _check(option, kind, toast=namespace == "toast")
         if not namespace:
             if option.name in parameters:
                 raise PostgresError("22023", f'parameter "{option.name}" specified more than once')
@@ -113,7 +113,7 @@ def check_column(nodes: Iterable[pb.Node]) -> None:
             raise PostgresError("22023", f'unrecognized parameter "{option.name}"')
 
 
-def _checked(option: Option, kind: str, *, toast: bool) -> str:
+def _check(option: Option, kind: str, *, toast: bool) -> str:
     name, value = option.name, "true" if option.value is None else option.value
     is_known = name in _BOOLEAN or name in _INTEGER or name in _REAL or name in _CHOSEN or name == LOCATION
     if not is_known or kind != "r" or (toast and not _TOAST.match(name)):

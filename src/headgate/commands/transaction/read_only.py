@@ -38,25 +38,25 @@ def check(node: ParseNode, session: Session, analyse: Callable[[ParseNode], obje
         return
     if kind == "CopyStmt" and node.is_from:
         if _is_permanent(lookup.target(session.begin_statement().cursor, session.context, node.relation)):
-            raise _refused("COPY FROM")
+            raise _refusal("COPY FROM")
         return
     statement = unwrap(node.query) if kind == "CopyStmt" else node
     if statement.DESCRIPTOR.name not in (*_WRITING, "SelectStmt") or command_tag.of(statement) == "SELECT INTO":
-        raise _refused(command_tag.of(node))
-    relations = list(_written(statement, session))
+        raise _refusal(command_tag.of(node))
+    relations = list(_written_relations(statement, session))
     if any(_is_permanent(relation) for relation in relations):
         if all(relation.kind != RelationKind.VIEW for relation in relations):
             analyse(statement)
-        raise _refused(_executed(statement))
+        raise _refusal(_executor_tag(statement))
 
 
 def check_function(name: str, sequence: Relation, *, read_only: bool) -> None:
     """Raise 25006 for a function that changes a permanent sequence in a READ ONLY transaction."""
     if read_only and _is_permanent(sequence):
-        raise _refused(f"{name}()")
+        raise _refusal(f"{name}()")
 
 
-def _refused(command: str) -> PostgresError:
+def _refusal(command: str) -> PostgresError:
     return PostgresError("25006", f"cannot execute {command} in a read-only transaction")
 
 
@@ -64,7 +64,7 @@ def _is_permanent(relation: Relation) -> bool:
     return relation.persistence != "t"
 
 
-def _executed(statement: ParseNode) -> str:
+def _executor_tag(statement: ParseNode) -> str:
     """Return the command tag that the executor reports: a query inside the statement may lock rows."""
     if statement.DESCRIPTOR.name != "SelectStmt":
         return command_tag.of(statement)
@@ -72,7 +72,7 @@ def _executed(statement: ParseNode) -> str:
     return next((tag for tag in tags if tag != "SELECT"), "SELECT")
 
 
-def _written(statement: pb.SelectStmt, session: Session) -> Iterator[Relation]:
+def _written_relations(statement: pb.SelectStmt, session: Session) -> Iterator[Relation]:
     """Yield the relations that a statement writes or whose rows it locks, also in its WITH clause and subqueries."""
     cursor, context = session.begin_statement().cursor, session.context
     own = {unwrap(cte).ctename for node in walk(statement) if node.DESCRIPTOR.name == "WithClause" for cte in node.ctes}

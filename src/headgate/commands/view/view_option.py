@@ -28,11 +28,11 @@ def read(nodes: Iterable[pb.Node]) -> list[str]:
     for option in options(nodes):
         if option.name in values:
             raise PostgresError("22023", f'parameter "{option.name}" specified more than once')
-        values[option.name] = _checked(option)
+        values[option.name] = _check(option)
     return [f"{name}={value}" for name, value in values.items()]
 
 
-def _checked(option: Option) -> str:
+def _check(option: Option) -> str:
     value = "true" if option.value is None else option.value
     if option.name == "check_option":
         raise not_supported("WITH CHECK OPTION is not supported", hint="A view of a node cannot be written to.")

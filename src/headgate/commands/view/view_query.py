@@ -247,7 +247,7 @@ class Resolver:
             self._column(inner, scope)
             return
         if kind == "TypeCast" and unwrap(inner.arg).DESCRIPTOR.name == "A_Const":
-            self._constant(unwrap(inner.arg), inner.type_name)
+            self._rewrite_constant(unwrap(inner.arg), inner.type_name)
             return
         if kind == "SubLink":
             self._walk(inner.testexpr, scope)
@@ -258,7 +258,7 @@ class Resolver:
                 for child in value if descriptor.is_repeated else [value]:
                     self._walk(child, scope)
 
-    def _constant(self, constant: pb.A_Const, type_name: ParseNode) -> None:
+    def _rewrite_constant(self, constant: pb.A_Const, type_name: ParseNode) -> None:
         """Rewrite a date or interval constant under a cast to a form that does not depend on the DateStyle of its creator."""
         if constant.WhichOneof("val") != "sval":
             return

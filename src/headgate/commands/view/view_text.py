@@ -104,7 +104,7 @@ class _Printer:
             text += f"\n  WHERE {self._text(binder.bind_condition(node.where_clause, scope, 'WHERE', context=context))}"
         if node.group_clause:
             text += "\n  GROUP BY " + ", ".join(
-                self._chosen(item, targets, scope, context, outputs_last=True) for item in node.group_clause
+                self._print_item(item, targets, scope, context, outputs_last=True) for item in node.group_clause
             )
         if node.HasField("having_clause"):
             text += f"\n HAVING {self._text(binder.bind_condition(node.having_clause, scope, 'HAVING', context=context))}"
@@ -120,7 +120,7 @@ class _Printer:
             return ""
         if unwrap(node.distinct_clause[0]) is None:
             return "DISTINCT "
-        return f"DISTINCT ON ({', '.join(self._chosen(item, targets, scope, context) for item in node.distinct_clause)}) "
+        return f"DISTINCT ON ({', '.join(self._print_item(item, targets, scope, context) for item in node.distinct_clause)}) "
 
     def _text(self, expression: Expression) -> str:
         return deparse(expression, self.pretty, self.types)
@@ -130,7 +130,7 @@ class _Printer:
         own = value.name if isinstance(value, ColumnRef) else None
         return shown if own == name else f"{shown} AS {names.quote_ident(name)}"
 
-    def _chosen(
+    def _print_item(
         self, node: ParseNode, targets: Sequence[tuple[str, Expression]], scope: Scope, context: BindContext, *, outputs_last: bool = False
     ) -> str:
         """Print an item of ORDER BY or GROUP BY: a target by its number or name, or an expression."""
@@ -148,7 +148,7 @@ class _Printer:
         return self._text(binder.bind_raw(inner, scope, context))
 
     def _sort(self, node: ParseNode, targets: Sequence[tuple[str, Expression]], scope: Scope, context: BindContext) -> str:
-        text = self._chosen(node.node, targets, scope, context)
+        text = self._print_item(node.node, targets, scope, context)
         descending = node.sortby_dir == pb.SORTBY_DESC
         text += " DESC" if descending else ""
         if node.sortby_nulls == pb.SORTBY_NULLS_FIRST and not descending:

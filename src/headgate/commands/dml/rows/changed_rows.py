@@ -64,7 +64,7 @@ def rewrite(
     if firing is not None and firing.has_rows(triggers.UPDATE):
         columns = {column.name for column in relation.columns if column.generated is None}  # a trigger may change any column
         write_part = functools.partial(_rewrite, planner, relation, set_columns=columns, violations=violations, later=later)
-        count, rows = _fired(planner, relation, changed, firing, set_columns, write_part)
+        count, rows = _write_with_triggers(planner, relation, changed, firing, set_columns, write_part)
         return count, rows if outer is not None else None
     return _rewrite(planner, relation, changed, set_columns=set_columns, violations=violations, outer=outer, later=later)
 
@@ -73,7 +73,7 @@ def remove(planner: Planner, relation: Relation, changed: Rows, outer: ExitStack
     """Delete rows (`new` is NULL). Return their number, and the rows if `outer` is passed (see `rewrite`)."""
     firing = of_statement(planner, relation)
     if firing is not None and firing.has_rows(triggers.DELETE):
-        count, rows = _fired(planner, relation, changed, firing, None, functools.partial(_remove, planner, relation))
+        count, rows = _write_with_triggers(planner, relation, changed, firing, None, functools.partial(_remove, planner, relation))
         return count, rows if outer is not None else None
     return _remove(planner, relation, changed, outer)
 
@@ -91,7 +91,7 @@ def written(
 # ---- row triggers ------------------------------------------------------------------------------------------------------
 
 
-def _fired(
+def _write_with_triggers(
     planner: Planner, relation: Relation, changed: Rows, firing: Firing | RoutedFiring, set_columns: set[str] | None,
     write_part: Callable[..., tuple[int, Rows | None]],
 ) -> tuple[int, pa.Table]:  # fmt: skip
@@ -151,7 +151,7 @@ def _rewrite(
     with ExitStack() as stack, closing(NewRows(planner, relation, violations=violations)) as writer:
         fence = writer.fence if writer.fence is not None and set_columns & set(writer.fence.names) else None
         is_read_again = touched_keys(relation, set_columns) or bool(relation.foreign_keys or relation.referenced)
-        checked = _settled(planner, relation, _checked(writer, changed, fence), stack, outer, is_read_again=is_read_again)
+        checked = _hold(planner, relation, _check(writer, changed, fence), stack, outer, is_read_again=is_read_again)
         refuse_clash(planner, relation, checked, set_columns)
         count = transaction.rewrite(relation, row_set.select(checked, CHANGED), is_kept=is_read_again or outer is not None)
         (later or functools.partial(check_references, planner, relation))(checked)
@@ -161,15 +161,13 @@ def _rewrite(
 def _remove(planner: Planner, relation: Relation, changed: Rows, outer: ExitStack | None = None) -> tuple[int, Rows | None]:
     with ExitStack() as stack:
         is_read_again = bool(relation.referenced)
-        settled = _settled(planner, relation, changed, stack, outer, is_read_again=is_read_again)
+        settled = _hold(planner, relation, changed, stack, outer, is_read_again=is_read_again)
         count = planner.transaction.rewrite(relation, row_set.select(settled, CHANGED), is_kept=is_read_again or outer is not None)
         check_references(planner, relation, settled, deleting=True)
         return count, rows_of(settled, "old", relation) if outer is not None else None
 
 
-def _settled(
-    planner: Planner, relation: Relation, changed: Rows, until: ExitStack, outer: ExitStack | None, *, is_read_again: bool
-) -> Rows:
+def _hold(planner: Planner, relation: Relation, changed: Rows, until: ExitStack, outer: ExitStack | None, *, is_read_again: bool) -> Rows:
     """Return the changes in the driver if they are few, and persisted if they are read more than once.
 
     If they are returned (`outer`), they must be what was written, even if an executor is lost meanwhile.
@@ -191,7 +189,7 @@ def _rewrite_leaves(
     table, transaction, stored = planner.transaction.partitioned(root), planner.transaction, []
     checks: list[Callable[[], None]] = []
     with ExitStack() as stack:
-        changed = _settled(planner, root, changed, stack, None, is_read_again=False)
+        changed = _hold(planner, root, changed, stack, None, is_read_again=False)
         writer = (outer or stack).enter_context(closing(NewRows(planner, root, violations=violations)))
         fires = writer.firing is not None and writer.firing.has_rows(triggers.UPDATE)  # a trigger may change the columns of the key
         moves = fires or bool(set_columns & set(table.router.key_names()))
@@ -229,7 +227,7 @@ def _rewrite_leaves(
 def _change_leaf(writer: NewRows, changed: Rows, set_columns: set[str], until: ExitStack) -> Rows:
     """Check and write the changes of one leaf, of which those with `new` NULL leave it. Return the changes of rows that stay."""
     gone, staying = row_set.split_by_new(changed)
-    whole = row_set.together(gone, _checked(writer, staying, None))
+    whole = row_set.together(gone, _check(writer, staying, None))
     if isinstance(whole, DataFrame):
         whole = until.enter_context(persisted(whole))
     refuse_clash(writer.planner, writer.relation, whole, set_columns)
@@ -240,7 +238,7 @@ def _change_leaf(writer: NewRows, changed: Rows, set_columns: set[str], until: E
 # ---- checks ------------------------------------------------------------------------------------------------------------
 
 
-def _checked(writer: NewRows, changed: Rows, fence: Fence | None) -> Rows:
+def _check(writer: NewRows, changed: Rows, fence: Fence | None) -> Rows:
     """Return the changes (`new` is not NULL) with generated columns computed, and with policies and constraints checked on the new rows.
 
     PostgreSQL evaluates the bounds of a partition (`fence`) before the others here, and after them in INSERT.

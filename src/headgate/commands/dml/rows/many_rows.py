@@ -28,7 +28,7 @@ _LOWERED = "headgate.small_write_rows"
 
 def most(session: Session) -> int:
     """Return the maximum number of rows that count as few."""
-    return min(write.SMALL_ROWS, _lowered(session, write.SMALL_ROWS))
+    return min(write.SMALL_ROWS, _lower(session, write.SMALL_ROWS))
 
 
 def are_few(frame: DataFrame, session: Session) -> bool:
@@ -60,9 +60,9 @@ def of(relation: Relation, rows: pa.Table) -> pa.Table:
 def chunk_rows(relation: Relation, session: Session, transaction: Transaction) -> int:
     """Return the maximum rows of a chunk. It is smaller if the table's rows are wide, because rows with the same keys are held too."""
     stored = write.small_enough(transaction.newest_files(relation), CHUNK_ROWS)
-    return max(min(stored, _lowered(session, CHUNK_ROWS)), 1)
+    return max(min(stored, _lower(session, CHUNK_ROWS)), 1)
 
 
-def _lowered(session: Session, rows: int) -> int:
+def _lower(session: Session, rows: int) -> int:
     setting = session.settings.get(_LOWERED, "")
     return int(setting) if setting.isdecimal() else rows

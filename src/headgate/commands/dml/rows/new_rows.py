@@ -93,7 +93,7 @@ class NewRows:
         if default.expression is None:
             return pa.nulls(rows, kind)
         if default.is_counted:
-            return self._numbered(default.expression, rows).cast(kind)
+            return self._number_rows(default.expression, rows).cast(kind)
         if isinstance(default.expression, Const):
             return values_list.column_of(self.planner, column, [default.expression] * rows)
         prepared = self.planner.prepare(default.expression)
@@ -111,7 +111,7 @@ class NewRows:
             return next_value.of_sequence(owned, session, self.transaction, rows)
         return None if name is None else next_value.of_name(name, session, self.transaction, rows)
 
-    def _numbered(self, default: Expression, rows: int) -> pa.Array:
+    def _number_rows(self, default: Expression, rows: int) -> pa.Array:
         """Return the values of a default that calls nextval, with a separate number for each row."""
         expression, numbers = next_value.taken(default, self.planner.session, self.transaction, rows)
         table = pa.table(
@@ -193,14 +193,14 @@ class NewRows:
         of one row takes 8 ms.
         """
         if isinstance(rows, DataFrame):
-            return self._checked(rows, self.fence)
+            return self._check_frame(rows, self.fence)
         if self.needs_spark and rows.num_rows:
             schema = spark_columns(self.relation) if self.relation.columns else None
-            rows = self._checked(local_frame(self.planner.session_spark, rows, schema), None).toArrow()
+            rows = self._check_frame(local_frame(self.planner.session_spark, rows, schema), None).toArrow()
         row_constraint.refuse_null(self.relation, rows, functools.partial(self._row_detail, rows))
         return self.inside(rows)
 
-    def _checked(self, rows: DataFrame, fence: Fence | None) -> DataFrame:
+    def _check_frame(self, rows: DataFrame, fence: Fence | None) -> DataFrame:
         generated = row_constraint.with_generated(self.planner.evaluation, self.relation, rows)
         disclosed = disclosure.of_row(self.planner, self.shown)
         last = row_constraint.outside(self.planner.evaluation, self.relation, fence, disclosed)

@@ -67,7 +67,7 @@ def in_full(default: str | None, cursor: Cursor, context: SessionContext) -> str
     """Qualify the sequences in a default, because later sessions may have another search_path. Raise 42P01 for a missing one."""
 
     def full(match: re.Match[str]) -> str:
-        sequence = _named(cursor, context, match[1].replace("''", "'"))
+        sequence = _find_sequence(cursor, context, match[1].replace("''", "'"))
         hold.use(cursor, "pg_class", sequence.oid)
         hold.use(cursor, "pg_namespace", sequence.namespace_oid)
         return text(sequence.schema, sequence.name)
@@ -81,7 +81,7 @@ def alone(default: str | None) -> str | None:
     return None if match is None else match[1].replace("''", "'")
 
 
-def _named(cursor: Cursor, context: SessionContext, name: str) -> Relation:
+def _find_sequence(cursor: Cursor, context: SessionContext, name: str) -> Relation:
     schema, own = sequences.split_name(name)
     sequence = relations.lookup(cursor, context.database, schema, own, lookup.search_path(cursor, context))
     if sequence is None:
@@ -94,7 +94,7 @@ def _named(cursor: Cursor, context: SessionContext, name: str) -> Relation:
 
 def called(expression: Expression) -> bool:
     """Return whether an expression calls nextval of a constant sequence name."""
-    return any(_called(node) is not None for node in walk(expression))
+    return any(_sequence_of(node) is not None for node in walk(expression))
 
 
 def taken(
@@ -107,7 +107,7 @@ def taken(
     numbers: list[Numbers] = []
 
     def substitute(node: Expression) -> Expression | None:
-        name = _called(node)
+        name = _sequence_of(node)
         if name is None:
             return None
         numbers.append(of_name(name, session, transaction, rows, key=own_name(f"_nextval{first + len(numbers)}")))
@@ -120,7 +120,7 @@ def with_next_values(expression: Expression, session: Session, transaction: Tran
     """Replace each call of nextval('s') in an expression of VALUES by a new value. Each such expression is evaluated once."""
 
     def substitute(node: Expression) -> Expression | None:
-        name = _called(node)
+        name = _sequence_of(node)
         if name is None:
             return None
         return Const(type=TypeRef(registry.INT8), value=str(of_name(name, session, transaction, 1).first))
@@ -130,7 +130,7 @@ def with_next_values(expression: Expression, session: Session, transaction: Tran
 
 def of_name(name: str, session: Session, transaction: Transaction, rows: int, *, key: str = own_name("_nextval")) -> Numbers:
     """Reserve numbers of the sequence with this name. Raise 42809 if it is not a sequence, 42501 without USAGE or UPDATE on it."""
-    sequence = _named(transaction.cursor, session.context, name)
+    sequence = _find_sequence(transaction.cursor, session.context, name)
     if sequence.kind != RelationKind.SEQUENCE:
         raise PostgresError("42809", f'"{sequence.name}" is not a sequence')
     cursor, role = transaction.cursor, session.context.user
@@ -152,7 +152,7 @@ def of_sequence(oid: int, session: Session, transaction: Transaction, rows: int,
     return Numbers(key, first, step)
 
 
-def _called(node: Expression) -> str | None:
+def _sequence_of(node: Expression) -> str | None:
     if isinstance(node, FuncExpr) and node.function == NEXTVAL and isinstance(node.args[0], Const):
         return node.args[0].value
     return None

@@ -288,7 +288,7 @@ def _join(planner: CatalogPlanner, node: pb.JoinExpr, outer: Scope | None, befor
         condition = binder.bind_condition(node.quals, both.scope(outer), "JOIN/ON", context=context)
         joined_source = replace(both, sql=f"({left.sql} {word} {right.sql} ON {planner.sql(condition)})")
     elif using:
-        joined_source = _merged(planner, using, node, left, right, both)
+        joined_source = _join_using(planner, using, node, left, right, both)
     elif word == "JOIN":
         joined_source = replace(both, sql=f"({left.sql} CROSS JOIN {right.sql})")
     else:
@@ -301,7 +301,7 @@ def _join(planner: CatalogPlanner, node: pb.JoinExpr, outer: Scope | None, befor
     return _source(planner, f"(SELECT {listed} FROM {joined_source.sql}) {alias}", node, "", None, columns, alias)
 
 
-def _merged(
+def _join_using(
     planner: CatalogPlanner, using: Sequence[str], node: pb.JoinExpr, left: CatalogSource, right: CatalogSource, both: CatalogSource
 ) -> CatalogSource:
     """Join with USING: build the condition, and put the merged columns before the others."""
@@ -425,13 +425,13 @@ def _columns(schema: str, name: str, announced: int) -> tuple[tuple[str, TypeRef
 
 
 @lru_cache(maxsize=256)
-def _parsed(text: str) -> ParseNode:
+def _parse(text: str) -> ParseNode:
     [statement] = parse(text)
     return statement.node
 
 
 def _definition(relation: system_view.SystemRelation) -> ParseNode:
-    return _parsed(system_view.FROM_CATALOG.get(relation.name) or relation.definition or "")
+    return _parse(system_view.FROM_CATALOG.get(relation.name) or relation.definition or "")
 
 
 def _check_names(left: CatalogSource, right: CatalogSource) -> None:

@@ -83,7 +83,7 @@ def call(session: CatalogPlanner, name: str, arguments: Sequence[Expression]) ->
         return "CAST(NULL AS BOOLEAN)"
     if role.superuser:
         return f"({value} IS NOT NULL OR NULL)"
-    allowed = _allowed(session, kind, role, rights)
+    allowed = _objects_with_right(session, kind, role, rights)
     test = among(value, allowed)
     if kind in ("column", "any_column"):
         columns = _columns(session, role, rights)
@@ -168,7 +168,7 @@ def _there(session: CatalogPlanner, kind: str, value: str, column: Expression) -
 
     Raise 42809 if a relation is not a sequence, and 42703 if there is no column of that name.
     """
-    oid = _known(value)
+    oid = _constant_value(value)
     if oid is None:
         return True
     catalog = _KINDS[kind][0]
@@ -182,7 +182,7 @@ def _there(session: CatalogPlanner, kind: str, value: str, column: Expression) -
     if kind != "column":
         return True
     by_name = column.type.oid in (t.TEXT, t.NAME)
-    name = _known(session.sql(column))
+    name = _constant_value(session.sql(column))
     if name is None:
         return True
     attribute = one(
@@ -195,7 +195,7 @@ def _there(session: CatalogPlanner, kind: str, value: str, column: Expression) -
     return attribute is not None
 
 
-def _known(sql: str) -> int | str | None:
+def _constant_value(sql: str) -> int | str | None:
     """Return the value of a constant SQL expression, or None if it has to be computed."""
     while (inside := re.fullmatch(r"CAST\((.*) AS \w+\)", sql)) is not None:
         sql = inside[1]
@@ -239,11 +239,11 @@ def _target(session: CatalogPlanner, kind: str, target: Expression, regtype: int
     """Return the SQL of the object's oid."""
     named, sql = target.type.oid in (t.TEXT, t.NAME), session.sql(target)
     if kind == "database" and named:
-        name = _known(sql)
+        name = _constant_value(sql)
         if name is not None and not one(session.cursor, "SELECT 1 FROM hg.pg_database WHERE datname = ?", [name]):
             raise PostgresError("3D000", f'database "{name}" does not exist')
         return f"(SELECT _d.oid FROM hg.pg_database _d WHERE _d.datname = {sql})"
-    if kind == "schema" and named and _known(sql) is None:
+    if kind == "schema" and named and _constant_value(sql) is None:
         return f"(SELECT _n.oid FROM hg.pg_namespace _n WHERE _n.nspname = {sql} AND _n.dbid IN (0, {session.context.database}))"
     if kind == "function" and named:
         return _function(session, str(_constant(session, "has_function_privilege", target)))
@@ -273,7 +273,7 @@ def _function(session: CatalogPlanner, text: str) -> str:
     return str(functions[0][0])
 
 
-def _allowed(session: CatalogPlanner, kind: str, role: acl.RoleRights, rights: Iterable[tuple[str, bool]]) -> set[int]:
+def _objects_with_right(session: CatalogPlanner, kind: str, role: acl.RoleRights, rights: Iterable[tuple[str, bool]]) -> set[int]:
     catalog, oid, owner, column, default, _ = _KINDS[kind]
     where = "" if catalog == "pg_database" else f" WHERE dbid IN (0, {session.context.database})"
     owners = dict(rows(session.cursor, "SELECT oid, rolname FROM hg.pg_authid"))
@@ -293,7 +293,7 @@ def _allowed(session: CatalogPlanner, kind: str, role: acl.RoleRights, rights: I
 def allowed(session: CatalogPlanner, kind: str, rights: Iterable[str]) -> set[int]:
     """Return the objects of a kind ("sequence", "database", …) on which the session's user has one of the rights."""
     role = acl.role(session.cursor, session.context.user)
-    return _allowed(session, kind, role, [_right(right, kind) for right in rights])
+    return _objects_with_right(session, kind, role, [_right(right, kind) for right in rights])
 
 
 def _of_all_data(role: acl.RoleRights, catalog: str, oid: int, relkind: str) -> str:
@@ -343,7 +343,7 @@ def _has_role(session: CatalogPlanner, arguments: Sequence[Expression]) -> str:
     if len(arguments) > 2:
         role = _role(session, "pg_has_role", arguments[0])
     by_name, sql = target.type.oid in (t.TEXT, t.NAME), session.sql(target)
-    if by_name and (name := _known(sql)) is not None:
+    if by_name and (name := _constant_value(sql)) is not None:
         roles.get(session.cursor, str(name))
     ways = _ways(session, privileges)
     if role.superuser:

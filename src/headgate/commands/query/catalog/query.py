@@ -69,7 +69,7 @@ def answer(
         return volatile_function.answer(planner, query, select, _run)
     types = planner.types_of(query)
     columns = _columns(query, types)
-    table = _run(planner, f"SELECT {_printed(planner, query)} FROM ({query.build(types)}) q")
+    table = _run(planner, f"SELECT {_print_columns(planner, query)} FROM ({query.build(types)}) q")
     return ResultSet(columns, _batches(table, columns, context))
 
 
@@ -136,7 +136,7 @@ class _Uncalled(dict[str, Callable[..., object]]):
         super().__init__(dict.fromkeys(names, lambda *_, **__: None))
 
 
-def _printed(planner: CatalogPlanner, query: CatalogQuery) -> str:
+def _print_columns(planner: CatalogPlanner, query: CatalogQuery) -> str:
     """Return the SELECT list with the text of the columns q.c1, q.c2, …, or with the values of types that Python prints."""
     shown = []
     for place, column in enumerate(planner.shown(query, "q"), 1):
@@ -168,7 +168,7 @@ def _run(planner: CatalogPlanner, sql: str) -> list[list[object]]:
         cursor.register(name, table)
     try:
         executed = cursor.execute(sql)
-        rows = _fetched(executed)
+        rows = _fetch(executed)
         return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in executed.description or ()]
     except duckdb.Error as error:
         _log.debug("%s\nwhile running %s", error, sql)
@@ -181,7 +181,7 @@ def _run(planner: CatalogPlanner, sql: str) -> list[list[object]]:
                 cursor.unregister(name)
 
 
-def _fetched(executed: duckdb.DuckDBPyConnection) -> list[tuple[object, ...]]:
+def _fetch(executed: duckdb.DuckDBPyConnection) -> list[tuple[object, ...]]:
     """Fetch all rows into memory. Raise 53200 if they exceed the limit of `_VALUES`."""
     rows: list[tuple[object, ...]] = []
     while chunk := executed.fetchmany(_ROWS):

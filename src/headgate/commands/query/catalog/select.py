@@ -314,7 +314,7 @@ class CatalogPlanner(Env):
         having = ""
         if node.HasField("having_clause"):
             condition = binder.bind_condition(node.having_clause, scope, "HAVING", context=context.within(sets=False, windows=None))
-            having = f" HAVING {self.sql(self._gathered(condition, source))}"
+            having = f" HAVING {self.sql(self._order_aggregates(condition, source))}"
         distinct = self._distinct(node, targets, scope, context)
         order = self._order(node, targets, source, scope, context)
         if not order and keep_order and not group and source.sorted_by:
@@ -363,13 +363,13 @@ class CatalogPlanner(Env):
             if expanded is not None:
                 columns += expanded
                 continue
-            bound = self._gathered(binder.bind_raw(inner, scope, context), source)
+            bound = self._order_aggregates(binder.bind_raw(inner, scope, context), source)
             origin = origins.get(bound.key) if isinstance(bound, ColumnRef) and not bound.levels_up else None
             places = (origin.relation, origin.attnum) if origin is not None else (0, 0)
             columns.append(OutputColumn(target.name or title(inner), bound, self.sql(bound), *places))
         return columns
 
-    def _gathered(self, expression: Expression, source: CatalogSource) -> Expression:
+    def _order_aggregates(self, expression: Expression, source: CatalogSource) -> Expression:
         """Return the expression with the order of functions in FROM applied to order-dependent aggregates that have no ORDER BY.
 
         Fields of a set-returning call that is evaluated in FROM become columns of that FROM item.
@@ -418,7 +418,7 @@ class CatalogPlanner(Env):
                 (name, FieldSelect(type=TypeRef(kind, -1, self.binding.collation_of_type(kind)), arg=whole, name=name))
                 for name, kind in known
             ]
-            parts = [(name, self._gathered(part, source)) for name, part in parts]
+            parts = [(name, self._order_aggregates(part, source)) for name, part in parts]
             return [OutputColumn(name, part, self.sql(part)) for name, part in parts]
         return None
 
@@ -476,7 +476,7 @@ class CatalogPlanner(Env):
                 keys.append(_sort(sort, f"c{place + 1}"))
             else:
                 key = self._output_or_input(inner, targets, scope, context, input_first=False, clause="ORDER BY")
-                keys.append(_sort(sort, compiler.sort_key(self._gathered(key, source), self)))
+                keys.append(_sort(sort, compiler.sort_key(self._order_aggregates(key, source), self)))
         return f" ORDER BY {', '.join(keys)}" if keys else ""
 
     def _limit(self, node: pb.SelectStmt, outer: Scope | None) -> str:

@@ -312,8 +312,8 @@ def _format_type(env: CatalogPlanner, args: Sequence[Expression], _node: FuncExp
     key = _looked_up(env, args[0])
     if key is None:
         return None
-    text = _beside(env, "SELECT * FROM hg.type_text", key)
-    named = _beside(env, f"SELECT * FROM hg.type_name WHERE dbid IN (0, {env.database})", key)
+    text = _join_lookup(env, "SELECT * FROM hg.type_text", key)
+    named = _join_lookup(env, f"SELECT * FROM hg.type_name WHERE dbid IN (0, {env.database})", key)
     return _TYPE_SHOWN.format(o=key, m=env.sql(args[1]), x=text, n=named, p=env.path)
 
 
@@ -321,7 +321,7 @@ def _pg_get_userbyid(env: CatalogPlanner, args: Sequence[Expression], _node: Fun
     key = _looked_up(env, args[0])
     if key is None:
         return None
-    role = _beside(env, "SELECT oid, rolname FROM hg.pg_authid", key)
+    role = _join_lookup(env, "SELECT oid, rolname FROM hg.pg_authid", key)
     return f"coalesce({role}.rolname, 'unknown (OID=' || CAST({key} AS VARCHAR) || ')')"
 
 
@@ -332,7 +332,7 @@ def _looked_up(env: CatalogPlanner, oid: Expression) -> str | None:
     return oid.key
 
 
-def _beside(env: CatalogPlanner, rows: str, key: str) -> str:
+def _join_lookup(env: CatalogPlanner, rows: str, key: str) -> str:
     """Return the alias of lookup rows that are left-joined to the SELECT by their oid."""
     assert env.lookups is not None
     return env.lookups.joined.setdefault((rows, key), env.alias("n"))
@@ -349,7 +349,7 @@ def _pg_get_expr(env: CatalogPlanner, args: Sequence[Expression], node: FuncExpr
 
 def _pg_sequence_last_value(env: CatalogPlanner, args: Sequence[Expression], node: FuncExpr) -> str | None:
     name = "SELECT _c.relname FROM hg.pg_class _c WHERE _c.dbid IN (0, {db}) AND _c.oid = {oid}"
-    return _guarded(env, args, node, "sequence", ("USAGE", "SELECT"), name)
+    return _guard(env, args, node, "sequence", ("USAGE", "SELECT"), name)
 
 
 def _pg_database_size(env: CatalogPlanner, args: Sequence[Expression], node: FuncExpr) -> str | None:
@@ -360,14 +360,14 @@ def _pg_database_size(env: CatalogPlanner, args: Sequence[Expression], node: Fun
         return None
     named = args[0].type.oid in (t.TEXT, t.NAME)
     name = "SELECT _d.datname FROM hg.pg_database _d WHERE _d.oid = {oid}"
-    return _guarded(env, args, node, "database", ("CONNECT",), name, _database_oid if named else None)
+    return _guard(env, args, node, "database", ("CONNECT",), name, _database_oid if named else None)
 
 
 def _database_oid(name: str) -> str:
     return f"(SELECT _d.oid FROM hg.pg_database _d WHERE _d.datname = {name})"
 
 
-def _guarded(
+def _guard(
     env: CatalogPlanner,
     args: Sequence[Expression],
     node: FuncExpr,

@@ -172,14 +172,14 @@ def table_oid(planner: Planner, frame: DataFrame, relation: Relation, alias: str
     """Return the system column tableoid and its regclass text, under the keys that `evaluation` uses."""
     oid, name = evaluation.table_oid_keys(f"{alias}.tableoid")
     if LEAF not in frame.columns:
-        return [F.lit(relation.oid).cast("bigint").alias(oid), F.lit(_shown(planner, relation)).alias(name)]
+        return [F.lit(relation.oid).cast("bigint").alias(oid), F.lit(_regclass_name(planner, relation)).alias(name)]
     shown = F.lit(None).cast("string")
     for leaf in planner.transaction.partitioned(relation).leaves:
-        shown = F.when(F.col(LEAF) == leaf.oid, _shown(planner, leaf)).otherwise(shown)
+        shown = F.when(F.col(LEAF) == leaf.oid, _regclass_name(planner, leaf)).otherwise(shown)
     return [F.col(LEAF).cast("bigint").alias(oid), shown.alias(name)]
 
 
-def _shown(planner: Planner, relation: Relation) -> str:
+def _regclass_name(planner: Planner, relation: Relation) -> str:
     """Return the name of a relation as regclass prints it."""
     cursor, context = planner.transaction.cursor, planner.session.context
     visible_oid = relations.find_oid(cursor, context.database, None, relation.name, lookup.search_path(cursor, context))

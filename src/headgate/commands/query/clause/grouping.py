@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 def group(planner: Planner, grouped: Grouped, source: Source) -> Source:
     """Return the groups that meet HAVING: the items, the aggregates and the columns that depend on the primary key."""
-    grouped, source = _settled(planner, grouped, source)
+    grouped, source = _compute_calls(planner, grouped, source)
     groups = Source(_Groups(planner, grouped, source).frame(), source.tables, ())
     return groups if grouped.having is None else planner.filtered_in_turn(groups, grouped.having)
 
 
-def _settled(planner: Planner, grouped: Grouped, source: Source) -> tuple[Grouped, Source]:
+def _compute_calls(planner: Planner, grouped: Grouped, source: Source) -> tuple[Grouped, Source]:
     """Return the groups and their source after the calls in items and aggregates that the driver makes for each row."""
     parts = [*grouped.items, *(part for aggregate in grouped.aggregates for part in aggregate.children())]
     called = list(dict.fromkeys(part for part in parts if row_by_row.calls_session(part)))

@@ -26,7 +26,7 @@ def run(planner: Planner, cte: Cte, recursion: Recursion) -> Plan:
     first = planner.plan(cte.query)
     if not recursion.all:
         first = ordering.distinct(planner, first)
-    working = _kept(first.frame.select(*[col(column.key) for column in columns]))
+    working = _compute_once(first.frame.select(*[col(column.key) for column in columns]))
     whole = working
     while not working.isEmpty():
         planner.session.check_cancel()
@@ -36,11 +36,11 @@ def run(planner: Planner, cte: Cte, recursion: Recursion) -> Plan:
         new_rows = term.frame.select(*values)
         if not recursion.all:
             new_rows = set_operation.new_rows(planner, new_rows, whole, columns)
-        working = _kept(new_rows)
+        working = _compute_once(new_rows)
         whole = whole.unionAll(working)
     return Plan(whole, columns)
 
 
-def _kept(frame: DataFrame) -> DataFrame:
+def _compute_once(frame: DataFrame) -> DataFrame:
     """Return the rows computed once, without their lineage."""
     return frame.localCheckpoint()

@@ -33,7 +33,7 @@ def new_rows(planner: Planner, frame: DataFrame, before: DataFrame, columns: tup
     """Return the distinct rows of a frame that are not in `before`, which has the same columns (EXCEPT)."""
     if all(ordering.plain_equality(column.type) for column in columns):
         return frame.subtract(before)
-    return _counted(planner, pb.SETOP_EXCEPT, False, frame, before, columns).frame
+    return _combine_by_count(planner, pb.SETOP_EXCEPT, False, frame, before, columns).frame
 
 
 def _rows(planner: Planner, operation: SetOperation, ours: DataFrame, theirs: DataFrame, columns: tuple[PlanColumn, ...]) -> Plan:
@@ -41,13 +41,13 @@ def _rows(planner: Planner, operation: SetOperation, ours: DataFrame, theirs: Da
         plan = Plan(ours.unionAll(theirs), columns)
         return plan if operation.all else ordering.distinct(planner, plan)
     if not columns or not all(ordering.plain_equality(column.type) for column in columns):
-        return _counted(planner, operation.op, operation.all, ours, theirs, columns)
+        return _combine_by_count(planner, operation.op, operation.all, ours, theirs, columns)
     if operation.op == pb.SETOP_INTERSECT:
         return Plan(ours.intersectAll(theirs) if operation.all else ours.intersect(theirs), columns)
     return Plan(ours.exceptAll(theirs) if operation.all else ours.subtract(theirs), columns)
 
 
-def _counted(planner: Planner, op: int, every: bool, ours: DataFrame, theirs: DataFrame, columns: tuple[PlanColumn, ...]) -> Plan:
+def _combine_by_count(planner: Planner, op: int, every: bool, ours: DataFrame, theirs: DataFrame, columns: tuple[PlanColumn, ...]) -> Plan:
     """Combine the rows by their number of occurrences on each side. Among equal rows, that of the left side is returned."""
     side, left, right = planner.key("side"), planner.key("left"), planner.key("right")
     both = ours.withColumn(side, F.lit(1)).unionAll(theirs.withColumn(side, F.lit(0)))

@@ -73,18 +73,18 @@ def _quantified(evaluation: Evaluation, test: Expression, plan: Plan, *, negated
     plain = all(isinstance(pair, OpExpr) and builtin.operator(pair.operator).name == operator_name for pair in pairs)
     connected = not isinstance(test, BoolExpr) or test.kind is (BoolKind.OR if negated else BoolKind.AND)
     if plain and connected:
-        return _listed(evaluation, [pair for pair in pairs if isinstance(pair, OpExpr)], plan, negated=negated)
+        return _is_in_rows(evaluation, [pair for pair in pairs if isinstance(pair, OpExpr)], plan, negated=negated)
     if not isinstance(test, OpExpr):
         raise not_supported("comparing rows with a subquery by this operator is not supported")
-    return _gathered(evaluation, test, plan, negated=negated)
+    return _compare_with_extremes(evaluation, test, plan, negated=negated)
 
 
-def _listed(evaluation: Evaluation, pairs: list[OpExpr], plan: Plan, *, negated: bool) -> Column:
+def _is_in_rows(evaluation: Evaluation, pairs: list[OpExpr], plan: Plan, *, negated: bool) -> Column:
     left, right = [], []
     for pair in pairs:
-        inner = rewriting.rewrite(pair.args[1], lambda node: _tested(node, plan))
+        inner = rewriting.rewrite(pair.args[1], lambda node: _replace_case_test(node, plan))
         ours, theirs = pair.args[0], inner
-        if ours.type.oid == theirs.type.oid and not _stored(ours.type.oid):
+        if ours.type.oid == theirs.type.oid and not _compares_as_stored(ours.type.oid):
             left_key, right_key = evaluation.join_keys(ours, theirs)
         else:
             left_key, right_key = evaluation.column(ours), evaluation.column(theirs)
@@ -95,19 +95,19 @@ def _listed(evaluation: Evaluation, pairs: list[OpExpr], plan: Plan, *, negated:
     return ~is_member if negated else is_member
 
 
-def _stored(oid: int) -> bool:
+def _compares_as_stored(oid: int) -> bool:
     """Return whether equal values have equal stored forms."""
     return in_stored_order(oid) and oid not in (registry.BPCHAR, registry.FLOAT4, registry.FLOAT8, registry.NUMERIC)
 
 
-def _tested(node: Expression, plan: Plan) -> Expression | None:
+def _replace_case_test(node: Expression, plan: Plan) -> Expression | None:
     """Replace a `CaseTest` by the column of the subquery whose place is its location."""
     if not isinstance(node, CaseTest):
         return None
     return reference(plan.columns[max(node.location, 0)])
 
 
-def _gathered(evaluation: Evaluation, test: OpExpr, plan: Plan, *, negated: bool) -> Column:
+def _compare_with_extremes(evaluation: Evaluation, test: OpExpr, plan: Plan, *, negated: bool) -> Column:
     """Compare with the least and the greatest value and test for NULLs, for ``x > ANY (SELECT …)`` and similar comparisons."""
     name = builtin.operator(test.operator).name
     [only] = plan.columns

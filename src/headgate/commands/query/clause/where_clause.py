@@ -59,7 +59,7 @@ def conditions(expression: Expression, tables: Sequence[ScopeTable], equal: Sequ
     members = [term for term in own if is_membership(term)]
     ordinary = [term for term in own if not is_membership(term)]
     inferred = _inferred(ordinary, [*equal, *(pair for term in ordinary for pair in pairs(term))])
-    return [*map(InTurn, inferred), *_placed(ordinary, homes), *map(InTurn, members), *_correlated(outer, homes)]
+    return [*map(InTurn, inferred), *_in_evaluation_order(ordinary, homes), *map(InTurn, members), *_correlated(outer, homes)]
 
 
 def pairs(condition: Expression) -> list[EqualColumns]:
@@ -156,7 +156,7 @@ def _apart(parts: Sequence[Expression]) -> tuple[list[Expression], list[Expressi
     return [*parts[:first], *(term for term, stays in later if not stays)], [term for term, stays in later if stays]
 
 
-def _placed(parts: Sequence[Expression], homes: Homes) -> list[InTurn | Equality]:
+def _in_evaluation_order(parts: Sequence[Expression], homes: Homes) -> list[InTurn | Equality]:
     """Return the conditions of terms, starting with those that are evaluated at the lowest level."""
     single: dict[frozenset[object], list[Expression]] = {}
     several: dict[frozenset[object], list[Expression]] = {}
