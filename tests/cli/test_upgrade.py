@@ -5,14 +5,17 @@ from __future__ import annotations
 import subprocess
 import sys
 import tarfile
+from contextlib import closing
 from pathlib import Path
 
 import duckdb
 import pytest
 from tests.conftest import HEADGATE, NodeServer, Server, check
 
+from headgate.catalog import history
 from headgate.catalog.catalog import Catalog
 from headgate.catalog.layout.format import FORMAT
+from headgate.catalog.unwritten import PROVISIONAL
 from headgate.catalog.upgrade import OLDEST, STEPS
 
 FORMATS = Path(__file__).parents[1] / "catalog" / "formats"
@@ -56,7 +59,11 @@ def test_upgraded_catalog_has_the_layout_of_a_new_one(number: int, tmp_path: Pat
     assert done.stdout.splitlines()[-1] == f"data directory has format {FORMAT}"
     assert layout(data / "catalog.duckdb") == layout(catalog_file)
     assert headgate("upgrade", data).stdout == f"data directory has format {FORMAT} already\n"
-    Catalog.open(data / "catalog.duckdb").close()
+    catalog = Catalog.open(data / "catalog.duckdb")
+    with closing(catalog), closing(catalog.cursor()) as cursor:
+        databases = [database for (database,) in cursor.execute("SELECT DISTINCT dbid FROM hg.history").fetchall()]
+        states = [history.at(cursor, database, PROVISIONAL - 1, 2**31 - 1) for database in databases]
+    assert any(state.relations and state.publications for state in states), "the definitions that slots need cannot be read"
 
 
 @pytest.mark.slow

@@ -10,17 +10,16 @@ import json
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from headgate.catalog.cursor import Rows
+from headgate.catalog.json_form import Dumped, from_json
 from headgate.catalog.physical import Cursor, rows
 from headgate.catalog.relation import object_name
 from headgate.catalog.relation.relation_kind import TABLE_KINDS, RelationKind
 from headgate.catalog.relation.replica_identity import ReplicaIdentity
 from headgate.errors import PostgresError
 from headgate.settings.definition import read_bool
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -128,12 +127,7 @@ class PartitionKey:
     @classmethod
     def load(cls, value: Dumped) -> PartitionKey:
         """Return the key that `asdict` wrote."""
-        lists = {name: tuple(items) for name, items in value.items() if name not in ("strategy", "text")}
-        return cls(value["strategy"], text=value["text"], **lists)
-
-
-Dumped = dict[str, Any]
-"""A dataclass in JSON form, by the names of its fields (`asdict`)."""
+        return from_json(cls, value)
 
 
 @dataclass(frozen=True)
@@ -226,22 +220,17 @@ class Relation:
 
     @classmethod
     def load(cls, value: Dumped) -> Relation:
-        """Return the relation that `dump` wrote."""
+        """Return the relation that `dump` wrote, in this version or an earlier one."""
         fields = {**value, "kind": RelationKind(value["kind"]), "replica_identity": ReplicaIdentity(value["replica_identity"])}
-        fields["all_columns"] = tuple(Column(**column) for column in value["all_columns"])
-        fields["indexes"] = tuple(_from_json(Index, index) for index in value["indexes"])
+        fields["all_columns"] = tuple(from_json(Column, column) for column in value["all_columns"])
+        fields["indexes"] = tuple(from_json(Index, index) for index in value["indexes"])
         for field in ("foreign_keys", "referenced"):
-            fields[field] = tuple(_from_json(ForeignKey, key_fields) for key_fields in value.get(field, ()))
+            fields[field] = tuple(from_json(ForeignKey, key_fields) for key_fields in value.get(field, ()))
         fields["options"] = tuple(value.get("options", ()))
-        fields["checks"] = tuple(Check(**check) for check in value["checks"])
+        fields["checks"] = tuple(from_json(Check, check) for check in value["checks"])
         key = value["partition_key"]
         fields["partition_key"] = None if key is None else PartitionKey.load(key)
-        return cls(**fields)
-
-
-def _from_json(kind: type[T], value: Dumped) -> T:
-    """Return a dataclass from JSON, converting lists to tuples."""
-    return kind(**{name: tuple(item) if isinstance(item, list) else item for name, item in value.items()})
+        return from_json(cls, fields)
 
 
 def find(cursor: Cursor, database: int, oid: int) -> Relation | None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
+from headgate.catalog.json_form import Dumped, from_json
 from headgate.catalog.physical import Cursor, Oids, insert, rows, run, update
 from headgate.errors import PostgresError
 
@@ -50,7 +50,7 @@ class Publication:
         """Return the membership of a table, or None."""
         return next((member for member in self.members if member.relation == relation), None)
 
-    def dump(self) -> dict[str, Any]:
+    def dump(self) -> Dumped:
         """Return a JSON value that `load` reads."""
         value = asdict(self)
         for option in ("reconcile", "gencols"):
@@ -59,13 +59,13 @@ class Publication:
         return value
 
     @classmethod
-    def load(cls, value: dict[str, Any]) -> Publication:
-        """Return the publication that `dump` wrote."""
+    def load(cls, value: Dumped) -> Publication:
+        """Return the publication that `dump` wrote, in this version or an earlier one."""
         members = tuple(
             Member(item["relation"], item["filter"], item["tree"], None if item["columns"] is None else tuple(item["columns"]))
             for item in value["members"]
         )
-        return cls(**{**value, "members": members, "schemas": tuple(value["schemas"])})
+        return from_json(cls, {**value, "members": members})
 
 
 _COLUMNS = (
