@@ -1,6 +1,7 @@
 """Definitions of the catalog as JSON, by the names of their fields (`dataclasses.asdict`). The history of the catalog has this form.
 
-`from_json` also reads what earlier versions wrote: a field that a version has removed is ignored, and one that it has added has its default.
+`from_json` also reads what earlier versions wrote: a field that a later version has removed is ignored, a field that it has added has its
+default.
 Therefore a field must not be renamed, and a new one needs a default.
 """
 

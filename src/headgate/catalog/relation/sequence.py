@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from headgate.catalog import hold
 from headgate.catalog.physical import Cursor, one, rows, run
@@ -72,20 +73,41 @@ def of_column(cursor: Cursor, database: int, table: int, attnum: int) -> int | N
 
 # ---- the next values -------------------------------------------------------------------------------------------------
 
-Change = Callable[[Callable[[Cursor], tuple[int, int] | None]], tuple[int, int] | None]
+
+@dataclass(frozen=True)
+class Values:
+    """Consecutive values of a sequence: `first`, then in steps of `step`.
+
+    CYCLE: value number `turn`, counted from 0, and the following ones begin at `again`, and begin there again after `length` values.
+    """
+
+    first: int
+    step: int
+    turn: int = 2**63 - 1
+    again: int = 0
+    length: int = 1
+
+    def value(self, number: int) -> int:
+        """Return a value by its number, counted from 0."""
+        if number < self.turn:
+            return self.first + self.step * number
+        return self.again + self.step * ((number - self.turn) % self.length)
 
 
-def take(change: Change, cursor: Cursor, database: int, sequence: int, count: int) -> tuple[int, int]:
-    """Return (first value, increment) of `count` values. Raise 2200H if the sequence is exhausted.
+Change = Callable[[Callable[[Cursor], Values | None]], Values | None]
+
+
+def take(change: Change, cursor: Cursor, database: int, sequence: int, count: int) -> Values:
+    """Return `count` values. Raise 2200H if the sequence is exhausted.
 
     As in PostgreSQL, values are not returned to the sequence after a rollback. `change` (`Catalog.change`) uses its own transaction if the
     sequence is committed. Otherwise the caller's is used.
     """
 
-    def advance(writer: Cursor) -> tuple[int, int] | None:
+    def advance(writer: Cursor) -> Values | None:
         row = one(
             writer,
-            "SELECT t.last_value, t.is_called, s.seqincrement, s.seqmax, s.seqmin, s.seqstart, c.relname FROM hg.sequence_state t"
+            "SELECT t.last_value, t.is_called, s.seqincrement, s.seqmax, s.seqmin, s.seqcycle, c.relname FROM hg.sequence_state t"
             " JOIN hg.pg_sequence s ON s.dbid = t.dbid AND s.seqrelid = t.seqrelid"
             " JOIN hg.pg_class c ON c.dbid = t.dbid AND c.oid = t.seqrelid"
             " WHERE t.dbid = ? AND t.seqrelid = ?",
@@ -93,35 +115,37 @@ def take(change: Change, cursor: Cursor, database: int, sequence: int, count: in
         )
         if row is None:
             return None
-        last, called, increment, maximum, minimum, _, name = row
+        last, called, increment, maximum, minimum, cycles, name = row
         first = last + increment if called else last
-        final = first + increment * (count - 1)
-        if final > maximum:
-            raise PostgresError("2200H", f'nextval: reached maximum value of sequence "{name}" ({maximum})')
-        if final < minimum:
-            raise PostgresError("2200H", f'nextval: reached minimum value of sequence "{name}" ({minimum})')
+        values = Values(first, increment)
+        if not minimum <= first + increment * (count - 1) <= maximum:
+            if not cycles:
+                word, bound = ("maximum", maximum) if increment > 0 else ("minimum", minimum)
+                raise PostgresError("2200H", f'nextval: reached {word} value of sequence "{name}" ({bound})')
+            turn = ((maximum - first) // increment if increment > 0 else (first - minimum) // -increment) + 1
+            values = Values(first, increment, turn, minimum if increment > 0 else maximum, (maximum - minimum) // abs(increment) + 1)
         run(
             writer,
             "UPDATE hg.sequence_state SET last_value = ?, is_called = true WHERE dbid = ? AND seqrelid = ?",
-            [final, database, sequence],
+            [values.value(count - 1), database, sequence],
         )
-        return int(first), int(increment)
+        return values
 
-    range_start = None
+    values: Values | None = None
     for waited in (False, True):
         try:
-            range_start = change(advance) or advance(cursor)
+            values = change(advance) or advance(cursor)
             break
         except PostgresError as error:
             if error.sqlstate != "40001":
                 raise
             if waited:
-                range_start = advance(cursor)  # this transaction has restarted the sequence itself
+                values = advance(cursor)  # this transaction has restarted the sequence itself
             else:
                 hold.use(cursor, "pg_class", sequence)  # another has restarted it: until its end
-    if range_start is None:
+    if values is None:
         raise PostgresError("XX000", f"could not open relation with OID {sequence}")
-    return range_start
+    return values
 
 
 # ---- in a default -----------------------------------------------------------------------------------------------------

@@ -17,15 +17,15 @@ from headgate.commands.dml.rows import storage_error
 from headgate.commands.dml.rows.new_rows import Default, NewRows, default_of
 from headgate.commands.query import row_by_row
 from headgate.commands.query.driver import values_list
-from headgate.commands.query.plan import Plan, Source, col
+from headgate.commands.query.plan import Source, col
 from headgate.commands.query.planner import Planner
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import binder
 from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.part_assignment import Target
 from headgate.expression.binding.scope import Scope, column_of
-from headgate.expression.node import Expression, SetToDefault, SubLink
-from headgate.sql.parser import ParseNode, position, unwrap, written
+from headgate.expression.node import Expression, SetToDefault
+from headgate.sql.parser import ParseNode, beginning, position, unwrap
 from headgate.storage.spark.persisted import persisted, places
 from headgate.types.storage import spark_type
 
@@ -74,48 +74,47 @@ def _bind_targets(
     targets: Sequence[pb.Node], planner: Planner, scope: Scope, context: BindContext
 ) -> list[tuple[ParseNode, Expression | SetToDefault]]:
     """Return each target of a SET list with its bound value."""
-    rows: dict[int, Sequence[ParseNode | Expression]] = {}
+    rows: dict[int, Sequence[ParseNode]] = {}
     values: list[tuple[ParseNode, Expression | SetToDefault]] = []
     for target in map(unwrap, targets):
         node = unwrap(target.val)
         if node.DESCRIPTOR.name == "MultiAssignRef":
             node = _of_row(node, rows, planner, scope)
-        values.append((target, node if isinstance(node, Expression) else binder.bind_raw(node, scope, context)))
+        values.append((target, binder.bind_raw(node, scope, context)))
     return values
 
 
-def _of_row(
-    node: pb.MultiAssignRef, rows: dict[int, Sequence[ParseNode | Expression]], planner: Planner, scope: Scope
-) -> ParseNode | Expression:
+def _of_row(node: pb.MultiAssignRef, rows: dict[int, Sequence[ParseNode]], planner: Planner, scope: Scope) -> ParseNode:
     """Return one item of ``SET (a, b) = (x, y)`` or ``= (SELECT …)``. libpg_query returns the source only with the first item."""
     source = unwrap(node.source)
     if source is not None:
         if source.DESCRIPTOR.name == "SubLink":
-            rows[0] = _subquery(source, planner, scope)
+            rows[0] = _columns_of(source, len(planner.analyser.select(unwrap(source.subselect), scope).columns))
         elif source.DESCRIPTOR.name == "RowExpr":
             rows[0] = [unwrap(arg) for arg in source.args]
         else:
-            raise not_supported("source for a multiple-column UPDATE item must be a sub-SELECT or ROW() expression")
+            message = "source for a multiple-column UPDATE item must be a sub-SELECT or ROW() expression"
+            raise not_supported(message, position=position(beginning(node.source)))
     items = rows.get(0, ())
     if len(items) != node.ncolumns:
         raise PostgresError("42601", "number of columns does not match number of values")
     return items[node.colno - 1]
 
 
-def _subquery(node: ParseNode, planner: Planner, scope: Scope) -> list[Expression]:
-    """Convert a subquery with several columns to a scalar subquery for each column."""
-    plan = planner.select(unwrap(node.subselect), scope)
-    source = written(node.subselect)
-    return [
-        SubLink(
-            type=plan_column.type,
-            kind="EXPR",
-            query=Plan(plan.frame, (plan_column,)),
-            source=source + plan_column.key.encode(),
-            location=node.location,
-        )
-        for plan_column in plan.columns
-    ]
+def _columns_of(node: pb.SubLink, width: int) -> list[pb.SubLink]:
+    """Return a scalar subquery for each column of a subquery: ``(SELECT c1 FROM (SELECT …) AS source(c1, c2))``."""
+    names = [f"c{number}" for number in range(1, width + 1)]
+    links = []
+    for name in names:
+        select = pb.SelectStmt(limit_option=pb.LIMIT_OPTION_DEFAULT, op=pb.SETOP_NONE)
+        select.target_list.add().res_target.val.column_ref.fields.add().string.sval = name
+        item = select.from_clause.add().range_subselect
+        item.subquery.CopyFrom(node.subselect)
+        item.alias.aliasname = "source"
+        for column in names:
+            item.alias.colnames.add().string.sval = column
+        links.append(pb.SubLink(sub_link_type=pb.EXPR_SUBLINK, subselect=pb.Node(select_stmt=select), location=node.location))
+    return links
 
 
 def old_row(relation: Relation, columns: Sequence[PlanColumn]) -> Column:

@@ -51,12 +51,12 @@ def change(cursor: Cursor, relation: Relation, options: Sequence[pb.Node]) -> No
     scope = [relation.database, relation.oid]
     row = one(
         cursor,
-        "SELECT s.seqtypid, s.seqstart, s.seqincrement, s.seqmax, s.seqmin, s.seqcycle, t.last_value, t.is_called FROM hg.pg_sequence s"
-        " JOIN hg.sequence_state t ON t.dbid = s.dbid AND t.seqrelid = s.seqrelid WHERE s.dbid = ? AND s.seqrelid = ?",
+        "SELECT s.seqtypid, s.seqstart, s.seqincrement, s.seqmax, s.seqmin, s.seqcycle, s.seqcache, t.last_value, t.is_called"
+        " FROM hg.pg_sequence s JOIN hg.sequence_state t ON t.dbid = s.dbid AND t.seqrelid = s.seqrelid WHERE s.dbid = ? AND s.seqrelid = ?",
         scope,
     )
     assert row is not None
-    kind, start, increment, maximum, minimum, cycle, last, called = row
+    kind, start, increment, maximum, minimum, cycle, cache, last, called = row
     typed = next((option.def_elem for option in options if option.def_elem.defname == "as"), None)
     if typed is not None:
         old, kind = kind, names.type_name(typed.arg.type_name)[0]
@@ -69,19 +69,19 @@ def change(cursor: Cursor, relation: Relation, options: Sequence[pb.Node]) -> No
         raise PostgresError("22023", "INCREMENT must not be zero")
     maximum = _new_bound(by_name.get("maxvalue"), maximum, sequence.LARGEST[kind] if increment > 0 else -1)
     minimum = _new_bound(by_name.get("minvalue"), minimum, 1 if increment > 0 else -sequence.LARGEST[kind] - 1)
-    if minimum >= maximum:
-        raise PostgresError("22023", f"MINVALUE ({minimum}) must be less than MAXVALUE ({maximum})")
+    sequence.check_bounds(maximum, minimum, kind)
     start = by_name["start"].integer() if "start" in by_name else start
     _within("START", start, minimum, maximum)
     if "restart" in by_name:
         last, called = (by_name["restart"].integer() if by_name["restart"].node is not None else start), False
     _within("RESTART", last, minimum, maximum)
     cycle = by_name["cycle"].boolean() if "cycle" in by_name else cycle
+    cache = sequence.cache(by_name, cache)
     run(
         cursor,
-        "UPDATE hg.pg_sequence SET seqtypid = ?, seqstart = ?, seqincrement = ?, seqmax = ?, seqmin = ?, seqcycle = ?"
+        "UPDATE hg.pg_sequence SET seqtypid = ?, seqstart = ?, seqincrement = ?, seqmax = ?, seqmin = ?, seqcycle = ?, seqcache = ?"
         " WHERE dbid = ? AND seqrelid = ?",
-        [kind, start, increment, maximum, minimum, cycle, *scope],
+        [kind, start, increment, maximum, minimum, cycle, cache, *scope],
     )
     run(cursor, "UPDATE hg.sequence_state SET last_value = ?, is_called = ? WHERE dbid = ? AND seqrelid = ?", [last, called, *scope])
 

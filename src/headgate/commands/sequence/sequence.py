@@ -5,7 +5,7 @@ Called by `execute` and by the table commands. Which sequence a column owns, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from postgast import pg_query_pb2 as pb
@@ -20,7 +20,7 @@ from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
 from headgate.sql import names
-from headgate.sql.options import unique
+from headgate.sql.options import Option, unique
 from headgate.sql.parser import unwrap
 from headgate.types import registry
 
@@ -37,6 +37,7 @@ class Bounds:
     minimum: int
     maximum: int
     cycle: bool
+    cache: int
 
 
 def bounds(nodes: Sequence[pb.Node], type_oid: int) -> Bounds:
@@ -52,14 +53,31 @@ def bounds(nodes: Sequence[pb.Node], type_oid: int) -> Bounds:
 
     maximum = bound("maxvalue", largest if increment > 0 else -1)
     minimum = bound("minvalue", 1 if increment > 0 else -largest - 1)
-    if minimum >= maximum:
-        raise PostgresError("22023", f"MINVALUE ({minimum}) must be less than MAXVALUE ({maximum})")
+    check_bounds(maximum, minimum, type_oid)
     start = options["start"].integer() if "start" in options else (minimum if increment > 0 else maximum)
     if start < minimum:
         raise PostgresError("22023", f"START value ({start}) cannot be less than MINVALUE ({minimum})")
     if start > maximum:
         raise PostgresError("22023", f"START value ({start}) cannot be greater than MAXVALUE ({maximum})")
-    return Bounds(start, increment, minimum, maximum, "cycle" in options and options["cycle"].boolean())
+    return Bounds(start, increment, minimum, maximum, "cycle" in options and options["cycle"].boolean(), cache(options, 1))
+
+
+def check_bounds(maximum: int, minimum: int, type_oid: int) -> None:
+    """Raise 22023 unless both bounds are in the range of the sequence's type, and the minimum is the smaller one."""
+    for word, value in (("MAXVALUE", maximum), ("MINVALUE", minimum)):
+        if not -LARGEST[type_oid] - 1 <= value <= LARGEST[type_oid]:
+            shown = registry.format_type(type_oid)
+            raise PostgresError("22023", f"{word} ({value}) is out of range for sequence data type {shown}")
+    if minimum >= maximum:
+        raise PostgresError("22023", f"MINVALUE ({minimum}) must be less than MAXVALUE ({maximum})")
+
+
+def cache(options: Mapping[str, Option], otherwise: int) -> int:
+    """Return the value of CACHE, which is kept but has no effect: a node takes the values of a statement together."""
+    count = options["cache"].integer() if "cache" in options else otherwise
+    if count <= 0:
+        raise PostgresError("22023", f"CACHE ({count}) must be greater than zero")
+    return count
 
 
 def create(
@@ -83,7 +101,7 @@ def create(
     )  # fmt: skip
     insert(
         cursor, "pg_sequence", dbid=database, seqrelid=oid, seqtypid=type_oid, seqstart=numbers.start, seqincrement=numbers.increment,
-        seqmax=numbers.maximum, seqmin=numbers.minimum, seqcache=1, seqcycle=numbers.cycle,
+        seqmax=numbers.maximum, seqmin=numbers.minimum, seqcache=numbers.cache, seqcycle=numbers.cycle,
     )  # fmt: skip
     run(
         cursor,

@@ -43,8 +43,6 @@ def select_into(node: ParseNode, session: Session) -> CommandResult:
 
 
 def _make(into: pb.IntoClause, query: pb.SelectStmt, session: Session, *, if_not_exists: bool) -> CommandResult:
-    if into.options or into.on_commit not in (0, pb.ONCOMMIT_NOOP) or into.table_space_name or into.access_method:
-        raise not_supported("CREATE TABLE AS with storage options is not supported")
     if if_not_exists and _exists(into.rel, session):
         session.notices.notice(f'relation "{into.rel.relname}" already exists, skipping', sqlstate="42P07")
         return CommandResult("CREATE TABLE AS")
@@ -68,7 +66,7 @@ def _exists(rel: pb.RangeVar, session: Session) -> bool:
 
 
 def _definition(into: pb.IntoClause, columns: tuple[PlanColumn, ...]) -> pb.CreateStmt:
-    """Return the CREATE TABLE of a query's columns, with the names in INTO."""
+    """Return the CREATE TABLE of a query's columns, with the names and options in INTO."""
     column_names = names.strings(into.col_names)
     if len(column_names) > len(columns):
         raise PostgresError("42601", "too many column names were specified")
@@ -81,4 +79,7 @@ def _definition(into: pb.IntoClause, columns: tuple[PlanColumn, ...]) -> pb.Crea
     [statement] = parse(f"CREATE TABLE x ({', '.join(parts)})")
     definition = statement.node
     definition.relation.CopyFrom(into.rel)
+    definition.options.extend(into.options)
+    definition.oncommit = into.on_commit or pb.ONCOMMIT_NOOP
+    definition.tablespacename, definition.access_method = into.table_space_name, into.access_method
     return definition

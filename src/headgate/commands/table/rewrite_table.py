@@ -14,7 +14,7 @@ from headgate.catalog.relation.relation import Check, Column, Relation
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.commands import stored_expression
 from headgate.commands.dml.rows import next_value
-from headgate.commands.dml.rows.new_rows import NewRows
+from headgate.commands.dml.rows.new_rows import NewRows, default_of
 from headgate.commands.query import row_by_row
 from headgate.commands.query.evaluation import Evaluation
 from headgate.commands.query.planner import Planner
@@ -25,7 +25,8 @@ from headgate.expression.binding import binder
 from headgate.expression.binding.coercion import coerce
 from headgate.expression.binding.coercion_pathway import Reach
 from headgate.expression.deparsing.deparse import deparse
-from headgate.expression.node import ColumnRef, TypeRef
+from headgate.expression.node import ColumnRef, Expression, TypeRef
+from headgate.expression.spark import domain
 from headgate.sql import names
 from headgate.sql.parser import ParseNode, position
 from headgate.storage.delta.delta_table import FILE, ROW
@@ -70,15 +71,14 @@ def fill_added_column(session: Session, transaction: Transaction, relation: Rela
     """Set an added column in the rows of a table to its default or generated value."""
     if relation.kind != RelationKind.TABLE:
         return
-    if column.default is None and column.generated is None and not column.identity:
+    bound = _added_value(relation, column)
+    if bound is None and not column.identity:
         if column.not_null:
             check_no_nulls(transaction, relation, column)
         return
     positions = _newest(transaction, relation)
     if positions.limit(1).isEmpty():
         return
-    text = column.generated if column.generated is not None else column.default
-    bound = None if text is None else stored_expression.stored(text, relation, column)
     if bound is None or next_value.called(bound):  # an identity column has no default
         with persisted(positions) as persisted_rows:
             position, rows = places(persisted_rows)
@@ -94,6 +94,14 @@ def fill_added_column(session: Session, transaction: Transaction, relation: Rela
         _replace(transaction, relation, column, evaluation.column(settled), positions)
     if column.not_null:
         check_no_nulls(transaction, relation, column)
+
+
+def _added_value(relation: Relation, column: Column) -> Expression | None:
+    """Return the generated value or the default of an added column. None is NULL, for which no constraint is to be checked."""
+    if column.generated is not None:
+        return stored_expression.stored(column.generated, relation, column)
+    default = default_of(relation, column).expression
+    return stored_expression.stored("NULL", relation, column) if default is None and domain.constrained(column.type_oid) else default
 
 
 def replace_column(transaction: Transaction, relation: Relation, column: Column, value: SparkColumn) -> None:

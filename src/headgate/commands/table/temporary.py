@@ -1,7 +1,7 @@
 """The end of temporary tables: ON COMMIT, the end of their session, and cleanup after a crash.
 
-Called by CREATE TABLE (`at_commit`), by the session when it ends (`drop_all`), and by a node when it starts (`clean`). `temporary_schema`
-determines their schema.
+Called by CREATE TABLE (`at_commit`), by DISCARD, by the session when it ends (`drop_all`), and by a node when it starts (`clean`).
+`temporary_schema` determines their schema.
 """
 
 from __future__ import annotations
@@ -39,6 +39,14 @@ def drop_all(engine: Engine, context: SessionContext) -> None:
     """Drop the temporary tables of a session that ends, and its schema."""
     if context.temp_schema is not None:
         _drop_schemas(engine, context.database, [context.temp_schema])
+
+
+def discard(session: Session) -> None:
+    """Drop the temporary tables of the session in its transaction (DISCARD TEMP)."""
+    transaction, name = session.begin_statement(), session.context.temp_schema
+    schema = None if name is None else namespace.lookup(transaction.cursor, session.context.database, name)
+    if schema is not None:
+        _drop(transaction, relations.in_schema(transaction.cursor, session.context.database, schema.oid, NAMED_KINDS))
 
 
 def clean(engine: Engine) -> None:

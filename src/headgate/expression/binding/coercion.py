@@ -64,14 +64,11 @@ def coerce(
 
 
 def to_domain(expression: Expression, domain: int, reach: Reach, context: BindContext, form: Form, location: int) -> Expression:
-    """coerce_to_domain: coerce to the base type with the domain's modifier, then to the domain.
-
-    A value that is too long is an error even in an explicit cast.
-    """
+    """coerce_to_domain: coerce to the base type with the domain's modifier, then to the domain. An explicit cast cuts values."""
     base, modifier = context.types.base(domain)
     below = coerce_type(expression, base, reach, context, location=location, modifier=modifier)
     if modifier >= 0:
-        below = _apply_modifier(below, modifier, Reach.IMPLICIT, context, form=Form.IMPLICIT, location=location, hide=False)
+        below = _apply_modifier(below, modifier, reach, context, form=Form.IMPLICIT, location=location, hide=False)
     kind = TypeRef(domain, -1, context.inherited_collation(domain, (below,)))
     return DomainCoerce(type=kind, arg=hide_form(below), form=form, location=location)
 
@@ -152,6 +149,13 @@ def _by_path(
     if path.how == "io":
         return CoerceViaIO(type=plain, arg=expression, form=form, location=location)
     if path.how == "array":
+        element = context.types.by_oid(target).element
+        base, element_modifier = context.types.base(element)
+        if base != element and element_modifier >= 0:
+            of_base = TypeRef(context.types.by_oid(base).array, element_modifier, collation)
+            values = coerce(expression, of_base, reach, context, location=location)
+            assert values is not None, "an array that can be cast to one of a domain can be cast to one of its base type"
+            expression, path = hide_form(values), Path("array", 0)
         result = TypeRef(target, modifier, collation)
         return ArrayCoerce(type=result, arg=expression, function=path.function, form=form, location=location)
     function = builtin.function(path.function)

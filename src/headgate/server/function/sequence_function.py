@@ -42,7 +42,7 @@ def nextval(session: ClientSession, regclass: int) -> int:
     """Return the next value of a sequence."""
     cursor, sequence = _sequence(session, regclass, "USAGE", "UPDATE")
     read_only.check_function("nextval", sequence, read_only=session.read_only)
-    value, _ = sequences.take(session.node.catalog.change, cursor, sequence.database, sequence.oid, 1)
+    value = sequences.take(session.node.catalog.change, cursor, sequence.database, sequence.oid, 1).value(0)
     session.context.sequence_values[sequence.oid] = value
     session.context.last_sequence = sequence.oid
     return value

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from postgast import pg_query_pb2 as pb
 
 from headgate.commands.result import CommandResult
+from headgate.commands.table import temporary
 from headgate.commands.transaction import lock_table
 from headgate.errors import PostgresError
 from headgate.server.session import cursor, notification, prepare, transaction_mode, two_phase, variable
@@ -149,6 +150,11 @@ def _discard(session: ClientSession, node: pb.DiscardStmt, text: str) -> str:
     if target == "DISCARD_ALL":
         session.prevent_in_block("DISCARD ALL")
         session.discard_all()
+    if target in ("DISCARD_ALL", "DISCARD_TEMP"):
+        temporary.discard(session)
+    if target in ("DISCARD_ALL", "DISCARD_SEQUENCES"):
+        session.context.sequence_values.clear()
+        session.context.last_sequence = 0
     return target.replace("_", " ")
 
 

@@ -40,19 +40,24 @@ NEXTVAL = 1574
 
 @dataclass(frozen=True)
 class Numbers:
-    """The numbers that a call of nextval returns for a statement's rows: `first` for row 0, then in steps of `step`, in column `key`."""
+    """The numbers that a call of nextval returns for a statement's rows, in their order, in column `key`."""
 
     key: str
-    first: int
-    step: int
+    values: sequences.Values
 
     def array(self, rows: int) -> pa.Array:
         """Return the numbers of `rows` rows, as int64."""
-        return pa.array(self.first + self.step * np.arange(rows, dtype=np.int64))
+        values, places = self.values, np.arange(rows, dtype=np.int64)
+        numbers = values.first + values.step * places
+        if rows > values.turn:
+            numbers[values.turn :] = values.again + values.step * (places[: rows - values.turn] % values.length)
+        return pa.array(numbers)
 
     def column(self, place: Column) -> Column:
         """Return the number of a row by its position, counted from 0."""
-        return F.lit(self.first) + place * F.lit(self.step)
+        values, step = self.values, F.lit(self.values.step)
+        again = F.lit(values.again) + step * F.pmod(place - F.lit(values.turn), F.lit(values.length))
+        return F.when(place < F.lit(values.turn), F.lit(values.first) + place * step).otherwise(again)
 
 
 # ---- the text of a default ------------------------------------------------------------------------------------------------
@@ -123,7 +128,7 @@ def with_next_values(expression: Expression, session: Session, transaction: Tran
         name = _sequence_of(node)
         if name is None:
             return None
-        return Const(type=TypeRef(registry.INT8), value=str(of_name(name, session, transaction, 1).first))
+        return Const(type=TypeRef(registry.INT8), value=str(of_name(name, session, transaction, 1).values.value(0)))
 
     return expression if isinstance(expression, Const) else rewriting.rewrite(expression, substitute)
 
@@ -142,14 +147,14 @@ def of_name(name: str, session: Session, transaction: Transaction, rows: int, *,
 def of_sequence(oid: int, session: Session, transaction: Transaction, rows: int, *, key: str = own_name("_nextval")) -> Numbers:
     """Reserve numbers of a sequence for `rows` rows. Raise 2200H if it is exhausted."""
     if not rows:
-        return Numbers(key, 0, 1)
+        return Numbers(key, sequences.Values(0, 1))
     context = session.context
     if session.read_only:
         read_only.check_function("nextval", relations.get(transaction.cursor, context.database, oid), read_only=True)
-    first, step = sequences.take(transaction.engine.catalog.change, transaction.cursor, context.database, oid, rows)
-    context.sequence_values[oid] = first + step * (rows - 1)
+    values = sequences.take(transaction.engine.catalog.change, transaction.cursor, context.database, oid, rows)
+    context.sequence_values[oid] = values.value(rows - 1)
     context.last_sequence = oid
-    return Numbers(key, first, step)
+    return Numbers(key, values)
 
 
 def _sequence_of(node: Expression) -> str | None:
