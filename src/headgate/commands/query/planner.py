@@ -28,7 +28,7 @@ from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import view as views
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import RelationKind
-from headgate.commands import lookup, privilege
+from headgate.commands import lookup, privilege, stored_expression
 from headgate.commands.query import change_scan, row_by_row
 from headgate.commands.query.catalog import answer as catalog
 from headgate.commands.query.clause import (
@@ -299,11 +299,17 @@ class Planner:
 
     def filtered(self, source: Source, condition: Expression) -> Source:
         """Return the source with the rows that meet a condition."""
-        frame = source.frame
         own, called = row_by_row.split(condition)
-        for part in () if own is None else where_clause.conditions(own, source.tables, source.equal):
+        later = None
+        if own is not None and called and not any(map(stored_expression.volatile, called)):
+            own, later = where_clause.without_outer(own)  # the driver cannot read a frame with columns of an outer query
+        frame = self._where(source.frame, own, source)
+        return replace(source, frame=self._where(row_by_row.passing(self.evaluation, frame, called), later, source))
+
+    def _where(self, frame: DataFrame, condition: Expression | None, source: Source) -> DataFrame:
+        for part in () if condition is None else where_clause.conditions(condition, source.tables, source.equal):
             frame = frame.where(self._test(part))
-        return replace(source, frame=row_by_row.passing(self.evaluation, frame, called))
+        return frame
 
     def filtered_in_turn(self, source: Source, condition: Expression) -> Source:
         """Return the source with the rows that meet a condition, whose terms are evaluated in order over all of its tables."""

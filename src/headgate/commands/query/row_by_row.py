@@ -16,17 +16,21 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import NullType, StringType, StructField, StructType
 
 from headgate.analysis.query import PlanColumn, reference
-from headgate.commands.query import rendering
+from headgate.commands.query import outer_call, rendering
 from headgate.commands.query.evaluation import Evaluation, lit_null
+from headgate.commands.query.plan import col
 from headgate.commands.query.row_evaluator import RowEvaluator
 from headgate.errors import not_supported
 from headgate.expression import builtin, rewriting
 from headgate.expression.node import (
     BoolKind,
+    Case,
+    Coalesce,
     ColumnRef,
     Const,
     Expression,
     FuncExpr,
+    SubLink,
     TypeRef,
     UserCall,
     WindowCall,
@@ -70,13 +74,13 @@ def refuse(expression: Expression) -> None:
 
 
 def split(condition: Expression) -> tuple[Expression | None, list[Expression]]:
-    """Return the part of a condition that tasks evaluate, None if there is none, and the terms that need the session.
+    """Return the part of a condition that tasks evaluate, None if there is none, and the terms that need the session (`passing`).
 
     PostgreSQL too evaluates the terms that call functions of users last, because they are the most expensive ones.
     """
     terms = conjuncts(condition)
-    called = [term for term in terms if calls_session(term)]
-    own = [term for term in terms if not calls_session(term)] if called else [condition]
+    called = [term for term in terms if calls_session(term) or _has_outer_calls(term)]
+    own = [term for term in terms if term not in called] if called else [condition]
     return joined(BoolKind.AND, own) if own else None, called
 
 
@@ -92,6 +96,7 @@ def settled(
 
     `in_order`: the frame is sorted, and has to stay so. `is_whole`: returns whether an expression is evaluated, and not its operands.
     """
+    frame, expressions = _with_outer_calls(evaluation, frame, expressions, in_order=in_order)
     values: list[tuple[PlanColumn, Expression]] = []
 
     def placed(node: Expression) -> Expression | None:
@@ -137,6 +142,20 @@ def passing(evaluation: Evaluation, frame: DataFrame, conditions: Sequence[Expre
     """Return the rows that meet all conditions. A condition is evaluated for the rows that meet the ones before it."""
     if not conditions or not evaluation.runs:
         return frame
+    nested = [condition for condition in conditions if _has_outer_calls(condition) or _is_correlated(condition)]
+    direct = [condition for condition in conditions if condition not in nested]
+    frame = _met(evaluation, frame, direct) if direct else frame
+    frame, nested = _with_outer_calls(evaluation, frame, nested)
+    frame, nested = _with_own_calls(evaluation, frame, nested)
+    for condition in nested:
+        if not calls_session(condition):
+            frame = frame.where(evaluation.filter(condition))
+    called = [condition for condition in nested if calls_session(condition)]
+    return _met(evaluation, frame, called) if called else frame
+
+
+def _met(evaluation: Evaluation, frame: DataFrame, conditions: Sequence[Expression]) -> DataFrame:
+    """Return the rows that meet conditions that call functions."""
     rows = _Rows(evaluation, frame, conditions)
 
     def filtered(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -144,6 +163,35 @@ def passing(evaluation: Evaluation, frame: DataFrame, conditions: Sequence[Expre
         return batch.select(range(len(frame.columns))).take(pa.array(places, pa.int64()))
 
     return rows.frame(filtered, [])
+
+
+def _has_outer_calls(expression: Expression) -> bool:
+    """Return whether `outer_call` takes a call of a function that needs the session out of a subquery in an expression."""
+    return any(isinstance(node, SubLink) for node in walk(expression)) and bool(outer_call.taken_out([expression], calls_session, str)[0])
+
+
+def _with_outer_calls(
+    evaluation: Evaluation, frame: DataFrame, expressions: Sequence[Expression], *, in_order: bool = False
+) -> tuple[DataFrame, list[Expression]]:
+    """Return the frame with columns for the calls that `outer_call` takes out of subqueries, and the expressions that name them."""
+    calls, changed = outer_call.taken_out(expressions, calls_session, lambda: own_name(f"value{next(evaluation.numbers)}"))
+    if not calls:
+        return frame, list(expressions)
+    frame, values = settled(evaluation, frame, list(calls), in_order=in_order)
+    places = {column.key: col(value.key) for column, value in zip(calls.values(), values, strict=True) if isinstance(value, ColumnRef)}
+    return frame.withColumns(places), changed
+
+
+def _is_correlated(expression: Expression) -> bool:
+    return any(isinstance(node, ColumnRef) and node.levels_up for node in walk(expression))
+
+
+def _with_own_calls(evaluation: Evaluation, frame: DataFrame, conditions: Sequence[Expression]) -> tuple[DataFrame, list[Expression]]:
+    """Return the frame with columns for the calls, beside columns of an outer query, that need only the frame's own columns."""
+    parts = [part for condition in conditions for part in walk(condition) if calls_session(part)]
+    if any(isinstance(part, Case | Coalesce) and not outer_call.is_of_level(part, 0) for part in parts):
+        return frame, list(conditions)
+    return settled(evaluation, frame, conditions, is_whole=lambda part: outer_call.is_of_level(part, 0))
 
 
 def _is_of_rows(node: Expression) -> bool:

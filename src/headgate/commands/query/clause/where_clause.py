@@ -117,6 +117,14 @@ def _homes(tables: Sequence[ScopeTable]) -> Homes:
     return homes | {table.row_key: place for place, table in enumerate(tables)}
 
 
+def without_outer(condition: Expression) -> tuple[Expression | None, Expression | None]:
+    """Split an AND into the terms of this query alone and those that name an outer query. None stands for no terms."""
+    terms = conjuncts(condition)
+    named = [term for term in terms if _is_correlated(term)]
+    own = [term for term in terms if not _is_correlated(term)]
+    return joined(BoolKind.AND, own) if own else None, joined(BoolKind.AND, named) if named else None
+
+
 def is_membership(term: Expression) -> bool:
     """Return whether a term tests for a row of a subquery. As a term of an AND, Spark joins it by keys; elsewhere, in a nested loop."""
     if isinstance(term, BoolExpr) and term.kind is BoolKind.NOT:
