@@ -99,9 +99,8 @@ def test_changes_of_a_table_reach_its_dependents(empty_catalog: Catalog, databas
     assert (altered.name, [column.name for column in altered.columns]) == ("u", ["A b", "b", "d"])
     assert [index.name for index in altered.indexes] == ["t_pkey"]
     assert altered.identity_key() is None
-    cursor = empty_catalog.cursor()
-    cursor.execute("SELECT indkeytext FROM hg.pg_index WHERE dbid = ? AND indrelid = ?", [database, table.oid])
-    assert cursor.fetchall() == [('"A b"',)]
+    texts = "SELECT indkeytext FROM hg.pg_index WHERE dbid = ? AND indrelid = ?"
+    assert empty_catalog.cursor().execute(texts, [database, table.oid]).fetchall() == [('"A b"',)]
 
 
 def test_dropping_a_table_leaves_no_row_behind(empty_catalog: Catalog, database: int) -> None:

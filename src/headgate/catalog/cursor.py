@@ -366,15 +366,22 @@ class CatalogCursor:
             finally:
                 self._cursor.unregister("unwritten_rows")
 
-    def executemany(self, query: str, parameters: Sequence[Sequence[object]]) -> duckdb.DuckDBPyConnection:
-        """Execute a statement for each list of parameters, as DuckDB's cursor does."""
-        self._write_for(query)
-        return self._run_counted(query, lambda: self._cursor.executemany(query, parameters), lambda table: point.written(query, (), table))
-
     def register(self, name: str, table: pa.Table) -> duckdb.DuckDBPyConnection:
         """Make an Arrow table available to statements of this cursor, as DuckDB's cursor does."""
         self._answers.registered(name)
         return self._cursor.register(name, table)
+
+    def unregister(self, name: str) -> None:
+        """Remove a table that `register` made available."""
+        self._cursor.unregister(name)
+
+    def interrupt(self) -> None:
+        """Stop the statement that another thread runs on this cursor."""
+        self._cursor.interrupt()
+
+    def close(self) -> None:
+        """Close the cursor, which rolls back its transaction."""
+        self._cursor.close()
 
     def rows(self, query: str, parameters: Sequence[object] | None = None) -> Rows:
         """Return all rows of a query, from the cache if possible (see the module)."""
@@ -545,6 +552,3 @@ class CatalogCursor:
         self._wrote, self._queries = {}, {}
         self._plain, self._final = set(), {}
         self._unwritten = UnwrittenRows()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._cursor, name)

@@ -59,11 +59,6 @@ class RecordedCursor:
             self.written.append(("rows", query, parameters))
         return self._cursor.rows(query, parameters)
 
-    def executemany(self, query: str, parameters: Sequence[Sequence[object]]) -> duckdb.DuckDBPyConnection:
-        """Execute as DuckDB's cursor does, and record the write."""
-        self.written.append(("executemany", query, parameters))
-        return self._cursor.executemany(query, parameters)
-
     def register(self, name: str, table: pa.Table) -> duckdb.DuckDBPyConnection:
         """Register an Arrow table as DuckDB's cursor does, so that statements can read it under the name."""
         self.written.append(("register", name, table))
