@@ -278,6 +278,17 @@ def _cut(name: str) -> str:
     return name.encode()[:NAME_LENGTH].decode(errors="ignore")
 
 
+def _insert_array(cursor: Cursor, database: int, own: int, array: int, name: str, **common: object) -> None:
+    """Insert the array type of a new type, and the dependencies of both. `common`: the columns that both have."""
+    insert(
+        cursor, "pg_type", dbid=database, oid=array, typname=name, typlen=-1, typtype="b", typcategory="A", typelem=own, typsubscript=6179,
+        typinput=750, typoutput=751, typreceive=2400, typsend=2401, typanalyze=3816, typstorage="x", **common,
+    )  # fmt: skip
+    schema = common["typnamespace"]
+    insert(cursor, "pg_depend", dbid=database, classid=_TYPE, objid=own, refclassid=_NAMESPACE, refobjid=schema, deptype="n")
+    insert(cursor, "pg_depend", dbid=database, classid=_TYPE, objid=array, refclassid=_TYPE, refobjid=own, deptype="i")
+
+
 def create_enum(cursor: Cursor, oids: Oids, database: int, namespace_oid: int, name: str, owner: int, labels: Sequence[str]) -> int:
     """Create an enum type and its array type. Return the oid. Raise 42710 for a name in use, 42602 and 23505 for invalid labels."""
     require_free(cursor, database, namespace_oid, name)
@@ -298,12 +309,7 @@ def create_enum(cursor: Cursor, oids: Oids, database: int, namespace_oid: int, n
         typinput=_function(cursor, "enum_in"), typoutput=_function(cursor, "enum_out"), typreceive=_function(cursor, "enum_recv"),
         typsend=_function(cursor, "enum_send"), typstorage="p", **common,
     )  # fmt: skip
-    insert(
-        cursor, "pg_type", dbid=database, oid=array, typname=over, typlen=-1, typtype="b", typcategory="A", typelem=own, typsubscript=6179,
-        typinput=750, typoutput=751, typreceive=2400, typsend=2401, typanalyze=3816, typstorage="x", **common,
-    )  # fmt: skip
-    insert(cursor, "pg_depend", dbid=database, classid=_TYPE, objid=own, refclassid=_NAMESPACE, refobjid=namespace_oid, deptype="n")
-    insert(cursor, "pg_depend", dbid=database, classid=_TYPE, objid=array, refclassid=_TYPE, refobjid=own, deptype="i")
+    _insert_array(cursor, database, own, array, over, **common)
     for position, label in enumerate(labels, 1):
         insert(cursor, "pg_enum", dbid=database, oid=oids(), enumtypid=own, enumsortorder=float(position), enumlabel=label)
     return own
@@ -328,13 +334,7 @@ def create_domain(cursor: Cursor, oids: Oids, database: int, namespace_oid: int,
         typdefaultbin=domain.default, typinput=_function(cursor, "domain_in"), typoutput=output,
         typreceive=_function(cursor, "domain_recv"), typsend=send, typanalyze=analyze, typalign=align, typstorage=storage, **common,
     )  # fmt: skip
-    insert(
-        cursor, "pg_type", dbid=database, oid=array, typname=over, typlen=-1, typtype="b", typcategory="A", typelem=own, typsubscript=6179,
-        typinput=750, typoutput=751, typreceive=2400, typsend=2401, typanalyze=3816, typalign="d" if align == "d" else "i", typstorage="x",
-        typtypmod=-1, **common,
-    )  # fmt: skip
-    insert(cursor, "pg_depend", dbid=database, classid=_TYPE, objid=own, refclassid=_NAMESPACE, refobjid=namespace_oid, deptype="n")
-    insert(cursor, "pg_depend", dbid=database, classid=_TYPE, objid=array, refclassid=_TYPE, refobjid=own, deptype="i")
+    _insert_array(cursor, database, own, array, over, typalign="d" if align == "d" else "i", typtypmod=-1, **common)
     for label, text in domain.checks:
         add_check(cursor, oids, database, own, namespace_oid, label or check_name(cursor, database, own, name), text)
     return own

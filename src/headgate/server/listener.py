@@ -87,17 +87,7 @@ class Listener:
         return None
 
     def _bind(self, family: socket.AddressFamily, address_port: tuple[str, int]) -> None:
-        sock = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            sock.bind(address_port)
-            sock.listen(self.backlog)
-            sock.setblocking(False)
-        except OSError:
-            sock.close()
-            raise
+        sock = listening_socket(family, address_port, self.backlog)
         self.port = sock.getsockname()[1]
         self._sockets.append(sock)
         _log.info('listening on %s address "%s", port %d', _name(family), address_port[0], self.port)
@@ -195,6 +185,20 @@ def places(address: str, port: int) -> list[tuple[socket.AddressFamily, tuple[st
         _log.info('could not translate host name "%s", service "%d" to address: %s', address, port, error)
         return []
     return [(family, (str(sockaddr[0]), port)) for family, _, _, _, sockaddr in infos]
+
+
+def listening_socket(family: socket.AddressFamily, address_port: tuple[str, int], backlog: int) -> socket.socket:
+    """Return a socket that listens on the address and does not block."""
+    with contextlib.ExitStack() as stack:
+        sock = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.bind(address_port)
+        sock.listen(backlog)
+        sock.setblocking(False)
+        stack.pop_all()
+        return sock
 
 
 def _name(family: socket.AddressFamily) -> str:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from headgate.errors import PostgresError
-from headgate.server.listener import places
+from headgate.server.listener import listening_socket, places
 from headgate.supervision import Supervised
 
 _log = logging.getLogger("headgate.server")
@@ -98,18 +98,12 @@ class Scrape(Supervised):
         failure = "no address"
         for address in self._addresses:
             for family, address_port in places(address, self.port):
-                sock = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
                 try:
-                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                    if family == socket.AF_INET6:
-                        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-                    sock.bind(address_port)
-                    sock.listen(MOST)
+                    sock = stack.enter_context(listening_socket(family, address_port, MOST))
                 except OSError as error:
                     failure = error.strerror or str(error)
                     _log.info('could not bind address "%s", port %d for metrics: %s', address_port[0], self.port, failure)
                     continue
-                sock.setblocking(False)
                 is_bound = True
                 _log.info('serving metrics on address "%s", port %d', address_port[0], self.port)
                 yield sock

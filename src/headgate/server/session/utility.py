@@ -91,11 +91,7 @@ def _start(session: ClientSession, node: ParseNode) -> str:
 
 
 def _commit(session: ClientSession, node: pb.TransactionStmt) -> str:
-    idle = session.block.state is BlockState.IDLE
-    if idle:
-        if node.chain:
-            raise PostgresError("25P01", "COMMIT AND CHAIN can only be used in transaction blocks")
-        session.notices.warning("there is no transaction in progress", sqlstate="25P01")
+    _check_open(session, node, "COMMIT")
     settings = session.settings.remember()
     committed = session.block.commit()
     if node.chain:
@@ -104,15 +100,20 @@ def _commit(session: ClientSession, node: pb.TransactionStmt) -> str:
 
 
 def _rollback(session: ClientSession, node: pb.TransactionStmt) -> str:
-    if session.block.state is BlockState.IDLE:
-        if node.chain:
-            raise PostgresError("25P01", "ROLLBACK AND CHAIN can only be used in transaction blocks")
-        session.notices.warning("there is no transaction in progress", sqlstate="25P01")
+    _check_open(session, node, "ROLLBACK")
     settings = session.settings.remember()
     session.block.rollback()
     if node.chain:
         session.block.begin(settings)
     return "ROLLBACK"
+
+
+def _check_open(session: ClientSession, node: pb.TransactionStmt, command: str) -> None:
+    """Warn if no transaction is open. With AND CHAIN, raise 25P01."""
+    if session.block.state is BlockState.IDLE:
+        if node.chain:
+            raise PostgresError("25P01", f"{command} AND CHAIN can only be used in transaction blocks")
+        session.notices.warning("there is no transaction in progress", sqlstate="25P01")
 
 
 def _savepoint(session: ClientSession, node: pb.TransactionStmt) -> str:
