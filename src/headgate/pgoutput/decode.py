@@ -14,17 +14,13 @@ from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from headgate.pgoutput import message as m
 from headgate.pgoutput.codec import violation
 from headgate.pgoutput.outline import XLOG_HEADER, Outline, Transactions, int64, scan, uint32
 from headgate.types import buffers
-
-Bytes = npt.NDArray[np.uint8]
-Numbers = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
+from headgate.types.buffers import Bytes, Mask, Numbers
 
 
 @dataclass(frozen=True)

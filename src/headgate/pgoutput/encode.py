@@ -12,21 +12,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from headgate.pgoutput.codec import transaction_id
 from headgate.types import buffers
+from headgate.types.buffers import Bytes, Mask, Numbers
 
 INSERT, UPDATE, DELETE = ord("I"), ord("U"), ord("D")
 NO_OLD, KEY, ROW = 0, ord("K"), ord("O")
 
 _HEADER = 1 + 4 + 1 + 24 + 1 + 4
 """``d`` length ``w`` start end time, then the message's tag and relation."""
-
-Bytes = npt.NDArray[np.uint8]
-Numbers = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

@@ -24,12 +24,12 @@ import pyarrow.compute as pc
 from headgate.catalog.relation.partition import Bound, Branch, Edge, Strategy
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.errors import PostgresError
+from headgate.types.buffers import Numbers
 from headgate.types.comparable import comparable
 from headgate.types.hashing import partition_hash
 from headgate.types.text.text import read_text, write_text
 
 Places = npt.NDArray[np.int32]
-Numbers = npt.NDArray[np.int64]
 NOWHERE = -1
 _TABLE_SIZE = 1 << 16
 """The largest modulus up to which hash partitions are looked up in a table of remainders."""

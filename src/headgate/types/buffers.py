@@ -13,11 +13,11 @@ import pyarrow.compute as pc
 from headgate.errors import PostgresError
 
 Bytes = npt.NDArray[np.uint8]
-Positions = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 
-def view(array: pa.Array) -> tuple[Bytes, Positions]:
+def view(array: pa.Array) -> tuple[Bytes, Numbers]:
     """Return (data, offsets) of a string or binary array: value i is ``data[offsets[i]:offsets[i + 1]]``. Offsets start at 0.
 
     NULLs may have bytes. Use `packed` if they must not.
@@ -43,7 +43,7 @@ def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
-def packed(array: pa.Array) -> tuple[Bytes, Positions]:
+def packed(array: pa.Array) -> tuple[Bytes, Numbers]:
     """Return the same as `view`, but with all NULLs of length 0."""
     if array.null_count:
         filler = pa.scalar("" if pa.types.is_string(array.type) or pa.types.is_large_string(array.type) else b"", array.type)
@@ -61,14 +61,14 @@ def validity(mask: Mask | None) -> pa.Buffer | None:
     return None if mask is None or mask.all() else pa.py_buffer(np.packbits(mask, bitorder="little"))
 
 
-def offsets_of(lengths: Positions) -> Positions:
+def offsets_of(lengths: Numbers) -> Numbers:
     """Return the offsets of contiguous values with these lengths, with the end of the last."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
 
 
-def strings(data: Bytes, offsets: Positions, mask: Mask | None, kind: pa.DataType) -> pa.Array:
+def strings(data: Bytes, offsets: Numbers, mask: Mask | None, kind: pa.DataType) -> pa.Array:
     """Return a string or binary array over `data`, with 64-bit offsets if `kind` is a large type. The data is not validated."""
     wide = kind in (pa.large_string(), pa.large_binary())
     typed_offsets = np.ascontiguousarray(offsets, np.int64 if wide else np.int32)
@@ -88,7 +88,7 @@ def letters(codes: Bytes) -> pa.Array:
     return strings(codes, np.arange(len(codes) + 1), None, pa.string())
 
 
-def gather(data: Bytes, starts: Positions, sizes: Positions) -> tuple[Bytes, Positions]:
+def gather(data: Bytes, starts: Numbers, sizes: Numbers) -> tuple[Bytes, Numbers]:
     """Return the bytes of the values that start at `starts`, contiguous, and their offsets.
 
     Values in ascending order, the usual case, are taken by Arrow from an array that alternates between a value and the gap after it.
@@ -105,7 +105,7 @@ def gather(data: Bytes, starts: Positions, sizes: Positions) -> tuple[Bytes, Pos
     return view(whole.take(pa.array(np.arange(0, 2 * len(starts) - 1, 2))))
 
 
-def rows_at(data: Bytes, starts: Positions, width: int) -> Bytes:
+def rows_at(data: Bytes, starts: Numbers, width: int) -> Bytes:
     """Return the `width` bytes at each start, one row each."""
     if not len(starts) or not width:
         return np.zeros((len(starts), width), np.uint8)

@@ -16,7 +16,7 @@ from pyarrow import csv
 
 from headgate.errors import PostgresError
 from headgate.types import buffers
-from headgate.types.buffers import Bytes, Mask, Positions
+from headgate.types.buffers import Bytes, Mask, Numbers
 from headgate.types.encoded import utf8
 
 _ESCAPE = re.compile(rb"\\([0-7]{1,3}|x[0-9a-fA-F]{1,2}|.)", re.DOTALL)
@@ -102,7 +102,7 @@ def _end_last_line(buffer: bytes) -> bytes:
     return buffer[: len(buffer) - slashes % 2] + b"\n"
 
 
-def _are_escaped(data: Bytes, positions: Positions) -> Mask:
+def _are_escaped(data: Bytes, positions: Numbers) -> Mask:
     """Return which positions have an odd number of backslashes before them."""
     hidden = np.zeros(len(positions), np.bool_)
     behind = np.flatnonzero((positions > 0) & (data[positions - 1] == _BACKSLASH))
@@ -115,7 +115,7 @@ def _are_escaped(data: Bytes, positions: Positions) -> Mask:
     return hidden
 
 
-def _check_counts(data: Bytes, ends: Positions, columns: int, names: Sequence[str], first_line: int) -> None:
+def _check_counts(data: Bytes, ends: Numbers, columns: int, names: Sequence[str], first_line: int) -> None:
     """Raise 22P04 unless each line has as many fields as there are columns."""
     lines = data[ends] == _NEWLINE
     width = max(columns, 1)
@@ -134,7 +134,7 @@ def _check_counts(data: Bytes, ends: Positions, columns: int, names: Sequence[st
     raise PostgresError("22P04", "extra data after last expected column", context=context)
 
 
-def _column(data: Bytes, starts: Positions, sizes: Positions, marker: Bytes, *, slashes: bool) -> pa.StringArray:
+def _column(data: Bytes, starts: Numbers, sizes: Numbers, marker: Bytes, *, slashes: bool) -> pa.StringArray:
     null = sizes == len(marker)
     for index, byte in enumerate(marker):
         rows = np.flatnonzero(null)
@@ -331,7 +331,7 @@ def _unterminated(buffer: bytes, quote: str) -> PostgresError:
     return PostgresError("22P04", "unterminated CSV quoted field", context=f'line {breaks + 1}: "{shown}"')
 
 
-def record_ends(buffer: bytes, quote: str, *, inside: bool = False) -> Positions:
+def record_ends(buffer: bytes, quote: str, *, inside: bool = False) -> Numbers:
     """Return the positions after the newlines that end CSV records, those outside quotes. `inside`: the data begins inside quotes."""
     data = np.frombuffer(buffer, np.uint8)
     quoted = (np.cumsum(data == ord(quote), dtype=np.uint8) & 1) != inside

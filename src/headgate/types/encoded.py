@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from headgate.settings.encoding import Encoding
 from headgate.types import buffers
-from headgate.types.buffers import Bytes, Mask, Positions
+from headgate.types.buffers import Bytes, Mask, Numbers
 
 
 def encoded(values: pa.Array, encoding: Encoding) -> pa.Array:
@@ -57,7 +57,7 @@ def utf8(values: pa.BinaryArray) -> pa.StringArray:
         raise buffers.not_utf8(values) from None
 
 
-def _divided(data: Bytes, offsets: Positions) -> bytes:
+def _divided(data: Bytes, offsets: Numbers) -> bytes:
     """Join the values with zero bytes between them."""
     return np.insert(data, offsets[1:-1], 0).tobytes()
 

@@ -25,10 +25,10 @@ from headgate.types.base.base_type import Hashing
 from headgate.types.base.base_types import BASE_TYPES
 from headgate.types.base.binary_numeric import digits_of
 from headgate.types.binary import binary
+from headgate.types.buffers import Bytes
 
 Words = npt.NDArray[np.uint64]
 Halves = npt.NDArray[np.uint32]
-Bytes = npt.NDArray[np.uint8]
 
 SEED = 0x7A5B22367996DCFD
 """HASH_PARTITION_SEED."""

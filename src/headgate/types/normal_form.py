@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from headgate import interruption
 from headgate.errors import PostgresError
 from headgate.types import buffers, text_column
-from headgate.types.buffers import Bytes, Mask, Positions
+from headgate.types.buffers import Bytes, Mask, Numbers
 
 _QUOTE, _BACKSLASH, _COLON, _CLOSE = b'"\\:}'
 _OCTET = r"(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
@@ -143,12 +143,12 @@ def _is_unchanged(text: str, check: Callable[[str], str]) -> bool:
         return False
 
 
-def _count_quotes(data: Bytes, offsets: Positions) -> Positions:
+def _count_quotes(data: Bytes, offsets: Numbers) -> Numbers:
     """Return the number of quotes before each offset."""
     return np.searchsorted(np.flatnonzero(data == _QUOTE), offsets)
 
 
-def _shapes(data: Bytes, offsets: Positions) -> tuple[pa.StringArray, Positions]:
+def _shapes(data: Bytes, offsets: Numbers) -> tuple[pa.StringArray, Numbers]:
     """Return the shapes, and which texts have other numbers. Each text starts with a brace or quote and has an even number of quotes."""
     quotes = np.flatnonzero(data == _QUOTE)
     opened, closed = quotes[0::2], quotes[1::2]
@@ -200,7 +200,7 @@ def arrays(strings: pa.StringArray, delimiter: str, convert: Callable[[pa.String
     return usual
 
 
-def _elements(data: Bytes, offsets: Positions, delimiter: int) -> tuple[pa.StringArray, Mask, Positions]:
+def _elements(data: Bytes, offsets: Numbers, delimiter: int) -> tuple[pa.StringArray, Mask, Numbers]:
     """Return the elements of arrays without their quotes, which of them are quoted, and their starts."""
     borders = data == delimiter
     quote = data == _QUOTE

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 
 import duckdb
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.errors import PostgresError
 from headgate.pgoutput.decode import Changes, DecodedFrames
 from headgate.pgoutput.decode import DecodedColumn as Sent
+from headgate.types.buffers import Mask
 from headgate.types.text.text import read_text, write_text
 from headgate.verify.digest import ROWS, SHORT, Compared, Values, hashes_of, values_of_json
 
@@ -27,7 +27,6 @@ MOST = 1_000_000
 """Limit of the changes that are kept for a table. Above it, the table is compared again from a later position."""
 MOST_BYTES = 64 << 20
 """Limit in bytes of the values. Those of later changes are not kept."""
-Mask = npt.NDArray[np.bool_]
 
 
 class Changed:

@@ -12,14 +12,13 @@ from headgate.errors import PostgresError
 from headgate.expression.binding.coercion_pathway import Reach, find_path
 from headgate.expression.binding.context import BindContext
 from headgate.types import registry
+from headgate.types.registry import ANYMULTIRANGE, ANYRANGE
 
 ANYCOMPATIBLE = 5077
 ANYCOMPATIBLEARRAY = 5078
 ANYCOMPATIBLENONARRAY = 5079
 ANYCOMPATIBLERANGE = 5080
 ANYNONARRAY = 2776
-ANYRANGE = 3831
-ANYMULTIRANGE = 4537
 ANYCOMPATIBLEMULTIRANGE = 4538
 POLYMORPHIC = frozenset(
     {

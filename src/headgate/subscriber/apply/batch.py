@@ -20,7 +20,6 @@ from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -48,12 +47,12 @@ from headgate.subscriber.rows.table_history import LackingHistoryError
 from headgate.subscriber.rows.table_writer import TableRules
 from headgate.subscriber.rows.updated_rows import Reads
 from headgate.types import buffers
+from headgate.types.buffers import Numbers
 from headgate.walreceiver.segment import Segment, SegmentPart
 
 PART_SIZE = 64 << 20
 """The number of bytes of a segment that are decoded at a time."""
 
-Numbers = npt.NDArray[np.int64]
 Frame = tuple[Relation, tuple[int, ...] | None, pa.Table]
 Truncated = list[tuple[int, Mapping, pa.Table]]
 """The frames of TRUNCATEs, with their sequence numbers and mappings."""

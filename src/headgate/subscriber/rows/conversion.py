@@ -23,12 +23,11 @@ from headgate.subscriber.rows.conflict import ApplyPlace
 from headgate.subscriber.rows.relation_map import Mapping
 from headgate.types import buffers, registry, sortkey
 from headgate.types.binary.binary import read_binary
+from headgate.types.buffers import Mask
 from headgate.types.storage import arrow_type
 from headgate.types.text.text import first_refused, read_text, write_text
 from headgate.types.text_column import PLAIN
 from headgate.types.text_column import TextSettings as Forms
-
-Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ import pyarrow as pa
 from headgate.errors import PostgresError
 from headgate.settings.encoding import Encoding
 from headgate.types import buffers
-from headgate.types.buffers import Bytes, Mask, Positions
+from headgate.types.buffers import Bytes, Mask, Numbers
 from headgate.types.encoded import decoded, encoded, utf8
 from headgate.types.text_column import PLAIN, TextSettings
 
@@ -39,8 +39,8 @@ class Wire:
     """
 
     data: Bytes
-    starts: Positions
-    sizes: Positions
+    starts: Numbers
+    sizes: Numbers
     mask: Mask | None
     encoding: Encoding
 

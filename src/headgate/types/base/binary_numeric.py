@@ -20,7 +20,7 @@ from headgate.errors import PostgresError
 from headgate.types import buffers, registry, typmod
 from headgate.types.base import numeric
 from headgate.types.base.base_type import BaseType, Hashing
-from headgate.types.buffers import Bytes, Mask, Positions
+from headgate.types.buffers import Bytes, Mask, Numbers
 
 _NEGATIVE, _NAN, _PLUS_INFINITY, _MINUS_INFINITY = 0x4000, 0xC000, 0xD000, 0xF000
 _SPECIAL = {_NAN: "NaN", _PLUS_INFINITY: "Infinity", _MINUS_INFINITY: "-Infinity"}
@@ -30,7 +30,7 @@ _NARROW_DIGITS = 18
 Words = npt.NDArray[np.int64]
 
 
-def read(data: Bytes, starts: Positions, sizes: Positions, mask: Mask | None, modifier: int) -> pa.Array:
+def read(data: Bytes, starts: Numbers, sizes: Numbers, mask: Mask | None, modifier: int) -> pa.Array:
     """Read a column as numeric_recv with the modifier, into stored form. Raise 22P03 for malformed digits."""
     head = _head(data, starts, sizes, mask)
     parts = typmod.decimal_parts(modifier)
@@ -52,7 +52,7 @@ def read(data: Bytes, starts: Positions, sizes: Positions, mask: Mask | None, mo
     return pc.replace_with_mask(result, pa.array(odd), pa.array([numeric.print_value(value) for value in values], pa.string()))
 
 
-def _head(data: Bytes, starts: Positions, sizes: Positions, mask: Mask | None) -> Words:
+def _head(data: Bytes, starts: Numbers, sizes: Numbers, mask: Mask | None) -> Words:
     """Return ndigits, weight, sign and dscale of each value as four columns; zeros for NULL."""
     short = sizes < 8 if mask is None else (sizes < 8) & mask
     if short.any():
@@ -69,7 +69,7 @@ def _head(data: Bytes, starts: Positions, sizes: Positions, mask: Mask | None) -
     return head
 
 
-def digits_of(data: Bytes, starts: Positions, counts: Positions) -> Words:
+def digits_of(data: Bytes, starts: Numbers, counts: Numbers) -> Words:
     """Return the digits of each value as a row of a matrix, with zeros after its last digit. `counts`: the numbers of digits."""
     width = int(counts.max(initial=0))
     digits = np.zeros((len(counts), max(width, 1)), np.int64)
@@ -80,7 +80,7 @@ def digits_of(data: Bytes, starts: Positions, counts: Positions) -> Words:
     return digits
 
 
-def _decimals(data: Bytes, starts: Positions, head: Words, scale: int, mask: Mask | None) -> tuple[pa.Array, Mask]:
+def _decimals(data: Bytes, starts: Numbers, head: Words, scale: int, mask: Mask | None) -> tuple[pa.Array, Mask]:
     """Return values as decimal128(38, scale), and which of them were usual. The others are NULL or meaningless."""
     digits, weight, sign, dscale = head.T
     below = -(-scale // 4)
@@ -143,7 +143,7 @@ def _assemble(limbs: Words, negative: Mask, scale: int, mask: Mask) -> pa.Array:
     return pa.Array.from_buffers(pa.decimal128(38, scale), len(words), [buffers.validity(mask), pa.py_buffer(words)])
 
 
-def _texts(data: Bytes, starts: Positions, head: Words, mask: Mask | None) -> tuple[pa.StringArray, Mask]:
+def _texts(data: Bytes, starts: Numbers, head: Words, mask: Mask | None) -> tuple[pa.StringArray, Mask]:
     """Return numeric without modifier as text, converted per display scale, and which values were usual."""
     scales = np.unique(head[:, 3] if mask is None else head[mask, 3])
     shown, usual = pa.nulls(len(starts), pa.string()), np.zeros(len(starts), np.bool_)

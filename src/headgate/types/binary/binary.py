@@ -22,7 +22,7 @@ from headgate.types.base.base_types import BASE_TYPES
 from headgate.types.base.string import TEXT_LIKE
 from headgate.types.binary import binary_array, binary_record
 from headgate.types.binary.system_type import SYSTEM_TYPES
-from headgate.types.buffers import Bytes, Positions
+from headgate.types.buffers import Bytes, Numbers
 from headgate.types.storage import arrow_type
 from headgate.types.text import text
 
@@ -31,7 +31,7 @@ Lengths = npt.NDArray[np.int32]
 
 def read_binary(
     data: Bytes,
-    starts: Positions,
+    starts: Numbers,
     lengths: Lengths,
     oid: int,
     typmod: int = -1,

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from headgate.errors import PostgresError
 from headgate.types import buffers
-from headgate.types.buffers import Bytes, Positions
+from headgate.types.buffers import Bytes, Numbers
 
 SIGNATURE = b"PGCOPY\n\xff\r\n\0"
 HEADER = SIGNATURE + bytes(8)
@@ -38,7 +38,7 @@ class CopyRows:
     `consumed` bytes of the chunk are used, the rest belongs to the next chunk. `ended` is set after the trailer.
     """
 
-    starts: tuple[Positions, ...]
+    starts: tuple[Numbers, ...]
     lengths: tuple[npt.NDArray[np.int32], ...]
     consumed: int
     ended: bool
@@ -70,7 +70,7 @@ def read_copy_binary(chunk: bytes | memoryview | Bytes, columns: int, *, at: int
     Raise 22P04 for a row with another number of columns or a negative length.
     """
     data = chunk if isinstance(chunk, np.ndarray) else np.frombuffer(chunk, np.uint8)
-    blocks: list[tuple[Positions, ...]] = []
+    blocks: list[tuple[Numbers, ...]] = []
     place, ended = at, False
     while not ended:
         count = int.from_bytes(data[place : place + 2].tobytes(), "big", signed=True)
@@ -95,7 +95,7 @@ def read_copy_binary(chunk: bytes | memoryview | Bytes, columns: int, *, at: int
     return _columns(data, blocks, columns, place, ended)
 
 
-def _length_at(data: Bytes, positions: Positions) -> Positions:
+def _length_at(data: Bytes, positions: Numbers) -> Numbers:
     """Return the int32 at each position."""
     value = data[positions].astype(np.int64) << 24
     value |= data[positions + 1].astype(np.int64) << 16
@@ -120,7 +120,7 @@ def _row_end(data: Bytes, place: int, columns: int) -> int | None:
     return place if place <= len(data) else None
 
 
-def _one_shape(data: Bytes, place: int, end: int, columns: int) -> tuple[Positions, int] | None:
+def _one_shape(data: Bytes, place: int, end: int, columns: int) -> tuple[Numbers, int] | None:
     """Return the starts and the end of the consecutive rows from `place` with the lengths of the first, which ends at `end`, if many."""
     size = end - place
     rows = (len(data) - place) // size
@@ -141,7 +141,7 @@ def _one_shape(data: Bytes, place: int, end: int, columns: int) -> tuple[Positio
     return place + np.arange(count, dtype=np.int64) * size, place + count * size
 
 
-def _chain(data: Bytes, place: int, columns: int) -> tuple[Positions, int]:
+def _chain(data: Bytes, place: int, columns: int) -> tuple[Numbers, int]:
     """Return the starts of the whole rows from `place` on, whatever their shapes, and the end of the last. The first must be complete."""
     part = data[place:]
     candidates = np.flatnonzero((part[:-1] == columns >> 8) & (part[1:] == columns & 0xFF)).astype(np.int64) + place
@@ -160,7 +160,7 @@ def _chain(data: Bytes, place: int, columns: int) -> tuple[Positions, int]:
     return starts[reached], int(ends[reached[-1]])
 
 
-def _reachable(starts: Positions, ends: Positions) -> Positions:
+def _reachable(starts: Numbers, ends: Numbers) -> Numbers:
     """Return the indexes of the candidates reachable from the first. Each leads to the one that starts where it ends."""
     stop = len(starts)
     following = np.searchsorted(starts, ends)
@@ -177,10 +177,10 @@ def _reachable(starts: Positions, ends: Positions) -> Positions:
         jump = jump[jump]
 
 
-def _columns(data: Bytes, blocks: list[tuple[Positions, ...]], columns: int, consumed: int, ended: bool) -> CopyRows:
+def _columns(data: Bytes, blocks: list[tuple[Numbers, ...]], columns: int, consumed: int, ended: bool) -> CopyRows:
     rows = np.concatenate([block[0] for block in blocks]) if blocks and columns else np.zeros(0, np.int64)
     positions = rows + 2
-    starts: list[Positions] = []
+    starts: list[Numbers] = []
     lengths: list[npt.NDArray[np.int32]] = []
     for _ in range(columns):
         sizes = _length_at(data, positions)

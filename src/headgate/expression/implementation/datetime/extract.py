@@ -23,8 +23,8 @@ from headgate.expression.node import Expression
 from headgate.expression.spark.units import Unit, field_unit
 from headgate.expression.spark.value import DATE, DIGITS, FLOAT8, TIMESTAMP, Env, Rep, Value, as_text, decimal, raising, spark_type
 from headgate.expression.spark.vectorised import call
+from headgate.types.datetime.calendar import DAY
 
-DAY = 86_400_000_000
 NAMES = {"date": "date", "timestamp": "timestamp without time zone", "timestamptz": "timestamp with time zone"}
 _JULIAN = 2_440_588
 _GROWING = frozenset({"year", "decade", "century", "millennium", "julian", "isoyear", "epoch"})

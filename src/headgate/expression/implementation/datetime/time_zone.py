@@ -19,11 +19,11 @@ from pyspark.sql.types import LongType
 from headgate.errors import PostgresError
 from headgate.expression.duckdb.datetime import date_trunc, epoch, in_range, moved_in_zone
 from headgate.expression.functions.datetime import time_of_day, timestamp
-from headgate.expression.implementation.datetime.extract import DAY, NAMES, big, extracted, field_of, micros_of, whole, with_infinity
+from headgate.expression.implementation.datetime.extract import NAMES, big, extracted, field_of, micros_of, whole, with_infinity
 from headgate.expression.implementation.datetime.infinity import infinite_timestamp, timestamp_to_date, too_late
 from headgate.expression.implementation.datetime.timestamp import (
     CALENDAR_UNITS,
-    Make,
+    comparison,
     local_moment,
     midnight,
     out_of_days,
@@ -43,12 +43,12 @@ from headgate.expression.spark.value import (
     BOOL,
     DATE,
     FLOAT8,
-    INT4,
     SPARK,
     TEXT,
     TIMESTAMP,
     TIMESTAMPTZ,
     Env,
+    Make,
     Rep,
     Value,
     arrow_function,
@@ -58,7 +58,7 @@ from headgate.expression.spark.value import (
 )
 from headgate.expression.spark.vectorised import call, scalar
 from headgate.types.datetime import time_zone
-from headgate.types.datetime.calendar import INFINITE_MICROS
+from headgate.types.datetime.calendar import DAY, INFINITE_MICROS
 
 
 def _offset_by(zone: time_zone.Zone, micros: Column, *, of_local: bool, env: Env) -> Column:
@@ -205,13 +205,7 @@ def _comparison(name: str) -> SparkForm:
 
 
 def _order(node: Expression, args: Sequence[Value]) -> Value:
-    first, second = (_instant(arg, "comparison with timestamp with time zone") for arg in args)
-
-    def make(env: Env) -> Column:
-        left, right = first(env), second(env)
-        return F.when(left < right, F.lit(-1)).when(left > right, F.lit(1)).when(left == right, F.lit(0))
-
-    return Value(INT4, make)
+    return comparison(*(_instant(arg, "comparison with timestamp with time zone") for arg in args))
 
 
 def _plus(sign: int, *, flipped: bool = False) -> SparkForm:

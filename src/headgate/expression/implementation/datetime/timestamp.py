@@ -6,7 +6,7 @@ without time zone and its instant are the same number. `extract` has EXTRACT. `t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from headgate.expression.duckdb.datetime import date_trunc, in_range
 from headgate.expression.functions.datetime import timestamp
 from headgate.expression.implementation.datetime import time_of_day
-from headgate.expression.implementation.datetime.extract import DAY, NAMES, big, isodow, micros_of, whole
+from headgate.expression.implementation.datetime.extract import NAMES, big, isodow, micros_of, whole
 from headgate.expression.implementation.datetime.infinity import date_to_timestamp, infinite_date, infinite_timestamp, too_late
 from headgate.expression.implementation.implementation import Implementation, SparkForm, Table
 from headgate.expression.node import Expression
@@ -22,12 +22,12 @@ from headgate.expression.spark.common_subexpression import bound
 from headgate.expression.spark.comparison import by_key
 from headgate.expression.spark.session_time import local_now
 from headgate.expression.spark.units import Unit, truncation_unit
-from headgate.expression.spark.value import BOOL, DATE, INT4, TEXT, TIMESTAMP, TIMESTAMPTZ, Env, Value, after, raising, settle
+from headgate.expression.spark.value import BOOL, DATE, INT4, TEXT, TIMESTAMP, TIMESTAMPTZ, Env, Make, Value, after, raising, settle
 from headgate.expression.spark.vectorised import call, scalar
 from headgate.types import registry
+from headgate.types.datetime.calendar import DAY
 from headgate.types.datetime.interval import Interval, normal
 
-Make = Callable[[Env], Column]
 _END_DAY = 2_147_483_494 - 2_440_588
 LAST_MOMENT_DAY = 106_751_990
 """The last whole day whose microseconds since 1970 fit in 64 bits."""
@@ -245,8 +245,14 @@ def _is_finite(node: Expression, args: Sequence[Value]) -> Value:
 
 
 def _order(node: Expression, args: Sequence[Value]) -> Value:
+    return comparison(args[0].make, args[1].make)
+
+
+def comparison(first: Make, second: Make) -> Value:
+    """Return -1, 0 or 1 for two moments, as timestamp_cmp does."""
+
     def make(env: Env) -> Column:
-        left, right = args[0].make(env), args[1].make(env)
+        left, right = first(env), second(env)
         return F.when(left < right, F.lit(-1)).when(left > right, F.lit(1)).when(left == right, F.lit(0))
 
     return Value(INT4, make)
