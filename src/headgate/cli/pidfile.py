@@ -73,6 +73,11 @@ class Running:
         """Whether the node accepts connections."""
         return self.status == Status.READY
 
+    @property
+    def host(self) -> str:
+        """The address to which a client connects. `address` may stand for all addresses."""
+        return {"*": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.address, self.address)  # noqa: S104 (not bound here)
+
 
 def read(data_dir: Path) -> Running | None:
     """Return the contents of the file, whether or not the process lives, or None if there is no file or it is just being written."""

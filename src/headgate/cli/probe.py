@@ -14,7 +14,6 @@ from headgate.cli.pidfile import Running
 SECONDS = 10.0
 """The seconds that a node has to answer."""
 _GSSENC_REQUEST = struct.pack("!ii", 8, 80877104)
-_ANY = {"*": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 (what they mean to a client)
 
 
 def trouble(running: Running) -> str | None:
@@ -38,7 +37,7 @@ def trouble(running: Running) -> str | None:
 
 def _connect(running: Running, seconds: float) -> socket.socket:
     if running.address:
-        return socket.create_connection((_ANY.get(running.address, running.address), running.port), seconds)
+        return socket.create_connection((running.host, running.port), seconds)
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.settimeout(seconds)

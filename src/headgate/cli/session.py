@@ -20,8 +20,6 @@ from headgate.cli import control, pidfile
 from headgate.cli.message import fail, show_progress
 from headgate.errors import PostgresError
 
-_ANY = {"*": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 (the addresses to which a client connects)
-
 
 @contextmanager
 def opened(data_dir: Path, username: str | None, database: str = "postgres") -> Iterator[psycopg.Connection[TupleRow]]:
@@ -32,7 +30,7 @@ def opened(data_dir: Path, username: str | None, database: str = "postgres") -> 
         fail(f'no node is running in directory "{data_dir}"')
     if username is None and not {"PGUSER", "PGSERVICE"} & os.environ.keys():
         username = running.superuser
-    host = running.directory or _ANY.get(running.address, running.address)
+    host = running.directory or running.host
     try:
         conninfo = make_conninfo(host=host, port=running.port, user=username, dbname=database, replication="database")
         # psycopg prepares statements that it executes often, and a replication connection does not support that

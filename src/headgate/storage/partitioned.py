@@ -106,7 +106,7 @@ class LeafPlaces:
         alive = np.flatnonzero(np.asarray(new.is_valid()))
         targets = np.full(len(sources), NOWHERE, np.int32)
         if moves and len(alive):
-            targets[alive] = self.places(_rows(new.take(pa.array(alive))))
+            targets[alive] = self.places(rows_of(new.take(pa.array(alive))))
         else:
             targets[alive] = sources[alive]
         changes = []
@@ -119,7 +119,7 @@ class LeafPlaces:
             )
             changes.append(Part(number, whole, indexes.to_numpy()))
         arriving = [
-            Part(self.numbers[leaf.oid], of_leaf(leaf, _rows(new.take(indexes))), indexes.to_numpy())
+            Part(self.numbers[leaf.oid], of_leaf(leaf, rows_of(new.take(indexes))), indexes.to_numpy())
             for leaf, indexes in self.parts(np.where(targets == sources, NOWHERE, targets))
         ]
         return Flows(changes, arriving, changed.num_rows)
@@ -378,5 +378,6 @@ def ordered(relation: Relation, structs: pa.StructArray) -> pa.StructArray:
     return pa.StructArray.from_arrays([structs.field(field.name) for field in row], fields=list(row), mask=structs.is_null())
 
 
-def _rows(structs: pa.StructArray) -> pa.Table:
+def rows_of(structs: pa.StructArray) -> pa.Table:
+    """Return the fields of a struct column, NULL where the struct is NULL."""
     return pa.table(structs.flatten(), names=[field.name for field in structs.type])

@@ -9,7 +9,7 @@ from headgate.catalog.relation.relation import Relation
 from headgate.sql.names import qualified
 from headgate.storage.transaction.transaction import Transaction
 from headgate.types import registry
-from headgate.verify.digest import BARE, INTEGERS, Compared, digits_for
+from headgate.verify.digest import BARE, Compared, digits_for
 from headgate.walreceiver import answer
 from headgate.walreceiver.connection import PublisherConnection
 from headgate.walreceiver.remote import RemoteRelation, as_text
@@ -32,7 +32,7 @@ def described(reader: PublisherConnection, transaction: Transaction, remote: Rem
         kinds.append(None if plain else (ours.type_oid, ours.typmod))
         oids = {column.type_oid, ours.type_oid}
         bare.append(oids <= BARE)
-        integers.append(oids <= INTEGERS)
+        integers.append(oids <= registry.INTEGERS)
         theirs.append(text if plain else _convert(text, ours.type_oid, ours.typmod))
     key = [name for column in sent if column.key for name in [column.name]]
     if not key and local.primary_key:

@@ -43,7 +43,6 @@ BARE = frozenset(
     }
 )
 """The types whose texts have no comma and are never empty."""
-INTEGERS = frozenset({t.INT2, t.INT4, t.INT8})
 DIGESTS = pa.schema([("range", pa.string()), ("rows", pa.int64()), ("sum", pa.int64())])
 ROWS = pa.schema([("key", pa.string()), ("columns", pa.string())])
 VALUES = pa.schema([("key", pa.string()), ("values", pa.string())])

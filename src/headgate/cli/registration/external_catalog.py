@@ -14,6 +14,9 @@ SOURCE = "headgate.source"
 """The parameter that says which node, database and publication a table was registered from."""
 DEFINITION = "headgate.definition"
 """The parameter with the digest of the location and the columns that were registered."""
+INPUT_FORMAT = "org.apache.hadoop.mapred.SequenceFileInputFormat"
+OUTPUT_FORMAT = "org.apache.hadoop.hive.ql.io.HiveSequenceFileOutputFormat"
+SERIALIZATION = "org.apache.hadoop.hive.serde2.lazy.LazySimpleSerDe"
 
 _HIVE_TYPES = {
     "byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint", "timestamp_ntz": "timestamp",

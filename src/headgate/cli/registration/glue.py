@@ -9,11 +9,15 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from headgate.cli.registration.external_catalog import SOURCE, CatalogError, ExternalTable, table_parameters
-
-_INPUT = "org.apache.hadoop.mapred.SequenceFileInputFormat"
-_OUTPUT = "org.apache.hadoop.hive.ql.io.HiveSequenceFileOutputFormat"
-_FORMAT = "org.apache.hadoop.hive.serde2.lazy.LazySimpleSerDe"
+from headgate.cli.registration.external_catalog import (
+    INPUT_FORMAT,
+    OUTPUT_FORMAT,
+    SERIALIZATION,
+    SOURCE,
+    CatalogError,
+    ExternalTable,
+    table_parameters,
+)
 
 
 class Glue:
@@ -59,8 +63,8 @@ class Glue:
         """See `ExternalCatalog`."""
         location = table.location.replace("s3a://", "s3://", 1)
         storage = {
-            "Columns": [{"Name": name, "Type": kind} for name, kind in table.columns], "Location": location, "InputFormat": _INPUT,
-            "OutputFormat": _OUTPUT, "SerdeInfo": {"SerializationLibrary": _FORMAT, "Parameters": {"path": location}},
+            "Columns": [{"Name": name, "Type": kind} for name, kind in table.columns], "Location": location, "InputFormat": INPUT_FORMAT,
+            "OutputFormat": OUTPUT_FORMAT, "SerdeInfo": {"SerializationLibrary": SERIALIZATION, "Parameters": {"path": location}},
         }  # fmt: skip
         described = {
             "Name": table.name, "TableType": "EXTERNAL_TABLE", "StorageDescriptor": storage, "Parameters": table_parameters(table)

@@ -13,7 +13,15 @@ from pathlib import Path
 from py4j.java_gateway import JavaGateway, JavaObject
 from py4j.protocol import Py4JError
 
-from headgate.cli.registration.external_catalog import SOURCE, CatalogError, ExternalTable, table_parameters
+from headgate.cli.registration.external_catalog import (
+    INPUT_FORMAT,
+    OUTPUT_FORMAT,
+    SERIALIZATION,
+    SOURCE,
+    CatalogError,
+    ExternalTable,
+    table_parameters,
+)
 
 _JAVA = (
     "-Xmx256m",
@@ -21,9 +29,6 @@ _JAVA = (
     "-Dlog4j2.level=ERROR",
     *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in ("java.lang", "java.net", "java.util")),
 )
-_INPUT = "org.apache.hadoop.mapred.SequenceFileInputFormat"
-_OUTPUT = "org.apache.hadoop.hive.ql.io.HiveSequenceFileOutputFormat"
-_FORMAT = "org.apache.hadoop.hive.serde2.lazy.LazySimpleSerDe"
 
 
 class HiveMetastore:
@@ -89,7 +94,7 @@ class HiveMetastore:
     def _form_of(self, table: ExternalTable) -> JavaObject:
         api = self._hive.metastore.api
         form = api.SerDeInfo()
-        form.setSerializationLib(_FORMAT)
+        form.setSerializationLib(SERIALIZATION)
         form.setParameters(self._map({"path": table.location, "serialization.format": "1"}))
         storage = api.StorageDescriptor()
         columns = self._gateway.jvm.java.util.ArrayList()
@@ -97,8 +102,8 @@ class HiveMetastore:
             columns.add(api.FieldSchema(name, kind, ""))
         storage.setCols(columns)
         storage.setLocation(table.location)
-        storage.setInputFormat(_INPUT)
-        storage.setOutputFormat(_OUTPUT)
+        storage.setInputFormat(INPUT_FORMAT)
+        storage.setOutputFormat(OUTPUT_FORMAT)
         storage.setSerdeInfo(form)
         described = api.Table()
         described.setDbName(table.schema)

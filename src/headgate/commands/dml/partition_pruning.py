@@ -36,7 +36,6 @@ from headgate.storage.routing import children_of, order_codes, texts_of
 from headgate.types import registry
 
 _TURNED = {"=": "=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
-_WHOLE = frozenset({registry.INT2, registry.INT4, registry.INT8})
 _TEXTS = frozenset({registry.TEXT, registry.VARCHAR})
 
 
@@ -103,7 +102,7 @@ def _constant(expression: Expression) -> Const | None:
     """Return a constant, or an integer that is cast to numeric. Return None for any other expression."""
     if isinstance(expression, FuncExpr) and expression.form is Form.IMPLICIT and expression.type.oid == registry.NUMERIC:
         [inner] = expression.args[:1] or [expression]
-        if isinstance(inner, Const) and inner.type.oid in _WHOLE:
+        if isinstance(inner, Const) and inner.type.oid in registry.INTEGERS:
             return Const(type=expression.type, value=inner.value)
     return expression if isinstance(expression, Const) else None
 
@@ -114,7 +113,7 @@ def _column(expression: Expression, relation: Relation) -> Column | None:
 
 
 def _same_values(left: int, right: int) -> bool:
-    return left == right or any(left in family and right in family for family in (_WHOLE, _TEXTS))
+    return left == right or any(left in family and right in family for family in (registry.INTEGERS, _TEXTS))
 
 
 # ---- the tree ---------------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.overload_resolution import ordering_operator
 from headgate.expression.deparsing.deparse import deparse
 from headgate.expression.node import (
+    BOOLEAN,
     ArrayExpr,
     BoolExpr,
     BoolKind,
@@ -38,7 +39,6 @@ from headgate.storage import routing
 from headgate.types import registry
 
 LESS, LESS_EQUAL, EQUAL, GREATER_EQUAL, GREATER = 1, 2, 3, 4, 5
-_BOOLEAN = TypeRef(registry.BOOL)
 
 
 def rewrite(cursor: Cursor, relation: Relation) -> None:
@@ -71,7 +71,7 @@ def _all(quals: Sequence[Expression]) -> Expression:
 
 
 def _not(expression: Expression) -> Expression:
-    return BoolExpr(type=_BOOLEAN, kind=BoolKind.NOT, args=(expression,))
+    return BoolExpr(type=BOOLEAN, kind=BoolKind.NOT, args=(expression,))
 
 
 def _reference(column: Column) -> Expression:
@@ -79,7 +79,7 @@ def _reference(column: Column) -> Expression:
 
 
 def _is_null(column: Column, *, is_null: bool) -> Expression:
-    return NullTest(type=_BOOLEAN, arg=_reference(column), is_null=is_null)
+    return NullTest(type=BOOLEAN, arg=_reference(column), is_null=is_null)
 
 
 def _comparison(column: Column, strategy: int, values: Sequence[str]) -> Expression:
@@ -92,10 +92,10 @@ def _comparison(column: Column, strategy: int, values: Sequence[str]) -> Express
         left = Relabel(type=TypeRef(operand_type, -1, column.collation), arg=left, form=Form.EXPLICIT)
     constants = [Const(type=stored_expression.type_of(column), value=value) for value in values]
     if len(constants) == 1:
-        return OpExpr(type=_BOOLEAN, operator=number, args=(left, constants[0]))
+        return OpExpr(type=BOOLEAN, operator=number, args=(left, constants[0]))
     array = registry.builtin().by_oid(column.type_oid).array
     elements = ArrayExpr(type=TypeRef(array, column.typmod, column.collation), elements=tuple(constants))
-    return ScalarArrayOp(type=_BOOLEAN, operator=number, any=True, args=(left, elements))
+    return ScalarArrayOp(type=BOOLEAN, operator=number, any=True, args=(left, elements))
 
 
 # ---- LIST -----------------------------------------------------------------------------------------------------------
@@ -184,4 +184,4 @@ def _hash(table: Branch, bound: Bound) -> Expression:
         Const(type=integer, value=str(bound.modulus)),
         Const(type=integer, value=str(bound.remainder)),
     ]
-    return FuncExpr(type=_BOOLEAN, function=function.oid, args=(*constants, *[_reference(column) for column in table.key]))
+    return FuncExpr(type=BOOLEAN, function=function.oid, args=(*constants, *[_reference(column) for column in table.key]))

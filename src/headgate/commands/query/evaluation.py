@@ -54,8 +54,6 @@ from headgate.storage.spark import scalar_subquery
 from headgate.types import registry
 from headgate.types.storage import spark_type
 
-_MOMENTS = frozenset({"now", "transaction_timestamp", "statement_timestamp", "clock_timestamp"})
-
 
 def _has_subquery(expression: Expression) -> bool:
     return any(isinstance(node, SubLink) for node in walk(expression))
@@ -253,7 +251,7 @@ class Evaluation:
 
     def _function(self, node: FuncExpr) -> Expression | None:
         called = builtin.function(node.function)
-        if called.name in _MOMENTS:
+        if called.name in instant.FUNCTIONS:
             return instant.constant(self.session.context, node.type, self.context, called.name)
         if implementation(called.oid) is not None or called.retset:
             return None

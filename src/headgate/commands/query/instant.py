@@ -9,6 +9,7 @@ from headgate.expression.node import Const, TypeRef
 from headgate.settings import check
 from headgate.types import registry
 
+FUNCTIONS = frozenset({"now", "transaction_timestamp", "statement_timestamp", "clock_timestamp"})
 _PATTERNS = {
     registry.DATE: "%Y-%m-%d",
     registry.TIMESTAMP: "%Y-%m-%d %H:%M:%S.%f",

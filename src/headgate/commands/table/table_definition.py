@@ -259,7 +259,7 @@ def _take(draft: _Column, node: pb.Constraint, table: str, elements: Elements) -
                 raise PostgresError("42601", message, position=position(node.location))
             draft.generated = node.raw_expr
         case pb.CONSTR_IDENTITY:
-            if draft.column.type_oid not in (registry.INT2, registry.INT4, registry.INT8):
+            if draft.column.type_oid not in registry.INTEGERS:
                 raise PostgresError("22023", "identity column type must be smallint, integer, or bigint")
             if draft.column.identity:
                 message = f'multiple identity specifications for column "{name}" of table "{table}"'

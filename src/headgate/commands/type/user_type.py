@@ -7,7 +7,7 @@ rewritten when one is renamed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -38,6 +38,7 @@ from headgate.expression import rewriting
 from headgate.expression.binding import binder
 from headgate.expression.deparsing.deparse import deparse
 from headgate.expression.node import Const, Expression
+from headgate.expression.rewriting import Substitute
 from headgate.expression.spark.value import arrow_function
 from headgate.sql import names
 from headgate.sql.parser import ParseNode, parse_expression, unwrap
@@ -46,8 +47,6 @@ from headgate.storage.transaction.transaction import Transaction
 from headgate.types import registry
 from headgate.types.registry import TypeRegistry
 from headgate.types.text import array as arrays
-
-Change = Callable[[Expression], Expression | None]
 
 
 def create_enum(node: pb.CreateEnumStmt, session: Session) -> CommandResult:
@@ -348,7 +347,7 @@ def relabelled(value: Column, label: str, new_label: str) -> Column:
     return arrow_function(new_labels, StringType())(value)
 
 
-def _label_change(type_row: TypeRow, label: str, new_label: str) -> Change:
+def _label_change(type_row: TypeRow, label: str, new_label: str) -> Substitute:
     def change(node: Expression) -> Expression | None:
         if not isinstance(node, Const) or node.value is None:
             return None
@@ -362,7 +361,7 @@ def _label_change(type_row: TypeRow, label: str, new_label: str) -> Change:
     return change
 
 
-def _rewrite_expressions(transaction: Transaction, database: int, before: TypeRegistry, change: Change | None = None) -> None:
+def _rewrite_expressions(transaction: Transaction, database: int, before: TypeRegistry, change: Substitute | None = None) -> None:
     """Rewrite the DEFAULT, CHECK and GENERATED expressions of the database that contain a type's name, with the types' current names."""
     cursor = transaction.cursor
     sql = (
@@ -375,7 +374,7 @@ def _rewrite_expressions(transaction: Transaction, database: int, before: TypeRe
             _rewrite_relation(transaction, relation, before, change)
 
 
-def _rewrite_relation(transaction: Transaction, relation: Relation, before: TypeRegistry, change: Change | None) -> None:
+def _rewrite_relation(transaction: Transaction, relation: Relation, before: TypeRegistry, change: Substitute | None) -> None:
     cursor, oids = transaction.cursor, transaction.engine.catalog.next_oid
     scope = stored_expression.scope_of(relation.columns, relation.name)
     reading = stored_expression.context().within(types=before.anywhere())

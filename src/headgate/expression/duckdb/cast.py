@@ -16,7 +16,6 @@ from headgate.expression import node as n
 from headgate.expression.duckdb import literal
 from headgate.expression.duckdb.value import (
     FLOATS,
-    INTEGERS,
     MAX_DIGITS,
     OIDS,
     REGISTERED,
@@ -35,7 +34,7 @@ from headgate.types import registry as t
 from headgate.types.registry import format_type
 from headgate.types.text import text as texts
 
-_INTEGRAL = frozenset({*INTEGERS, *OIDS, t.XID, t.CID})
+_INTEGRAL = frozenset({*t.INTEGERS, *OIDS, t.XID, t.CID})
 _SIGNED = raised("0A000", "the text of a negative interval inside of an expression is not supported here", t.TEXT)
 _TIMES = frozenset({t.DATE, t.TIMESTAMP, t.TIMESTAMPTZ})
 
@@ -83,19 +82,19 @@ def _convert(sql: str, source: int, target: int) -> str | None:
             sql = f"rtrim({sql}, ' ')" if source == t.BPCHAR else sql
             return f"CASE WHEN strlen({sql}) > 63 THEN {raised('0A000', 'a name this long is not supported here', t.NAME)} ELSE {sql} END"
         return f"rtrim({sql}, ' ')" if source == t.BPCHAR else sql
-    if target in OIDS and source in INTEGERS:
+    if target in OIDS and source in t.INTEGERS:
         return f"CAST(CAST({sql} AS BIGINT) & 4294967295 AS UINTEGER)" if source != t.INT8 else f"CAST({sql} AS UINTEGER)"
     if source in OIDS and target == t.INT4:
         return f"CAST(CASE WHEN {sql} > 2147483647 THEN CAST({sql} AS BIGINT) - 4294967296 ELSE {sql} END AS INTEGER)"
     if source in _INTEGRAL and target in _INTEGRAL:
         return sql if duckdb_type(source) == duckdb_type(target) else f"CAST({sql} AS {duckdb_type(target)})"
-    if source in INTEGERS and target == t.NUMERIC:
+    if source in t.INTEGERS and target == t.NUMERIC:
         return f"CAST({sql} AS DECIMAL({MAX_DIGITS},0))"
     if (source, target) == (t.FLOAT8, t.FLOAT4):
         short = f"CAST({sql} AS FLOAT)"
         over, under = (raised("22003", f"value out of range: {problem}", t.FLOAT4) for problem in ("overflow", "underflow"))
         return f"CASE WHEN isinf({short}) AND NOT isinf({sql}) THEN {over} WHEN {short} = 0 AND {sql} <> 0 THEN {under} ELSE {short} END"
-    if (source in (*INTEGERS, *FLOATS, t.NUMERIC) and target in (*INTEGERS, *FLOATS)) or (source in _TIMES and target in _TIMES):
+    if (source in (*t.INTEGERS, *FLOATS, t.NUMERIC) and target in (*t.INTEGERS, *FLOATS)) or (source in _TIMES and target in _TIMES):
         return f"CAST({sql} AS {duckdb_type(target)})"
     if (source, target) == (t.BOOL, t.INT4):
         return f"CAST({sql} AS INTEGER)"
@@ -193,7 +192,7 @@ def _from_text(arg: n.Expression, sql: str, target: int, env: Env) -> str:
         return f"(SELECT min(_t.oid) FROM hg.type_text _t WHERE _t.plain = {sql})"
     space = r"[ \t\n\r\f\v]*"
     trimmed = rf"trim({sql}, ' ' || chr(9) || chr(10) || chr(11) || chr(12) || chr(13))"
-    if target in INTEGERS:
+    if target in t.INTEGERS:
         return _guard(sql, rf"{space}[+-]?[0-9]+{space}", f"CAST({trimmed} AS {duckdb_type(target)})", target)
     if target in OIDS | {t.XID, t.CID}:
         return _guard(sql, rf"{space}[0-9]+{space}", f"CAST({trimmed} AS UINTEGER)", target)

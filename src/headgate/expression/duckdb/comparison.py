@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from headgate.expression import builtin
 from headgate.expression import node as n
-from headgate.expression.duckdb.value import FLOATS, INTEGERS, OIDS, Env, base_of, element_of, refuse, scale
+from headgate.expression.duckdb.value import FLOATS, OIDS, Env, base_of, element_of, refuse, scale
 from headgate.types import registry as t
 
 OPERATORS = frozenset({"=", "<>", "<", "<=", ">", ">="})
@@ -16,7 +16,7 @@ _ACLITEM = 1033
 _TEXTS = frozenset({t.TEXT, t.VARCHAR, t.NAME, t.CHAR, t.BPCHAR})
 _MOMENTS = frozenset({t.DATE, t.TIMESTAMP, t.TIMESTAMPTZ})
 _FAMILIES = (
-    frozenset({*INTEGERS, *OIDS}), frozenset({*FLOATS}), frozenset({t.NUMERIC}), _TEXTS, frozenset({t.BOOL}), _MOMENTS,
+    frozenset({*t.INTEGERS, *OIDS}), frozenset({*FLOATS}), frozenset({t.NUMERIC}), _TEXTS, frozenset({t.BOOL}), _MOMENTS,
     frozenset({t.INTERVAL}), frozenset({t.TIME}), frozenset({t.PG_LSN}), frozenset({t.BYTEA}), frozenset({t.UUID}),
     frozenset({t.XID8}), frozenset({t.XID, t.INT4}), frozenset({t.CID}), frozenset({_ACLITEM}),
 )  # fmt: skip

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from headgate.expression import node as n
 from headgate.expression.duckdb.value import (
     FLOATS,
-    INTEGERS,
     MAX_DIGITS,
     OIDS,
     REGISTERED,
@@ -40,7 +39,7 @@ def _sql(text: str, oid: int, node: n.Const, env: Env) -> str:
         return f"CAST({env.resolve(text, oid, where)} AS UINTEGER)"
     if oid == t.INT4:
         return text
-    if oid in INTEGERS or oid in OIDS or oid in (t.XID, t.CID, t.XID8):
+    if oid in t.INTEGERS or oid in OIDS or oid in (t.XID, t.CID, t.XID8):
         return f"CAST({text} AS {duckdb_type(oid)})"
     if oid == t.BOOL:
         return "TRUE" if text == "t" else "FALSE"

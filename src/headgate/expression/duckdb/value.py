@@ -20,9 +20,8 @@ from headgate.types import registry as t
 
 STRINGS = frozenset({t.TEXT, t.VARCHAR, t.BPCHAR, t.NAME, t.CHAR, t.PG_NODE_TREE, t.CSTRING, t.UNKNOWN})
 """Types whose values are represented by their text."""
-INTEGERS = (t.INT2, t.INT4, t.INT8)
 FLOATS = (t.FLOAT4, t.FLOAT8)
-NUMBERS = (*INTEGERS, t.NUMERIC, *FLOATS)
+NUMBERS = (*t.INTEGERS, t.NUMERIC, *FLOATS)
 REGISTERED = {
     t.REGCLASS: "regclass", t.REGPROC: "regproc", t.REGTYPE: "regtype", t.REGROLE: "regrole", t.REGNAMESPACE: "regnamespace",
     2202: "regprocedure", 2203: "regoper", 2204: "regoperator", 3734: "regconfig", 3769: "regdictionary", 4191: "regcollation",

@@ -15,7 +15,7 @@ from headgate.storage.spark.failure import field_overflow
 from headgate.types import registry
 from headgate.types.base import number
 
-_EXACT = Context(prec=400_000, rounding=ROUND_HALF_UP, Emin=MIN_EMIN, Emax=MAX_EMAX)
+EXACT = Context(prec=400_000, rounding=ROUND_HALF_UP, Emin=MIN_EMIN, Emax=MAX_EMAX)
 _MAX_WHOLE = 131_072
 _MAX_SCALE = 16_383
 _ZERO = PostgresError("22012", "division by zero")
@@ -37,7 +37,7 @@ def write(value: Decimal) -> str:
     if not value:
         value = value.copy_abs()
     if scale_of(value) > _MAX_SCALE:
-        value = value.quantize(Decimal(1).scaleb(-_MAX_SCALE), context=_EXACT)
+        value = value.quantize(Decimal(1).scaleb(-_MAX_SCALE), context=EXACT)
     return format(value, "f")
 
 
@@ -49,7 +49,7 @@ def scale_of(value: Decimal) -> int:
 
 def at_scale(value: Decimal, scale: int, rounding: str = ROUND_HALF_UP) -> Decimal:
     """Return the value rounded to a display scale."""
-    return value.quantize(Decimal(1).scaleb(-scale), rounding=rounding, context=_EXACT)
+    return value.quantize(Decimal(1).scaleb(-scale), rounding=rounding, context=EXACT)
 
 
 def _binary(special: Callable[[Decimal, Decimal], Decimal], finite: Callable[[Decimal, Decimal], Decimal]) -> Callable[[str, str], str]:
@@ -102,12 +102,12 @@ def _divide(a: Decimal, b: Decimal) -> Decimal:
 def _quotient(a: Decimal, b: Decimal, scale: int) -> Decimal:
     """Return a / b rounded half away from zero to `scale` digits."""
     common = max(scale_of(a), scale_of(b))
-    top, bottom = abs(int(a.scaleb(common, _EXACT))) * 10**scale, abs(int(b.scaleb(common, _EXACT)))
+    top, bottom = abs(int(a.scaleb(common, EXACT))) * 10**scale, abs(int(b.scaleb(common, EXACT)))
     whole, rest = divmod(top, bottom)
     if rest * 2 >= bottom:
         whole += 1
     sign = -1 if (a < 0) != (b < 0) else 1
-    return Decimal(sign * whole).scaleb(-scale, _EXACT)
+    return Decimal(sign * whole).scaleb(-scale, EXACT)
 
 
 def first_digits(value: Decimal) -> tuple[int, int]:
@@ -115,7 +115,7 @@ def first_digits(value: Decimal) -> tuple[int, int]:
     if not value:
         return 0, 0
     weight = value.adjusted() // 4
-    return weight, int(value.copy_abs().scaleb(-4 * weight, _EXACT))
+    return weight, int(value.copy_abs().scaleb(-4 * weight, EXACT))
 
 
 def _quotient_scale(a: Decimal, b: Decimal) -> int:
@@ -128,16 +128,16 @@ def _quotient_scale(a: Decimal, b: Decimal) -> int:
 def _modulo(a: Decimal, b: Decimal) -> Decimal:
     if not b:
         raise _ZERO
-    return at_scale(_EXACT.remainder(a, b), max(scale_of(a), scale_of(b)))
+    return at_scale(EXACT.remainder(a, b), max(scale_of(a), scale_of(b)))
 
 
 def _product(a: Decimal, b: Decimal) -> Decimal:
     scale = min(scale_of(a) + scale_of(b), _MAX_SCALE)
-    return at_scale(_EXACT.multiply(a, b), scale)
+    return at_scale(EXACT.multiply(a, b), scale)
 
 
-add = _binary(_plus, lambda a, b: at_scale(_EXACT.add(a, b), max(scale_of(a), scale_of(b))))
-subtract = _binary(lambda a, b: _plus(a, -b), lambda a, b: at_scale(_EXACT.subtract(a, b), max(scale_of(a), scale_of(b))))
+add = _binary(_plus, lambda a, b: at_scale(EXACT.add(a, b), max(scale_of(a), scale_of(b))))
+subtract = _binary(lambda a, b: _plus(a, -b), lambda a, b: at_scale(EXACT.subtract(a, b), max(scale_of(a), scale_of(b))))
 multiply = _binary(_times, _product)
 divide = _binary(_over, _divide)
 modulo = _binary(_rest, _modulo)
@@ -153,7 +153,7 @@ def truncated_quotient(left: str, right: str) -> str:
     if not b:
         raise _ZERO
     common = max(scale_of(a), scale_of(b))
-    whole = abs(int(a.scaleb(common, _EXACT))) // abs(int(b.scaleb(common, _EXACT)))
+    whole = abs(int(a.scaleb(common, EXACT))) // abs(int(b.scaleb(common, EXACT)))
     return write(Decimal(-whole if (a < 0) != (b < 0) else whole))
 
 
@@ -280,8 +280,8 @@ def square_root(text: str) -> str:
 
 def _root(value: Decimal, scale: int) -> Decimal:
     """Return the square root rounded half up to `scale` digits, from the integer root of the scaled square."""
-    shifted = int(value.scaleb(2 * scale + 2, _EXACT).to_integral_value(ROUND_DOWN))
-    return Decimal((math.isqrt(shifted) + 5) // 10).scaleb(-scale, _EXACT)
+    shifted = int(value.scaleb(2 * scale + 2, EXACT).to_integral_value(ROUND_DOWN))
+    return Decimal((math.isqrt(shifted) + 5) // 10).scaleb(-scale, EXACT)
 
 
 def square(text: str) -> str:
@@ -297,7 +297,7 @@ def spread(total: str, squares: str, count: int, *, sample: bool, root: bool) ->
     value_sum, square_sum = read(total), read(squares)
     if not (value_sum.is_finite() and square_sum.is_finite()):
         return "NaN"
-    numerator = _EXACT.subtract(_EXACT.multiply(square_sum, Decimal(count)), _EXACT.multiply(value_sum, value_sum))
+    numerator = EXACT.subtract(EXACT.multiply(square_sum, Decimal(count)), EXACT.multiply(value_sum, value_sum))
     if numerator <= 0:
         return "0"
     denominator = Decimal(count) * (count - 1 if sample else count)

@@ -10,14 +10,13 @@ import math
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_DOWN, ROUND_HALF_UP, Context, Decimal
 
 from headgate.errors import PostgresError
-from headgate.expression.functions.numeric import at_scale, divide, first_digits, read, scale_of, write
+from headgate.expression.functions.numeric import EXACT, at_scale, divide, first_digits, read, scale_of, write
 
 _SIGNIFICANT = 16
 _MOST = 1000
 _LIMIT = 2000  # NUMERIC_MAX_RESULT_SCALE
 _LOG_E = 0.434294481903252
 _OVERFLOW = "value overflows numeric format"
-_EXACT = Context(prec=400_000, rounding=ROUND_HALF_UP, Emin=MIN_EMIN, Emax=MAX_EMAX)
 
 
 def _overflow() -> PostgresError:
@@ -100,14 +99,14 @@ def _logarithm_weight(value: Decimal) -> int:
     if value <= 0:
         return 0
     if Decimal("0.9") <= value <= Decimal("1.1"):
-        rest = _EXACT.subtract(value, Decimal(1))
+        rest = EXACT.subtract(value, Decimal(1))
         if not rest:
             return 0
         weight, first = first_digits(rest)
         return weight * 4 + int(math.log10(first))
     weight, first = first_digits(value)
     weight *= 4
-    shifted = value.copy_abs().scaleb(-(weight - 4), _EXACT)
+    shifted = value.copy_abs().scaleb(-(weight - 4), EXACT)
     if shifted.to_integral_value(ROUND_DOWN) != first * 10000 or shifted % 1:
         first, weight = int(shifted), weight - 4
     return int(math.log10(abs(math.log(first) + weight * 2.302585092994046)))
@@ -190,13 +189,13 @@ def _special_power(base: Decimal, exponent: Decimal) -> str:
 def _integer_power(base: Decimal, exponent: int, scale: int) -> Decimal:
     """Return a power with an integer exponent (power_var_int)."""
     if exponent == 0:
-        return Decimal(1).scaleb(0).quantize(Decimal(1).scaleb(-scale), context=_EXACT)
+        return Decimal(1).scaleb(0).quantize(Decimal(1).scaleb(-scale), context=EXACT)
     if exponent == 1:
         return _round(base, scale)
     if not base:
         return Decimal(0).scaleb(-scale)
     if exponent == 2:
-        return _round(_EXACT.multiply(base, base), scale)
+        return _round(EXACT.multiply(base, base), scale)
     estimate = exponent * _decimal_weight(base)
     if exponent != -1:
         if estimate > 3 * 32767 * 4:
@@ -221,7 +220,7 @@ def _decimal_weight(value: Decimal) -> float:
 def _real_power(base: Decimal, exponent: Decimal, negative: bool) -> Decimal:
     """Return the power for an exponent that is not an integer (power_var)."""
     weight = _logarithm_weight(base)
-    rough = _round(_EXACT.multiply(_ln(base, max(8 - weight, 0)), exponent), max(8 - weight, 0))
+    rough = _round(EXACT.multiply(_ln(base, max(8 - weight, 0)), exponent), max(8 - weight, 0))
     estimate = _as_double(rough)
     if abs(estimate) > _LIMIT * 3.01:
         if estimate > 0:
@@ -231,7 +230,7 @@ def _real_power(base: Decimal, exponent: Decimal, negative: bool) -> Decimal:
     scale = _clamped(_SIGNIFICANT - int(estimate), scale_of(base), scale_of(exponent))
     digits = max(scale + int(estimate), 0)
     local = max(digits - weight + 8, 0)
-    product = _round(_EXACT.multiply(_ln(base, local), exponent), local)
+    product = _round(EXACT.multiply(_ln(base, local), exponent), local)
     result = _exp(product, scale)
     return result.copy_negate() if negative else result
 
@@ -255,8 +254,8 @@ def greatest_divisor(left: str, right: str) -> str:
 
 def _gcd(a: Decimal, b: Decimal) -> Decimal:
     scale = max(scale_of(a), scale_of(b))
-    divisor = math.gcd(int(a.scaleb(scale, _EXACT)), int(b.scaleb(scale, _EXACT)))
-    return Decimal(divisor).scaleb(-scale, _EXACT)
+    divisor = math.gcd(int(a.scaleb(scale, EXACT)), int(b.scaleb(scale, EXACT)))
+    return Decimal(divisor).scaleb(-scale, EXACT)
 
 
 def least_multiple(left: str, right: str) -> str:
@@ -265,14 +264,14 @@ def least_multiple(left: str, right: str) -> str:
     if not (a.is_finite() and b.is_finite()):
         return "NaN"
     scale = max(scale_of(a), scale_of(b))
-    multiple = math.lcm(int(a.scaleb(scale, _EXACT)), int(b.scaleb(scale, _EXACT)))
-    return write(Decimal(multiple).scaleb(-scale, _EXACT))
+    multiple = math.lcm(int(a.scaleb(scale, EXACT)), int(b.scaleb(scale, EXACT)))
+    return write(Decimal(multiple).scaleb(-scale, EXACT))
 
 
 def least_scale(text: str) -> int | None:
     """Return the fraction digits that the value needs (min_scale), or NULL for NaN and infinities."""
     value = read(text)
-    return max(0, -_exponent(value.normalize(_EXACT))) if value.is_finite() else None
+    return max(0, -_exponent(value.normalize(EXACT))) if value.is_finite() else None
 
 
 def _exponent(value: Decimal) -> int:
@@ -310,6 +309,6 @@ def bucket(operand: str, low: str, high: str, count: int) -> int:
         if count + 1 > 2**31 - 1:
             raise PostgresError("22003", "integer out of range")
         return count + 1
-    offset, width = _EXACT.subtract(value, first).copy_abs(), _EXACT.subtract(last, first).copy_abs()
-    quotient = read(divide(write(_EXACT.multiply(offset, Decimal(count))), write(width)))
+    offset, width = EXACT.subtract(value, first).copy_abs(), EXACT.subtract(last, first).copy_abs()
+    quotient = read(divide(write(EXACT.multiply(offset, Decimal(count))), write(width)))
     return int(quotient) + 1

@@ -64,7 +64,8 @@ def _operands(node: n.Expression) -> Sequence[n.Expression]:
     return node.args
 
 
-def _test_order(test: str, oid: int, left: str, right: str) -> bool:
+def test_order(test: str, oid: int, left: str, right: str) -> bool:
+    """Return the result of a comparison of two values, in text form, by the keys of their type."""
     if left == right:
         return test in ("=", "<=", ">=")
     order = key(oid)
@@ -79,7 +80,7 @@ def _comparison(test: str) -> SparkForm:
             if test == "=":
                 return Value(BOOL, lambda env: left.make(env) == right.make(env))
             return Value(BOOL, lambda env: left.make(env) != right.make(env))
-        return call(_test_order, BOOL, args, prefix=(test, orderable(oid)), raises=False)
+        return call(test_order, BOOL, args, prefix=(test, orderable(oid)), raises=False)
 
     return builder
 

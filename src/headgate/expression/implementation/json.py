@@ -7,24 +7,17 @@ from collections.abc import Callable, Sequence
 from headgate.expression.duckdb import json as duckdb
 from headgate.expression.functions import array, numeric
 from headgate.expression.functions.json import json, json_building, jsonb, jsonb_modification
+from headgate.expression.implementation.array import test_order
 from headgate.expression.implementation.implementation import Implementation, SparkForm, Table
 from headgate.expression.node import Expression, FuncExpr
 from headgate.expression.spark import row_value
-from headgate.expression.spark.array_element import key
 from headgate.expression.spark.value import BOOL, DIGITS, FLOAT8, INT2, INT4, INT8, TEXT, Value, refuse
 from headgate.expression.spark.vectorised import call, scalar
 from headgate.types import registry
 
 
-def _test_order(test: str, left: str, right: str) -> bool:
-    if left == right:
-        return test in ("=", "<=", ">=")
-    order = key(registry.JSONB)
-    return array.TESTS[test](order(left), order(right))
-
-
 def _comparison(test: str) -> SparkForm:
-    return lambda node, args: call(_test_order, BOOL, args, prefix=(test,), raises=False)
+    return lambda node, args: call(test_order, BOOL, args, prefix=(test, registry.JSONB), raises=False)
 
 
 def _to_integer(bits: int, target: str, text: str) -> int:

@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 from headgate.catalog import procedure
 from headgate.errors import PostgresError
 from headgate.expression import node as n
-from headgate.expression.duckdb.value import INTEGERS, duckdb_type, element_of, quote, refuse, zero_based
 from headgate.expression.duckdb.value import Env as DuckdbEnv
+from headgate.expression.duckdb.value import duckdb_type, element_of, quote, refuse, zero_based
 from headgate.expression.functions import set_returning as functions
 from headgate.expression.functions.regex.functions import regexp_matches, regexp_split_to_table
 from headgate.expression.functions.set_returning import Rows
@@ -68,7 +68,7 @@ def _duckdb_series(node: n.FuncExpr, args: Sequence[str], env: DuckdbEnv, in_fro
     columns = (("generate_series", kind),)
     if kind in (t.TIMESTAMP, t.TIMESTAMPTZ) and env.in_utc:
         return CatalogRows(columns, list_sql=f"generate_series({', '.join(args)})", in_order=True)
-    if kind not in INTEGERS:
+    if kind not in t.INTEGERS:
         raise refuse(f"generate_series over {t.format_type(kind)}", node)
     bounds = ", ".join(f"CAST({arg} AS BIGINT)" for arg in args)
     if in_from and all(isinstance(arg, n.Const) for arg in node.args):

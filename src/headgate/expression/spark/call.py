@@ -20,8 +20,6 @@ from headgate.expression.spark.comparison import C_COLLATIONS
 from headgate.expression.spark.value import Make, Remembered, Value, after, missing, refuse_function, settle, spark_type
 from headgate.types import registry
 
-_NUMBERS = frozenset({registry.INT2, registry.INT4, registry.INT8, registry.FLOAT4, registry.FLOAT8, registry.NUMERIC})
-
 
 def implementation(function: int) -> Implementation | None:
     """Return the entry of a function, by its oid, or None if the function has no Spark form."""
@@ -77,8 +75,8 @@ def _never_null(operand: n.Expression) -> bool:
         case n.Const():
             return operand.value is not None
         case n.OpExpr() | n.FuncExpr():
-            return operand.type.oid in _NUMBERS and all(
-                argument.type.oid in _NUMBERS and _never_null(argument) for argument in operand.args
+            return operand.type.oid in registry.NUMBERS and all(
+                argument.type.oid in registry.NUMBERS and _never_null(argument) for argument in operand.args
             )
         case n.Relabel():
             return _never_null(operand.arg)

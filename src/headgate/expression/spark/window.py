@@ -22,8 +22,6 @@ from headgate.expression.spark.comparison import equal_keys
 from headgate.expression.spark.value import Env, Value, refuse, settle
 from headgate.types import registry
 
-_WHOLE = frozenset({registry.INT2, registry.INT4, registry.INT8})
-
 
 def compiled(called: Function) -> bool:
     """Return whether `build` supports the window function or aggregate."""
@@ -76,7 +74,7 @@ def _direction(item: Ordering) -> Callable[[Env], Column]:
 def _bounds(node: WindowCall) -> tuple[int, int]:
     """Return the frame's bounds as Spark counts them."""
     frame, (start, end) = node.frame, node.offsets
-    if frame.mode == "RANGE" and (start or end) and node.order[0][0].type.oid not in _WHOLE:
+    if frame.mode == "RANGE" and (start or end) and node.order[0][0].type.oid not in registry.INTEGERS:
         raise not_supported("RANGE frames with an offset are supported over whole numbers only")
     return _frame_bound(frame.start, start, "starting"), _frame_bound(frame.end, end, "ending")
 

@@ -20,6 +20,7 @@ from headgate.catalog.replication import subscription as subscriptions
 from headgate.catalog.replication.publication import Publication
 from headgate.catalog.replication.subscription import Subscription
 from headgate.commands import lookup
+from headgate.commands.publication.publication import ACTIONS
 from headgate.commands.query import rendering
 from headgate.commands.query.planner import Planner
 from headgate.errors import PostgresError
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from headgate.server.session.session import ClientSession
 
 EPOCH = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
-_ACTIONS = ("insert", "update", "delete", "truncate")
 
 
 def explain_row(session: ClientSession, name: str | None, relation: str | None, key: str | None) -> Iterator[tuple[object, ...]]:
@@ -113,7 +113,7 @@ def _local(session: ClientSession, transaction: Transaction, sql: str) -> list[l
 def _member(transaction: Transaction, publication: Publication, table: Relation) -> MemberTable:
     """Return how a publication of this database publishes a table."""
     state = history.current(transaction.cursor, transaction.database)
-    publish = tuple(action for action in _ACTIONS if getattr(publication, action))
+    publish = tuple(action for action in ACTIONS if getattr(publication, action))
     table_publication = published(state, [publication], table.oid)
     if table_publication is None or not publishes(publication) or not table_publication.publications:
         return MemberTable(publication.name, publish, listed=False)
@@ -124,6 +124,6 @@ def _member(transaction: Transaction, publication: Publication, table: Relation)
 
 
 def _read(row: Sequence[Cell]) -> MemberTable:
-    publish = tuple(action for action, flag in zip(_ACTIONS, row[1:5], strict=True) if flag == "t")
+    publish = tuple(action for action, flag in zip(ACTIONS, row[1:5], strict=True) if flag == "t")
     columns = None if row[6] is None else array_elements(row[6])
     return MemberTable(str(row[0]), publish, row[5] == "t", columns, row[7])

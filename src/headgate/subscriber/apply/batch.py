@@ -35,6 +35,7 @@ from headgate.changes.tasks import Job, Results, TaskLeaf, TaskTable
 from headgate.errors import PostgresError
 from headgate.pgoutput import decode
 from headgate.pgoutput import message as m
+from headgate.storage.partitioned import rows_of
 from headgate.storage.transaction.transaction import Transaction
 from headgate.subscriber.apply import decoding
 from headgate.subscriber.apply.decoding import MOST_FRAME, SegmentSource, TableChanges
@@ -377,7 +378,7 @@ class Batch:
             frame = row_completion.complete(frame, local, mapping.sources, self.transaction, factory, self._place, is_checked=not fires)
         if leaf_constraints.further(self.transaction, local):
             new = buffers.whole(frame["new"]).filter(pc.equal(frame["op"], "I"))
-            leaf_constraints.check_rows(row_completion.rows_of(new), local, self.transaction, factory)
+            leaf_constraints.check_rows(rows_of(new), local, self.transaction, factory)
         return frame
 
     def truncations(self, truncations: Iterable[decode.Truncation]) -> Iterator[tuple[int, Mapping, pa.Table]]:

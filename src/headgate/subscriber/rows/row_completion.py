@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.expression.spark import domain
 from headgate.sql.parser import parse_expression, unwrap, walk
+from headgate.storage.partitioned import rows_of
 from headgate.storage.transaction.transaction import Transaction
 from headgate.subscriber.rows.conflict import MESSAGES, ApplyPlace
 from headgate.subscriber.rows.conversion import row_type
@@ -108,8 +109,3 @@ def columns_of(text: str, local: Relation) -> Columns:
     references = (part for part in walk(parse_expression(text)) if part.DESCRIPTOR.name == "ColumnRef")
     named = {name.sval for part in references for name in map(unwrap, part.fields) if name.DESCRIPTOR.name == "String"}
     return frozenset(named & {column.name for column in local.columns})
-
-
-def rows_of(structs: pa.StructArray) -> pa.Table:
-    """Return the fields of a struct column, NULL where the struct is NULL."""
-    return pa.table(structs.flatten(), names=[field.name for field in structs.type])

@@ -23,8 +23,9 @@ from headgate.catalog.relation.relation import Relation
 from headgate.changes import lookup
 from headgate.changes.keyed_batch import KeyedBatch, in_order
 from headgate.changes.lookup import RowKey
+from headgate.storage.partitioned import rows_of
 from headgate.storage.transaction.transaction import Transaction
-from headgate.subscriber.rows.row_completion import Factory, rows_of
+from headgate.subscriber.rows.row_completion import Factory
 from headgate.types import buffers
 
 MOST_TOGETHER = 10_000

@@ -22,11 +22,11 @@ from headgate.catalog.relation.relation import Relation
 from headgate.changes.keyed_batch import has_unsent, in_order
 from headgate.changes.row_history import RowHistory
 from headgate.expression.spark import domain
-from headgate.storage.partitioned import Fence
+from headgate.storage.partitioned import Fence, rows_of
 from headgate.storage.transaction.transaction import Transaction
 from headgate.subscriber.rows import leaf_constraints
 from headgate.subscriber.rows.conflict import MESSAGES, ApplyPlace
-from headgate.subscriber.rows.row_completion import Columns, Factory, columns_of, judged, rows_of
+from headgate.subscriber.rows.row_completion import Columns, Factory, columns_of, judged
 from headgate.types import buffers
 
 Key = tuple[int, ...] | None

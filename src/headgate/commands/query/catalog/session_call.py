@@ -53,7 +53,6 @@ _ACTING_ALWAYS = frozenset(
     " pg_create_logical_replication_slot pg_current_wal_lsn pg_replication_origin_advance".split()
 )
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-_MOMENTS = frozenset({"now", "transaction_timestamp", "statement_timestamp", "clock_timestamp"})
 _TO_REGISTERED = {
     "to_regclass": t.REGCLASS, "to_regtype": t.REGTYPE, "to_regnamespace": t.REGNAMESPACE, "to_regrole": t.REGROLE, "to_regproc": t.REGPROC,
 }  # fmt: skip
@@ -91,7 +90,7 @@ def session_call(planner: CatalogPlanner, node: FuncExpr) -> str | None:
         return _call_given(planner, name, node)
     if privilege_inquiry.knows(name):
         return _privilege(planner, name, node)
-    if name in _MOMENTS:
+    if name in instant.FUNCTIONS:
         return _moment(planner, name, node.type)
     if name in _TO_REGISTERED:
         return _to_registered(planner, node, _TO_REGISTERED[name])
@@ -109,7 +108,7 @@ def has_form(node: FuncExpr, functions: Collection[str]) -> bool:
     name = called(node)
     if name in functions or name in _ACTING_ALWAYS:
         return name in STABLE and name in functions
-    if privilege_inquiry.knows(name) or any(name in table for table in (_MOMENTS, _TO_REGISTERED, _FIXED, _CURRENT, _FUNCTIONS)):
+    if privilege_inquiry.knows(name) or any(name in table for table in (instant.FUNCTIONS, _TO_REGISTERED, _FIXED, _CURRENT, _FUNCTIONS)):
         return True
     entry = IMPLEMENTATIONS.get(builtin.function(node.function).key)
     return entry is not None and entry.duckdb is not None
@@ -133,7 +132,7 @@ def moment(planner: CatalogPlanner, node: Expression) -> int | None:
     """Return now() and similar timestamptz values in microseconds since 1970, or None for other expressions."""
     if isinstance(node, SqlValue):
         function = "now"
-    elif isinstance(node, FuncExpr) and called(node) in _MOMENTS:
+    elif isinstance(node, FuncExpr) and called(node) in instant.FUNCTIONS:
         function = called(node)
     else:
         return None

@@ -16,7 +16,6 @@ from headgate.types.base import json_text
 from headgate.types.base.json_text import print_value, quoted
 from headgate.types.text import array, record
 
-_NUMBERS = frozenset({registry.INT2, registry.INT4, registry.INT8, registry.FLOAT4, registry.FLOAT8, registry.NUMERIC})
 _DOCUMENTS = frozenset({registry.JSON, registry.JSONB})
 _JSON_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?\Z")
 
@@ -53,7 +52,7 @@ def _scalar(oid: int, item: str) -> str:
     oid, _ = registry.known().base(oid)
     if oid == registry.BOOL:
         return "true" if item == "t" else "false"
-    if oid in _NUMBERS and _JSON_NUMBER.match(item):
+    if oid in registry.NUMBERS and _JSON_NUMBER.match(item):
         return item
     if oid in _DOCUMENTS or oid == registry.RECORD:  # the text of a row is already json
         return item

@@ -24,8 +24,6 @@ from headgate.expression.spark.value import DIGITS, Value, settle
 from headgate.types import registry, sortkey
 from headgate.types.storage import arrow_type
 
-_WHOLE = frozenset({registry.INT2, registry.INT4, registry.INT8})
-
 
 def _extreme(group: AggregateCall, *, greatest: bool) -> Value:
     value, apply_filter, oid = group.values[0], group.apply_filter, group.kinds[0].oid
@@ -65,12 +63,12 @@ def _duckdb_extreme(name: str) -> DuckdbForm:
 
 def _duckdb_reduced(name: str) -> DuckdbForm:
     def form(node: n.Aggregate, args: Sequence[str], env: DuckdbEnv) -> DuckdbCall | None:
-        return DuckdbCall(name, args[0]) if node.args[0].type.oid in (registry.BOOL, *_WHOLE) else None
+        return DuckdbCall(name, args[0]) if node.args[0].type.oid in (registry.BOOL, *registry.INTEGERS) else None
 
     return form
 
 
-_IN_ARROWS_ORDER = frozenset({*_WHOLE, registry.DATE, registry.TIMESTAMP, registry.TIMESTAMPTZ, registry.TEXT})
+_IN_ARROWS_ORDER = frozenset({*registry.INTEGERS, registry.DATE, registry.TIMESTAMP, registry.TIMESTAMPTZ, registry.TEXT})
 
 
 def _arrow_extreme(name: str) -> ArrowForm:
@@ -94,7 +92,7 @@ def _has_order(oid: int) -> bool:
 
 
 def _whole(oid: int) -> bool:
-    return oid in _WHOLE
+    return oid in registry.INTEGERS
 
 
 AGGREGATES = {

@@ -47,8 +47,7 @@ from headgate.types.storage import arrow_type
 from headgate.types.typmod import MAX_PRECISION
 
 _FITS = r"\A-?[0-9]{1,18}(\.[0-9]{1,10})?\z"
-_WHOLE = frozenset({registry.INT2, registry.INT4, registry.INT8})
-_SUMMED = frozenset({*_WHOLE, registry.FLOAT4, registry.FLOAT8, registry.NUMERIC, registry.INTERVAL, registry.MONEY})
+_SUMMED = frozenset({*registry.INTEGERS, registry.FLOAT4, registry.FLOAT8, registry.NUMERIC, registry.INTERVAL, registry.MONEY})
 
 
 def _count(group: AggregateCall) -> Value:
@@ -206,7 +205,7 @@ def _arrow_sum(node: n.Aggregate, *, average: bool) -> ArrowCall | None:
     [value] = node.args
     kind = arrow_type(value.type.oid, value.type.typmod)
     fits = pa.types.is_decimal(kind) and kind.precision <= _ADDED_DIGITS
-    if node.distinct or not (fits or value.type.oid in _WHOLE):
+    if node.distinct or not (fits or value.type.oid in registry.INTEGERS):
         return None
     if average:
         wide = kind if fits else pa.decimal128(19, 0)
@@ -226,7 +225,7 @@ def _summed(oid: int) -> bool:
 
 
 def _exact(oid: int) -> bool:
-    return oid in _WHOLE or oid == registry.NUMERIC
+    return oid in registry.INTEGERS or oid == registry.NUMERIC
 
 
 AGGREGATES = {

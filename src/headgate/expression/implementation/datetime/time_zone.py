@@ -24,7 +24,6 @@ from headgate.expression.implementation.datetime.infinity import infinite_timest
 from headgate.expression.implementation.datetime.timestamp import (
     CALENDAR_UNITS,
     comparison,
-    local_moment,
     midnight,
     out_of_days,
     overlaps_spans,
@@ -37,6 +36,7 @@ from headgate.expression.implementation.implementation import Implementation, Sp
 from headgate.expression.node import Expression
 from headgate.expression.spark.common_subexpression import bound
 from headgate.expression.spark.comparison import TESTS
+from headgate.expression.spark.literal import to_timestamp
 from headgate.expression.spark.session_time import local_now, now, session_zone
 from headgate.expression.spark.units import truncation_unit
 from headgate.expression.spark.value import (
@@ -79,7 +79,7 @@ def local_of(instant: Make, zone: time_zone.Zone) -> Make:
     def make(env: Env) -> Column:
         micros = micros_of(instant(env))
         offset = _offset_by(zone, micros, of_local=False, env=env)
-        return bound((micros, offset), lambda at, east: local_moment(_check_moved(at, F.try_add(at, east))))
+        return bound((micros, offset), lambda at, east: to_timestamp(_check_moved(at, F.try_add(at, east))))
 
     return make
 
@@ -295,7 +295,7 @@ def _age(node: Expression, args: Sequence[Value]) -> Value:
 
 def _age_today(node: Expression, args: Sequence[Value]) -> Value:
     midnight = local_now("age") // DAY * DAY
-    today = Value(TIMESTAMPTZ, instant_of(lambda env: local_moment(big(midnight)), session_zone("age")))
+    today = Value(TIMESTAMPTZ, instant_of(lambda env: to_timestamp(big(midnight)), session_zone("age")))
     return _age(node, (today, args[0]))
 
 

@@ -20,6 +20,7 @@ from headgate.expression.implementation.implementation import Implementation, Sp
 from headgate.expression.node import Expression
 from headgate.expression.spark.common_subexpression import bound
 from headgate.expression.spark.comparison import by_key
+from headgate.expression.spark.literal import to_timestamp
 from headgate.expression.spark.session_time import local_now
 from headgate.expression.spark.units import Unit, truncation_unit
 from headgate.expression.spark.value import BOOL, DATE, INT4, TEXT, TIMESTAMP, TIMESTAMPTZ, Env, Make, Value, after, raising, settle
@@ -41,12 +42,7 @@ def out_of_days() -> Column:
 def moment_of(days: Column, clock: Column) -> Column:
     """Return the timestamp of a day (bigint, since 1970) and microseconds since midnight. It raises 22008 outside PostgreSQL's range."""
     outside = (days < big(timestamp.FIRST_DAY)) | (days > big(LAST_MOMENT_DAY))
-    return local_moment(F.when(outside, out_of_days()).otherwise(days * big(DAY) + clock))
-
-
-def local_moment(micros: Column) -> Column:
-    """Convert microseconds since 1970 to a timestamp without time zone."""
-    return F.timestamp_micros(micros).cast("timestamp_ntz")
+    return to_timestamp(F.when(outside, out_of_days()).otherwise(days * big(DAY) + clock))
 
 
 def midnight(value: Value) -> Make:
@@ -107,7 +103,7 @@ def _shifted(moment: Column, span: Interval) -> Column:
         moved = F.try_add(F.try_multiply(day, big(DAY)), F.pmod(micros, big(DAY)) + big(span.micros))
     usual = (moved >= big(timestamp.FIRST_DAY * DAY)) & (moved <= big(LAST_MOMENT_DAY * DAY))
     error = F.when((day >= big(LAST_MOMENT_DAY)) & (day < big(timestamp.END_DAY)), too_late().cast("bigint")).otherwise(out_of_days())
-    result = local_moment(F.when(usual, moved).otherwise(F.when(F.isnotnull(moment), error)))
+    result = to_timestamp(F.when(usual, moved).otherwise(F.when(F.isnotnull(moment), error)))
     return F.when(infinite_timestamp(moment), moment).otherwise(result)
 
 
@@ -137,7 +133,7 @@ _MOVED = {
 
 def _age_today(node: Expression, args: Sequence[Value]) -> Value:
     midnight = local_now("age(timestamp)") // DAY * DAY
-    today = Value(TIMESTAMP, lambda env: local_moment(big(midnight)))
+    today = Value(TIMESTAMP, lambda env: to_timestamp(big(midnight)))
     return call(timestamp.age, TEXT, (today, args[0]))
 
 
@@ -154,7 +150,7 @@ def truncated(unit: Unit, moment: Column, type_name: str) -> Column:
 def _truncated(unit: Unit, moment: Column, type_name: str) -> Column:
     if unit.name in _CLOCK:
         micros = micros_of(moment)
-        result = local_moment(micros - F.pmod(micros, big(_CLOCK[unit.name])))
+        result = to_timestamp(micros - F.pmod(micros, big(_CLOCK[unit.name])))
     elif unit.name == "week":
         result = of_day(F.date_sub(moment.cast("date"), isodow(moment) - 1))
     elif unit.name in ("month", "quarter", "year"):
