@@ -12,7 +12,6 @@ import functools
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import duckdb
 
@@ -25,6 +24,7 @@ from headgate.expression.binding import indirection
 from headgate.expression.binding.context import BindContext
 from headgate.expression.duckdb import cast as duckdb_cast
 from headgate.expression.duckdb import compiler as duckdb_compiler
+from headgate.expression.duckdb.value import Facts, RowColumn
 from headgate.expression.implementation.implementation import NotColumnwise
 from headgate.expression.node import ColumnRef, Const, Expression, UserCall
 from headgate.expression.spark import compiler, literal
@@ -141,8 +141,8 @@ class _Env:
 
     def __init__(self, zone: str) -> None:
         self.time_zone, self.in_utc = zone, zone in ("UTC", "Etc/UTC", "GMT")
-        self.facts: dict[str, Any] = {}
-        self.rows: dict[str, Any] = {}
+        self.facts: dict[str, Facts] = {}
+        self.rows: dict[str, Sequence[RowColumn]] = {}
 
     def moment(self, node: Expression) -> int | None:
         return None

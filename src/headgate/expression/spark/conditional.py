@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from contextvars import ContextVar
-from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -36,7 +35,7 @@ def case(node: n.Case, plan: Plan) -> Value:
     tested = node.arg is not None and may_raise(node.arg)
 
     def make(env: Env) -> Column:
-        cases: Any = F
+        cases: Column | None = None
         reached = env
         watched: list[Make] = []
         before: list[Column] = []
@@ -45,10 +44,11 @@ def case(node: n.Case, plan: Plan) -> Value:
             is_met = F.coalesce(result, F.lit(False))
             if index >= idle and (tested or may_raise(node.conditions[index])):
                 watched.append(_unless(before, result))
-            cases = cases.when(is_met, branch.make(reached.under(functools.partial(_is, is_met))))
+            cases = (F if cases is None else cases).when(is_met, branch.make(reached.under(functools.partial(_is, is_met))))
             reached = reached.under(functools.partial(_is_not, is_met))
             before.append(is_met)
-        column: Column = cases.otherwise(branches[-1].make(reached))
+        assert cases is not None
+        column = cases.otherwise(branches[-1].make(reached))
         return after(watched, Value(branches[0].rep, lambda env: column)).make(env) if watched else column
 
     return Value(branches[0].rep, make, any(value.fallible for value in branches))

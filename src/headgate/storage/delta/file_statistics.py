@@ -12,7 +12,6 @@ import decimal
 import functools
 import json
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -67,7 +66,7 @@ def _comparable(value: Bound, kind: pa.DataType) -> Bound:
     return None
 
 
-def _values(column: pa.ChunkedArray) -> npt.NDArray[Any] | None:
+def _values(column: pa.ChunkedArray) -> npt.NDArray[np.generic] | None:
     """Return the values in order as an array for `searchsorted`, or None for types without an order here."""
     kind = column.type
     if pa.types.is_date(kind):
