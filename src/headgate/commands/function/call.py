@@ -39,6 +39,8 @@ from headgate.types.text import record
 DEEPEST = 60
 """Maximum nesting depth of function calls in a session. Each call takes about 25 frames of Python's stack."""
 INLINE = "inline_code_block"
+_ARGUMENTS = {"construct": "CALL arguments", "refuse_subquery": "cannot use subquery in CALL argument"}
+"""The context in which the arguments of CALL are bound."""
 
 
 def do(node: pb.DoStmt, session: Session) -> CommandResult:
@@ -63,9 +65,21 @@ def _is_outermost(session: Session) -> bool:
 
 
 def call(node: pb.CallStmt, session: Session) -> CommandResult | ResultSet:
-    """Run CALL. The OUT parameters of the procedure are returned as a row."""
+    """Run CALL. The arguments are evaluated after the procedure has been found. Its OUT parameters are returned as a row."""
     host, scope = SessionHost(session, Prepared()), of_parameters(session)
-    procedure, choice = _procedure(node.funccall, session, lambda argument: host.evaluate_node(argument, scope))
+    types = {number: parameter.type_oid for number, parameter in enumerate(session.parameters, 1)}
+    described: list[tuple[Value, pb.Node]] = []
+
+    def value_of(argument: pb.Node) -> Value:
+        described.append((host.described_node(argument, types, **_ARGUMENTS), argument))
+        return described[-1][0]
+
+    def evaluated(value: Value) -> Value:
+        return next(host.evaluate_node(argument, scope) for other, argument in described if other is value)
+
+    procedure, choice = _procedure(node.funccall, session, value_of)
+    given = [None if value is None else evaluated(value) for value in choice.given]
+    choice = replace(choice, given=given, spread=[evaluated(value) for value in choice.spread])
     values = choice.arguments(host.array_of, host.evaluate_text)
     inputs = [value for argument, value in zip(procedure.arguments, values, strict=True) if argument.is_input]
     may_end_transaction = _is_outermost(session) and not procedure.security_definer and not procedure.config

@@ -157,9 +157,9 @@ class SessionHost:
         """Return the value of an expression text without variables, such as an argument's default."""
         return self.evaluate(self._prepared.expressions.setdefault(text, Sql(text)), Scope())
 
-    def described_node(self, node: pb.Node, parameters: dict[int, int]) -> Value:
+    def described_node(self, node: pb.Node, parameters: dict[int, int], **context: object) -> Value:
         """Return a NULL of the argument's type without computing it. `parameters`: the types of the statement's parameters."""
-        bound = binder.bind_raw(node, EMPTY, self._context([]).within(parameters=dict(parameters)))
+        bound = binder.bind_raw(node, EMPTY, self._context([]).within(parameters=dict(parameters), **context))
         return Value(bound.type, None)
 
     def array_of(self, values: Sequence[Value], kind: int) -> Value:

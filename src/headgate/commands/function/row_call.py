@@ -30,6 +30,7 @@ from headgate.commands.query.evaluation import Evaluation
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding.context import BindContext
+from headgate.expression.binding.function_call import clause
 from headgate.expression.node import Expression, Param, TypeRef, UserCall, walk
 from headgate.plpgsql import reach
 from headgate.plpgsql.scope import type_of
@@ -71,6 +72,8 @@ class Resolver:
     def _bound(self, function: UserFunction, inputs: Sequence[Expression], node: pb.FuncCall, context: BindContext) -> UserCall:
         session = self._session
         where = context.position(node.location)
+        if function.is_set and not context.sets:
+            raise PostgresError("0A000", f"set-returning functions are not allowed in {clause(context)}", position=where)
         if function.is_set:
             raise not_supported("a set-returning function of one's own is only supported in FROM", position=where)
         visible = function.schema in lookup.search_path(session.begin_statement().cursor, session.context)
