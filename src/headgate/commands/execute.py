@@ -57,8 +57,11 @@ def run_one(node: ParseNode, session: Session) -> Result:
     read_only.check(
         node, session, lambda statement: describe(statement, session, tuple(parameter.type_oid for parameter in session.parameters))
     )
-    if kind in (*_MODIFYING, "MergeStmt") and _fires_before(node, session):  # PostgreSQL analyses a statement before it fires triggers
+    if kind in (*_MODIFYING, "MergeStmt") and _fires_before(node, session):
+        # PostgreSQL analyses a statement and checks the rights to write columns before it fires triggers
         describe(node, session, tuple(parameter.type_oid for parameter in session.parameters))
+        if kind in _PERMITTED:
+            _PERMITTED[kind](node, session)
     by_object = BY_OBJECT.get(kind)
     if by_object is not None:
         field, actions = by_object
@@ -116,6 +119,11 @@ _MODIFYING: dict[str, Callable[[ParseNode, Session, Planner], Result]] = {
     "InsertStmt": insert.insert,
     "UpdateStmt": update.update,
     "DeleteStmt": delete.delete,
+}
+_PERMITTED: dict[str, Callable[[ParseNode, Session], None]] = {
+    "InsertStmt": insert.permit,
+    "UpdateStmt": update.permit,
+    "MergeStmt": merge.permit,
 }
 ACTIONS: dict[str, Action] = {
     "SelectStmt": lambda node, session: (create_table_as.select_into if node.HasField("into_clause") else select.run)(node, session),

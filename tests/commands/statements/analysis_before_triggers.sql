@@ -58,3 +58,24 @@ INSERT INTO t VALUES (1);
 UPDATE t SET b = '1';
 DELETE FROM t;
 RESET ROLE; DROP ROLE :"db";
+
+-- The rights to write columns are checked before the triggers fire.
+CREATE ROLE role_of_triggers;
+CREATE TABLE s (a int, b text);
+GRANT SELECT ON s TO role_of_triggers;
+GRANT SELECT, UPDATE (a), INSERT (a) ON t TO role_of_triggers;
+SET ROLE role_of_triggers;
+UPDATE t SET b = 'x';
+UPDATE t SET a = a WHERE false;
+INSERT INTO t (a, b) VALUES (1, 'x');
+INSERT INTO t VALUES (1, 'x');
+INSERT INTO t (a) SELECT a FROM s;
+INSERT INTO t (a) SELECT a FROM s ON CONFLICT (a) DO UPDATE SET b = 'x';
+DELETE FROM t;
+MERGE INTO t USING s ON t.a = s.a WHEN MATCHED THEN UPDATE SET b = s.b;
+MERGE INTO t USING s ON t.a = s.a WHEN NOT MATCHED THEN INSERT (a, b) VALUES (s.a, s.b);
+MERGE INTO t USING s ON t.a = s.a WHEN MATCHED THEN DELETE;
+MERGE INTO t USING s ON t.a = s.a WHEN MATCHED THEN UPDATE SET a = s.a WHEN NOT MATCHED THEN INSERT (a) VALUES (s.a);
+RESET ROLE;
+DROP OWNED BY role_of_triggers;
+DROP ROLE role_of_triggers;

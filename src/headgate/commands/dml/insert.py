@@ -250,6 +250,19 @@ def _part(node: pb.InsertStmt, place: int, context: BindContext) -> Target | Non
     return Target(target.name, target.indirection, target.location, EMPTY, context, binder.bind_raw)
 
 
+def permit(node: pb.InsertStmt, session: Session) -> None:
+    """Raise 42501 without the rights on the columns that an INSERT names, or for which it has a list of values."""
+    planner = Planner(session, session.begin_statement())
+    relation = target(node.relation, session, "insert into", "INSERT")
+    columns = target_columns(node, relation, parts=True)
+    if not node.cols:
+        lists = unwrap(node.select_stmt).values_lists if node.HasField("select_stmt") else ()
+        columns = columns[: len(unwrap(lists[0]).items)] if lists else []
+    _permit(planner, relation, columns)
+    if node.HasField("on_conflict_clause"):
+        on_conflict.permit(node, planner, relation)
+
+
 def _permit(planner: Planner, relation: Relation, columns: Sequence[Column]) -> None:
     """Raise 42501 without INSERT on the columns that get a value. Errors may show these columns."""
     attnums = [column.attnum for column in columns]

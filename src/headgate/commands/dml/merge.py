@@ -8,6 +8,7 @@ clause 0 and become `old`, `new`, `file`, `row`. The others have clause 1 and be
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 
@@ -84,6 +85,29 @@ def analyse(node: pb.MergeStmt, planner: Planner) -> None:
     alias = node.relation.alias.aliasname
     table, star = from_clause.named_table(planner, relation, alias or relation.name, None if alias else relation.schema)
     _Bound(planner, relation, node, FromItem((table,), star), analysis.item(planner.analyser, node.source_relation, hiding(None, (table,))))
+
+
+def permit(node: pb.MergeStmt, session: Session) -> None:
+    """Raise 42501 without the rights on the columns that the clauses of a MERGE write."""
+    clauses = [unwrap(clause) for clause in node.merge_when_clauses]
+    _check_columns(Planner(session, session.begin_statement()), _target(node, session), clauses)
+
+
+def _check_columns(planner: Planner, relation: Relation, clauses: Sequence[pb.MergeWhenClause]) -> None:
+    """Raise 42501 unless the role may UPDATE and INSERT the columns that the clauses name, or SELECT one if all do nothing."""
+    cursor, role = planner.transaction.cursor, planner.role
+    if not any(clause.command_type in _RIGHTS for clause in clauses):
+        privilege.readable(cursor, role, relation)
+    for clause in clauses:
+        if clause.command_type == _UPDATE:
+            set_names = {unwrap(target).name for target in clause.target_list}
+            chosen = [column.attnum for column in relation.columns if column.name in set_names]
+            privilege.check_columns(cursor, role, relation, "UPDATE", chosen)
+            planner.writes(relation, chosen)
+        elif clause.command_type == _INSERT:
+            columns = insert.target_columns(_as_insert(clause), relation) if clause.target_list or clause.values else []
+            privilege.check_columns(cursor, role, relation, "INSERT", [column.attnum for column in columns])
+            planner.writes(relation, [column.attnum for column in columns])
 
 
 def _target(node: pb.MergeStmt, session: Session) -> Relation:
@@ -171,7 +195,7 @@ class _Merge:
             planner, relation, Statement.MERGE, lambda: column_reads.of_merge(planner, relation, node)
         )
         self.table = self.security.visible(table)
-        self._check_columns()
+        _check_columns(planner, relation, clauses)
         self.source = from_clause.item(planner, node.source_relation, hiding(None, self.table.tables))
         self.bound = _Bound(planner, relation, node, self.table, self.source)
         self.both = Source(
@@ -182,22 +206,6 @@ class _Merge:
         rows = source.join(target, planner.column(condition), "left")
         rows, [clause_number] = row_by_row.settled(planner.evaluation, rows, [self.bound.clause])
         self.rows = rows.withColumn(_CLAUSE, planner.column(clause_number))
-
-    def _check_columns(self) -> None:
-        """Raise 42501 unless the role may UPDATE and INSERT the columns that the clauses name, or SELECT one if all do nothing."""
-        cursor, role = self.planner.transaction.cursor, self.planner.role
-        if not any(clause.command_type in _RIGHTS for clause in self.clauses):
-            privilege.readable(cursor, role, self.relation)
-        for clause in self.clauses:
-            if clause.command_type == _UPDATE:
-                set_names = {unwrap(target).name for target in clause.target_list}
-                chosen = [column.attnum for column in self.relation.columns if column.name in set_names]
-                privilege.check_columns(cursor, role, self.relation, "UPDATE", chosen)
-                self.planner.writes(self.relation, chosen)
-            elif clause.command_type == _INSERT:
-                columns = insert.target_columns(_as_insert(clause), self.relation) if clause.target_list or clause.values else []
-                privilege.check_columns(cursor, role, self.relation, "INSERT", [column.attnum for column in columns])
-                self.planner.writes(self.relation, [column.attnum for column in columns])
 
     def _check_policies(self, matched_rows: DataFrame) -> None:
         for kind, rows in ((_UPDATE, Rows.MERGE_UPDATE), (_DELETE, Rows.MERGE_DELETE)):

@@ -107,6 +107,12 @@ def written_instead(
     return returning.of_written(node.returning_clause, planner, rows, view, node.relation.alias.aliasname, tag, others)
 
 
+def permit(node: pb.UpdateStmt, session: Session) -> None:
+    """Raise 42501 without the right to UPDATE the columns that an UPDATE sets."""
+    relation = target(node.relation, session, "update", "UPDATE", current=current_row.is_asked(node))
+    _set_columns(Planner(session, session.begin_statement()), relation, node)
+
+
 def _set_columns(planner: Planner, relation: Relation, node: pb.UpdateStmt) -> set[str]:
     """Return the columns that an UPDATE sets. Raise 42501 without the privilege on them."""
     names = {unwrap(target_node).name for target_node in node.target_list}
