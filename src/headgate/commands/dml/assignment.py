@@ -74,7 +74,7 @@ def _bind_targets(
     targets: Sequence[pb.Node], planner: Planner, scope: Scope, context: BindContext
 ) -> list[tuple[ParseNode, Expression | SetToDefault]]:
     """Return each target of a SET list with its bound value."""
-    rows: dict[int, Sequence[ParseNode]] = {}
+    rows: list[ParseNode] = []
     values: list[tuple[ParseNode, Expression | SetToDefault]] = []
     for target in map(unwrap, targets):
         node = unwrap(target.val)
@@ -84,28 +84,31 @@ def _bind_targets(
     return values
 
 
-def _of_row(node: pb.MultiAssignRef, rows: dict[int, Sequence[ParseNode]], planner: Planner, scope: Scope) -> ParseNode:
-    """Return one item of ``SET (a, b) = (x, y)`` or ``= (SELECT …)``. libpg_query returns the source only with the first item."""
+def _of_row(node: pb.MultiAssignRef, rows: list[ParseNode], planner: Planner, scope: Scope) -> ParseNode:
+    """Return one item of ``SET (a, b) = (x, y)`` or ``= (SELECT …)``.
+
+    libpg_query returns the source only with the first item. `rows` keeps its items for the others.
+    """
     source = unwrap(node.source)
     if source is not None:
         if source.DESCRIPTOR.name == "SubLink":
-            rows[0] = _columns_of(source, len(planner.analyser.select(unwrap(source.subselect), scope).columns))
+            rows[:] = _columns_of(source, len(planner.analyser.select(unwrap(source.subselect), scope).columns))
         elif source.DESCRIPTOR.name == "RowExpr":
-            rows[0] = [unwrap(arg) for arg in source.args]
+            rows[:] = [unwrap(arg) for arg in source.args]
         else:
             message = "source for a multiple-column UPDATE item must be a sub-SELECT or ROW() expression"
-            raise not_supported(message, position=position(beginning(node.source)))
-    items = rows.get(0, ())
-    if len(items) != node.ncolumns:
-        raise PostgresError("42601", "number of columns does not match number of values")
-    return items[node.colno - 1]
+            raise not_supported(message, position=position(beginning(source)))
+        if len(rows) != node.ncolumns:
+            raise PostgresError("42601", "number of columns does not match number of values", position=position(source.location))
+    return rows[node.colno - 1]
 
 
 def _columns_of(node: pb.SubLink, width: int) -> list[pb.SubLink]:
     """Return a scalar subquery for each column of a subquery: ``(SELECT c1 FROM (SELECT …) AS source(c1, c2))``."""
     names = [f"c{number}" for number in range(1, width + 1)]
+    targets = unwrap(node.subselect).target_list
     links = []
-    for name in names:
+    for place, name in enumerate(names):
         select = pb.SelectStmt(limit_option=pb.LIMIT_OPTION_DEFAULT, op=pb.SETOP_NONE)
         select.target_list.add().res_target.val.column_ref.fields.add().string.sval = name
         item = select.from_clause.add().range_subselect
@@ -113,7 +116,8 @@ def _columns_of(node: pb.SubLink, width: int) -> list[pb.SubLink]:
         item.alias.aliasname = "source"
         for column in names:
             item.alias.colnames.add().string.sval = column
-        links.append(pb.SubLink(sub_link_type=pb.EXPR_SUBLINK, subselect=pb.Node(select_stmt=select), location=node.location))
+        location = beginning(unwrap(targets[place]).val) if len(targets) == width else node.location
+        links.append(pb.SubLink(sub_link_type=pb.EXPR_SUBLINK, subselect=pb.Node(select_stmt=select), location=location))
     return links
 
 

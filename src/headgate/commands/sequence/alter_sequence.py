@@ -52,7 +52,8 @@ def change(cursor: Cursor, relation: Relation, options: Sequence[pb.Node]) -> No
     row = one(
         cursor,
         "SELECT s.seqtypid, s.seqstart, s.seqincrement, s.seqmax, s.seqmin, s.seqcycle, s.seqcache, t.last_value, t.is_called"
-        " FROM hg.pg_sequence s JOIN hg.sequence_state t ON t.dbid = s.dbid AND t.seqrelid = s.seqrelid WHERE s.dbid = ? AND s.seqrelid = ?",
+        " FROM hg.pg_sequence s JOIN hg.sequence_state t ON t.dbid = s.dbid AND t.seqrelid = s.seqrelid"
+        " WHERE s.dbid = ? AND s.seqrelid = ?",
         scope,
     )
     assert row is not None

@@ -1,0 +1,23 @@
+-- domains of columns and of the elements of arrays; a row of a subquery in SET; CREATE TABLE ... ON COMMIT ... AS
+CREATE DOMAIN vc4 AS varchar(4); CREATE TABLE vt (f vc4[]); INSERT INTO vt VALUES (array['too long']); INSERT INTO vt VALUES ('{too long}'); SELECT * FROM vt;
+SELECT array['too long']::vc4[]; SELECT 'too long'::vc4; SELECT '{too long}'::vc4[];
+CREATE DOMAIN num AS numeric(4,2); SELECT array[121.00]::num[]; CREATE TABLE nt (f num[]); INSERT INTO nt VALUES (array[121.00]); SELECT 12.345::num, array[12.345]::num[];
+CREATE DOMAIN sd AS text NOT NULL; CREATE TABLE dt (a int); INSERT INTO dt VALUES (1); ALTER TABLE dt ADD c sd;
+CREATE DOMAIN sd2 AS text CHECK (value <> 'foo') DEFAULT 'foo'; ALTER TABLE dt ADD d sd2; SELECT * FROM dt;
+CREATE DOMAIN short AS varchar(3); CREATE TABLE shorts (id int PRIMARY KEY, f short[]); INSERT INTO shorts VALUES (1, ARRAY['abc']::text[]), (2, ARRAY['abcd']::text[]);
+INSERT INTO shorts SELECT 3, ARRAY[repeat('x', 4)]; INSERT INTO shorts SELECT 4, ARRAY[repeat('x', 4)]::short[]; UPDATE shorts SET f = f || 'long'::text; SELECT * FROM shorts;
+CREATE TABLE r (a int, b int); INSERT INTO r VALUES (1, 2), (3, 4);
+UPDATE r SET (b, a) = (SELECT a + 1, b FROM r);
+UPDATE r SET (b, a) = (SELECT x.a + 1, x.b FROM r x WHERE x.a = r.a);
+SELECT * FROM r ORDER BY 1, 2;
+UPDATE r SET (b, a) = (SELECT 1, 2, 3);
+UPDATE r SET (b, a) = (SELECT 1);
+UPDATE r SET (b, a) = (v.*) FROM (VALUES (1, 2)) v (x, y);
+UPDATE r SET (a, b) = (SELECT 7, NULL) WHERE a = 2; UPDATE r SET (a, b) = (SELECT 1, 2 WHERE false) WHERE a = 4; SELECT * FROM r ORDER BY 1, 2;
+INSERT INTO r VALUES (9, 9); UPDATE r SET (a, b) = (SELECT max(x.a) + r.b, count(*) FROM r x WHERE x.a <= r.a) WHERE b = 9; SELECT * FROM r ORDER BY 1, 2;
+MERGE INTO r USING (VALUES (18)) s(k) ON a = k WHEN MATCHED THEN UPDATE SET (a, b) = (SELECT k + 1, 5); SELECT * FROM r ORDER BY 1, 2;
+CREATE TABLE kr (k int PRIMARY KEY, v text, w int); INSERT INTO kr VALUES (1, 'a', 1);
+INSERT INTO kr VALUES (1, 'b', 2) ON CONFLICT (k) DO UPDATE SET (v, w) = (SELECT kr.v || excluded.v, kr.w + excluded.w) RETURNING *;
+CREATE TEMP TABLE tt (a) ON COMMIT DELETE ROWS AS SELECT 1;
+BEGIN; CREATE TEMP TABLE tt2 (a) ON COMMIT DROP AS SELECT 1; SELECT * FROM tt2; COMMIT; SELECT * FROM tt2;
+SELECT * FROM tt;
