@@ -248,7 +248,7 @@ def read_copy_csv(buffer: bytes, columns: int, *, null: str = "", delimiter: str
     if not buffer:
         return [pa.nulls(0, pa.string()) for _ in names]
     if buffer.count(quote.encode()) % 2:
-        raise _unterminated(buffer, quote)
+        raise _unterminated_error(buffer, quote)
     if columns > 1 and _has_empty_row(buffer, quote):
         raise PostgresError("22P04", "malformed CSV data", detail="An empty line has no data for the columns behind the first.")
     if not _are_whole_fields(buffer, delimiter, quote):
@@ -322,7 +322,7 @@ def _whole_fields(buffer: bytes, delimiter: bytes, quote: bytes) -> bytes:
     return b"".join(output)
 
 
-def _unterminated(buffer: bytes, quote: str) -> PostgresError:
+def _unterminated_error(buffer: bytes, quote: str) -> PostgresError:
     """Return the error for the last record. PostgreSQL also counts line breaks within fields, except in the first record."""
     ends = record_ends(buffer, quote)
     start = int(ends[-1]) if len(ends) else 0

@@ -22,7 +22,7 @@ def encoded(values: pa.Array, encoding: Encoding) -> pa.Array:
     data, offsets = buffers.packed(values)
     if not (data & 0x80).any():
         return values
-    text = _divided(data, offsets).decode()
+    text = _join(data, offsets).decode()
     return _values(encoding.encode(text), buffers.valid(values), pa.large_binary())
 
 
@@ -41,7 +41,7 @@ def decoded(values: pa.Array, encoding: Encoding) -> pa.Array:
     try:
         if not data.all():
             raise ValueError("a value with a zero byte")
-        text = encoding.decode_divided(_divided(data, offsets))
+        text = encoding.decode_divided(_join(data, offsets))
     except ValueError:
         for value in values.to_pylist():
             encoding.decode(value or b"")
@@ -57,7 +57,7 @@ def utf8(values: pa.BinaryArray) -> pa.StringArray:
         raise buffers.not_utf8(values) from None
 
 
-def _divided(data: Bytes, offsets: Numbers) -> bytes:
+def _join(data: Bytes, offsets: Numbers) -> bytes:
     """Join the values with zero bytes between them."""
     return np.insert(data, offsets[1:-1], 0).tobytes()
 

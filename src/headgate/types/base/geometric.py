@@ -207,19 +207,19 @@ def _line_through(x: float, y: float, other_x: float, other_y: float) -> Coordin
         return -1.0, 0.0, x
     if _close(y, other_y):
         return 0.0, -1.0, y
-    rise, run = _bounded(y - other_y, y, other_y), _bounded(x - other_x, x, other_x)
-    slope = _bounded(rise / run, rise)
+    rise, run = _check_overflow(y - other_y, y, other_y), _check_overflow(x - other_x, x, other_x)
+    slope = _check_overflow(rise / run, rise)
     if slope == 0 and rise != 0 and not math.isinf(run):
         raise PostgresError("22003", "value out of range: underflow")
     if math.isinf(slope):
         return -1.0, 0.0, x
     if slope == 0:
         return 0.0, -1.0, y
-    product = _bounded(slope * x, slope, x)
-    return slope, -1.0, _bounded(y - product, y, product) + 0.0
+    product = _check_overflow(slope * x, slope, x)
+    return slope, -1.0, _check_overflow(y - product, y, product) + 0.0
 
 
-def _bounded(value: float, *operands: float) -> float:
+def _check_overflow(value: float, *operands: float) -> float:
     """Return the result of an operation. Raise 22003 if it is infinite and no operand is."""
     if math.isinf(value) and not any(map(math.isinf, operands)):
         raise PostgresError("22003", "value out of range: overflow")

@@ -136,7 +136,7 @@ class _Reader:
         elif self.kind in ('"', "0", "w"):
             self.next()
         else:
-            self._unexpected("JSON value")
+            self._raise_unexpected("JSON value")
 
     def _object(self) -> None:
         self.next()
@@ -146,7 +146,7 @@ class _Reader:
                 self.next()
                 self._field()
         elif self.kind != "}":
-            self._unexpected('string or "}"')
+            self._raise_unexpected('string or "}"')
         self._expect("}", '"," or "}"')
 
     def _field(self) -> None:
@@ -165,11 +165,11 @@ class _Reader:
 
     def _expect(self, kind: str, expected: str) -> None:
         if self.kind != kind:
-            self._unexpected(expected)
+            self._raise_unexpected(expected)
         if kind != _END:
             self.next()
 
-    def _unexpected(self, expected: str) -> NoReturn:
+    def _raise_unexpected(self, expected: str) -> NoReturn:
         if self.kind == _END:
             self._raise("The input string ended unexpectedly.")
         self._raise(f'Expected {expected}, but found "{self.text[self.start : self.end]}".')

@@ -333,16 +333,16 @@ def _tokens(text: str) -> Iterator[tuple[str, str]]:
         kind = match.lastgroup or ""
         shown = match[kind]
         if kind == "variable":
-            shown = _unescaped(shown[2:-1]) if shown[1] == '"' else shown[1:]
+            shown = _unescape(shown[2:-1]) if shown[1] == '"' else shown[1:]
         elif kind == "string":
-            shown = _unescaped(shown[1:-1])
+            shown = _unescape(shown[1:-1])
         elif kind == "word":
-            shown = _unescaped(shown)
+            shown = _unescape(shown)
         if kind != "skip":
             yield kind, shown
 
 
-def _unescaped(text: str) -> str:
+def _unescape(text: str) -> str:
     """Decode the escapes of a string. A pair of surrogates is one character."""
 
     def read(match: re.Match[str]) -> str:

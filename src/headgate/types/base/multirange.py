@@ -155,7 +155,7 @@ def split(text: str, receive: Callable[[str], None] | None = None) -> list[str]:
     receive = receive or (lambda _: None)
     index = _skip(text, 0)
     if text[index : index + 1] != "{":
-        raise _malformed(text, "Missing left brace.")
+        raise _malformed_error(text, "Missing left brace.")
     index = _skip(text, index + 1)
     if text[index : index + 1] == "}":
         index += 1
@@ -167,20 +167,20 @@ def split(text: str, receive: Callable[[str], None] | None = None) -> list[str]:
             elif text[index : index + 1] in ("[", "("):
                 piece = _RANGE.match(text, index)
                 if piece is None:
-                    raise _malformed(text, "Unexpected end of input.")
+                    raise _malformed_error(text, "Unexpected end of input.")
                 ranges.append(piece[0])
                 receive(piece[0])
                 index = piece.end()
             else:
-                raise _malformed(text, "Expected range start." if text[index:] else "Unexpected end of input.")
+                raise _malformed_error(text, "Expected range start." if text[index:] else "Unexpected end of input.")
             index = _skip(text, index)
             stop, index = text[index : index + 1], index + 1
             if stop == "}":
                 break
             if stop != ",":
-                raise _malformed(text, "Expected comma or end of multirange." if stop else "Unexpected end of input.")
+                raise _malformed_error(text, "Expected comma or end of multirange." if stop else "Unexpected end of input.")
     if text[_skip(text, index) :]:
-        raise _malformed(text, "Junk after closing right brace.")
+        raise _malformed_error(text, "Junk after closing right brace.")
     return ranges
 
 
@@ -190,7 +190,7 @@ def _skip(text: str, index: int) -> int:
     return index
 
 
-def _malformed(text: str, detail: str) -> PostgresError:
+def _malformed_error(text: str, detail: str) -> PostgresError:
     return PostgresError("22P02", f'malformed multirange literal: "{text}"', detail=detail)
 
 

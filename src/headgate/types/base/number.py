@@ -332,7 +332,7 @@ def _integer(oid: int, code: str, hashing: Hashing) -> BaseType:
     return _number(code, stored, lambda strings, _typmod, _settings: read_integer(strings, oid), _write_integer, _integer_key, hashing)
 
 
-def _unsigned(read: Reader, hashing: Hashing | None = None) -> BaseType:
+def _unsigned_type(read: Reader, hashing: Hashing | None = None) -> BaseType:
     """Describe oid, xid or cid. xid and cid have no order in PostgreSQL, but equality, which distinguishes rows."""
     return _number(">u4", pa.int64(), read, _write_integer, _integer_key, hashing, in_order=hashing is not None)
 
@@ -370,9 +370,9 @@ TYPES = {
     registry.INT2: _integer(registry.INT2, ">i2", Hashing.WORD),
     registry.INT4: _integer(registry.INT4, ">i4", Hashing.WORD),
     registry.INT8: _integer(registry.INT8, ">i8", Hashing.LONG),
-    registry.OID: _unsigned(lambda strings, _typmod, _settings: read_oid(strings), Hashing.WORD),
-    registry.XID: _unsigned(lambda strings, _typmod, _settings: read_unsigned(strings)),
-    registry.CID: _unsigned(lambda strings, _typmod, _settings: read_unsigned(strings)),
+    registry.OID: _unsigned_type(lambda strings, _typmod, _settings: read_oid(strings), Hashing.WORD),
+    registry.XID: _unsigned_type(lambda strings, _typmod, _settings: read_unsigned(strings)),
+    registry.CID: _unsigned_type(lambda strings, _typmod, _settings: read_unsigned(strings)),
     registry.XID8: replace(
         singly(
             lambda strings, _typmod, _settings: read_xid8(strings),

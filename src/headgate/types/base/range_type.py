@@ -216,20 +216,20 @@ def split(text: str) -> tuple[str, str | None, str | None, str] | None:
     index = len(text) - len(text.lstrip(text_column.SPACE))
     if text[index : index + 5].lower() == "empty":
         if text[index + 5 :].strip(text_column.SPACE):
-            raise _malformed(text, 'Junk after "empty" key word.')
+            raise _malformed_error(text, 'Junk after "empty" key word.')
         return None
     opening = text[index : index + 1]
     if opening not in ("[", "("):
-        raise _malformed(text, "Missing left parenthesis or bracket.")
+        raise _malformed_error(text, "Missing left parenthesis or bracket.")
     lower, index = _read_bound(text, index + 1)
     if text[index] != ",":
-        raise _malformed(text, "Missing comma after lower bound.")
+        raise _malformed_error(text, "Missing comma after lower bound.")
     upper, index = _read_bound(text, index + 1)
     closing = text[index]
     if closing == ",":
-        raise _malformed(text, "Too many commas.")
+        raise _malformed_error(text, "Too many commas.")
     if text[index + 1 :].strip(text_column.SPACE):
-        raise _malformed(text, "Junk after right parenthesis or bracket.")
+        raise _malformed_error(text, "Junk after right parenthesis or bracket.")
     return opening, lower, upper, closing
 
 
@@ -238,10 +238,10 @@ def _read_bound(text: str, index: int) -> tuple[str | None, int]:
     try:
         return quoted_field.read(text, index, ",)]")
     except ValueError:
-        raise _malformed(text, "Unexpected end of input.") from None
+        raise _malformed_error(text, "Unexpected end of input.") from None
 
 
-def _malformed(text: str, detail: str) -> PostgresError:
+def _malformed_error(text: str, detail: str) -> PostgresError:
     return PostgresError("22P02", f'malformed range literal: "{text}"', detail=detail)
 
 
@@ -261,7 +261,7 @@ def _finite(values: pa.Array) -> Flags:
     return _flags(pc.less(pc.abs(pc.cast(values, pa.int32())), calendar.INFINITE_DAY))
 
 
-def _stepped(name: str, most: int, sqlstate: str = "22003") -> Step:
+def _step(name: str, most: int, sqlstate: str = "22003") -> Step:
     def step(values: pa.Array, where: Flags) -> pa.Array:
         plain = values.cast(pa.int32() if values.type.bit_width == 32 else pa.int64())
         held = np.array(plain.fill_null(0).to_numpy(zero_copy_only=False))
@@ -289,12 +289,12 @@ def _range(subtype: BaseType, step: Step | None = None) -> tuple[RangeType, Base
 
 _NUMERIC = replace(binary_numeric.TYPES[registry.NUMERIC], one_text=False)
 _MADE = {
-    registry.INT4RANGE: _range(number.TYPES[registry.INT4], _stepped("integer", (1 << 31) - 1)),
-    registry.INT8RANGE: _range(number.TYPES[registry.INT8], _stepped("bigint", (1 << 63) - 1)),
+    registry.INT4RANGE: _range(number.TYPES[registry.INT4], _step("integer", (1 << 31) - 1)),
+    registry.INT8RANGE: _range(number.TYPES[registry.INT8], _step("bigint", (1 << 63) - 1)),
     registry.NUMRANGE: _range(_NUMERIC),
     registry.TSRANGE: _range(datetime.TYPES[registry.TIMESTAMP]),
     registry.TSTZRANGE: _range(datetime.TYPES[registry.TIMESTAMPTZ]),
-    registry.DATERANGE: _range(datetime.TYPES[registry.DATE], _stepped("date", timestamp_input.END_DAYS - 1, "22008")),
+    registry.DATERANGE: _range(datetime.TYPES[registry.DATE], _step("date", timestamp_input.END_DAYS - 1, "22008")),
 }
 RANGES = {oid: kind for oid, (kind, _) in _MADE.items()}
 TYPES = {oid: described for oid, (_, described) in _MADE.items()}

@@ -138,7 +138,7 @@ class Decoder:
     def _number_field(self, field: str) -> int:
         if self.prefix:
             prefix, self.prefix = self.prefix, ""
-            return self._prefixed(prefix, field)
+            return self._decode_prefixed(prefix, field)
         whole, dot, _ = field.partition(".")
         mask = self.parts.mask
         if self.plain_number:
@@ -149,7 +149,7 @@ class Decoder:
             return self._run_together(field, mask)
         return self._number(field, mask)
 
-    def _prefixed(self, prefix: str, field: str) -> int:
+    def _decode_prefixed(self, prefix: str, field: str) -> int:
         whole, dot, fraction = field.partition(".")
         if prefix == "time":
             return self._run_together(field, self.parts.mask | DATE)

@@ -151,7 +151,7 @@ class _Reader:
             raise PostgresError("54000", f"number of array dimensions ({depth + 1}) exceeds the maximum allowed ({MAX_DIMENSIONS})")
         if depth == len(self.lengths):
             if self.items:
-                raise self._ragged()
+                raise self._ragged_error()
             self.lengths.append(None)
         self.place += 1
         count = 0
@@ -163,7 +163,7 @@ class _Reader:
             while True:
                 nested = self._skip() == "{"
                 if not nested and len(self.lengths) > depth + 1:
-                    raise self._ragged()
+                    raise self._ragged_error()
                 if nested:
                     self._braces(depth + 1)
                 else:
@@ -178,9 +178,9 @@ class _Reader:
         if self.lengths[depth] is None:
             self.lengths[depth] = count
         elif self.lengths[depth] != count:
-            raise self._ragged()
+            raise self._ragged_error()
 
-    def _ragged(self) -> PostgresError:
+    def _ragged_error(self) -> PostgresError:
         return self._fail("Multidimensional arrays must have sub-arrays with matching dimensions.")
 
     def _item(self) -> str | None:

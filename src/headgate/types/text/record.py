@@ -63,28 +63,28 @@ def parse(text: str, count: int | None, fields: list[str | None] | None = None) 
     fields = [] if fields is None else fields
     index = len(text) - len(text.lstrip(text_column.SPACE))
     if text[index : index + 1] != "(":
-        raise _malformed(text, "Missing left parenthesis.")
+        raise _malformed_error(text, "Missing left parenthesis.")
     index += 1
     for number in itertools.count() if count is None else range(count):
         if count is None and (text[index : index + 1] == ")" if number else text[index:].strip(text_column.SPACE) == ")"):
             break
         if number:
             if text[index : index + 1] != ",":
-                raise _malformed(text, "Too few columns.")
+                raise _malformed_error(text, "Too few columns.")
             index += 1
         try:
             item, index = quoted_field.read(text, index, ",)")
         except ValueError:
-            raise _malformed(text, "Unexpected end of input.") from None
+            raise _malformed_error(text, "Unexpected end of input.") from None
         fields.append(item)
     if text[index : index + 1] != ")":
-        raise _malformed(text, "Too many columns.")
+        raise _malformed_error(text, "Too many columns.")
     if text[index + 1 :].strip(text_column.SPACE):
-        raise _malformed(text, "Junk after right parenthesis.")
+        raise _malformed_error(text, "Junk after right parenthesis.")
     return fields
 
 
-def _malformed(text: str, detail: str) -> PostgresError:
+def _malformed_error(text: str, detail: str) -> PostgresError:
     return PostgresError("22P02", f'malformed record literal: "{text}"', detail=detail)
 
 
