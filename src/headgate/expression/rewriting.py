@@ -23,17 +23,17 @@ def rewrite(expression: Expression, substitute: Substitute) -> Expression:
     changes = {}
     for name in ("args",) if isinstance(expression, UserCall) else names(type(expression)):
         value = getattr(expression, name)
-        new = _rewritten(value, substitute)
+        new = _rewrite_value(value, substitute)
         if new is not value:
             changes[name] = new
     return replace(expression, **changes) if changes else expression
 
 
-def _rewritten(value: Any, substitute: Substitute) -> Any:
+def _rewrite_value(value: Any, substitute: Substitute) -> Any:
     if isinstance(value, Expression):
         return rewrite(value, substitute)
     if isinstance(value, tuple):
-        new = tuple(_rewritten(item, substitute) for item in value)
+        new = tuple(_rewrite_value(item, substitute) for item in value)
         return new if any(rewritten_item is not old_item for rewritten_item, old_item in zip(new, value, strict=True)) else value
     return value
 

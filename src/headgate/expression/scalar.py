@@ -27,7 +27,7 @@ _COMPARISONS = {
 }  # fmt: skip
 
 
-def _divided(dividend: int, divisor: int) -> int:
+def _divide(dividend: int, divisor: int) -> int:
     """Divide integers, truncating towards zero."""
     if not divisor:
         raise PostgresError("22012", "division by zero")
@@ -36,10 +36,10 @@ def _divided(dividend: int, divisor: int) -> int:
 
 
 def _remainder(dividend: int, divisor: int) -> int:
-    return dividend - divisor * _divided(dividend, divisor)
+    return dividend - divisor * _divide(dividend, divisor)
 
 
-_ARITHMETIC = {"pl": operator.add, "mi": operator.sub, "mul": operator.mul, "div": _divided, "mod": _remainder}
+_ARITHMETIC = {"pl": operator.add, "mi": operator.sub, "mul": operator.mul, "div": _divide, "mod": _remainder}
 
 
 def _functions() -> dict[str, Callable[..., object]]:

@@ -131,7 +131,7 @@ def relation_scope(
 def resolve(parts: Sequence[str], scope: Scope, location: int) -> ColumnRef:
     """Return the column that ``c``, ``t.c``, ``s.t.c`` or ``db.s.t.c`` names. Raise 42703, 42702, 42P01 with position and hint."""
     if len(parts) == 1:
-        return _unqualified(parts[0], scope, location)
+        return _resolve_unqualified(parts[0], scope, location)
     if len(parts) > 4:
         raise PostgresError("42601", f"improper qualified name (too many dotted names): {'.'.join(parts)}", position=position(location))
     schema = parts[-3] if len(parts) > 2 else None
@@ -192,7 +192,7 @@ def has_table(name: str, scope: Scope) -> bool:
     return any(table.name == name for level in scope.levels for table in level.tables)
 
 
-def _unqualified(name: str, scope: Scope, location: int) -> ColumnRef:
+def _resolve_unqualified(name: str, scope: Scope, location: int) -> ColumnRef:
     for levels, level in enumerate(scope.levels):
         merged = [column for column in level.merged if column.name == name]
         if merged:

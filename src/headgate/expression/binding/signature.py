@@ -131,7 +131,7 @@ def _ranges(sources: Sequence[int], declared: Sequence[int], context: BindContex
     if ANYMULTIRANGE in fixed:
         range_type = registry.RANGES[fixed[ANYMULTIRANGE]]
         if fixed.setdefault(ANYRANGE, range_type) != range_type:
-            raise _inconsistent("anymultirange", fixed[ANYMULTIRANGE], "anyrange", fixed[ANYRANGE], context)
+            raise _inconsistent_error("anymultirange", fixed[ANYMULTIRANGE], "anyrange", fixed[ANYRANGE], context)
     elif ANYRANGE in fixed:
         fixed[ANYMULTIRANGE] = registry.MULTIRANGES[fixed[ANYRANGE]]
     return fixed
@@ -141,11 +141,11 @@ def _subtype(kind: int, element: int, context: BindContext) -> tuple[int, int]:
     """Return the (element type, array type) that a range type fixes. Raises 42804 if the arguments fix another element type."""
     subtype = registry.SUBTYPES[kind]
     if element not in (0, subtype):
-        raise _inconsistent("anyrange", kind, "anyelement", element, context)
+        raise _inconsistent_error("anyrange", kind, "anyelement", element, context)
     return subtype, context.types.by_oid(subtype).array
 
 
-def _inconsistent(first: str, first_oid: int, second: str, second_oid: int, context: BindContext) -> PostgresError:
+def _inconsistent_error(first: str, first_oid: int, second: str, second_oid: int, context: BindContext) -> PostgresError:
     detail = f"{context.show_type(first_oid)} versus {context.show_type(second_oid)}"
     return PostgresError("42804", f"argument declared {first} is not consistent with argument declared {second}", detail=detail)
 

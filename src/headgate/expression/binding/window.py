@@ -54,7 +54,7 @@ def bind(
     partition_nodes, order_nodes = list(over.partition_clause), list(over.order_clause)
     if over.refname:
         base = _find_window(over.refname, over.location, windows, context)
-        partition_nodes, order_nodes = _inherited(over, base, context)
+        partition_nodes, order_nodes = _inherit(over, base, context)
     partition = tuple(
         _resolve_unknown(binder(partition_node, scope, context.within(construct="window PARTITION BY")), context)
         for partition_node in partition_nodes
@@ -75,7 +75,7 @@ def _find_window(name: str, location: int, windows: Mapping[str, pb.WindowDef], 
     return windows[name]
 
 
-def _inherited(over: pb.WindowDef, base: pb.WindowDef, context: BindContext) -> tuple[list[ParseNode], list[ParseNode]]:
+def _inherit(over: pb.WindowDef, base: pb.WindowDef, context: BindContext) -> tuple[list[ParseNode], list[ParseNode]]:
     where = context.position(over.location)
     if over.partition_clause:
         raise PostgresError("42P20", f'cannot override PARTITION BY clause of window "{over.refname}"', position=where)

@@ -66,7 +66,7 @@ def _extract(out: Writer, call: FuncExpr) -> None:
     out.say(")")
 
 
-def _normalized(out: Writer, call: FuncExpr) -> None:
+def _is_normalized(out: Writer, call: FuncExpr) -> None:
     out.say("(")
     out.guarded(call.args[0], call, implicit=False)
     out.say(" IS" + (f" {_word(call.args[1])}" if len(call.args) > 1 else "") + " NORMALIZED)")
@@ -115,7 +115,7 @@ _PRINTERS: dict[str, Callable[[Writer, FuncExpr], None]] = {
     "timezone": _time_zone,
     "overlaps": _overlaps,
     "extract": _extract,
-    "is_normalized": _normalized,
+    "is_normalized": _is_normalized,
     "normalize": _normalize,
     "pg_collation_for": lambda out, call: _parts(out, call, "COLLATION FOR ("),
     "overlay": lambda out, call: _parts(out, call, "OVERLAY(", " PLACING ", " FROM ", " FOR "),

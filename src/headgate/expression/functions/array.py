@@ -165,7 +165,7 @@ def replace(text: str | None, old: Item, new: Item, key: Key) -> str | None:
 
 def position(text: str | None, item: Item, start: int | None, key: Key, *, started: bool) -> int | None:
     """Return the subscript of the first equal element (array_position). `started` says whether the call has a `start` argument."""
-    searchable = _searched(text)
+    searchable = _search(text)
     if searchable is None or (item is None and None not in searchable[1]):
         return None
     if started and start is None:
@@ -182,12 +182,12 @@ def positions(text: str | None, item: Item, key: Key) -> str | None:
     """Return the subscripts of all equal elements (array_positions), or NULL for a NULL array."""
     if text is None:
         return None
-    low, items = _searched(text) or (1, ())
+    low, items = _search(text) or (1, ())
     item_key = None if item is None else key(item)
     return written([str(subscript) for subscript, element in enumerate(items, low) if _same(element, item_key, key)])
 
 
-def _searched(text: str | None) -> tuple[int, Sequence[Item]] | None:
+def _search(text: str | None) -> tuple[int, Sequence[Item]] | None:
     if text is None:
         return None
     shape, items = parts(text)

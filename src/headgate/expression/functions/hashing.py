@@ -14,7 +14,7 @@ def _rotate(value: int, count: int) -> int:
     return (value << count | value >> 32 - count) & _MASK
 
 
-def _mixed(a: int, b: int, c: int) -> tuple[int, int, int]:
+def _mix(a: int, b: int, c: int) -> tuple[int, int, int]:
     for first, second, third in ((4, 6, 8), (16, 19, 4)):
         a = (a - c & _MASK) ^ _rotate(c, first)
         c = c + b & _MASK
@@ -41,7 +41,7 @@ def of_bytes(data: bytes) -> int:
     place = 0
     while len(data) - place >= 12:
         first, second, third = struct.unpack_from("<III", data, place)
-        a, b, c = _mixed(a + first & _MASK, b + second & _MASK, c + third & _MASK)
+        a, b, c = _mix(a + first & _MASK, b + second & _MASK, c + third & _MASK)
         place += 12
     rest = data[place:]
     # hash_bytes reserves the lowest byte of c for the length

@@ -27,7 +27,7 @@ def _context(digits: int) -> Context:
     return Context(prec=max(digits, 1) + 12, rounding=ROUND_HALF_UP, Emin=MIN_EMIN, Emax=MAX_EMAX)
 
 
-def _clamped(scale: int, *least: int) -> int:
+def _clamp(scale: int, *least: int) -> int:
     return min(max(scale, *least, 0), _MOST)
 
 
@@ -55,7 +55,7 @@ def exponential(text: str) -> str:
     if value.is_infinite():
         return text if value > 0 else "0"
     weight = max(min(_as_double(value) * 0.434294481903252, _LIMIT), -_LIMIT)
-    return write(_exp(value, _clamped(_SIGNIFICANT - int(weight), scale_of(value))))
+    return write(_exp(value, _clamp(_SIGNIFICANT - int(weight), scale_of(value))))
 
 
 def _exp(value: Decimal, scale: int) -> Decimal:
@@ -78,7 +78,7 @@ def logarithm(text: str) -> str:
     if value.is_infinite():
         return text
     weight = _logarithm_weight(value)
-    scale = _clamped(_SIGNIFICANT - weight, scale_of(value))
+    scale = _clamp(_SIGNIFICANT - weight, scale_of(value))
     return write(_ln(value, scale))
 
 
@@ -130,7 +130,7 @@ def logarithm_to(base_text: str, text: str) -> str:
     _check_logarithm(value)
     base_weight, weight = _logarithm_weight(base), _logarithm_weight(value)
     result_weight = weight - base_weight
-    scale = _clamped(_SIGNIFICANT - result_weight, scale_of(base), scale_of(value))
+    scale = _clamp(_SIGNIFICANT - result_weight, scale_of(base), scale_of(value))
     base_ln = _ln(base, max(scale + result_weight - base_weight + 8, 0))
     value_ln = _ln(value, max(scale + result_weight - weight + 8, 0))
     if not base_ln:
@@ -146,7 +146,7 @@ def power(base_text: str, exponent_text: str) -> str:
     _check_power(base, exponent)
     whole = _is_whole(exponent)
     if whole and -(2**31) <= exponent < 2**31:
-        return write(_integer_power(base, int(exponent), _clamped(_SIGNIFICANT, scale_of(base))))
+        return write(_integer_power(base, int(exponent), _clamp(_SIGNIFICANT, scale_of(base))))
     if not base:
         return _zero(_SIGNIFICANT)
     negative = base < 0 and int(exponent) % 2 == 1
@@ -227,7 +227,7 @@ def _real_power(base: Decimal, exponent: Decimal, negative: bool) -> Decimal:
             raise _overflow()
         return Decimal(0).scaleb(-_MOST)
     estimate *= _LOG_E
-    scale = _clamped(_SIGNIFICANT - int(estimate), scale_of(base), scale_of(exponent))
+    scale = _clamp(_SIGNIFICANT - int(estimate), scale_of(base), scale_of(exponent))
     digits = max(scale + int(estimate), 0)
     local = max(digits - weight + 8, 0)
     product = _round(EXACT.multiply(_ln(base, local), exponent), local)

@@ -203,7 +203,7 @@ class _Format:
             parts.append(self.pattern[self.place : position])
             self.place = position
             self._advance()
-            parts.append("%" if self._sees() == "%" else self._specified())
+            parts.append("%" if self._sees() == "%" else self._format_specified())
             self.place += 1
 
     def _sees(self) -> str:
@@ -223,7 +223,7 @@ class _Format:
             self._advance()
         return number
 
-    def _specified(self) -> str:
+    def _format_specified(self) -> str:
         left, width, number = False, 0, self._number()
         position = 0
         if number is not None and self._sees() != "$":

@@ -148,7 +148,7 @@ def quantified(node: n.ScalarArrayOp, left: Value, array: Value) -> Value:
     if operator.name not in arrays.TESTS or not builtin.builtins().families.get(_positive(operator)):
         raise refuse(f"operator {operator.name} with the elements of an array", "only comparisons can be made with elements of a column")
     leading = (operator.name, node.any, orderable(item_kind.oid), orderable(element))
-    return call(_quantified, BOOL, [as_item(left, item_kind), array], prefix=leading, strict=False, raises=False)
+    return call(_compare_any, BOOL, [as_item(left, item_kind), array], prefix=leading, strict=False, raises=False)
 
 
 def listed(node: n.ScalarArrayOp, left: Value, items: Sequence[Value]) -> Value | None:
@@ -171,7 +171,7 @@ def _positive(operator: builtin.Operator) -> int:
     return operator.negator if operator.name == "<>" else operator.oid
 
 
-def _quantified(test: str, any_of: bool, item_oid: int, oid: int, item: str | None, array: str | None) -> bool | None:
+def _compare_any(test: str, any_of: bool, item_oid: int, oid: int, item: str | None, array: str | None) -> bool | None:
     return arrays.compare(item, array, arrays.TESTS[test], key(item_oid), key(oid), any_of=any_of)
 
 
@@ -247,10 +247,10 @@ def coerced(node: n.ArrayCoerce, array: Value) -> Value:
     cast_key = builtin.function(node.function).key if node.function > 0 else "text"
     if cast_key not in _ELEMENT_CASTS:
         raise refuse(f"a cast from {registry.format_type(node.arg.type.oid)} to {registry.format_type(node.type.oid)}")
-    return call(_coerced, TEXT, [array], prefix=(cast_key, target, node.type.typmod, node.form is n.Form.EXPLICIT))
+    return call(_coerce, TEXT, [array], prefix=(cast_key, target, node.type.typmod, node.form is n.Form.EXPLICIT))
 
 
-def _coerced(cast: str, oid: int, modifier: int, explicit: bool, array: str) -> str:
+def _coerce(cast: str, oid: int, modifier: int, explicit: bool, array: str) -> str:
     return arrays.mapped(array, functools.partial(_cast_element, cast, oid, modifier, explicit))
 
 
@@ -278,7 +278,7 @@ def _cut(item: str, oid: int, modifier: int) -> str:
 _SAME: Callable[[str], str] = str
 
 
-def _narrowed(bits: int, name: str) -> Callable[[str], str]:
+def _narrow(bits: int, name: str) -> Callable[[str], str]:
     def convert(item: str) -> str:
         if not -(1 << bits - 1) <= int(item) < 1 << bits - 1:
             raise PostgresError("22003", f"{name} out of range")
@@ -291,7 +291,7 @@ def _round(bits: int, item: str) -> str:
     """Round to the nearest integer, halves to the even one (dtoi4 and similar)."""
     value = float(item)
     whole = round(value) if math.isfinite(value) else 1 << bits
-    return _narrowed(bits, {16: "smallint", 32: "integer", 64: "bigint"}[bits])(str(whole))
+    return _narrow(bits, {16: "smallint", 32: "integer", 64: "bigint"}[bits])(str(whole))
 
 
 _ELEMENT_CASTS: dict[str, Callable[[str], str]] = {
@@ -299,9 +299,9 @@ _ELEMENT_CASTS: dict[str, Callable[[str], str]] = {
     **dict.fromkeys(("int28", "int48", "i2toi4", "int24", "i2tod", "i4tod", "i8tod", "i2tof", "i4tof", "i8tof"), _SAME),
     **dict.fromkeys(("int2_numeric", "int4_numeric", "int8_numeric", "numeric", "varchar", "bpchar", "bit", "varbit", "text_name"), _SAME),
     **dict.fromkeys(("timestamp_scale", "timestamptz_scale", "time_scale", "interval_scale", "date_timestamp"), _SAME),
-    "i4toi2": _narrowed(16, "smallint"),
-    "int82": _narrowed(16, "smallint"),
-    "int84": _narrowed(32, "integer"),
+    "i4toi2": _narrow(16, "smallint"),
+    "int82": _narrow(16, "smallint"),
+    "int84": _narrow(32, "integer"),
     "numeric_int2": lambda item: decimals.to_integer(item, 16),
     "numeric_int4": lambda item: decimals.to_integer(item, 32),
     "numeric_int8": lambda item: decimals.to_integer(item, 64),

@@ -70,7 +70,7 @@ def decimals(*values: Operand) -> Sequence[Operand]:
     return [value if value.type == kind(whole + scale, scale) else pc.cast(value, kind(whole + scale, scale)) for value in values]
 
 
-def _unpadded(*values: Operand) -> Sequence[Operand]:
+def _unpad(*values: Operand) -> Sequence[Operand]:
     return [pc.utf8_rtrim(value, characters=" ") for value in values]
 
 
@@ -114,7 +114,7 @@ def _blank_padded(name: str) -> SparkForm:
     return lambda node, args: Value(BOOL, lambda env: test(F.rtrim(args[0].make(env)), F.rtrim(args[1].make(env))))
 
 
-def _keyed(name: str, oid: int) -> SparkForm:
+def _compare_keys(name: str, oid: int) -> SparkForm:
     test = TESTS[name]
     return lambda node, args: Value(BOOL, lambda env: test(*(by_key(arg, oid).make(env) for arg in args)))
 
@@ -195,10 +195,10 @@ def _of_family(name: str) -> dict[str, Implementation]:
         table[f"{family}{name}"] = _entry(doubles, name, ArrowComparison(name, without_nan))
     table[f"date_{name}_timestamp"] = silent(_date_with_timestamp(name, flipped=False))
     table[f"timestamp_{name}_date"] = silent(_date_with_timestamp(name, flipped=True))
-    table[f"char{name}"] = _entry(_plain if name in ("eq", "ne") else functools.partial(_keyed, oid=registry.CHAR), name)
-    table |= {f"{family}{name}": _entry(functools.partial(_keyed, oid=oid), name) for family, oid in _KEYED.items()}
+    table[f"char{name}"] = _entry(_plain if name in ("eq", "ne") else functools.partial(_compare_keys, oid=registry.CHAR), name)
+    table |= {f"{family}{name}": _entry(functools.partial(_compare_keys, oid=oid), name) for family, oid in _KEYED.items()}
     table |= {f"{family}{name}": _entry(_keyed_by_operand, name) for family in ("range_", "multirange_", "record_")}
-    table[f"bpchar{name}"] = _entry(_blank_padded, name, ArrowComparison(name, _unpadded))
+    table[f"bpchar{name}"] = _entry(_blank_padded, name, ArrowComparison(name, _unpad))
     table[f"numeric_{name}"] = _entry(_numeric, name, ArrowComparison(name, decimals))
     table[f"text{name}" if name in ("eq", "ne") else f"text_{name}"] = _entry(_plain, name, arrow)
     for key in (f"name{name}text", f"text{name}name"):

@@ -81,7 +81,7 @@ def _hull_of_multirange(oid: int, value: str) -> str:
     return ranges.printed(oid, ranges.hull(ranges.spans(registry.MULTIRANGES[oid], value)))
 
 
-def _constructed(node: n.Expression, args: Sequence[Value]) -> Value:
+def _construct(node: n.Expression, args: Sequence[Value]) -> Value:
     """``int4range(1, 5)`` and ``int4range(1, 5, '[]')``."""
     operands = n.operands(node)
     bounds = [as_item(value, operand.type) for value, operand in zip(args[:2], operands[:2], strict=True)]
@@ -97,8 +97,8 @@ _RELATIONS: dict[str, Callable[[Spans, Spans], bool]] = {
     "overright": ranges.does_not_extend_left, "adjacent": ranges.is_adjacent,
 }  # fmt: skip
 IMPLEMENTATIONS: Table = {
-    "range_constructor2": _constructed,
-    "range_constructor3": _constructed,
+    "range_constructor2": _construct,
+    "range_constructor3": _construct,
     "multirange_constructor0": scalar(ranges.empty_multirange, TEXT, raises=False),
     "multirange_constructor1": _to_multirange(ranges.multirange_of),
     "multirange_constructor2": _to_multirange(ranges.multirange_of_array),

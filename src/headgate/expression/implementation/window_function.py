@@ -75,7 +75,7 @@ def _by_row_of_frame(pick: Callable[[Column], Column]) -> Callable[[WindowCall, 
     return build
 
 
-def _shifted(node: WindowCall, args: Sequence[Value], spec: Spec, *, name: str) -> Value:
+def _shift(node: WindowCall, args: Sequence[Value], spec: Spec, *, name: str) -> Value:
     """Return lag or lead. The value is wrapped in a struct, to distinguish a NULL value from a missing row."""
     distance = constant_whole(node.args[1]) if len(args) > 1 else 1
     shift = F.lag if name == "lag" else F.lead
@@ -93,8 +93,8 @@ def _shifted(node: WindowCall, args: Sequence[Value], spec: Spec, *, name: str) 
     return Value(args[0].rep, make)
 
 
-_LAG = WindowImplementation(functools.partial(_shifted, name="lag"))
-_LEAD = WindowImplementation(functools.partial(_shifted, name="lead"))
+_LAG = WindowImplementation(functools.partial(_shift, name="lag"))
+_LEAD = WindowImplementation(functools.partial(_shift, name="lead"))
 WINDOW_FUNCTIONS = {
     "window_row_number": WindowImplementation(_by_position(F.row_number, INT8), duckdb="row_number()"),
     "window_rank": WindowImplementation(_by_position(F.rank, INT8), duckdb="rank()"),

@@ -81,13 +81,13 @@ def qual(expression: n.Expression, columns: Mapping[str, Column], session: Sessi
         if not is_long and not may_raise(expression):
             return settle(replace(_chain(tests, n.BoolKind.AND), calm=True))(Env(columns))
         every = settle(_chain([_is_true(test) for test in tests], n.BoolKind.AND))
-        whole = _interpreted(every, columns) if is_long else every(Env(columns))
+        whole = _interpret(every, columns) if is_long else every(Env(columns))
         leading = itertools.takewhile(lambda index: node_counts[index] <= LONG and not may_raise(parts[index]), range(len(parts)))
         leading_tests = [settle(tests[index])(Env(columns)) for index in leading]
     return functools.reduce(Column.__and__, [*leading_tests, _as_one(whole)])
 
 
-def _interpreted(test: Make, columns: Mapping[str, Column]) -> Column:
+def _interpret(test: Make, columns: Mapping[str, Column]) -> Column:
     """Return a test that Spark interprets instead of compiling.
 
     Otherwise Spark would generate Java source of about a kilobyte for each comparison, find that the method exceeds Java's size limit, and

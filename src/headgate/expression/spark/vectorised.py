@@ -269,7 +269,7 @@ class _Call:
                 continue
             array = next(sent_arrays)
             if argument.marked:
-                array, failed = _unmarked(array, argument.rep)
+                array, failed = _split_failures(array, argument.rep)
                 if failed is not None:
                     failures = failed if failures is None else [a or b for a, b in zip(failures, failed, strict=True)]
             columns.append(array)
@@ -359,7 +359,7 @@ def _in_band(value: Plain, rep: Rep) -> str | None:
     return KEPT + result_text if result_text[:1] in (FAILED, KEPT) else result_text
 
 
-def _unmarked(array: pa.Array, rep: Rep) -> tuple[pa.Array, list[str | None] | None]:
+def _split_failures(array: pa.Array, rep: Rep) -> tuple[pa.Array, list[str | None] | None]:
     """Return the plain values of an in-band column, and the failures by row, or None if no row failed."""
     texts = array.to_pylist()
     failures = None

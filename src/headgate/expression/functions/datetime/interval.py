@@ -68,7 +68,7 @@ def _field(value: float) -> int:
     return int(value)
 
 
-def _scaled(months: float, days: float, micros: float) -> str:
+def _scale(months: float, days: float, micros: float) -> str:
     """Return an interval of fractional fields. Fractions of months become days, those of days seconds."""
     month, day = _field(months), _field(days)
     rest_days = _round_seconds((months - month) * 30)
@@ -86,7 +86,7 @@ def _scaled(months: float, days: float, micros: float) -> str:
 def times(text: str, factor: float) -> str:
     """Return interval * double precision (interval_mul)."""
     span = normal(text)
-    return _scaled(span.months * factor, span.days * factor, span.micros * factor)
+    return _scale(span.months * factor, span.days * factor, span.micros * factor)
 
 
 def times_span(factor: float, text: str) -> str:
@@ -99,7 +99,7 @@ def over(text: str, divisor: float) -> str:
     if divisor == 0:
         raise PostgresError("22012", "division by zero")
     span = normal(text)
-    return _scaled(span.months / divisor, span.days / divisor, span.micros / divisor)
+    return _scale(span.months / divisor, span.days / divisor, span.micros / divisor)
 
 
 def split(value: int, by: int) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from headgate.types.datetime.time_of_day import parts_of
 from headgate.types.datetime.timestamp import print_clock, print_offset
 
 
-def _zoned(micros: int, east: int) -> str:
+def _print_zoned(micros: int, east: int) -> str:
     return print_clock(micros) + print_offset(east)
 
 
@@ -42,13 +42,13 @@ def plus_flipped(span: str, text: str) -> str:
 def zoned_plus(text: str, span: str) -> str:
     """Return timetz + interval (timetz_pl_interval)."""
     micros, east = parts_of(text)
-    return _zoned(_within_day(micros + normal(span).micros), east)
+    return _print_zoned(_within_day(micros + normal(span).micros), east)
 
 
 def zoned_minus(text: str, span: str) -> str:
     """Return timetz - interval (timetz_mi_interval)."""
     micros, east = parts_of(text)
-    return _zoned(_within_day(micros - normal(span).micros), east)
+    return _print_zoned(_within_day(micros - normal(span).micros), east)
 
 
 def zoned_plus_flipped(span: str, text: str) -> str:
@@ -93,7 +93,7 @@ def rounded(digits: int, text: str) -> str:
 def zoned_rounded(digits: int, text: str) -> str:
     """Round timetz to a precision (timetz_scale)."""
     micros, east = parts_of(text)
-    return _zoned(_round(digits, micros), east)
+    return _print_zoned(_round(digits, micros), east)
 
 
 def _round(digits: int, micros: int) -> int:
@@ -139,7 +139,7 @@ def at_offset(span: str, text: str) -> str:
     """Return timetz AT TIME ZONE interval."""
     micros, east = parts_of(text)
     target = timestamp.offset_of(span)
-    return _zoned((micros + (target - east) * 1_000_000) % DAY, target)
+    return _print_zoned((micros + (target - east) * 1_000_000) % DAY, target)
 
 
 def local_of(timezone: str, micros: int) -> str | None:
@@ -154,18 +154,18 @@ def zoned_of(timezone: str, micros: int) -> str | None:
     if abs(micros) == INFINITE_MICROS:
         return None
     offset = timestamp.offset_at(timezone, micros)
-    return _zoned((micros + offset) % DAY, offset // 1_000_000)
+    return _print_zoned((micros + offset) % DAY, offset // 1_000_000)
 
 
 def with_zone(timezone: str, midnight: int, text: str) -> str:
     """Cast time to timetz, with the zone's offset at that time today (`midnight` is in local microseconds)."""
     micros = parts_of(text)[0]
     seconds = np.array([(midnight + micros) // 1_000_000], np.int64)
-    return _zoned(micros, int(time_zone.find(timezone).of_local(seconds)[0]))
+    return _print_zoned(micros, int(time_zone.find(timezone).of_local(seconds)[0]))
 
 
 def at_zone(now: int, name: str, text: str) -> str:
     """Return timetz AT TIME ZONE, with the zone's current offset (`now` is in microseconds since 1970)."""
     micros, east = parts_of(text)
     target = int(timestamp.named_zone(name).at(np.array([now // 1_000_000], np.int64))[0])
-    return _zoned((micros + (target - east) * 1_000_000) % DAY, target)
+    return _print_zoned((micros + (target - east) * 1_000_000) % DAY, target)

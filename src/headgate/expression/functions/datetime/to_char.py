@@ -141,7 +141,7 @@ def _fraction(digits: int) -> Callable[[Fields, FormatWord], str]:
     return show
 
 
-def _cased(name: str, word: str) -> str:
+def _apply_case(name: str, word: str) -> str:
     return name.upper() if word.isupper() else name.lower() if word.islower() else name
 
 
@@ -160,7 +160,7 @@ def _calendar_only(show: Callable[[Fields, FormatWord], str]) -> Callable[[Field
 
 def _show_name(names: tuple[str, ...], pick: Callable[[Fields], int], size: int) -> Callable[[Fields, FormatWord], str]:
     def show(fields: Fields, node: FormatWord) -> str:
-        name = _cased(names[pick(fields)], node.word)
+        name = _apply_case(names[pick(fields)], node.word)
         return name[:3] if size == 3 else f"{name:9}" if node.fill else name
 
     return _calendar_only(show)

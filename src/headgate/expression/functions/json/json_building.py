@@ -81,10 +81,10 @@ def to_json(oid: int, item: str | None) -> str:
     if item is None:
         return "null"
     element = _element(oid)
-    return _nested(item, element) if element else _scalar(oid, item)
+    return _nest(item, element) if element else _scalar(oid, item)
 
 
-def _nested(item: str, element: int) -> str:
+def _nest(item: str, element: int) -> str:
     shape, items = array.parts(item, registry.by_oid(element).delimiter)
     if not items:
         return "[]"

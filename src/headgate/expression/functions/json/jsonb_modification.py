@@ -199,10 +199,10 @@ def set_lax(
 
 def strip_nulls(text: str) -> str:
     """Return the value without the fields that are null, at every depth. Array elements that are null remain (jsonb_strip_nulls)."""
-    return print_value(_stripped(load(text)))
+    return print_value(_strip(load(text)))
 
 
-def _stripped(value: Json) -> Json:
+def _strip(value: Json) -> Json:
     if isinstance(value, dict):
-        return {key: _stripped(item) for key, item in value.items() if item is not None}
-    return [_stripped(item) for item in value] if isinstance(value, list) else value
+        return {key: _strip(item) for key, item in value.items() if item is not None}
+    return [_strip(item) for item in value] if isinstance(value, list) else value

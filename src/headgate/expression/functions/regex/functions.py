@@ -175,7 +175,7 @@ def regexp_replace(text: str, pattern: str, new: str, letters: str = "") -> str:
             hint="If you meant to use regexp_replace() with a start parameter, cast the fourth argument to integer explicitly.",
         )
     flags, everywhere = options(letters)
-    return _replaced(text, pattern, new, flags, 0, 0 if everywhere else 1)
+    return _replace(text, pattern, new, flags, 0, 0 if everywhere else 1)
 
 
 def regexp_replace_from(text: str, pattern: str, new: str, start: int, count: int | None = None, letters: str = "") -> str:
@@ -185,10 +185,10 @@ def regexp_replace_from(text: str, pattern: str, new: str, start: int, count: in
     flags, everywhere = options(letters)
     if count is None:
         count = 0 if everywhere else 1
-    return _replaced(text, pattern, new, flags, start - 1, count)
+    return _replace(text, pattern, new, flags, start - 1, count)
 
 
-def _replaced(text: str, pattern: str, new: str, flags: Flag, start: int, count: int) -> str:
+def _replace(text: str, pattern: str, new: str, flags: Flag, start: int, count: int) -> str:
     parts, copied = [], 0
     for number, spans in enumerate(_find_all(text, pattern, flags, start), 1):
         if count and number != count:

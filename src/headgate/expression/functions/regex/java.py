@@ -197,21 +197,21 @@ def _ways(rex: Rex) -> int:
     """Return the number of ways to try a Rex at one position. Raise `_TooHard` for unlimited repetitions."""
     match rex:
         case Concat(items):
-            return _capped(math.prod(_ways(item) for item in items))
+            return _cap(math.prod(_ways(item) for item in items))
         case Choice(branches):
-            return _capped(sum(_ways(branch) for branch in branches))
+            return _cap(sum(_ways(branch) for branch in branches))
         case Look(body, _, _):
             return _ways(body)
         case Repeat(body, low, high):
             if high == INFINITE:
                 raise _TooHard
             inner = _ways(body)
-            return high - low + 1 if inner == 1 else _capped((high - low + 1) * inner ** min(high, 10))
+            return high - low + 1 if inner == 1 else _cap((high - low + 1) * inner ** min(high, 10))
         case _:
             return 1
 
 
-def _capped(ways: int) -> int:
+def _cap(ways: int) -> int:
     return min(ways, _WAYS + 1)
 
 

@@ -137,9 +137,9 @@ class Lexer:
             self.flags |= Flag.ADVANCED
             self.place = 4
         if self.flags & Flag.ADVANCED == Flag.ADVANCED:
-            self._embedded()
+            self._read_embedded()
 
-    def _embedded(self) -> None:
+    def _read_embedded(self) -> None:
         rest = self.text[self.place :]
         if len(rest) < 3 or not rest.startswith("(?") or not (rest[2].isascii() and rest[2].isalpha()):
             return
@@ -204,7 +204,7 @@ class Lexer:
                 self.context = LexerContext.BRACKET
                 return Token("END", ord(character))
             return Token("PLAIN", ord(character))
-        return self._extended(character)
+        return self._extended_token(character)
 
     def _greedy(self) -> int:
         """Return 1, or 0 if the quantifier is followed by a question mark."""
@@ -261,7 +261,7 @@ class Lexer:
             return Token("[", 0)
         return Token("[", 1)
 
-    def _extended(self, character: str) -> Token | None:
+    def _extended_token(self, character: str) -> Token | None:
         if character in "*+?":
             return Token(character, self._greedy())
         if character == "{":

@@ -100,13 +100,13 @@ class _Parser:
         items: list[Rex] = []
         flags = 0
         while self.lexer.token.kind not in ("|", stopper, "EOS"):
-            result = self._quantified(stopper, look, items, flags)
+            result = self._parse_quantified(stopper, look, items, flags)
             if isinstance(result, Part):
                 return result
             flags = result
         return Part("=", flags, Concat(tuple(items)))
 
-    def _quantified(self, stopper: str, look: bool, items: list[Rex], flags: int) -> int | Part:
+    def _parse_quantified(self, stopper: str, look: bool, items: list[Rex], flags: int) -> int | Part:
         """Parse one atom with its quantifier and append it to `items`. Return the flags so far, or the part of the whole branch."""
         condition = self._condition()
         if condition is not None:

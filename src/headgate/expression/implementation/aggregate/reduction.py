@@ -39,7 +39,7 @@ def _extreme(group: AggregateCall, *, greatest: bool) -> Value:
     return Value(value.rep, lambda env: env.over((F.max_by if greatest else F.min_by)(settled(env), key(env))))
 
 
-def _reduced(reduce: Callable[[Column], Column]) -> Callable[[AggregateCall], Value]:
+def _reduction(reduce: Callable[[Column], Column]) -> Callable[[AggregateCall], Value]:
     """Return the form of an aggregate that Spark has with PostgreSQL's meaning."""
 
     def build(group: AggregateCall) -> Value:
@@ -98,10 +98,10 @@ def _whole(oid: int) -> bool:
 AGGREGATES = {
     "min": AggregateImplementation(functools.partial(_extreme, greatest=False), _has_order, _duckdb_extreme("min"), _arrow_extreme("min")),
     "max": AggregateImplementation(functools.partial(_extreme, greatest=True), _has_order, _duckdb_extreme("max"), _arrow_extreme("max")),
-    "bool_and": AggregateImplementation(_reduced(F.bool_and), duckdb=_duckdb_reduced("bool_and"), arrow=_arrow_reduced("all")),
-    "bool_or": AggregateImplementation(_reduced(F.bool_or), duckdb=_duckdb_reduced("bool_or"), arrow=_arrow_reduced("any")),
-    "every": AggregateImplementation(_reduced(F.bool_and), duckdb=_duckdb_reduced("bool_and"), arrow=_arrow_reduced("all")),
-    "bit_and": AggregateImplementation(_reduced(F.bit_and), _whole, _duckdb_reduced("bit_and")),
-    "bit_or": AggregateImplementation(_reduced(F.bit_or), _whole, _duckdb_reduced("bit_or")),
-    "bit_xor": AggregateImplementation(_reduced(F.bit_xor), _whole),
+    "bool_and": AggregateImplementation(_reduction(F.bool_and), duckdb=_duckdb_reduced("bool_and"), arrow=_arrow_reduced("all")),
+    "bool_or": AggregateImplementation(_reduction(F.bool_or), duckdb=_duckdb_reduced("bool_or"), arrow=_arrow_reduced("any")),
+    "every": AggregateImplementation(_reduction(F.bool_and), duckdb=_duckdb_reduced("bool_and"), arrow=_arrow_reduced("all")),
+    "bit_and": AggregateImplementation(_reduction(F.bit_and), _whole, _duckdb_reduced("bit_and")),
+    "bit_or": AggregateImplementation(_reduction(F.bit_or), _whole, _duckdb_reduced("bit_or")),
+    "bit_xor": AggregateImplementation(_reduction(F.bit_xor), _whole),
 }

@@ -220,7 +220,7 @@ def _mean(sums: pa.Array, counts: pa.Array) -> pa.Array:
     return pa.array(means, pa.string())
 
 
-def _summed(oid: int) -> bool:
+def _has_sum(oid: int) -> bool:
     return oid in _SUMMED
 
 
@@ -231,9 +231,9 @@ def _exact(oid: int) -> bool:
 AGGREGATES = {
     "count": AggregateImplementation(_count, duckdb=_duckdb_count, arrow=_arrow_count),
     "sum": AggregateImplementation(
-        functools.partial(_total, average=False), _summed, _duckdb_sum, functools.partial(_arrow_sum, average=False)
+        functools.partial(_total, average=False), _has_sum, _duckdb_sum, functools.partial(_arrow_sum, average=False)
     ),
-    "avg": AggregateImplementation(functools.partial(_total, average=True), _summed, arrow=functools.partial(_arrow_sum, average=True)),
+    "avg": AggregateImplementation(functools.partial(_total, average=True), _has_sum, arrow=functools.partial(_arrow_sum, average=True)),
     **dict.fromkeys(
         ("variance", "var_samp", "var_pop", "stddev", "stddev_samp", "stddev_pop"),
         AggregateImplementation(_spread, _exact),

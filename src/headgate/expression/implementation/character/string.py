@@ -57,7 +57,7 @@ def _spreading(function: Callable[..., Plain], spread: Callable[..., Plain], nat
     return builder
 
 
-def _unpadded(value: Value) -> Value:
+def _unpad(value: Value) -> Value:
     return Value(TEXT, lambda env: F.rtrim(value.make(env)))
 
 
@@ -134,7 +134,7 @@ IMPLEMENTATIONS: Table = {
     "text_format": Implementation(_spreading(string.format_text, string.format_spread), duckdb=duckdb.format_text),
     "text_format_nv": Implementation(scalar(string.format_text, TEXT, strict=False), duckdb=duckdb.format_text),
     "text_name": scalar(cut_to_name, TEXT, raises=False),
-    "bpchar_name": lambda node, args: call(cut_to_name, TEXT, [_unpadded(args[0])], raises=False),
+    "bpchar_name": lambda node, args: call(cut_to_name, TEXT, [_unpad(args[0])], raises=False),
     "text_larger": _larger_or_smaller(larger=True),
     "text_smaller": _larger_or_smaller(larger=False),
     "nameiclike": Implementation(scalar(similar.ilike, BOOL), duckdb=duckdb.like(folded=True)),

@@ -105,23 +105,23 @@ def _second(moment: Column) -> Column:
     return _clock(moment) % big(60_000_000)
 
 
-def _divided(units: Column, by: float) -> Column:
+def _divide(units: Column, by: float) -> Column:
     return units.cast("double") / F.lit(by)
 
 
-def _summed(moment: Column, unit: float) -> Column:
+def _sum(moment: Column, unit: float) -> Column:
     """Add whole seconds and their fraction in binary, in 1/unit seconds."""
     second = _second(moment)
-    return whole(second, 1_000_000).cast("double") * F.lit(unit) + _divided(second % big(1_000_000), 1_000_000.0 / unit)
+    return whole(second, 1_000_000).cast("double") * F.lit(unit) + _divide(second % big(1_000_000), 1_000_000.0 / unit)
 
 
 _PARTS: dict[str, FieldValue] = {
     "hour": FieldValue(lambda moment: whole(_clock(moment), 3_600_000_000)),
     "minute": FieldValue(lambda moment: whole(_clock(moment), 60_000_000) % big(60)),
-    "second": FieldValue(_second, 6, lambda moment: _summed(moment, 1.0)),
-    "millisecond": FieldValue(_second, 3, lambda moment: _summed(moment, 1000.0)),
+    "second": FieldValue(_second, 6, lambda moment: _sum(moment, 1.0)),
+    "millisecond": FieldValue(_second, 3, lambda moment: _sum(moment, 1000.0)),
     "microsecond": FieldValue(_second),
-    "epoch": FieldValue(micros_of, 6, lambda moment: _divided(micros_of(moment), 1_000_000.0)),
+    "epoch": FieldValue(micros_of, 6, lambda moment: _divide(micros_of(moment), 1_000_000.0)),
 }
 _OF_DATE: dict[str, FieldValue] = {
     "epoch": FieldValue(lambda day: F.unix_date(day).cast("bigint") * big(86400)),
@@ -172,7 +172,7 @@ def _julian(source: Value, *, numeric: bool) -> Value:
 
     def fraction(env: Env) -> Column:
         clock = _clock(source.make(env))
-        seconds = whole(clock, 1_000_000).cast("double") + _divided(clock % big(1_000_000), 1_000_000.0)
+        seconds = whole(clock, 1_000_000).cast("double") + _divide(clock % big(1_000_000), 1_000_000.0)
         return seconds / F.lit(86400.0)
 
     if not numeric:

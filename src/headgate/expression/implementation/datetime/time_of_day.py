@@ -31,7 +31,7 @@ def _to_modifier(function: Callable[[int, str], str]) -> SparkForm:
     return builder
 
 
-def _truncated(node: Expression, args: Sequence[Value]) -> Value:
+def _truncate(node: Expression, args: Sequence[Value]) -> Value:
     """Compile date_trunc(field, interval)."""
     unit = truncation_unit(args[0])
     if unit.name in interval.TRUNCATED:
@@ -91,6 +91,6 @@ IMPLEMENTATIONS: Table = {
     "interval_justify_interval": scalar(interval.justify_interval, TEXT),
     "make_interval": scalar(interval.made, TEXT),
     "interval_scale": _to_modifier(interval.modified),
-    "interval_trunc": _truncated,
+    "interval_trunc": _truncate,
     "interval_finite": _finite,
 }

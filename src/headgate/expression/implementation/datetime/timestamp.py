@@ -90,10 +90,10 @@ def shifted(moment: Column, span: Interval) -> Column:
 
     It raises 22008 outside PostgreSQL's range, and 0A000 for the last years, which the storage cannot represent. Infinity stays infinite.
     """
-    return bound((moment,), lambda at: _shifted(at, span))
+    return bound((moment,), lambda at: _shift(at, span))
 
 
-def _shifted(moment: Column, span: Interval) -> Column:
+def _shift(moment: Column, span: Interval) -> Column:
     micros = micros_of(moment)
     if not span.months:
         moved = F.try_add(micros, big(span.days * DAY + span.micros))

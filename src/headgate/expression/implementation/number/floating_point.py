@@ -108,7 +108,7 @@ def _sign(node: Expression, args: Sequence[Value]) -> Value:
     return Value(FLOAT8, make)
 
 
-def _truncated(node: Expression, args: Sequence[Value]) -> Value:
+def _truncate(node: Expression, args: Sequence[Value]) -> Value:
     def make(env: Env) -> Column:
         a = args[0].make(env)
         large = (F.abs(a) >= F.lit(4503599627370496.0)) | F.isnan(a)
@@ -151,7 +151,7 @@ IMPLEMENTATIONS: Table = {
     "dround": _map(FLOAT8, F.rint),
     "dceil": Implementation(_whole(F.ceil), duckdb="ceil({0})"),
     "dfloor": Implementation(_whole(F.floor), duckdb="floor({0})"),
-    "dtrunc": _truncated,
+    "dtrunc": _truncate,
     "dsqrt": Implementation(
         _root, duckdb=Guarded("CASE WHEN {0} < 0 THEN <2201F cannot take square root of a negative number> ELSE sqrt({0}) END")
     ),

@@ -49,11 +49,11 @@ def unify(values: Sequence[Value]) -> list[Value]:
     decimals_only = bool(reps) and all(rep.name == "decimal" for rep in reps)
     if decimals_only and len({rep.scale for rep in reps}) == 1:
         target = decimal(max(rep.precision for rep in reps), reps[0].scale)
-        return [_widened(value, target) for value in values]
+        return [_widen(value, target) for value in values]
     return [_texts(value) for value in values]
 
 
-def _widened(value: Value, target: Rep) -> Value:
+def _widen(value: Value, target: Rep) -> Value:
     if value.rep == target:
         return value
     return Value(target, lambda env: value.make(env).cast(spark_decimal(target)), constant=value.constant)
@@ -106,7 +106,7 @@ def _modulo(node: Expression, args: Sequence[Value]) -> Value:
     return exactly(numeric.modulo, args)
 
 
-def _negated(column: Column, rep: Rep) -> Column:
+def _negate(column: Column, rep: Rep) -> Column:
     """Negate a decimal. One with many digits is negated by its text, because Spark's minus would round it."""
     if rep.precision <= _NEGATED:
         return (-column).cast(spark_decimal(rep))
@@ -120,7 +120,7 @@ def _zero(rep: Rep) -> Column:
     return F.lit(0).cast(spark_decimal(rep))
 
 
-def _signed(change: Callable[[Column, Rep], Column], exact: Callable[[str], str]) -> SparkForm:
+def _change_sign(change: Callable[[Column, Rep], Column], exact: Callable[[str], str]) -> SparkForm:
     """Return the form of a function that changes at most the sign."""
 
     def builder(node: Expression, args: Sequence[Value]) -> Value:
@@ -204,10 +204,10 @@ IMPLEMENTATIONS: Table = {
     "numeric_div": lambda node, args: exactly(numeric.divide, args),
     "numeric_div_trunc": lambda node, args: exactly(numeric.truncated_quotient, args),
     "numeric_mod": Implementation(_modulo, duckdb=number.numeric("%")),
-    "numeric_uminus": Implementation(_signed(_negated, numeric.negate), duckdb=number.numeric("-")),
+    "numeric_uminus": Implementation(_change_sign(_negate, numeric.negate), duckdb=number.numeric("-")),
     "numeric_uplus": Implementation(lambda node, args: args[0], duckdb=number.numeric("+")),
     "numeric_abs": Implementation(
-        _signed(lambda a, rep: F.when(a < _zero(rep), _negated(a, rep)).otherwise(a), numeric.absolute), duckdb="abs({0})"
+        _change_sign(lambda a, rep: F.when(a < _zero(rep), _negate(a, rep)).otherwise(a), numeric.absolute), duckdb="abs({0})"
     ),
     "numeric_ceil": _whole(F.ceil, numeric.ceiling),
     "numeric_floor": _whole(F.floor, numeric.floor),
