@@ -124,7 +124,7 @@ class CopyReader:
         buffered = bytearray()
         whole, inside = 0, False
         header = bool(self.options.header)
-        for piece in self._doubled(self._decode(pieces)):
+        for piece in self._double_quotes(self._decode(pieces)):
             ends = copy_format.record_ends(piece, self.options.quote, inside=inside)
             inside ^= piece.count(self.options.quote.encode()) % 2 == 1
             whole = len(buffered) + int(ends[-1]) if len(ends) else whole
@@ -137,7 +137,7 @@ class CopyReader:
         if buffered:
             yield from self._csv_rows(bytes(buffered), header)
 
-    def _doubled(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+    def _double_quotes(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
         """Yield the pieces with escaped quotes written as doubled quotes."""
         if self.options.escape == self.options.quote:
             yield from pieces

@@ -92,7 +92,7 @@ def _scanned_table(planner: Planner, cursor: OpenCursor, name: str, leaves: Sequ
         raise not_supported("WHERE CURRENT OF a portal that DECLARE has not made is not supported")
     query = cursor.query
     tables = [
-        (item_node, table) for item_node in _relations_of(query.from_clause) if (table := _resolved(planner, query, item_node)) is not None
+        (item_node, table) for item_node in _relations_of(query.from_clause) if (table := _resolve(planner, query, item_node)) is not None
     ]
     scans = [(item, table, {leaf.oid for leaf in _leaves(planner, table)}) for item, table in tables]
     locks = [unwrap(clause) for clause in query.locking_clause]
@@ -121,7 +121,7 @@ def _relations_of(items: Sequence[pb.Node]) -> Iterator[pb.RangeVar]:
             yield from _relations_of([item.larg, item.rarg])
 
 
-def _resolved(planner: Planner, query: pb.SelectStmt, named: pb.RangeVar) -> Relation | None:
+def _resolve(planner: Planner, query: pb.SelectStmt, named: pb.RangeVar) -> Relation | None:
     """Return the table that a name in FROM refers to. Return None if it is not a table or has been dropped."""
     if not named.schemaname and named.relname in {unwrap(cte).ctename for cte in query.with_clause.ctes}:
         return None
@@ -172,7 +172,7 @@ def _now(planner: Planner, cursor: OpenCursor, scanned: Relation, leaves: Sequen
         column = scanned.numbered(described.attnum) if described.relation == scanned.oid and described.attnum > 0 else None
         if column is not None:
             cursor_values[column.name] = row.column(index)[0].as_py()
-    leaf, old_row = _then(planner, cursor, scanned, cursor_values)
+    leaf, old_row = _row_when_opened(planner, cursor, scanned, cursor_values)
     if leaf.oid not in {candidate.oid for candidate in leaves}:
         return None
     state = transaction.changing(leaf, keeps_keys=keeps_keys)
@@ -182,7 +182,7 @@ def _now(planner: Planner, cursor: OpenCursor, scanned: Relation, leaves: Sequen
     return succession.current(transaction, leaf, view, old_row, state)
 
 
-def _then(planner: Planner, cursor: OpenCursor, scanned: Relation, shown: Shown) -> tuple[Relation, PlacedRow]:
+def _row_when_opened(planner: Planner, cursor: OpenCursor, scanned: Relation, shown: Shown) -> tuple[Relation, PlacedRow]:
     """Return the row's leaf, and the row as it was when the cursor was opened."""
     matches = [(leaf, match) for leaf in _of_key(planner, scanned, shown) for match in _like(planner, cursor, leaf, shown)]
     if len(matches) == 1:

@@ -282,7 +282,7 @@ def _source(node: pb.InsertStmt, planner: Planner, writer: NewRows, columns: Seq
         return _values(select, node, planner, writer, columns)
     plan = planner.select(select, None, target_types(node, columns, planner.context))
     _permit(planner, writer.relation, columns if node.cols else columns[: len(plan.columns)])
-    return _selected(plan, node, planner, writer, columns)
+    return _select(plan, node, planner, writer, columns)
 
 
 def value_lists(select: pb.SelectStmt, node: pb.InsertStmt, columns: Sequence[Column]) -> list[list[pb.Node]]:
@@ -341,7 +341,7 @@ def _expand(
             select.target_list.add().res_target.val.CopyFrom(item)
             named_columns.append(column)
     plan = planner.select(select, None, [stored_expression.type_of(named_column) for named_column in named_columns])
-    return _selected(plan, node, planner, writer, named_columns)
+    return _select(plan, node, planner, writer, named_columns)
 
 
 def _column_of_values(
@@ -397,7 +397,7 @@ def refuse_generated(node: pb.InsertStmt | pb.MergeWhenClause, column: Column, d
         )
 
 
-def _selected(plan: Plan, node: pb.InsertStmt, planner: Planner, writer: NewRows, columns: Sequence[Column]) -> pa.Table | DataFrame:
+def _select(plan: Plan, node: pb.InsertStmt, planner: Planner, writer: NewRows, columns: Sequence[Column]) -> pa.Table | DataFrame:
     if len(plan.columns) > len(columns):
         raise PostgresError("42601", "INSERT has more expressions than target columns")
     if node.cols and len(plan.columns) < len(columns):

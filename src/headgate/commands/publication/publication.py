@@ -48,13 +48,13 @@ def read_options(nodes: Iterable[pb.Node], announced: int) -> dict[str, bool]:
         if option.name == "publish":
             fields |= _actions(option)
         elif option.name == GENERATED:
-            fields["gencols"] = _generated(option)
+            fields["gencols"] = _read_generated(option)
         else:
             fields[_OPTIONS[option.name]] = option.boolean()
     return fields
 
 
-def _generated(option: Option) -> bool:
+def _read_generated(option: Option) -> bool:
     word = (option.value or "").lower()
     if word not in ("none", "stored"):
         raise PostgresError(

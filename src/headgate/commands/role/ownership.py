@@ -68,7 +68,7 @@ class Tie:
 def ties(session: Session, role: int) -> list[Tie]:
     """Return all dependencies on a role, ordered by the objects' oids."""
     cursor = session.begin_statement().cursor
-    dependencies = [*_owned(session, cursor, role), *_grants_to(session, cursor, privilege.role_name(cursor, role))]
+    dependencies = [*_owned_objects(session, cursor, role), *_grants_to(session, cursor, privilege.role_name(cursor, role))]
     dependencies += [
         Tie(database, "pg_policy", oid, f"target of policy {names.quote_ident(name)} on table {table_name}", owner=False)
         for database, oid, name, table_name, roles in rows(
@@ -81,7 +81,7 @@ def ties(session: Session, role: int) -> list[Tie]:
     return sorted(set(dependencies), key=lambda dependency: (dependency.oid, not dependency.owner))
 
 
-def _owned(session: Session, cursor: Cursor, role: int) -> Iterator[Tie]:
+def _owned_objects(session: Session, cursor: Cursor, role: int) -> Iterator[Tie]:
     for oid, name in rows(cursor, "SELECT oid, datname FROM hg.pg_database WHERE datdba = ?", [role]):
         yield Tie(0, "pg_database", oid, f"owner of database {name}", owner=True)
     for oid, name in rows(cursor, "SELECT oid, subname FROM hg.pg_subscription WHERE subowner = ?", [role]):

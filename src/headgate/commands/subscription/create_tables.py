@@ -65,7 +65,7 @@ class Maker:
         documents = [name for name, shown in columns if shown in ("json", "jsonb")]
         numbers = [name for name, shown in columns if shown == "numeric"]
         details = [
-            f"{title}: {_shortened(column_names)}."
+            f"{title}: {_shorten(column_names)}."
             for title, column_names in (("Arrays", arrays), ("json and jsonb", documents), ("numeric without precision", numbers))
             if column_names
         ]
@@ -262,7 +262,7 @@ def default_of(column: DefinedColumn, kind: LocalType) -> pb.Node | None:
     return wrapped(tree)
 
 
-def _shortened(names: Sequence[str]) -> str:
+def _shorten(names: Sequence[str]) -> str:
     more = [f"and {len(names) - _NAMED} more"] if len(names) > _NAMED else []
     return ", ".join([*names[:_NAMED], *more])
 

@@ -157,7 +157,7 @@ class _Follower:
             else:
                 known = [self._follow_catalog(column, remote_columns.get(column.attnum)) for column in known]
         elif self.description.altered:
-            known = [*known, *self._added(known, remote)]
+            known = [*known, *self._add_columns(known, remote)]
         if remote is not None:
             known = [replace(column, relation=remote.oid) for column in known]
         if known != before:
@@ -311,7 +311,7 @@ class _Follower:
 
     # ---- what is new ------------------------------------------------------------------------------------
 
-    def _added(self, known: Sequence[FollowedColumn], remote: RemoteTable | None) -> list[FollowedColumn]:
+    def _add_columns(self, known: Sequence[FollowedColumn], remote: RemoteTable | None) -> list[FollowedColumn]:
         """Add the announced columns that are missing here, by name."""
         local_names = {column.name for column in self._now.columns}
         numbered = {column.attnum for column in known}

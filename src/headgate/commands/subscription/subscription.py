@@ -128,7 +128,7 @@ def _refuse_repeated(publications: list[str]) -> None:
         used_names.add(name)
 
 
-def _owned(session: Session, transaction: Transaction, name: str) -> Subscription:
+def _find_owned(session: Session, transaction: Transaction, name: str) -> Subscription:
     cursor, context = transaction.cursor, session.context
     subscription = subscriptions.get(cursor, context.database, name)
     privilege.check_owner(cursor, context.user, subscription.owner, "subscription", subscription.name)
@@ -139,7 +139,7 @@ def _owned(session: Session, transaction: Transaction, name: str) -> Subscriptio
 def alter(node: pb.AlterSubscriptionStmt, session: Session) -> CommandResult:
     """ALTER SUBSCRIPTION."""
     transaction = session.begin_statement()
-    subscription = _owned(session, transaction, node.subname)
+    subscription = _find_owned(session, transaction, node.subname)
     action = {
         pb.ALTER_SUBSCRIPTION_OPTIONS: _set_options,
         pb.ALTER_SUBSCRIPTION_ENABLED: _set_enabled,
@@ -366,7 +366,7 @@ def _release(launcher: Launcher, oid: int) -> None:
 def rename(node: ParseNode, session: Session) -> CommandResult:
     """ALTER SUBSCRIPTION … RENAME TO."""
     transaction = session.begin_statement()
-    subscription = _owned(session, transaction, unwrap(node.object).sval)
+    subscription = _find_owned(session, transaction, unwrap(node.object).sval)
     subscriptions.change(transaction.cursor, subscription.oid, name=node.newname)
     session.after_commit(session.parts.launcher.wake)
     return CommandResult("ALTER SUBSCRIPTION")
@@ -377,7 +377,7 @@ def change_owner(node: pb.AlterOwnerStmt, session: Session) -> CommandResult:
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     new_owner, oid = privilege.new_owner(cursor, context, node.newowner)
-    subscription = _owned(session, transaction, unwrap(node.object).sval)
+    subscription = _find_owned(session, transaction, unwrap(node.object).sval)
     if oid != subscription.owner:
         privilege.check_subscription_owner(cursor, subscription.name, new_owner)
     subscriptions.change(cursor, subscription.oid, owner=oid)

@@ -68,7 +68,7 @@ def _columns(nodes: Sequence[pb.Node], name: str, session: Session) -> Sequence[
 def alter(node: pb.AlterTableStmt, session: Session) -> CommandResult:
     """Execute ALTER TYPE … ADD, DROP, ALTER ATTRIBUTE."""
     transaction = session.begin_statement()
-    composite = _owned(node.relation, session, transaction.cursor)
+    composite = _find_owned(node.relation, session, transaction.cursor)
     transaction.catalog.lock_object("pg_type", composite.oid)
     for command in map(unwrap, node.cmds):
         _refuse_use(session, composite)
@@ -90,7 +90,7 @@ def rename_attribute(node: pb.RenameStmt, session: Session) -> CommandResult:
     """Execute ALTER TYPE … RENAME ATTRIBUTE."""
     transaction = session.begin_statement()
     cursor = transaction.cursor
-    composite = _owned(node.relation, session, cursor)
+    composite = _find_owned(node.relation, session, cursor)
     transaction.catalog.lock_object("pg_type", composite.oid)
     _refuse_use(session, composite)
     relation = relations.get(cursor, session.context.database, composite.relation)
@@ -99,7 +99,7 @@ def rename_attribute(node: pb.RenameStmt, session: Session) -> CommandResult:
     return CommandResult("ALTER TYPE")
 
 
-def _owned(name: pb.RangeVar, session: Session, cursor: Cursor) -> TypeRow:
+def _find_owned(name: pb.RangeVar, session: Session, cursor: Cursor) -> TypeRow:
     parts = statement.strings([name.schemaname, name.relname] if name.schemaname else [name.relname])
     no_relation = PostgresError("42P01", f'relation "{".".join(names.strings(parts))}" does not exist')
     try:

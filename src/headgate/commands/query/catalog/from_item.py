@@ -342,7 +342,7 @@ def _range_function(planner: CatalogPlanner, node: pb.RangeFunction, scope: Scop
     sql = rows.table_sql
     order: tuple[str, ...] = ()
     if rows.list_sql:
-        sql = f"SELECT {_unnested(rows)}, generate_subscripts({rows.list_sql}, 1) AS n"
+        sql = f"SELECT {_unnest(rows)}, generate_subscripts({rows.list_sql}, 1) AS n"
         order = (f"{alias}.n",)
     elif rows.in_order:
         order = (f"{alias}.c1",)
@@ -441,7 +441,7 @@ def _check_names(left: CatalogSource, right: CatalogSource) -> None:
             raise PostgresError("42712", f'table name "{table.name}" specified more than once')
 
 
-def _unnested(rows: CatalogRows) -> str:
+def _unnest(rows: CatalogRows) -> str:
     if rows.scalar:
         return f"unnest({rows.list_sql}) AS c1"
     parts = [f"struct_extract(unnest({rows.list_sql}), {value.quote(name)}) AS c{place}" for place, (name, _) in enumerate(rows.columns, 1)]

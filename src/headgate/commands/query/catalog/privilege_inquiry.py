@@ -348,7 +348,7 @@ def _has_role(session: CatalogPlanner, arguments: Sequence[Expression]) -> str:
     ways = _ways(session, privileges)
     if role.superuser:
         return f"({sql} IS NOT NULL OR NULL)"
-    reached = {oid for way in ways for oid in _reached(session, role, way)}
+    reached = {oid for way in ways for oid in _roles_of(session, role, way)}
     if by_name:
         listed = ", ".join("'" + acl.role_name(session.cursor, oid).replace("'", "''") + "'" for oid in sorted(reached)) or "NULL"
         return f"coalesce({sql} IN ({listed}), FALSE)"
@@ -368,13 +368,13 @@ def _whose_role(session: CatalogPlanner, whose: Expression, target: Expression, 
     sql, ways, cases = session.sql(target), _ways(session, privileges), []
     for oid, name in rows(session.cursor, "SELECT oid, rolname FROM hg.pg_authid"):
         role = acl.role(session.cursor, name)
-        reached = {reached_oid for way in ways for reached_oid in _reached(session, role, way)}
+        reached = {reached_oid for way in ways for reached_oid in _roles_of(session, role, way)}
         cases.append(f"WHEN {oid} THEN {'TRUE' if role.superuser else among(sql, reached)}")
     role_sql = session.sql(whose)
     return f"CASE WHEN {role_sql} IS NOT NULL AND {sql} IS NOT NULL THEN CASE {role_sql} {' '.join(cases)} ELSE FALSE END END"
 
 
-def _reached(session: CatalogPlanner, role: acl.RoleRights, way: str) -> set[int]:
+def _roles_of(session: CatalogPlanner, role: acl.RoleRights, way: str) -> set[int]:
     """Return the roles whose rights a role has (USAGE), of which it is a member (MEMBER), or whose membership it may grant (ADMIN)."""
     member = roles.memberships(session.cursor, role.oid)
     if way == "ADMIN":

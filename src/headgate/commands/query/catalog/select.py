@@ -227,7 +227,7 @@ class CatalogPlanner(Env):
         left, right = self.select(node.larg, outer), self.select(node.rarg, outer)
         row_width.require_equal_sides(node, left.columns, right.columns)
         word = row_width.WORDS[node.op]
-        columns = [self._united(a, b, word) for a, b in zip(left.columns, right.columns, strict=True)]
+        columns = [self._unite(a, b, word) for a, b in zip(left.columns, right.columns, strict=True)]
 
         def build(types: Sequence[TypeRef]) -> str:
             body = f"({left.build(types)}) {word}{' ALL' if node.all else ''} ({right.build(types)})"
@@ -236,7 +236,7 @@ class CatalogPlanner(Env):
 
         return CatalogQuery(columns, build)
 
-    def _united(self, left: OutputColumn, right: OutputColumn, word: str) -> OutputColumn:
+    def _unite(self, left: OutputColumn, right: OutputColumn, word: str) -> OutputColumn:
         """Return the result column of a set operation from the columns of both sides."""
         sides = [_standing(column) for column in (left, right)]
         if all(side.type.oid == t.UNKNOWN for side in sides):
@@ -510,9 +510,9 @@ class CatalogPlanner(Env):
         if node.kind == "EXPR":
             return f"({query.build(types)})"
         assert node.test is not None
-        return self._quantified(node.test, node.kind, query, types)
+        return self._quantified_test(node.test, node.kind, query, types)
 
-    def _quantified(self, test: Expression, kind: str, query: CatalogQuery, types: list[TypeRef]) -> str:
+    def _quantified_test(self, test: Expression, kind: str, query: CatalogQuery, types: list[TypeRef]) -> str:
         """Return the SQL of ``x op ANY/ALL (SELECT …)``: [NOT] IN if equivalent, otherwise an aggregate over the tests of all rows."""
         alias = self.alias("q")
         body = f"({query.build(types)}) {alias}"

@@ -36,7 +36,7 @@ def scan(planner: Planner, item: FunctionItem, left: Source | None) -> Source:
     """Return the rows of functions in FROM, joined with those of `left`."""
     plan = _series(planner, item) if left is None and not item.ordinality and len(item.calls) == 1 else None
     if plan is None and item.calls:
-        frame = _exploded(planner, item, left)
+        frame = _explode(planner, item, left)
     else:
         frame = (plan or _by_catalog(planner, item)).frame
         frame = frame if left is None else left.frame.crossJoin(frame)
@@ -44,7 +44,7 @@ def scan(planner: Planner, item: FunctionItem, left: Source | None) -> Source:
     return Source(frame.select("*", row), item.tables, item.star, item.merged)
 
 
-def _exploded(planner: Planner, item: FunctionItem, left: Source | None) -> DataFrame:
+def _explode(planner: Planner, item: FunctionItem, left: Source | None) -> DataFrame:
     planned = [planner.evaluation.set_of(bound_call) for bound_call in item.calls if isinstance(bound_call, FuncExpr)]
     rows, place = planner.key("rows"), planner.key("place")
     base = planner.one_row() if left is None else left.frame

@@ -62,15 +62,15 @@ class _Groups:
     def frame(self) -> DataFrame:
         """Return the grouped frame: one row per group, with the items, the aggregates and the columns that depend on the primary key."""
         if len(self.grouped.sets) == 1:
-            return self._grouped(self.grouped.sets[0])
+            return self._group(self.grouped.sets[0])
         whole: DataFrame | None = None
         for grouping_set in self.grouped.sets:
-            grouped = self._grouped(grouping_set)
+            grouped = self._group(grouping_set)
             whole = grouped if whole is None else whole.unionByName(grouped)
         assert whole is not None
         return whole
 
-    def _grouped(self, items: Sequence[Expression]) -> DataFrame:
+    def _group(self, items: Sequence[Expression]) -> DataFrame:
         """Return the rows of one grouping set. The items of the other sets are NULL."""
         planner = self.planner
         results: list[Column] = [planner.column(self._in_order(aggregate)).alias(key) for aggregate, key in self.grouped.aggregates.items()]

@@ -45,7 +45,7 @@ def column(evaluation: Evaluation, node: SubLink) -> Column:
     if node.kind == "ARRAY":
         return _array(evaluation, node, plan)
     assert node.test is not None
-    return _quantified(evaluation, node.test, plan, negated=node.kind == "ALL")
+    return _quantified_test(evaluation, node.test, plan, negated=node.kind == "ALL")
 
 
 def _array(evaluation: Evaluation, node: SubLink, plan: Plan) -> Column:
@@ -66,7 +66,7 @@ def _is_array(oid: int) -> bool:
     return type_entry is not None and type_entry.is_array
 
 
-def _quantified(evaluation: Evaluation, test: Expression, plan: Plan, *, negated: bool) -> Column:
+def _quantified_test(evaluation: Evaluation, test: Expression, plan: Plan, *, negated: bool) -> Column:
     """Translate ``x op ANY/ALL (SELECT …)``: IN and NOT IN to Spark's IN over keys, other operators to tests of aggregated values."""
     pairs = test.args if isinstance(test, BoolExpr) else (test,)
     operator_name = "<>" if negated else "="

@@ -58,8 +58,8 @@ def conditions(expression: Expression, tables: Sequence[ScopeTable], equal: Sequ
     homes = _homes(tables)
     members = [term for term in own if is_membership(term)]
     ordinary = [term for term in own if not is_membership(term)]
-    inferred = _inferred(ordinary, [*equal, *(pair for term in ordinary for pair in pairs(term))])
-    return [*map(InTurn, inferred), *_in_evaluation_order(ordinary, homes), *map(InTurn, members), *_correlated(outer, homes)]
+    inferred = _infer(ordinary, [*equal, *(pair for term in ordinary for pair in pairs(term))])
+    return [*map(InTurn, inferred), *_in_evaluation_order(ordinary, homes), *map(InTurn, members), *_correlated_conditions(outer, homes)]
 
 
 def pairs(condition: Expression) -> list[EqualColumns]:
@@ -81,7 +81,7 @@ def _about(term: Expression, column: ColumnRef) -> Expression:
     return rewriting.rewrite(term, lambda node: column if isinstance(node, ColumnRef) else None)
 
 
-def _inferred(parts: Sequence[Expression], equal: Sequence[EqualColumns]) -> list[Expression]:
+def _infer(parts: Sequence[Expression], equal: Sequence[EqualColumns]) -> list[Expression]:
     """Infer terms for the other column of an equal pair, from terms of one column that cannot raise. They may skip files there.
 
     Spark's own inference (`constraintPropagation`) also infers from terms that raise, so it is switched off.
@@ -137,10 +137,10 @@ def _terms(condition: Expression) -> list[Expression]:
 
     The common terms of all sides of an OR, often an equality, come first (prepqual.c, process_duplicate_ors).
     """
-    return [term for part in conjuncts(condition) for term in _factored(part)]
+    return [term for part in conjuncts(condition) for term in _factor(part)]
 
 
-def _factored(part: Expression) -> list[Expression]:
+def _factor(part: Expression) -> list[Expression]:
     if not isinstance(part, BoolExpr) or part.kind is not BoolKind.OR:
         return [part]
     sides = [conjuncts(argument) for argument in part.args]
@@ -187,7 +187,7 @@ def _in_evaluation_order(parts: Sequence[Expression], homes: Homes) -> list[InTu
     return [*in_turn[: len(single)], *map(Equality, equalities), *in_turn[len(single) :]]
 
 
-def _correlated(parts: Sequence[Expression], homes: Homes) -> list[InTurn | Equality]:
+def _correlated_conditions(parts: Sequence[Expression], homes: Homes) -> list[InTurn | Equality]:
     """Return the conditions of terms of which at least one names an outer query.
 
     They are evaluated in order, with two exceptions. Terms that name only the outer query come first, because PostgreSQL evaluates them
