@@ -107,8 +107,8 @@ def scan(data: Bytes, starts: Numbers, lengths: Numbers, first_seq: int = 0) -> 
     tags = data[bodies]
     is_change = (tags == ord("I")) | (tags == ord("U")) | (tags == ord("D"))
     begins, commits = np.flatnonzero(tags == ord("B")), np.flatnonzero(tags == ord("C"))
-    _sized(lengths[begins], _BEGIN_SIZE)
-    _sized(lengths[commits], _COMMIT_SIZE)
+    _check_size(lengths[begins], _BEGIN_SIZE)
+    _check_size(lengths[commits], _COMMIT_SIZE)
     if data[bodies[commits] + 1].any():
         raise violation("unrecognized flags in commit message")
     rest = np.flatnonzero(~(is_change | (tags == ord("B")) | (tags == ord("C"))))
@@ -164,7 +164,7 @@ def pair(outlines: Sequence[Outline]) -> Transactions:
     )  # fmt: skip
 
 
-def _sized(lengths: Numbers, size: int) -> None:
+def _check_size(lengths: Numbers, size: int) -> None:
     if (lengths < XLOG_HEADER + size).any():
         raise violation("insufficient data left in message")
     if (lengths > XLOG_HEADER + size).any():

@@ -326,7 +326,7 @@ def _parsed(text: bytes) -> tuple[bytes, bytes]:
             error = result.error.contents
             if error.message in (None, b"out of memory"):
                 return _TOO_LARGE, b""
-            return _ERROR, _PLACE.pack(error.cursorpos) + _shortened(error.message)
+            return _ERROR, _PLACE.pack(error.cursorpos) + _shorten(error.message)
         if result.parse_tree.len > TREE + len(text):
             return _TOO_LARGE, b""
         tree = ctypes.string_at(result.parse_tree.data, result.parse_tree.len)
@@ -336,7 +336,7 @@ def _parsed(text: bytes) -> tuple[bytes, bytes]:
         lib.pg_query_free_protobuf_parse_result(result)
 
 
-def _shortened(message: bytes) -> bytes:
+def _shorten(message: bytes) -> bytes:
     """Cut a message that quotes a long token."""
     return message if len(message) <= LONGEST_TOKEN else message[:LONGEST_TOKEN] + b'..."'
 

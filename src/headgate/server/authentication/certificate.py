@@ -94,12 +94,12 @@ class ClientCertificate:
         parts = [[(_short(name), value) for name, value in part] for part in reversed(self.subject)]
         if any(name is None for part in parts for name, _ in part):
             return None
-        return ",".join("+".join(f"{name}={_escaped(value, ascii_only=True)}" for name, value in part) for part in parts)
+        return ",".join("+".join(f"{name}={_escape(value, ascii_only=True)}" for name, value in part) for part in parts)
 
 
 def shown(name: Name) -> str:
     """Return a name as pg_stat_ssl shows it: ``/O=Example/CN=ann``."""
-    return "".join(f"/{_short(attribute) or attribute}={_escaped(value, ascii_only=False)}" for part in name for attribute, value in part)
+    return "".join(f"/{_short(attribute) or attribute}={_escape(value, ascii_only=False)}" for part in name for attribute, value in part)
 
 
 def _short(attribute: str) -> str | None:
@@ -110,7 +110,7 @@ def _short(attribute: str) -> str | None:
         return None
 
 
-def _escaped(value: str, *, ascii_only: bool) -> str:
+def _escape(value: str, *, ascii_only: bool) -> str:
     """Escape a value as in RFC 2253 (ASN1_STRFLGS_RFC2253)."""
     last = len(value) - 1
     parts = []

@@ -81,7 +81,7 @@ class ScramServer:
                 severity=Severity.FATAL,
             )
         if self._plus and flag != f"p={BINDING}":
-            raise PostgresError("08P01", f'unsupported SCRAM channel-binding type "{_sanitised(flag[2:])}"')
+            raise PostgresError("08P01", f'unsupported SCRAM channel-binding type "{_sanitise(flag[2:])}"')
 
     def final(self, data: bytes) -> bytes | None:
         """Return the server-final-message, or None if the password is wrong. Raise 08P01 or 28000 for an invalid message."""
@@ -109,7 +109,7 @@ class ScramServer:
         return b"v=" + base64.b64encode(hmac.digest(self._verifier.server_key, signed, "sha256"))
 
 
-def _sanitised(text: str) -> str:
+def _sanitise(text: str) -> str:
     return "".join(char if 0x21 <= ord(char) <= 0x7E else "?" for char in text[:30])
 
 

@@ -51,7 +51,7 @@ def explain_row(session: ClientSession, name: str | None, relation: str | None, 
     values = key_values(table, key)
     subscription = None if name is None else subscriptions.lookup(cursor, database, name)
     if subscription is not None:
-        explanations = _subscribed(session, owned(session, cursor, name), transaction, table, values)
+        explanations = _rows_of_subscriber(session, owned(session, cursor, name), transaction, table, values)
     else:
         publication = None if name is None else publications.lookup(cursor, database, name)
         if publication is None:
@@ -63,7 +63,7 @@ def explain_row(session: ClientSession, name: str | None, relation: str | None, 
         yield (*fields, lsn, None if time is None else EPOCH + datetime.timedelta(microseconds=time), origin)
 
 
-def _subscribed(
+def _rows_of_subscriber(
     session: ClientSession, subscription: Subscription, transaction: Transaction, table: Relation, values: dict[str, Cell]
 ) -> Iterator[Explained]:
     waker, filter_text = Waker(), condition(values)

@@ -71,7 +71,7 @@ class PostgresFormatter(logging.Formatter):
         client = _of_client(speaker) if isinstance(speaker, ClientSpeaker) else {}
         words = self._words(record, number) | {key: _CONTROL.sub("?", word) for key, word in client.items()}
         text = self.prefix if isinstance(speaker, ClientSpeaker) else self.prefix.split("%q", maxsplit=1)[0]
-        return _ESCAPE.sub(lambda match: _padded(words.get(match[2], ""), match[1]), text)
+        return _ESCAPE.sub(lambda match: _pad(words.get(match[2], ""), match[1]), text)
 
     def _words(self, record: logging.LogRecord, number: int) -> dict[str, str]:
         speaker = current()
@@ -111,7 +111,7 @@ def _of_client(speaker: ClientSpeaker) -> dict[str, str]:
     }
 
 
-def _padded(text: str, width: str) -> str:
+def _pad(text: str, width: str) -> str:
     if not width.lstrip("-"):
         return text
     return text.ljust(-int(width)) if width.startswith("-") else text.rjust(int(width))

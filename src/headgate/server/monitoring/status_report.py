@@ -43,21 +43,21 @@ def write(node: Node) -> Path:
     try:
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with open(descriptor, "wb") as file:  # noqa: PTH123 (a descriptor, for its mode)
-            file.write(_padded(status))
+            file.write(_pad(status))
         new.replace(path)
     except OSError as error:
         if disk_full(error) is None:
             raise
         new.unlink(missing_ok=True)
-        content = _padded(status)
+        content = _pad(status)
         if len(content) > path.stat().st_size:
-            content = _padded(replace(status, subscriptions=(), slots=()))
+            content = _pad(replace(status, subscriptions=(), slots=()))
         with path.open("r+b") as file:
             file.write(content.ljust(path.stat().st_size))
     return path
 
 
-def _padded(status: StatusReport) -> bytes:
+def _pad(status: StatusReport) -> bytes:
     return json.dumps(status, default=vars).encode().ljust(ROOM)
 
 

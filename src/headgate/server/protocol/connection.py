@@ -167,7 +167,7 @@ class Connection:
         """Return the next message, or None after `timeout` seconds or an interrupt."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
-            message = self._buffered()
+            message = self._take_buffered()
             if message is not None:
                 return message
             try:
@@ -181,7 +181,7 @@ class Connection:
                 return None
             self._read()
 
-    def _buffered(self) -> FrontendMessage | None:
+    def _take_buffered(self) -> FrontendMessage | None:
         if self._coming:
             return self._part()
         if len(self._in) < 5:

@@ -210,7 +210,7 @@ def _move(session: Session, portal: Portal, source: RowSource, direction: str, m
     if portal.buffered is None:
         portal.buffered = CursorPosition(_new_store(session), scroll=False)
     with portal.running():
-        return _moved(source, portal.buffered, direction, many, fetching=fetching)
+        return _move_rows(source, portal.buffered, direction, many, fetching=fetching)
 
 
 def open_for_function(session: Session, name: str | None, query: ParseNode, result: ResultSet, scroll: bool | None) -> str:
@@ -245,7 +245,7 @@ def close_for_function(session: Session, name: str) -> None:
     session.portals.close(name)
 
 
-def _moved(source: RowSource, position: CursorPosition, direction: str, many: int, *, fetching: bool) -> tuple[RowPart, int]:
+def _move_rows(source: RowSource, position: CursorPosition, direction: str, many: int, *, fetching: bool) -> tuple[RowPart, int]:
     """Move the cursor. Return the rows and their number (DoPortalRunFetch)."""
     if direction == "FETCH_ABSOLUTE":
         part = _absolute(source, position, many)

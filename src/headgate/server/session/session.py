@@ -101,7 +101,7 @@ class ClientSession:
         self.mailbox = Mailbox(context.database, connection.interrupt)
         self.advisory = SessionAdvisoryLocks(node.engine.locks, backend.pid, self._xid, most_locks(settings))
         self.block = TransactionBlock(
-            self._begin_storage, settings, self.portals, self._admit, self._announce, self.advisory, self._replicated
+            self._begin_storage, settings, self.portals, self._admit, self._announce, self.advisory, self._await_standbys
         )
         self._types = KnownTypes(node.catalog, context.database, self._catalog_cursor)
         self._functions = row_call.Resolver(self)
@@ -293,7 +293,7 @@ class ClientSession:
                 frame = protocol.error_response(untranslatable)
             self.connection.write(frame)
 
-    def _replicated(self, position: Lsn) -> None:
+    def _await_standbys(self, position: Lsn) -> None:
         """Wait for the synchronous standbys after a commit. If the wait ends early, send a warning: the commit is already durable."""
         if not self.node.standbys.wait(position, self.settings.text("synchronous_commit"), self.interrupts.pending, self.notices):
             self.interrupts.forget_cancel()
