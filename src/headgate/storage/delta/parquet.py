@@ -109,14 +109,14 @@ def verify(path: str) -> frozenset[str]:
     with opened(Path(path)) as file:
         for _ in file.iter_batches(_VERIFIED_ROWS):
             pass
-        return _shared(tuple(file.schema_arrow.names))
+        return _share(tuple(file.schema_arrow.names))
 
 
 @functools.lru_cache(maxsize=1 << 12)
 def column_names(path: DataPath) -> frozenset[str]:
     """Return the names of a file's columns, as they are in the file, from its footer."""
     with data_location.opened(path) as file:
-        return _shared(tuple(pq.read_schema(file).names))
+        return _share(tuple(pq.read_schema(file).names))
 
 
 @functools.lru_cache(maxsize=1 << 12)
@@ -132,7 +132,7 @@ def is_list(kind: pa.DataType) -> bool:
 
 
 @functools.lru_cache(maxsize=1 << 10)
-def _shared(names: tuple[str, ...]) -> frozenset[str]:
+def _share(names: tuple[str, ...]) -> frozenset[str]:
     """Return one shared set for the many files that have the same columns."""
     return frozenset(names)
 

@@ -41,7 +41,7 @@ def write(engine: Engine, relation: Relation, before: TableState, after: TableSt
     key = (relation.database, relation.oid)
     target = folder(engine.path(key), after.version)
     data_location.remove_tree(target)
-    changed = _pair_rows(relation, _net(relation, _signed(engine, relation, before, after, single=single)))
+    changed = _pair_rows(relation, _net(relation, _with_signs(engine, relation, before, after, single=single)))
     with persisted(changed) as rows:
         count = rows.count()
         if count:
@@ -57,7 +57,7 @@ def write(engine: Engine, relation: Relation, before: TableState, after: TableSt
     return count, size
 
 
-def _signed(engine: Engine, relation: Relation, before: TableState, after: TableState, *, single: bool) -> DataFrame:
+def _with_signs(engine: Engine, relation: Relation, before: TableState, after: TableState, *, single: bool) -> DataFrame:
     """Return rows with 1 for one that exists now, -1 for one that existed before."""
     names = [F.col(quoted(column.name)) for column in relation.columns]
     key = (relation.database, relation.oid)

@@ -193,7 +193,7 @@ class Applier:
                 transaction.rollback()
             else:
                 commit_time = int(segment.transactions.commit_time[-1])
-                with _timed(counters, "commit"):
+                with _add_time(counters, "commit"):
                     transaction.commit(OriginProgress(self.stream.origin, segment.end, commit_time))
                 writer.notify()
         except PostgresError:
@@ -229,7 +229,7 @@ class Applier:
         transaction = batch.transaction
         frames = behind.enter_context(contextlib.closing(batch.frames()))
         while True:
-            with _timed(counters, "decode"):
+            with _add_time(counters, "decode"):
                 entry = next(frames, None)
             if entry is None:
                 return
@@ -238,7 +238,7 @@ class Applier:
             if relation.oid not in known:
                 behind.enter_context(leaf_constraints.unique(transaction, relation, self.rules.unique))
                 known.add(relation.oid)
-            with _timed(counters, "merge"):
+            with _add_time(counters, "merge"):
                 batch.record(relation)
                 writer.merge(relation, key, frame, cut=batch.is_cut)
 
@@ -268,7 +268,7 @@ class Applier:
             return written_tables
         segment, noun = batch.segment, "table" if len(tables) == 1 else "tables"
         text = f"apply {self.stream.name} {segment.end}: {segment.changes:,} changes of {len(tables)} {noun}"
-        with _timed(counters, "merge"):
+        with _add_time(counters, "merge"):
             all_parts, recorded = batch.run(changes_by_table, tables, histories, text, self.spread)
             try:
                 for number, table in enumerate(tables):
@@ -289,7 +289,7 @@ class Applier:
 
 
 @contextmanager
-def _timed(counters: Counters, stage: str) -> Iterator[None]:
+def _add_time(counters: Counters, stage: str) -> Iterator[None]:
     """Add the seconds spent inside to a stage."""
     began = time.monotonic()
     try:

@@ -224,13 +224,13 @@ class Batch:
                 frames.setdefault(mapping.local.oid, []).append(frame)
             mappings_by_table = {mapping.local.oid: mapping for mapping in self.mappings.values()}
             whole = {oid: tables[0] if len(tables) == 1 else pa.concat_tables(tables) for oid, tables in frames.items()}
-            entangled = self._entangled([mappings_by_table[oid].local for oid in whole])
+            entangled = self._entangled_tables([mappings_by_table[oid].local for oid in whole])
             self.is_cut = self.is_cut or bool(entangled)
             runs = row_triggers.runs({oid: whole.pop(oid) for oid in entangled})
             for oid, frame in itertools.chain(whole.items(), runs):
                 yield mappings_by_table[oid].local, mappings_by_table[oid].key, frame
 
-    def _entangled(self, tables: Sequence[Relation]) -> set[int]:
+    def _entangled_tables(self, tables: Sequence[Relation]) -> set[int]:
         """Return the tables whose changes must be applied in the order of the stream, because triggers of one use another."""
         entangled, oids = set[int](), {table.oid for table in tables}
         for table in tables if len(tables) > 1 else ():

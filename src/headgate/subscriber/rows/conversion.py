@@ -89,7 +89,7 @@ def changes_frame(
     old = old_rows(changes, mapping, session, place, old_columns(mapping))
     fields, unsent = [], []
     for column, source in zip(mapping.local.columns, mapping.sources, strict=True):
-        values, lacking = _column(changes, mapping, place, column, source, session), _unsent(changes, column, source)
+        values, lacking = _column(changes, mapping, place, column, source, session), _unsent_rows(changes, column, source)
         if lacking is not None and old.type.get_field_index(column.name) >= 0:
             values, lacking = _from_old(changes, values, lacking, old, column, source)
         fields.append(values)
@@ -197,7 +197,7 @@ def _locate(changes: decode.Changes, values: pa.Array, column: Column, name: str
             place.message = conflict.MESSAGES[chr(changes.op[row])]
 
 
-def _unsent(changes: decode.Changes, column: Column, source: int | None) -> Mask | None:
+def _unsent_rows(changes: decode.Changes, column: Column, source: int | None) -> Mask | None:
     """Return the UPDATEs that lack a column (an unchanged TOAST value, or a column that the publisher does not have), or None."""
     if source is None:
         lacking = (changes.op == ord("U")) if column.generated is None else None

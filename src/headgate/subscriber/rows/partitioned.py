@@ -80,7 +80,7 @@ def _by_leaf(table: PartitionedTable, frame: pa.Table | DataFrame) -> Iterator[t
     if isinstance(frame, DataFrame):
         yield from _by_leaf_on_spark(table, frame)
         return
-    old, new = _padded(table.root, frame["old"]), ordered(table.root, buffers.whole(frame["new"]))
+    old, new = _pad(table.root, frame["old"]), ordered(table.root, buffers.whole(frame["new"]))
     ops = buffers.whole(frame["op"])
     by_old = pc.and_(old.is_valid(), pc.not_equal(ops, "I"))
     here = _leaves_of(table, pc.if_else(by_old, old, new), ops)
@@ -97,7 +97,7 @@ def _by_leaf(table: PartitionedTable, frame: pa.Table | DataFrame) -> Iterator[t
         if touched.num_rows and key_of(leaf) is None and not _is_full(table.root, frame):
             raise _no_key(table.root)
         names = [column.name for column in leaf.columns if (key := key_of(leaf)) is None or column.attnum in key]
-        narrow = _narrowed(old.take(at), names)
+        narrow = _narrow(old.take(at), names)
         part = part.set_column(part.column_names.index("old"), "old", narrow)
         yield leaf, part.set_column(part.column_names.index("new"), "new", ordered(leaf, new.take(at)))
 
@@ -143,7 +143,7 @@ def _leaves_of(table: PartitionedTable, rows: pa.StructArray, ops: pa.Array) -> 
     return places
 
 
-def _padded(root: Relation, old: pa.ChunkedArray) -> pa.StructArray:
+def _pad(root: Relation, old: pa.ChunkedArray) -> pa.StructArray:
     """Return old rows with all columns of the table. Columns that were not sent are NULL."""
     whole, row = buffers.whole(old), arrow_row(root)
     held = {field.name for field in whole.type}
@@ -151,7 +151,7 @@ def _padded(root: Relation, old: pa.ChunkedArray) -> pa.StructArray:
     return pa.StructArray.from_arrays(fields, fields=list(row), mask=whole.is_null())
 
 
-def _narrowed(old: pa.StructArray, names: list[str]) -> pa.StructArray:
+def _narrow(old: pa.StructArray, names: list[str]) -> pa.StructArray:
     return pa.StructArray.from_arrays([old.field(name) for name in names], names=names, mask=old.is_null())
 
 
@@ -191,7 +191,7 @@ def log_skipped(transaction: Transaction, relation: Relation, skipped: pa.Table)
     names = [relation.name] * skipped.num_rows
     if relation.is_partitioned:
         table = transaction.partitioned(relation)
-        old, new = _padded(relation, skipped["old"]), ordered(relation, buffers.whole(skipped["new"]))
+        old, new = _pad(relation, skipped["old"]), ordered(relation, buffers.whole(skipped["new"]))
         places = _leaves_of(table, pc.if_else(old.is_valid(), old, new), buffers.whole(skipped["op"]))
         names = [table.leaves[place].name for place in places.tolist()]
     _log_changes(skipped, names, of_partition=relation.is_partitioned)

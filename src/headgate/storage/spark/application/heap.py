@@ -76,7 +76,7 @@ class Heap:
             return False
         if self._has_collected():  # Java has collected by itself: the live share is known without another collection
             self._alive = self._old.usage_after_collection().share
-            if not self._update_shortage(self._alive - self._managed()):
+            if not self._update_shortage(self._alive - self._managed_share()):
                 return False
             # Spark may have spilled and freed some of that since: a sort of many rows does so every second
             return self._update_shortage(self._unmanaged())
@@ -136,13 +136,13 @@ class Heap:
         until = time.monotonic() + TOLD_SECONDS
         while gateway.has_unreported(self._context) and time.monotonic() < until:
             time.sleep(0.01)
-        managed, began = self._managed(), time.monotonic()
+        managed, began = self._managed_share(), time.monotonic()
         if not self._collect():
             return 0.0
         ended = time.monotonic()
         self._not_before = ended + REST * (ended - began)
         self._alive = self._old.usage_after_collection().share
-        return self._alive - max(managed, self._managed())
+        return self._alive - max(managed, self._managed_share())
 
     def _collect(self) -> bool:
         """Make Java collect the old generation. It silently skips that while a task is in a critical native section (in Snappy)."""
@@ -153,7 +153,7 @@ class Heap:
             time.sleep(0.01)
         return False
 
-    def _managed(self) -> float:
+    def _managed_share(self) -> float:
         """Return the share that Spark accounts for."""
         assert self._old is not None
         return java_memory.Usage(java_memory.managed_bytes(self._context), self._old.usage().most).share

@@ -67,10 +67,10 @@ def _step(plan: JavaObject) -> PlanStep:
         name = str(plan.nodeName())
     children = plan.children()
     inputs = tuple(_step(children.apply(place)) for place in range(children.size()))
-    return PlanStep(name, str(plan.simpleString(_FIELDS)), _measured(plan), inputs)
+    return PlanStep(name, str(plan.simpleString(_FIELDS)), _measure(plan), inputs)
 
 
-def _measured(plan: JavaObject) -> dict[str, int]:
+def _measure(plan: JavaObject) -> dict[str, int]:
     metrics, iterator = {}, plan.metrics().iterator()
     while iterator.hasNext():
         metric = iterator.next()._2()
