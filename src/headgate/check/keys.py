@@ -115,7 +115,7 @@ class _Table:
     def questions(self) -> Iterator[Question]:
         """Yield questions for duplicate keys, for constraint violations, and for rows in the wrong partition."""
         if self.relation.is_partitioned:  # the keys of its leaves contain the partition key
-            yield from self._misplaced()
+            yield from self._find_misplaced()
             return
         for index in self.relation.unique_indexes:
             if _calls_users(*index.expressions, index.predicate):
@@ -149,7 +149,7 @@ class _Table:
                 tests[f'rows violate check constraint "{check.name}"'] = ~F.coalesce(met, F.lit(True))
         return tests
 
-    def _misplaced(self) -> Iterator[Question]:
+    def _find_misplaced(self) -> Iterator[Question]:
         table = self.transaction.partitioned(self.relation)
         for leaf in table.leaves:
             rows = self.transaction.frame(leaf).where(table.place_oid() != leaf.oid)

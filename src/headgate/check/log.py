@@ -87,20 +87,20 @@ def judged(place: str, logged: Logged, folder: Folder, *, running: bool = False)
         elif version not in folder.marks:
             yield error(place, f"version {version} is missing")
         elif version in logged.written:
-            yield from _misnamed(place, version, folder.marks[version], logged.written[version])
+            yield from _check_mark(place, version, folder.marks[version], logged.written[version])
     if not running:
         yield from _above(place, logged, folder)
-    yield from _unnamed(place, logged, folder)
+    yield from _find_unnamed(place, logged, folder)
 
 
-def _misnamed(place: str, version: int, mark: str | None, xid: int) -> Iterator[Finding]:
+def _check_mark(place: str, version: int, mark: str | None, xid: int) -> Iterator[Finding]:
     if mark is None:
         yield error(place, f"version {version} does not bear the node's mark")
     elif mark != transaction_mark(xid):
         yield error(place, f"version {version} bears another mark than that of transaction {xid}, which wrote it")
 
 
-def _unnamed(place: str, logged: Logged, folder: Folder) -> Iterator[Finding]:
+def _find_unnamed(place: str, logged: Logged, folder: Folder) -> Iterator[Finding]:
     """Yield findings for versions that no entry names, among those that the log should have."""
     for version, mark in sorted(folder.marks.items()):
         if not logged.oldest < version <= logged.version or version in logged.named:

@@ -98,7 +98,7 @@ def joined(texts: Sequence[str], bare: Sequence[bool]) -> str:
     words: list[str] = []
     for text, is_bare in zip(texts, bare, strict=True):
         words += (text, "','") if is_bare else (f"length({text})", "':'", text)
-    return _concatenated(words) if words else "''"  # a table without columns
+    return _concatenate(words) if words else "''"  # a table without columns
 
 
 def marks(texts: Sequence[str]) -> str:
@@ -108,7 +108,7 @@ def marks(texts: Sequence[str]) -> str:
     return calls[0] if len(calls) == 1 else f"concat_ws(',', {', '.join(calls)})"
 
 
-def _concatenated(words: Sequence[str]) -> str:
+def _concatenate(words: Sequence[str]) -> str:
     while len(words) > ARGUMENTS:
         words = [f"concat({', '.join(words[start : start + ARGUMENTS])})" for start in range(0, len(words), ARGUMENTS)]
     return f"concat({', '.join(words)})"
@@ -280,7 +280,7 @@ def _values(table: Compared, text: str) -> list[str | None]:
     """Return the values that are joined in the text of a key."""
     values, offset = [], 0
     for index in table.key or range(len(table.columns)):
-        value, offset = (_bare if table.bare[index] else _measured)(text, offset)
+        value, offset = (_bare if table.bare[index] else _read_value)(text, offset)
         values.append(value)
     if offset != len(text):
         raise _invalid()
@@ -295,7 +295,7 @@ def _bare(text: str, at: int) -> tuple[str | None, int]:
     return text[at:comma] or None, comma + 1
 
 
-def _measured(text: str, at: int) -> tuple[str | None, int]:
+def _read_value(text: str, at: int) -> tuple[str | None, int]:
     """Return the value whose length is at an offset, and the offset of the next value."""
     colon = text.find(":", at)
     if colon < 0 or not (text[at:colon] or "0").isdecimal():

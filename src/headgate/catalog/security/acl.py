@@ -69,7 +69,7 @@ def _item(text: str) -> Item:
         raise PostgresError("22P02", f"invalid aclitem: {text}")
     rights = match[2]
     options = "".join(rights[index - 1] for index, char in enumerate(rights) if char == "*" and index)
-    return Item(_unquoted(match[1]), rights.replace("*", ""), _unquoted(match[3]), options)
+    return Item(_unquote(match[1]), rights.replace("*", ""), _unquote(match[3]), options)
 
 
 def write(items: Iterable[Item]) -> list[str]:
@@ -85,7 +85,7 @@ def _quote(name: str) -> str:
     return name if re.match(r"\w*\Z", name, re.ASCII) else '"' + name.replace('"', '""') + '"'
 
 
-def _unquoted(text: str) -> str:
+def _unquote(text: str) -> str:
     return text[1:-1].replace('""', '"') if text.startswith('"') else text
 
 

@@ -113,7 +113,7 @@ def _saslprep(text: str) -> str | None:
     mapped = "".join(
         " " if stringprep.in_table_c12(char) else char for char in text if stringprep.in_table_c12(char) or not stringprep.in_table_b1(char)
     )
-    if not mapped or any(map(_prohibited, mapped)) or not _one_direction(mapped):
+    if not mapped or any(map(_is_prohibited, mapped)) or not _one_direction(mapped):
         return None
     return unicodedata.normalize("NFKC", mapped)
 
@@ -132,7 +132,7 @@ _PROHIBITED = (
 )
 
 
-def _prohibited(char: str) -> bool:
+def _is_prohibited(char: str) -> bool:
     return any(table(char) for table in _PROHIBITED)
 
 
