@@ -54,14 +54,16 @@ class Stored:
 
     def values(self, table: Compared, hashes: Sequence[str]) -> pa.Table:
         """Return the values of the rows whose keys have these hashes (`digest.VALUES`)."""
-        frame = self.frame(table, [of_key(table, table.ours), values_of(table.ours)])
-        rows = frame.join(self._hashes(hashes), F.md5("c0") == F.col("h"), "left_semi")
-        return rows.toArrow().rename_columns(VALUES.names).cast(VALUES)
+        return self._of_keys(table, values_of(table.ours), hashes).toArrow().rename_columns(VALUES.names).cast(VALUES)
 
     def rows_of(self, table: Compared, hashes: Sequence[str]) -> pa.Table:
         """Return the rows whose keys have these hashes (`digest.ROWS`)."""
-        frame = self.frame(table, [of_key(table, table.ours), marks(table.ours)])
-        return self._collect(frame.join(self._hashes(hashes), F.md5("c0") == F.col("h"), "left_semi"))
+        return self._collect(self._of_keys(table, marks(table.ours), hashes))
+
+    def _of_keys(self, table: Compared, content: str, hashes: Sequence[str]) -> DataFrame:
+        """Return key and content of the rows whose keys have these hashes."""
+        frame = self.frame(table, [of_key(table, table.ours), content])
+        return frame.join(self._hashes(hashes), F.md5("c0") == F.col("h"), "left_semi")
 
     @staticmethod
     def _collect(frame: DataFrame) -> pa.Table:

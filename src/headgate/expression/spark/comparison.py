@@ -155,3 +155,10 @@ def less(left: Value, right: Value, oid: int) -> Value:
     if left.rep.name in ("decimal", "digits"):
         return numeric_test("lt", left, right)
     return Value(BOOL, lambda env: left.make(env) < right.make(env))
+
+
+def directed(key: Column, *, descending: bool, nulls_first: bool) -> Column:
+    """Return a sort key with its direction, for Spark's ORDER BY."""
+    if descending:
+        return key.desc_nulls_first() if nulls_first else key.desc_nulls_last()
+    return key.asc_nulls_first() if nulls_first else key.asc_nulls_last()

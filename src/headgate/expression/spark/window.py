@@ -18,7 +18,7 @@ from headgate.expression.implementation.window_function import WINDOW_FUNCTIONS,
 from headgate.expression.node import Aggregate, Expression, WindowCall
 from headgate.expression.spark import aggregate
 from headgate.expression.spark.aggregate_call import Ordering
-from headgate.expression.spark.comparison import equal_keys
+from headgate.expression.spark.comparison import directed, equal_keys
 from headgate.expression.spark.value import Env, Value, refuse, settle
 from headgate.types import registry
 
@@ -61,14 +61,7 @@ def _spec(node: WindowCall, keys: Sequence[Value], order: Sequence[Ordering], *,
 
 def _direction(item: Ordering) -> Callable[[Env], Column]:
     key = settle(equal_keys(item.value, item.kind))
-
-    def make(env: Env) -> Column:
-        sort_key = key(env)
-        if item.descending:
-            return sort_key.desc_nulls_first() if item.nulls_first else sort_key.desc_nulls_last()
-        return sort_key.asc_nulls_first() if item.nulls_first else sort_key.asc_nulls_last()
-
-    return make
+    return lambda env: directed(key(env), descending=item.descending, nulls_first=item.nulls_first)
 
 
 def _bounds(node: WindowCall) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from headgate.analysis.query import Limit, Sort, reference
 from headgate.commands.query.plan import Plan, col
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.node import Const, Expression, FuncExpr, TypeRef
-from headgate.expression.spark.comparison import C_COLLATIONS
+from headgate.expression.spark.comparison import C_COLLATIONS, directed
 from headgate.types.base.base_types import base_type
 from headgate.types.storage import stored_as_text
 
@@ -66,10 +66,7 @@ def distinct_on(planner: Planner, plan: Plan, on: Sequence[Sort], sorts: Sequenc
 
 
 def _direction(planner: Planner, item: Sort) -> Column:
-    value = sort_key(planner, item.expression)
-    if item.descending:
-        return value.desc_nulls_first() if item.nulls_first else value.desc_nulls_last()
-    return value.asc_nulls_first() if item.nulls_first else value.asc_nulls_last()
+    return directed(sort_key(planner, item.expression), descending=item.descending, nulls_first=item.nulls_first)
 
 
 def limit(planner: Planner, plan: Plan, limit: Limit | None, sorts: Sequence[Sort]) -> Plan:
