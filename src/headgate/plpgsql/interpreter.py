@@ -127,6 +127,10 @@ class Host(Protocol):
         """Close a cursor."""
         ...
 
+    def outputs(self, sql: Sql, scope: Scope) -> Sequence[Names]:
+        """Return the variables that receive the OUT and INOUT parameters of CALL. Raise 42601 if such an argument is not a variable."""
+        ...
+
     def variables(self, sql: Sql, scope: Scope) -> Sequence[tuple[str, Value]]:
         """Return the variables that a statement refers to, with their values."""
         ...
@@ -496,7 +500,11 @@ def _text(query: Sql, execution: Execution, scope: Scope) -> str:
 
 
 def _call(node: tree.Call, execution: Execution, scope: Scope) -> None:
-    execution.host.run(node.query, scope)
+    targets = execution.host.outputs(node.query, scope)
+    outcome = execution.host.run(node.query, scope)
+    if targets and outcome.rows is not None:
+        for names, value in zip(targets, outcome.rows.values(next(outcome.rows.rows)), strict=True):
+            assign(names, value, execution, scope)
 
 
 def _get_diagnostics(node: tree.GetDiagnostics, execution: Execution, scope: Scope) -> None:

@@ -7,7 +7,7 @@ runs. The nesting depth is limited (54001).
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from postgast import pg_query_pb2 as pb
@@ -16,14 +16,12 @@ from headgate.catalog import function as functions
 from headgate.catalog.function import PLPGSQL, Argument, UserFunction
 from headgate.commands import lookup, privilege
 from headgate.commands.function import body, definition_text
-from headgate.commands.function.function_choice import Choice, choose
+from headgate.commands.function.function_choice import CALL_ARGUMENTS, choose_procedure
 from headgate.commands.function.host import Prepared, SessionHost, of_parameters
-from headgate.commands.function.permission import check_execute
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
 from headgate.expression.binding import named_argument
-from headgate.expression.binding.context import BindContext
 from headgate.expression.node import BOOLEAN, TypeRef
 from headgate.plpgsql import interpreter
 from headgate.plpgsql import tree as trees
@@ -31,7 +29,7 @@ from headgate.plpgsql.interpreter import Execution
 from headgate.plpgsql.scope import Scope, Value, Variable, type_of
 from headgate.plpgsql.tree import Sql
 from headgate.sql import command_tag, names
-from headgate.sql.parser import parse, position, unwrap
+from headgate.sql.parser import parse, unwrap
 from headgate.types import registry
 from headgate.types.resultset import ResultColumn, ResultSet, of_rows
 from headgate.types.text import record
@@ -39,8 +37,6 @@ from headgate.types.text import record
 DEEPEST = 60
 """Maximum nesting depth of function calls in a session. Each call takes about 25 frames of Python's stack."""
 INLINE = "inline_code_block"
-_ARGUMENTS = {"construct": "CALL arguments", "refuse_subquery": "cannot use subquery in CALL argument"}
-"""The context in which the arguments of CALL are bound."""
 
 
 def do(node: pb.DoStmt, session: Session) -> CommandResult:
@@ -71,13 +67,13 @@ def call(node: pb.CallStmt, session: Session) -> CommandResult | ResultSet:
     described: list[tuple[Value, pb.Node]] = []
 
     def value_of(argument: pb.Node) -> Value:
-        described.append((host.described_node(argument, types, **_ARGUMENTS), argument))
+        described.append((host.described_node(argument, types, **CALL_ARGUMENTS), argument))
         return described[-1][0]
 
     def evaluated(value: Value) -> Value:
         return next(host.evaluate_node(argument, scope) for other, argument in described if other is value)
 
-    procedure, choice = _procedure(node.funccall, session, value_of)
+    procedure, choice = choose_procedure(node.funccall, session, value_of)
     given = [None if value is None else evaluated(value) for value in choice.given]
     choice = replace(choice, given=given, spread=[evaluated(value) for value in choice.spread])
     values = choice.arguments(host.array_of, host.evaluate_text)
@@ -101,7 +97,7 @@ def described(node: pb.CallStmt, session: Session, parameters: dict[int, int]) -
         except PostgresError:
             return Value(TypeRef(registry.UNKNOWN), None)
 
-    procedure, _ = _procedure(node.funccall, session, value_of)
+    procedure, _ = choose_procedure(node.funccall, session, value_of)
     by_name = {argument.name: argument for argument in procedure.arguments}
     for item, positional in zip(map(unwrap, node.funccall.args), procedure.arguments, strict=False):
         is_named = named_argument.is_named(item)
@@ -114,38 +110,6 @@ def described(node: pb.CallStmt, session: Session, parameters: dict[int, int]) -
 
 def _columns(procedure: UserFunction) -> list[ResultColumn] | None:
     return [ResultColumn(output.name, output.type_oid) for output in procedure.outputs] or None
-
-
-def _procedure(node: pb.FuncCall, session: Session, value_of: Callable[[pb.Node], Value]) -> tuple[UserFunction, Choice[Value]]:
-    """Return the procedure that CALL names, and the choice with its arguments, of which OUT parameters are a part.
-
-    Raises 42883 if no procedure fits, and 42809 for a function.
-    """
-    named_argument.check_order(node, BindContext())
-    candidates = lookup.functions_named(session.begin_statement().cursor, session.context, node.funcname)
-    values = [value_of(inner.arg if named_argument.is_named(inner := unwrap(argument)) else argument) for argument in node.args]
-    procedures = {candidate.oid: candidate for candidate in candidates if candidate.kind == "p"}
-    choice = choose(node, [_with_outputs_as_inputs(procedure) for procedure in procedures.values()], values, BindContext())
-    if choice is None:
-        raise _no_procedure(node, candidates, values)
-    procedure = procedures[choice.function.oid]
-    check_execute(session, procedure)
-    real = (argument.type_oid for argument in choice.function.arguments)
-    arguments = tuple(replace(argument, type_oid=oid) for argument, oid in zip(procedure.arguments, real, strict=True))
-    return replace(choice.function, arguments=arguments), choice
-
-
-def _with_outputs_as_inputs(procedure: UserFunction) -> UserFunction:
-    return replace(procedure, arguments=tuple(replace(argument, mode=argument.mode.replace("o", "i")) for argument in procedure.arguments))
-
-
-def _no_procedure(node: pb.FuncCall, candidates: Sequence[UserFunction], values: Sequence[Value]) -> PostgresError:
-    shown = named_argument.signature(node, values, BindContext())
-    if any(candidate.kind == "f" for candidate in candidates):
-        hint = "To call a function, use SELECT."
-        return PostgresError("42809", f"{shown} is not a procedure", hint=hint, position=position(node.location))
-    hint = "No procedure matches the given name and argument types. You might need to add explicit type casts."
-    return PostgresError("42883", f"procedure {shown} does not exist", hint=hint, position=position(node.location))
 
 
 def run(function: UserFunction, inputs: Sequence[Value], session: Session, *, may_end_transaction: bool = False) -> Execution:

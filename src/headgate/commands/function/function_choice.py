@@ -1,6 +1,6 @@
 """Choose the user-defined function or procedure that a call denotes, and its arguments (PostgreSQL's func_get_detail).
 
-`row_call` and `row_function` call it with bound arguments, `user_call` and `call` with the arguments' values.
+`row_call` and `row_function` call it with bound arguments, `user_call`, `call` and `host` with the arguments' values.
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ from typing import Generic, TypeVar
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.function import POLYMORPHIC_ELEMENTS, UserFunction
+from headgate.commands import lookup
+from headgate.commands.function.permission import check_execute
+from headgate.commands.session import Session
 from headgate.errors import PostgresError
 from headgate.expression.binding import binder, named_argument, overload_resolution
 from headgate.expression.binding.coercion import coerce_type
@@ -21,8 +24,11 @@ from headgate.expression.binding.scope import EMPTY
 from headgate.expression.binding.signature import POLYMORPHIC
 from headgate.expression.builtin import Function
 from headgate.expression.node import ArrayExpr, ColumnRef, Expression, TypeRef
-from headgate.sql.parser import parse_expression, unwrap
+from headgate.sql.parser import parse_expression, position, unwrap
 from headgate.types import registry
+
+CALL_ARGUMENTS = {"construct": "CALL arguments", "refuse_subquery": "cannot use subquery in CALL argument"}
+"""The context in which the arguments of CALL are bound."""
 
 A = TypeVar("A", bound=named_argument.Typed)
 
@@ -95,6 +101,38 @@ def choose_function(node: pb.FuncCall, candidates: Sequence[UserFunction], args:
         hint = "To call a procedure, use CALL."
         raise PostgresError("42809", f"{shown} is a procedure", hint=hint, position=context.position(node.location))
     return choice
+
+
+def choose_procedure(node: pb.FuncCall, session: Session, value_of: Callable[[pb.Node], A]) -> tuple[UserFunction, Choice[A]]:
+    """Return the procedure that CALL names, and the choice with its arguments, of which OUT parameters are a part.
+
+    Raises 42883 if no procedure fits, and 42809 for a function.
+    """
+    named_argument.check_order(node, BindContext())
+    candidates = lookup.functions_named(session.begin_statement().cursor, session.context, node.funcname)
+    values = [value_of(inner.arg if named_argument.is_named(inner := unwrap(argument)) else argument) for argument in node.args]
+    procedures = {candidate.oid: candidate for candidate in candidates if candidate.kind == "p"}
+    choice = choose(node, [_with_outputs_as_inputs(procedure) for procedure in procedures.values()], values, BindContext())
+    if choice is None:
+        raise _no_procedure(node, candidates, values)
+    procedure = procedures[choice.function.oid]
+    check_execute(session, procedure)
+    real = (argument.type_oid for argument in choice.function.arguments)
+    arguments = tuple(replace(argument, type_oid=oid) for argument, oid in zip(procedure.arguments, real, strict=True))
+    return replace(choice.function, arguments=arguments), choice
+
+
+def _with_outputs_as_inputs(procedure: UserFunction) -> UserFunction:
+    return replace(procedure, arguments=tuple(replace(argument, mode=argument.mode.replace("o", "i")) for argument in procedure.arguments))
+
+
+def _no_procedure(node: pb.FuncCall, candidates: Sequence[UserFunction], values: Sequence[named_argument.Typed]) -> PostgresError:
+    shown = named_argument.signature(node, values, BindContext())
+    if any(candidate.kind == "f" for candidate in candidates):
+        hint = "To call a function, use SELECT."
+        return PostgresError("42809", f"{shown} is not a procedure", hint=hint, position=position(node.location))
+    hint = "No procedure matches the given name and argument types. You might need to add explicit type casts."
+    return PostgresError("42883", f"procedure {shown} does not exist", hint=hint, position=position(node.location))
 
 
 def choose_bound(

@@ -21,6 +21,7 @@ from headgate.catalog.physical import one
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Relation
 from headgate.commands import lookup, stale_plan, stored_expression
+from headgate.commands.function.function_choice import CALL_ARGUMENTS, choose_procedure
 from headgate.commands.function.variable_reference import References
 from headgate.commands.query.clause import session_function
 from headgate.commands.query.evaluation import Evaluation
@@ -32,7 +33,7 @@ from headgate.commands.transaction import subtransaction
 from headgate.commands.transition_table import TransitionTable
 from headgate.errors import Notice, PostgresError, Severity
 from headgate.expression import builtin, columnwise, rewriting, scalar
-from headgate.expression.binding import binder
+from headgate.expression.binding import binder, named_argument
 from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.scope import EMPTY
 from headgate.expression.deparsing.deparse import deparse
@@ -344,6 +345,31 @@ class SessionHost:
         kind = "statement" if sql.is_statement else "expression"
         with self._context_of(f'SQL {kind} "{sql.text}"', sql.text, before=0 if sql.is_statement else len("SELECT ")):
             return self._run_prepared(prepared, values)
+
+    def outputs(self, sql: Sql, scope: Scope) -> Sequence[Names]:
+        """See `Host`."""
+        prepared = self.prepare(sql, scope)
+        node = prepared.node
+        if node.DESCRIPTOR.name != "CallStmt":
+            return []
+        types = {number: self._value(variable, scope).type.oid for number, variable in enumerate(prepared.variables, 1)}
+        with self._context_of(f'SQL statement "{sql.text}"', sql.text):
+            procedure, _ = choose_procedure(
+                node.funccall, self.session, lambda argument: self.described_node(argument, types, **CALL_ARGUMENTS)
+            )
+        items = [unwrap(argument) for argument in node.funccall.args]
+        by_name = {item.name: unwrap(item.arg) for item in items if named_argument.is_named(item)}
+        targets = []
+        for place, argument in enumerate(procedure.arguments):
+            if argument not in procedure.outputs:
+                continue
+            item = by_name.get(argument.name) or (items[place] if place < len(items) - len(by_name) else None)
+            if item is None or item.DESCRIPTOR.name != "ParamRef":
+                shown = f'"{argument.name}"' if argument.name else str(place + 1)
+                message = f"procedure parameter {shown} is an output parameter but corresponding argument is not writable"
+                raise PostgresError("42601", message)
+            targets.append(prepared.variables[item.number - 1])
+        return targets
 
     def variables(self, sql: Sql, scope: Scope) -> Sequence[tuple[str, Value]]:
         """See `Host`."""
