@@ -88,6 +88,7 @@ class Evaluation:
         self.rows: dict[str, tuple[PlanColumn, ...]] = {}
         """The columns of the tables in FROM, by the key of their whole rows."""
         self._subqueries: dict[str, Column] = {}
+        self._tests: dict[int, SubLink] = {}
         self.restricted: dict[str, PostgresError] = {}
         """Columns (by key) that the role may not read, with the error to raise."""
         self.named: set[str] = set()
@@ -110,6 +111,7 @@ class Evaluation:
 
         Spark pushes the terms that `pushdown` allows.
         """
+        self.note_tests(expression)
         parts = conjuncts(expression)
         exact = [is_membership(term) or pushdown.is_exact(term) for term in parts]
         if all(exact):
@@ -127,8 +129,17 @@ class Evaluation:
 
     def condition(self, expression: Expression) -> Column:
         """Return the Column of a condition, with NULL as false."""
+        self.note_tests(expression)
         prepared = self.prepare(expression)
         return compiler.condition(prepared, self.places(prepared), self.time)
+
+    def note_tests(self, condition: Expression) -> None:
+        """Note that NULL counts as false for the terms of a condition (`is_test`)."""
+        self._tests.update((id(node), node) for node in sublink.tests(condition))
+
+    def is_test(self, node: SubLink) -> bool:
+        """Return whether NULL counts as false for the value of a subquery."""
+        return id(node) in self._tests
 
     def equality(self, term: OpExpr) -> Column:
         """Return the Column of the equi-join condition ``a = b``. Spark computes each side on the frame that has its columns.

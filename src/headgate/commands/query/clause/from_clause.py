@@ -271,6 +271,7 @@ def _equal(left: Source, right: Source, how: str) -> tuple[EqualColumns, ...]:
 
 
 def _on(planner: Planner, condition: Expression, tables: Sequence[ScopeTable]) -> Column:
+    planner.evaluation.note_tests(condition)
     keys, ordinary = where_clause.on(condition, tables)
     conditions = [planner.evaluation.equality(key) for key in keys]
     return functools.reduce(Column.__and__, [*conditions, planner.column(joined(BoolKind.AND, ordinary))] if ordinary else conditions)

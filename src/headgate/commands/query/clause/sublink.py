@@ -6,12 +6,13 @@ references, which Spark decorrelates.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from headgate.analysis.query import reference
+from headgate.analysis.query import parts, reference
 from headgate.commands.query.plan import Plan, col
 from headgate.errors import not_supported
 from headgate.expression import builtin, rewriting
@@ -45,7 +46,16 @@ def column(evaluation: Evaluation, node: SubLink) -> Column:
     if node.kind == "ARRAY":
         return _array(evaluation, node, plan)
     assert node.test is not None
-    return _quantified_test(evaluation, node.test, plan, negated=node.kind == "ALL")
+    return _quantified_test(evaluation, node, node.test, plan)
+
+
+def tests(condition: Expression) -> Iterator[SubLink]:
+    """Yield the subqueries of a condition for which NULL and false are the same: terms, also below AND, OR and a NOT of the subquery."""
+    if isinstance(condition, SubLink):
+        yield condition
+    elif isinstance(condition, BoolExpr) and (condition.kind is not BoolKind.NOT or isinstance(condition.args[0], SubLink)):
+        for term in condition.args:
+            yield from tests(term)
 
 
 def _array(evaluation: Evaluation, node: SubLink, plan: Plan) -> Column:
@@ -66,20 +76,27 @@ def _is_array(oid: int) -> bool:
     return type_entry is not None and type_entry.is_array
 
 
-def _quantified_test(evaluation: Evaluation, test: Expression, plan: Plan, *, negated: bool) -> Column:
+def _quantified_test(evaluation: Evaluation, node: SubLink, test: Expression, plan: Plan) -> Column:
     """Translate ``x op ANY/ALL (SELECT …)``: IN and NOT IN to Spark's IN over keys, other operators to tests of aggregated values."""
+    negated = node.kind == "ALL"
     pairs = test.args if isinstance(test, BoolExpr) else (test,)
     operator_name = "<>" if negated else "="
     plain = all(isinstance(pair, OpExpr) and builtin.operator(pair.operator).name == operator_name for pair in pairs)
     connected = not isinstance(test, BoolExpr) or test.kind is (BoolKind.OR if negated else BoolKind.AND)
     if plain and connected:
-        return _is_in_rows(evaluation, [pair for pair in pairs if isinstance(pair, OpExpr)], plan, negated=negated)
+        is_value = not evaluation.is_test(node) and len(pairs) == 1 and not _is_correlated(node)
+        return _is_in_rows(evaluation, [pair for pair in pairs if isinstance(pair, OpExpr)], plan, negated=negated, is_value=is_value)
     if not isinstance(test, OpExpr):
         raise not_supported("comparing rows with a subquery by this operator is not supported")
     return _compare_with_extremes(evaluation, test, plan, negated=negated)
 
 
-def _is_in_rows(evaluation: Evaluation, pairs: list[OpExpr], plan: Plan, *, negated: bool) -> Column:
+def _is_correlated(node: SubLink) -> bool:
+    return any(isinstance(part, ColumnRef) and part.levels_up for part in parts(node.query))
+
+
+def _is_in_rows(evaluation: Evaluation, pairs: list[OpExpr], plan: Plan, *, negated: bool, is_value: bool) -> Column:
+    """Return whether the values are in the subquery. Spark's IN may return false instead of NULL, which counts if `is_value`."""
     left, right = [], []
     for pair in pairs:
         inner = rewriting.rewrite(pair.args[1], lambda node: _replace_case_test(node, plan))
@@ -92,6 +109,11 @@ def _is_in_rows(evaluation: Evaluation, pairs: list[OpExpr], plan: Plan, *, nega
         right.append(right_key)
     side = plan.frame.select(*(column.alias(f"value{place}") for place, column in enumerate(right)))
     is_member = left[0].isin(side) if len(left) == 1 else F.struct(*left).isin(side)
+    if is_value:
+        counts = F.struct(F.count(F.lit(1)).alias("all"), F.count(right[0]).alias("some")).alias("counts")
+        rows = evaluation.scalar(plan.frame.select(counts))
+        is_unknown = (left[0].isNull() & (rows["all"] > 0)) | (rows["some"] < rows["all"])
+        is_member = F.when(is_member, F.lit(True)).when(is_unknown, F.lit(None).cast("boolean")).otherwise(F.lit(False))
     return ~is_member if negated else is_member
 
 
