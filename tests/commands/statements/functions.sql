@@ -165,3 +165,6 @@ CREATE DOMAIN chances AS double precision DEFAULT chance();
 CREATE TABLE drawn (a int, b chances, c double precision DEFAULT chance());
 INSERT INTO drawn (a) VALUES (1), (2), (3);
 SELECT count(DISTINCT b), count(DISTINCT c) FROM drawn;
+-- VARIADIC arrays
+SELECT num_nonnulls(VARIADIC '{1,2,NULL,3}'::int[]), num_nulls(VARIADIC '{1,2,NULL,3}'::int[]), num_nulls(VARIADIC NULL::text[]), num_nonnulls(VARIADIC '{}'::int[]), num_nulls(NULL, 1, NULL);
+CREATE TABLE vn (id int, a int[]); INSERT INTO vn VALUES (1, '{1,NULL}'), (2, NULL), (3, '{{NULL,2},{3,NULL}}'); SELECT id, num_nulls(VARIADIC a), num_nonnulls(VARIADIC a) FROM vn ORDER BY id;

@@ -154,10 +154,13 @@ def create(node: pb.CreateRoleStmt, session: Session) -> CommandResult:
     grantor = privilege.role_oid(cursor, session.context.user)
     for name in _MEMBERS:
         for item in _roles_of_option(options, name):
-            listed_oid = privilege.role_oid(cursor, _role_name(unwrap(item), session))
+            listed_name = _role_name(unwrap(item), session)
+            listed_oid = privilege.role_oid(cursor, listed_name)
             if name == "addroleto":
+                _refuse_loop(cursor, listed_name, created.name, created.oid)
                 roles.grant(cursor, listed_oid, created.oid, grantor)
             else:
+                _refuse_loop(cursor, created.name, listed_name, listed_oid)
                 roles.grant(cursor, created.oid, listed_oid, grantor, admin=name == "adminmembers")
     return CommandResult("CREATE ROLE")
 
@@ -176,10 +179,12 @@ def alter(node: pb.AlterRoleStmt, session: Session) -> CommandResult:
     if "rolemembers" in options:
         _check_membership(cursor, session, name)
         grantor = privilege.role_oid(cursor, context.user)
-        for member in [privilege.used_role(cursor, _role_name(unwrap(item), session)) for item in _roles_of_option(options, "rolemembers")]:
+        for member_name in [_role_name(unwrap(item), session) for item in _roles_of_option(options, "rolemembers")]:
+            member = privilege.used_role(cursor, member_name)
             if node.action < 0:
                 roles.revoke(cursor, role.oid, member)
             else:
+                _refuse_loop(cursor, name, member_name, member)
                 roles.grant(cursor, role.oid, member, grantor)
     roles.change(cursor, _apply(role, options, session))
     return CommandResult("ALTER ROLE")
@@ -244,6 +249,12 @@ def _role_name(spec: pb.RoleSpec, session: Session) -> str:
     return names.role_name(spec, session.context.user, session.context.session_user)
 
 
+def _refuse_loop(cursor: Cursor, granted: str, member: str, member_oid: int) -> None:
+    """Raise 0LP01 if the role to grant is the member, or is a member of it."""
+    if member_oid in privilege.roles_of(cursor, granted):
+        raise PostgresError("0LP01", f'role "{granted}" is a member of role "{member}"')
+
+
 def grant_role(node: pb.GrantRoleStmt, session: Session) -> CommandResult:
     """Execute GRANT a TO b, or REVOKE a FROM b."""
     transaction = session.begin_statement()
@@ -257,8 +268,7 @@ def grant_role(node: pb.GrantRoleStmt, session: Session) -> CommandResult:
         _check_membership(cursor, session, granted, grantor_name if node.is_grant else None)
         for member, member_oid in members.items():
             if node.is_grant:
-                if member_oid in privilege.roles_of(cursor, granted):
-                    raise PostgresError("0LP01", f'role "{granted}" is a member of role "{member}"')
+                _refuse_loop(cursor, granted, member, member_oid)
                 if not roles.grant(cursor, oid, member_oid, grantor, admin=admin):
                     session.notices.notice(f'role "{member}" is already a member of role "{granted}"')
             elif not roles.revoke(cursor, oid, member_oid, admin_only=admin):

@@ -72,6 +72,16 @@ def cardinality(text: str) -> int:
     return len(parts(text)[1])
 
 
+def count_nulls(text: str) -> int:
+    """Return the number of NULLs among the elements (num_nulls with a VARIADIC array)."""
+    return sum(item is None for item in parts(text)[1])
+
+
+def count_values(text: str) -> int:
+    """Return the number of elements that are not NULL (num_nonnulls with a VARIADIC array)."""
+    return cardinality(text) - count_nulls(text)
+
+
 def _flat(shape: Shape) -> None:
     if len(shape.lengths) > 1:
         raise PostgresError("22000", "argument must be empty or one-dimensional array")

@@ -14,11 +14,11 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from headgate.expression.duckdb import number
-from headgate.expression.functions import floating_point
+from headgate.expression.functions import array, floating_point
 from headgate.expression.implementation.implementation import ArrowForm, Implementation, SparkForm, Table
-from headgate.expression.node import Expression
+from headgate.expression.node import Expression, FuncExpr
 from headgate.expression.spark.value import INT2, INT4, INT8, SPARK, TEXT, Env, Rep, Value, in_rep, raising
-from headgate.expression.spark.vectorised import scalar
+from headgate.expression.spark.vectorised import call, scalar
 
 _NAMES = {"int2": "smallint", "int4": "integer", "int8": "bigint"}
 _LEAST = {"int2": -(2**15), "int4": -(2**31), "int8": -(2**63)}
@@ -197,7 +197,12 @@ def _hex(node: Expression, args: Sequence[Value]) -> Value:
 
 
 def _count_nulls(nulls: bool) -> SparkForm:
+    """Return the form of num_nulls or num_nonnulls, over the arguments or over the elements of a VARIADIC array."""
+
     def builder(node: Expression, args: Sequence[Value]) -> Value:
+        if isinstance(node, FuncExpr) and node.variadic:
+            return call(array.count_nulls if nulls else array.count_values, INT4, args, raises=False)
+
         def make(env: Env) -> Column:
             count = F.lit(0)
             for arg in args:
