@@ -48,3 +48,9 @@ UPDATE t SET a = a + 1 WHERE EXISTS (SELECT 1 FROM u WHERE f(t.a) = u.b) RETURNI
 DELETE FROM t WHERE EXISTS (SELECT 1 FROM u WHERE f(t.a) = u.b) RETURNING id;
 INSERT INTO u SELECT id, a FROM t WHERE f(a) IN (SELECT m FROM map) RETURNING *;
 SELECT * FROM t ORDER BY 1;
+
+-- a function that fails is called once
+CREATE FUNCTION fails(n int) RETURNS int LANGUAGE plpgsql AS $$ BEGIN RAISE NOTICE 'called'; PERFORM 1 / (n - n); RETURN n; END $$;
+SELECT fails((SELECT max(k) FROM map));
+SELECT fails((SELECT m FROM map WHERE k = abs(1)));
+SELECT fails((SELECT m FROM map)), 1;

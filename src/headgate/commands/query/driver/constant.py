@@ -12,11 +12,13 @@ from dataclasses import replace
 import pyarrow as pa
 
 from headgate.analysis.query import Limit, PlanColumn, Query, Select, SelectItem
+from headgate.commands.query import row_by_row
 from headgate.commands.query.driver import table_rows, values_list
 from headgate.commands.query.planner import Planner
 from headgate.commands.query.row_evaluator import RowEvaluator
 from headgate.errors import PostgresError
 from headgate.expression import columnwise, rewriting
+from headgate.expression.implementation.implementation import NotColumnwise
 from headgate.expression.node import BOOLEAN, INTEGER, ColumnRef, Const, Expression, Param, SubLink, TypeRef, walk
 from headgate.expression.spark import compiler
 from headgate.expression.spark.array_element import as_item
@@ -59,8 +61,13 @@ def _answered(link: SubLink) -> Query:
 
 def answer(planner: Planner, query: Query, select: Select, run: Callable[[Query], ResultSet]) -> ResultSet:
     """Return the result of one row. `run`: returns the result of a subquery."""
-    with table_rows.usual_way_says():
+    calls = any(row_by_row.calls_session(target.expression) for target in select.targets)
+    try:
         return table_rows.result(query.columns, [_value(planner, target.expression, run) for target in select.targets], planner.session)
+    except PostgresError as error:
+        if error.sqlstate in table_rows.CANCELLED or (calls and error.sqlstate != "0A000"):
+            raise  # the next engine would call a function of a user again
+        raise NotColumnwise(error.sqlstate) from error
 
 
 def _value(planner: Planner, target: Expression, run: Callable[[Query], ResultSet]) -> pa.Array:
