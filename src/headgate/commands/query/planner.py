@@ -378,7 +378,7 @@ class Planner:
             sorts, on = (
                 tuple(replace(sort, expression=rewriting.rewrite(sort.expression, places.get)) for sort in items) for items in (sorts, on)
             )
-        frame, settled = self._compute_calls(frame, [target.expression for target in targets])
+        frame, settled = self.compute_calls(frame, [target.expression for target in targets])
         same = {target.expression: settled_expression for target, settled_expression in zip(targets, settled, strict=True)}
         targets = [replace(target, expression=settled_expression) for target, settled_expression in zip(targets, settled, strict=True)]
         sorts, on = (tuple(replace(sort, expression=same.get(sort.expression, sort.expression)) for sort in items) for items in (sorts, on))
@@ -401,7 +401,7 @@ class Planner:
             selected = [F.lit(True).alias(self.key("none"))]
         return Plan(frame.select(*selected, *extra), columns), placed
 
-    def _compute_calls(self, frame: DataFrame, expressions: Sequence[Expression]) -> tuple[DataFrame, list[Expression]]:
+    def compute_calls(self, frame: DataFrame, expressions: Sequence[Expression]) -> tuple[DataFrame, list[Expression]]:
         """Return the frame with columns of calls that have one value per row, and the expressions with references to these columns."""
         frame, settled = row_by_row.settled(self.evaluation, frame, expressions)
         return volatile_call.settled(self, frame, settled)

@@ -35,13 +35,13 @@ from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import INDEX_KINDS, TABLE_KINDS, RelationKind
 from headgate.commands import lookup, privilege
 from headgate.commands.query import change_scan, evaluation, row_by_row, row_security
-from headgate.commands.query.clause import function_scan, row_locking, system_relation, where_clause
+from headgate.commands.query.clause import function_scan, row_locking, system_relation, volatile_call, where_clause
 from headgate.commands.query.driver import key_lookup
 from headgate.commands.query.plan import EqualColumns, Plan, Source, col
 from headgate.commands.query.row_security import Statement
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding.scope import Scope, ScopeTable, using_column
-from headgate.expression.node import BoolKind, Expression, joined
+from headgate.expression.node import BoolKind, Expression, conjuncts, joined
 from headgate.sql import names
 from headgate.sql.parser import ParseNode, position
 from headgate.storage.spark import job_group
@@ -238,12 +238,18 @@ def as_table(planner: Planner, plan: Plan, alias: str, schema: str | None) -> So
 
 def _join(planner: Planner, item: JoinItem, reading: Reading) -> Source:
     left, right = source_of(planner, item.left, reading), source_of(planner, item.right, reading)
-    condition, called = None, list[Expression]()
+    condition, called, volatile = None, list[Expression](), list[Expression]()
     equal: tuple[EqualColumns, ...] = _equal(left, right, item.how)
     if item.condition is not None:
         own: Expression | None = item.condition
         if item.how == "inner":
             own, called = row_by_row.split(item.condition)
+            terms = [] if own is None else conjuncts(own)
+            volatile = [term for term in terms if volatile_call.has_volatile(term)]
+            if volatile:
+                own = joined(BoolKind.AND, [term for term in terms if term not in volatile]) if len(volatile) < len(terms) else None
+        elif volatile_call.has_volatile(item.condition):
+            raise not_supported("a volatile function in the condition of an outer join is not supported")
         else:
             left_frame, left_condition = row_by_row.settled_parts(planner.evaluation, left.frame, item.condition)
             right_frame, own = row_by_row.settled_parts(planner.evaluation, right.frame, left_condition)
@@ -256,6 +262,8 @@ def _join(planner: Planner, item: JoinItem, reading: Reading) -> Source:
         frame = left.frame.lateralJoin(right.frame, condition, item.how) if condition is not None else left.frame.lateralJoin(right.frame)
     else:
         frame = left.frame.crossJoin(right.frame) if condition is None else left.frame.join(right.frame, condition, item.how)
+    if volatile:  # a join of Spark does not evaluate them
+        frame = frame.where(planner.evaluation.filter(joined(BoolKind.AND, volatile)))
     frame = row_by_row.passing(planner.evaluation, frame, called)
     if item.using:
         frame = frame.select("*", *[planner.column(value).alias(column.key) for column, value in item.using])

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from headgate.analysis.query import Grouped
 from headgate.commands.query import row_by_row
-from headgate.commands.query.clause import ordering
+from headgate.commands.query.clause import ordering, volatile_call
 from headgate.commands.query.evaluation import lit_null
 from headgate.commands.query.plan import Source, col
 from headgate.expression import rewriting
@@ -30,12 +30,12 @@ def group(planner: Planner, grouped: Grouped, source: Source) -> Source:
 
 
 def _compute_calls(planner: Planner, grouped: Grouped, source: Source) -> tuple[Grouped, Source]:
-    """Return the groups and their source after the calls in items and aggregates that the driver makes for each row."""
+    """Return the groups and their source after the calls in items and aggregates that have one value for each row of the source."""
     parts = [*grouped.items, *(part for aggregate in grouped.aggregates for part in aggregate.children())]
-    called = list(dict.fromkeys(part for part in parts if row_by_row.calls_session(part)))
+    called = list(dict.fromkeys(part for part in parts if row_by_row.calls_session(part) or volatile_call.has_volatile(part)))
     if not called:
         return grouped, source
-    frame, values = row_by_row.settled(planner.evaluation, source.frame, called)
+    frame, values = planner.compute_calls(source.frame, called)
     places = dict(zip(called, values, strict=True))
     items = {places.get(item, item): key for item, key in grouped.items.items()}
     aggregates = {}

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def settled(planner: Planner, frame: DataFrame, expressions: Sequence[Expression]) -> tuple[DataFrame, list[Expression]]:
     """Return the frame with an additional column for every volatile call, and the expressions with references to these columns."""
-    if not any(is_volatile(node) for expression in expressions for node in walk(expression)):
+    if not any(map(has_volatile, expressions)):
         return frame, list(expressions)
     columns = {}
 
@@ -35,6 +35,11 @@ def settled(planner: Planner, frame: DataFrame, expressions: Sequence[Expression
 
     changed = [rewriting.rewrite(expression, placed) for expression in expressions]
     return frame.withColumns(columns), changed
+
+
+def has_volatile(expression: Expression) -> bool:
+    """Return whether an expression contains a volatile call."""
+    return any(map(is_volatile, walk(expression)))
 
 
 def is_volatile(node: Expression) -> bool:
