@@ -22,3 +22,16 @@ SELECT count(*), count(format_type(x.oid, NULL)) FROM pg_class c LEFT JOIN LATER
 SELECT conname, pg_get_constraintdef(oid), pg_get_constraintdef(oid, true) FROM pg_constraint WHERE contypid <> 0 AND connamespace = 'information_schema'::regnamespace ORDER BY 1;
 DROP SCHEMA "Odd One" CASCADE;
 DROP SEQUENCE shown;
+
+-- Literals of these types in queries on tables.
+CREATE TYPE planet AS ENUM ('venus', 'earth', 'mars');
+SELECT enumlabel FROM pg_enum WHERE enumtypid = 'planet'::regtype ORDER BY enumlabel::planet;
+CREATE TABLE named (a int);
+INSERT INTO named VALUES (1);
+SELECT 'int4'::regtype, 'int4'::regtype = a::oid, 'public.named'::regclass, 'named'::regclass::oid = 'public.named'::regclass FROM named;
+SELECT 'pg_catalog'::regnamespace, 'postgres'::regrole, 'now'::regproc, 'int4[]'::regtype, '-'::regclass, '23'::regtype FROM named;
+SELECT a FROM named WHERE tableoid::regclass = 'named'::regclass;
+SELECT a FROM named WHERE 'nosuch'::regclass::oid > 5;
+SELECT a FROM named WHERE 'nosuch'::regtype::oid > 5;
+DROP TABLE named;
+DROP TYPE planet;

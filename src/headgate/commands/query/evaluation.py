@@ -16,7 +16,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headgate.analysis.query import PlanColumn, Query, reference
-from headgate.commands import lookup
 from headgate.commands.query import instant
 from headgate.commands.query.clause import pushdown, session_function, sublink
 from headgate.commands.query.clause.where_clause import is_membership
@@ -26,6 +25,8 @@ from headgate.errors import PostgresError, not_supported
 from headgate.expression import builtin, rewriting
 from headgate.expression.binding import literal
 from headgate.expression.binding.context import BindContext
+from headgate.expression.deparsing.deparse import deparse
+from headgate.expression.duckdb.value import REGISTERED
 from headgate.expression.node import (
     ArrayExpr,
     BoolKind,
@@ -49,7 +50,7 @@ from headgate.expression.spark import compiler, set_returning
 from headgate.expression.spark.call import implementation, may_raise
 from headgate.expression.spark.session_time import SessionTime
 from headgate.expression.spark.value import Env
-from headgate.sql.parser import parse, unwrap
+from headgate.sql.parser import position
 from headgate.storage.spark import scalar_subquery
 from headgate.types import registry
 from headgate.types.storage import spark_type
@@ -224,8 +225,12 @@ class Evaluation:
                 return self._row(node)
             case Relabel(type=TypeRef(oid=registry.REGCLASS), arg=ColumnRef(name="tableoid", attnum=-6) as table):
                 return replace(table, type=node.type, name="regclass", attnum=1, key=table_oid_keys(table.key)[1])
-            case Relabel(type=TypeRef(oid=registry.OID), arg=Const(type=TypeRef(oid=registry.REGCLASS), value=str(name))):
-                return Const(type=node.type, value=str(self._relation(name)))
+            case Relabel(type=TypeRef(oid=registry.OID), arg=Const(type=TypeRef(oid=oid), value=str()) as name) if oid in REGISTERED:
+                return replace(self._of_catalogs(name, "oid"), type=node.type)
+            case Relabel(type=TypeRef(oid=registry.OID), arg=Relabel(arg=Expression(type=TypeRef(oid=registry.OID)) as oid_of_name)):
+                return self.prepare(oid_of_name)
+            case Const(type=TypeRef(oid=oid), value=str()) if oid in REGISTERED:
+                return self._of_catalogs(node, "text")
             case ColumnRef(name="tableoid", attnum=-6):
                 return replace(node, attnum=1, key=table_oid_keys(node.key)[0])
             case _:
@@ -243,12 +248,13 @@ class Evaluation:
             raise PostgresError("42P02", f"there is no parameter ${node.number}")
         return self._constant(parameters[node.number - 1].text, node.type)
 
-    def _relation(self, name: str) -> int:
-        """Return the oid of the relation that a regclass text names."""
-        if name.isdigit():
-            return int(name)
-        cursor, context = self.session.begin_statement().cursor, self.session.context
-        return lookup.source(cursor, context, unwrap(parse(f"TABLE {name}")[0].node.from_clause[0])).oid
+    def _of_catalogs(self, name: Const, form: str) -> Const:
+        """Return a reg… literal with the oid or the text that the catalogs have for it."""
+        try:
+            known = session_function.value(f"{deparse(name)}::{form}", name.type, self.session)
+        except PostgresError as error:
+            raise replace(error, position=position(name.location)) from error
+        return replace(known, value=str(known.value))
 
     def _session_value(self, node: SqlValue) -> Expression:
         if node.type.oid in (registry.TIMESTAMPTZ, registry.DATE, registry.TIMESTAMP, registry.TIME, registry.TIMETZ):
