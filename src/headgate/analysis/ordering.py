@@ -179,6 +179,8 @@ def limit(context: BindContext, node: pb.SelectStmt, sorts: Sequence[Sort]) -> L
         raise PostgresError("42601", "WITH TIES cannot be specified without ORDER BY clause")
     offset = _count(context, node.limit_offset, "OFFSET") if node.HasField("limit_offset") else None
     count = _count(context, node.limit_count, "LIMIT") if node.HasField("limit_count") else None
+    if with_ties and isinstance(unwrapped := unwrap(node.limit_count), pb.A_Const) and unwrapped.isnull:
+        raise PostgresError("2201W", "row count cannot be null in FETCH FIRST ... WITH TIES clause")
     return Limit(count, offset, with_ties) if count is not None or offset is not None else None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from postgast import pg_query_pb2 as pb
@@ -68,7 +69,8 @@ def _star(node: pb.ColumnRef, source: Names, scope: Scope) -> list[SelectItem]:
     if not parts:
         if not source.tables:
             raise PostgresError("42601", "SELECT * with no tables specified is not valid", position=position(node.location))
-        return [_target(column) for column in source.star]
+        names_of_tables = {column.key: table.name for table in source.tables for column in table.columns}
+        return [_target(column, names_of_tables.get(column.key, ""), node.location) for column in source.star]
     table, levels = find_table(parts[-1], parts[-2] if len(parts) > 1 else None, scope, node.location)
     origins = {column.key: column for column in source.star}
     select_items = []
@@ -92,8 +94,9 @@ def _fields(node: pb.A_Indirection, scope: Scope, context: BindContext) -> list[
     return [SelectItem(name, indirection.field(row, name, context), None) for name, _ in columns]
 
 
-def _target(column: PlanColumn) -> SelectItem:
-    return SelectItem(column.name, reference(column), None, column.relation, column.attnum)
+def _target(column: PlanColumn, table: str, location: int) -> SelectItem:
+    expression = replace(reference(column), qualifier=table, location=location)
+    return SelectItem(column.name, expression, None, column.relation, column.attnum)
 
 
 def undecided(target: SelectItem) -> Const | None:

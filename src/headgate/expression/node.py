@@ -99,7 +99,7 @@ def _expressions(value: object) -> Iterator[Expression]:
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnRef(Expression):
-    """A column of a table in scope.
+    """A column of a table in scope. References are equal if they have the same key, however the query writes them.
 
     `key` is the key under which the scope's owner provides the column. The compiler looks the Spark Column up by it. `attnum` is the
     column's number in the relation (negative: a system column, 0: the whole row). `levels_up` counts enclosing queries. `qualifier` is the
@@ -107,10 +107,10 @@ class ColumnRef(Expression):
     """
 
     name: str
-    attnum: int
+    attnum: int = field(compare=False)
     key: str
-    qualifier: str = ""
-    qualified: bool = False
+    qualifier: str = field(default="", compare=False)
+    qualified: bool = field(default=False, compare=False)
     levels_up: int = 0
     relation: int = field(default=0, compare=False)
 

@@ -34,7 +34,7 @@ from headgate.commands.query.planner import Planner
 from headgate.commands.query.row_security import Rows, RowSecurity
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import binder
-from headgate.sql.parser import unwrap
+from headgate.sql.parser import position, unwrap
 from headgate.storage.delta.file_action import Action
 from headgate.storage.partitioned import Fence, Part
 from headgate.storage.spark.column_name import quoted
@@ -65,6 +65,11 @@ def analyse(node: pb.InsertStmt, planner: Planner, relation: Relation) -> None:
     """Raise the errors of the SET list, the condition and the target of ON CONFLICT, which do not depend on rows."""
     clause = node.on_conflict_clause
     if clause.action == pb.ONCONFLICT_UPDATE:
+        if not clause.HasField("infer"):
+            raise PostgresError(
+                "42601", "ON CONFLICT DO UPDATE requires inference specification or constraint name",
+                hint="For example, ON CONFLICT (column_name).", position=position(clause.location),
+            )  # fmt: skip
         ours, star = from_clause.named_table(planner, relation, node.relation.alias.aliasname or relation.name, None)
         theirs, _ = from_clause.named_table(planner, relation, "excluded", None)
         scope = FromItem((ours, theirs), star).scope(None)

@@ -22,7 +22,7 @@ from headgate.expression.binding.coercion import resolve_unknown
 from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.scope import Scope, ScopeColumn, ScopeTable
 from headgate.expression.deparsing.deparse import deparse
-from headgate.expression.node import ColumnRef, Expression
+from headgate.expression.node import ColumnRef, Const, Expression
 from headgate.sql import grammar, names
 from headgate.sql.parser import ParseNode, unwrap
 from headgate.types import registry
@@ -110,9 +110,14 @@ class _Printer:
             text += f"\n HAVING {self._text(binder.bind_condition(node.having_clause, scope, 'HAVING', context=context))}"
         if node.sort_clause:
             text += "\n  ORDER BY " + ", ".join(self._sort(unwrap(item), targets, scope, context) for item in node.sort_clause)
-        for word, name in (("OFFSET", "limit_offset"), ("LIMIT", "limit_count")):
-            if node.HasField(name):
-                text += f"\n {word} {self._text(binder.bind_raw(getattr(node, name), scope, context))}"
+        if node.HasField("limit_offset"):
+            text += f"\n OFFSET {self._text(binder.bind_raw(node.limit_offset, scope, context))}"
+        if node.HasField("limit_count"):
+            count = binder.bind_raw(node.limit_count, scope, context)
+            if node.limit_option == pb.LIMIT_OPTION_WITH_TIES:
+                return f"{text}\n FETCH FIRST ({self._text(count)}) ROWS WITH TIES"
+            is_all = isinstance(count, Const) and count.value is None
+            text += "\n LIMIT ALL" if is_all else f"\n LIMIT {self._text(count)}"
         return text
 
     def _distinct(self, node: pb.SelectStmt, targets: Sequence[tuple[str, Expression]], scope: Scope, context: BindContext) -> str:

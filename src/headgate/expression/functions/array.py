@@ -266,18 +266,18 @@ def trimmed(text: str, count: int) -> str:
     return print_array(Shape((size - count, *shape.lengths[1:]), (1,) * len(shape.lengths)), items[: (size - count) * inner], ",")
 
 
-def filled(item: Item, lengths_text: str | None, lowers_text: str | None = "{}") -> str:
+def filled(item: Item, lengths_text: str | None, lowers_text: str | None = "") -> str:
     """Return an array filled with one element (array_fill)."""
     if lengths_text is None or lowers_text is None:
         raise PostgresError("22004", "dimension array or low bound array cannot be null")
-    sizes, lows = parts(lengths_text), parts(lowers_text)
+    sizes, lows = parts(lengths_text), parts(lowers_text or "{}")
     for shape, _ in (sizes, lows):
         if len(shape.lengths) > 1:
             raise PostgresError("2202E", "wrong number of array subscripts", detail="Dimension array must be one dimensional.")
     if None in sizes[1] or None in lows[1]:
         raise PostgresError("22004", "dimension values cannot be null")
     lengths = [int(size_text) for size_text in sizes[1] if size_text is not None]
-    lowers = [int(lower_text) for lower_text in lows[1] if lower_text is not None] or [1] * len(lengths)
+    lowers = [int(lower_text) for lower_text in lows[1] if lower_text is not None] if lowers_text else [1] * len(lengths)
     if not lengths:
         return "{}"
     if len(lengths) > MAX_DIMENSIONS:
@@ -411,6 +411,8 @@ def _size(first: Bound, last: Bound) -> int:
 
 def _enough(items: Sequence[Item], lengths: Sequence[int]) -> Sequence[Item]:
     count = math.prod(lengths)
+    if count > _MAX_ITEMS:
+        raise PostgresError("54000", f"array size exceeds the maximum allowed ({_MAX_ITEMS})")
     if len(items) < count:
         raise PostgresError("2202E", "source array too small")
     return items[:count]

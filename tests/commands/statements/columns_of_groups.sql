@@ -1,0 +1,24 @@
+-- GROUP BY, DISTINCT and ORDER BY name columns of the SELECT list, which is written in another form.
+CREATE TABLE grouped (a int, x int, b int, c text);
+ALTER TABLE grouped DROP COLUMN x;
+INSERT INTO grouped VALUES (1, 2, 'x'), (1, 2, 'x'), (3, 4, 'y');
+SELECT * FROM grouped GROUP BY a, b, c ORDER BY 1;
+SELECT grouped.* FROM grouped GROUP BY a, b, c ORDER BY 1;
+SELECT a, grouped.b FROM grouped GROUP BY grouped.a, b ORDER BY 1;
+SELECT * FROM (SELECT a, a + 1 AS d FROM grouped) s GROUP BY a, d ORDER BY a;
+SELECT * FROM grouped GROUP BY a, b;
+SELECT DISTINCT * FROM grouped ORDER BY grouped.a, grouped.b;
+SELECT DISTINCT ON (grouped.a) * FROM grouped ORDER BY a, grouped.c;
+SELECT * FROM grouped JOIN grouped u USING (a) GROUP BY a, grouped.b, grouped.c, u.b, u.c ORDER BY a;
+CREATE VIEW groups AS SELECT * FROM grouped GROUP BY a, b, c;
+SELECT * FROM groups ORDER BY 1;
+CREATE VIEW first AS SELECT a FROM grouped ORDER BY a FETCH FIRST (1) ROWS WITH TIES;
+SELECT * FROM first;
+SELECT pg_get_viewdef('first'::regclass);
+CREATE VIEW every AS SELECT a FROM grouped ORDER BY a LIMIT NULL;
+SELECT pg_get_viewdef('every'::regclass);
+SELECT * FROM grouped ORDER BY a FETCH FIRST NULL ROWS WITH TIES;
+INSERT INTO grouped VALUES (1, 2, 'x') ON CONFLICT DO UPDATE SET a = 1;
+SELECT array_fill(1, ARRAY[2, 2], '{}');
+INSERT INTO grouped (a) VALUES (1), (2) RETURNING *;
+DROP TABLE grouped CASCADE;
