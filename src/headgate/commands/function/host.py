@@ -245,6 +245,11 @@ class SessionHost:
         with contextlib.closing(self.session.parts.catalog.cursor()) as cursor:
             return session_function.value(deparse(expression), expression.type, self.session, cursor).value
 
+    def _by_nodes(self, expression: Expression) -> str | None:
+        """Compute a value with the cast of an assignment, which is implicit: the text of the expression would not have it."""
+        assert self._evaluation is not None
+        return RowEvaluator(self._evaluation.time).constant(self._evaluation.prepare(expression)).value
+
     def _queried(self, prepared: PreparedText, values: Sequence[Value]) -> Value:
         rows = self._run_prepared(prepared, values).rows
         if rows is None or len(rows.columns) != 1:
@@ -322,7 +327,7 @@ class SessionHost:
             try:
                 return Value(bound.type, write_text(self._array(prepared), bound.type.oid)[0].as_py())
             except NotColumnwise:
-                return Value(bound.type, self._by_catalog(expression))
+                return Value(bound.type, self._by_nodes(expression))
         if isinstance(prepared, ColumnRef):
             return Column(bound.type, arrays_by_name[prepared.key])
         try:
@@ -551,7 +556,7 @@ class SessionHost:
         try:
             array = self._array(self._evaluation.prepare(expression))
         except NotColumnwise:
-            return Value(target, self._by_catalog(expression))
+            return Value(target, self._by_nodes(expression))
         return Value(target, write_text(array, target.oid)[0].as_py())
 
     def declared(self, text: str, scope: Scope) -> TypeRef:

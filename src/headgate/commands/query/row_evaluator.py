@@ -32,7 +32,7 @@ from headgate.expression.spark.array_element import as_item
 from headgate.expression.spark.session_time import SessionTime, planning
 from headgate.types import registry
 from headgate.types.text import record
-from headgate.types.text.text import write_text
+from headgate.types.text.text import normal_form, write_text
 
 
 class RowEvaluator:
@@ -113,6 +113,12 @@ class RowEvaluator:
         missing = any(isinstance(child, Const) and child.value is None for child in node.children())
         if function is not None and missing and builtin.function(function).strict:
             return Const(type=kind, value=None)
+        modifier = _assigned_modifier(node)
+        if modifier is not None:
+            [operand, *_] = node.children()
+            assert isinstance(operand, Const)
+            assert operand.value is not None
+            return Const(type=kind, value=normal_form(operand.value, kind.oid, modifier))
         with planning(self._time), literal.numerics_as_text():
             planned = compiler.plan(node)
             if planned.error is not None:
@@ -123,6 +129,17 @@ class RowEvaluator:
             return Const(type=kind, value=write_text(columnwise.value(node, {}, 1), kind.oid)[0].as_py())
         except NotColumnwise:
             return Const(type=kind, value=_by_duckdb(node, self._time.forms.timezone))
+
+
+def _assigned_modifier(node: Expression) -> int | None:
+    """Return the modifier of a cast to a character type, or an array of one, in an assignment. It does what the input function does."""
+    if isinstance(node, n.FuncExpr) and node.type.oid in (registry.VARCHAR, registry.BPCHAR) and len(node.args) == 3:
+        modifier, explicit = node.args[1:]
+        if isinstance(modifier, Const) and modifier.value is not None and isinstance(explicit, Const) and explicit.value == "f":
+            return int(modifier.value)
+    if isinstance(node, n.ArrayCoerce) and node.form is n.Form.IMPLICIT and node.type.typmod >= 0:
+        return node.type.typmod
+    return None
 
 
 def _function(node: Expression) -> int | None:
