@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 
 from headgate.settings.table import VERSION_NUMBER
 from headgate.types import text_column
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass
@@ -76,7 +78,8 @@ class SessionContext:
     @property
     def forms(self) -> text_column.TextSettings:
         """The settings that the text forms of values depend on."""
-        return text_column.TextSettings.of(self.settings)
+        instant = None if self.transaction_start is None else (self.transaction_start - _EPOCH) // timedelta(microseconds=1)
+        return replace(text_column.TextSettings.of(self.settings), instant=instant)
 
     @property
     def time_zone(self) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -34,6 +34,8 @@ class TextSettings:
     date_style: str = "ISO"
     date_order: str = "MDY"
     interval_style: str = "postgres"
+    instant: int | None = field(default=None, compare=False)
+    """The value of now() in microseconds since 1970, which the texts 'now' and 'today' mean. None: the current time."""
 
     @classmethod
     def of(cls, settings: Mapping[str, str]) -> TextSettings:

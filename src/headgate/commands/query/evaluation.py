@@ -85,7 +85,7 @@ class Evaluation:
         """The numbers of the columns that `row_by_row` adds to frames."""
         self.context = BindContext(forms=session.context.forms)
         since_1970 = session.context.moment("now") - datetime(1970, 1, 1, tzinfo=UTC)
-        self.time = SessionTime(self.context.forms, since_1970 // timedelta(microseconds=1))
+        self.time = SessionTime(replace(self.context.forms, instant=None), since_1970 // timedelta(microseconds=1))
         self.rows: dict[str, tuple[PlanColumn, ...]] = {}
         """The columns of the tables in FROM, by the key of their whole rows."""
         self._subqueries: dict[str, Column] = {}

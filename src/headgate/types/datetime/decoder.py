@@ -225,7 +225,7 @@ class Decoder:
                 return ZONE
 
     def _current(self, field: str) -> int:
-        micros = time.time_ns() // 1000
+        micros = time.time_ns() // 1000 if self.session.instant is None else self.session.instant
         offset = int(time_zone.find(self.session.timezone).at(np.array([micros // 1_000_000]))[0])
         days, rest = divmod(micros + offset * 1_000_000, calendar.DAY)
         days += {"tomorrow": 1, "yesterday": -1}.get(field, 0)
