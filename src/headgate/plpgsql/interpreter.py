@@ -168,6 +168,8 @@ class Execution:
     result_is_row: bool = False
     outputs: tuple[str, ...] = ()
     """The names of the OUT parameters."""
+    columns: Sequence[TypeRef] | None = None
+    """The columns of a set's rows, None if the call decides them."""
     result: Value | Row | None = None
     rows: list[Sequence[Value]] = field(default_factory=list)
     """The rows that RETURN NEXT and RETURN QUERY have returned."""
@@ -728,12 +730,38 @@ def _return_next(node: tree.ReturnNext, execution: Execution, scope: Scope) -> N
 
 
 def _return_query(node: tree.ReturnQuery, execution: Execution, scope: Scope) -> None:
-    outcome = _outcome(node.query, node.parameters, execution, scope, dynamic=node.dynamic)
+    text = _text(node.query, execution, scope) if node.dynamic else node.query.text
+    outcome = (
+        execution.host.run_text(text, [execution.host.evaluate(parameter, scope) for parameter in node.parameters])
+        if node.dynamic
+        else execution.host.run(node.query, scope)
+    )
+    if outcome.rows is not None and execution.columns is not None:
+        _require_columns([kind for _, kind in outcome.rows.columns], execution.columns, text)
     before = len(execution.rows)
     if outcome.rows is not None:
         execution.rows.extend(outcome.rows.values(row) for row in outcome.rows.rows)
     execution.processed = len(execution.rows) - before
     _found(scope, is_found=execution.processed > 0)
+
+
+def _require_columns(given: Sequence[TypeRef], expected: Sequence[TypeRef], text: str) -> None:
+    """Raise 42804 unless a query has the columns of the function's result (convert_tuples_by_position)."""
+    differing = [
+        (number, ours, theirs)
+        for number, (ours, theirs) in enumerate(zip(given, expected, strict=False), 1)
+        if ours.oid != theirs.oid or theirs.typmod not in (-1, ours.typmod)
+    ]
+    if len(given) == len(expected) and not differing:
+        return
+    if differing:
+        number, ours, theirs = differing[0]
+        types = [registry.known().format_type(kind.oid, kind.typmod) for kind in (ours, theirs)]
+        detail = f"Returned type {types[0]} does not match expected type {types[1]} in column {number}."
+    else:
+        detail = f"Number of returned columns ({len(given)}) does not match expected column count ({len(expected)})."
+    error = PostgresError("42804", "structure of query does not match function result type", detail=detail)
+    raise error.within(f'SQL statement "{text}"')
 
 
 # ---- RAISE and ASSERT -------------------------------------------------------------------------------------

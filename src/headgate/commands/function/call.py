@@ -22,10 +22,11 @@ from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
 from headgate.expression.binding import named_argument
+from headgate.expression.binding.signature import POLYMORPHIC
 from headgate.expression.node import BOOLEAN, TypeRef
 from headgate.plpgsql import interpreter
 from headgate.plpgsql import tree as trees
-from headgate.plpgsql.interpreter import Execution
+from headgate.plpgsql.interpreter import Execution, Host
 from headgate.plpgsql.scope import Scope, Value, Variable, type_of
 from headgate.plpgsql.tree import Sql
 from headgate.sql import command_tag, names
@@ -133,10 +134,19 @@ def run(function: UserFunction, inputs: Sequence[Value], session: Session, *, ma
     return execution
 
 
+def _columns_of_set(function: UserFunction, host: Host) -> Sequence[TypeRef] | None:
+    """Return the types of the columns that RETURN QUERY must give, None for records and polymorphic types."""
+    kinds = [TypeRef(output.type_oid) for output in function.outputs] or [TypeRef(function.result)]
+    if not function.outputs and host.is_row(kinds[0]) and function.result != registry.RECORD:
+        return [kind for _, kind in host.fields(kinds[0])]
+    return None if any(kind.oid == registry.RECORD or kind.oid in POLYMORPHIC for kind in kinds) else kinds
+
+
 def interpret(function: UserFunction, tree: trees.Function, inputs: Sequence[Value], execution: Execution) -> None:
     """Run the tree of a PL/pgSQL function. The execution then has its result."""
     host = execution.host
     execution.result_is_row = host.is_row(TypeRef(function.result))
+    execution.columns = _columns_of_set(function, host)
     scope = root_scope(function.name)
     _give(function.arguments, inputs, host, scope)
     interpreter.run(tree, execution, scope)
