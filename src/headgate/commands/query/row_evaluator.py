@@ -21,6 +21,7 @@ from headgate.errors import PostgresError, not_supported
 from headgate.expression import builtin, columnwise, rewriting
 from headgate.expression import node as n
 from headgate.expression.binding import indirection
+from headgate.expression.binding.coercion import is_length_coercion
 from headgate.expression.binding.context import BindContext
 from headgate.expression.duckdb import cast as duckdb_cast
 from headgate.expression.duckdb import compiler as duckdb_compiler
@@ -132,13 +133,18 @@ class RowEvaluator:
 
 
 def _assigned_modifier(node: Expression) -> int | None:
-    """Return the modifier of a cast to a character type, or an array of one, in an assignment. It does what the input function does."""
-    if isinstance(node, n.FuncExpr) and node.type.oid in (registry.VARCHAR, registry.BPCHAR) and len(node.args) == 3:
-        modifier, explicit = node.args[1:]
-        if isinstance(modifier, Const) and modifier.value is not None and isinstance(explicit, Const) and explicit.value == "f":
-            return int(modifier.value)
-    if isinstance(node, n.ArrayCoerce) and node.form is n.Form.IMPLICIT and node.type.typmod >= 0:
-        return node.type.typmod
+    """Return the modifier of a cast to the same type, or to an array, in an assignment. It does what the type's input function does.
+
+    An explicit cast differs from it for types whose cast has a third argument: it cuts the value.
+    """
+    modifier = is_length_coercion(node)
+    if modifier < 0:
+        return None
+    if isinstance(node, n.ArrayCoerce):
+        return modifier if node.form is n.Form.IMPLICIT else None
+    if isinstance(node, n.FuncExpr) and node.args[0].type.oid == node.type.oid:
+        explicit = node.args[2] if len(node.args) == 3 else None
+        return modifier if explicit is None or (isinstance(explicit, Const) and explicit.value == "f") else None
     return None
 
 

@@ -207,7 +207,7 @@ def translated(error: duckdb.Error) -> PostgresError:
     if any(type_name in message for type_name in _OWN_RANGES):
         return not_supported("this value is beyond what a node computes on its catalogs")
     if isinstance(error, duckdb.OutOfRangeException) or "out of range" in message or "Overflow" in message:
-        kind = re.search(r"INT(16|32|64)", message)
+        kind = re.search(r"destination type INT(16|32|64)", message) or re.search(r"INT(16|32|64)", message)
         word = {"16": "smallint", "32": "integer", "64": "bigint"}.get(kind[1] if kind else "", "value")
         return PostgresError("22003", f"{word} out of range")
     if "Division by zero" in message or "division by zero" in message:
