@@ -29,7 +29,7 @@ from headgate.analysis.query import (
     renamed,
 )
 from headgate.errors import PostgresError, not_supported
-from headgate.expression.binding import binder
+from headgate.expression.binding import binder, window
 from headgate.expression.binding.coercion import coerce, resolve_unknown
 from headgate.expression.binding.coercion_pathway import Reach
 from headgate.expression.binding.context import BindContext
@@ -151,7 +151,7 @@ class Analyser:
         return tuple(values)
 
     def _plain(self, node: pb.SelectStmt, outer: Scope | None, types: Sequence[TypeRef], locks: Sequence[RowLock]) -> Query:
-        windows = {unwrap(definition).name: unwrap(definition) for definition in node.window_clause}
+        windows = window.definitions(node)
         source = from_clause.analyse(self, node.from_clause, outer, locks)
         scope = source.scope(outer)
         targets = select_list.expand(node.target_list, source, scope, self.context.within(aggregates=True, sets=True, windows=windows))

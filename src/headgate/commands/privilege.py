@@ -233,7 +233,7 @@ def refuse_system(relation: Relation) -> None:
 def columns_with(cursor: Cursor, role: str, relation: Relation, privilege: str) -> set[int]:
     """Return the attnums of the columns on which the role has a right by a grant on the column itself."""
     column_acls = rows(
-        cursor, "SELECT attnum, attacl FROM hg.pg_attribute WHERE dbid = ? AND attrelid = ? AND attacl IS NOT NULL",
+        cursor, "SELECT attnum, attacl FROM hg.pg_attribute WHERE dbid = ? AND attrelid = ? AND attacl IS NOT NULL AND NOT attisdropped",
         [relation.database, relation.oid],
     )  # fmt: skip
     if not column_acls:

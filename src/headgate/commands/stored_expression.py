@@ -20,7 +20,8 @@ from headgate.expression.binding.coercion_pathway import Reach
 from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.scope import EMPTY, Scope, ScopeColumn, relation_scope
 from headgate.expression.deparsing.deparse import deparse
-from headgate.expression.node import ColumnRef, Const, Expression, FuncExpr, SqlValue, TypeRef, UserCall, walk
+from headgate.expression.node import ColumnRef, Const, Expression, FuncExpr, Relabel, SqlValue, TypeRef, UserCall, walk
+from headgate.sql.names import quote_ident
 from headgate.sql.parser import ParseNode, parse_expression, position
 from headgate.types import registry
 from headgate.types.text_column import PLAIN, TextSettings
@@ -148,6 +149,8 @@ def stored(text: str, relation: Relation, column: Column | None = None) -> Expre
 
 def _oid_of(part: Expression, relation: Relation) -> Expression | None:
     """Return the relation's oid in place of tableoid, which new rows do not have yet."""
+    if isinstance(part, Relabel) and part.type.oid == registry.REGCLASS and _oid_of(part.arg, relation) is not None:
+        return Const(type=part.type, value=f"{quote_ident(relation.schema)}.{quote_ident(relation.name)}")
     is_oid = isinstance(part, ColumnRef) and part.attnum < 0 and part.name == "tableoid"
     return Const(type=part.type, value=str(relation.oid)) if is_oid else None
 

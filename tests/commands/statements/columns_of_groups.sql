@@ -20,5 +20,6 @@ SELECT pg_get_viewdef('every'::regclass);
 SELECT * FROM grouped ORDER BY a FETCH FIRST NULL ROWS WITH TIES;
 INSERT INTO grouped VALUES (1, 2, 'x') ON CONFLICT DO UPDATE SET a = 1;
 SELECT array_fill(1, ARRAY[2, 2], '{}');
+SELECT count(*) OVER w FROM grouped WINDOW w AS (ORDER BY a), w AS (ORDER BY b);
 INSERT INTO grouped (a) VALUES (1), (2) RETURNING *;
 DROP TABLE grouped CASCADE;

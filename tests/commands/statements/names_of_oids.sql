@@ -33,5 +33,8 @@ SELECT 'pg_catalog'::regnamespace, 'postgres'::regrole, 'now'::regproc, 'int4[]'
 SELECT a FROM named WHERE tableoid::regclass = 'named'::regclass;
 SELECT a FROM named WHERE 'nosuch'::regclass::oid > 5;
 SELECT a FROM named WHERE 'nosuch'::regtype::oid > 5;
-DROP TABLE named;
+CREATE TABLE checked (a int CONSTRAINT own CHECK (a > 0 OR tableoid::regclass::text <> 'checked'));
+INSERT INTO checked VALUES (1);
+INSERT INTO checked VALUES (0);
+DROP TABLE checked, named;
 DROP TYPE planet;

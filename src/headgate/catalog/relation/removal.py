@@ -85,7 +85,7 @@ def drop_column(cursor: Cursor, relation: Relation, attnum: int) -> None:
     attribute.set_default(cursor, lambda: 0, relation, attnum, None)
     run(
         cursor,
-        "UPDATE hg.pg_attribute SET attname = ?, atttypid = 0, attisdropped = true, attnotnull = false, attidentity = '',"
+        "UPDATE hg.pg_attribute SET attname = ?, atttypid = 0, attisdropped = true, attacl = NULL, attnotnull = false, attidentity = '',"
         " attgenerated = '', attstattarget = 0 WHERE dbid = ? AND attrelid = ? AND attnum = ?",
         [f"........pg.dropped.{attnum}........", relation.database, relation.oid, attnum],
     )

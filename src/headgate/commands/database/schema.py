@@ -14,7 +14,7 @@ from headgate.catalog.relation import sequence as sequences
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import NAMED_KINDS, TABLE_KINDS, RelationKind
 from headgate.catalog.replication import subscription as subscriptions
-from headgate.commands import dependency, lookup, privilege
+from headgate.commands import default_privilege, dependency, lookup, privilege
 from headgate.commands.database import schema_element
 from headgate.commands.function import dependant as dependant_functions
 from headgate.commands.result import CommandResult
@@ -41,7 +41,11 @@ def create(node: pb.CreateSchemaStmt, session: Session) -> CommandResult:
         session.notices.notice(f'schema "{name}" already exists, skipping', sqlstate="42P06")
         return CommandResult("CREATE SCHEMA")
     schema_element.check(node.schema_elts, name)
-    namespace.create(cursor, transaction.engine.catalog.next_oid(), context.database, name, owner_oid)
+    oid = transaction.engine.catalog.next_oid()
+    namespace.create(cursor, oid, context.database, name, owner_oid)
+    items = default_privilege.default_acl(cursor, context.database, owner, 0, "n")
+    if items is not None:
+        run(cursor, "UPDATE hg.pg_namespace SET nspacl = ? WHERE dbid = ? AND oid = ?", [items, context.database, oid])
     transaction.catalog_changed()
     schema_element.make(node.schema_elts, session, name, owner, owner_oid)
     return CommandResult("CREATE SCHEMA")

@@ -268,6 +268,8 @@ def grant_role(node: pb.GrantRoleStmt, session: Session) -> CommandResult:
         _check_membership(cursor, session, granted, grantor_name if node.is_grant else None)
         for member, member_oid in members.items():
             if node.is_grant:
+                if member == "pg_database_owner":
+                    raise PostgresError("XX000", f'role "{member}" cannot be a member of any role')
                 _refuse_loop(cursor, granted, member, member_oid)
                 if not roles.grant(cursor, oid, member_oid, grantor, admin=admin):
                     session.notices.notice(f'role "{member}" is already a member of role "{granted}"')

@@ -157,7 +157,7 @@ def _set_columns(node: pb.Constraint, relation: Relation, columns: Sequence[Colu
         if column not in columns:
             raise PostgresError("42P10", f'column "{column.name}" referenced in ON DELETE SET action must be part of foreign key')
         attnums.append(column.attnum)
-    return tuple(attnums)
+    return tuple(dict.fromkeys(attnums))
 
 
 def _check_types(key: ForeignKey, relation: Relation, columns: Sequence[Column], target_columns: Sequence[Column]) -> None:

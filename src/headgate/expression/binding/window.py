@@ -15,7 +15,7 @@ from headgate.expression.binding.coercion_pathway import Reach
 from headgate.expression.binding.context import BindContext, Binder
 from headgate.expression.binding.scope import Scope
 from headgate.expression.node import Expression, Frame, TypeRef
-from headgate.sql.parser import ParseNode, unwrap
+from headgate.sql.parser import ParseNode, position, unwrap
 from headgate.types import registry
 
 Order = tuple[tuple[Expression, bool, bool], ...]
@@ -67,6 +67,16 @@ def bind(
         message = "RANGE with offset PRECEDING/FOLLOWING requires exactly one ORDER BY column"
         raise PostgresError("42P20", message, position=context.position(over.location))
     return partition, order, frame, (start, end)
+
+
+def definitions(node: pb.SelectStmt) -> dict[str, pb.WindowDef]:
+    """Return the definitions of the WINDOW clause by name. Raise 42P20 if a name has two."""
+    windows: dict[str, pb.WindowDef] = {}
+    for definition in map(unwrap, node.window_clause):
+        if definition.name in windows:
+            raise PostgresError("42P20", f'window "{definition.name}" is already defined', position=position(definition.location))
+        windows[definition.name] = definition
+    return windows
 
 
 def _find_window(name: str, location: int, windows: Mapping[str, pb.WindowDef], context: BindContext) -> pb.WindowDef:

@@ -157,7 +157,7 @@ def selectable_columns(cursor: Cursor, context: SessionContext, oid: int) -> set
     """Return the attnums of the relation's columns that the session's user may read by a grant on the column."""
     role = acl.role(cursor, context.user)
     column_acls = rows(
-        cursor, "SELECT attnum, attacl FROM hg.pg_attribute WHERE dbid IN (0, ?) AND attrelid = ? AND attacl IS NOT NULL",
+        cursor, "SELECT attnum, attacl FROM hg.pg_attribute WHERE dbid IN (0, ?) AND attrelid = ? AND attacl IS NOT NULL AND NOT attisdropped",
         [context.database, oid],
     )  # fmt: skip
     return {attnum for attnum, items in column_acls if role.may("r", 0, acl.read(items, "c", ""))}
@@ -312,7 +312,7 @@ def _columns(session: CatalogPlanner, role: acl.RoleRights, rights: Sequence[tup
     columns = []
     for relation, attnum, name, acl_items in rows(
         session.cursor,
-        "SELECT attrelid, attnum, attname, attacl FROM hg.pg_attribute WHERE dbid IN (0, ?) AND attacl IS NOT NULL",
+        "SELECT attrelid, attnum, attname, attacl FROM hg.pg_attribute WHERE dbid IN (0, ?) AND attacl IS NOT NULL AND NOT attisdropped",
         [session.context.database],
     ):
         if any(role.may(right, 0, acl.read(acl_items, "c", ""), option=option) for right, option in rights):

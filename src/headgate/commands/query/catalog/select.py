@@ -24,7 +24,7 @@ from headgate.commands.query.catalog.session_call import Acting
 from headgate.commands.session import Parameter
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import builtin, rewriting
-from headgate.expression.binding import binder, literal
+from headgate.expression.binding import binder, literal, window
 from headgate.expression.binding.coercion import coerce, resolve_unknown, to_bigint
 from headgate.expression.binding.coercion_pathway import Reach
 from headgate.expression.binding.context import BindContext
@@ -303,7 +303,7 @@ class CatalogPlanner(Env):
         scope = source.scope(outer)
         if len(node.from_clause) == 1 and not node.group_clause and not source.sorted_by:
             self.lookups = Lookups(frozenset(column.key for table in source.tables for column in table.columns))
-        windows = {unwrap(definition).name: unwrap(definition) for definition in node.window_clause}
+        windows = window.definitions(node)
         context = self.binding.within(construct="SELECT", aggregates=True, sets=True, windows=windows)
         targets = self._targets(node, source, scope, context)
         where = ""

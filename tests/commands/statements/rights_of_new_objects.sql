@@ -1,0 +1,20 @@
+-- Rights on dropped columns, default rights of schemas, and members of pg_database_owner.
+CREATE ROLE newcomer;
+CREATE TABLE narrow (one int, two int);
+GRANT SELECT (two) ON narrow TO newcomer;
+ALTER TABLE narrow DROP COLUMN two;
+SET ROLE newcomer;
+SELECT 1 FROM narrow;
+SELECT count(*) FROM narrow;
+SELECT has_any_column_privilege('narrow', 'SELECT');
+RESET ROLE;
+ALTER DEFAULT PRIVILEGES GRANT USAGE ON SCHEMAS TO newcomer;
+CREATE SCHEMA opened;
+SELECT has_schema_privilege('newcomer', 'opened', 'USAGE'), has_schema_privilege('newcomer', 'opened', 'CREATE');
+ALTER DEFAULT PRIVILEGES REVOKE USAGE ON SCHEMAS FROM newcomer;
+CREATE SCHEMA closed;
+SELECT has_schema_privilege('newcomer', 'closed', 'USAGE');
+GRANT newcomer TO pg_database_owner;
+DROP TABLE narrow;
+DROP SCHEMA opened, closed;
+DROP ROLE newcomer;
