@@ -9,6 +9,8 @@ cd "$(dirname "$0")/.."
 abreast=(-n 2 --dist loadfile --no-loadscope-reorder)
 # what writes, reads and streams the files of tables
 data_path=(tests/storage tests/changes tests/subscriber tests/publisher tests/walsender tests/system)
+# what the suite leaves to slow tests for the most part
+by_slow_tests=(tests/backup tests/check tests/cli tests/expression tests/server/test_metrics.py tests/system/test_main_job.py)
 logs=.setup/test-all
 mkdir -p "$logs"
 failed=()
@@ -23,13 +25,14 @@ part() {
 
 tests() { .venv/bin/python -m pytest "${abreast[@]}" "$@"; }
 
-# Measures the branch coverage of the suite. The log ends with the coverage by package. `coverage html` shows the lines from the data that stays in
+# Measures the branch coverage of the suite and of some slow tests. The log ends with the coverage by package. `coverage html` shows the lines from the data that stays in
 # .setup/test-all/coverage.
 coverage() (
     local coverage=.venv/bin/coverage result=0
     export COVERAGE_FILE=$PWD/$logs/coverage/data PYTHONPATH=$PWD
     rm -rf "$logs/coverage" && mkdir "$logs/coverage"
     "$coverage" run -m pytest "${abreast[@]}" --timeout 900 || result=$?
+    "$coverage" run -m pytest "${abreast[@]}" --timeout 900 --all -m slow "${by_slow_tests[@]}" || result=$?
     "$coverage" combine --quiet
     "$coverage" json --quiet -o "$logs/coverage/coverage.json"
     .venv/bin/python -m tools.coverage_by_package "$logs/coverage/coverage.json"
