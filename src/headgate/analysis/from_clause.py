@@ -321,10 +321,10 @@ def function(analyser: Analyser, node: pb.RangeFunction, outer: Scope | None, le
     ]
     if node.ordinality and not by_catalog:
         columns.append(PlanColumn("ordinality", TypeRef(registry.INT8), analyser.key("ordinality")))
-    if node.HasField("alias") and not node.alias.colnames and len(columns) - node.ordinality == 1:
+    if node.HasField("alias") and len(columns) - node.ordinality == 1 and columns[0].name == name:  # not that of an OUT parameter
         columns = renamed(columns, [alias])
     columns = renamed(columns, names.strings(node.alias.colnames))
-    table = scope_table(alias, columns, row_key=analyser.row_key(alias, columns))
+    table = replace(scope_table(alias, columns, row_key=analyser.row_key(alias, columns)), is_scalar=len(columns) == 1)
     return FunctionItem((table,), tuple(columns), calls=calls, by_catalog=by_catalog, columns=tuple(columns), ordinality=node.ordinality)
 
 

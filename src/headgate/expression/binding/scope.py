@@ -75,9 +75,13 @@ class ScopeTable:
     row_key: str = ""
     relation_name: tuple[str | None, str] | None = None
     outer_joined: bool = False
+    is_scalar: bool = False
+    """Whether it is a function that returns one value, which is its row too."""
 
     def row(self, location: int, levels: int) -> ColumnRef:
         """Return a reference to the whole row."""
+        if self.is_scalar:
+            return _reference(self.columns[0], self.name, location, levels, qualified=True)
         key = self.row_key or f"{self.name}.*"
         kind = TypeRef(self.row_type)
         return ColumnRef(

@@ -42,8 +42,8 @@ _RIGHTMOST = {
     "minute": "minute", "hour to minute": "minute", "day to minute": "minute",
 }  # fmt: skip
 _ISO = re.compile(
-    r"P(?:(-?[0-9.]+)Y)?(?:(-?[0-9.]+)M)?(?:(-?[0-9.]+)W)?(?:(-?[0-9.]+)D)?"
-    r"(?:T(?:(-?[0-9.]+)H)?(?:(-?[0-9.]+)M)?(?:(-?[0-9.]+)S)?)?\Z"
+    r"P(?:(-?(?=\.?[0-9])[0-9.]+)Y)?(?:(-?(?=\.?[0-9])[0-9.]+)M)?(?:(-?(?=\.?[0-9])[0-9.]+)W)?(?:(-?(?=\.?[0-9])[0-9.]+)D)?"
+    r"(?:T(?:(-?(?=\.?[0-9])[0-9.]+)H)?(?:(-?(?=\.?[0-9])[0-9.]+)M)?(?:(-?(?=\.?[0-9])[0-9.]+)S)?)?\Z"
 )
 
 
@@ -114,7 +114,7 @@ def read_interval(strings: pa.StringArray, modifier: int, style: str = "postgres
 def interval_of(text: str, modifier: int = -1, style: str = "postgres") -> Interval:
     """Read one interval with its modifier. Only the style sql_standard is read differently: one sign may apply to all fields."""
     try:
-        decoded = _decode(text, _RIGHTMOST.get(typmod.interval_fields(modifier) or "", "second"), style)
+        decoded = _decode(text, typmod.interval_fields(modifier) or "", style)
     except Flawed as flawed:
         try:
             decoded = _iso(text)
@@ -151,7 +151,7 @@ def _fits(value: int, bits: int) -> bool:
     return -(1 << bits) <= value < 1 << bits
 
 
-def _decode(text: str, rightmost: str, style: str) -> Interval:
+def _decode(text: str, declared: str, style: str) -> Interval:
     """Decode fields from right to left, so that a unit is known before its number (DecodeInterval)."""
     decoded, unit, seen, is_negated = Interval(), "", set[str](), False
     fields = split(text)
@@ -164,12 +164,12 @@ def _decode(text: str, rightmost: str, style: str) -> Interval:
             else None
         )
         if clock:
-            micros = _clock_micros(clock[2], clock[3], clock[4], clock[5])
+            micros = _clock_micros(clock[2], clock[3], clock[4], clock[5], in_minutes=declared == "minute to second")
             _mark(seen, {"hour", "minute", *_SECONDS})
             decoded.micros += -micros if clock[1] == "-" or all_negative else micros
             unit = "day"
         elif kind in (FieldKind.NUMBER, FieldKind.DATE, FieldKind.ZONE):
-            unit = _add_number(decoded, field, unit or rightmost, seen, all_negative=all_negative)
+            unit = _add_number(decoded, field, unit or _RIGHTMOST.get(declared, "second"), seen, all_negative=all_negative)
         elif field == "ago":
             is_negated = True
         elif field in ("at", "on"):
@@ -183,9 +183,9 @@ def _decode(text: str, rightmost: str, style: str) -> Interval:
     return decoded.negated() if is_negated else decoded
 
 
-def _clock_micros(hours: str, minutes: str, seconds: str | None, fraction: str | None) -> int:
+def _clock_micros(hours: str, minutes: str, seconds: str | None, fraction: str | None, *, in_minutes: bool) -> int:
     hour, minute, second = int(hours), int(minutes or 0), int(seconds or 0)
-    if seconds is None and fraction is not None:
+    if seconds is None and (fraction is not None or in_minutes):
         hour, minute, second = 0, hour, minute
     if minute > 59 or second > 60:
         raise Flawed(Flaw.RANGE)

@@ -350,7 +350,8 @@ def _range_function(planner: CatalogPlanner, node: pb.RangeFunction, scope: Scop
         columns.append(SourceColumn("ordinality", TypeRef(t.INT8), f"CAST({alias}.n AS BIGINT)"))
         if not rows.list_sql:
             sql = f"SELECT *, row_number() OVER () AS n FROM ({sql}) {planner.alias('o')}"
-    return _source(planner, f"LATERAL ({sql}) {alias}", node, name, None, columns, alias, sorted_by=order)
+    source = _source(planner, f"LATERAL ({sql}) {alias}", node, name, None, columns, alias, sorted_by=order)
+    return replace(source, tables=tuple(replace(table, is_scalar=rows.scalar and len(columns) == 1) for table in source.tables))
 
 
 def _rows(planner: CatalogPlanner, bound: Expression, name: str) -> CatalogRows:
