@@ -157,9 +157,10 @@ def selectable_columns(cursor: Cursor, context: SessionContext, oid: int) -> set
     """Return the attnums of the relation's columns that the session's user may read by a grant on the column."""
     role = acl.role(cursor, context.user)
     column_acls = rows(
-        cursor, "SELECT attnum, attacl FROM hg.pg_attribute WHERE dbid IN (0, ?) AND attrelid = ? AND attacl IS NOT NULL AND NOT attisdropped",
+        cursor,
+        "SELECT attnum, attacl FROM hg.pg_attribute WHERE dbid IN (0, ?) AND attrelid = ? AND attacl IS NOT NULL AND NOT attisdropped",
         [context.database, oid],
-    )  # fmt: skip
+    )
     return {attnum for attnum, items in column_acls if role.may("r", 0, acl.read(items, "c", ""))}
 
 
