@@ -12,14 +12,15 @@ from postgast import pg_query_pb2 as pb
 from headgate.catalog import hold
 from headgate.catalog.physical import rows, run
 from headgate.catalog.relation import attribute, removal
+from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import sequence as sequences
 from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.relation import Column, Relation
-from headgate.catalog.relation.relation_kind import INDEX_KINDS
+from headgate.catalog.relation.relation_kind import INDEX_KINDS, RelationKind
 from headgate.catalog.relation.replica_identity import ReplicaIdentity
 from headgate.catalog.relation.trigger import Trigger
 from headgate.commands import dependency, stored_expression
-from headgate.commands.constraint import uniqueness
+from headgate.commands.constraint import referential_action, uniqueness
 from headgate.commands.dml.rows import next_value
 from headgate.commands.partition import alter_partition
 from headgate.commands.publication import membership
@@ -216,8 +217,29 @@ def alter_type(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     if column.identity:
         identity_column.change_type(alteration, column.attnum, element.type_name)
     rewrite_table.alter_type(alteration, column, element.type_name, element.raw_default if element.HasField("raw_default") else None)
+    _check_constraints(alteration, relation, column)
     for child in alteration.children():
         alter_type(child, command)
+
+
+def _check_constraints(alteration: Alteration, old: Relation, column: Column) -> None:
+    """Check the rows of a table, in which a column has other values than in `old`, by the column's constraints, in PostgreSQL's order."""
+    session, transaction, relation = alteration.session, alteration.transaction, alteration.relation
+    if relation.kind != RelationKind.TABLE:
+        return
+    if column.not_null:
+        rewrite_table.check_no_nulls(transaction, relation, column)
+    for check in relation.checks:
+        if check.validated and column.name in stored_expression.columns_of(check.expression, old):
+            with without_position():
+                rewrite_table.check_rows(session, transaction, relation, check)
+    for index in relation.unique_indexes:
+        if column.attnum in uniqueness.used_columns(old, index):
+            uniqueness.check_table(transaction, relation, index)
+    for key in (*relation.foreign_keys, *relation.referenced):
+        if column.attnum in (key.columns if key.relation == relation.oid else key.target_columns):
+            table = relation if key.relation == relation.oid else relations.get(alteration.cursor, relation.database, key.relation)
+            referential_action.check_table(session, transaction, table, key)
 
 
 def drop_expression(alteration: Alteration, command: pb.AlterTableCmd) -> None:
