@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headgate.catalog.physical import Cursor, Oids, insert, one, rows, run, update
+from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.object_name import free_name, require_free
 from headgate.catalog.relation.pretty import pretty
 from headgate.catalog.relation.relation import Relation
@@ -25,18 +26,23 @@ class NewCheck:
     validated: bool = True
 
 
+def used_names(cursor: Cursor, relation: Relation) -> set[str]:
+    """Return the names of a table's constraints."""
+    sql = "SELECT conname FROM hg.pg_constraint WHERE dbid = ? AND conrelid = ?"
+    return {name for (name,) in rows(cursor, sql, [relation.database, relation.oid])}
+
+
+def require_unused(cursor: Cursor, relation: Relation, name: str) -> None:
+    """Raise 42710 if the table has a constraint with this name."""
+    if name in used_names(cursor, relation):
+        raise PostgresError("42710", f'constraint "{name}" for relation "{relation.name}" already exists')
+
+
 def add_check(cursor: Cursor, oids: Oids, relation: Relation, check: NewCheck) -> int:
     """Create a CHECK constraint. Raise 42710 if the table has a constraint with that name."""
-    used_names = {
-        name
-        for (name,) in rows(
-            cursor, "SELECT conname FROM hg.pg_constraint WHERE dbid = ? AND conrelid = ?", [relation.database, relation.oid]
-        )
-    }
     column = relation.numbered(check.attnums[0]) if len(check.attnums) == 1 else None
-    name = check.name or free_name(relation.name, None if column is None else column.name, "check", used_names)
-    if name in used_names:
-        raise PostgresError("42710", f'constraint "{name}" for relation "{relation.name}" already exists')
+    name = check.name or free_name(relation.name, None if column is None else column.name, "check", used_names(cursor, relation))
+    require_unused(cursor, relation, name)
     oid = oids()
     insert(
         cursor, "pg_constraint", dbid=relation.database, oid=oid, conname=name, connamespace=relation.namespace_oid, contype="c",
@@ -49,7 +55,7 @@ def add_check(cursor: Cursor, oids: Oids, relation: Relation, check: NewCheck) -
 
 
 def rename_constraint(cursor: Cursor, relation: Relation, name: str, new_name: str) -> None:
-    """Rename a constraint, and the index of a key. Raise 42704 if the constraint does not exist."""
+    """Rename a constraint, and the index of a key. Raise 42704 if there is none, 42710 if the new name is used."""
     row = one(
         cursor,
         "SELECT oid, conindid FROM hg.pg_constraint WHERE dbid = ? AND conrelid = ? AND conname = ?",
@@ -60,4 +66,14 @@ def rename_constraint(cursor: Cursor, relation: Relation, name: str, new_name: s
     if row[1]:
         require_free(cursor, relation.database, relation.namespace_oid, new_name)
         update(cursor, "pg_class", {"dbid": relation.database, "oid": row[1]}, relname=new_name)
+    require_unused(cursor, relation, new_name)
     update(cursor, "pg_constraint", {"dbid": relation.database, "oid": row[0]}, conname=new_name)
+
+
+def rename_of_index(cursor: Cursor, index: Relation, name: str) -> None:
+    """Rename the constraint of a key's index, which is about to get this name. Raise 42710 if the table has another one with it."""
+    sql = "SELECT oid, conrelid FROM hg.pg_constraint WHERE dbid = ? AND conindid = ? AND contype IN ('p', 'u')"
+    row = one(cursor, sql, [index.database, index.oid])
+    if row is not None:
+        require_unused(cursor, relations.get(cursor, index.database, row[1]), name)
+        update(cursor, "pg_constraint", {"dbid": index.database, "oid": row[0]}, conname=name)

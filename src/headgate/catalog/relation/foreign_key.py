@@ -13,26 +13,23 @@ from headgate.catalog import constraint
 from headgate.catalog.physical import Cursor, Oids, insert, rows, run
 from headgate.catalog.relation import key_text, object_name
 from headgate.catalog.relation import relation as relations
+from headgate.catalog.relation.constraint import require_unused
 from headgate.catalog.relation.relation import ForeignKey, Relation
 from headgate.errors import PostgresError
 
 
+def _free_name(cursor: Cursor, relation: Relation, key: ForeignKey) -> str:
+    """Return a name that no constraint of the schema has."""
+    sql = "SELECT conname FROM hg.pg_constraint WHERE dbid = ? AND connamespace = ?"
+    used_names = [name for (name,) in rows(cursor, sql, [relation.database, relation.namespace_oid])]
+    columns = [column.name for attnum in key.columns if (column := relation.numbered(attnum))]
+    return object_name.free_name(relation.name, "_".join(columns), "fkey", used_names)
+
+
 def create(cursor: Cursor, oids: Oids, relation: Relation, key: ForeignKey) -> ForeignKey:
     """Create a constraint and return it with its oid and name. An empty name is replaced. Raise 42710 if the table has the name."""
-    used_names = [
-        name
-        for (name,) in rows(
-            cursor,
-            "SELECT conname FROM hg.pg_constraint WHERE dbid = ? AND connamespace = ?"
-            if not key.name
-            else "SELECT conname FROM hg.pg_constraint WHERE dbid = ? AND conrelid = ?",
-            [relation.database, relation.oid if key.name else relation.namespace_oid],
-        )
-    ]
-    if key.name in used_names:
-        raise PostgresError("42710", f'constraint "{key.name}" for relation "{relation.name}" already exists')
-    columns = [column.name for attnum in key.columns if (column := relation.numbered(attnum))]
-    name = key.name or object_name.free_name(relation.name, "_".join(columns), "fkey", used_names)
+    name = key.name or _free_name(cursor, relation, key)
+    require_unused(cursor, relation, name)
     oid = oids()
     insert(
         cursor, "pg_constraint", dbid=relation.database, oid=oid, conname=name, connamespace=relation.namespace_oid, contype="f",

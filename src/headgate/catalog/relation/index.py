@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from headgate.catalog.physical import Cursor, Oids, insert, one, run, update
 from headgate.catalog.relation import attribute, key_text
+from headgate.catalog.relation.constraint import require_unused
 from headgate.catalog.relation.object_name import choose_name, require_free
 from headgate.catalog.relation.pretty import pretty
 from headgate.catalog.relation.relation import Column, Index, Relation
@@ -55,7 +56,7 @@ class IndexKey:
 def add_key(cursor: Cursor, oids: Oids, relation: Relation, key: IndexKey) -> int:
     """Create an index, and its constraint if `key.constraint`. A primary key's columns become NOT NULL.
 
-    Return the index's oid. Raise 42P16 for a second primary key, 42P07 for a name in use.
+    Return the index's oid. Raise 42P16 for a second primary key, 42P07 for a name in use, 42710 for that of another constraint.
     """
     if key.primary and relation.primary_key:
         raise PostgresError("42P16", f'multiple primary keys for table "{relation.name}" are not allowed')
@@ -64,6 +65,8 @@ def add_key(cursor: Cursor, oids: Oids, relation: Relation, key: IndexKey) -> in
     middle = None if key.primary else "_".join(column.name for column in columns)
     name = key.name or choose_name(cursor, relation.database, relation.namespace_oid, relation.name, middle, label)
     require_free(cursor, relation.database, relation.namespace_oid, name)
+    if key.constraint:
+        require_unused(cursor, relation, name)
     oid = oids()
     partitioned = relation.is_partitioned
     insert(

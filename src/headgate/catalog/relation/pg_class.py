@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from headgate.catalog import user_type
 from headgate.catalog.physical import Cursor, run, update
-from headgate.catalog.relation import sequence
+from headgate.catalog.relation import constraint, sequence
 from headgate.catalog.relation.object_name import require_free
 from headgate.catalog.relation.relation import Relation
+from headgate.catalog.relation.relation_kind import INDEX_KINDS
 from headgate.catalog.relation.replica_identity import ReplicaIdentity
 from headgate.catalog.security import acl
 
@@ -21,8 +22,10 @@ def set_class(cursor: Cursor, relation: Relation, column: str, value: object) ->
 
 
 def rename(cursor: Cursor, relation: Relation, name: str) -> None:
-    """Rename a relation and its row type."""
+    """Rename a relation, with its row type, or the constraint of an index."""
     require_free(cursor, relation.database, relation.namespace_oid, name)
+    if relation.kind in INDEX_KINDS:
+        constraint.rename_of_index(cursor, relation, name)
     set_class(cursor, relation, "relname", name)
     row_type = user_type.of_relation(cursor, relation.database, relation.oid)
     if row_type is not None:
