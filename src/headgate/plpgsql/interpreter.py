@@ -485,12 +485,18 @@ def _strict_detail(node: tree.Execute, execution: Execution, scope: Scope) -> st
     return "parameters: " + ", ".join(f"{name} = {text}" for (name, _), text in zip(values, texts, strict=True))
 
 
-def _outcome(query: Sql, parameters: Sequence[Sql], execution: Execution, scope: Scope, *, dynamic: bool) -> Outcome:
-    """Run a statement, or, if `dynamic`, the statement in the text that an expression returns."""
-    if not dynamic:
-        return execution.host.run(query, scope)
-    text = _text(query, execution, scope)
-    return execution.host.run_text(text, [execution.host.evaluate(parameter, scope) for parameter in parameters])
+def _outcome(
+    query: Sql, parameters: Sequence[Sql], execution: Execution, scope: Scope, *, dynamic: bool, columns: Sequence[TypeRef] | None = None
+) -> Outcome:
+    """Run a statement, or, if `dynamic`, the statement in the text that an expression returns. `columns`: those that it must give."""
+    if dynamic:
+        text = _text(query, execution, scope)
+        outcome = execution.host.run_text(text, [execution.host.evaluate(parameter, scope) for parameter in parameters])
+    else:
+        text, outcome = query.text, execution.host.run(query, scope)
+    if outcome.rows is not None and columns is not None:
+        _require_columns([kind for _, kind in outcome.rows.columns], columns, text)
+    return outcome
 
 
 def _text(query: Sql, execution: Execution, scope: Scope) -> str:
@@ -730,14 +736,7 @@ def _return_next(node: tree.ReturnNext, execution: Execution, scope: Scope) -> N
 
 
 def _return_query(node: tree.ReturnQuery, execution: Execution, scope: Scope) -> None:
-    text = _text(node.query, execution, scope) if node.dynamic else node.query.text
-    outcome = (
-        execution.host.run_text(text, [execution.host.evaluate(parameter, scope) for parameter in node.parameters])
-        if node.dynamic
-        else execution.host.run(node.query, scope)
-    )
-    if outcome.rows is not None and execution.columns is not None:
-        _require_columns([kind for _, kind in outcome.rows.columns], execution.columns, text)
+    outcome = _outcome(node.query, node.parameters, execution, scope, dynamic=node.dynamic, columns=execution.columns)
     before = len(execution.rows)
     if outcome.rows is not None:
         execution.rows.extend(outcome.rows.values(row) for row in outcome.rows.rows)

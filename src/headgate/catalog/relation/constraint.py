@@ -42,7 +42,8 @@ def add_check(cursor: Cursor, oids: Oids, relation: Relation, check: NewCheck) -
     """Create a CHECK constraint. Raise 42710 if the table has a constraint with that name."""
     column = relation.numbered(check.attnums[0]) if len(check.attnums) == 1 else None
     name = check.name or free_name(relation.name, None if column is None else column.name, "check", used_names(cursor, relation))
-    require_unused(cursor, relation, name)
+    if check.name:
+        require_unused(cursor, relation, name)
     oid = oids()
     insert(
         cursor, "pg_constraint", dbid=relation.database, oid=oid, conname=name, connamespace=relation.namespace_oid, contype="c",

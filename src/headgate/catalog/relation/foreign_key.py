@@ -29,7 +29,8 @@ def _free_name(cursor: Cursor, relation: Relation, key: ForeignKey) -> str:
 def create(cursor: Cursor, oids: Oids, relation: Relation, key: ForeignKey) -> ForeignKey:
     """Create a constraint and return it with its oid and name. An empty name is replaced. Raise 42710 if the table has the name."""
     name = key.name or _free_name(cursor, relation, key)
-    require_unused(cursor, relation, name)
+    if key.name:
+        require_unused(cursor, relation, name)
     oid = oids()
     insert(
         cursor, "pg_constraint", dbid=relation.database, oid=oid, conname=name, connamespace=relation.namespace_oid, contype="f",

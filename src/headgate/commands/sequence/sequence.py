@@ -62,6 +62,12 @@ def bounds(nodes: Sequence[pb.Node], type_oid: int) -> Bounds:
     return Bounds(start, increment, minimum, maximum, "cycle" in options and options["cycle"].boolean(), cache(options, 1))
 
 
+def check_identity_type(type_oid: int) -> None:
+    """Raise 22023 unless a column of the type can be an identity column."""
+    if type_oid not in LARGEST:
+        raise PostgresError("22023", "identity column type must be smallint, integer, or bigint")
+
+
 def check_bounds(maximum: int, minimum: int, type_oid: int) -> None:
     """Raise 22023 unless both bounds are in the range of the sequence's type, and the minimum is the smaller one."""
     for word, value in (("MAXVALUE", maximum), ("MINVALUE", minimum)):

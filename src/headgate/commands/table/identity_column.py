@@ -23,8 +23,7 @@ def add_identity(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     column, relation = alteration.column(command.name), alteration.relation
     node = unwrap(getattr(command, "def"))
     description = f'column "{column.name}" of relation "{relation.name}"'
-    if column.type_oid not in sequence.LARGEST:
-        raise _not_an_integer()
+    sequence.check_identity_type(column.type_oid)
     if not column.not_null:
         raise PostgresError("55000", f"{description} must be declared NOT NULL before identity can be added")
     if column.identity:
@@ -46,14 +45,9 @@ def add_identity(alteration: Alteration, command: pb.AlterTableCmd) -> None:
 
 def change_type(alteration: Alteration, attnum: int, kind: pb.TypeName) -> None:
     """Change the type of an identity column's sequence to the type that the column gets. Raise 22023 if it is no integer type."""
-    if names.type_name(kind)[0] not in sequence.LARGEST:
-        raise _not_an_integer()
+    sequence.check_identity_type(names.type_name(kind)[0])
     option = pb.Node(def_elem=pb.DefElem(defname="as", arg=pb.Node(type_name=kind)))
     alter_sequence.change(alteration.cursor, _identity_sequence(alteration, attnum), [option])
-
-
-def _not_an_integer() -> PostgresError:
-    return PostgresError("22023", "identity column type must be smallint, integer, or bigint")
 
 
 def _identity_sequence(alteration: Alteration, attnum: int) -> Relation:

@@ -7,7 +7,7 @@ prints.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from postgast import pg_query_pb2 as pb
@@ -18,6 +18,7 @@ from headgate.catalog.relation.constraint import NewCheck
 from headgate.catalog.relation.index import IndexKey
 from headgate.catalog.relation.relation import Column
 from headgate.commands import stored_expression
+from headgate.commands.sequence import sequence
 from headgate.errors import PostgresError, not_supported, without_position
 from headgate.expression.binding.scope import SYSTEM_COLUMNS
 from headgate.expression.spark import domain
@@ -208,8 +209,7 @@ def _add_serial(draft: _Column, table: str) -> None:
     """Add the DEFAULT and NOT NULL of a serial column, which follow the constraints that the statement has. Errors have no position."""
     if draft.default is not None:
         raise PostgresError("42601", f'multiple default values specified for column "{draft.column.name}" of table "{table}"')
-    values = {"default": True, "identity": bool(draft.column.identity), "generation expression": draft.generated is not None}
-    _refuse_two_values(draft, table, values, None)
+    _refuse_two_values(draft, table, None, has_default=True)
     if draft.not_null is False:
         raise _conflicting_null(draft.column.name, table, None)
     draft.not_null = True
@@ -259,8 +259,7 @@ def _take(draft: _Column, node: pb.Constraint, table: str, elements: Elements) -
                 raise PostgresError("42601", message, position=position(node.location))
             draft.generated = node.raw_expr
         case pb.CONSTR_IDENTITY:
-            if draft.column.type_oid not in registry.INTEGERS:
-                raise PostgresError("22023", "identity column type must be smallint, integer, or bigint")
+            sequence.check_identity_type(draft.column.type_oid)
             if draft.column.identity:
                 message = f'multiple identity specifications for column "{name}" of table "{table}"'
                 raise PostgresError("42601", message, position=position(node.location))
@@ -287,14 +286,12 @@ def _take(draft: _Column, node: pb.Constraint, table: str, elements: Elements) -
             pass
         case _:
             raise not_supported("constraints of this kind are not supported", position=position(node.location))
-    values = {
-        "default": draft.default is not None, "identity": bool(draft.column.identity), "generation expression": draft.generated is not None,
-    }  # fmt: skip
-    _refuse_two_values(draft, table, values, position(node.location))
+    _refuse_two_values(draft, table, position(node.location), has_default=draft.default is not None)
 
 
-def _refuse_two_values(draft: _Column, table: str, values: Mapping[str, bool], where: int | None) -> None:
+def _refuse_two_values(draft: _Column, table: str, where: int | None, *, has_default: bool) -> None:
     """Raise 42601 if more than one of DEFAULT, IDENTITY and GENERATED gives the column its values."""
+    values = {"default": has_default, "identity": bool(draft.column.identity), "generation expression": draft.generated is not None}
     given = [word for word, is_given in values.items() if is_given]
     if len(given) > 1:
         message = f'both {given[0]} and {given[1]} specified for column "{draft.column.name}" of table "{table}"'
