@@ -22,3 +22,25 @@ SELECT bool_and(a IN (SELECT b FROM u)), bool_or(a IN (SELECT b FROM u)), count(
 SELECT t.id, u.b FROM t LEFT JOIN u ON t.a IN (SELECT b FROM u) ORDER BY 1, 2;
 UPDATE t SET c = (a IN (SELECT b FROM u))::text RETURNING id, c;
 SELECT NULL IN (SELECT 1), 1 IN (SELECT NULL::int), NULL IN (SELECT 1 WHERE false), 2 NOT IN (SELECT 1);
+
+-- comparisons with each row of a subquery
+CREATE TABLE pairs (a int, b int);
+INSERT INTO pairs VALUES (1,2),(2,NULL),(NULL,3);
+CREATE TABLE singles (x int, y numeric, c char(5));
+INSERT INTO singles VALUES (1,1.0,'a'),(2,2.50,'b  '),(NULL,3,NULL),(4,NULL,'zz');
+SELECT x, x IN (SELECT a FROM pairs WHERE pairs.b > x) FROM generate_series(1,4) x ORDER BY 1;
+SELECT x, x NOT IN (SELECT a FROM pairs WHERE pairs.b > x) FROM generate_series(1,4) x ORDER BY 1;
+SELECT x, x IN (SELECT a FROM pairs WHERE pairs.b > x) IS NULL AS u FROM generate_series(1,4) x WHERE (x IN (SELECT a FROM pairs WHERE pairs.b > x)) IS NULL ORDER BY 1;
+SELECT x, (x, 2) IN (SELECT a, b FROM pairs), (x,9) NOT IN (SELECT a, b FROM pairs) FROM generate_series(1,4) x ORDER BY 1;
+SELECT x, (x, 2) IN (SELECT a, b FROM pairs WHERE pairs.a IS DISTINCT FROM x) FROM generate_series(1,4) x ORDER BY 1;
+SELECT x, (x, 2) NOT IN (SELECT a, b FROM pairs WHERE pairs.a IS DISTINCT FROM x) FROM singles ORDER BY 1;
+SELECT x FROM singles WHERE (x, 2) NOT IN (SELECT a, b FROM pairs WHERE a IS NOT NULL) ORDER BY 1;
+SELECT x, (x, 2) < ANY (SELECT a, b FROM pairs), (x,9) >= ALL (SELECT a, b FROM pairs) FROM singles ORDER BY 1;
+SELECT x, y > ANY (SELECT y FROM singles), y <= ALL (SELECT y FROM singles WHERE y < 3), c < ANY (SELECT c FROM singles), c = ANY (SELECT c FROM singles WHERE x <> singles.x) FROM singles ORDER BY 1;
+SELECT x, y > ANY (SELECT t.y FROM singles t WHERE t.x <= singles.x), x < ALL (SELECT a + singles.x FROM pairs) FROM singles ORDER BY 1;
+SELECT x, x = ANY (SELECT a FROM pairs), x > ALL (SELECT a FROM pairs), x < ANY(SELECT a FROM pairs WHERE b>x), x <> ALL (SELECT a FROM pairs) FROM generate_series(0,4) x ORDER BY 1;
+SELECT x FROM singles WHERE y > ALL (SELECT t.y FROM singles t WHERE t.x < singles.x) ORDER BY 1;
+SELECT x, (SELECT max(a) FROM pairs) IN (SELECT a FROM pairs WHERE pairs.b > x) FROM singles ORDER BY 1;
+UPDATE singles SET c = 'q' WHERE (x, y) NOT IN (SELECT a, b FROM pairs WHERE b IS NOT NULL AND a IS NOT NULL) RETURNING *;
+SELECT count(*) FILTER (WHERE (x, 2) IN (SELECT a, b FROM pairs)) FROM singles;
+SELECT x, CASE WHEN (x, 2) IN (SELECT a, b FROM pairs) THEN 1 ELSE 0 END FROM singles ORDER BY (x,2) IN (SELECT a,b FROM pairs), x;

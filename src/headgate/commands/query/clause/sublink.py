@@ -7,6 +7,7 @@ references, which Spark decorrelates.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Column
@@ -14,7 +15,6 @@ from pyspark.sql import functions as F
 
 from headgate.analysis.query import parts, reference
 from headgate.commands.query.plan import Plan, col
-from headgate.errors import not_supported
 from headgate.expression import builtin, rewriting
 from headgate.expression.node import (
     Aggregate,
@@ -77,22 +77,44 @@ def _is_array(oid: int) -> bool:
 
 
 def _quantified_test(evaluation: Evaluation, node: SubLink, test: Expression, plan: Plan) -> Column:
-    """Translate ``x op ANY/ALL (SELECT …)``: IN and NOT IN to Spark's IN over keys, other operators to tests of aggregated values."""
+    """Translate ``x op ANY/ALL (SELECT …)``.
+
+    | comparison                                            | translation                                      |
+    |-------------------------------------------------------|--------------------------------------------------|
+    | IN and NOT IN as a condition                          | Spark's IN over keys                             |
+    | IN and NOT IN of one column of an uncorrelated query  | Spark's IN, and NULL by the numbers of values    |
+    | an ordered type without IN                            | a comparison with the least and greatest value   |
+    | any other                                             | EXISTS of a row that decides, else of one that is NULL |
+    """
     negated = node.kind == "ALL"
     pairs = test.args if isinstance(test, BoolExpr) else (test,)
     operator_name = "<>" if negated else "="
     plain = all(isinstance(pair, OpExpr) and builtin.operator(pair.operator).name == operator_name for pair in pairs)
     connected = not isinstance(test, BoolExpr) or test.kind is (BoolKind.OR if negated else BoolKind.AND)
-    if plain and connected:
-        is_value = not evaluation.is_test(node) and len(pairs) == 1 and not _is_correlated(node)
-        return _is_in_rows(evaluation, [pair for pair in pairs if isinstance(pair, OpExpr)], plan, negated=negated, is_value=is_value)
-    if not isinstance(test, OpExpr):
-        raise not_supported("comparing rows with a subquery by this operator is not supported")
-    return _compare_with_extremes(evaluation, test, plan, negated=negated)
+    is_test, is_correlated = evaluation.is_test(node), _is_correlated(node)
+    if plain and connected and (is_test or (len(pairs) == 1 and not is_correlated)):
+        return _is_in_rows(evaluation, [pair for pair in pairs if isinstance(pair, OpExpr)], plan, negated=negated, is_value=not is_test)
+    if isinstance(test, OpExpr) and not is_correlated and _has_extremes(test, plan):
+        return _compare_with_extremes(evaluation, test, plan, negated=negated)
+    return _compare_with_each(evaluation, test, plan, negated=negated)
 
 
 def _is_correlated(node: SubLink) -> bool:
     return any(isinstance(part, ColumnRef) and part.levels_up for part in parts(node.query))
+
+
+def _compare_with_each(evaluation: Evaluation, test: Expression, plan: Plan, *, negated: bool) -> Column:
+    """Compare with each row: one that gives true (ANY) or false (ALL) decides. Without one, the value is NULL if a row gives NULL."""
+
+    def in_subquery(node: Expression) -> Expression | None:
+        if isinstance(node, ColumnRef):
+            return replace(node, levels_up=node.levels_up + 1)
+        return _replace_case_test(node, plan)
+
+    result = evaluation.column(rewriting.rewrite(test, in_subquery))
+    decides = plan.frame.where(~result if negated else result).exists()
+    is_unknown = plan.frame.where(result.isNull()).exists()
+    return F.when(decides, F.lit(not negated)).when(is_unknown, F.lit(None).cast("boolean")).otherwise(F.lit(negated))
 
 
 def _is_in_rows(evaluation: Evaluation, pairs: list[OpExpr], plan: Plan, *, negated: bool, is_value: bool) -> Column:
@@ -129,12 +151,17 @@ def _replace_case_test(node: Expression, plan: Plan) -> Expression | None:
     return reference(plan.columns[max(node.location, 0)])
 
 
+def _has_extremes(test: OpExpr, plan: Plan) -> bool:
+    """Return whether the least and the greatest value of the subquery decide the comparison."""
+    [only] = plan.columns
+    is_ordered = in_stored_order(only.type.oid) and only.type.oid not in (registry.BPCHAR, registry.NUMERIC)
+    return is_ordered and builtin.operator(test.operator).name in _DECIDING
+
+
 def _compare_with_extremes(evaluation: Evaluation, test: OpExpr, plan: Plan, *, negated: bool) -> Column:
     """Compare with the least and the greatest value and test for NULLs, for ``x > ANY (SELECT …)`` and similar comparisons."""
     name = builtin.operator(test.operator).name
     [only] = plan.columns
-    if name not in _DECIDING or not in_stored_order(only.type.oid) or only.type.oid in (registry.BPCHAR, registry.NUMERIC):
-        raise not_supported("this comparison with the rows of a subquery is not supported")
     value = col(only.key)
     facts = F.struct(F.min(value).alias("min"), F.max(value).alias("max"), F.count(F.lit(1)).alias("all"), F.count(value).alias("some"))
     facts_row = evaluation.scalar(plan.frame.select(facts.alias("facts")))
