@@ -116,6 +116,13 @@ KEYS = at(
             a=("BEGIN", "DELETE FROM t WHERE a = 1", "COMMIT"),
             b=("BEGIN", "INSERT INTO t VALUES (1, 5) ON CONFLICT (a) DO UPDATE SET b = t.b + 100", "COMMIT"),
         ),
+        "ON CONFLICT with a partial index": replace(
+            of_t(
+                a=("BEGIN", INSERT, "UPDATE t SET b = -1 WHERE a = 1", "COMMIT"),
+                b=("BEGIN", "INSERT INTO t VALUES (3, 31), (1, -5) ON CONFLICT (a) WHERE b > 0 DO UPDATE SET b = t.b + 100", ALL, "COMMIT"),
+            ),
+            setup="CREATE TABLE t (a int, b int); CREATE UNIQUE INDEX ON t (a) WHERE b > 0",
+        ),
         "keys in different order": of_t(
             a=("BEGIN", INSERT, "INSERT INTO t VALUES (4, 40)", "COMMIT"),
             b=("BEGIN", "INSERT INTO t VALUES (4, 41)", "INSERT INTO t VALUES (3, 31)", "COMMIT"),

@@ -58,7 +58,7 @@ def put_off(session: Session, transaction: Transaction, relation: Relation, rows
     """Defer the checks of deferred constraints after these rows were written: for the keys of a few rows, or for the whole table."""
     for index in relation.unique_indexes:
         if _put_off(session, index):
-            keys = row_key.distinct(relation, index, rows)[0] if isinstance(rows, pa.Table) and index.plain else None
+            keys = row_key.distinct(transaction, relation, index, rows)[0] if isinstance(rows, pa.Table) and index.plain else None
             deferrable = Deferrable(index.constraint, index.deferred)
             check = functools.partial(_check_again, session, transaction, relation, index.constraint, keys)
             session.deferral.put_off(deferrable, relation.oid, check)
@@ -180,8 +180,8 @@ def refuse_clash(
     """
     indexes = [index for index in judged(session, relation) if index not in without]
     if isinstance(rows, pa.Table):
-        _refuse_few(session, transaction, relation, rows, [index for index in indexes if index.plain], leaving)
-        indexes = [index for index in indexes if not index.plain]
+        _refuse_few(session, transaction, relation, rows, [index for index in indexes if index.by_columns], leaving)
+        indexes = [index for index in indexes if not index.by_columns]
         rows = local_frame(transaction.engine.spark, rows, spark_columns(relation)) if indexes else rows
     if indexes:
         _refuse_many(session, transaction, relation, rows, indexes, leaving)
@@ -196,7 +196,7 @@ def _refuse_few(
         stored = row_key.stored(transaction, relation, index, rows)
         if leaving is not None:
             stored = stored.filter(pa.array(~_are_among(stored, leaving)))
-        clashes += [(row, number) for row in (*stored["place"].to_pylist(), *row_key.repeated(relation, index, rows))]
+        clashes += [(row, number) for row in (*stored["place"].to_pylist(), *row_key.repeated(transaction, relation, index, rows))]
     if clashes:
         row, number = min(clashes)
         values = reference_key.of_rows(rows.slice(row, 1), relation, indexes[number].attnums)

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from headgate.analysis.query import FromItem, PlanColumn
 from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.relation import Index, Relation
-from headgate.commands import privilege
+from headgate.commands import privilege, stored_expression
 from headgate.commands.constraint import referential_action, row_key
 from headgate.commands.dml import assignment, driver_change
 from headgate.commands.dml.rows import changed_rows, first_error
@@ -34,6 +34,8 @@ from headgate.commands.query.planner import Planner
 from headgate.commands.query.row_security import Rows, RowSecurity
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import binder
+from headgate.expression.deparsing.deparse import deparse
+from headgate.expression.node import ColumnRef, Expression, conjuncts, walk
 from headgate.sql.parser import position, unwrap
 from headgate.storage.delta.file_action import Action
 from headgate.storage.partitioned import Fence, Part
@@ -50,7 +52,7 @@ def permit(node: pb.InsertStmt, planner: Planner, relation: Relation) -> None:
     """
     clause = node.on_conflict_clause
     if clause.HasField("infer"):  # whether a row is inserted reveals which keys exist
-        privilege.check_columns(planner.transaction.cursor, planner.role, relation, "SELECT", _named_columns(clause.infer, relation))
+        privilege.check_columns(planner.transaction.cursor, planner.role, relation, "SELECT", _target_columns(clause.infer, relation))
     if clause.action != pb.ONCONFLICT_UPDATE:
         return
     cursor, names = planner.transaction.cursor, _set_columns(clause.target_list)
@@ -77,7 +79,7 @@ def analyse(node: pb.InsertStmt, planner: Planner, relation: Relation) -> None:
         if clause.HasField("where_clause"):
             binder.bind_condition(clause.where_clause, scope, "WHERE", context=planner.context.within(construct="WHERE"))
     if clause.HasField("infer"):
-        _named_columns(clause.infer, relation)
+        _target_columns(clause.infer, relation)
 
 
 @dataclass(frozen=True)
@@ -212,7 +214,7 @@ def _without_conflict(writer: NewRows, rows: pa.Table, arbiters: Sequence[Index]
 
 def _key_numbers(writer: NewRows, rows: pa.Table, index: Index) -> np.ndarray:
     """Return a number for each row's key. Rows with a NULL in it, which equal no other row, have a number each."""
-    keys = row_key.of_rows(writer.relation, index, rows)
+    keys = row_key.of_rows(writer.transaction, writer.relation, index, rows)
     grouped = keys.group_by([name for name in keys.column_names if name != "place"]).aggregate([("place", "list")])
     members = grouped["place_list"].combine_chunks()
     numbers = -1 - np.arange(rows.num_rows)
@@ -220,10 +222,46 @@ def _key_numbers(writer: NewRows, rows: pa.Table, index: Index) -> np.ndarray:
     return numbers
 
 
-def _named_columns(infer: pb.InferClause, relation: Relation) -> set[int]:
-    """Return the columns (attnums) that ON CONFLICT names, directly or by a constraint."""
+def _target_columns(infer: pb.InferClause, relation: Relation) -> set[int]:
+    """Return the columns (attnums) that the target of ON CONFLICT reads: those of the constraint, or of the key and its WHERE."""
     if infer.conname:
         return set(_constraint(infer.conname, relation).attnums)
+    _inferred(infer, relation, relation.name)
+    terms = _terms(infer, relation, relation.name)
+    return _key_columns(infer, relation) | {part.attnum for term in terms for part in walk(term) if isinstance(part, ColumnRef)}
+
+
+def _inferred(infer: pb.InferClause, relation: Relation, name: str) -> list[Index]:
+    """Return the unique indexes that the target names, those over all rows first (infer_arbiter_indexes). Raise 42P10 if there is none.
+
+    They have the target's columns, and each term of their predicate is a term of the target's WHERE.
+    """
+    attnums, terms = _key_columns(infer, relation), _terms(infer, relation, name)
+    indexes = [
+        index
+        for index in relation.unique_indexes
+        if index.by_columns and set(index.attnums) == attnums and all(term in terms for term in _predicate(index, relation))
+    ]
+    if not indexes:
+        raise PostgresError("42P10", "there is no unique or exclusion constraint matching the ON CONFLICT specification")
+    return sorted(indexes, key=lambda index: index.predicate is not None)
+
+
+def _predicate(index: Index, relation: Relation) -> list[Expression]:
+    return [] if index.predicate is None else conjuncts(stored_expression.indexed(index.predicate, relation))
+
+
+def _terms(infer: pb.InferClause, relation: Relation, name: str) -> list[Expression]:
+    """Return the terms of the target's WHERE, which names its table `name`, as the catalog would store and read them."""
+    if not infer.HasField("where_clause"):
+        return []
+    scope = stored_expression.scope_of(relation.columns, name)
+    context = stored_expression.context().within(refuse_subquery="cannot use subquery in index predicate")
+    bound = binder.bind_raw(infer.where_clause, scope, context)
+    return conjuncts(stored_expression.indexed(deparse(bound), relation))
+
+
+def _key_columns(infer: pb.InferClause, relation: Relation) -> set[int]:
     attnums = set()
     for item in infer.index_elems:
         element = unwrap(item)
@@ -233,8 +271,6 @@ def _named_columns(infer: pb.InferClause, relation: Relation) -> set[int]:
         if column is None:
             raise PostgresError("42703", f'column "{element.name}" does not exist')
         attnums.add(column.attnum)
-    if all(set(index.attnums) != attnums for index in relation.unique_indexes if index.plain):
-        raise PostgresError("42P10", "there is no unique or exclusion constraint matching the ON CONFLICT specification")
     return attnums
 
 
@@ -250,10 +286,9 @@ def _arbiters(clause: pb.OnConflictClause, writer: NewRows) -> list[Index]:
     relation = writer.relation
     unique = relation.unique_indexes
     if not clause.HasField("infer"):
-        if any(not index.plain for index in unique):
-            raise not_supported("ON CONFLICT DO NOTHING without a target is not supported on a table with a partial or expression index")
+        if any(not index.by_columns for index in unique):
+            raise not_supported("ON CONFLICT DO NOTHING without a target is not supported on a table with an expression index")
         return unique
-    unique = [index for index in unique if index.plain]
     infer = clause.infer
     if infer.conname:
         root = writer.shown
@@ -261,10 +296,9 @@ def _arbiters(clause: pb.OnConflictClause, writer: NewRows) -> list[Index]:
         return [
             index
             for index in unique
-            if index.constraint and names == [c.name for attnum in index.attnums if (c := relation.numbered(attnum))]
+            if index.by_columns and index.constraint and names == [c.name for attnum in index.attnums if (c := relation.numbered(attnum))]
         ]
-    attnums = _named_columns(infer, relation)
-    return [index for index in unique if set(index.attnums) == attnums][:1]
+    return _inferred(infer, relation, writer.shown.name)[:1]
 
 
 def _update(command: Command, writer: NewRows, rows: pa.Table, stored: pa.Table) -> pa.Table:

@@ -290,7 +290,7 @@ class NewRows:
         return self.transaction.claim(relation, {index.oid: self._members(rows, index) for index in indexes})
 
     def _members(self, rows: pa.Table, index: Index) -> frozenset[Hashable]:
-        return key_lookup.members(row_key.of_rows(self.relation, index, rows).drop_columns("place"))
+        return key_lookup.members(row_key.of_rows(self.transaction, self.relation, index, rows).drop_columns("place"))
 
     def store(self, rows: Rows) -> Rows:
         """Add rows that are `accepted`. Return them."""
