@@ -50,8 +50,11 @@ _UNSEEN = {
 """Limits of the ended work of which Java keeps a record, for web pages that are disabled: by default a thousand plans, some 30 MB."""
 
 
-_JIT = {"c1": ["-XX:TieredStopAtLevel=1"], "tiered": []}
-"""Java's options by the value of `spark_driver_jit`. The default was measured (bench/README.md). Executors have their own options."""
+_JIT = {"c1": ["-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=128m"], "tiered": []}
+"""Java's options by the value of `spark_driver_jit`. The default was measured (bench/README.md). Executors have their own options.
+
+With C1 alone, Java reserves 48 MB for compiled code. A node uses 55 MB, so Java would drop code and compile it again.
+"""
 
 
 def _defaults(jars: list[str], scratch: Path, jit: Sequence[str]) -> dict[str, str]:
