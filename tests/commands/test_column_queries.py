@@ -1,4 +1,4 @@
-"""Queries of one table have the same rows from the driver's Arrow columns, from Spark and from PostgreSQL."""
+"""Queries and changes of one table have the same rows from the driver's Arrow columns, from Spark and from PostgreSQL."""
 
 from __future__ import annotations
 
@@ -65,6 +65,31 @@ def _queries(random: Random, count: int) -> Iterator[str]:
                 yield f"SELECT DISTINCT {', '.join(random.sample(('s', 't', 'o', 'n', 'f', 'i % 10'), 2))} {rows} ORDER BY 1, 2"
 
 
+SETTERS = (
+    "i = i % 1000 + 1", "t = t || 'x'", "n = n * 2", "o = NOT o", "d = d + 1", "s = NULL", "id = id + 100000", "b = i, i = s", "f = f / 2",
+    "at = at + interval '1 day'", "c = 'c' || s",
+)  # fmt: skip
+
+
+def _changes(random: Random, count: int) -> Iterator[str]:
+    """Yield UPDATE and DELETE statements of some rows."""
+    for _ in range(count):
+        where = " AND ".join(random.sample(CONDITIONS, random.choice((1, 2, 3))))
+        yield random.choice((f"UPDATE measured SET {random.choice(SETTERS)} WHERE {where}", f"DELETE FROM measured WHERE {where}"))
+
+
+def _changed(session: psycopg.Connection, change: str) -> list[tuple[str, ...]] | str:
+    """Return the table's rows after a change, which is rolled back, or the error."""
+    session.execute("BEGIN")
+    try:
+        session.execute(change.encode())
+        return _answer(session, "SELECT * FROM measured ORDER BY id")
+    except psycopg.Error as error:
+        return str(error)
+    finally:
+        session.execute("ROLLBACK")
+
+
 def _answer(session: psycopg.Connection, query: str) -> list[tuple[str, ...]] | str:
     """Return the rows as text, in their order, or the error."""
     try:
@@ -74,8 +99,11 @@ def _answer(session: psycopg.Connection, query: str) -> list[tuple[str, ...]] | 
     return [tuple(map(str, row)) for row in rows]
 
 
-def _differences(node: Server, postgres: Server, queries: Iterator[str], double: str) -> list[str]:
-    """Return the queries that the driver or Spark answers in another way than PostgreSQL."""
+def _differences(
+    node: Server, postgres: Server, statements: Iterator[str], double: str,
+    result: Callable[[psycopg.Connection, str], list[tuple[str, ...]] | str] = _answer,
+) -> list[str]:  # fmt: skip
+    """Return the statements that have another result from the driver or from Spark than from PostgreSQL."""
     differing = []
     databases = [server.new_database() for server in (node, postgres)]
     for server, database in zip((node, postgres), databases, strict=True):
@@ -83,13 +111,13 @@ def _differences(node: Server, postgres: Server, queries: Iterator[str], double:
     with psycopg.connect(node.conninfo(databases[0])) as ours, psycopg.connect(postgres.conninfo(databases[1])) as native:
         for session in (ours, native):
             session.autocommit = True
-        for query in queries:
-            expected = _answer(native, query)
+        for statement in statements:
+            expected = result(native, statement)
             for memory in ("64MB", "0"):
                 ours.execute(f"SET driver_query_memory = '{memory}'".encode())
-                answer = _answer(ours, query)
+                answer = result(ours, statement)
                 if answer != expected:
-                    differing.append(f"{memory}: {query}\n  {answer!r:.300}\n  {expected!r:.300}")
+                    differing.append(f"{memory}: {statement}\n  {answer!r:.300}\n  {expected!r:.300}")
     return differing
 
 
@@ -98,6 +126,19 @@ def _differences(node: Server, postgres: Server, queries: Iterator[str], double:
 @pytest.mark.parametrize("double", ["'NaN'", "'-0'", "2.5"])
 def test_random_queries_have_postgresqls_rows(node: Server, postgres: Server, double: str) -> None:
     assert not _differences(node, postgres, _queries(Random(f"{double} 55"), 24), double)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("seed", range(4))
+def test_random_changes_leave_postgresqls_rows(node: Server, postgres: Server, seed: int) -> None:
+    assert not _differences(node, postgres, _changes(Random(seed), 20), "2.5", _changed)
+
+
+def test_range_is_updated_and_deleted_as_in_postgresql(node: Server, postgres: Server) -> None:
+    changes = ("UPDATE measured SET i = i % 1000 + 1, t = t || 'x' WHERE id BETWEEN 20 AND 80", "DELETE FROM measured WHERE i > 500 AND o")
+
+    assert not _differences(node, postgres, iter(changes), "2.5", _changed)
 
 
 def test_grouped_sorted_and_filtered_rows_equal_postgresqls(node: Server, postgres: Server) -> None:
@@ -115,6 +156,8 @@ DRIVERS_OWN = (
     "SELECT t, count(*), sum(b) FROM measured GROUP BY t HAVING count(*) > 1 ORDER BY 2 DESC LIMIT 3",
     "SELECT id, n FROM measured WHERE lower(t) = 'z' ORDER BY d DESC, id LIMIT 5",
     "SELECT DISTINCT s, o FROM measured",
+    "UPDATE measured SET i = i % 1000 + 1 WHERE id BETWEEN 200 AND 300",
+    "DELETE FROM measured WHERE t = 'zz' AND s < 2 RETURNING id",
 )
 
 
@@ -151,6 +194,14 @@ def test_range_finds_the_rows_of_every_row_group(
 
     assert row is not None
     assert row[:2] == (first, last)
+
+    several_row_groups.execute("BEGIN")
+    changed = several_row_groups.execute(f"UPDATE grouped SET id = -id WHERE {condition} RETURNING id".encode()).fetchall()
+    left = several_row_groups.execute("SELECT count(*), max(-id), min(-id) FROM grouped WHERE id < 0").fetchone()
+    several_row_groups.execute("ROLLBACK")
+    numbers = [-number for (number,) in changed]
+    assert left == (len(numbers), max(numbers, default=None), min(numbers, default=None))
+    assert (min(numbers, default=None), max(numbers, default=None)) == (first, last)
 
 
 @pytest.fixture(scope="module")

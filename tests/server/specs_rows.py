@@ -123,6 +123,15 @@ KEYS = at(
             ),
             setup="CREATE TABLE t (a int, b int); CREATE UNIQUE INDEX ON t (a) WHERE b > 0",
         ),
+        "UPDATE of a range in a table that is not small": Spec(
+            T,
+            "INSERT INTO t SELECT g, 10 * g FROM generate_series(1, 3000) g",
+            {
+                "a": ("BEGIN", "UPDATE t SET b = b + 5 WHERE a < 4", "DELETE FROM t WHERE b BETWEEN 30 AND 40", "COMMIT"),
+                "b": ("BEGIN", "UPDATE t SET b = b + 100 WHERE b <= 30 RETURNING *", "COMMIT"),
+            },
+            ("SELECT * FROM t WHERE a < 10 ORDER BY a",),
+        ),
         "keys in different order": of_t(
             a=("BEGIN", INSERT, "INSERT INTO t VALUES (4, 40)", "COMMIT"),
             b=("BEGIN", "INSERT INTO t VALUES (4, 41)", "INSERT INTO t VALUES (3, 31)", "COMMIT"),

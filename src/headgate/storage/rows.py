@@ -46,8 +46,13 @@ def read(table: DataPath, state: TableState, most: int | None = None) -> Iterato
 
 @dataclass(frozen=True)
 class RowGroup:
-    """A row group of a table's file, valid while the file is open, so that the caller can choose columns. `deleted`: rows within it."""
+    """A row group of a table's file, valid while the file is open, so that the caller can choose columns.
 
+    `name` is the file's path in the Delta log, `_first` the number of the group's first row in the file, `_deleted` rows within the group.
+    """
+
+    name: str
+    _first: int
     _path: DataPath
     _file: pq.ParquetFile
     _number: int
@@ -64,6 +69,11 @@ class RowGroup:
         if column is None or column.path_in_schema != stored or column.statistics is None or not column.statistics.has_min_max:
             return True
         return bool((least is None or least <= column.statistics.max) and (most is None or column.statistics.min <= most))
+
+    def numbers(self) -> np.ndarray:
+        """Return the number in the file of each of its live rows, in order."""
+        count = self._file.metadata.row_group(self._number).num_rows
+        return self._first + np.delete(np.arange(count, dtype=np.int64), self._deleted)
 
     def pieces(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield batches of some columns of its live rows, in order. Each call yields the same rows in the same batches.
@@ -90,7 +100,7 @@ def groups(table: DataPath, state: TableState) -> Iterator[RowGroup]:
             for number in range(file.num_row_groups):
                 last = first + file.metadata.row_group(number).num_rows
                 deleted_here = deleted[np.searchsorted(deleted, first) : np.searchsorted(deleted, last)] - first
-                yield RowGroup(place, file, number, state, row, deleted_here)
+                yield RowGroup(path, first, place, file, number, state, row, deleted_here)
                 first = last
 
 

@@ -1,4 +1,4 @@
-"""UPDATE and DELETE of few rows in the driver: looked up by their key, or in a small table, and computed column by column.
+"""UPDATE and DELETE of few rows in the driver: looked up by their key, or by a scan of the table, and computed column by column.
 
 Called by `update`, `delete` and `on_conflict` before they plan a Spark job. The functions return changed rows in the form that `assignment`
 writes, or None if the statement is not simple enough (`table_rows`), which is then executed by Spark. The table's lock is acquired before
@@ -16,9 +16,10 @@ from headgate.catalog.relation.relation import Relation
 from headgate.commands.dml import assignment, current_row
 from headgate.commands.dml.rows import many_rows
 from headgate.commands.publication import replica_identity
-from headgate.commands.query.driver import key_lookup
+from headgate.commands.query.driver import key_lookup, table_scan
 from headgate.commands.query.driver.table_rows import HeldTable, usual_way_says
 from headgate.commands.query.planner import Planner
+from headgate.expression import columnwise
 from headgate.expression.implementation.implementation import NotColumnwise
 from headgate.expression.node import Expression, SetToDefault, conjuncts
 from headgate.sql.parser import walk
@@ -121,8 +122,10 @@ def _among(table: HeldTable, node: pb.DeleteStmt | pb.UpdateStmt, condition: Exp
     keys = None if condition is None else key_lookup.of_terms(planner, relation, table.star, conjuncts(condition))
     if keys is not None:
         return key_lookup.positions(planner, relation, keys, keeps_keys=keeps_keys)
-    rows = planner.transaction.held_positions(relation, keeps_keys=keeps_keys)
-    if rows is None or rows.num_rows > many_rows.most(planner.session):
+    rows, most = planner.transaction.held_positions(relation, keeps_keys=keeps_keys), many_rows.most(planner.session)
+    if rows is None and condition is not None and columnwise.is_known(condition):
+        return table_scan.positions(table, planner.transaction.changing(relation, keeps_keys=keeps_keys), condition, most)
+    if rows is None or rows.num_rows > most:
         raise NotColumnwise("many rows")
     return rows
 

@@ -1,8 +1,9 @@
 """Read the columns of one table that a query names, batch by batch, up to `driver_query_memory`.
 
-Called by `single_table`. The columns of the condition are read first. The other columns are read only in row groups in which a row meets
-the condition. Files and row groups are skipped by their statistics if a term of the condition compares a column with a constant. The rows
-are those that the statement sees: without deleted rows, and with the rows of its own transaction.
+Called by `single_table`, and by `driver_change` for the positions of the rows to change. The columns of the condition are read first. The
+other columns are read only in row groups in which a row meets the condition. Files and row groups are skipped by their statistics if a term
+of the condition compares a column with a constant. The rows are those that the statement sees: without deleted rows, and with the rows of
+its own transaction.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from headgate.expression import builtin, columnwise
 from headgate.expression.implementation.implementation import NotColumnwise
 from headgate.expression.node import ColumnRef, Const, Expression, OpExpr, conjuncts, walk
 from headgate.storage.delta import file_action, file_statistics
+from headgate.storage.delta.delta_table import FILE, ROW
+from headgate.storage.delta.table_state import TableState
 from headgate.storage.rows import RowGroup
 from headgate.storage.write import arrow_row
 from headgate.types import registry
@@ -72,10 +75,29 @@ def read(table: HeldTable, condition: Expression | None, keys: Sequence[str], mo
     return _joined(parts) if parts else Rows({key: pa.array([], scan.types[key]) for key in scan.wanted}, 0)
 
 
-class _Scan:
-    """A scan of a table. `first`: the keys of the columns that the condition needs, `rest`: the keys of the other columns."""
+def positions(table: HeldTable, state: TableState, condition: Expression, most: int) -> pa.Table:
+    """Return the rows of a state that meet the condition, with FILE and ROW of each.
 
-    def __init__(self, table: HeldTable, condition: Expression | None, keys: Sequence[str]) -> None:
+    Raise `NotColumnwise` if they are more than `most`, or if more than `driver_query_memory` would be read.
+    """
+    keys = [column.key for column in table.star]
+    scan = _Scan(table, condition, keys, state)
+    row = pa.schema([*arrow_row(table.relation), (FILE, pa.string()), (ROW, pa.int64())])
+    parts: list[pa.Table] = []
+    for rows in scan.parts():
+        parts.append(pa.table([rows.columns[key] for key in (*keys, FILE, ROW)], schema=row))
+        if sum(part.num_rows for part in parts) > most:
+            raise NotColumnwise("many rows")
+    return pa.concat_tables(parts) if parts else row.empty_table()
+
+
+class _Scan:
+    """A scan of a table. `first`: the keys of the columns that the condition needs, `rest`: the keys of the other columns.
+
+    With `locked`, a state of a table that the statement has locked, the rows of the files have positions, under the keys FILE and ROW.
+    """
+
+    def __init__(self, table: HeldTable, condition: Expression | None, keys: Sequence[str], locked: TableState | None = None) -> None:
         planner, relation = table.planner, table.relation
         self.table, self.condition = table, condition
         fields = zip(table.star, arrow_row(relation), strict=True)
@@ -86,7 +108,8 @@ class _Scan:
         self.wanted = list(dict.fromkeys([*decisive, *keys])) or [table.star[0].key]
         self.first = decisive or self.wanted
         self.rest = [key for key in self.wanted if key not in self.first]
-        self.state, self.pending = planner.transaction.shown(relation)
+        self.is_placed = locked is not None
+        self.state, self.pending = planner.transaction.shown(relation) if locked is None else (locked, [])
         self.ranges = [] if condition is None else list(_ranges(condition, self.names))
         for value_range in self.ranges:
             self.state = replace(
@@ -100,7 +123,8 @@ class _Scan:
     def parts(self) -> Iterator[Rows]:
         """Yield the rows that meet the condition, one row group after another, then those that are not yet in files."""
         planner, relation = self.table.planner, self.table.relation
-        for group in planner.transaction.engine.table((relation.database, relation.oid)).groups(self.state):
+        stored = planner.transaction.engine.table((relation.database, relation.oid))
+        for group in stored.groups(self.state):
             if not all(value_range.may_be_in(group) for value_range in self.ranges):
                 continue
             first = list(self._pieces(group, self.first))
@@ -112,6 +136,9 @@ class _Scan:
                 last = max(place for place, mask in enumerate(passing) if mask.true_count)
                 rest_rows = zip(self._pieces(group, self.rest), passing[: last + 1], strict=False)
                 matching = Rows(matching.columns | _joined([rows.filter(mask) for rows, mask in rest_rows]).columns, matching.count)
+            if self.is_placed:
+                matching.columns[FILE] = pa.repeat(pa.scalar(stored.uri(group.name)), matching.count)
+                matching.columns[ROW] = pa.array(group.numbers()).filter(pa.concat_arrays(passing))
             yield matching
         for added in self.pending:
             self._count(added.nbytes)
