@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from postgast import pg_query_pb2 as pb
 
@@ -38,6 +39,8 @@ from headgate.expression.node import Expression, TypeRef
 from headgate.sql import command_tag
 from headgate.sql import names as identifiers
 from headgate.sql.parser import ParseNode, has_condition, position, unwrap, walk
+
+_MATERIALIZED = {pb.CTEMaterializeAlways: True, pb.CTEMaterializeNever: False}
 
 
 class Analyser:
@@ -81,7 +84,8 @@ class Analyser:
         if node.HasField("with_clause"):
             inner = self.nested()
             inner.with_queries(node.with_clause, top=top)
-            return inner._select(node, outer, types, locks)
+            ctes = tuple(inner.ctes[unwrap(item).ctename] for item in node.with_clause.ctes)
+            return replace(inner._select(node, outer, types, locks), ctes=ctes, recursive=node.with_clause.recursive)
         return self._select(node, outer, types, locks)
 
     def _select(self, node: pb.SelectStmt, outer: Scope | None, types: Sequence[TypeRef], locks: Sequence[RowLock]) -> Query:
@@ -113,7 +117,9 @@ class Analyser:
                 self.ctes[cte.ctename] = self._recursive(cte, query)
             else:
                 analysed = self.select(query, None)
-                self.ctes[cte.ctename] = Cte(cte.ctename, _named(cte, analysed.columns), analysed)
+                self.ctes[cte.ctename] = Cte(
+                    cte.ctename, _named(cte, analysed.columns), analysed, materialized=_MATERIALIZED.get(cte.ctematerialized)
+                )
 
     def _recursive(self, cte: ParseNode, query: ParseNode) -> Cte:
         where = position(cte.location)
@@ -131,7 +137,7 @@ class Analyser:
         term = inner.select(query.rarg, None)
         row_width.require_equal_sides(query, columns, term.columns)
         recursion = Recursion(working, term, self._like_first(cte, term.columns, columns), query.all)
-        return Cte(cte.ctename, columns, first, recursion)
+        return Cte(cte.ctename, columns, first, recursion, materialized=_MATERIALIZED.get(cte.ctematerialized))
 
     def _like_first(self, cte: ParseNode, ours: Sequence[PlanColumn], columns: Sequence[PlanColumn]) -> tuple[Expression, ...]:
         """Return the columns of the recursive term in the types of the first term. Raise 42804 if a type would have to change."""
@@ -181,6 +187,7 @@ class Analyser:
             tuple(on),
             in_order=(outer is None or outer.is_outermost) and ordering.unsorted(node),
             multiplies=from_clause.multiplies(node.from_clause, node.where_clause),
+            locks=tuple(locks[len(locks) - len(node.locking_clause) :]),
         )
         return Query(body, columns, tuple(sorts), ordering.limit(self.context, node, sorts))
 

@@ -86,20 +86,21 @@ def _beside(analyser: Analyser, left: FromItem, node: ParseNode, outer: Scope | 
     right = item(analyser, node, outer, left, locks)
     _check_alias(left.tables, right.tables)
     if isinstance(right, FunctionItem):
-        return _after(left, right)
-    return _joined(left, right, "cross")
+        return _after(left, right, listed=True)
+    return _joined(left, right, "cross", listed=True)
 
 
-def _joined(left: FromItem, right: FromItem, how: str) -> JoinItem:
+def _joined(left: FromItem, right: FromItem, how: str, *, listed: bool = False) -> JoinItem:
     """Return the join of two items, without its condition."""
     tables, star, merged = left.tables + right.tables, left.star + right.star, left.merged + right.merged
-    return JoinItem(tables, star, merged, left.hidden + right.hidden, left=left, right=right, how=how)
+    return JoinItem(tables, star, merged, left.hidden + right.hidden, left=left, right=right, how=how, listed=listed)
 
 
-def _after(left: FromItem, right: FunctionItem, *, keep_left: bool = False) -> FunctionItem:
+def _after(left: FromItem, right: FunctionItem, *, keep_left: bool = False, listed: bool = False) -> FunctionItem:
     """Call functions for each row of the items before them. `keep_left`: keep a row for which they return none (LEFT JOIN … ON true)."""
     tables, star = (*left.tables, *right.tables), (*left.star, *right.star)
-    return replace(right, tables=tables, star=star, merged=left.merged, hidden=left.hidden, left=left, keep_left=keep_left)
+    whole = replace(right, tables=tables, star=star, merged=left.merged, hidden=left.hidden)
+    return replace(whole, left=left, keep_left=keep_left, listed=listed)
 
 
 def _check_alias(left: Sequence[ScopeTable], right: Sequence[ScopeTable]) -> None:
@@ -312,7 +313,7 @@ def function(analyser: Analyser, node: pb.RangeFunction, outer: Scope | None, le
     described = [analyser.names.set_columns(bound) if isinstance(bound, FuncExpr) else None for bound in calls]
     by_catalog = ""
     if own or any(columns is None for columns in described):
-        by_catalog = _catalog_query(node)
+        by_catalog = catalog_query(node)
         calls, described = (), [analyser.names.catalog_columns(by_catalog)]
     columns = [
         PlanColumn(own_name or name, type_ref, analyser.key(own_name or name))
@@ -343,7 +344,7 @@ def _calls(analyser: Analyser, call: pb.FuncCall, name: str, scope: Scope) -> tu
     return tuple(bound_calls)
 
 
-def _catalog_query(node: pb.RangeFunction) -> str:
+def catalog_query(node: pb.RangeFunction) -> str:
     """Return the text of the query with which the catalog evaluates a function in FROM."""
     statement = pb.ParseResult()
     statement.CopyFrom(grammar.parse("SELECT * FROM f()"))

@@ -47,12 +47,13 @@ def read(
     expressions = [item.expression for item in targets] + [item.expression for item in sorts] + ([having] if having is not None else [])
     if not node.group_clause and having is None and not any(_has_aggregate(expression) for expression in expressions):
         return None
-    groups = _Groups(analyser, source, grouping_sets.read(node, lambda item: _item(analyser, item, targets, scope)))
+    clause = grouping_sets.read(node, lambda item: _item(analyser, item, targets, scope))
+    groups = _Groups(analyser, source, grouping_sets.multiplied(clause, distinct=node.group_distinct))
     targets = [replace(target, expression=groups.over_groups(target.expression)) for target in targets]
     sorts = [replace(sort_item, expression=groups.over_groups(sort_item.expression)) for sort_item in sorts]
     over_groups = None if having is None else groups.over_groups(having)
     sets = tuple(map(tuple, groups.sets))
-    grouped = Grouped(sets, groups.items, groups.masks, groups.aggregates, groups.dependent, over_groups)
+    grouped = Grouped(clause, node.group_distinct, sets, groups.items, groups.masks, groups.aggregates, groups.dependent, over_groups)
     return GroupedQuery(grouped, targets, sorts)
 
 
@@ -89,7 +90,7 @@ class _Groups:
         self.items = {item: analyser.key("group") for grouping_set in sets for item in grouping_set}
         self.masks: dict[Grouping, str] = {}
         self.aggregates: dict[Aggregate, str] = {}
-        self.dependent: dict[str, str] = {}
+        self.dependent: dict[ColumnRef, str] = {}
 
     def over_groups(self, expression: Expression) -> Expression:
         """Return the expression with aggregates and grouped items replaced by columns of the grouped frame."""
@@ -122,7 +123,7 @@ class _Groups:
                 f'column "{table}{node.name}" must appear in the GROUP BY clause or be used in an aggregate function',
                 position=node.location + 1 if node.location >= 0 else None,
             )
-        key = self.dependent.setdefault(node.key, self.analyser.key("dependent"))
+        key = self.dependent.setdefault(node, self.analyser.key("dependent"))
         return replace(node, key=key)
 
     def _depends_on_key(self, node: ColumnRef) -> bool:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from postgast import pg_query_pb2 as pb
 
+from headgate.analysis.query import GroupingClause
 from headgate.errors import PostgresError
 from headgate.expression.node import Expression
 from headgate.sql.parser import ParseNode, unwrap
@@ -14,43 +15,58 @@ from headgate.sql.parser import ParseNode, unwrap
 Item = Callable[[ParseNode], Expression]
 GroupingSet = tuple[Expression, ...]
 _MAX_SETS = 4096
+_WORDS = {pb.GROUPING_SET_ROLLUP: "ROLLUP", pb.GROUPING_SET_CUBE: "CUBE", pb.GROUPING_SET_SETS: "GROUPING SETS"}
 
 
-def read(node: pb.SelectStmt, item: Item) -> list[GroupingSet]:
+def read(node: pb.SelectStmt, item: Item) -> tuple[Expression | GroupingClause, ...]:
+    """Return the items of GROUP BY. Equal expressions count once."""
+    items = [part for element in node.group_clause for part in _read(unwrap(element), item)]
+    return tuple(part for place, part in enumerate(items) if isinstance(part, GroupingClause) or part not in items[:place])
+
+
+def _read(node: ParseNode, item: Item, *, nested: bool = False) -> list[Expression | GroupingClause]:
+    """Return one item, or the expressions of ``(a, b)`` at the top level. GROUPING SETS in GROUPING SETS is the same as its content."""
+    if node.DESCRIPTOR.name == "RowExpr" and node.row_format == pb.COERCE_IMPLICIT_CAST:
+        listed = [item(argument) for argument in node.args]
+        return [GroupingClause("", tuple(listed))] if nested else [*listed]
+    if node.DESCRIPTOR.name != "GroupingSet":
+        return [item(node)]
+    if node.kind == pb.GROUPING_SET_EMPTY:
+        return [GroupingClause("", ())]
+    content: list[Expression | GroupingClause] = []
+    for element in node.content:
+        [part] = _read(unwrap(element), item, nested=True)
+        if isinstance(part, GroupingClause) and part.word == _WORDS[node.kind] == "GROUPING SETS":
+            content += part.content
+        else:
+            content.append(part)
+    return [GroupingClause(_WORDS[node.kind], tuple(content))]
+
+
+def multiplied(clause: Iterable[Expression | GroupingClause], *, distinct: bool) -> list[GroupingSet]:
     """Return the grouping sets of a SELECT: the product of the sets of each GROUP BY item. Without GROUPING SETS, there is one."""
-    parts = [_sets(element, item) for element in node.group_clause]
     sets: list[GroupingSet] = []
-    for combination in itertools.product(*parts):
-        sets.append(_once(sum(combination, ())))
+    for combination in itertools.product(*map(_sets, clause)):
+        sets.append(tuple(dict.fromkeys(sum(combination, ()))))
         if len(sets) > _MAX_SETS:
             raise PostgresError("54001", f"too many grouping sets present (maximum {_MAX_SETS})")
-    if node.group_distinct:
+    if distinct:
         return list({frozenset(grouping_set): grouping_set for grouping_set in sets}.values())
     return sets
 
 
-def _once(items: GroupingSet) -> GroupingSet:
-    return tuple(dict.fromkeys(items))
-
-
-def _sets(node: ParseNode, item: Item) -> list[GroupingSet]:
-    inner = unwrap(node)
-    if inner.DESCRIPTOR.name != "GroupingSet":
-        return [_expressions(inner, item)]
-    if inner.kind == pb.GROUPING_SET_EMPTY:
-        return [()]
-    if inner.kind == pb.GROUPING_SET_SETS:
-        return [grouping_set for content in inner.content for grouping_set in _sets(content, item)]
-    parts = [_expressions(unwrap(content), item) for content in inner.content]
-    if inner.kind == pb.GROUPING_SET_ROLLUP:
-        return [sum(parts[:size], ()) for size in range(len(parts), -1, -1)]
-    if len(parts) > 12:
-        raise PostgresError("54011", "CUBE is limited to 12 elements")
-    return [sum(chosen, ()) for size in range(len(parts), -1, -1) for chosen in itertools.combinations(parts, size)]
-
-
-def _expressions(node: ParseNode, item: Item) -> GroupingSet:
-    """Return one expression, or the expressions of ``(a, b)``."""
-    if node.DESCRIPTOR.name == "RowExpr" and node.row_format == pb.COERCE_IMPLICIT_CAST:
-        return tuple(item(argument) for argument in node.args)
-    return (item(node),)
+def _sets(item: Expression | GroupingClause) -> list[GroupingSet]:
+    if not isinstance(item, GroupingClause):
+        return [(item,)]
+    sets = [grouping_set for part in item.content for grouping_set in _sets(part)]
+    match item.word:
+        case "ROLLUP":
+            return [sum(sets[:size], ()) for size in range(len(sets), -1, -1)]
+        case "CUBE":
+            if len(sets) > 12:
+                raise PostgresError("54011", "CUBE is limited to 12 elements")
+            return [sum(chosen, ()) for size in range(len(sets), -1, -1) for chosen in itertools.combinations(sets, size)]
+        case "GROUPING SETS":
+            return sets
+        case _:
+            return [sum(sets, ())]

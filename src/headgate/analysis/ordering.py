@@ -117,12 +117,13 @@ def _place(node: ParseNode, count: int, clause: str) -> int | None:
     return int(number) - 1
 
 
-def plain_name(node: ParseNode) -> str | None:
-    """Return the name if the node is a bare column name, or None."""
+def plain_name(node: ParseNode, table: str = "") -> str | None:
+    """Return the name if the node is a column name, bare or after the name of `table`, or None."""
     inner = unwrap(node)
-    if inner.DESCRIPTOR.name == "ColumnRef" and len(inner.fields) == 1 and unwrap(inner.fields[0]).DESCRIPTOR.name == "String":
-        return str(unwrap(inner.fields[0]).sval)
-    return None
+    if inner.DESCRIPTOR.name != "ColumnRef" or any(unwrap(part).DESCRIPTOR.name != "String" for part in inner.fields):
+        return None
+    *qualifier, name = names.strings(inner.fields)
+    return name if qualifier in ([], [table]) else None
 
 
 def by_output(nodes: Sequence[pb.Node], columns: Sequence[PlanColumn]) -> list[Sort]:
@@ -131,7 +132,7 @@ def by_output(nodes: Sequence[pb.Node], columns: Sequence[PlanColumn]) -> list[S
     for node in nodes:
         inner = unwrap(unwrap(node).node)
         place = _place(inner, len(columns), "ORDER BY")
-        name = plain_name(inner)
+        name = plain_name(inner, "*VALUES*")  # PostgreSQL's name of VALUES, which the text of a view has
         column = columns[place] if place is not None else next((candidate for candidate in columns if candidate.name == name), None)
         if column is None and name is not None:
             raise PostgresError("42703", f'column "{name}" does not exist', position=position(inner.location))

@@ -134,7 +134,8 @@ class FunctionItem(FromItem):
     """Calls of set-returning functions side by side. `tables` and `star` also have those of `left`, the items before it.
 
     `columns`: the columns of the functions. `by_catalog`: the query of a function that only the catalog has; `calls` is then empty.
-    `keep_left`: keep a row of `left` for which the functions return no rows. `condition`: of the join with `left`.
+    `keep_left`: keep a row of `left` for which the functions return no rows. `condition`: of the join with `left`. `listed` as in
+    `JoinItem`.
     """
 
     calls: tuple[Expression, ...]
@@ -144,6 +145,7 @@ class FunctionItem(FromItem):
     left: FromItem | None = None
     keep_left: bool = False
     condition: Expression | None = None
+    listed: bool = False
 
     @property
     def lateral(self) -> ColumnRef | None:
@@ -154,20 +156,25 @@ class FunctionItem(FromItem):
 
 @dataclass(frozen=True, kw_only=True)
 class ChangesItem(FromItem):
-    """A call of headgate.changes. `scan` is the value of `Names.changes`."""
+    """A call of headgate.changes. `scan` is the value of `Names.changes`, `call` its text."""
 
     scan: Any
+    call: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class JoinItem(FromItem):
-    """A join. `how`: inner, left, right, full or cross. `using`: the merged columns of USING with their values."""
+    """A join. `how`: inner, left, right, full or cross. `using`: the merged columns of USING with their values.
+
+    `listed`: a comma in the FROM list joins the items.
+    """
 
     left: FromItem
     right: FromItem
     how: str
     condition: Expression | None = None
     using: tuple[tuple[PlanColumn, Expression], ...] = ()
+    listed: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,18 +188,29 @@ class AliasItem(FromItem):
 
 
 @dataclass(frozen=True)
+class GroupingClause:
+    """ROLLUP, CUBE or GROUPING SETS (`word`), or a list of expressions in parentheses (an empty `word`), as GROUP BY has it."""
+
+    word: str
+    content: tuple[Expression | GroupingClause, ...]
+
+
+@dataclass(frozen=True)
 class Grouped:
     """GROUP BY. The SELECT list, ORDER BY and HAVING reference its columns by their keys.
 
-    `sets`: the grouping sets. `items`: the keys of the items of all sets. `masks`: the keys of the calls of GROUPING. `dependent`: the
-    keys of the columns that depend on a grouped primary key, by the keys of the table's columns.
+    `clause`: the items of the clause. `sets`: the grouping sets, their product; `distinct`: without equal sets. `items`: the keys of the
+    items of all sets. `masks`: the keys of the calls of GROUPING. `dependent`: the keys of the columns that depend on a grouped primary
+    key.
     """
 
+    clause: tuple[Expression | GroupingClause, ...]
+    distinct: bool
     sets: tuple[tuple[Expression, ...], ...]
     items: Mapping[Expression, str]
     masks: Mapping[Grouping, str]
     aggregates: Mapping[Aggregate, str]
-    dependent: Mapping[str, str]
+    dependent: Mapping[ColumnRef, str]
     having: Expression | None
 
 
@@ -200,7 +218,7 @@ class Grouped:
 class Select:
     """A plain SELECT. `in_order`: its result shows the order in which the rows were written. `on`: DISTINCT ON.
 
-    `multiplies`: its FROM clause makes pairs of rows in a nested loop (`from_clause.multiplies`).
+    `multiplies`: its FROM clause makes pairs of rows in a nested loop (`from_clause.multiplies`). `locks`: its own locking clauses.
     """
 
     source: FromItem
@@ -211,6 +229,7 @@ class Select:
     on: tuple[Sort, ...]
     in_order: bool
     multiplies: bool
+    locks: tuple[RowLock, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -248,13 +267,18 @@ class Limit:
 
 @dataclass(frozen=True)
 class Query:
-    """An analysed SELECT, VALUES or set operation. `tree`: the parse tree of a query that is a statement of its own or a view."""
+    """An analysed SELECT, VALUES or set operation. `ctes`: the queries of its WITH clause, `recursive` if that is WITH RECURSIVE.
+
+    `tree`: the parse tree of a query that is a statement of its own or a view.
+    """
 
     body: Select | Values | SetOperation | SystemSelect
     columns: tuple[PlanColumn, ...] = ()
     sorts: tuple[Sort, ...] = ()
     limit: Limit | None = None
     tree: pb.SelectStmt | None = None
+    ctes: tuple[Cte, ...] = ()
+    recursive: bool = False
 
     @property
     def only_projects(self) -> bool:
@@ -269,7 +293,8 @@ class Query:
 class Cte:
     """A WITH query. `columns` is None for a data-modifying statement without RETURNING. `rows`: the value of `Names.modify`.
 
-    The recursive term of a WITH RECURSIVE query references a Cte without a query, the working table.
+    The recursive term of a WITH RECURSIVE query references a Cte without a query, the working table. `materialized` is None if the query
+    does not say it.
     """
 
     name: str
@@ -277,6 +302,7 @@ class Cte:
     query: Query | None = None
     recursion: Recursion | None = None
     rows: Any = None
+    materialized: bool | None = None
 
 
 @dataclass(frozen=True)

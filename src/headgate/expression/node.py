@@ -415,16 +415,19 @@ class Frame:
     """The frame of a window: ``ROWS`` or ``RANGE``, and its two ends.
 
     An end is 'unbounded preceding', 'preceding', 'current', 'following' or 'unbounded following'. The offsets are in the call.
+    `written`: the query has a frame clause, `between`: one with BETWEEN.
     """
 
     mode: str = "RANGE"
     start: str = "unbounded preceding"
     end: str = "current"
+    written: bool = field(default=False, compare=False)
+    between: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class WindowCall(Expression):
-    """A window function, or an aggregate over a window. `order` as in `Aggregate`."""
+    """A window function, or an aggregate over a window. `order` as in `Aggregate`. `window`: the name of the window in ``OVER w``."""
 
     function: int
     args: tuple[Expression, ...]
@@ -434,6 +437,7 @@ class WindowCall(Expression):
     order: tuple[tuple[Expression, bool, bool], ...] = ()
     frame: Frame = Frame()
     offsets: tuple[Expression | None, Expression | None] = (None, None)
+    window: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)

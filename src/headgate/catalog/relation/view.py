@@ -84,6 +84,12 @@ def readers(cursor: Cursor, database: int, relation: int) -> list[int]:
     return [oid for (oid,) in rows(cursor, sql, [database, relation])]
 
 
+def naming(cursor: Cursor, database: int, name: str) -> list[int]:
+    """Return the views (oids) whose queries have a name in their text."""
+    sql = "SELECT ev_class FROM hg.pg_rewrite WHERE dbid = ? AND contains(ev_query, ?) ORDER BY 1"
+    return [oid for (oid,) in rows(cursor, sql, [database, name])]
+
+
 def write_texts(cursor: Cursor, database: int, oid: int, texts: Texts) -> None:
     """Rewrite the texts, after an object that the view reads was renamed."""
     run(

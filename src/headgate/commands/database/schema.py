@@ -11,8 +11,9 @@ from headgate.catalog.physical import run
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import removal
 from headgate.catalog.relation import sequence as sequences
+from headgate.catalog.relation import view as views
 from headgate.catalog.relation.relation import Relation
-from headgate.catalog.relation.relation_kind import NAMED_KINDS, TABLE_KINDS, RelationKind
+from headgate.catalog.relation.relation_kind import NAMED_KINDS, TABLE_KINDS
 from headgate.catalog.replication import subscription as subscriptions
 from headgate.commands import default_privilege, dependency, lookup, privilege
 from headgate.commands.database import schema_element
@@ -152,14 +153,11 @@ def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
     privilege.check_owner(cursor, context.user, schema.owner, "schema", schema.name)
     privilege.check_create_on_database(cursor, context.user, context.database)
     transaction.catalog.lock_object("pg_namespace", schema.oid)
-    contents = relations.in_schema(cursor, context.database, schema.oid, TABLE_KINDS | {RelationKind.VIEW})
-    for relation in contents:
-        view.hold_readers(transaction, relation)
-    with sequences.followed(cursor, context.database):
-        namespace.rename(cursor, context.database, schema.oid, node.newname)
-    for relation in contents:
-        view.renamed(transaction, relation, relations.get(cursor, context.database, relation.oid))
-    user_type.changed(session)
+    named = views.naming(cursor, context.database, f"{names.quote_ident(schema.name)}.")
+    with view.rewritten(session, transaction, named):
+        with sequences.followed(cursor, context.database):
+            namespace.rename(cursor, context.database, schema.oid, node.newname)
+        user_type.changed(session)
     transaction.catalog_changed()
     return CommandResult("ALTER SCHEMA")
 

@@ -43,7 +43,7 @@ class Resolver:
     """The functions of a session's database. A call needs EXECUTE."""
 
     def __init__(self, session: Session, *, computes: bool = True) -> None:
-        """Create the resolver. Without `computes`, calls are bound for their types and texts, and cannot be evaluated."""
+        """Create the resolver. Without `computes`, calls are bound for their types and texts, without a check of EXECUTE."""
         self._session, self._computes = session, computes
         self._inlined: list[int] = []
         """The SQL functions whose bodies are being bound, the outermost first."""
@@ -57,7 +57,8 @@ class Resolver:
         if not candidates:
             return None
         function, arguments = choose_bound(node, candidates, args, context)
-        check_execute(self._session, function)
+        if self._computes:
+            check_execute(self._session, function)
         return self._bound(function, arguments, node, context)
 
     def _named(self, parts: Sequence[str], *, anywhere: bool) -> list[UserFunction]:

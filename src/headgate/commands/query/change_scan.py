@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from postgast import pg_query_pb2 as pb
 from pyspark.sql import DataFrame
 
+from headgate.analysis.from_clause import catalog_query
 from headgate.analysis.query import ChangesItem, PlanColumn, Query, Select, renamed, scope_table
 from headgate.catalog.procedure import OWN_SCHEMA
 from headgate.catalog.relation.relation import Column
@@ -112,7 +113,9 @@ def item(analyser: Analyser, node: pb.RangeFunction, session: Session, *, descri
     scan = _bind_call(analyser, node, session, describing=describing)
     alias = node.alias.aliasname or NAME
     columns = tuple(renamed(scan.columns, names.strings(node.alias.colnames)))
-    return ChangesItem((scope_table(alias, columns, row_key=analyser.row_key(alias, columns)),), columns, scan=scan)
+    return ChangesItem(
+        (scope_table(alias, columns, row_key=analyser.row_key(alias, columns)),), columns, scan=scan, call=catalog_query(node)
+    )
 
 
 def _bind_call(analyser: Analyser, node: pb.RangeFunction, session: Session, *, describing: bool) -> ChangeScan:

@@ -15,7 +15,7 @@ from headgate.catalog.relation import constraint as constraints
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import sequence as sequences
 from headgate.catalog.relation.relation import Relation
-from headgate.catalog.relation.relation_kind import INDEX_KINDS, TABLE_KINDS, RelationKind
+from headgate.catalog.relation.relation_kind import INDEX_KINDS, RelationKind
 from headgate.catalog.replication import subscription_history
 from headgate.commands import lookup, privilege, stored_expression
 from headgate.commands.partition import alter_partition, partition_index
@@ -56,7 +56,6 @@ def _find_named(node: pb.AlterObjectSchemaStmt | pb.RenameStmt, word: str, sessi
     privilege.check_owner(cursor, context.user, relation.owner, lookup.KINDS[relation.kind], relation.name)
     privilege.refuse_system(relation)  # PostgreSQL renames views of information_schema; here nothing could read them afterwards
     transaction.own(relation)
-    view.hold_readers(transaction, relation)
     return relation
 
 
@@ -69,6 +68,15 @@ def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
     relation = _find_named(node, "TABLE" if word == "INDEX" else word, session, transaction)
     if relation is None:
         return tag
+    with view.rewritten(session, transaction, view.concerned(cursor, relation)):
+        _rename(node, relation, session, transaction)
+    transaction.catalog_changed()
+    return tag
+
+
+def _rename(node: pb.RenameStmt, relation: Relation, session: Session, transaction: Transaction) -> None:
+    """Rename a relation, a column or a constraint."""
+    cursor = transaction.cursor
     if node.rename_type == pb.OBJECT_COLUMN:
         subscription_history.refuse_change(cursor, relation.database, relation.oid, relation.name, "alter")
         column = relation.column(node.subname)
@@ -85,10 +93,6 @@ def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
         privilege.check_new_name(cursor, session.context.user, relation)
         with sequences.followed(cursor, relation.database):
             pg_class.rename(cursor, relation, node.newname)
-    if relation.kind in TABLE_KINDS | {RelationKind.VIEW} and node.rename_type != pb.OBJECT_TABCONSTRAINT:
-        view.renamed(transaction, relation, relations.get(cursor, relation.database, relation.oid))
-    transaction.catalog_changed()
-    return tag
 
 
 def _rename_column(transaction: Transaction, relation: Relation, name: str, new_name: str) -> None:
@@ -128,8 +132,7 @@ def set_schema(node: pb.AlterObjectSchemaStmt, session: Session) -> CommandResul
     )
     if same_named:
         raise PostgresError("42P07", f'relation "{relation.name}" already exists in schema "{node.newschema}"')
-    with sequences.followed(cursor, context.database):
+    with view.rewritten(session, transaction, view.concerned(cursor, relation)), sequences.followed(cursor, context.database):
         pg_class.set_schema(cursor, relation, namespace)
-    view.renamed(transaction, relation, relations.get(cursor, relation.database, relation.oid))
     transaction.catalog_changed()
     return CommandResult(f"ALTER {word}")

@@ -1,34 +1,44 @@
 """CREATE [OR REPLACE] VIEW, ALTER VIEW and DROP VIEW.
 
-A view is a query that is planned when another query names it (`commands.query.clause.from_clause`). It is read with the rights of the
+CREATE VIEW analyses the query and stores its text (`analysis.query_text`). The text is analysed again when another query names the view. It is read with the rights of the
 view's owner or of the user who runs the query (`view_option`). Views can be written only through INSTEAD OF triggers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from postgast import pg_query_pb2 as pb
 
+from headgate.analysis import query_text
+from headgate.analysis.analyser import Analyser
+from headgate.analysis.query import Query, RelationItem, parts, renamed
+from headgate.catalog import function as functions
 from headgate.catalog import hold
+from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import view as views
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.catalog.relation.relation_kind import RelationKind
+from headgate.catalog.relation.view import Texts
 from headgate.commands import default_privilege, dependency, lookup, privilege
 from headgate.commands.function import dependant as dependant_functions
-from headgate.commands.query import engine
+from headgate.commands.function import row_call
 from headgate.commands.query.planner import Planner
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
-from headgate.commands.view import view_option, view_query, view_text
+from headgate.commands.view import view_option
 from headgate.errors import PostgresError, not_supported
-from headgate.expression.node import TypeRef
+from headgate.expression.binding import user_function
+from headgate.expression.node import ColumnRef
 from headgate.sql import names
-from headgate.sql.parser import ParseNode, parse, unwrap
+from headgate.sql.parser import parse, unwrap
 from headgate.storage.transaction.transaction import Transaction
 from headgate.types import registry
+
+_SHOWN_BARE = ("public", "pg_catalog")
+"""Schemas whose objects are printed unqualified if the search path has the schema."""
 
 
 def create(node: pb.ViewStmt, session: Session) -> CommandResult:
@@ -45,13 +55,14 @@ def create(node: pb.ViewStmt, session: Session) -> CommandResult:
     if node.with_check_option != pb.NO_CHECK_OPTION:
         raise not_supported("WITH CHECK OPTION is not supported", hint="A view of a node cannot be written to.")
     options = view_option.read(node.options)
-    resolved, uses = resolve(select, session, transaction)
-    columns = _columns(resolved, names.strings(node.aliases), session, transaction)
+    query = _analyse(select, session, transaction)
+    columns = _columns(query, names.strings(node.aliases))
     for column in columns:
         hold.use(cursor, "pg_type", column.type_oid)
     namespace, schema = lookup.creation_schema(cursor, context, target.schemaname)
     privilege.check_create_in_schema(cursor, context.user, context.database, namespace)
-    texts = view_text.texts(resolved, cursor, context.database, registry.known())
+    uses = _hold_uses(cursor, query)
+    texts = _texts(query, columns, cursor, context.database)
     existing = relations.lookup(cursor, context.database, schema, target.relname)
     next_oid = transaction.engine.catalog.next_oid
     if existing is None:
@@ -69,53 +80,57 @@ def create(node: pb.ViewStmt, session: Session) -> CommandResult:
     return CommandResult("CREATE VIEW")
 
 
-def resolve(select: pb.SelectStmt, session: Session, transaction: Transaction) -> tuple[pb.SelectStmt, set[tuple[int, int]]]:
-    """Return a copy of the query that does not depend on the search path, and the objects that it reads."""
-    copied = pb.SelectStmt()
-    copied.CopyFrom(select)
-    resolver = view_query.Resolver(transaction.cursor, session.context)
-    resolver.select(copied)
-    return copied, resolver.uses
+def _analyse(select: pb.SelectStmt, session: Session, transaction: Transaction) -> Query:
+    """Analyse the query of a view. Raise 0A000 for SELECT INTO and for data-modifying statements in WITH."""
+    if select.into_clause.ByteSize():
+        raise PostgresError("0A000", "views must not contain SELECT INTO")
+    if any(unwrap(unwrap(item).ctequery).DESCRIPTOR.name != "SelectStmt" for item in select.with_clause.ctes):
+        raise PostgresError("0A000", "views must not contain data-modifying statements in WITH")
+    with user_function.resolving(row_call.Resolver(session, computes=False)):
+        return Planner(session, transaction, {}).analyse(select)
 
 
-def _columns(select: pb.SelectStmt, column_names: Sequence[str], session: Session, transaction: Transaction) -> list[Column]:
+def _columns(query: Query, column_names: Sequence[str]) -> list[Column]:
     """Return the view's columns: types and names of the query's columns, with the names that CREATE VIEW specifies."""
-    described = output(select, session, transaction)
-    if len(column_names) > len(described):
+    if len(column_names) > len(query.columns):
         raise PostgresError("42601", "CREATE VIEW specifies more column names than columns")
-    named = list(column_names) + [name for name, _ in described[len(column_names) :]]
-    _write_names(select, named)
-    used_names: set[str] = set()
-    columns = []
-    for place, (name, (_, kind)) in enumerate(zip(named, described, strict=True), 1):
-        if name in used_names:
-            raise PostgresError("42701", f'column "{name}" specified more than once')
-        used_names.add(name)
-        columns.append(Column(place, name, kind.oid, kind.typmod, collation=kind.collation))
+    columns: list[Column] = []
+    for place, column in enumerate(renamed(query.columns, column_names), 1):
+        if any(column.name == before.name for before in columns):
+            raise PostgresError("42701", f'column "{column.name}" specified more than once')
+        columns.append(Column(place, column.name, column.type.oid, column.type.typmod, collation=column.type.collation))
     return columns
 
 
-def _write_names(select: pb.SelectStmt, named: Sequence[str]) -> None:
-    first = select
-    while first.op != pb.SETOP_NONE:
-        first = first.larg
-    for item, name in zip(first.target_list, named, strict=False):
-        item.res_target.name = name
+def _hold_uses(cursor: Cursor, query: Query) -> set[tuple[int, int]]:
+    """Hold the relations that a query reads. Return (relation's oid, attnum) of the columns that it reads, 0 for a relation without any."""
+    items = {part for part in parts(query) if isinstance(part, RelationItem)}
+    keys = {part.key for part in parts(query) if isinstance(part, ColumnRef)}
+    uses: set[tuple[int, int]] = set()
+    for item in items:
+        relation = item.relation
+        hold.use(cursor, "pg_class", relation.oid)
+        hold.use(cursor, "pg_namespace", relation.namespace_oid)  # the view's text contains its name
+        used = {column.attnum for shown, column in zip(item.star, relation.columns, strict=False) if shown.key in keys}
+        uses |= {(relation.oid, attnum) for attnum in used or {0}}
+    return uses
 
 
-def output(select: pb.SelectStmt, session: Session, transaction: Transaction) -> list[tuple[str, TypeRef]]:
-    """Return the names and types of a query's columns. The query is planned, not run."""
-    planner = Planner(session, transaction, {})
-    query = engine.analysed(planner, select)
+def _texts(query: Query, columns: Iterable[Column], cursor: Cursor, database: int) -> Texts:
+    """Return the texts of a query with the present names of all objects."""
 
-    def named_types(chosen: engine.Engine) -> list[tuple[str, TypeRef]]:
-        if chosen is engine.SPARK:
-            return [(column.name, column.type) for column in planner.plan(query).columns]
-        collation = planner.context.collation_of_type
-        columns = chosen.columns(planner, query)
-        return [(column.name, TypeRef(column.type_oid, column.typmod, collation(column.type_oid))) for column in columns]
+    def function(oid: int) -> tuple[str, str]:
+        called = functions.find(cursor, database, oid)
+        assert called is not None
+        return called.schema, called.name
 
-    return engine.first(planner, query, named_types, engine.PLANNING)
+    def printed(*bare: str, pretty: bool = False) -> str:
+        objects = query_text.Objects(lambda oid: relations.get(cursor, database, oid), function, bare)
+        return query_text.text(query, column_names, objects, pretty=pretty)
+
+    column_names = [column.name for column in columns]
+    shown = printed(*_SHOWN_BARE), printed(*_SHOWN_BARE, pretty=True), printed("pg_catalog")
+    return Texts(printed(), *shown)
 
 
 def _replace(existing: Relation, columns: Sequence[Column], session: Session, transaction: Transaction) -> None:
@@ -165,84 +180,28 @@ def drop(node: pb.DropStmt, session: Session) -> CommandResult:
     return CommandResult("DROP VIEW")
 
 
-def hold_readers(transaction: Transaction, relation: Relation) -> None:
-    """Lock the queries of the views that read a relation, which is about to be renamed, against other writers."""
-    for oid in views.readers(transaction.cursor, relation.database, relation.oid):
+@contextmanager
+def rewritten(session: Session, transaction: Transaction, changed: Iterable[int]) -> Iterator[None]:
+    """Print the queries of views again after the block, which renames something that they read.
+
+    `changed`: the views. They are locked against other writers first.
+    """
+    cursor, database = transaction.cursor, session.context.database
+    queries = {}
+    for oid in changed:
         transaction.catalog.change_object("pg_class", oid)
-
-
-def renamed(transaction: Transaction, old: Relation, new: Relation) -> None:
-    """Rewrite the queries of the views that read a relation, after it, a column of it, or its schema was renamed."""
-    cursor, database = transaction.cursor, old.database
-    if old.kind == RelationKind.VIEW:
-        [own] = parse(views.query(cursor, database, old.oid))
-        _write_names(own.node, [column.name for column in new.columns])
-        views.write_texts(cursor, database, old.oid, view_text.texts(own.node, cursor, database, registry.known()))
-    for oid in views.readers(cursor, database, old.oid):
         [statement] = parse(views.query(cursor, database, oid))
-        _rename(statement.node, old, new)
-        views.write_texts(cursor, database, oid, view_text.texts(statement.node, cursor, database, registry.known()))
+        analyser = Planner(session, transaction, {}).analyser
+        anywhere = analyser.context.within(types=registry.known().anywhere())
+        with user_function.resolving(row_call.Resolver(session, computes=False)):
+            queries[oid] = Analyser(analyser.names, anywhere, {}, in_view=True).select(statement.node, None)
+    yield
+    for oid, query in queries.items():
+        columns = relations.get(cursor, database, oid).columns
+        views.write_texts(cursor, database, oid, _texts(query, columns, cursor, database))
 
 
-def _rename(select: pb.SelectStmt, old: Relation, new: Relation) -> None:
-    """Replace the names of a relation and its columns in a resolved query, at all levels."""
-    columns = {
-        old_column.name: new_column.name
-        for old_column in old.columns
-        for new_column in new.columns
-        if old_column.attnum == new_column.attnum
-    }
-    _visit(select, _Renaming(old, new, columns), frozenset())
-
-
-@dataclass(frozen=True)
-class _Renaming:
-    old: Relation
-    new: Relation
-    columns: dict[str, str]
-
-    def table(self, node: pb.RangeVar, aliases: frozenset[str]) -> None:
-        """Rename a table in FROM."""
-        if (node.schemaname, node.relname) == (self.old.schema, self.old.name):
-            node.schemaname, node.relname = self.new.schema, self.new.name
-            if (
-                node.alias.aliasname == self.old.name and self.new.name not in aliases
-            ):  # there is no explicit alias: the name is the table's
-                node.alias.aliasname = self.new.name
-
-    def column(self, node: pb.ColumnRef, aliases: frozenset[str]) -> None:
-        """Rename the column, and possibly the alias, of a reference ``alias.column``."""
-        first, second = (unwrap(field) for field in node.fields)
-        if first.sval in aliases and second.DESCRIPTOR.name == "String" and second.sval in self.columns:
-            second.sval = self.columns[second.sval]
-            if first.sval == self.old.name and self.new.name not in aliases:
-                first.sval = self.new.name
-
-    def aliases(self, select: pb.SelectStmt) -> frozenset[str]:
-        """Return the aliases under which a query level reads the relation."""
-        names_found: set[str] = set()
-        pending = [unwrap(node) for node in select.from_clause]
-        while pending:
-            item = pending.pop()
-            if item.DESCRIPTOR.name == "RangeVar" and (item.schemaname, item.relname) == (self.old.schema, self.old.name):
-                names_found.add(item.alias.aliasname)
-            elif item.DESCRIPTOR.name == "JoinExpr":
-                pending += [unwrap(item.larg), unwrap(item.rarg)]
-        return frozenset(names_found)
-
-
-def _visit(node: ParseNode, renaming: _Renaming, aliases: frozenset[str]) -> None:
-    inner = unwrap(node)
-    if inner is None:
-        return
-    kind = inner.DESCRIPTOR.name
-    if kind == "SelectStmt":
-        aliases = aliases | renaming.aliases(inner)
-    elif kind == "RangeVar":
-        renaming.table(inner, aliases)
-    elif kind == "ColumnRef" and len(inner.fields) == 2:
-        renaming.column(inner, aliases)
-    for descriptor, value in inner.ListFields():
-        if descriptor.message_type is not None:
-            for child in value if descriptor.is_repeated else [value]:
-                _visit(child, renaming, aliases)
+def concerned(cursor: Cursor, relation: Relation) -> list[int]:
+    """Return the views (oids) whose texts have the name of a relation or of its columns."""
+    readers = views.readers(cursor, relation.database, relation.oid)
+    return [relation.oid, *readers] if relation.kind == RelationKind.VIEW else readers

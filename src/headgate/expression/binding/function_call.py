@@ -246,5 +246,6 @@ def _window(
         order=order,
         frame=frame,
         offsets=offsets,
+        window=node.over.name,
         location=node.location,
     )

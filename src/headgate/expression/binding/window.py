@@ -20,7 +20,7 @@ from headgate.types import registry
 
 Order = tuple[tuple[Expression, bool, bool], ...]
 Offsets = tuple[Expression | None, Expression | None]
-_RANGE, _ROWS, _GROUPS = 0x2, 0x4, 0x8
+_WRITTEN, _ROWS, _GROUPS, _BETWEEN = 0x1, 0x4, 0x8, 0x10
 _EXCLUDE = 0x8000 | 0x10000 | 0x20000
 _STARTS = {0x20: "unbounded preceding", 0x80: "unbounded following", 0x200: "current", 0x800: "preceding", 0x2000: "following"}
 _ENDS = {0x40: "unbounded preceding", 0x100: "unbounded following", 0x400: "current", 0x1000: "preceding", 0x4000: "following"}
@@ -91,7 +91,7 @@ def _inherit(over: pb.WindowDef, base: pb.WindowDef, context: BindContext) -> tu
         raise PostgresError("42P20", f'cannot override PARTITION BY clause of window "{over.refname}"', position=where)
     if over.order_clause and base.order_clause:
         raise PostgresError("42P20", f'cannot override ORDER BY clause of window "{over.refname}"', position=where)
-    if base.frame_options & 1:
+    if base.frame_options & _WRITTEN:
         raise PostgresError("42P20", f'cannot copy window "{over.refname}" because it has a frame clause', position=where)
     return list(base.partition_clause), list(base.order_clause or over.order_clause)
 
@@ -104,7 +104,7 @@ def _frame(over: pb.WindowDef, context: BindContext) -> Frame:
         raise not_supported("frame exclusion is not supported", position=context.position(over.location))
     start = next((name for bit, name in _STARTS.items() if bits & bit), "unbounded preceding")
     end = next((name for bit, name in _ENDS.items() if bits & bit), "current")
-    return Frame("ROWS" if bits & _ROWS else "RANGE", start, end)
+    return Frame("ROWS" if bits & _ROWS else "RANGE", start, end, bool(bits & _WRITTEN), bool(bits & _BETWEEN))
 
 
 def _offset(node: ParseNode, context: BindContext, binder: Binder) -> Expression:

@@ -16,8 +16,13 @@ from headgate.expression import node as n
 from headgate.expression.binding.coercion import is_length_coercion, strip_implicit
 from headgate.expression.deparsing import sql_syntax
 from headgate.expression.deparsing.precedence import is_simple
-from headgate.sql.names import quote_ident
+from headgate.sql import names
 from headgate.types import registry
+
+_DEEP = 40
+"""The indentation from which lines are indented less (PRETTYINDENT_LIMIT)."""
+_LIKE_FUNCTIONS = (n.FuncExpr, n.UserCall, n.Aggregate, n.WindowCall)
+"""Nodes that need parentheses as an item of ORDER BY or GROUP BY."""
 
 
 def deparse(expression: n.Expression, pretty: bool = False, types: registry.TypeRegistry | None = None) -> str:
@@ -40,11 +45,14 @@ class Printer:
         """Append text."""
         self.parts.append(text)
 
-    def keyword(self, word: str, before: int, after: int) -> None:
-        """Append a new line, indented, with the word (appendContextKeyword)."""
+    def keyword(self, word: str, before: int, after: int, further: int = 0) -> None:
+        """Append a new line, indented, with the word (appendContextKeyword). `further`: an indentation of this line alone."""
         self.indent += before
         text = "".join(self.parts).rstrip(" ")
-        self.parts = [text, "\n", " " * max(self.indent, 0), word]
+        indent = max(self.indent, 0)
+        if indent >= _DEEP:
+            indent = (_DEEP + (indent - _DEEP) // 4) % _DEEP
+        self.parts = [text, "\n", " " * (indent + further), word]
         self.indent = max(self.indent + after, 0)
 
     def write(self, expression: n.Expression, *, implicit: bool) -> None:
@@ -58,11 +66,34 @@ class Printer:
         self.write(expression, implicit=implicit)
         self.say(")" if needed else "")
 
-    def listed(self, expressions: Iterable[n.Expression], *, implicit: bool = True) -> None:
+    def listed(self, expressions: Iterable[n.Expression]) -> None:
         """Print expressions separated by commas."""
         for index, expression in enumerate(expressions):
             self.say(", " if index else "")
-            self.write(expression, implicit=implicit)
+            self.write(expression, implicit=True)
+
+    def item(self, expression: n.Expression) -> None:
+        """Print an item of ORDER BY, GROUP BY or a similar clause (get_rule_sortgroupclause)."""
+        if isinstance(expression, n.Const):
+            constant(self, expression, 1)
+            return
+        in_parentheses = not isinstance(expression, n.ColumnRef) and (self.pretty or isinstance(expression, _LIKE_FUNCTIONS))
+        self.say("(" if in_parentheses else "")
+        self.write(expression, implicit=True)
+        self.say(")" if in_parentheses else "")
+
+    def items(self, expressions: Iterable[n.Expression]) -> None:
+        """Print items separated by commas."""
+        for place, expression in enumerate(expressions):
+            self.say(", " if place else "")
+            self.item(expression)
+
+    def order(self, items: Iterable[tuple[n.Expression, bool, bool]]) -> None:
+        """Print the items of ORDER BY: expression, whether it is descending, whether NULLs are first (get_rule_orderby)."""
+        for place, (expression, descending, first) in enumerate(items):
+            self.say(", " if place else "")
+            self.item(expression)
+            self.say(direction(descending, first))
 
     def open(self) -> None:
         """Print an opening parenthesis in the plain form."""
@@ -76,18 +107,28 @@ class Printer:
         """Return the type's name with its modifier (format_type_with_typemod)."""
         return self.types.format_type(oid, modifier)
 
+    def function_name(self, call: n.UserCall) -> str:
+        """Return the name of a function that a user made."""
+        return names.qualified(call.schema, call.name) if call.schema else names.quote_ident(call.name)
 
-def _column(out: Printer, node: n.ColumnRef, implicit: bool) -> None:
-    if node.attnum == 0:
-        out.say(f"{quote_ident(node.qualifier)}.*")
-    elif node.qualified and node.qualifier:
-        out.say(f"{quote_ident(node.qualifier)}.{quote_ident(node.name)}")
-    else:
-        out.say(quote_ident(node.name))
+    def column(self, node: n.ColumnRef) -> str:
+        """Return a column reference."""
+        qualifier = f"{names.quote_ident(node.qualifier)}." if node.attnum == 0 or (node.qualified and node.qualifier) else ""
+        return qualifier + ("*" if node.attnum == 0 else names.quote_ident(node.name))
+
+    def sublink(self, node: n.SubLink) -> None:
+        """Print a subquery in an expression."""
+        raise not_supported("a subquery in an expression cannot be printed")
+
+
+def direction(descending: bool, first: bool) -> str:
+    """Return the words after an item of ORDER BY. `first`: NULLs are first."""
+    nulls = "" if first == descending else " NULLS FIRST" if first else " NULLS LAST"
+    return (" DESC" if descending else "") + nulls
 
 
 def constant(out: Printer, node: n.Const, show: int = 0) -> None:
-    """Print a constant (get_const_expr). `show` -1 omits the type."""
+    """Print a constant (get_const_expr). `show` -1 omits the type, and 1 always shows it."""
     oid, modifier = node.type.oid, node.type.typmod
     if node.value is None:
         out.say("NULL")
@@ -108,7 +149,7 @@ def constant(out: Printer, node: n.Const, show: int = 0) -> None:
     else:
         labelled = oid != registry.UNKNOWN
         out.say("'" + node.value.replace("'", "''") + "'")
-    if show >= 0 and labelled:
+    if show > 0 or (show == 0 and labelled):
         out.say(f"::{out.type_name(oid, modifier)}")
 
 
@@ -137,7 +178,7 @@ def _call(out: Printer, node: n.FuncExpr, implicit: bool) -> None:
     function = builtin.function(node.function)
     if node.form is n.Form.SQL and sql_syntax.write(out, node, function):
         return
-    out.say(f"{quote_ident(function.name)}(")
+    out.say(f"{_name(function)}(")
     for index, argument in enumerate(node.args):
         out.say(", " if index else "")
         if node.variadic and index == len(node.args) - 1:
@@ -154,8 +195,7 @@ def _call(out: Printer, node: n.FuncExpr, implicit: bool) -> None:
 
 
 def _user_call(out: Printer, node: n.UserCall, implicit: bool) -> None:
-    out.say(f"{quote_ident(node.schema)}." if node.schema else "")
-    out.say(f"{quote_ident(node.name)}(")
+    out.say(f"{out.function_name(node)}(")
     out.listed(node.args)
     out.say(")")
 
@@ -218,7 +258,7 @@ def _coercion(out: Printer, node: n.Relabel | n.CoerceViaIO | n.ArrayCoerce | n.
 def _collate(out: Printer, node: n.Collate, implicit: bool) -> None:
     out.open()
     out.guarded(node.arg, node, implicit=implicit)
-    out.say(f" COLLATE {quote_ident(builtin.builtins().collation_names[node.type.collation])}")
+    out.say(f" COLLATE {names.quote_ident(builtin.builtins().collation_names[node.type.collation])}")
     out.close()
 
 
@@ -326,33 +366,74 @@ def _field(out: Printer, node: n.FieldSelect, implicit: bool) -> None:
     bare = isinstance(node.arg, (n.Subscript, n.FieldSelect))
     out.say("" if bare else "(")
     out.write(node.arg, implicit=True)
-    out.say(("." if bare else ").") + quote_ident(node.name))
+    out.say(("." if bare else ").") + names.quote_ident(node.name))
 
 
 def _aggregate(out: Printer, node: n.Aggregate, implicit: bool) -> None:
-    out.say(f"{quote_ident(builtin.function(node.function).name)}({'DISTINCT ' if node.distinct else ''}")
-    if node.star:
-        out.say("*")
+    function = builtin.function(node.function)
+    out.say(f"{_name(function)}({'DISTINCT ' if node.distinct else ''}{'*' if node.star else ''}")
     out.listed(node.args)
-    for place, (expression, descending, first) in enumerate(node.order):
-        out.say(", " if place else " ORDER BY ")
-        out.write(expression, implicit=False)
-        out.say(" DESC" if descending else "")
-        if first != descending:
-            out.say(" NULLS FIRST" if first else " NULLS LAST")
+    if node.order:
+        out.say(") WITHIN GROUP (ORDER BY " if function.aggregate_kind in ("o", "h") else " ORDER BY ")
+        out.order(node.order)
     out.say(")")
-    if node.filter is not None:
+    _filter(out, node.filter)
+
+
+def _filter(out: Printer, condition: n.Expression | None) -> None:
+    if condition is not None:
         out.say(" FILTER (WHERE ")
-        out.write(node.filter, implicit=False)
+        out.write(condition, implicit=False)
         out.say(")")
 
 
-def _sublink(out: Printer, node: n.SubLink, implicit: bool) -> None:
-    raise not_supported("a subquery in an expression cannot be printed")
+def _window_call(out: Printer, node: n.WindowCall, implicit: bool) -> None:
+    out.say(f"{_name(builtin.function(node.function))}({'*' if node.star else ''}")
+    out.listed(node.args)
+    out.say(")")
+    _filter(out, node.filter)
+    out.say(" OVER ")
+    if node.window:
+        out.say(names.quote_ident(node.window))
+    else:
+        window(out, node)
+
+
+def window(out: Printer, node: n.WindowCall) -> None:
+    """Print the window of a call (get_rule_windowspec)."""
+    out.say("(")
+    if node.partition:
+        out.say("PARTITION BY ")
+        out.items(node.partition)
+    if node.order:
+        out.say(" ORDER BY " if node.partition else "ORDER BY ")
+        out.order(node.order)
+    if node.frame.written:
+        out.say(f"{' ' if node.partition or node.order else ''}{node.frame.mode} {'BETWEEN ' if node.frame.between else ''}")
+        ends = (node.frame.start, node.frame.end)[: 1 + node.frame.between]
+        for place, (end, offset) in enumerate(zip(ends, node.offsets, strict=False)):
+            out.say(" AND " if place else "")
+            if offset is not None:
+                out.write(offset, implicit=False)
+            out.say("CURRENT ROW" if end == "current" else f"{'' if offset is None else ' '}{end.upper()}")
+    out.say(")")
+
+
+def _grouping(out: Printer, node: n.Grouping, implicit: bool) -> None:
+    out.say("GROUPING(")
+    out.listed(node.args)
+    out.say(")")
+
+
+def _name(function: builtin.Function) -> str:
+    """Return the name of a built-in function, with its schema unless that is pg_catalog."""
+    if function.schema == "pg_catalog":
+        return names.quote_ident(function.name)
+    return names.qualified(function.schema, function.name)
 
 
 _PRINTERS: dict[type[n.Expression], Callable[[Printer, Any, bool], None]] = {
-    n.ColumnRef: _column,
+    n.ColumnRef: lambda out, node, implicit: out.say(out.column(node)),
     n.Const: lambda out, node, implicit: constant(out, node),
     n.Param: _param,
     n.FuncExpr: _call,
@@ -383,5 +464,7 @@ _PRINTERS: dict[type[n.Expression], Callable[[Printer, Any, bool], None]] = {
     n.Subscript: _subscript,
     n.FieldSelect: _field,
     n.Aggregate: _aggregate,
-    n.SubLink: _sublink,
+    n.WindowCall: _window_call,
+    n.Grouping: _grouping,
+    n.SubLink: lambda out, node, implicit: out.sublink(node),
 }

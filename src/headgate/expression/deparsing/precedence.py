@@ -10,10 +10,10 @@ import re
 from headgate.expression import builtin
 from headgate.expression import node as n
 
-_SEPARATED = (n.UserCall, n.Subscript, n.ArrayExpr, n.RowExpr, n.Coalesce, n.MinMax, n.NullIf, n.Aggregate, n.Case)
+_SEPARATED = (n.UserCall, n.Subscript, n.ArrayExpr, n.RowExpr, n.Coalesce, n.MinMax, n.NullIf, n.Aggregate, n.Case, n.WindowCall)
 _SIMPLE = (
     n.ColumnRef, n.Const, n.Param, n.SetToDefault, n.Subscript, n.ArrayExpr, n.RowExpr, n.Coalesce, n.MinMax, n.SqlValue,
-    n.NullIf, n.Aggregate, n.FuncExpr, n.UserCall, n.Case,
+    n.NullIf, n.Aggregate, n.FuncExpr, n.UserCall, n.Case, n.WindowCall, n.Grouping,
 )  # fmt: skip
 
 

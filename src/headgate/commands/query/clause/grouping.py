@@ -74,7 +74,7 @@ class _Groups:
         """Return the rows of one grouping set. The items of the other sets are NULL."""
         planner = self.planner
         results: list[Column] = [planner.column(self._in_order(aggregate)).alias(key) for aggregate, key in self.grouped.aggregates.items()]
-        results += [F.first(col(source)).alias(key) for source, key in self.grouped.dependent.items()]
+        results += [F.first(col(source.key)).alias(key) for source, key in self.grouped.dependent.items()]
         missing = [lit_null(item.type).alias(key) for item, key in self.grouped.items.items() if item not in items]
         masks = [self._bits(grouping, items).alias(key) for grouping, key in self.grouped.masks.items()]
         if not items:

@@ -118,7 +118,7 @@ def _groups(table: HeldTable, grouped: Grouped) -> _Groups:
     """Prepare the groups of a query. A column that depends on a grouped primary key becomes an additional item."""
     columns = {part.key: part for part in table.references}
     items = {key: table.prepared(item) for item, key in grouped.items.items()}
-    items |= {key: table.prepared(columns[source]) for source, key in grouped.dependent.items()}
+    items |= {key: table.prepared(columns[source.key]) for source, key in grouped.dependent.items()}
     aggregates = {}
     for aggregate, key in grouped.aggregates.items():
         prepared = table.prepared(aggregate)
@@ -141,7 +141,7 @@ def refusal(query: Query, select: Select) -> str | None:
         if not all(map(columnwise_group.is_known, grouped.aggregates)):
             return "an aggregate"
         columns = {column.key: reference(column) for column in select.source.star}
-        if not all(map(columnwise.is_grouped, [*grouped.items, *(columns[source] for source in grouped.dependent)])):
+        if not all(map(columnwise.is_grouped, [*grouped.items, *(columns[source.key] for source in grouped.dependent)])):
             return "equal values that differ"
         expressions += [*grouped.items, *([] if grouped.having is None else [grouped.having])]
         computed = frozenset(grouped.aggregates.values())
