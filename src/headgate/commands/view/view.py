@@ -1,7 +1,8 @@
 """CREATE [OR REPLACE] VIEW, ALTER VIEW and DROP VIEW.
 
-CREATE VIEW analyses the query and stores its text (`analysis.query_text`). The text is analysed again when another query names the view. It is read with the rights of the
-view's owner or of the user who runs the query (`view_option`). Views can be written only through INSTEAD OF triggers.
+CREATE VIEW analyses the query and stores its text (`analysis.query_text`). The text is analysed again when another query names the view. A
+view is read with the rights of its owner or of the user who runs the query (`view_option`). Views can be written only through INSTEAD OF
+triggers.
 """
 
 from __future__ import annotations
