@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headgate.commands.subscription.row_completion import workers_settings
-from headgate.settings import Settings
+from headgate.settings.node import Settings
 
 
 def test_worker_is_a_replica_without_policies_and_file_limit_whatever_the_node_sets() -> None:

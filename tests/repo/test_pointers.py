@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.repo.page import ROOT
 
-from headgate.settings import find
+from headgate.settings.table import find
 
 SOURCE = ROOT / "src" / "headgate"
 DOCUMENTS = [*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")]

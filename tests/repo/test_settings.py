@@ -13,7 +13,11 @@ from hypothesis import strategies as st
 from tests.conftest import Server
 
 from headgate.errors import PostgresError
-from headgate.settings import SessionSettings, SettingContext, SettingKind, Settings, definitions, file, find
+from headgate.settings import file
+from headgate.settings.definition import SettingContext, SettingKind
+from headgate.settings.node import Settings
+from headgate.settings.session import SessionSettings
+from headgate.settings.table import definitions, find
 
 CASES = [
     ("wal_sender_timeout", "60s"),

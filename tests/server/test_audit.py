@@ -14,7 +14,7 @@ from tests.log import Entry, Log
 
 from headgate.errors import PostgresError
 from headgate.server.socket_file import SocketFile
-from headgate.settings import Settings
+from headgate.settings.node import Settings
 
 
 def lines(log: Log, pattern: str) -> list[str]:

@@ -23,7 +23,7 @@ from headgate.errors import PostgresError
 from headgate.server.authentication import certificate, scram
 from headgate.server.authentication.tls import Tls
 from headgate.server.protocol.connection import Connection
-from headgate.settings import Settings
+from headgate.settings.node import Settings
 from headgate.walreceiver.link import Link
 
 SSL_REQUEST = struct.pack("!ii", 8, 80877103)

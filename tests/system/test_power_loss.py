@@ -29,7 +29,7 @@ from tests.system.power import Disk, File, Folder, Recording, can_record, replay
 from headgate.cli.demo.servers import free_port
 from headgate.errors import PostgresError
 from headgate.server.node import Node
-from headgate.settings import Settings
+from headgate.settings.node import Settings
 
 WORK = [
     "CREATE TABLE a (id int PRIMARY KEY, v text)",

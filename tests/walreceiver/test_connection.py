@@ -161,7 +161,7 @@ def test_error_that_ends_a_stream_is_reported_by_the_first_call_that_meets_it(po
     with PublisherConnection.open(postgres.conninfo(database), "sub") as connection:
         connection.create_slot("ended", temporary=True)
         connection.start_streaming("ended", Lsn(0), ["p"])
-        postgres.psql(database, f"SELECT pg_terminate_backend({connection.backend_pid}, 10000)")
+        postgres.psql(database, f"SELECT pg_terminate_backend({connection._pgconn.backend_pid}, 10000)")
         connection.wait(10)
         connection._pgconn.consume_input()
         while connection._pgconn.get_copy_data(1)[0] > 0:

@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 
 from headgate.backup import catalog, target
-from headgate.settings import Settings
+from headgate.settings.node import Settings
 from headgate.storage.delta import fsync
 from headgate.storage.location import directory_owner
 from headgate.storage.location.data_location import DataPath

@@ -20,7 +20,7 @@ from headgate.backup import target
 from headgate.cli import initdb, pidfile
 from headgate.cli.message import Failed, err, fail, out
 from headgate.errors import PostgresError
-from headgate.settings import Settings
+from headgate.settings.node import Settings
 from headgate.storage.location import object_store
 from headgate.storage.location.object_store.store import Store
 from headgate.storage.spark.application import jars

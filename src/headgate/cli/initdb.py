@@ -16,8 +16,8 @@ from pathlib import Path
 from headgate.catalog.layout.format import FORMAT
 from headgate.cli.message import Failed, err, out
 from headgate.errors import PostgresError
-from headgate.settings import AUTO_CONF, CONF
 from headgate.settings import file as conf_file
+from headgate.settings.node import AUTO_CONF, CONF
 from headgate.storage.delta.fsync import sync
 
 VERSION_FILE = "HG_VERSION"

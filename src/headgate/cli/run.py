@@ -26,7 +26,7 @@ from headgate.catalog.layout.format import FORMAT
 from headgate.cli import initdb, message
 from headgate.cli.pidfile import OPTIONS_FILE, PidFile
 from headgate.errors import PostgresError, Severity, disk_full
-from headgate.settings import CONF, Settings
+from headgate.settings.node import CONF, Settings
 from headgate.storage.location import disk_reserve as reserve
 from headgate.storage.spark.application import jars
 

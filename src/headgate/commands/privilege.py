@@ -48,11 +48,6 @@ def is_pinned(oid: int) -> bool:
     return oid < FIRST_UNPINNED
 
 
-def role_name(cursor: Cursor, oid: int) -> str:
-    """Return the role's name, as pg_get_userbyid does."""
-    return acl.role_name(cursor, oid)
-
-
 def is_superuser(cursor: Cursor, role: str) -> bool:
     """Return whether the role is a superuser."""
     row = one(cursor, "SELECT rolsuper FROM hg.pg_authid WHERE rolname = ?", [role])
@@ -122,7 +117,7 @@ def may_on_database(cursor: Cursor, role: str, database: int, privilege: str) ->
     row = one(cursor, "SELECT datdba, datacl FROM hg.pg_database WHERE oid = ?", [database])
     if row is None:
         return True
-    return acl.role(cursor, role).may(acl.letter(privilege), row[0], acl.read(row[1], "d", role_name(cursor, row[0])))
+    return acl.role(cursor, role).may(acl.letter(privilege), row[0], acl.read(row[1], "d", acl.role_name(cursor, row[0])))
 
 
 def check_create_on_database(cursor: Cursor, role: str, database: int) -> None:
@@ -184,7 +179,7 @@ def may_on_table(cursor: Cursor, role: str, database: int, relation: int, privil
     if any(oid in role_rights.roles and privilege in rights for oid, rights in _OF_ALL.items()) and relation >= FIRST_USER_OID:
         return True
     owner, acl_items, kind = row
-    items = acl.read(acl_items, "s" if kind == "S" else "r", role_name(cursor, owner))
+    items = acl.read(acl_items, "s" if kind == "S" else "r", acl.role_name(cursor, owner))
     return role_rights.may(acl.letter(privilege), owner, items)
 
 

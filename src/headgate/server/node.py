@@ -54,8 +54,7 @@ from headgate.server.session.session_origin import OriginUsers
 from headgate.server.signals import SignalWait
 from headgate.server.table_watch import TableWatch
 from headgate.server.task_watch import TaskWatch
-from headgate.settings import Settings
-from headgate.settings.node import Reload
+from headgate.settings.node import Reload, Settings
 from headgate.storage.spark.application.task_priority import TaskPriority
 from headgate.subscriber.launcher import Launcher
 from headgate.supervision import Health, Supervised

@@ -33,7 +33,7 @@ from headgate.walreceiver.receiver import Limits
 
 if TYPE_CHECKING:
     from headgate.catalog.cursor import CatalogCursor
-    from headgate.settings import Settings
+    from headgate.settings.node import Settings
     from headgate.subscriber.launcher import Launcher
     from headgate.subscriber.synchronization.initial_copy import InitialCopy
     from headgate.subscriber.worker import Worker

@@ -134,11 +134,6 @@ class Link:
         """The host of the connection."""
         return (self._pgconn.host or b"").decode(errors="replace")
 
-    @property
-    def backend_pid(self) -> int:
-        """The publisher's process ID."""
-        return self._pgconn.backend_pid
-
     # ---- SQL --------------------------------------------------------------------------------------------
 
     def query(self, sql: str, fields: int | None = None) -> list[Row]:

@@ -18,7 +18,7 @@ from headgate.lsn import Lsn
 from headgate.publisher.decoded import Shared
 from headgate.publisher.slots import Slots
 from headgate.publisher.watch import LogWatch
-from headgate.settings import SessionSettings
+from headgate.settings.session import SessionSettings
 from headgate.storage.engine import Engine
 from headgate.types.resultset import ResultSet
 from headgate.walsender.statistics import Senders

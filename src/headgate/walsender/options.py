@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from headgate.catalog.replication.slot import Slot
 from headgate.errors import PostgresError
 from headgate.publisher.framing import StreamOptions
-from headgate.settings import SessionSettings
 from headgate.settings.definition import read_bool
 from headgate.settings.encoding import Encoding
+from headgate.settings.session import SessionSettings
 from headgate.settings.table import VERSION_NUMBER
 
 MIN_VERSION, MAX_VERSION = 1, 4

@@ -14,6 +14,7 @@ from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import function as functions
 from headgate.catalog.function import PLPGSQL, Argument, UserFunction
+from headgate.catalog.security import acl
 from headgate.commands import lookup, privilege
 from headgate.commands.function import body, definition_text
 from headgate.commands.function.function_choice import CALL_ARGUMENTS, choose_procedure
@@ -241,7 +242,7 @@ def acting(function: UserFunction, session: Session, *, may_end_transaction: boo
     try:
         if function.security_definer:
             cursor = session.begin_statement().cursor
-            context.user, context.user_oid = privilege.role_name(cursor, function.owner), function.owner
+            context.user, context.user_oid = acl.role_name(cursor, function.owner), function.owner
             context.superuser = privilege.is_superuser(cursor, context.user)
         settings = {name: value for name, _, value in (entry.partition("=") for entry in function.config)}
         if "search_path" in settings:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from headgate.catalog.function import UserFunction
 from headgate.catalog.physical import Cursor, one
 from headgate.catalog.security import acl
-from headgate.commands import privilege
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
 
@@ -17,7 +16,7 @@ def may_execute(cursor: Cursor, user: str, database: int, oid: int) -> bool:
     function_row = one(cursor, "SELECT proowner, proacl FROM hg.pg_proc WHERE dbid = ? AND oid = ?", [database, oid])
     if function_row is None:
         return True
-    items = acl.read(function_row[1], "f", privilege.role_name(cursor, function_row[0]))
+    items = acl.read(function_row[1], "f", acl.role_name(cursor, function_row[0]))
     return acl.role(cursor, user).may("X", function_row[0], items)
 
 

@@ -28,7 +28,8 @@ from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import view as views
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import RelationKind
-from headgate.commands import lookup, privilege, stored_expression
+from headgate.catalog.security import acl
+from headgate.commands import lookup, stored_expression
 from headgate.commands.query import change_scan, row_by_row
 from headgate.commands.query.catalog import answer as catalog
 from headgate.commands.query.clause import (
@@ -184,7 +185,7 @@ class Planner:
         text = views.query(cursor, relation.database, relation.oid)
         [statement] = parse(text)
         options = views.options(cursor, relation.database, relation.oid)
-        role = self.session.context.user if views.invokers_rights(options) else privilege.role_name(cursor, relation.owner)
+        role = self.session.context.user if views.invokers_rights(options) else acl.role_name(cursor, relation.owner)
         planner = self.within(self.analyser.nested(in_view=True, ctes=False), role)
         with registry.unguarded():
             system = catalog.system_select(statement.node, self.session)

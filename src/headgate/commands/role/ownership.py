@@ -68,7 +68,7 @@ class Tie:
 def ties(session: Session, role: int) -> list[Tie]:
     """Return all dependencies on a role, ordered by the objects' oids."""
     cursor = session.begin_statement().cursor
-    dependencies = [*_owned_objects(session, cursor, role), *_grants_to(session, cursor, privilege.role_name(cursor, role))]
+    dependencies = [*_owned_objects(session, cursor, role), *_grants_to(session, cursor, acl.role_name(cursor, role))]
     dependencies += [
         Tie(database, "pg_policy", oid, f"target of policy {names.quote_ident(name)} on table {table_name}", owner=False)
         for database, oid, name, table_name, roles in rows(
@@ -122,7 +122,7 @@ def _is_owner(cursor: Cursor, catalog: str, database: int, oid: int, name: str) 
     if column is None:
         return False
     row = one(cursor, f"SELECT {column} FROM hg.{catalog} WHERE dbid = ? AND oid = ?", [database, oid])
-    return row is not None and privilege.role_name(cursor, row[0]) == name
+    return row is not None and acl.role_name(cursor, row[0]) == name
 
 
 def _describe(session: Session, cursor: Cursor, database: int, catalog: str, oid: int, name: str) -> str:
@@ -147,7 +147,7 @@ def _default_privileges(cursor: Cursor, database: int, oid: int) -> str:
     [(kind, role, schema)] = rows(cursor, sql, [database, oid])
     what = {"r": "relations", "S": "sequences", "n": "schemas"}[kind]
     where = "" if schema is None else f" in schema {names.quote_ident(schema)}"
-    return f"default privileges on new {what} belonging to role {names.quote_ident(privilege.role_name(cursor, role))}{where}"
+    return f"default privileges on new {what} belonging to role {names.quote_ident(acl.role_name(cursor, role))}{where}"
 
 
 def refuse_tied(session: Session, name: str, role: int) -> None:

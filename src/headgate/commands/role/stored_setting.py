@@ -15,7 +15,8 @@ from headgate.commands import privilege
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
-from headgate.settings import SessionSettings, check
+from headgate.settings import check
+from headgate.settings.session import SessionSettings
 from headgate.settings.table import find
 from headgate.sql import names, setting
 

@@ -15,6 +15,7 @@ from headgate.catalog import database as databases
 from headgate.catalog.physical import Cursor
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.replication.subscription import Subscription
+from headgate.catalog.security import acl
 from headgate.catalog.session import SessionContext
 from headgate.catalog.system_view import Provider
 from headgate.commands import privilege
@@ -124,7 +125,7 @@ def workers_settings(node: Settings) -> SessionSettings:
 def owners_context(node: NodeParts, cursor: Cursor, subscription: Subscription) -> SessionContext:
     """Return the session context of a subscription's owner."""
     database = databases.find(cursor, subscription.database)
-    owner = privilege.role_name(cursor, subscription.owner)
+    owner = acl.role_name(cursor, subscription.owner)
     return SessionContext(
         subscription.database, database.name if database is not None else "", owner, user_oid=subscription.owner,
         superuser=privilege.is_superuser(cursor, owner), search_path=[], settings={"TimeZone": node.settings.text("TimeZone")},

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from headgate.catalog.physical import Cursor
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.replication.subscription import Subscription
+from headgate.catalog.security import acl
 from headgate.catalog.security.rights import one
 from headgate.commands import privilege
 from headgate.commands.publication import replica_identity
@@ -36,7 +37,7 @@ def check(cursor: Cursor, subscription: Subscription, relation: Relation, ops: I
 
 
 def _check_rights(cursor: Cursor, subscription: Subscription, relation: Relation, ops: Iterable[str]) -> None:
-    owner = privilege.role_name(cursor, subscription.owner)
+    owner = acl.role_name(cursor, subscription.owner)
     if not subscription.run_as_owner:
         owner = _table_owner(cursor, owner, relation)
     if privilege.is_superuser(cursor, owner):
@@ -55,7 +56,7 @@ def check_login(cursor: Cursor, subscription: Subscription) -> None:
 
 def _table_owner(cursor: Cursor, owner: str, relation: Relation) -> str:
     table = one(cursor, "SELECT relowner FROM hg.pg_class WHERE dbid = ? AND oid = ?", [relation.database, relation.oid])
-    table_owner = owner if table is None else privilege.role_name(cursor, int(table[0]))
+    table_owner = owner if table is None else acl.role_name(cursor, int(table[0]))
     if table_owner != owner and not privilege.is_member(cursor, owner, table_owner):
         raise PostgresError("42501", f'role "{owner}" cannot SET ROLE to "{table_owner}"')
     return table_owner

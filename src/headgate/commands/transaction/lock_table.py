@@ -14,6 +14,7 @@ from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import view as views
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import TABLE_KINDS, RelationKind
+from headgate.catalog.security import acl
 from headgate.commands import lookup, privilege
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
@@ -51,7 +52,7 @@ def _lock(transaction: Transaction, user: str, role: str, relation: Relation, mo
             _take(transaction, relation, wait=wait)
         return
     is_invokers = views.invokers_rights(views.options(cursor, relation.database, relation.oid))
-    inner_role = user if is_invokers else privilege.role_name(cursor, relation.owner)
+    inner_role = user if is_invokers else acl.role_name(cursor, relation.owner)
     for oid in views.sources(cursor, relation.database, relation.oid):
         inner = relations.find(cursor, relation.database, oid)
         if inner is not None and inner.kind in TABLE_KINDS | {RelationKind.VIEW}:

@@ -15,7 +15,7 @@ from headgate.errors import PostgresError, Severity
 from headgate.server.authentication.hba import HbaFile
 from headgate.server.authentication.ident_map import IdentMap
 from headgate.server.authentication.tls import Tls
-from headgate.settings import Settings
+from headgate.settings.node import Settings
 
 _log = logging.getLogger("headgate.server")
 

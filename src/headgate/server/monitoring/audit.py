@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headgate.server.monitoring.log_line_prefix import ClientSpeaker
-from headgate.settings import check, definitions
+from headgate.settings import check
+from headgate.settings.table import definitions
 from headgate.sql import secret
 from headgate.sql.parser import ParseNode, unwrap
 

@@ -21,7 +21,6 @@ from headgate.catalog.security import acl
 from headgate.catalog.security.role import READ_ALL_SETTINGS, READ_ALL_STATS
 from headgate.catalog.system_view import Provider
 from headgate.catalog.system_view import relations as relations_of_system
-from headgate.commands.privilege import role_name
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
 from headgate.server.authentication import hba, ident_map
@@ -280,7 +279,7 @@ def _prepared_transactions(node: Node) -> Iterator[Row]:
     names = database_names(node)
     with contextlib.closing(node.catalog.cursor()) as cursor:
         held = all_prepared(cursor)
-        owners = {xact.owner: role_name(cursor, xact.owner) for xact in held}
+        owners = {xact.owner: acl.role_name(cursor, xact.owner) for xact in held}
     for xact in held:
         yield (xact.xid, xact.gid, xact.prepared, owners[xact.owner], names.get(xact.database))
     for own in node.engine.prepared.all():

@@ -31,8 +31,8 @@ from headgate.server.protocol.connection import Connection, ConnectionBroken
 from headgate.server.protocol.failure import as_postgres_error
 from headgate.server.session import session_role
 from headgate.server.session.session import ClientSession
-from headgate.settings import SessionSettings
 from headgate.settings.definition import read_bool
+from headgate.settings.session import SessionSettings
 
 if TYPE_CHECKING:
     from headgate.catalog.database import Database

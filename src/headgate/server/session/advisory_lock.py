@@ -22,7 +22,7 @@ from headgate.storage.lock import AdvisoryHolder, AdvisoryKey, Patience, TableLo
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headgate.settings import SessionSettings
+    from headgate.settings.session import SessionSettings
 
 _Acquired = tuple[AdvisoryKey, bool]
 """The key of a lock, and whether the lock is shared."""

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from postgast import pg_query_pb2 as pb
 
 from headgate.errors import PostgresError
-from headgate.settings import find
 from headgate.settings.check import join_list
+from headgate.settings.table import find
 from headgate.sql import setting as sql_setting
 
 if TYPE_CHECKING:

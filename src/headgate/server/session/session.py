@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from headgate.commands.transition_table import TransitionTable
     from headgate.server.monitoring.activity import Backend
     from headgate.server.node import Node
-    from headgate.settings import SessionSettings
+    from headgate.settings.session import SessionSettings
     from headgate.storage.transaction.transaction import Transaction
     from headgate.walsender.commands import Walsender
 

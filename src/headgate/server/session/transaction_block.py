@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from headgate.server.protocol.open_portals import OpenPortals
     from headgate.server.session.advisory_lock import SessionAdvisoryLocks
     from headgate.server.session.session_origin import SessionOrigin
-    from headgate.settings import SessionSettings, SettingValues
+    from headgate.settings.session import SessionSettings, SettingValues
     from headgate.storage.transaction.transaction import Transaction
 
 ABORTED = "current transaction is aborted, commands ignored until end of transaction block"
