@@ -23,7 +23,6 @@ from headgate.catalog.relation.relation import Relation
 from headgate.commands import lookup, stale_plan, stored_expression
 from headgate.commands.function.function_choice import CALL_ARGUMENTS, choose_procedure
 from headgate.commands.function.variable_reference import References
-from headgate.commands.query.clause import session_function
 from headgate.commands.query.evaluation import Evaluation
 from headgate.commands.query.planner import Planner
 from headgate.commands.query.row_evaluator import RowEvaluator
@@ -36,7 +35,6 @@ from headgate.expression import builtin, columnwise, rewriting, scalar
 from headgate.expression.binding import binder, named_argument
 from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.scope import EMPTY
-from headgate.expression.deparsing.deparse import deparse
 from headgate.expression.functions import array as array_functions
 from headgate.expression.functions.array import Bound
 from headgate.expression.implementation.implementation import NotColumnwise
@@ -208,11 +206,11 @@ class SessionHost:
     def _settled(self, expression: Expression, prepared: PreparedText, values: Sequence[Value]) -> Value:
         """Return the value of an expression without variables. `prepared` and `values` are its prepared text and parameters."""
         assert self._evaluation is not None
+        evaluable = self._evaluation.prepare(expression)
         try:
-            array = self._array(self._evaluation.prepare(expression))
+            return Value(expression.type, write_text(self._array(evaluable), expression.type.oid)[0].as_py())
         except NotColumnwise:
-            return self._asked(prepared, expression, values)
-        return Value(expression.type, write_text(array, expression.type.oid)[0].as_py())
+            return self._evaluated_by_nodes(evaluable) or self._queried(prepared, values)
 
     def _array(self, expression: Expression) -> pa.Array:
         """Return an array of the one value in stored form. Raise NotColumnwise if neither the compiler nor Arrow can compute it."""
@@ -226,24 +224,22 @@ class SessionHost:
         kind = expression.type
         return read_text(pa.array([as_item(planned, kind).constant], pa.string()), kind.oid, kind.typmod)
 
-    def _asked(self, prepared: PreparedText, expression: Expression, values: Sequence[Value]) -> Value:
-        """Return a value that only the evaluator of rows, the catalogs' engine (DuckDB) or Spark can compute."""
-        assert self._evaluation is not None
-        if any(isinstance(node, FieldSelect) for node in expressions(expression)):
-            evaluable = self._evaluation.prepare(expression)
-            return Value(expression.type, RowEvaluator(self._evaluation.time).constant(evaluable).value)
-        if not any(node.type.oid == registry.RECORD for node in expressions(expression)):
-            try:
-                return Value(expression.type, self._by_catalog(expression))
-            except PostgresError as error:
-                if error.sqlstate not in ("0A000", "42883"):
-                    raise
-        return self._queried(prepared, values)
+    def _evaluated_by_nodes(self, evaluable: Expression) -> Value | None:
+        """Return the value of a prepared expression. Return None if only a query can compute it, such as a row or a call of the catalogs.
 
-    def _by_catalog(self, expression: Expression) -> str | None:
-        """Compute the value with DuckDB on a separate cursor, because an error would abort the session's catalog transaction."""
-        with contextlib.closing(self.session.parts.catalog.cursor()) as cursor:
-            return session_function.value(deparse(expression), expression.type, self.session, cursor).value
+        The expression decides it, with the outcome that `query.engine` declares too: 0A000 if no form is exact for these values.
+        """
+        assert self._evaluation is not None
+        nodes = list(expressions(evaluable))
+        is_row = any(node.type.oid == registry.RECORD for node in nodes) and not any(isinstance(node, FieldSelect) for node in nodes)
+        if is_row or not all(map(compiler.has_form, nodes)):
+            return None
+        try:
+            return Value(evaluable.type, RowEvaluator(self._evaluation.time).constant(evaluable).value)
+        except PostgresError as error:
+            if error.sqlstate != "0A000":
+                raise
+            return None
 
     def _by_nodes(self, expression: Expression) -> str | None:
         """Compute a value with the cast of an assignment, which is implicit: the text of the expression would not have it."""
