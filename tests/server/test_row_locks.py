@@ -199,6 +199,9 @@ def test_wait_for_a_lock_is_shown_in_pg_locks(node: Server) -> None:
             "the waiting session is not shown",
         )
         assert holder.execute("SELECT pg_blocking_pids(%s)", (waiter.info.backend_pid,)).fetchone() == ([holder.info.backend_pid],)
+        blocked = "SELECT pg_isolation_test_session_is_blocked(%s, %s)"
+        for pids, is_blocked in (([0, holder.info.backend_pid], True), ([waiter.info.backend_pid], False)):
+            assert holder.execute(blocked, (waiter.info.backend_pid, pids)).fetchone() == (is_blocked,)
         holder.execute("COMMIT")
         waiting.result(30)
         assert holder.execute("SELECT count(*) FROM pg_locks WHERE NOT granted").fetchone() == (0,)

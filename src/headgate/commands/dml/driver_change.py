@@ -90,7 +90,9 @@ def _compute_changes(
     action: str,
     keeps_keys: bool,
 ) -> pa.Table | None:
-    if planner.describing or node.HasField("with_clause") or any(part.DESCRIPTOR.name in _NOT_HERE for part in walk(node)):
+    if relation.oid in planner.frozen or planner.describing or node.HasField("with_clause"):
+        return None
+    if any(part.DESCRIPTOR.name in _NOT_HERE for part in walk(node)):
         return None
     try:
         table = HeldTable.named(planner, relation, *name)

@@ -26,7 +26,7 @@ from headgate.commands.dml.rows import changed_rows
 from headgate.commands.dml.rows.new_rows import NewRows
 from headgate.commands.publication import replica_identity
 from headgate.commands.query import rendering, row_by_row, row_security
-from headgate.commands.query.clause import from_clause
+from headgate.commands.query.clause import from_clause, modifying_with
 from headgate.commands.query.plan import Source, col
 from headgate.commands.query.planner import Planner
 from headgate.commands.query.row_security import Rows, Statement
@@ -229,10 +229,11 @@ class _Merge:
         return [index for index, clause in enumerate(self.clauses) if clause.command_type == kind]
 
     def _refuse_twice(self, matched_rows: DataFrame) -> None:
-        """Raise 21000 if two source rows change one row of the table."""
+        """Raise 21000 if two source rows change one row of the table, or if the WITH clause has written it."""
         clause_numbers = self._of(_UPDATE) + self._of(_DELETE)
         changing = matched_rows.where(col(_CLAUSE).isin(clause_numbers)) if clause_numbers else None
-        if changing is not None and not changing.groupBy(FILE, ROW).count().where("count > 1").isEmpty():
+        written = F.col(FILE).isin(modifying_with.written_files(self.planner, self.relation))
+        if changing is not None and not changing.groupBy(FILE, ROW).count().where((F.col("count") > 1) | written).isEmpty():
             raise PostgresError(
                 "21000",
                 "MERGE command cannot affect row a second time",

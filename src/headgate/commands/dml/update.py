@@ -216,6 +216,7 @@ def _of_table(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.Upd
         frame = planner.transaction.partitioned(relation).positions(leaves, keeps_keys=keeps_keys_of(planner, relation, node))
     else:
         frame = _positions(planner, relation, node, items)
+    frame = modifying_with.unwritten(planner, relation, frame)
     if relation.is_partitioned:
         frame = frame.withColumn(from_clause.LEAF, planner.transaction.partitioned(relation).leaf_column())
     table = from_clause.table_source(planner, frame, relation, *named(relation, node), keep=(FILE, ROW))

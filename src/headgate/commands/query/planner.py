@@ -91,6 +91,8 @@ class Planner:
         self.changed_by_actions: dict[tuple[int, int], set[str] | None] = {}  # see `trigger.firing.change_by_action`
         self.frozen: dict[int, DataFrame] = {}
         """Tables as they were before the data-modifying statements of a WITH clause."""
+        self.own_files: dict[int, frozenset[str]] = {}
+        """The files of these tables that the transaction had written then (`modifying_with.unwritten`)."""
         self.written: dict[int, set[int]] = {}
         """The columns that the statement itself writes, by table: error details may show their values (`disclosure`)."""
         self._plans: dict[int, tuple[Query, Plan]] = {}
@@ -127,7 +129,8 @@ class Planner:
         planner = Planner(self.session, self.transaction, types)
         planner.analyser.ctes = dict((analyser or self.analyser).ctes)
         planner.analyser.in_view = self.analyser.in_view
-        planner.frozen, planner.role, planner._cte_plans = self.frozen, self.role, self._cte_plans
+        planner.frozen, planner.own_files = self.frozen, self.own_files
+        planner.role, planner._cte_plans = self.role, self._cte_plans
         return planner
 
     def within(self, analyser: Analyser, role: str | None = None) -> Planner:

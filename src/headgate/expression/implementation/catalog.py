@@ -98,6 +98,9 @@ _TEMPLATES: dict[str, str] = {
     ),
     "pg_sequence_last_value": "(SELECT _s.last_value FROM hg.sequence_state _s WHERE _s.dbid = {db} AND _s.seqrelid = {0} AND _s.is_called)",
     "pg_blocking_pids": "CASE WHEN {0} IS NOT NULL THEN coalesce((SELECT _b.c2 FROM {blockers} _b WHERE _b.c1 = {0}), CAST([] AS INTEGER[])) END",
+    "pg_isolation_test_session_is_blocked": Guarded(
+        "coalesce((SELECT list_has_any(_b.c2, {1}) FROM {blockers} _b WHERE _b.c1 = {0}), false)"
+    ),
     "pg_tablespace_location": "CASE WHEN {0} IS NOT NULL THEN '' END",
     "pg_relation_filenode": "(SELECT coalesce(nullif(_c.relfilenode, 0), _c.oid) FROM hg.pg_class _c WHERE _c.oid = {0} AND _c.dbid IN (0, {db}) AND _c.relkind IN ('r', 'i', 'S', 't', 'm'))",
     "pg_relation_filepath": "(SELECT 'base/' || CAST({db} AS VARCHAR) || '/' || CAST(_c.oid AS VARCHAR) FROM hg.pg_class _c WHERE _c.oid = {0} AND _c.dbid IN (0, {db}) AND _c.relkind IN ('r', 'i', 'S', 't', 'm'))",

@@ -285,6 +285,14 @@ class Transaction:
         added = [uri for uri, name in names.items() if name not in before and not file_action.is_kept(current[name])]
         return np.asarray(pc.is_in(files, pa.array(added, pa.string())))
 
+    def own_files(self, relation: Relation) -> frozenset[str]:
+        """Return the files (URIs) with the rows that this transaction has written to a table, or to the leaves of a partitioned one."""
+        if relation.is_partitioned:
+            return frozenset[str]().union(*map(self.own_files, self.partitioned(relation).leaves))
+        staged, table = self.staging.staged(self._key_without_pending(relation)), self._table(relation)
+        files = staged.state.files.items()
+        return frozenset(table.uri(name) for name, file in files if name not in staged.base.files and not file_action.is_kept(file))
+
     def frame(self, relation: Relation, *, in_order: bool = False) -> DataFrame:
         """Return the rows of a relation: live columns in order, in storage types; committed at statement start, and own writes.
 

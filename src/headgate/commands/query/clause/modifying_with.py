@@ -1,7 +1,8 @@
 """INSERT, UPDATE and DELETE in WITH: each runs once and returns the rows of its RETURNING (manual, 7.8.4).
 
 Called by the planner; INSERT, UPDATE and DELETE call `freeze_subqueries`. All parts of a statement must see the tables as they were before
-it. So the frames of the tables that it names are created before the first of these statements runs.
+it. So the frames of the tables that it names are created before the first of these statements runs. UPDATE and DELETE skip the rows that
+an earlier part of the statement has written (`unwritten`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from postgast import pg_query_pb2 as pb
 
+from pyspark.sql import functions as F
+
 from headgate.analysis.query import PlanColumn
 from headgate.catalog.relation.relation_kind import TABLE_KINDS
 from headgate.commands import lookup
@@ -19,13 +22,17 @@ from headgate.commands.query.plan import Plan
 from headgate.errors import PostgresError
 from headgate.sql.parser import ParseNode, unwrap, walk
 from headgate.storage import row_store
+from headgate.storage.delta.delta_table import FILE
 from headgate.storage.row_store import RowPart
 from headgate.storage.spark import exchange
 from headgate.types.registry import FIRST_USER_OID
 from headgate.types.resultset import ResultSet
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from headgate.analysis.analyser import Analyser
+    from headgate.catalog.relation.relation import Relation
     from headgate.commands.query.planner import Planner
 
 
@@ -33,7 +40,9 @@ def freeze(planner: Planner, clause: pb.WithClause, statement: ParseNode) -> Non
     """Create the frames of the statement's tables, if its WITH clause changes data."""
     if planner.frozen or all(unwrap(unwrap(item).ctequery).DESCRIPTOR.name == "SelectStmt" for item in clause.ctes):
         return
-    _freeze(planner, walk(statement))
+    for relation in _freeze(planner, walk(statement)):
+        if not planner.describing:
+            planner.own_files[relation.oid] = planner.transaction.own_files(relation)
 
 
 def freeze_subqueries(planner: Planner, *clauses: ParseNode) -> None:
@@ -44,7 +53,9 @@ def freeze_subqueries(planner: Planner, *clauses: ParseNode) -> None:
             _freeze(planner, nodes)
 
 
-def _freeze(planner: Planner, nodes: Iterable[ParseNode]) -> None:
+def _freeze(planner: Planner, nodes: Iterable[ParseNode]) -> list[Relation]:
+    """Create the frames of the tables that the nodes name. Return the tables."""
+    tables = []
     cursor, context = planner.transaction.cursor, planner.session.context
     for node in nodes:
         if node.DESCRIPTOR.name != "RangeVar":
@@ -55,6 +66,20 @@ def _freeze(planner: Planner, nodes: Iterable[ParseNode]) -> None:
             continue
         if relation.oid >= FIRST_USER_OID and relation.kind in TABLE_KINDS and relation.oid not in planner.frozen:
             planner.frozen[relation.oid] = planner.frame_of(relation)
+            tables.append(relation)
+    return tables
+
+
+def unwritten(planner: Planner, relation: Relation, rows: DataFrame) -> DataFrame:
+    """Return the rows to update or delete, with their positions, without those that the statement's WITH clause has written."""
+    files = written_files(planner, relation)
+    return rows.where(~F.col(FILE).isin(files)) if files else rows
+
+
+def written_files(planner: Planner, relation: Relation) -> list[str]:
+    """Return the files (URIs) with the rows that the statement's WITH clause has written to a table."""
+    before = planner.own_files.get(relation.oid)
+    return [] if before is None else sorted(planner.transaction.own_files(relation) - before)
 
 
 def run(planner: Planner, analyser: Analyser, query: ParseNode) -> tuple[tuple[PlanColumn, ...] | None, Plan | None]:

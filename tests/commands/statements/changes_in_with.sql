@@ -1,0 +1,27 @@
+-- A statement does not change the rows that its WITH clause has changed or added.
+CREATE TABLE t (a int PRIMARY KEY, b int);
+INSERT INTO t VALUES (1, 10), (2, 20);
+WITH w AS (UPDATE t SET b = b + 1 WHERE a = 1 RETURNING *) UPDATE t SET b = w.b + 100 FROM w RETURNING t.*;
+SELECT * FROM t ORDER BY a;
+WITH w AS (UPDATE t SET b = b + 1 WHERE a = 1 RETURNING *) DELETE FROM t USING w RETURNING *;
+SELECT * FROM t ORDER BY a;
+WITH w AS (INSERT INTO t VALUES (3, 30), (4, 40) RETURNING a) UPDATE t SET b = 0 WHERE a NOT IN (SELECT a FROM w);
+SELECT * FROM t ORDER BY a;
+WITH w AS (INSERT INTO t VALUES (5, 50) RETURNING a), x AS (DELETE FROM t WHERE a > (SELECT min(a) - 4 FROM w) RETURNING a) SELECT count(*) FROM x;
+SELECT * FROM t ORDER BY a;
+-- the rows of earlier statements of the transaction are changed
+BEGIN;
+INSERT INTO t VALUES (6, 60);
+WITH w AS (INSERT INTO t VALUES (7, 70) RETURNING a) UPDATE t SET b = -1 WHERE a < (SELECT max(a) + 5 FROM w);
+SELECT * FROM t ORDER BY a;
+WITH w AS (INSERT INTO t VALUES (8, 80) RETURNING a) UPDATE t SET b = -2 WHERE a < (SELECT max(a) + 5 FROM w);
+SELECT * FROM t ORDER BY a;
+ROLLBACK;
+WITH w AS (UPDATE t SET b = 51 WHERE a = 5 RETURNING *) MERGE INTO t USING w ON t.a = w.a WHEN MATCHED THEN UPDATE SET b = 52;
+-- partitions
+CREATE TABLE p (a int, b int) PARTITION BY LIST (a);
+CREATE TABLE p1 PARTITION OF p FOR VALUES IN (1);
+CREATE TABLE p2 PARTITION OF p FOR VALUES IN (2);
+INSERT INTO p VALUES (1, 10), (2, 20);
+WITH w AS (UPDATE p SET a = 2 WHERE a = 1 RETURNING b) UPDATE p SET b = w.b + 1 FROM w;
+SELECT tableoid::regclass, * FROM p ORDER BY b;
