@@ -408,6 +408,22 @@ PLAYS: dict[str, list[Step]] = {
         ("a", "SELECT 0::d"),
         ("a", "ROLLBACK"),
     ],
+    "a serializable transaction that has missed a key in a table may try again": [
+        ("a", "BEGIN ISOLATION LEVEL SERIALIZABLE"),
+        ("b", "BEGIN ISOLATION LEVEL SERIALIZABLE"),
+        ("a", "SELECT * FROM t WHERE a = 3"),
+        ("b", "SELECT * FROM t WHERE a = 3"),
+        ("a", "INSERT INTO t VALUES (3, 0)"),
+        ("b+", "INSERT INTO t VALUES (3, 0)"),
+        ("a", "COMMIT"),
+        ("b", ""),
+        ("b", "ROLLBACK"),
+        ("b", "BEGIN ISOLATION LEVEL SERIALIZABLE"),
+        ("b", "SELECT 1"),
+        ("a", "INSERT INTO t VALUES (4, 0)"),
+        ("b", "INSERT INTO t VALUES (4, 0)"),
+        ("b", "ROLLBACK"),
+    ],
 }
 
 

@@ -268,7 +268,13 @@ def _met(there: DataFrame, new: DataFrame, index: Index, *, looked_up: bool) -> 
 def _duplicate_error(
     session: Session | None, transaction: Transaction, relation: Relation, index: Index, values: pa.Table
 ) -> PostgresError:
-    """Return the error 23505 for a key (v0, v1, …), which the DETAIL shows if the user may see it. A worker has no session."""
+    """Return the error 23505 for a key (v0, v1, …), which the DETAIL shows if the user may see it. A worker has no session.
+
+    A serializable transaction gets 40001 if it has read the table, and others have changed the table since.
+    """
+    not_in_series = transaction.snapshot.not_in_series((relation.database, relation.oid))
+    if not_in_series is not None:
+        return not_in_series
     is_shown = session is None or disclosure.tells_key(session, transaction.cursor, relation, index.attnums)
     return PostgresError(
         "23505", f'duplicate key value violates unique constraint "{index.name}"',

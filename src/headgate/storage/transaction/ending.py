@@ -14,7 +14,6 @@ from urllib.parse import unquote
 from headgate.catalog.cursor import Rows
 from headgate.catalog.hold import Hold
 from headgate.catalog.unique import CatalogKey
-from headgate.errors import PostgresError
 from headgate.failpoint import Step, step
 from headgate.lsn import Lsn
 from headgate.storage.delta import file_action, fsync
@@ -27,7 +26,7 @@ from headgate.storage.transaction.log import EntryKind, OriginProgress, TableWri
 from headgate.storage.transaction.own_locks import OwnLocks
 from headgate.storage.transaction.pending_rows import PendingRows
 from headgate.storage.transaction.recorded_catalog import CatalogWrite
-from headgate.storage.transaction.snapshot import Snapshot
+from headgate.storage.transaction.snapshot import Snapshot, not_in_series
 from headgate.storage.transaction.staged import StagedTable
 from headgate.storage.transaction.staging import Staging
 from headgate.storage.transaction.transaction_catalog import TransactionCatalog
@@ -125,12 +124,12 @@ class Ending:
             yield
             return
         with self._engine.serial_lock:
-            if not all(map(snapshot.is_current, snapshot.read)):
-                raise _not_in_series()
+            if not all(map(snapshot.is_current, snapshot.used)):
+                raise not_in_series("commit attempt")
             changed_tables = {*staging.kept(), *staging.dropped}
             for prepared in self._engine.prepared.all():
-                if prepared.read & changed_tables or (prepares and prepared.read and prepared.keys & snapshot.read):
-                    raise _not_in_series()
+                if prepared.read & changed_tables or (prepares and prepared.read and prepared.keys & snapshot.used):
+                    raise not_in_series("commit attempt")
             yield
 
     def _commit_intent(self, intent: Intent, changed: Mapping[Key, StagedTable], states: dict[Key, TableState]) -> Lsn:
@@ -214,7 +213,7 @@ class Ending:
         staged_tables = staging.kept()
         if self._engine.durable:
             self._sync(self._intent(staged_tables, None))
-        read = frozenset(self._snapshot.read if self._snapshot.is_serializable else ())
+        read = frozenset(self._snapshot.used if self._snapshot.is_serializable else ())
         return Handed(
             self._locks.xid, self._catalog.database, staging.logged_writes(), staged_tables, staging.created, staging.dropped,
             catalog.written, dict(self._locks.catalog_keys), catalog.recorded_rows(), read,
@@ -238,11 +237,3 @@ def _named_files(path: DataPath, relation: int, intent: Intent) -> set[DataPath]
     _, actions = intent.tables.get(relation, (0, []))
     of_writes = {path / unquote(file.path) for write in intent.writes if write.relation == relation for file in write.files or ()}
     return set(file_action.files_of(path, actions)) | of_writes
-
-
-def _not_in_series() -> PostgresError:
-    return PostgresError(
-        "40001", "could not serialize access due to read/write dependencies among transactions",
-        detail="Reason code: Canceled on identification as a pivot, during commit attempt.",
-        hint="The transaction might succeed if retried.",
-    )  # fmt: skip

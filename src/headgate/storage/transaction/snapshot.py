@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 
+from headgate.errors import PostgresError
 from headgate.lsn import Lsn
 from headgate.storage.delta.table_state import TableState
 from headgate.storage.delta.visible_state import Visible
@@ -28,7 +30,9 @@ class Snapshot:
         """Whether it belongs to the whole transaction and not to one statement."""
         self.is_serializable = False
         self.read: set[Key] = set()
-        """The tables that the transaction has read."""
+        """The tables that statements of the transaction have read."""
+        self.checked: set[Key] = set()
+        """The tables in which its constraints have looked up rows, or to which it has added rows."""
         self.is_ignored = False
         """Whether tables are read with all committed rows (`seeing_newest`)."""
 
@@ -90,7 +94,30 @@ class Snapshot:
         shown = self.states.get(key) if self.is_fixed else None
         return shown.state if shown is not None and not staged.is_changed and shown.state is not staged.base else None
 
+    @property
+    def used(self) -> AbstractSet[Key]:
+        """Return the tables on whose rows the transaction depends."""
+        return self.read | self.checked
+
     def is_current(self, key: Key) -> bool:
         """Whether the snapshot shows the newest committed state of a table that it has."""
         shown = self.states.get(key)
         return shown is None or self._engine.visible.get(key) is shown
+
+    def not_in_series(self, key: Key) -> PostgresError | None:
+        """Return the error 40001 of a serializable transaction that has read a table which others have changed since. None otherwise.
+
+        It is raised instead of the error of a constraint, which the transaction could not have expected from the rows that it has read.
+        """
+        if not self.is_serializable or key not in self.read or self.is_current(key):
+            return None
+        return not_in_series("conflict in checking")
+
+
+def not_in_series(during: str) -> PostgresError:
+    """Return the error 40001 of a serializable transaction that has read what another one has changed."""
+    return PostgresError(
+        "40001", "could not serialize access due to read/write dependencies among transactions",
+        detail=f"Reason code: Canceled on identification as a pivot, during {during}.",
+        hint="The transaction might succeed if retried.",
+    )  # fmt: skip

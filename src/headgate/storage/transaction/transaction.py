@@ -232,9 +232,12 @@ class Transaction:
 
     def state(self, relation: Relation) -> TableState:
         """Return the table's state as this transaction sees it. Raise 42P01 if the table does not exist in its snapshot."""
+        (self.snapshot.checked if self.snapshot.is_ignored else self.snapshot.read).add((relation.database, relation.oid))
+        return self._state(relation)
+
+    def _state(self, relation: Relation) -> TableState:
         self.catalog.check_seen(relation)
         key = self._key_without_pending(relation)
-        self.snapshot.read.add(key)
         if self.snapshot.is_ignored and (key in self.staging.tables or key in self.engine.visible):
             return self.staging.base(key)
         if key in self.staging.seen:
@@ -249,7 +252,7 @@ class Transaction:
     def newest(self, relation: Relation) -> TableState:
         """Return the table with all committed rows and own writes, for key lookups. The caller holds the lock or a claim."""
         key = self._key_without_pending(relation)
-        self.snapshot.read.add(key)
+        self.snapshot.checked.add(key)
         return self.staging.base(key)
 
     def _key_without_pending(self, relation: Relation) -> Key:
@@ -402,8 +405,9 @@ class Transaction:
     def add_later(self, relation: Relation, rows: pa.Table, check: Check) -> None:
         """Add rows whose keys are claimed. They are written when the lock is acquired (`pending`); `check` raises if a key exists."""
         origin = self.engine.log.end, self._savepoints.subtransaction()
+        self.snapshot.checked.add((relation.database, relation.oid))
         with self.looking_up():
-            state = self.state(relation)
+            state = self._state(relation)
             array_column.to_file(rows, state.lists)  # this statement, not COMMIT, rejects values that files cannot hold
             self._pending.add(PendingInsert(relation, rows, state, check, *origin))
 
