@@ -29,8 +29,8 @@ from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import binder, operators
-from headgate.expression.binding.scope import Scope, ScopeColumn, ScopeTable, hiding, using_column
-from headgate.expression.node import BoolKind, Coalesce, Expression, FuncExpr, TypeRef, joined
+from headgate.expression.binding.scope import Scope, ScopeColumn, ScopeTable, hiding, merging, using_column
+from headgate.expression.node import BoolKind, Coalesce, ColumnRef, Expression, FuncExpr, TypeRef, joined
 from headgate.sql import grammar, names
 from headgate.sql.parser import ParseNode, anded, kind, position, unwrap, walk
 from headgate.types import registry
@@ -235,7 +235,7 @@ def _join(analyser: Analyser, node: pb.JoinExpr, outer: Scope | None, locks: Seq
         using = [column.name for column in left.star if column.name in right_names]
     both = _joined(left, right, how)
     if using:
-        both = _using(analyser, both, using)
+        both = _using(analyser, both, using, node.join_using_alias.aliasname)
     else:
         condition = _quals(analyser, node, both, outer)
         both = replace(both, condition=condition, how="cross" if condition is None else how)
@@ -252,7 +252,11 @@ def _quals(analyser: Analyser, node: pb.JoinExpr, both: FromItem, outer: Scope |
 def _aliased_join(analyser: Analyser, node: pb.JoinExpr, whole: FromItem) -> FromItem:
     if not node.HasField("alias"):
         return whole
-    table, columns = entry(analyser, whole.star, node.alias.aliasname, names.strings(node.alias.colnames))
+    alias, aliases = node.alias.aliasname, names.strings(node.alias.colnames)
+    if len(aliases) > len(whole.star):
+        message = f'join expression "{alias}" has {len(whole.star)} columns available but {len(aliases)} columns specified'
+        raise PostgresError("42P10", message)
+    table, columns = entry(analyser, whole.star, alias, aliases)
     return AliasItem((table,), columns, hidden=whole.all_tables, item=whole)
 
 
@@ -267,11 +271,11 @@ def _join_function(analyser: Analyser, node: pb.JoinExpr, left: FromItem, right:
     return replace(whole, condition=_quals(analyser, node, whole, outer)) if how == "inner" else whole
 
 
-def _using(analyser: Analyser, both: JoinItem, using: Sequence[str]) -> JoinItem:
+def _using(analyser: Analyser, both: JoinItem, using: Sequence[str], alias: str) -> JoinItem:
     """Analyse JOIN … USING and NATURAL JOIN. The named columns appear once, at the start.
 
     Their value is that of the left side for inner and left joins, that of the right side for right joins, and the first that is not NULL
-    for full joins.
+    for full joins. `alias`: the name under which only the merged columns are in scope, or "".
     """
     conditions: list[Expression] = []
     merged: list[tuple[PlanColumn, Expression]] = []
@@ -282,15 +286,22 @@ def _using(analyser: Analyser, both: JoinItem, using: Sequence[str]) -> JoinItem
         chosen = {"inner": sides[0], "left": sides[0], "right": sides[1]}.get(both.how)
         value: Expression = chosen or Coalesce(type=type_ref, args=tuple(sides))
         origin = (left_column.relation, left_column.attnum) if both.how in ("inner", "left") else (0, 0)
-        merged.append((PlanColumn(name, type_ref, analyser.key(name), *origin), value))
+        key = value.key if isinstance(value, ColumnRef) else analyser.key(name)
+        merged.append((PlanColumn(name, type_ref, key, *origin), value))
     columns = [column for column, _ in merged]
-    merged_scope = tuple(ScopeColumn(column.name, place, column.type, column.key) for place, column in enumerate(columns, 1))
+    named = [scope_table(alias, columns, row_key=analyser.row_key(alias, columns))] if alias else []
+    _check_alias(both.tables, named)
     return replace(
         both,
+        tables=merging([*both.tables, *named], using),
         star=(*columns, *(column for column in both.star if column.name not in using)),
-        merged=both.merged + merged_scope,
+        merged=(
+            *(column for column in both.merged if column.name not in using),
+            *(ScopeColumn(column.name, place, column.type, column.key) for place, column in enumerate(columns, 1)),
+        ),
         condition=joined(BoolKind.AND, conditions),
         using=tuple(merged),
+        using_alias=named[0] if named else None,
     )
 
 

@@ -164,9 +164,9 @@ class ChangesItem(FromItem):
 
 @dataclass(frozen=True, kw_only=True)
 class JoinItem(FromItem):
-    """A join. `how`: inner, left, right, full or cross. `using`: the merged columns of USING with their values.
+    """A join. `how`: inner, left, right, full or cross. `listed`: a comma in the FROM list joins the items.
 
-    `listed`: a comma in the FROM list joins the items.
+    `using`: the merged columns of USING with their values. `using_alias`: the alias under which only these columns are in scope.
     """
 
     left: FromItem
@@ -175,6 +175,7 @@ class JoinItem(FromItem):
     condition: Expression | None = None
     using: tuple[tuple[PlanColumn, Expression], ...] = ()
     listed: bool = False
+    using_alias: ScopeTable | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

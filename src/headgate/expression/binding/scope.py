@@ -62,7 +62,8 @@ class ScopeTable:
     """One entry of FROM. `name` is its alias or its name, `schema` the schema if it has no alias (so ``s.t.c`` can name it).
 
     `row_type` is the oid of the table's composite type, for whole-row references, `row_key` the key that they get (the name and
-    ``.*`` if it is empty). `system`: whether it has system columns. `relation_name`: schema and name of the relation. `outer_joined`: a
+    ``.*`` if it is empty). `merged`: the names of columns that only a qualified reference can name, because JOIN … USING merged them.
+    `system`: whether it has system columns. `relation_name`: schema and name of the relation. `outer_joined`: a
     LATERAL reference is an error, because the table and the subquery are the sides of a RIGHT or FULL JOIN.
     """
 
@@ -71,6 +72,7 @@ class ScopeTable:
     schema: str | None = None
     relation: int = 0
     row_type: int = registry.RECORD
+    merged: frozenset[str] = frozenset()
     system: bool = True
     row_key: str = ""
     relation_name: tuple[str | None, str] | None = None
@@ -93,9 +95,8 @@ class ScopeTable:
 class Scope:
     """The tables whose names an expression may use.
 
-    `merged` are the columns that JOIN … USING merged. They hide the tables' columns of the same name from unqualified
-    references. `outer` is the scope of the enclosing query. `qualify` makes references print with their table's name. `hidden` are the
-    tables of the query that the expression cannot use, for the hints of errors.
+    `merged` are the columns that JOIN … USING merged. `outer` is the scope of the enclosing query. `qualify` makes references print with
+    their table's name. `hidden` are the tables of the query that the expression cannot use, for the hints of errors.
     """
 
     tables: tuple[ScopeTable, ...] = ()
@@ -115,6 +116,12 @@ class Scope:
     def is_outermost(self) -> bool:
         """Whether the scope has no tables, and no enclosing one that has some."""
         return not any(level.tables for level in self.levels)
+
+
+def merging(tables: Iterable[ScopeTable], names: Iterable[str]) -> tuple[ScopeTable, ...]:
+    """Return the tables of a JOIN … USING, whose merged columns only a qualified reference can name."""
+    merged = frozenset(names)
+    return tuple(replace(table, merged=table.merged | merged) for table in tables)
 
 
 def hiding(scope: Scope | None, tables: Sequence[ScopeTable]) -> Scope | None:
@@ -198,12 +205,15 @@ def has_table(name: str, scope: Scope) -> bool:
 
 def _resolve_unqualified(name: str, scope: Scope, location: int) -> ColumnRef:
     for levels, level in enumerate(scope.levels):
-        merged = [column for column in level.merged if column.name == name]
-        if merged:
-            return _reference(merged[0], "", location, levels, qualified=False)
-        columns = [ref for table in level.tables if (ref := _in_table(table, name, location, levels, qualified=level.qualify)) is not None]
+        merged = [_reference(column, "", location, levels, qualified=False) for column in level.merged if column.name == name]
+        tables = [table for table in level.tables if name not in table.merged]
+        columns = merged + [
+            ref for table in tables if (ref := _in_table(table, name, location, levels, qualified=level.qualify)) is not None
+        ]
         if len([ref for ref in columns if ref.attnum >= 0]) > 1 or (len(columns) > 1 and all(ref.attnum < 0 for ref in columns)):
             raise PostgresError("42702", f'column reference "{name}" is ambiguous', position=position(location))
+        if merged:
+            return merged[0]
         if columns:
             _check_lateral(next(table for table in level.tables if table.name == columns[0].qualifier), location)
             return columns[0]

@@ -24,7 +24,7 @@ from headgate.commands.query.catalog.relation_source import CatalogSource, Sourc
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import builtin
 from headgate.expression.binding import binder, operators
-from headgate.expression.binding.scope import Scope, ScopeColumn, ScopeTable, hiding, using_column
+from headgate.expression.binding.scope import Scope, ScopeColumn, ScopeTable, hiding, merging, using_column
 from headgate.expression.duckdb import set_returning, value
 from headgate.expression.duckdb.value import MAX_DIGITS, NOTHING_KNOWN, Facts
 from headgate.expression.implementation.set_returning import CatalogRows
@@ -54,7 +54,7 @@ def from_clause(planner: CatalogPlanner, clause: Sequence[object], outer: Scope 
     whole = _item(planner, unwrap(clause[0]), outer, None)
     for item_node in clause[1:]:
         item = _item(planner, unwrap(item_node), outer, whole)
-        _check_names(whole, item)
+        _check_names(whole.tables, item.tables)
         whole = whole.beside(item, f"{whole.sql}, {item.sql}")
     return replace(whole, sql=f" FROM {whole.sql}")
 
@@ -276,7 +276,7 @@ def _join(planner: CatalogPlanner, node: pb.JoinExpr, outer: Scope | None, befor
     left = _item(planner, unwrap(node.larg), outer, before)
     lateral = left if before is None else before.beside(left, "")
     right = _item(planner, unwrap(node.rarg), outer, lateral)
-    _check_names(left, right)
+    _check_names(left.tables, right.tables)
     word = _JOINS[node.jointype]
     using = names.strings(node.using_clause)
     if node.is_natural:
@@ -317,8 +317,13 @@ def _join_using(
         merged.append(chosen)
     star = (*merged, *[column for column in both.star if column.name not in using])
     merged_scope = tuple(ScopeColumn(column.name, 1, column.type, column.key) for column in merged)
+    alias = node.join_using_alias.aliasname
+    named = [ScopeTable(alias, merged_scope, system=False)] if alias else []
+    _check_names(both.tables, named)
+    tables = merging([*both.tables, *named], using)
     sql = f"({left.sql} {_JOINS[node.jointype]} {right.sql} ON {' AND '.join(conditions)})"
-    return replace(both, sql=sql, star=star, merged=(*merged_scope, *both.merged))
+    outer = [column for column in both.merged if column.name not in using]
+    return replace(both, sql=sql, tables=tables, star=star, merged=(*merged_scope, *outer))
 
 
 # ---- functions -------------------------------------------------------------------------------------------------------------
@@ -435,9 +440,9 @@ def _definition(relation: system_view.SystemRelation) -> ParseNode:
     return _parse(system_view.FROM_CATALOG.get(relation.name) or relation.definition or "")
 
 
-def _check_names(left: CatalogSource, right: CatalogSource) -> None:
-    left_names = {(table.name, table.schema) for table in left.tables if table.name}
-    for table in right.tables:
+def _check_names(left: Sequence[ScopeTable], right: Sequence[ScopeTable]) -> None:
+    left_names = {(table.name, table.schema) for table in left if table.name}
+    for table in right:
         if (table.name, table.schema) in left_names:
             raise PostgresError("42712", f'table name "{table.name}" specified more than once')
 

@@ -266,7 +266,9 @@ def _join(planner: Planner, item: JoinItem, reading: Reading) -> Source:
         frame = frame.where(planner.evaluation.filter(joined(BoolKind.AND, volatile)))
     frame = row_by_row.passing(planner.evaluation, frame, called)
     if item.using:
-        frame = frame.select("*", *[planner.column(value).alias(column.key) for column, value in item.using])
+        named = [F.lit(True).alias(item.using_alias.row_key)] if item.using_alias is not None else []
+        computed = [(column, value) for column, value in item.using if value != reference(column)]
+        frame = frame.select("*", *[planner.column(value).alias(column.key) for column, value in computed], *named)
     if item.how == "inner":
         merged = [(reference(column), reference(using_column(right.star, column.name, "right"))) for column, _ in item.using]
         equal += tuple(pair for pair in merged if where_clause.are_same(*pair))

@@ -1,0 +1,26 @@
+-- The columns that JOIN ... USING merges, their values in outer joins and their alias.
+CREATE TABLE a (i integer, x integer);
+CREATE TABLE b (i integer, y integer);
+CREATE TABLE c (i integer, z integer);
+INSERT INTO a VALUES (1, 1), (1, 2);
+INSERT INTO b VALUES (2, 2);
+INSERT INTO c VALUES (3, 3), (1, 4);
+SELECT i FROM a FULL JOIN b USING (i) FULL JOIN c USING (i) ORDER BY 1;
+SELECT i, count(*) FROM a FULL JOIN b USING (i) FULL JOIN c USING (i) WHERE i > 0 GROUP BY i ORDER BY i;
+SELECT i FROM (a FULL JOIN b USING (i)) RIGHT JOIN c USING (i) ORDER BY i;
+SELECT x, i FROM a LEFT JOIN b USING (i) RIGHT JOIN c USING (i) ORDER BY i, x;
+SELECT i FROM a JOIN b USING (i), c;
+SELECT i FROM a JOIN b USING (i) JOIN c ON true;
+SELECT i, count(*) FROM a LEFT JOIN c USING (i) GROUP BY a.i;
+SELECT i, count(*) FROM a RIGHT JOIN c USING (i) GROUP BY c.i ORDER BY c.i;
+SELECT DISTINCT i FROM a JOIN c USING (i) ORDER BY a.i;
+SELECT x, x.i, row_to_json(x), a.x AS own FROM a JOIN c USING (i) AS x ORDER BY a.x;
+SELECT x.z FROM a JOIN c USING (i) AS x;
+SELECT * FROM a JOIN c USING (i) AS a;
+SELECT * FROM (a CROSS JOIN b) j (p, q, r, s, t);
+CREATE VIEW v AS SELECT m.*, c.z FROM a JOIN c USING (i) AS m;
+SELECT * FROM v ORDER BY z;
+SELECT n FROM (SELECT 1 n) p NATURAL FULL JOIN (SELECT 2 n) q NATURAL FULL JOIN (SELECT 3 n) r ORDER BY n;
+SELECT oid FROM pg_class JOIN (SELECT 1259::oid AS oid) n USING (oid) FULL JOIN (SELECT 5::oid AS oid) k USING (oid) ORDER BY oid;
+SELECT m.* FROM pg_class JOIN (SELECT 1259::oid AS oid) n USING (oid) AS m;
+SELECT oid FROM pg_class JOIN (SELECT 1259::oid AS oid) n USING (oid), pg_type;
