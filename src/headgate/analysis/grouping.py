@@ -19,8 +19,9 @@ from headgate.errors import PostgresError
 from headgate.expression import rewriting
 from headgate.expression.binding import binder
 from headgate.expression.binding.coercion import resolve_unknown
+from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.scope import Scope
-from headgate.expression.node import Aggregate, ColumnRef, Expression, Grouping, walk
+from headgate.expression.node import Aggregate, ColumnRef, Expression, Grouping, WindowCall, walk
 from headgate.sql.parser import ParseNode, unwrap
 
 if TYPE_CHECKING:
@@ -73,11 +74,19 @@ def _item(analyser: Analyser, node: ParseNode, targets: Sequence[SelectItem], sc
         named = [target for target in targets if target.name == name] if name is not None else []
         in_scope = any(column.name == name for table in scope.tables for column in table.columns)
         expression = named[0].expression if named and not in_scope else binder.bind(inner, scope, context=context)
-    if _has_aggregate(expression):
-        raise PostgresError("42803", "aggregate functions are not allowed in GROUP BY")
+    _refuse_calls(expression, context)
     resolved = resolve_unknown(expression, context)
     ordering.require_equality(resolved)
     return resolved
+
+
+def _refuse_calls(expression: Expression, context: BindContext) -> None:
+    """Raise an error if an output column that GROUP BY names contains an aggregate or a window function."""
+    for node in walk(expression):
+        if isinstance(node, (Aggregate, Grouping)):
+            raise PostgresError("42803", "aggregate functions are not allowed in GROUP BY", position=context.position(node.location))
+        if isinstance(node, WindowCall):
+            raise PostgresError("42P20", "window functions are not allowed in GROUP BY", position=context.position(node.location))
 
 
 class _Groups:

@@ -24,11 +24,11 @@ from headgate.sql import names
 from headgate.sql.parser import ParseNode, unwrap
 from headgate.types import registry
 
-_CLAUSES = {"PUBLICATION WHERE": "WHERE"}
+_CLAUSES = {"PUBLICATION WHERE": "WHERE", "JOIN/ON": "JOIN conditions"}
 
 
 def clause(context: BindContext) -> str:
-    """Return the clause as error messages show it after "are not allowed in". The WHERE of a publication is shown as WHERE."""
+    """Return the clause as error messages show it after "are not allowed in"."""
     return _CLAUSES.get(context.construct, context.construct)
 
 
@@ -48,7 +48,8 @@ def bind(node: pb.FuncCall, scope: Scope, context: BindContext, binder: Binder) 
     if node.agg_within_group:
         return _ordered_set(node, schema, name, args, scope, context, binder)
     argument_types = [arg.type.oid for arg in args]
-    candidate = find_function(schema, name, argument_types, context, node.location, variadic=node.func_variadic, shown=shown)
+    variadic, ordered = node.func_variadic, len(node.agg_order) > 1
+    candidate = find_function(schema, name, argument_types, context, node.location, variadic=variadic, ordered=ordered, shown=shown)
     if candidate is None:
         return _as_cast(schema, name, args[0], context, node.location)
     assert candidate.function is not None
@@ -156,8 +157,9 @@ def _aggregate(
     position = context.position(node.location)
     if not context.aggregates:
         raise PostgresError("42803", f"aggregate functions are not allowed in {clause(context)}", position=position)
-    if any(isinstance(part, Aggregate) for arg in args for part in walk(arg)):
-        raise PostgresError("42803", "aggregate function calls cannot be nested", position=position)
+    inner_call = next((part for arg in args for part in walk(arg) if isinstance(part, Aggregate)), None)
+    if inner_call is not None:
+        raise PostgresError("42803", "aggregate function calls cannot be nested", position=context.position(inner_call.location))
     condition = None
     if node.HasField("agg_filter"):
         inner = context.within(construct="FILTER", aggregates=False)
@@ -166,9 +168,10 @@ def _aggregate(
     coerced = {strip_implicit(arg): arg for arg in args}
     items = window.bind_order(node.agg_order, scope, context, binder)
     order = [(coerced.get(item, item), descending, nulls_first) for item, descending, nulls_first in items]
-    if node.agg_distinct and any(item not in args for item, _, _ in order):
+    unlisted = next((item for item, _, _ in order if item not in args), None)
+    if node.agg_distinct and unlisted is not None:
         message = "in an aggregate with DISTINCT, ORDER BY expressions must appear in argument list"
-        raise PostgresError("42P10", message, position=position)
+        raise PostgresError("42P10", message, position=context.position(location_of(unlisted)))
     return Aggregate(
         type=kind,
         function=function.oid,
@@ -189,7 +192,7 @@ def _ordered_set(
     order = window.bind_order(node.agg_order, scope, context, binder)
     actual = [*args, *(item for item, _, _ in order)]
     if not any(function.aggregate_kind in ("o", "h") for function in builtin.builtins().functions_named.get(name, ())):
-        find_function(schema, name, [arg.type.oid for arg in args], context, node.location)
+        find_function(schema, name, [arg.type.oid for arg in actual], context, node.location)
         raise PostgresError("42809", f"{name} is not an ordered-set aggregate, so it cannot have WITHIN GROUP", position=position)
     candidate = find_function(schema, name, [arg.type.oid for arg in actual], context, node.location)
     assert candidate is not None
@@ -219,7 +222,8 @@ def _window(
     if not node.HasField("over"):
         raise PostgresError("42P20", f"window function {name} requires an OVER clause", position=position)
     if context.windows is None:
-        raise PostgresError("42P20", f"window functions are not allowed in {clause(context)}", position=position)
+        where = "window definitions" if context.construct.startswith("window ") else clause(context)
+        raise PostgresError("42P20", f"window functions are not allowed in {where}", position=position)
     if node.agg_distinct:
         raise PostgresError("0A000", "DISTINCT is not implemented for window functions", position=position)
     if node.agg_order:

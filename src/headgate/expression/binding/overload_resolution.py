@@ -21,6 +21,10 @@ from headgate.types import registry
 _OPERATOR_HINT = "No operator matches the given name and argument types. You might need to add explicit type casts."
 _OPERATOR_HINT_ONE = "No operator matches the given name and argument type. You might need to add an explicit type cast."
 _FUNCTION_HINT = "No function matches the given name and argument types. You might need to add explicit type casts."
+_ORDERED_HINT = (
+    "No aggregate function matches the given name and argument types."
+    " Perhaps you misplaced ORDER BY; ORDER BY must appear after all regular arguments of the aggregate."
+)
 _AMBIGUOUS_OPERATOR = "Could not choose a best candidate operator. You might need to add explicit type casts."
 
 
@@ -107,11 +111,12 @@ def find_function(
     location: int,
     *,
     variadic: bool = False,
+    ordered: bool = False,
     shown: str | None = None,
 ) -> Candidate | None:
     """func_get_detail: return the function for these argument types, or None if the call must be read as a cast (``int4(x)``).
 
-    `shown`: the call as it appears in error messages, if not with the types of its arguments.
+    `ordered`: whether it sorts by several expressions. `shown`: the call as errors show it, if not with the types of its arguments.
 
     Raises 42883 ``function f(integer) does not exist`` and 42725 ``function f(unknown) is not unique``.
     """
@@ -131,7 +136,7 @@ def find_function(
     shown = shown or f"{name if schema is None else f'{schema}.{name}'}({', '.join(context.show_type(oid) for oid in arguments)})"
     if several:
         raise not_unique("function", shown, context, location)
-    raise no_function(shown, context, location)
+    raise no_function(shown, context, location, _ORDERED_HINT if ordered else _FUNCTION_HINT)
 
 
 def _candidates(schema: str | None, name: str, count: int, variadic: bool) -> list[Candidate]:
@@ -171,9 +176,9 @@ def not_unique(kind: str, shown: str, context: BindContext, location: int) -> Po
     return PostgresError("42725", f"{kind} {shown} is not unique", hint=hint, position=context.position(location))
 
 
-def no_function(shown: str, context: BindContext, location: int) -> PostgresError:
+def no_function(shown: str, context: BindContext, location: int, hint: str = _FUNCTION_HINT) -> PostgresError:
     """Return the 42883 error for a call, which `shown` gives with its types."""
-    return PostgresError("42883", f"function {shown} does not exist", hint=_FUNCTION_HINT, position=context.position(location))
+    return PostgresError("42883", f"function {shown} does not exist", hint=hint, position=context.position(location))
 
 
 def _candidate(function: Function, count: int, variadic: bool) -> Candidate | None:

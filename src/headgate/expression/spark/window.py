@@ -22,6 +22,13 @@ from headgate.expression.spark.comparison import directed, equal_keys
 from headgate.expression.spark.value import Env, Value, refuse, settle
 from headgate.types import registry
 
+_WIDE = "decimal(20,0)"
+"""A type that holds the sum of two values of type bigint."""
+_FAR = 2**31 - 1
+"""The greatest distance of a row that Spark accepts."""
+_EMPTY = (_FAR, _FAR)
+"""A frame of rows that no row has. Spark rejects a frame that ends before it starts, for which PostgreSQL finds no rows."""
+
 
 def compiled(called: Function) -> bool:
     """Return whether `build` supports the window function or aggregate."""
@@ -45,34 +52,43 @@ def build(node: WindowCall, args: Sequence[Value], partition: Sequence[Value], o
 
 def _spec(node: WindowCall, keys: Sequence[Value], order: Sequence[Ordering], *, framed: bool) -> Callable[[Env], WindowSpec]:
     bounds = _bounds(node)
+    has_offset = node.frame.mode == "RANGE" and any(node.offsets)
 
     def make(env: Env) -> WindowSpec:
         spec = Window.partitionBy(*(settle(key)(env) for key in keys)) if keys else Window.partitionBy(F.lit(0))
         if order:
-            spec = spec.orderBy(*(_direction(item)(env) for item in order))
+            spec = spec.orderBy(*(_direction(item, has_offset=has_offset)(env) for item in order))
         elif node.frame.mode == "ROWS" or not framed:
             spec = spec.orderBy(F.lit(0))  # Spark requires an order, PostgreSQL does not
         if framed and (order or node.frame.mode == "ROWS"):
-            spec = spec.rowsBetween(*bounds) if node.frame.mode == "ROWS" else spec.rangeBetween(*bounds)
+            spec = spec.rowsBetween(*bounds) if node.frame.mode == "ROWS" or bounds == _EMPTY else spec.rangeBetween(*bounds)
         return spec
 
     return make
 
 
-def _direction(item: Ordering) -> Callable[[Env], Column]:
+def _direction(item: Ordering, *, has_offset: bool) -> Callable[[Env], Column]:
+    """Return the sort key with its direction. `has_offset`: Spark adds the frame's offset to the key, which must not overflow."""
     key = settle(equal_keys(item.value, item.kind))
-    return lambda env: directed(key(env), descending=item.descending, nulls_first=item.nulls_first)
+
+    def make(env: Env) -> Column:
+        column = key(env).cast(_WIDE) if has_offset else key(env)
+        return directed(column, descending=item.descending, nulls_first=item.nulls_first)
+
+    return make
 
 
 def _bounds(node: WindowCall) -> tuple[int, int]:
-    """Return the frame's bounds as Spark counts them."""
+    """Return the frame's bounds as Spark counts them, or `_EMPTY`."""
     frame, (start, end) = node.frame, node.offsets
     if frame.mode == "RANGE" and (start or end) and node.order[0][0].type.oid not in registry.INTEGERS:
         raise not_supported("RANGE frames with an offset are supported over whole numbers only")
-    return _frame_bound(frame.start, start, "starting"), _frame_bound(frame.end, end, "ending")
+    limit = _FAR if frame.mode == "ROWS" else 2**63 - 1
+    first, last = _frame_bound(frame.start, start, "starting", limit), _frame_bound(frame.end, end, "ending", limit)
+    return (first, last) if first <= last else _EMPTY
 
 
-def _frame_bound(kind: str, offset: Expression | None, word: str) -> int:
+def _frame_bound(kind: str, offset: Expression | None, word: str, limit: int) -> int:
     fixed = {
         "unbounded preceding": Window.unboundedPreceding,
         "unbounded following": Window.unboundedFollowing,
@@ -84,4 +100,4 @@ def _frame_bound(kind: str, offset: Expression | None, word: str) -> int:
     distance = constant_whole(offset)
     if distance < 0:
         raise PostgresError("22013", f"frame {word} offset must not be negative")
-    return -distance if kind == "preceding" else distance
+    return max(-distance, -limit) if kind == "preceding" else min(distance, limit)
