@@ -360,3 +360,5 @@ class Decoder:
             raise Flawed(Flaw.RANGE)
         if not parts.mask & TIME if time_only else parts.mask & DATE != DATE:
             raise Flawed(Flaw.FORMAT)
+        if time_only and parts.mask & DATE not in (0, DATE) and (not parts.mask & ZONE or parts.named is not None):
+            raise Flawed(Flaw.FORMAT)  # a zone's offset depends on the whole date

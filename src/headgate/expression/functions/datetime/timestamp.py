@@ -15,6 +15,7 @@ from headgate.errors import PostgresError, not_supported
 from headgate.expression.functions.datetime import interval
 from headgate.types.datetime import calendar, time_zone
 from headgate.types.datetime.calendar import DAY, INFINITE_DAY, INFINITE_MICROS, date_of, days_in_month, days_of
+from headgate.types.datetime.field import Flaw, Flawed, displacement
 from headgate.types.datetime.interval import Interval, normal
 
 FIRST_DAY = -calendar.JULIAN_EPOCH
@@ -268,8 +269,23 @@ def made_time(hour: int, minute: int, second: float) -> str:
 def made_at_zone(year: int, month: int, day: int, hour: int, minute: int, second: float, name: str) -> int:
     """Return make_timestamptz with a time zone."""
     local = made_timestamp(year, month, day, hour, minute, second)
-    zone = named_zone(name)
-    return storable(local - int(zone.of_local(np.array([local // 1_000_000], np.int64))[0]) * 1_000_000)
+    east = _numeric_zone(name)
+    if east is None:
+        east = int(named_zone(name).of_local(np.array([local // 1_000_000], np.int64))[0])
+    return storable(local - east * 1_000_000)
+
+
+def _numeric_zone(name: str) -> int | None:
+    """Return the seconds east of a numeric zone, as in the text of a timestamp, or None for a name (parse_sane_timezone)."""
+    if name[:1].isdecimal():
+        message = f'invalid input syntax for type numeric time zone: "{name}"'
+        raise PostgresError("22023", message, hint='Numeric time zones must have "-" or "+" as first character.')
+    try:
+        return displacement(name)
+    except Flawed as flawed:
+        if flawed.flaw is Flaw.DISPLACEMENT:
+            raise PostgresError("22023", f'numeric time zone "{name}" out of range') from flawed
+        return None
 
 
 @functools.lru_cache(maxsize=256)
