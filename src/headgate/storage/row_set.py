@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headgate.storage.spark.column_name import quoted
@@ -71,16 +71,27 @@ def with_some_null(rows: Rows, columns: Sequence[str]) -> Rows:
 
 
 def differing(rows: Rows, fields: Sequence[str]) -> Rows:
-    """Return the rows in which one of these fields differs between the structs `old` and `new`. NULL equals NULL."""
+    """Return the rows in which one of these fields differs between the structs `old` and `new`. NULL equals NULL, but -0 differs from 0."""
     if isinstance(rows, DataFrame):
-        equal = [F.col(_sql(("old", name))).eqNullSafe(F.col(_sql(("new", name)))) for name in fields]
+        equal = [_exact(rows, ("old", name)).eqNullSafe(_exact(rows, ("new", name))) for name in fields]
         return rows.where(~functools.reduce(lambda left, right: left & right, equal, F.lit(True)))
     differs = np.zeros(rows.num_rows, bool)
     for name in fields:
         old, new = _array(rows, ("old", name)), _array(rows, ("new", name))
         both = pc.and_(old.is_null(), new.is_null())
-        differs |= ~np.asarray(pc.or_(pc.fill_null(pc.equal(old, new), False), both))
+        differs |= ~np.asarray(pc.or_(pc.fill_null(pc.equal(_bits(old), _bits(new)), False), both))
     return rows.filter(pa.array(differs))
+
+
+def _exact(rows: DataFrame, path: tuple[str, str]) -> Column:
+    """Return a column of which two values are equal only if they are the same: floating point as text."""
+    column = F.col(_sql(path))
+    return column.cast("string") if rows.select(column).dtypes[0][1] in ("float", "double") else column
+
+
+def _bits(values: pa.Array) -> pa.Array:
+    """Return floating point as integers of the same bits, other values as they are."""
+    return values.view({32: pa.int32(), 64: pa.int64()}[values.type.bit_width]) if pa.types.is_floating(values.type) else values
 
 
 def first(rows: Rows) -> pa.Table:

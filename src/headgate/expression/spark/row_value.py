@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from headgate.errors import not_supported
 from headgate.expression.functions.json import json_building
 from headgate.expression.node import Expression, RowExpr, TypeRef
 from headgate.expression.spark import session_time
@@ -141,6 +142,8 @@ def _field(value: Value) -> Make:
 def document(value: Value, kind: TypeRef) -> Value:
     """Return a value as the json functions expect it: a row as a json object, any other value as text, dates in ISO for any DateStyle."""
     if not value.fields:
+        if kind.oid == registry.RECORD:
+            raise not_supported("a row whose columns are not known in json is not supported")
         return _under(value, kind, session_time.forms().of_documents)
     fields, present = split(value)
     oids = tuple(json_building.writable(field.type.oid) for field in fields)

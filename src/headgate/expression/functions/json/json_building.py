@@ -21,7 +21,12 @@ _JSON_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?\Z")
 
 
 def writable(oid: int) -> int:
-    """Return the oid if values of the type can be written as json. Raise 0A000 for types that depend on the session's time zone."""
+    """Return the oid if values of the type can be written as json.
+
+    Raise 0A000 for types that depend on the session's time zone, and for arrays of rows, whose text does not have the names of the fields.
+    """
+    if oid == registry.RECORD_ARRAY:
+        raise not_supported("an array of rows in json is not supported")
     if _is_zoned(oid):
         raise not_supported("a timestamp with time zone in json is not supported: its text depends on the session's time zone")
     return oid
