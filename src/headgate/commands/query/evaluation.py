@@ -231,6 +231,8 @@ class Evaluation:
                 return self.prepare(oid_of_name)
             case Const(type=TypeRef(oid=oid), value=str()) if oid in REGISTERED:
                 return self._of_catalogs(node, "text")
+            case Relabel(type=TypeRef(oid=oid), arg=Expression(type=TypeRef(oid=source))) if oid in REGISTERED and source not in REGISTERED:
+                raise not_supported(f"an oid as {REGISTERED[oid]} is not supported in a query on tables")
             case ColumnRef(name="tableoid", attnum=-6):
                 return replace(node, attnum=1, key=table_oid_keys(node.key)[0])
             case _:

@@ -132,7 +132,7 @@ def pairs_text(text: str) -> Rows:
 
 
 def _written_items(text: str, function: str) -> list[str]:
-    spans = json.Spans(text)
+    spans = json.Spans(text, decodes=function == "json_array_elements_text")
     root = spans.root()
     if root == "[":
         return spans.items()

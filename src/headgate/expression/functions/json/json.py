@@ -9,18 +9,25 @@ import json
 import re
 
 from headgate.errors import PostgresError
-from headgate.types.base import json_text
+from headgate.types.base import json_error, json_text
 from headgate.types.base.json_text import Number
 from headgate.types.text import array
 
 _INTEGER = re.compile(r"[ \t\n\v\f\r]*[+-]?[0-9]+\Z")
 _INT_MAX = 2**31 - 1
+_ODD_ESCAPE = re.compile(r"\\u(0000|[dD][89a-fA-F])")
+"""An escape of the character 0 or of a part of a surrogate pair."""
 
 
 class Spans:
-    """A json text (not jsonb), with access to the parts of the text that are an object's or array's values."""
+    """A json text (not jsonb), with access to the parts of the text that are an object's or array's values.
 
-    def __init__(self, text: str) -> None:
+    `decodes`: whether the caller decodes the strings of the text. Then an escape that no text can contain is an error.
+    """
+
+    def __init__(self, text: str, *, decodes: bool = True) -> None:
+        if decodes and _ODD_ESCAPE.search(text) and (error := json_error.explained(text, escapes=True)):
+            raise error
         self.text = text
         self.decoder = json.JSONDecoder(parse_float=Number, parse_int=Number)
 
@@ -101,7 +108,7 @@ def element_text(text: str, index: int) -> str | None:
 
 def at_path(text: str, path: str) -> str | None:
     """Return json #> text[]."""
-    piece: str | None = text
+    piece: str | None = Spans(text).text
     steps = array.parts(path)[1]
     for step in steps:
         if step is None or piece is None:
@@ -122,13 +129,13 @@ def at_path_text(text: str, path: str) -> str | None:
 
 def typeof(text: str) -> str:
     """Return the name of the value's json type (json_typeof)."""
-    first = Spans(text).root()
+    first = Spans(text, decodes=False).root()
     return {"{": "object", "[": "array", '"': "string", "t": "boolean", "f": "boolean", "n": "null"}.get(first, "number")
 
 
 def array_length(text: str) -> int:
     """Return the number of elements (json_array_length)."""
-    spans = Spans(text)
+    spans = Spans(text, decodes=False)
     root = spans.root()
     if root != "[":
         raise PostgresError("22023", f"cannot get array length of a {'non-array' if root == '{' else 'scalar'}")

@@ -44,7 +44,7 @@ def _is_zoned(oid: int) -> bool:
 
 def key_text(oid: int, key: str) -> str:
     """Return the quoted name of an object's field. Raise 22023 for a key that is not a scalar."""
-    if _element(oid) or oid in _DOCUMENTS or _attributes(oid):
+    if _element(oid) or oid in _DOCUMENTS or oid == registry.RECORD or _attributes(oid):
         raise PostgresError("22023", "key value must be scalar, not array, composite, or json")
     return quoted(("true" if key == "t" else "false") if oid == registry.BOOL else key)
 
@@ -144,27 +144,30 @@ def build_array_binary(oids: tuple[int, ...], *items: str | None) -> str:
     return print_value([_value(oid, item) for oid, item in zip(oids, items, strict=True)])
 
 
-def _pairs(oids: Sequence[int], items: Sequence[str | None], message: str, hint: str | None) -> list[tuple[str, int, str | None]]:
+def _pairs(
+    function: str, oids: Sequence[int], items: Sequence[str | None], message: str, null_hint: str | None
+) -> list[tuple[str, int, str | None]]:
     if len(items) % 2:
-        raise PostgresError("22023", "argument list must have even number of elements")
+        hint = f"The arguments of {function}() must consist of alternating keys and values."
+        raise PostgresError("22023", "argument list must have even number of elements", hint=hint)
     pairs = []
     for index in range(0, len(items), 2):
         key = items[index]
         if key is None:
-            raise PostgresError("22023", message.format(index + 1), hint=hint)
+            raise PostgresError("22023", message.format(index + 1), hint=null_hint)
         pairs.append((key_text(oids[index], key), oids[index + 1], items[index + 1]))
     return pairs
 
 
 def build_object(oids: tuple[int, ...], *items: str | None) -> str:
     """Build a json object (json_build_object): keys in argument order, blanks around the colons."""
-    pairs = _pairs(oids, items, "argument {} cannot be null", "Object keys should be text.")
+    pairs = _pairs("json_build_object", oids, items, "argument {} cannot be null", "Object keys should be text.")
     return "{" + ", ".join(f"{key} : {to_json(oid, item)}" for key, oid, item in pairs) + "}"
 
 
 def build_object_binary(oids: tuple[int, ...], *items: str | None) -> str:
     """Build a jsonb object (jsonb_build_object)."""
-    pairs = _pairs(oids, items, "argument {}: key must not be null", None)
+    pairs = _pairs("jsonb_build_object", oids, items, "argument {}: key must not be null", None)
     return print_value({json_text.load(key): _value(oid, item) for key, oid, item in pairs})
 
 

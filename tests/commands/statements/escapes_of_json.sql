@@ -1,0 +1,21 @@
+-- Functions that decode the strings of a json text reject escapes that no text can contain, and keys that are no scalars.
+CREATE TABLE documents (j json);
+INSERT INTO documents VALUES ('{ "a":  "null \u0000 escape", "b": 1 }');
+SELECT j -> 'b' FROM documents;
+SELECT j ->> 'a' FROM documents;
+SELECT j #>> '{a}' FROM documents;
+SELECT key FROM documents, json_each(j);
+SELECT json_object_keys(j) FROM documents;
+SELECT json_typeof(j) FROM documents;
+SELECT * FROM json_array_elements('["\u0000"]');
+SELECT * FROM json_array_elements_text('["\u0000"]');
+SELECT json '{ "a":  "\ud83d\ude00" }' -> 'a', json '{ "a":  "\ud83d\ude00" }' ->> 'a';
+SELECT json '{ "\ud83d":  1 }' ->> 'a';
+SELECT json_extract_path('{"a":"\ud83d\ud83d"}', 'a');
+SELECT json_array_length('[1, "\ud83d"]');
+SELECT json_strip_nulls('{"a": "\u0000"}');
+SELECT json_build_object(r, 2) FROM (SELECT 1 AS a) r;
+SELECT jsonb_build_object(r, 2) FROM (SELECT 1 AS a) r;
+SELECT json_object_agg(r, 2) FROM (SELECT 1 AS a) r;
+SELECT json_build_object('a', 'b', 'c');
+SELECT jsonb_build_object('a', 'b', 'c');
