@@ -20,7 +20,15 @@ from headgate.commands.function import body, definition_text, dependant
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
-from headgate.expression.binding.signature import ANYCOMPATIBLE, ANYCOMPATIBLEARRAY, ANYCOMPATIBLENONARRAY, POLYMORPHIC
+from headgate.expression.binding.signature import (
+    ANYCOMPATIBLE,
+    ANYCOMPATIBLEARRAY,
+    ANYCOMPATIBLEMULTIRANGE,
+    ANYCOMPATIBLENONARRAY,
+    ANYCOMPATIBLERANGE,
+    ANYNONARRAY,
+    POLYMORPHIC,
+)
 from headgate.sql import grammar, names, setting
 from headgate.sql.options import Option, options
 from headgate.sql.parser import ParseNode, position, unwrap
@@ -169,7 +177,13 @@ def _type(node: pb.TypeName) -> int:
     return names.type_name(plain)[0]
 
 
-_COMPATIBLE = (ANYCOMPATIBLE, ANYCOMPATIBLEARRAY, ANYCOMPATIBLENONARRAY)
+_FAMILIES = (
+    (registry.ANYRANGE, registry.ANYMULTIRANGE),
+    (ANYCOMPATIBLERANGE, ANYCOMPATIBLEMULTIRANGE),
+    (registry.ANYELEMENT, registry.ANYARRAY, ANYNONARRAY, registry.ANYENUM, registry.ANYRANGE, registry.ANYMULTIRANGE),
+    (ANYCOMPATIBLE, ANYCOMPATIBLEARRAY, ANYCOMPATIBLENONARRAY, ANYCOMPATIBLERANGE, ANYCOMPATIBLEMULTIRANGE),
+)
+"""Types of results, each with the types of inputs that determine it: the first family that has the type."""
 
 
 def _check_polymorphic(arguments: Sequence[Argument], result: int) -> None:
@@ -178,15 +192,12 @@ def _check_polymorphic(arguments: Sequence[Argument], result: int) -> None:
     for oid in (*(argument.type_oid for argument in arguments if argument.is_output), result):
         if oid not in POLYMORPHIC:
             continue
-        is_compatible = oid in _COMPATIBLE
-        if any((input_type in _COMPATIBLE) is is_compatible for input_type in inputs & POLYMORPHIC):
+        family = next(family for family in _FAMILIES if oid in family)
+        if not inputs.isdisjoint(family):
             continue
-        family = (
-            "anycompatible, anycompatiblearray, anycompatiblenonarray, anycompatiblerange, or anycompatiblemultirange"
-            if is_compatible
-            else "anyelement, anyarray, anynonarray, anyenum, anyrange, or anymultirange"
-        )
-        detail = f"A result of type {registry.format_type(oid)} requires at least one input of type {family}."
+        *first, last = map(registry.format_type, family)
+        shown = f"{', '.join(first)}{',' if len(first) > 1 else ''} or {last}"
+        detail = f"A result of type {registry.format_type(oid)} requires at least one input of type {shown}."
         raise PostgresError("42P13", "cannot determine result data type", detail=detail)
 
 

@@ -6,7 +6,7 @@ Called by `overload_resolution` for every candidate, and by callers that test wh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from headgate.errors import PostgresError
 from headgate.expression.binding.coercion_pathway import Reach, find_path
@@ -80,10 +80,14 @@ def resolve_polymorphic(
     element, array = _family(
         sources, declared, {registry.ANYELEMENT, ANYNONARRAY, registry.ANYENUM}, registry.ANYARRAY, context, common=False
     )
-    compatible, compatible_array = _family(
-        sources, declared, {ANYCOMPATIBLE, ANYCOMPATIBLENONARRAY}, ANYCOMPATIBLEARRAY, context, common=True
-    )
     ranges = _ranges(sources, declared, context)
+    subtype = _compatible_subtype(ranges)
+    compatible, compatible_array = _family(
+        sources, declared, {ANYCOMPATIBLE, ANYCOMPATIBLENONARRAY}, ANYCOMPATIBLEARRAY, context, common=True, subtype=subtype
+    )
+    if subtype not in (0, compatible):
+        shown, chosen = context.show_type(ranges.get(ANYCOMPATIBLERANGE, subtype)), context.show_type(compatible)
+        raise PostgresError("42804", f"anycompatiblerange type {shown} does not match anycompatible type {chosen}")
     if ANYRANGE in ranges:
         element, array = _subtype(ranges[ANYRANGE], element, context)
     real = {
@@ -137,6 +141,13 @@ def _ranges(sources: Sequence[int], declared: Sequence[int], context: BindContex
     return fixed
 
 
+def _compatible_subtype(ranges: Mapping[int, int]) -> int:
+    """Return the subtype of the range or multirange of the anycompatible family, or 0 if there is none."""
+    if ANYCOMPATIBLERANGE in ranges:
+        return registry.SUBTYPES[ranges[ANYCOMPATIBLERANGE]]
+    return registry.SUBTYPES[registry.RANGES[ranges[ANYCOMPATIBLEMULTIRANGE]]] if ANYCOMPATIBLEMULTIRANGE in ranges else 0
+
+
 def _subtype(kind: int, element: int, context: BindContext) -> tuple[int, int]:
     """Return the (element type, array type) that a range type fixes. Raises 42804 if the arguments fix another element type."""
     subtype = registry.SUBTYPES[kind]
@@ -151,11 +162,15 @@ def _inconsistent_error(first: str, first_oid: int, second: str, second_oid: int
 
 
 def _family(
-    sources: Sequence[int], declared: Sequence[int], elements: set[int], array_type: int, context: BindContext, *, common: bool
-) -> tuple[int, int]:
-    """Return the element type and array type of one family of polymorphic types, or 0 if its arguments do not determine them."""
-    known: list[int] = []
-    mentioned = False
+    sources: Sequence[int], declared: Sequence[int], elements: set[int], array_type: int, context: BindContext, *,
+    common: bool, subtype: int = 0,
+) -> tuple[int, int]:  # fmt: skip
+    """Return the element type and array type of one family of polymorphic types, or 0 if its arguments do not determine them.
+
+    `subtype`: that of a range of the family, or 0.
+    """
+    known = [subtype] if subtype else []
+    mentioned = bool(subtype)
     for source, target in zip(sources, declared, strict=False):
         if target != array_type and target not in elements:
             continue
