@@ -321,6 +321,8 @@ def function(analyser: Analyser, node: pb.RangeFunction, outer: Scope | None, le
     alias = node.alias.aliasname or name
     own = is_call and procedure.called(names.strings(call.funcname)) in procedure.OWN
     calls = () if own else _calls(analyser, call, name, left.scope(outer) if left is not None else Scope((), outer))
+    if name == "unnest" and any(analyser.context.is_composite(bound.type.oid) for bound in calls):
+        raise not_supported("unnest of an array of rows in FROM is not supported", position=position(call.location))
     described = [analyser.names.set_columns(bound) if isinstance(bound, FuncExpr) else None for bound in calls]
     by_catalog = ""
     if own or any(columns is None for columns in described):

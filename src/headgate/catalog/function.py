@@ -112,6 +112,11 @@ def named(cursor: Cursor, database: int, name: str) -> list[UserFunction]:
     ]
 
 
+def distinct_names(cursor: Cursor, database: int) -> set[str]:
+    """The names of the functions in a database."""
+    return {name for (name,) in rows(cursor, "SELECT DISTINCT proname FROM hg.pg_proc WHERE dbid = ?", [database])}
+
+
 def exist(cursor: Cursor, database: int) -> bool:
     """Return whether users made functions in a database."""
     return one(cursor, "SELECT 1 FROM hg.pg_proc WHERE dbid = ? LIMIT 1", [database]) is not None

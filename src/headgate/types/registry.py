@@ -402,6 +402,11 @@ def unguarded() -> Iterator[None]:
         _elsewhere.reset(before)
 
 
+def is_unguarded() -> bool:
+    """Return whether this thread reads the text of another user."""
+    return _elsewhere.get()
+
+
 def check_schema(schema: str, types: TypeRegistry) -> None:
     """Check a schema with the guard. Texts of the catalog are read with `anywhere`, which has no path, and are not checked."""
     check = _guard.get()

@@ -212,12 +212,16 @@ def _run_sql(function: UserFunction, inputs: Sequence[Value], execution: Executi
     elif function.outputs:
         execution.rows = list(result_rows[:1])
     elif result_rows and function.result != registry.VOID:
-        target = type_of(function.result)
-        execution.result = (
-            execution.host.cast(result_rows[0][0], target)
-            if len(result_rows[0]) == 1
-            else Value(target, record.print_record([value.text for value in result_rows[0]]))
-        )
+        execution.result = _result_of(result_rows[0], type_of(function.result), execution.host)
+
+
+def _result_of(row: Sequence[Value], target: TypeRef, host: Host) -> Value:
+    """Return the row of an SQL function's last statement as its result."""
+    if len(row) == 1:
+        return host.cast(row[0], target)
+    fields = host.fields(target) if host.is_row(target) else ()
+    values = [host.cast(value, kind) for value, (_, kind) in zip(row, fields, strict=True)] if len(fields) == len(row) else row
+    return Value(target, record.print_record([value.text for value in values]))
 
 
 def shown(function: UserFunction, session: Session) -> str:

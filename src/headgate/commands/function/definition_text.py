@@ -18,13 +18,14 @@ _LANGUAGES = {oid: name for name, oid in functions.LANGUAGES.items()}
 def arguments(function: UserFunction, *, defaults: bool = True) -> str:
     """Return the text of pg_get_function_arguments, or without defaults that of pg_get_function_identity_arguments."""
     listed = [argument for argument in function.arguments if argument.mode != "t"]
-    return ", ".join(_argument(argument, defaults=defaults) for argument in listed)
+    modes = _MODES | {"i": "IN "} if function.kind == "p" else _MODES
+    return ", ".join(modes[argument.mode] + _argument(argument, defaults=defaults) for argument in listed)
 
 
 def _argument(argument: Argument, *, defaults: bool) -> str:
     name = f"{names.quote_ident(argument.name)} " if argument.name else ""
     default = f" DEFAULT {argument.default}" if defaults and argument.default is not None else ""
-    return f"{_MODES[argument.mode]}{name}{registry.format_type(argument.type_oid)}{default}"
+    return f"{name}{registry.format_type(argument.type_oid)}{default}"
 
 
 def result(function: UserFunction) -> str | None:

@@ -21,7 +21,7 @@ from headgate.catalog import function as functions
 from headgate.catalog.function import PLPGSQL, UserFunction
 from headgate.commands import lookup, stored_expression
 from headgate.commands.function import body, call, inlining
-from headgate.commands.function.function_choice import choose_bound
+from headgate.commands.function.function_choice import as_builtin, choose_bound
 from headgate.commands.function.host import Prepared, SessionHost
 from headgate.commands.function.permission import check_execute
 from headgate.commands.function.row_function import Library, Program, RowFunction
@@ -29,14 +29,17 @@ from headgate.commands.function.session_function import SessionFunction
 from headgate.commands.query.evaluation import Evaluation
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
+from headgate.expression import builtin
+from headgate.expression.binding import named_argument, overload_resolution
 from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.function_call import clause
 from headgate.expression.node import Expression, Param, TypeRef, UserCall, walk
 from headgate.plpgsql import reach
 from headgate.plpgsql.scope import type_of
 from headgate.sql import names
-from headgate.sql.parser import parse
+from headgate.sql.parser import parse, unwrap
 from headgate.sql.parser import walk as parts_of
+from headgate.types import registry
 
 
 class Resolver:
@@ -49,17 +52,42 @@ class Resolver:
         """The SQL functions whose bodies are being bound, the outermost first."""
 
     def __call__(self, node: pb.FuncCall, args: Sequence[Expression], context: BindContext) -> Expression | None:
-        """Return the bound call, or None if there is no user-defined function of this name."""
+        """Return the bound call, or None if there is no user-defined function of this name, or a built-in one fits better."""
         session = self._session
         if not functions.exist(session.begin_statement().cursor, session.context.database):
             return None
+        is_stored = context.types.path is None or registry.is_unguarded()
         candidates = self._named(names.strings(node.funcname), anywhere=context.types.path is None)
-        if not candidates:
+        if not candidates or self._means_builtin(node, candidates, args, context, is_stored=is_stored):
             return None
         function, arguments = choose_bound(node, candidates, args, context)
         if self._computes:
             check_execute(self._session, function)
         return self._bound(function, arguments, node, context)
+
+    def _means_builtin(
+        self, node: pb.FuncCall, candidates: Sequence[UserFunction], args: Sequence[Expression], context: BindContext, *, is_stored: bool
+    ) -> bool:
+        """Return whether a call of a name that built-in functions have too means one of them.
+
+        In a stored text a built-in function that fits is meant, whatever functions users have created since.
+        """
+        parts = names.strings(node.funcname)
+        is_named = any(named_argument.is_named(unwrap(argument)) for argument in node.args)
+        same_named = builtin.builtins().functions_named.get(parts[-1], ()) if len(parts) == 1 else ()
+        if not same_named or is_named:
+            return bool(same_named)
+        types = [arg.type.oid for arg in args]
+        is_cast = len(args) == 1 and context.types.find_name(parts[0], "pg_catalog") is not None
+        path = lookup.search_path(self._session.begin_statement().cursor, self._session.context)
+        place = path.index("pg_catalog") if "pg_catalog" in path else 0
+        before = [] if is_stored else [candidate for candidate in candidates if path.index(candidate.schema) < place]
+        after = [] if is_stored else [candidate for candidate in candidates if candidate not in before]
+        offered = [*map(as_builtin, before), *same_named, *map(as_builtin, after)]
+        chosen = overload_resolution.among(offered, types, context, variadic=node.func_variadic)
+        if chosen is None or chosen.function is None:
+            return not is_stored
+        return chosen.function.oid < registry.FIRST_USER_OID or (is_cast and list(chosen.arguments) != types)
 
     def _named(self, parts: Sequence[str], *, anywhere: bool) -> list[UserFunction]:
         """Return the functions that a name can denote. `anywhere`: the text is from the catalog, so the search path does not matter."""
@@ -113,8 +141,9 @@ class Resolver:
 
     def _row_function(self, function: UserFunction) -> RowFunction | None:
         """Return the object that computes a PL/pgSQL function in tasks, with the functions that it calls. None if it needs the session."""
-        if function.outputs:
-            return None
+        cursor, database = self._session.begin_statement().cursor, self._session.context.database
+        if function.outputs or functions.distinct_names(cursor, database) & builtin.builtins().functions_named.keys():
+            return None  # tasks find only built-in functions by such a name
         evaluation = Evaluation(self._session)
         programs: dict[int, Program] = {}
         functions_by_name: dict[tuple[str, ...], list[UserFunction]] = {}

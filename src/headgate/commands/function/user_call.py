@@ -159,7 +159,7 @@ class _Calls:
         for row in rows or [[None] * len(columns)]:
             items = select.values_lists.add().list.items
             for (_, kind), text in zip(columns, row, strict=True):
-                _constant(items.add(), kind, text)
+                _constant(items.add(), kind.oid, text)
         if not rows:
             self._empty(select)
         subselect.alias.aliasname = alias
@@ -237,7 +237,7 @@ class _Calls:
         """Replace a call that returns a set by ``unnest`` of an array of its values. Raise 0A000 for a set of records or of arrays."""
         columns, rows = self._rows(function, inputs, pb.RangeFunction())
         is_row = self._host.is_row(TypeRef(function.result))
-        kind = function.result if is_row else columns[0][1]
+        kind = function.result if is_row else columns[0][1].oid
         array = registry.known().by_oid(kind).array if kind != registry.RECORD else 0
         if not array:
             raise not_supported("a function that returns a set of records or of arrays is only supported in FROM", position=where)
@@ -251,7 +251,7 @@ class _Calls:
 
     def _rows(
         self, function: UserFunction, inputs: Sequence[Value], scan: pb.RangeFunction
-    ) -> tuple[list[tuple[str, int]], list[list[str | None]]]:
+    ) -> tuple[list[tuple[str, TypeRef]], list[list[str | None]]]:
         """Names and types of the columns, and the rows as texts."""
         columns = self._columns(function, scan)
         done = self._run(function, inputs)
@@ -259,7 +259,7 @@ class _Calls:
             return columns, [] if function.is_set or self._describing else [[None] * len(columns)]
         if function.is_set or function.outputs:
             texts: list[list[str | None]] = [
-                [self._host.cast(value, TypeRef(kind)).text for value, (_, kind) in zip(row, columns, strict=True)]
+                [self._host.cast(value, kind).text for value, (_, kind) in zip(row, columns, strict=True)]
                 if row
                 else [None] * len(columns)
                 for row in done.rows
@@ -271,17 +271,31 @@ class _Calls:
             return columns, [[None] * len(columns) if row is None else [value.text for value in row.fields.values()]]
         return columns, [[None if result is None else result.text]]
 
-    def _columns(self, function: UserFunction, scan: pb.RangeFunction) -> list[tuple[str, int]]:
-        if function.outputs:
-            return [(output.name or f"column{place}", output.type_oid) for place, output in enumerate(function.outputs, 1)]
-        if scan.coldeflist:
-            return [(unwrap(definition).colname, names.type_name(unwrap(definition).type_name)[0]) for definition in scan.coldeflist]
+    def _columns(self, function: UserFunction, scan: pb.RangeFunction) -> list[tuple[str, TypeRef]]:
         kind = TypeRef(function.result)
-        if self._host.is_row(kind):
-            if function.result == registry.RECORD:
-                raise PostgresError("42601", 'a column definition list is required for functions returning "record"')
-            return [(name, field_type.oid) for name, field_type in self._host.fields(kind)]
-        return [(function.name, function.result)]
+        fields = self._host.fields(kind) if self._host.is_row(kind) and not function.outputs else ()
+        if scan.coldeflist:
+            return _defined_columns(function, scan, is_row=bool(fields))
+        if function.outputs:
+            return [(output.name or f"column{place}", TypeRef(output.type_oid)) for place, output in enumerate(function.outputs, 1)]
+        if function.result == registry.RECORD:
+            message = 'a column definition list is required for functions returning "record"'
+            raise PostgresError("42601", message, position=position(unwrap(unwrap(scan.functions[0]).items[0]).location))
+        return list(fields) or [(function.name, kind)]
+
+
+def _defined_columns(function: UserFunction, scan: pb.RangeFunction, *, is_row: bool) -> list[tuple[str, TypeRef]]:
+    """Return the columns of a column definition list. Raise 42601 unless the function needs one."""
+    definitions = [unwrap(definition) for definition in scan.coldeflist]
+    if function.outputs:
+        message = "a column definition list is redundant for a function with OUT parameters"
+    elif is_row:
+        message = "a column definition list is redundant for a function returning a named composite type"
+    elif function.result != registry.RECORD:
+        message = 'a column definition list is only allowed for functions returning "record"'
+    else:
+        return [(definition.colname, TypeRef(*names.type_name(definition.type_name))) for definition in definitions]
+    raise PostgresError("42601", message, position=position(definitions[0].location))
 
 
 def _is_of_rows(node: pb.FuncCall) -> bool:

@@ -38,7 +38,7 @@ def bind(node: pb.FuncCall, scope: Scope, context: BindContext, binder: Binder) 
     schema, name = (parts[-2] if len(parts) > 1 else None), parts[-1]
     args = [binder(item.arg if named_argument.is_named(item) else item, scope, context) for item in map(unwrap, node.args)]
     shown = None
-    if (schema or "pg_catalog") != "pg_catalog" or name not in builtin.builtins().functions_named:
+    if schema != "pg_catalog" or name not in builtin.builtins().functions_named:
         user_call = user_function.resolve(node, args, context)
         if user_call is not None:
             return user_call

@@ -16,7 +16,7 @@ from headgate.expression.binding.context import BindContext
 from headgate.expression.node import Expression
 
 Resolver = Callable[[pb.FuncCall, Sequence[Expression], BindContext], Expression | None]
-"""Takes a call, its bound arguments in the order written, and the context; returns None if no user made a function of this name."""
+"""Takes a call, its bound arguments in the order written, and the context; returns None if a built-in function is meant, or no user made one of this name."""
 
 _in_force: ContextVar[Resolver | None] = ContextVar("resolver of users' functions", default=None)
 
@@ -37,6 +37,6 @@ def resolving(resolver: Resolver | None) -> Iterator[None]:
 
 
 def resolve(node: pb.FuncCall, args: Sequence[Expression], context: BindContext) -> Expression | None:
-    """Return the bound call of a function that a user made; None if the name is not one's."""
+    """Return the bound call of a function that a user made; None if the call means no such function."""
     resolver = _in_force.get()
     return None if resolver is None else resolver(node, args, context)

@@ -1,0 +1,28 @@
+-- The columns of a function's result have the lengths and precisions of its row type or of the column definition list.
+create type ty as (f1 numeric(35,6), f2 numeric(35,2));
+create function a1() returns ty language sql immutable as $$ select 7.136178319899999964, 7.136178319899999964 $$;
+select a1(); select * from a1(); select (a1()).f2;
+create function a2() returns setof ty language sql as $$ select 7.136178319899999964, 7.136178319899999964 $$;
+select a2(); select * from a2();
+create function a3() returns setof ty language sql as $$ select 1, 2 union select 3, 4 order by 1 $$;
+select * from a3();
+create function a4(anyarray) returns setof record language sql as $$ select i AS "index", $1[i] AS "value" from generate_subscripts($1, 1) i $$;
+select * from a4(array['one', 'two']) as t(f1 int,f2 text);
+select * from a4(array['one', 'two']) as t(f1 numeric(4,2),f2 text);
+select * from a4(array['one', 'two']);
+select * from a2() as t(f1 int8,f2 int8);
+create function a5(out x int, out y int) language sql as $$ select 1, 2 $$;
+select * from a5() as t(f1 int8,f2 int8);
+create function a6() returns int language sql as $$ select 1 $$;
+select * from a6() as t(f1 int8);
+create table vt(v varchar(3), n numeric(3,1)); 
+create function a7() returns vt language sql as $$ select 'ab'::text, 1.26 $$;
+select * from a7(); select a7();
+create function a8() returns setof vt language plpgsql as $$ begin return query select 'ab'::varchar, 1.26; end $$;
+select * from a8();
+create function a9() returns vt language plpgsql as $$ declare r vt; begin select 'ab', 1.26 into r; return r; end $$;
+select * from a9();
+create function a11() returns record language plpgsql as $$ begin return ('ab'::text, 1.26); end $$;
+select * from a11() as t(a text, b numeric); 
+select a11();
+create table src(i int); insert into src values (1),(2);
