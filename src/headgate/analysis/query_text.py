@@ -345,15 +345,12 @@ class _Printer(Printer):
                 self.inside[id(item)] = dict(self.shown)
                 self._add(item, item.tables[0], item.star, forced)
             case RelationItem(relation=relation):
-                present = self._columns(item)
-                aliased = [column.name for column in item.star]
-                before = [column.name for column in relation.columns]
-                if len(before) == len(aliased):
-                    aliased = [new if alias == old else alias for alias, old, new in zip(aliased, before, present, strict=True)]
+                before = {shown.key: column.name for column, shown in zip(relation.columns, item.star, strict=False)}
+                present = {shown.key: name for name, shown in self._present(item) if shown.name == before[shown.key]}
                 table = item.tables[0]
                 if table.schema is not None:
                     table = replace(table, name=self.objects.relation(relation.oid).name)
-                columns = [replace(column, name=name) for column, name in zip(item.star, aliased, strict=True)]
+                columns = [replace(column, name=present.get(column.key, column.name)) for column in item.star]
                 self._add(item, table, columns, forced)
                 system = {f"{item.tables[0].name}.{name}": (self.aliases[id(item)], name) for name in SYSTEM_COLUMNS}
                 self.shown |= system if table.system else {}
@@ -378,10 +375,11 @@ class _Printer(Printer):
         for name, (column, value) in zip(merged, item.using, strict=True):
             self.shown[column.key] = self.shown[value.key] if isinstance(value, ColumnRef) else ("", name)
 
-    def _columns(self, item: RelationItem) -> list[str]:
-        """Return the present names of a relation's columns."""
-        columns = self.objects.relation(item.relation.oid).columns
-        return [column.name for column in (columns if len(columns) == len(item.star) else item.star)]
+    def _present(self, item: RelationItem) -> list[tuple[str, PlanColumn]]:
+        """Return the columns that a relation still has, with their present names."""
+        present = {column.attnum: column.name for column in self.objects.relation(item.relation.oid).columns if not column.dropped}
+        columns = zip(item.relation.columns, item.star, strict=False)
+        return [(present[column.attnum], shown) for column, shown in columns if column.attnum in present]
 
     def _add(self, item: FromItem, table: ScopeTable, columns: Sequence[PlanColumn], forced: Mapping[str, str]) -> None:
         alias = self.aliases[id(item)] = _unique(table.name, self.taken)
@@ -414,7 +412,8 @@ class _Printer(Printer):
             case RelationItem(relation=relation):
                 present = self.objects.relation(relation.oid)
                 self.say(("ONLY " if item.only else "") + self.objects.name(present.schema, present.name))
-                self._alias(item, self._columns(item), item.star, present.name if item.tables[0].schema is not None else None)
+                own, columns = [name for name, _ in self._present(item)], [column for _, column in self._present(item)]
+                self._alias(item, own, columns, present.name if item.tables[0].schema is not None else None)
             case SubqueryItem(query=query):
                 self.say("LATERAL (" if item.lateral else "(")
                 self.query(query, visible=True)

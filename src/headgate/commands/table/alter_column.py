@@ -27,6 +27,7 @@ from headgate.commands.publication import membership
 from headgate.commands.sequence import sequence
 from headgate.commands.table import alter_constraint, foreign_key, identity_column, policy, rewrite_table, table_definition
 from headgate.commands.table.alteration import Alteration
+from headgate.commands.view import view
 from headgate.errors import PostgresError, without_position
 from headgate.expression.binding.scope import SYSTEM_COLUMNS
 from headgate.sql import names
@@ -84,6 +85,14 @@ def drop_column(alteration: Alteration, command: pb.AlterTableCmd) -> None:
             return
         column = alteration.column(command.name, "drop")
     _settle_column(alteration, column, cascade=command.behavior == pb.DROP_CASCADE)
+    with view.rewritten(alteration.session, alteration.transaction, view.concerned(cursor, relation)):
+        _drop_column(alteration, column)
+    for child in alteration.children():
+        drop_column(child, command)
+
+
+def _drop_column(alteration: Alteration, column: Column) -> None:
+    relation, cursor = alteration.relation, alteration.cursor
     generated = [candidate for candidate in relation.columns if column.name in _columns_of(candidate.generated, relation)]
     for index in relation.indexes:
         if not index.plain and column.attnum in uniqueness.used_columns(relation, index):
@@ -96,8 +105,6 @@ def drop_column(alteration: Alteration, command: pb.AlterTableCmd) -> None:
         removal.drop_column(cursor, alteration.relation, dropped.attnum)
         alteration.refresh()
     alteration.stored_columns_changed(relation)
-    for child in alteration.children():
-        drop_column(child, command)
 
 
 def _settle_column(alteration: Alteration, column: Column, *, cascade: bool) -> None:

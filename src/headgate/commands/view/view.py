@@ -26,6 +26,7 @@ from headgate.catalog.relation.view import Texts
 from headgate.commands import default_privilege, dependency, lookup, privilege
 from headgate.commands.function import dependant as dependant_functions
 from headgate.commands.function import row_call
+from headgate.commands.partition import partition_index
 from headgate.commands.query.planner import Planner
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
@@ -203,6 +204,8 @@ def rewritten(session: Session, transaction: Transaction, changed: Iterable[int]
 
 
 def concerned(cursor: Cursor, relation: Relation) -> list[int]:
-    """Return the views (oids) whose texts have the name of a relation or of its columns."""
+    """Return the views (oids) whose texts have the name of a relation, of its columns, or of the columns of its partitions."""
     readers = views.readers(cursor, relation.database, relation.oid)
+    for child in partition_index.children(cursor, relation):
+        readers += [oid for oid in concerned(cursor, child) if oid not in readers]
     return [relation.oid, *readers] if relation.kind == RelationKind.VIEW else readers
