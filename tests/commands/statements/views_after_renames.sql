@@ -43,3 +43,4 @@ ALTER VIEW last_names RENAME COLUMN q TO r;
 ALTER TABLE w DROP c;
 SELECT * FROM over_view;
 SELECT pg_get_viewdef('over_view'::regclass), pg_get_viewdef('last_names'::regclass);
+SELECT pg_get_viewdef('later'), pg_get_viewdef('public.later', true);

@@ -259,9 +259,7 @@ class _Calls:
             return columns, [] if function.is_set or self._describing else [[None] * len(columns)]
         if function.is_set or function.outputs:
             texts: list[list[str | None]] = [
-                [self._host.cast(value, kind).text for value, (_, kind) in zip(row, columns, strict=True)]
-                if row
-                else [None] * len(columns)
+                [self._host.cast(value, kind).text for value, (_, kind) in zip(row, columns, strict=True)] if row else [None] * len(columns)
                 for row in done.rows
             ]
             return columns, texts

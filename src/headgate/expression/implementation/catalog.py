@@ -42,6 +42,8 @@ _TEMPLATES: dict[str, str] = {
     "pg_get_viewdef": "hg.viewdef({0}, false, {db}, {p})",
     "pg_get_viewdef_ext": "hg.viewdef({0}, {1}, {db}, {p})",
     "pg_get_viewdef_wrap": "hg.viewdef({0}, true, {db}, {p})",
+    "pg_get_viewdef_name": "hg.viewdef({regclass0}, false, {db}, {p})",
+    "pg_get_viewdef_name_ext": "hg.viewdef({regclass0}, {1}, {db}, {p})",
     "pg_get_ruledef": "CAST(NULL AS VARCHAR)",
     "pg_get_ruledef_ext": "CAST(NULL AS VARCHAR)",
     "pg_get_triggerdef": "hg.trigger_def({0}, false, {db}, {p})",
