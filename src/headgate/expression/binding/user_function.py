@@ -16,7 +16,10 @@ from headgate.expression.binding.context import BindContext
 from headgate.expression.node import Expression
 
 Resolver = Callable[[pb.FuncCall, Sequence[Expression], BindContext], Expression | None]
-"""Takes a call, its bound arguments in the order written, and the context; returns None if a built-in function is meant, or no user made one of this name."""
+"""Takes a call, its bound arguments in the order written, and the context.
+
+It returns None if a built-in function is meant, or if no user made one of this name.
+"""
 
 _in_force: ContextVar[Resolver | None] = ContextVar("resolver of users' functions", default=None)
 

@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from postgast import pg_query_pb2 as pb
-
 from pyspark.sql import functions as F
 
 from headgate.analysis.query import PlanColumn
