@@ -24,6 +24,7 @@ class NewCheck:
     name: str | None = None
     attnums: tuple[int, ...] = ()
     validated: bool = True
+    no_inherit: bool = False
 
 
 def used_names(cursor: Cursor, relation: Relation) -> set[str]:
@@ -39,7 +40,9 @@ def require_unused(cursor: Cursor, relation: Relation, name: str) -> None:
 
 
 def add_check(cursor: Cursor, oids: Oids, relation: Relation, check: NewCheck) -> int:
-    """Create a CHECK constraint. Raise 42710 if the table has a constraint with that name."""
+    """Create a CHECK constraint. Raise 42710 if the table has a constraint with that name, 42P16 for NO INHERIT if it has partitions."""
+    if check.no_inherit and relation.is_partitioned:
+        raise PostgresError("42P16", f'cannot add NO INHERIT constraint to partitioned table "{relation.name}"')
     column = relation.numbered(check.attnums[0]) if len(check.attnums) == 1 else None
     name = check.name or free_name(relation.name, None if column is None else column.name, "check", used_names(cursor, relation))
     if check.name:
@@ -48,8 +51,7 @@ def add_check(cursor: Cursor, oids: Oids, relation: Relation, check: NewCheck) -
     insert(
         cursor, "pg_constraint", dbid=relation.database, oid=oid, conname=name, connamespace=relation.namespace_oid, contype="c",
         convalidated=check.validated, conrelid=relation.oid, confupdtype=" ", confdeltype=" ", confmatchtype=" ", conislocal=True,
-        conkey=list(check.attnums), conbin=check.expression,
-        conbinpretty=pretty(check.expression),
+        conkey=list(check.attnums), conbin=check.expression, conbinpretty=pretty(check.expression), connoinherit=check.no_inherit,
     )  # fmt: skip
     run(cursor, "UPDATE hg.pg_class SET relchecks = relchecks + 1 WHERE dbid = ? AND oid = ?", [relation.database, relation.oid])
     return oid

@@ -86,6 +86,7 @@ class Check:
     oid: int
     expression: str
     validated: bool = True
+    no_inherit: bool = False
 
 
 @dataclass(frozen=True)
@@ -421,7 +422,7 @@ def _indexes(reader: _Reader, oids: Sequence[int], constraints: Rows) -> dict[in
 
 _CONSTRAINTS = (
     "contype, conrelid, conname, oid, conbin, conkey, confrelid, confkey, confupdtype, confdeltype, confmatchtype, confdelsetcols,"
-    " conindid, condeferrable, condeferred, convalidated, conparentid FROM hg.pg_constraint"
+    " conindid, condeferrable, condeferred, convalidated, conparentid, connoinherit FROM hg.pg_constraint"
 )
 
 
@@ -433,9 +434,9 @@ def _constraints(
     own: dict[int, list[ForeignKey]] = {}
     referenced: dict[int, list[ForeignKey]] = {}
     for kind, relation, name, oid, expression, columns, target, target_columns, *rest in sorted(constraint_rows, key=lambda row: row[2]):
-        on_update, on_delete, match, chosen, *flags = rest
+        on_update, on_delete, match, chosen, *flags, no_inherit = rest
         if kind == "c":
-            checks.setdefault(relation, []).append(Check(name, oid, expression, bool(flags[-2])))
+            checks.setdefault(relation, []).append(Check(name, oid, expression, bool(flags[-2]), bool(no_inherit)))
         elif kind == "f":
             key = ForeignKey(
                 name, oid, relation, tuple(columns), target, tuple(target_columns), on_update, on_delete, match, tuple(chosen or ()), *flags

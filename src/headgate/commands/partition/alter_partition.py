@@ -176,6 +176,9 @@ def add_check(alteration: Alteration, check: Check) -> None:
         elif own.expression != check.expression:
             message = f'constraint "{check.name}" for relation "{child.relation.name}" already exists'
             raise PostgresError("42710", message)
+        elif own.no_inherit:
+            message = f'constraint "{check.name}" conflicts with non-inherited constraint on relation "{child.relation.name}"'
+            raise PostgresError("42P17", message)
         elif check.validated and not own.validated:
             message = f'constraint "{check.name}" conflicts with NOT VALID constraint on relation "{child.relation.name}"'
             raise PostgresError("42P17", message)

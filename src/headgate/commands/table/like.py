@@ -59,7 +59,10 @@ def _elements(clause: pb.TableLikeClause, session: Session, target: ParseNode, l
     options = clause.options
     elements = [_column(session, source, column, options) for column in source.columns]
     if options & CONSTRAINTS:
-        elements += [f"CONSTRAINT {names.quote_ident(check.name)} CHECK ({check.expression})" for check in source.checks]
+        elements += [
+            f"CONSTRAINT {names.quote_ident(check.name)} CHECK ({check.expression}){' NO INHERIT' if check.no_inherit else ''}"
+            for check in source.checks
+        ]
     if options & INDEXES:
         elements += _keys(source)
         later += _indexes(session, source, target)
