@@ -305,7 +305,7 @@ _NOT_OF_A_NODE = (
     (r"pg_(read|stat|ls)_.*(file|dir)|pg_current_logfile|pg_rotate_logfile", "clients do not read the files of a node's machine"),
     (r"pg_(backup|start_backup|stop_backup|create_restore_point|promote|wal_replay)", "a node has no physical replication"),
     (r"binary_upgrade", "it is for pg_upgrade alone"),
-    (r"pg_(try_)?advisory_", "it is only called in a SELECT without tables"),
+    (r"pg_(try_)?advisory_|pg_(cancel|terminate)_backend$|pg_notify$|pg_sleep", "it is only called in a SELECT without tables"),
 )
 """Patterns of names of functions that do more than compute, with the reason why a node does not have them."""
 

@@ -32,6 +32,7 @@ from headgate.types import registry
 
 if TYPE_CHECKING:
     from headgate.catalog.cursor import CatalogCursor, Rows
+    from headgate.catalog.physical import Cursor
     from headgate.catalog.relation.relation import Relation
 
 
@@ -143,12 +144,17 @@ class TransactionCatalog:
 
         DuckDB cannot show both, so the transaction's changes are replayed on the newest catalog.
         """
-        engine, own = self._engine, self.cursor
+        own = self.cursor
         recorded = cast("RecordedCatalog", self._recorded)
         if not recorded.failed and own.has_newest(sql):
             return own
         if not own.has_written(sql):
             return recorded.committed
+        return self._replayed()
+
+    def _replayed(self) -> CatalogCursor:
+        """Replay the transaction's changes on the newest catalog, and return its cursor."""
+        engine, recorded = self._engine, cast("RecordedCatalog", self._recorded)
         with engine.commit_lock:
             self._renewed, self.type_changes = engine.definitions, engine.catalog.type_changes
             recorded.renew(recorded.place)
@@ -163,22 +169,24 @@ class TransactionCatalog:
             raise _stale_error()
 
     def check_definition(self, relation: Relation) -> None:
-        """Raise `StaleDefinitionError` if another transaction has changed the relation or its triggers since the statement began."""
+        """Raise `StaleDefinitionError` if another transaction has changed the relation or its triggers since the statement began.
+
+        The committed definition is compared. If it may differ because of this transaction's own changes, they are replayed on it first.
+        """
         if self._engine.definitions == self._definitions:
             return
+        planned: _Definition = (relation, *_surroundings(self.cursor, relation))
         cursor = self._engine.catalog.cursor()
         try:
-            current = relations.find(cursor, relation.database, relation.oid)
-            above = partition.above(cursor, relation) if current == relation else []
-            fired = triggers.of_relation(cursor, relation.database, relation.oid) if relation.has_triggers else []
+            current = _definition(cursor, relation)
         finally:
             cursor.close()
-        if current is None:  # another relation may have its name by now, and rows of a partition may belong elsewhere
+        if current != planned and self.place:
+            planned = _definition(self.cursor, relation)
+            current = _definition(self._replayed(), relation)
+        if current[0] is None:  # another relation may have its name by now, and rows of a partition may belong elsewhere
             raise StaleDefinitionError("42P01", f'relation "{relation.name}" does not exist')
-        if relation.has_triggers and fired != triggers.of_relation(self.cursor, relation.database, relation.oid):
-            raise _stale_error()
-        # the bounds of a default partition depend on the others
-        if current != relation or (above and above != partition.above(self.cursor, relation)) or self._has_other_types(relation):
+        if current != planned or self._has_other_types(relation):
             raise _stale_error()
 
     def _has_other_types(self, relation: Relation) -> bool:
@@ -310,3 +318,18 @@ class TransactionCatalog:
 
 def _stale_error() -> StaleDefinitionError:
     return StaleDefinitionError("40001", "could not serialize access due to concurrent update")
+
+
+_Definition = tuple["Relation | None", object, object]
+
+
+def _definition(cursor: Cursor, relation: Relation) -> _Definition:
+    """Return a relation as a cursor shows it, and its surroundings. None and nothing if it does not exist."""
+    current = relations.find(cursor, relation.database, relation.oid)
+    return (None, (), ()) if current is None else (current, *_surroundings(cursor, current))
+
+
+def _surroundings(cursor: Cursor, relation: Relation) -> tuple[object, object]:
+    """Return the partitioned tables above a relation, because the bounds of a default partition depend on the others, and its triggers."""
+    fired = triggers.of_relation(cursor, relation.database, relation.oid) if relation.has_triggers else []
+    return partition.above(cursor, relation), fired
