@@ -37,7 +37,7 @@ def context(forms: TextSettings = PLAIN) -> BindContext:
 
 def _stored_context() -> BindContext:
     """Return the context to bind a text from the catalog, which was written under another search path than the session's."""
-    return context().within(types=registry.known().anywhere())
+    return context().within(types=registry.known().anywhere(), stored=True)
 
 
 def type_of(column: Column) -> TypeRef:

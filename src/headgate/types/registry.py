@@ -393,9 +393,12 @@ def guard(check: Callable[[str], None] | None) -> None:
 
 
 @contextlib.contextmanager
-def unguarded() -> Iterator[None]:
-    """Disable the check for a text of another user, such as a view's: its types were resolved when it was created."""
-    before = _elsewhere.set(True)  # separate from the guard, which a statement inside the context sets again
+def unguarded(*, elsewhere: bool = True) -> Iterator[None]:
+    """Disable the check for a text of another user, such as a view's: its types were resolved when it was created.
+
+    Without `elsewhere`, the check is enabled again, for a function that the text calls.
+    """
+    before = _elsewhere.set(elsewhere)  # separate from the guard, which a statement inside the context sets again
     try:
         yield
     finally:
@@ -403,7 +406,7 @@ def unguarded() -> Iterator[None]:
 
 
 def is_unguarded() -> bool:
-    """Return whether this thread reads the text of another user."""
+    """Return whether this thread reads a text from the catalog, which another user may have written."""
     return _elsewhere.get()
 
 

@@ -252,7 +252,7 @@ def acting(function: UserFunction, session: Session, *, may_end_transaction: boo
         if "search_path" in settings:
             context.search_path = names.split_identifiers(settings["search_path"]) or []
         session.use_types()
-        with session.settings.within(settings):
+        with session.settings.within(settings), registry.unguarded(elsewhere=False):
             yield
     finally:
         context.function_depth = depth - 1

@@ -31,7 +31,7 @@ from headgate.expression.binding.signature import (
 )
 from headgate.sql import grammar, names, setting
 from headgate.sql.options import Option, options
-from headgate.sql.parser import ParseNode, position, unwrap
+from headgate.sql.parser import ParseNode, position, unwrap, walk
 from headgate.types import registry
 
 _MODES = {pb.FUNC_PARAM_IN: "i", pb.FUNC_PARAM_OUT: "o", pb.FUNC_PARAM_INOUT: "b", pb.FUNC_PARAM_VARIADIC: "v", pb.FUNC_PARAM_TABLE: "t",
@@ -52,7 +52,7 @@ def create(node: pb.CreateFunctionStmt, session: Session) -> CommandResult:
     privilege.check_create_in_schema(cursor, context.user, context.database, namespace)
     options_by_name = _unique(node.options)
     language = _language(options_by_name, node)
-    arguments = _arguments(node.parameters)
+    arguments = _arguments(node.parameters, session)
     result, is_set = _result(node, arguments, kind)
     _check_polymorphic(arguments, result)
     function = UserFunction(
@@ -136,13 +136,13 @@ def _body(options: dict[str, Option], language: int) -> str:
     return str(texts[0])
 
 
-def _arguments(nodes: Sequence[pb.Node]) -> tuple[Argument, ...]:
+def _arguments(nodes: Sequence[pb.Node], session: Session) -> tuple[Argument, ...]:
     arguments: list[Argument] = []
     used_names: set[tuple[str, str]] = set()
     for item in nodes:
         parameter = unwrap(item)
         oid = _type(parameter.arg_type)
-        argument = Argument(_MODES[parameter.mode], parameter.name, oid, _default(parameter))
+        argument = Argument(_MODES[parameter.mode], parameter.name, oid, _default(parameter, session))
         if arguments and arguments[-1].mode == "v" and argument.is_input:
             raise PostgresError("42P13", "VARIADIC parameter must be the last input parameter")
         if argument.mode == "v" and oid not in (registry.ANYARRAY, ANYCOMPATIBLEARRAY) and not registry.known().by_oid(oid).is_array:
@@ -160,11 +160,13 @@ def _arguments(nodes: Sequence[pb.Node]) -> tuple[Argument, ...]:
     return tuple(arguments)
 
 
-def _default(node: ParseNode) -> str | None:
+def _default(node: ParseNode, session: Session) -> str | None:
     if not node.HasField("defexpr"):
         return None
     select = pb.SelectStmt(limit_option=pb.LIMIT_OPTION_DEFAULT, op=pb.SETOP_NONE)
     select.target_list.add().res_target.val.CopyFrom(node.defexpr)
+    for call in [part for part in walk(select) if part.DESCRIPTOR.name == "FuncCall"]:
+        lookup.write_schema(session.begin_statement().cursor, session.context, call)
     tree = pb.ParseResult()
     tree.stmts.add().stmt.select_stmt.CopyFrom(select)
     return grammar.deparse(tree).removeprefix("SELECT ")

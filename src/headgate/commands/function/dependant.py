@@ -168,7 +168,9 @@ class _Uses:
             text if relation is None and text.lstrip().split(None, 1)[0].upper() in ("SELECT", "WITH", "VALUES") else f"SELECT {text}"
         )
         calls = [part for part in walk(statements[0].node) if part.DESCRIPTOR.name == "FuncCall"]
-        called = [part for part in calls if names.strings(part.funcname)[-1] == self._function.name]
+        is_oldest = lookup.oldest_schema(self._cursor, self._session.context, self._function.name, self._function.schema)
+        spellings = [[self._function.schema, self._function.name], *([[self._function.name]] if is_oldest else [])]
+        called = [part for part in calls if names.strings(part.funcname)[-2:] in spellings]
         if not called or relation is None:
             inputs = self._function.inputs
             fewest = sum(argument.default is None and argument.mode != "v" for argument in inputs)

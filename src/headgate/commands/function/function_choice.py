@@ -16,6 +16,7 @@ from headgate.commands import lookup
 from headgate.commands.function.permission import check_execute
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
+from headgate.expression import builtin
 from headgate.expression.binding import binder, named_argument, overload_resolution
 from headgate.expression.binding.coercion import coerce_type
 from headgate.expression.binding.coercion_pathway import Reach
@@ -24,6 +25,7 @@ from headgate.expression.binding.scope import EMPTY
 from headgate.expression.binding.signature import POLYMORPHIC
 from headgate.expression.builtin import Function
 from headgate.expression.node import ArrayExpr, ColumnRef, Expression, TypeRef
+from headgate.sql import names
 from headgate.sql.parser import parse_expression, position, unwrap
 from headgate.types import registry
 
@@ -128,7 +130,10 @@ def _with_outputs_as_inputs(procedure: UserFunction) -> UserFunction:
 
 def _no_procedure(node: pb.FuncCall, candidates: Sequence[UserFunction], values: Sequence[named_argument.Typed]) -> PostgresError:
     shown = named_argument.signature(node, values, BindContext())
-    if any(candidate.kind == "f" for candidate in candidates):
+    parts = names.strings(node.funcname)
+    same_named = builtin.builtins().functions_named.get(parts[-1], ()) if len(parts) == 1 else ()
+    is_builtin = overload_resolution.among(same_named, [value.type.oid for value in values], BindContext()) is not None
+    if is_builtin or any(candidate.kind == "f" for candidate in candidates):
         hint = "To call a function, use SELECT."
         return PostgresError("42809", f"{shown} is not a procedure", hint=hint, position=position(node.location))
     hint = "No procedure matches the given name and argument types. You might need to add explicit type casts."
@@ -146,7 +151,7 @@ def choose_bound(
         elements = tuple(coerce_type(item, element, Reach.IMPLICIT, context) for item in items)
         return ArrayExpr(type=TypeRef(oid, -1, context.collation_of_type(oid)), elements=elements, location=-1)
 
-    arguments = choice.arguments(array, lambda text: binder.bind_raw(parse_expression(text), EMPTY, context))
+    arguments = choice.arguments(array, lambda text: binder.bind_raw(parse_expression(text), EMPTY, context.within(stored=True)))
     types = choice.function.types
     return choice.function, [coerce_type(value, oid, Reach.IMPLICIT, context) for value, oid in zip(arguments, types, strict=True)]
 

@@ -153,8 +153,9 @@ class SessionHost:
         return self._computed(prepared, values) if prepared.expression is not None else self._queried(prepared, values)
 
     def evaluate_text(self, text: str) -> Value:
-        """Return the value of an expression text without variables, such as an argument's default."""
-        return self.evaluate(self._prepared.expressions.setdefault(text, Sql(text)), Scope())
+        """Return the value of an expression text of the catalog without variables, such as an argument's default."""
+        with registry.unguarded():
+            return self.evaluate(self._prepared.expressions.setdefault(text, Sql(text)), Scope())
 
     def described_node(self, node: pb.Node, parameters: dict[int, int], **context: object) -> Value:
         """Return a NULL of the argument's type without computing it. `parameters`: the types of the statement's parameters."""

@@ -56,8 +56,9 @@ class Resolver:
         session = self._session
         if not functions.exist(session.begin_statement().cursor, session.context.database):
             return None
-        is_stored = context.types.path is None or registry.is_unguarded()
-        candidates = self._named(names.strings(node.funcname), anywhere=context.types.path is None)
+        is_stored = context.stored or registry.is_unguarded()
+        parts = names.strings(node.funcname)
+        candidates = self._stored(parts) if is_stored and len(parts) == 1 else self._named(parts, anywhere=context.types.path is None)
         if not candidates or self._means_builtin(node, candidates, args, context, is_stored=is_stored):
             return None
         function, arguments = choose_bound(node, candidates, args, context)
@@ -90,13 +91,17 @@ class Resolver:
         return chosen.function.oid < registry.FIRST_USER_OID or (is_cast and list(chosen.arguments) != types)
 
     def _named(self, parts: Sequence[str], *, anywhere: bool) -> list[UserFunction]:
-        """Return the functions that a name can denote. `anywhere`: the text is from the catalog, so the search path does not matter."""
+        """Return the functions that a name can denote. `anywhere`: also those in schemas outside the search path, if it has none."""
         cursor, context = self._session.begin_statement().cursor, self._session.context
-        if not anywhere or len(parts) > 1:
-            return lookup.functions_named(cursor, context, [pb.Node(string=pb.String(sval=part)) for part in parts])
-        path = lookup.search_path(cursor, context)
-        named_functions = functions.named(cursor, context.database, parts[-1])
-        return sorted(named_functions, key=lambda function: path.index(function.schema) if function.schema in path else len(path))
+        visible = lookup.functions_named(cursor, context, [pb.Node(string=pb.String(sval=part)) for part in parts])
+        return visible or (self._stored(parts) if anywhere and len(parts) == 1 else [])
+
+    def _stored(self, parts: Sequence[str]) -> list[UserFunction]:
+        """Return the functions that a name in a text from the catalog can denote, the oldest first.
+
+        The search path does not matter, and of equal functions the oldest is meant. A text that means another one has its schema.
+        """
+        return functions.named(self._session.begin_statement().cursor, self._session.context.database, parts[0])
 
     def _bound(self, function: UserFunction, inputs: Sequence[Expression], node: pb.FuncCall, context: BindContext) -> UserCall:
         session = self._session
@@ -105,10 +110,15 @@ class Resolver:
             raise PostgresError("0A000", f"set-returning functions are not allowed in {clause(context)}", position=where)
         if function.is_set:
             raise not_supported("a set-returning function of one's own is only supported in FROM", position=where)
-        visible = function.schema in lookup.search_path(session.begin_statement().cursor, session.context)
+        cursor = session.begin_statement().cursor
+        visible = function.schema in lookup.search_path(cursor, session.context)
+        same_named = builtin.builtins().functions_named.get(function.name, ())
+        hides_builtin = overload_resolution.among(same_named, [argument.type.oid for argument in inputs], context) is not None
+        is_meant = not hides_builtin and lookup.oldest_schema(cursor, session.context, function.name, function.schema)
         bound_call = UserCall(
-            type=type_of(function.result), function=function.oid, schema="" if visible else function.schema, name=function.name,
-            args=tuple(inputs), volatility=function.volatility, strict=function.strict, location=node.location,
+            type=type_of(function.result), function=function.oid, name=function.name,
+            schema="" if visible and is_meant else function.schema, args=tuple(inputs),
+            volatility=function.volatility, strict=function.strict, location=node.location,
         )  # fmt: skip
         if not self._computes:
             return bound_call

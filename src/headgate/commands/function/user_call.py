@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from postgast import pg_query_pb2 as pb
 
+from headgate.catalog import function as functions
 from headgate.catalog.function import UserFunction
 from headgate.catalog.physical import one
 from headgate.commands import lookup
@@ -95,7 +96,10 @@ class _Calls:
         schema, name = names.split_name(node.funcname, session.context.database_name)
         if schema in (None, "pg_catalog") and name in builtin.builtins().functions_named:
             return []
-        return lookup.functions_named(session.begin_statement().cursor, session.context, node.funcname)
+        cursor = session.begin_statement().cursor
+        if registry.is_unguarded() and len(node.funcname) == 1:
+            return functions.named(cursor, session.context.database, name)  # the oldest is meant
+        return lookup.functions_named(cursor, session.context, node.funcname)
 
     def replace(self, node: ParseNode, place: _Place) -> None:
         """Replace the calls inside a node."""

@@ -178,7 +178,7 @@ class RowSecurity:
 
     def _bind(self, requirement: Requirement, scope: Scope) -> Expression:
         """Return the condition that a row meets a requirement."""
-        context = self._planner.context.within(types=registry.known().anywhere())
+        context = self._planner.context.within(types=registry.known().anywhere(), stored=True)
         return _any_of([binder.bind_condition(parse_expression(text), scope, "POLICY", context=context) for text in requirement.texts])
 
     @contextmanager

@@ -432,7 +432,8 @@ class Firing:
                 batch.give(scope.names[name], column, values)
         row_numbers = places
         if trigger.condition is not None:
-            row_numbers = calls[0].met(self._conditions.setdefault(trigger.oid, Sql(trigger.condition)), places)
+            with registry.unguarded():
+                row_numbers = calls[0].met(self._conditions.setdefault(trigger.oid, Sql(trigger.condition)), places)
         returns = "" if not trigger.is_before else "old" if event == triggers.DELETE else "new"
         with self._inside(function):
             calls[1].run(function_body.function, returns, row_numbers)
@@ -469,7 +470,8 @@ class Firing:
         if trigger.condition is None:
             return True
         sql = self._conditions.setdefault(trigger.oid, Sql(trigger.condition))
-        value = SessionHost(self.session, self._prepared).evaluate(sql, self._records(Scope(), old, new))
+        with registry.unguarded():
+            value = SessionHost(self.session, self._prepared).evaluate(sql, self._records(Scope(), old, new))
         return value.text == "t"
 
     def _records(self, scope: Scope, old: Row | None, new: Row | None) -> Scope:

@@ -194,7 +194,7 @@ def rewritten(session: Session, transaction: Transaction, changed: Iterable[int]
         transaction.catalog.change_object("pg_class", oid)
         [statement] = parse(views.query(cursor, database, oid))
         analyser = Planner(session, transaction, {}).analyser
-        anywhere = analyser.context.within(types=registry.known().anywhere())
+        anywhere = analyser.context.within(types=registry.known().anywhere(), stored=True)
         with user_function.resolving(row_call.Resolver(session, computes=False)):
             queries[oid] = Analyser(analyser.names, anywhere, {}, in_view=True).select(statement.node, None)
     yield

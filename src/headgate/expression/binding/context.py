@@ -29,6 +29,7 @@ class BindContext:
     (0 or UNKNOWN: to be inferred). None means that parameters are not allowed. With `infer`, unknown numbers are added.
     `subquery` receives a SubLink's parse node, its scope and this context, and returns the bound SubLink. If it is None, subqueries are
     rejected with the message `refuse_subquery`, or, with `opaque_subquery`, become a SubLink that only a later check rejects.
+    `stored`: whether the text is from the catalog, which was written under another search path and before later functions.
     `fields`: returns the names and types of a record's columns, or None if they are not known.
     `forms`: the session settings by which constants are read. `default`: whether DEFAULT is allowed as a value.
     """
@@ -40,6 +41,7 @@ class BindContext:
     sets: bool = False
     windows: Mapping[str, pb.WindowDef] | None = None
     default: bool = False
+    stored: bool = False
     parameters: dict[int, int] | None = None
     infer: bool = False
     subquery: Callable[[ParseNode, Scope, BindContext], Expression] | None = None

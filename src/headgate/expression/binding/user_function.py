@@ -18,7 +18,7 @@ from headgate.expression.node import Expression
 Resolver = Callable[[pb.FuncCall, Sequence[Expression], BindContext], Expression | None]
 """Takes a call, its bound arguments in the order written, and the context.
 
-It returns None if a built-in function is meant, or if no user made one of this name.
+Returns None if a built-in function is meant, or if no user made a function of this name.
 """
 
 _in_force: ContextVar[Resolver | None] = ContextVar("resolver of users' functions", default=None)

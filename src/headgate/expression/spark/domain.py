@@ -47,7 +47,7 @@ def constrained(oid: int) -> bool:
 def violations(domain: int, plan: Plan) -> Callable[[Column], list[tuple[Column, Column]]]:
     """Return, per constraint, (whether a value of the base type violates it, the error that is then raised)."""
     kind = registry.known().by_oid(domain)
-    context = BindContext(types=registry.known().anywhere())
+    context = BindContext(types=registry.known().anywhere(), stored=True)
     base = TypeRef(*registry.known().base(domain), kind.collation)
     checks: list[tuple[str, Make]] = []
     for name, text in kind.checks:

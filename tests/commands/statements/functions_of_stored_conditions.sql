@@ -1,0 +1,21 @@
+-- Conditions, generated columns, domains, and defaults of arguments keep the functions that they named.
+create schema s; create type ty as enum ('a');
+create function s.f(int) returns int language sql immutable as 'select $1 + 100';
+create function s.p(int) returns int language plpgsql immutable as 'begin return $1 + 100; end';
+set search_path = s, public;
+create table public.t(i int, g int generated always as (f(i)) stored, h int generated always as (p(i)) stored);
+create domain public.dm as int check (f(value) > 101);
+create function public.tf() returns trigger language plpgsql as $$ begin raise notice 'fired %', new.i; return new; end $$;
+create trigger tr before insert on public.t for each row when (f(new.i) > 50) execute function public.tf();
+create table public.pt(i int); insert into public.pt values (1),(2);
+create view public.vw as select f(i) from public.pt group by f(i) having p(i) > 0 order by f(i);
+create view public.vw as select f(i) a, p(i) b, (select f(max(i)) from public.pt) c from public.pt where p(i) > 101 order by f(i);
+create function public.dflt(a int default f(1)) returns int language sql as 'select a';
+set search_path = public;
+create function f(int) returns int language sql immutable as 'select $1';
+create function p(int) returns int language plpgsql immutable as 'begin return $1; end';
+insert into t values (1) returning *;
+select 1::dm; select 2::dm;
+select * from vw;
+select dflt();
+drop table t, pt cascade;
