@@ -15,6 +15,7 @@ LONG = {
     "changes_in_with",
     "escapes_of_json",
     "columns_of_function_results",
+    "arguments_of_sql_functions",
     "deferred_triggers", "dependents_of_functions", "details_of_functions", "errors_of_rows", "foreign_keys_of_partitions", "functions_of_rows", "functions_of_the_session",
     "definitions_of_views",
     "functions_for_each_row", "functions_in_joins", "functions_in_subqueries", "functions_of_row_types", "functions_of_tables", "instead_of_triggers", "joins_in_a_loop",

@@ -117,7 +117,7 @@ def _columns(procedure: UserFunction) -> list[ResultColumn] | None:
 def run(function: UserFunction, inputs: Sequence[Value], session: Session, *, may_end_transaction: bool = False) -> Execution:
     """Run a function with the values of its input arguments. The execution has its result, with OUT parameters in its first row."""
     execution = Execution(
-        SessionHost(session, Prepared()),
+        SessionHost(session, Prepared("use_column")),  # as SQL functions read names; PL/pgSQL replaces the host
         shown(function, session),
         is_set=function.is_set,
         outputs=tuple(
