@@ -38,8 +38,11 @@ _NAMES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 
-def _invalid(message: str, detail: str | None = None) -> PostgresError:
-    return PostgresError("22007", message, detail=detail)
+_FIXED_WIDTH = 'If your source string is not fixed-width, try using the "FM" modifier.'
+
+
+def _invalid(message: str, detail: str | None = None, hint: str | None = None) -> PostgresError:
+    return PostgresError("22007", message, detail=detail, hint=hint)
 
 
 @dataclass
@@ -55,6 +58,7 @@ class _Reader:
     twelve: bool = False
     year_size: int = 0
     zone_sign: int = 0
+    precision: int = 6
     found: dict[str, int] = field(default_factory=dict)
 
     def get(self, name: str) -> int:
@@ -128,7 +132,8 @@ class _Reader:
     def _set_mode(self, word: str) -> None:
         mode = "" if word in _NO_MODE else "iso" if word in _ISO_WORDS else "gregorian"
         if mode and self.mode and mode != self.mode:
-            raise _invalid("invalid combination of date conventions")
+            hint = "Do not mix Gregorian and ISO week date conventions in a formatting template."
+            raise _invalid("invalid combination of date conventions", hint=hint)
         self.mode = self.mode or mode
 
     def _set(self, name: str, value: int, node: FormatWord) -> None:
@@ -153,6 +158,7 @@ class _Reader:
                 raise _invalid(
                     f'source string too short for "{node.word}" formatting field',
                     f"Field requires {length} characters, but only {len(rest)} remain.",
+                    _FIXED_WIDTH,
                 )
             match = _NUMBER.match(rest[:length])
             used = match.end() if match else 0
@@ -160,12 +166,14 @@ class _Reader:
                 raise _invalid(
                     f'invalid value "{rest[:length]}" for "{node.word}"',
                     f"Field requires {length} characters, but only {used} could be parsed.",
+                    _FIXED_WIDTH,
                 )
             value, end = int(match[1]) if match else 0, begin + used
         if end == start:
             raise _invalid(f'invalid value "{rest[:length]}" for "{node.word}"', "Value must be an integer.")
         if not -(2**31) <= value < 2**31:
-            raise PostgresError("22008", f'value for "{node.word}" in source string is out of range')
+            detail = "Value must be in the range -2147483648 to 2147483647."
+            raise PostgresError("22008", f'value for "{node.word}" in source string is out of range', detail=detail)
         self.place = end
         self._set(name, value, node)
         if partial and end - start < 4:
@@ -186,6 +194,8 @@ class _Reader:
     def _fraction(self, word: str, number: int, node: FormatWord) -> None:
         name, length = ("ms", 3) if word == "MS" else ("us", 6 if word == "US" else int(word[2]))
         used = self._number(name, length, number, node)
+        if word not in ("MS", "US"):
+            self.precision = length
         digits = 3 if word == "MS" else 6
         self.found[name] *= 10 ** (digits - used) if 1 <= used < digits else 1
 
@@ -194,7 +204,7 @@ class _Reader:
         matching = [index for index, name in enumerate(_NAMES[word]) if _lower(rest[: len(name)]) == _lower(name)]
         if not matching:
             raise _invalid(
-                f'invalid value "{rest[: len(node.word)]}" for "{node.word}"',
+                f'invalid value "{re.split(f"[{_SPACE}]", rest, maxsplit=1)[0]}" for "{node.word}"',
                 "The given value did not match any of the allowed values for this field.",
             )
         place = matching[0]
@@ -248,12 +258,13 @@ def _near_2020(year: int) -> int:
 
 @dataclass
 class _Moment:
-    """The broken-down time that the fields describe. `year` is astronomical."""
+    """The broken-down time that the fields describe. `year` is astronomical, `precision` the number of digits of the seconds' fraction."""
 
     year: int = 0
     month: int = 1
     day: int = 1
     clock: int = 0
+    precision: int = 6
     known: set[str] = field(default_factory=set)
 
 
@@ -370,7 +381,7 @@ def _parse(text: str, form: str) -> tuple[_Moment, int | None]:
         _put_day(moment, read.get("j") - calendar.JULIAN_EPOCH)
     _week_and_day(read, moment)
     _validate(moment, text)
-    moment.clock = _clock(read, text)
+    moment.clock, moment.precision = _clock(read, text), read.precision
     if not read.zone_sign:
         return moment, None
     hours, minutes = read.get("tzh"), read.get("tzm")
@@ -400,4 +411,12 @@ def to_timestamp(timezone: str, text: str, form: str) -> int:
     if days < timestamp.FIRST_DAY:
         raise timestamp.out_of_range()
     local = days * calendar.DAY + moment.clock
-    return timestamp.storable(timestamp.instant_of(timezone, local) if east is None else local - east * 1_000_000)
+    instant = timestamp.instant_of(timezone, local) if east is None else local - east * 1_000_000
+    return timestamp.storable(_rounded(instant, moment.precision))
+
+
+def _rounded(instant: int, precision: int) -> int:
+    """Round to some digits of seconds, half away from 2000-01-01 (AdjustTimestampForTypmod)."""
+    since, unit = instant - calendar.EPOCH_MICROS, 10 ** (6 - precision)
+    size = (abs(since) + unit // 2) // unit * unit
+    return calendar.EPOCH_MICROS + (size if since >= 0 else -size)
