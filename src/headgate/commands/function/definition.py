@@ -367,6 +367,7 @@ def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
     """ALTER FUNCTION … RENAME TO."""
     word = ROUTINES[node.rename_type]
     function = _owned(unwrap(node.object), session, word)
+    dependant.refuse_new_name(session, function, qualified=False)
     return _moved(replace(function, name=node.newname), session, word)
 
 
@@ -377,6 +378,7 @@ def set_schema(node: pb.AlterObjectSchemaStmt, session: Session) -> CommandResul
     cursor, context = session.begin_statement().cursor, session.context
     namespace = lookup.used_namespace(cursor, context.database, node.newschema)
     privilege.check_create_in_schema(cursor, context.user, context.database, namespace)
+    dependant.refuse_new_name(session, function, qualified=True)
     return _moved(replace(function, namespace=namespace), session, word)
 
 

@@ -8,6 +8,7 @@ catalog does not record which functions an expression calls.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from headgate.catalog import function as functions
@@ -21,6 +22,7 @@ from headgate.commands import dependency, lookup, stored_expression
 from headgate.commands.dependency import Dependant
 from headgate.commands.function import definition_text
 from headgate.commands.session import Session
+from headgate.errors import not_supported
 from headgate.expression.node import UserCall
 from headgate.expression.node import walk as expressions
 from headgate.sql import names
@@ -76,11 +78,25 @@ def with_dependants(session: Session, function: UserFunction, on: str) -> list[D
     return [Dependant((PROC, function.oid), shown(session, function), on, drop), *of_function(session, function)]
 
 
-class _Uses:
-    """The uses of one function."""
+def refuse_new_name(session: Session, function: UserFunction, *, qualified: bool, views: bool = True) -> None:
+    """Raise 0A000 if a text of the catalog names a function that is about to get another name or schema.
 
-    def __init__(self, session: Session, function: UserFunction, on: str) -> None:
-        self._session, self._function, self._on = session, function, on
+    `qualified`: only texts that name it with its schema matter, because only the schema changes. `views`: whether those of views matter.
+    """
+    uses = _Uses(session, function, shown(session, function), qualified=qualified)
+    alone = (uses.columns(), uses.checks(), uses.indexes(), uses.policies(), uses.triggers(fired=False))
+    groups = itertools.chain(uses.views() if views else (), uses.functions())
+    dependant = next(itertools.chain(*alone, (dependant for group in groups for dependant in group)), None)
+    if dependant is not None:
+        message = f"another name or schema of {shown(session, function)} is not supported"
+        raise not_supported(message, detail=f"{dependant.shown} depends on it by its name.")
+
+
+class _Uses:
+    """The uses of one function. `qualified`: only those that name it with its schema."""
+
+    def __init__(self, session: Session, function: UserFunction, on: str, *, qualified: bool = False) -> None:
+        self._session, self._function, self._on, self._qualified = session, function, on, qualified
         self._cursor: Cursor = session.begin_statement().cursor
         self._database = session.context.database
 
@@ -130,11 +146,12 @@ class _Uses:
                 statement = f"DROP {policy} {_name(relation)}"
                 yield self._dependant(3256, oid, f"{policy} {self._shown(relation)}", statement, relation)
 
-    def triggers(self) -> Iterator[Dependant]:
-        """Return triggers that fire the function, or whose WHEN calls it."""
+    def triggers(self, *, fired: bool = True) -> Iterator[Dependant]:
+        """Return triggers whose WHEN calls the function, and with `fired` those that fire it."""
         sql = "SELECT oid, tgname, tgrelid, tgfoid, tgqual FROM hg.pg_trigger WHERE dbid = ? AND (tgfoid = ? OR contains(tgqual, ?))"
-        for oid, name, table, fired, condition in rows(self._cursor, sql, [self._database, self._function.oid, self._function.name]):
-            if fired == self._function.oid or self._is_in(condition, None):
+        for oid, name, table, called, condition in rows(self._cursor, sql, [self._database, self._function.oid, self._function.name]):
+            is_fired = fired and called == self._function.oid
+            if is_fired or (condition is not None and self._is_in(condition, None)):
                 relation = relations.get(self._cursor, self._database, table)
                 trigger = f"trigger {names.quote_ident(name)} on {self._shown(relation)}"
                 yield Dependant((2620, oid), trigger, self._on, functools.partial(triggers.drop, self._cursor, self._database, oid))
@@ -169,7 +186,8 @@ class _Uses:
         )
         calls = [part for part in walk(statements[0].node) if part.DESCRIPTOR.name == "FuncCall"]
         is_oldest = lookup.oldest_schema(self._cursor, self._session.context, self._function.name, self._function.schema)
-        spellings = [[self._function.schema, self._function.name], *([[self._function.name]] if is_oldest else [])]
+        is_short = is_oldest and not self._qualified
+        spellings = [[self._function.schema, self._function.name], *([[self._function.name]] if is_short else [])]
         called = [part for part in calls if names.strings(part.funcname)[-2:] in spellings]
         if not called or relation is None:
             inputs = self._function.inputs
