@@ -62,3 +62,11 @@ create function range_ok(i anyrange, out r anyelement, out t text) as $$ select 
 select * from range_ok(int4range(4,5));
 create function range_4(anycompatiblemultirange) returns anycompatible as 'select lower($1)' language sql;
 select range_4(int4multirange(int4range(3,4)));
+create table r(k int, a int4range, m int4multirange);
+insert into r values (1, '[1,3)', '{[1,3)}'), (1, '[2,5)', null), (2, null, null), (3, 'empty', '{}'), (4, null, '{[1,2),[5,6)}');
+select k, range_agg(a), range_agg(m) from r group by k order by k;
+select range_agg(a), range_agg(m) from r where false;
+select range_agg(null::numrange), range_agg(null::nummultirange), range_agg('{}'::nummultirange), range_intersect_agg(null::numrange);
+create function range_5(anycompatiblerange, anycompatiblemultirange) returns anycompatible language sql as 'select lower($1)';
+select range_5(int4range(1,2), int4multirange(int4range(3,4)));
+select range_5(numrange(1,2), int4multirange(int4range(3,4)));

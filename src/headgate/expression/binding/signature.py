@@ -132,6 +132,11 @@ def _ranges(sources: Sequence[int], declared: Sequence[int], context: BindContex
                 f'arguments declared "{context.show_type(target)}" are not all alike',
                 detail=f"{context.show_type(fixed[target])} versus {context.show_type(base)}",
             )
+    if {ANYCOMPATIBLERANGE, ANYCOMPATIBLEMULTIRANGE} <= fixed.keys():
+        range_type = registry.RANGES[fixed[ANYCOMPATIBLEMULTIRANGE]]
+        if fixed[ANYCOMPATIBLERANGE] != range_type:
+            multirange, given_range = fixed[ANYCOMPATIBLEMULTIRANGE], fixed[ANYCOMPATIBLERANGE]
+            raise _inconsistent_error("anycompatiblemultirange", multirange, "anycompatiblerange", given_range, context)
     if ANYMULTIRANGE in fixed:
         range_type = registry.RANGES[fixed[ANYMULTIRANGE]]
         if fixed.setdefault(ANYRANGE, range_type) != range_type:

@@ -148,9 +148,10 @@ def multirange_of_array(oid: int, value: str) -> str:
 # ---- aggregates ------------------------------------------------------------------------------------------------------
 
 
-def range_agg(oid: int, result: int, items: Sequence[str | None]) -> str:
-    """Return the multirange, of type `result`, of the ranges or multiranges of a group."""
-    return printed(result, _merge([span for item in items if item is not None for span in spans(oid, item)]))
+def range_agg(oid: int, result: int, items: Sequence[str | None]) -> str | None:
+    """Return the multirange, of type `result`, of the ranges or multiranges of a group. None if all of them are NULL."""
+    present = [spans(oid, item) for item in items if item is not None]
+    return printed(result, _merge([span for span_list in present for span in span_list])) if present else None
 
 
 def range_intersect_agg(oid: int, result: int, items: Sequence[str | None]) -> str | None:

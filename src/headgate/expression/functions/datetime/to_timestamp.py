@@ -417,6 +417,7 @@ def to_timestamp(timezone: str, text: str, form: str) -> int:
 
 def _rounded(instant: int, precision: int) -> int:
     """Round to some digits of seconds, half away from 2000-01-01 (AdjustTimestampForTypmod)."""
-    since, unit = instant - calendar.EPOCH_MICROS, 10 ** (6 - precision)
+    unit: int = 10 ** (6 - precision)
+    since = instant - calendar.EPOCH_MICROS
     size = (abs(since) + unit // 2) // unit * unit
     return calendar.EPOCH_MICROS + (size if since >= 0 else -size)
