@@ -37,7 +37,19 @@ from headgate.expression import rewriting
 from headgate.expression.binding.scope import SYSTEM_COLUMNS, ScopeTable
 from headgate.expression.builtin import operator
 from headgate.expression.deparsing.deparse import Printer, direction, window
-from headgate.expression.node import ColumnRef, Const, Expression, OpExpr, RowCompare, SubLink, UserCall, WindowCall, conjuncts, walk
+from headgate.expression.node import (
+    ColumnRef,
+    Const,
+    Expression,
+    OpExpr,
+    RowCoerce,
+    RowCompare,
+    SubLink,
+    UserCall,
+    WindowCall,
+    conjuncts,
+    walk,
+)
 from headgate.sql import names
 from headgate.types import registry
 
@@ -229,7 +241,7 @@ class _Printer(Printer):
             self.say(", (" if number else "(")
             for place, cell in enumerate(row):
                 self.say("," if place else "")
-                self.write(cell, implicit=False)
+                self.element(cell, implicit=False)
             self.say(")")
 
     # ---- SELECT ----------------------------------------------------------------------------------------------
@@ -290,10 +302,9 @@ class _Printer(Printer):
             with self._apart() as parts:
                 if isinstance(expression, ColumnRef):
                     name = None if expression.attnum == 0 else self.shown[expression.key][1]
-                    self.say(self.column(expression) + (f"::{self._row_type(expression)}" if expression.attnum == 0 else ""))
                 else:
                     name = None if visible else "?column?"
-                    self.write(expression, implicit=True)
+                self.element(expression, implicit=True)
                 self.say("" if name == column else f" AS {names.quote_ident(column)}")
             self._wrapped("".join(parts), first=not place)
 
@@ -313,12 +324,6 @@ class _Printer(Printer):
         elif not first:
             self.keyword("", -_STEP, _STEP, 4)
         self.say(printed)
-
-    def _row_type(self, row: ColumnRef) -> str:
-        if not row.relation:
-            return "record"
-        relation = self.objects.relation(row.relation)
-        return self.objects.name(relation.schema, relation.name)
 
     def _grouping(self, items: Sequence[Expression | GroupingClause], *, bare: bool) -> None:
         """Print items of GROUP BY (get_rule_groupingset). `bare`: a single expression needs no parentheses."""
@@ -481,6 +486,17 @@ class _Printer(Printer):
         self.say(")" if aliased or not self.pretty else "")
 
     # ---- parts of expressions --------------------------------------------------------------------------------
+
+    def element(self, expression: Expression, *, implicit: bool) -> None:
+        """See `Printer`. A whole row gets its type, so a cast to this type is not printed."""
+        if isinstance(expression, RowCoerce) and isinstance(expression.arg, ColumnRef) and expression.arg.attnum == 0:
+            row_type = self.types.of_relation(expression.arg.relation)
+            if row_type is not None and row_type.oid == expression.type.oid:
+                expression = expression.arg
+        self.write(expression, implicit=implicit)
+        if isinstance(expression, ColumnRef) and expression.attnum == 0:
+            relation = self.objects.relation(expression.relation) if expression.relation else None
+            self.say("::" + ("record" if relation is None else self.objects.name(relation.schema, relation.name)))
 
     def column(self, node: ColumnRef) -> str:
         """See `Printer`."""

@@ -8,7 +8,7 @@ CREATE TABLE other.t (a int, z int);
 CREATE TYPE other.mood AS ENUM ('sad', 'happy');
 CREATE FUNCTION other.twice(x int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN RETURN x * 2; END $$;
 CREATE VIEW v1 AS SELECT 1 AS a UNION SELECT 2 AS b;
-CREATE VIEW v2 AS VALUES (2, 'x'), (1, 'y') ORDER BY 1;
+CREATE VIEW v2 AS VALUES (2, 'x'), (1.5, 'y') ORDER BY 1;
 CREATE VIEW v3 (p, q) AS VALUES (2, 'x'), (1, 'y') ORDER BY 1;
 CREATE VIEW v4 AS SELECT a, t.b, u.b AS ub FROM t FULL JOIN u USING (a);
 CREATE VIEW v5 AS SELECT * FROM t JOIN u USING (a, b) WHERE c = 'x';
@@ -42,6 +42,7 @@ CREATE VIEW v26 AS SELECT s.a FROM (SELECT a, a, b FROM t) s(x) WHERE (a, b) > (
 CREATE VIEW v27 AS SELECT * FROM (SELECT a, a FROM t) s(x, y) NATURAL JOIN (SELECT 1 AS x UNION SELECT 2 AS w) z;
 CREATE VIEW v28 AS SELECT relname, c.relkind FROM pg_class c WHERE oid > 16384;
 CREATE VIEW v29 AS SELECT x.a, y.a AS ya FROM t x LEFT JOIN LATERAL generate_series(1, x.a) y(a) ON true;
+CREATE VIEW v31 AS SELECT t AS whole, row_to_json(row(t, b))::text AS listed, t.c IS NOT NULL AND count(t.*) OVER () > 0 AS counted FROM t;
 CREATE VIEW v30 AS SELECT a FROM v6 WHERE z = 'x';
 SELECT relname, pg_get_viewdef(oid) FROM pg_class WHERE relname ~ '^v\d+$' ORDER BY substr(relname, 2)::int;
 SELECT relname, pg_get_viewdef(oid, true) FROM pg_class WHERE relname ~ '^v\d+$' ORDER BY substr(relname, 2)::int;

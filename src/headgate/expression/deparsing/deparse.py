@@ -72,6 +72,10 @@ class Printer:
             self.say(", " if index else "")
             self.write(expression, implicit=True)
 
+    def element(self, expression: n.Expression, *, implicit: bool) -> None:
+        """Print an expression where ``t.*`` would mean the columns of a table (get_rule_expr_toplevel)."""
+        self.write(expression, implicit=implicit)
+
     def item(self, expression: n.Expression) -> None:
         """Print an item of ORDER BY, GROUP BY or a similar clause (get_rule_sortgroupclause)."""
         if isinstance(expression, n.Const):
@@ -294,7 +298,9 @@ def _array(out: Printer, node: n.ArrayExpr, implicit: bool) -> None:
 
 def _row(out: Printer, node: n.RowExpr, implicit: bool) -> None:
     out.say("ROW(")
-    out.listed(node.args)
+    for place, argument in enumerate(node.args):
+        out.say(", " if place else "")
+        out.element(argument, implicit=True)
     out.say(")")
 
 
