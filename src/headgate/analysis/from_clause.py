@@ -84,7 +84,7 @@ def _equalities(condition: pb.Node) -> int:
 def _beside(analyser: Analyser, left: FromItem, node: ParseNode, outer: Scope | None, locks: Sequence[RowLock]) -> FromItem:
     """Add a FROM item. A function or LATERAL subquery may use the columns of the items before it."""
     right = item(analyser, node, outer, left, locks)
-    _check_alias(left.tables, right.tables)
+    check_alias(left.tables, right.tables)
     if isinstance(right, FunctionItem):
         return _after(left, right, listed=True)
     return _joined(left, right, "cross", listed=True)
@@ -103,7 +103,7 @@ def _after(left: FromItem, right: FunctionItem, *, keep_left: bool = False, list
     return replace(whole, left=left, keep_left=keep_left, listed=listed)
 
 
-def _check_alias(left: Sequence[ScopeTable], right: Sequence[ScopeTable]) -> None:
+def check_alias(left: Sequence[ScopeTable], right: Sequence[ScopeTable]) -> None:
     """Raise 42712 for a name that both sides have. Tables of two schemas may share a name if neither has an alias."""
     for table in right:
         same = [left_table for left_table in left if table.name and left_table.name == table.name]
@@ -224,7 +224,7 @@ def _join(analyser: Analyser, node: pb.JoinExpr, outer: Scope | None, locks: Seq
     how = _JOINS[node.jointype]
     usable = left if how in ("inner", "left") else replace(left, tables=tuple(replace(table, outer_joined=True) for table in left.tables))
     right = item(analyser, node.rarg, outer, usable, locks)
-    _check_alias(left.tables, right.tables)
+    check_alias(left.tables, right.tables)
     if isinstance(right, FunctionItem) and right.lateral:
         return _aliased_join(analyser, node, _join_function(analyser, node, left, right, outer, how))
     if isinstance(right, SubqueryItem) and how not in ("inner", "left"):
@@ -290,7 +290,7 @@ def _using(analyser: Analyser, both: JoinItem, using: Sequence[str], alias: str)
         merged.append((PlanColumn(name, type_ref, key, *origin), value))
     columns = [column for column, _ in merged]
     named = [scope_table(alias, columns, row_key=analyser.row_key(alias, columns))] if alias else []
-    _check_alias(both.tables, named)
+    check_alias(both.tables, named)
     return replace(
         both,
         tables=merging([*both.tables, *named], using),

@@ -32,7 +32,7 @@ class Names(Protocol):
         ...
 
     @property
-    def star(self) -> tuple[PlanColumn, ...]:
+    def star(self) -> Sequence[PlanColumn]:
         """Return the columns of ``*``."""
         ...
 
@@ -74,7 +74,7 @@ def _star(node: pb.ColumnRef, source: Names, scope: Scope) -> list[SelectItem]:
     table, levels = find_table(parts[-1], parts[-2] if len(parts) > 1 else None, scope, node.location)
     origins = {column.key: column for column in source.star}
     select_items = []
-    for place, scope_column in enumerate(table.columns, 1):
+    for place, scope_column in enumerate((column for column in table.columns if column.attnum >= 0), 1):
         column = origins.get(scope_column.key) or PlanColumn(
             scope_column.name, scope_column.type, scope_column.key, table.relation, scope_column.attnum if table.relation else 0
         )

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 import pyarrow.compute as pc
 from postgast import pg_query_pb2 as pb
 
+from headgate.analysis.from_clause import check_alias
+from headgate.analysis.query import reference
 from headgate.catalog import procedure, system_view
 from headgate.catalog.dynamic import arrow_table
 from headgate.catalog.relation import relation
@@ -54,7 +56,7 @@ def from_clause(planner: CatalogPlanner, clause: Sequence[object], outer: Scope 
     whole = _item(planner, unwrap(clause[0]), outer, None)
     for item_node in clause[1:]:
         item = _item(planner, unwrap(item_node), outer, whole)
-        _check_names(whole.tables, item.tables)
+        check_alias(whole.tables, item.tables)
         whole = whole.beside(item, f"{whole.sql}, {item.sql}")
     return replace(whole, sql=f" FROM {whole.sql}")
 
@@ -159,7 +161,7 @@ def check_guarded(planner: CatalogPlanner, sql: str) -> None:
 
 def _relation_columns(planner: CatalogPlanner, relation: system_view.SystemRelation, alias: str) -> list[SourceColumn]:
     return [
-        SourceColumn(name, kind, f"{alias}.{sql_name}", relation.oid, attnum, facts)
+        SourceColumn(name, kind, f"{alias}.{sql_name}", relation.oid, attnum, facts=facts)
         for name, kind, sql_name, attnum, facts in _columns(relation.schema, relation.name, planner.context.announced)
     ]
 
@@ -276,7 +278,7 @@ def _join(planner: CatalogPlanner, node: pb.JoinExpr, outer: Scope | None, befor
     left = _item(planner, unwrap(node.larg), outer, before)
     lateral = left if before is None else before.beside(left, "")
     right = _item(planner, unwrap(node.rarg), outer, lateral)
-    _check_names(left.tables, right.tables)
+    check_alias(left.tables, right.tables)
     word = _JOINS[node.jointype]
     using = names.strings(node.using_clause)
     if node.is_natural:
@@ -308,11 +310,11 @@ def _join_using(
     conditions, merged = [], []
     for name in using:
         left_column, right_column = using_column(left.star, name, "left"), using_column(right.star, name, "right")
-        equal = operators.make(["="], left_column.reference, right_column.reference, planner.binding, -1)
+        equal = operators.make(["="], reference(left_column), reference(right_column), planner.binding, -1)
         conditions.append(planner.sql(equal))
         chosen = right_column if node.jointype == pb.JOIN_RIGHT else left_column
         if node.jointype == pb.JOIN_FULL:
-            sides, kind = binder.unify([left_column.reference, right_column.reference], "JOIN/USING", planner.binding)
+            sides, kind = binder.unify([reference(left_column), reference(right_column)], "JOIN/USING", planner.binding)
             chosen = replace(left_column, type=kind, key=planner.sql(Coalesce(type=kind, args=tuple(sides))), relation=0, attnum=0)
         merged.append(chosen)
     star = (*merged, *[column for column in both.star if column.name not in using])
@@ -438,13 +440,6 @@ def _parse(text: str) -> ParseNode:
 
 def _definition(relation: system_view.SystemRelation) -> ParseNode:
     return _parse(system_view.FROM_CATALOG.get(relation.name) or relation.definition or "")
-
-
-def _check_names(left: Sequence[ScopeTable], right: Sequence[ScopeTable]) -> None:
-    left_names = {(table.name, table.schema) for table in left if table.name}
-    for table in right:
-        if (table.name, table.schema) in left_names:
-            raise PostgresError("42712", f'table name "{table.name}" specified more than once')
 
 
 def _unnest(rows: CatalogRows) -> str:

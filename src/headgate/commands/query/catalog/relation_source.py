@@ -8,26 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from headgate.analysis.query import PlanColumn
 from headgate.expression.binding.scope import Scope, ScopeColumn, ScopeTable
 from headgate.expression.duckdb.value import NOTHING_KNOWN, Facts
-from headgate.expression.node import ColumnRef, Expression, TypeRef
+from headgate.expression.node import Expression, TypeRef
 
 
 @dataclass(frozen=True)
-class SourceColumn:
-    """A column of a FROM item. `relation` and `attnum` are as in RowDescription."""
+class SourceColumn(PlanColumn):
+    """A column of a FROM item."""
 
-    name: str
-    type: TypeRef
-    key: str
-    relation: int = 0
-    attnum: int = 0
     facts: Facts = NOTHING_KNOWN
-
-    @property
-    def reference(self) -> ColumnRef:
-        """An expression that references this column."""
-        return ColumnRef(type=self.type, name=self.name, attnum=max(self.attnum, 1), key=self.key)
 
 
 @dataclass(frozen=True)

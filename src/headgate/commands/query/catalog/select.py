@@ -12,9 +12,9 @@ from dataclasses import replace
 import pyarrow as pa
 from postgast import pg_query_pb2 as pb
 
-from headgate.analysis import row_width, sublink
+from headgate.analysis import grouping, grouping_sets, ordering, row_width, select_list, sublink
 from headgate.analysis.analyser import mentions
-from headgate.analysis.ordering import plain_name
+from headgate.analysis.query import GroupingClause, PlanColumn, SelectItem, Sort
 from headgate.catalog import namespace, system_view
 from headgate.catalog.physical import Cursor
 from headgate.catalog.session import SessionContext
@@ -22,13 +22,13 @@ from headgate.commands.query.catalog import from_item, session_call
 from headgate.commands.query.catalog.relation_source import CatalogQuery, CatalogSource, Cte, Lookups, OutputColumn, SourceColumn
 from headgate.commands.query.catalog.session_call import Acting
 from headgate.commands.session import Parameter
-from headgate.errors import PostgresError, not_supported
+from headgate.errors import not_supported
 from headgate.expression import builtin, rewriting
 from headgate.expression.binding import binder, literal, window
-from headgate.expression.binding.coercion import coerce, resolve_unknown, to_bigint
+from headgate.expression.binding.coercion import coerce, resolve_unknown, strip_implicit
 from headgate.expression.binding.coercion_pathway import Reach
 from headgate.expression.binding.context import BindContext
-from headgate.expression.binding.scope import Scope, find_table
+from headgate.expression.binding.scope import Scope
 from headgate.expression.duckdb import compiler, set_returning, value
 from headgate.expression.duckdb.value import NOTHING_KNOWN, Env, Facts
 from headgate.expression.implementation.implementations import gathers
@@ -49,8 +49,7 @@ from headgate.expression.node import (
     walk,
 )
 from headgate.sql import names
-from headgate.sql.column_name import title
-from headgate.sql.parser import ParseNode, position, unwrap
+from headgate.sql.parser import ParseNode, unwrap
 from headgate.types import registry as t
 
 
@@ -182,7 +181,7 @@ class CatalogPlanner(Env):
         for place, (column, kind) in enumerate(zip(query.columns, self.types_of(query), strict=True), 1):
             name = names[place - 1] if place <= len(names) else column.name
             facts = column.facts if column.facts != NOTHING_KNOWN else self.facts_of(column.expression)
-            shown_columns.append(SourceColumn(name, kind, f"{alias}.c{place}", column.relation, column.attnum, facts))
+            shown_columns.append(SourceColumn(name, kind, f"{alias}.c{place}", column.relation, column.attnum, facts=facts))
         return shown_columns
 
     def facts_of(self, expression: Expression) -> Facts:
@@ -231,8 +230,7 @@ class CatalogPlanner(Env):
 
         def build(types: Sequence[TypeRef]) -> str:
             body = f"({left.build(types)}) {word}{' ALL' if node.all else ''} ({right.build(types)})"
-            order = self._order_output(node, columns)
-            return f"SELECT * FROM ({body}) {self.alias('u')}{order}{self._limit(node, outer)}"
+            return f"SELECT * FROM ({body}) {self.alias('u')}{self._order_output(node, columns)}"
 
         return CatalogQuery(columns, build)
 
@@ -243,7 +241,7 @@ class CatalogPlanner(Env):
             return replace(left, expression=Const(type=UNKNOWN, value=None))
         _, kind = binder.unify(sides, word, self.binding)
         known = [column.facts if column.facts != NOTHING_KNOWN else self.facts_of(column.expression) for column in (left, right)]
-        scales = {known_facts.scale for side, known_facts in zip((left, right), known, strict=True) if not _is_null(side)}
+        scales = {known_facts.scale for side, known_facts in zip((left, right), known, strict=True) if not _is_null(side.expression)}
         if kind.oid == t.NUMERIC and len(scales) > 1:
             raise not_supported(f"{word} of numeric values of several scales is not supported in a query on system catalogs")
         facts = Facts(any(known_facts.zero_based for known_facts in known), scales.pop() if len(scales) == 1 else None, known[0].fields)
@@ -251,14 +249,11 @@ class CatalogPlanner(Env):
         return OutputColumn(left.name, standing, "", facts=facts)
 
     def _order_output(self, node: pb.SelectStmt, columns: Sequence[OutputColumn]) -> str:
-        keys = []
-        for item in node.sort_clause:
-            sort = unwrap(item)
-            place = _output_place(unwrap(sort.node), [column.name for column in columns])
-            if place is None:
-                raise not_supported("ORDER BY with an expression over a set operation is not supported")
-            keys.append(_sort(sort, f"c{place + 1}"))
-        return f" ORDER BY {', '.join(keys)}" if keys else ""
+        """Return ORDER BY and LIMIT of a set operation or VALUES, which orders by its columns (c1, c2)."""
+        types = [resolve_unknown(_standing(column), self.binding).type for column in columns]
+        outputs = [PlanColumn(column.name, kind, f"c{place}") for place, (column, kind) in enumerate(zip(columns, types, strict=True), 1)]
+        sorts = ordering.by_output(node.sort_clause, outputs)
+        return _listed(" ORDER BY ", [_sort(sort, self.sql(sort.expression)) for sort in sorts]) + self._limit(node, sorts)
 
     def _values(self, node: pb.SelectStmt, outer: Scope | None) -> CatalogQuery:
         context, scope = self.binding.within(construct="VALUES"), Scope((), outer)
@@ -284,8 +279,7 @@ class CatalogPlanner(Env):
             rows = [", ".join(self._as(cell, kind) for cell, kind in zip(row, types, strict=True)) for row in listed]
             listing = ", ".join(f"c{place + 1}" for place in range(len(types)))
             body = ", ".join(f"({row})" for row in rows)
-            order = self._order_output(node, columns)
-            return f"SELECT * FROM (VALUES {body}) {self.alias('v')}({listing}){order}{self._limit(node, outer)}"
+            return f"SELECT * FROM (VALUES {body}) {self.alias('v')}({listing}){self._order_output(node, columns)}"
 
         return CatalogQuery(columns, build)
 
@@ -305,24 +299,32 @@ class CatalogPlanner(Env):
             self.lookups = Lookups(frozenset(column.key for table in source.tables for column in table.columns))
         windows = window.definitions(node)
         context = self.binding.within(construct="SELECT", aggregates=True, sets=True, windows=windows)
-        targets = self._targets(node, source, scope, context)
+        items = [
+            replace(item, expression=self._order_aggregates(item.expression, source))
+            for item in select_list.expand(node.target_list, source, scope, context)
+        ]
+        targets = [OutputColumn(item.name, item.expression, self.sql(item.expression), item.relation, item.attnum) for item in items]
         where = ""
         if node.HasField("where_clause"):
             condition = binder.bind_condition(node.where_clause, scope, "WHERE", context=self.binding.within(construct="WHERE"))
             where = f" WHERE {self.sql(condition)}"
-        group = self._group(node, targets, scope)
+        group = self._group(node, items, scope)
         having = ""
         if node.HasField("having_clause"):
             condition = binder.bind_condition(node.having_clause, scope, "HAVING", context=context.within(sets=False, windows=None))
             having = f" HAVING {self.sql(self._order_aggregates(condition, source))}"
-        distinct = self._distinct(node, targets, scope, context)
-        order = self._order(node, targets, source, scope, context)
+        sorts = ordering.read(self.binding, node.sort_clause, items, scope, windows)
+        on = ordering.read_on(self.binding, node, items, scope, sorts)
+        distinct = _listed("DISTINCT ON (", [self.sql(sort.expression) for sort in on], ") ") or (
+            "DISTINCT " if node.distinct_clause else ""
+        )
+        order = _listed(" ORDER BY ", [self._sort_key(sort, targets, source) for sort in sorts])
         if not order and keep_order and not group and source.sorted_by:
             order = f" ORDER BY {', '.join(source.sorted_by)}"
         lookups, self.lookups = self.lookups, saved_lookups
         if lookups is not None:
             source = replace(source, sql=source.sql + lookups.sql)
-        limit = self._limit(node, outer)
+        limit = self._limit(node, sorts)
         if any(isinstance(part, Aggregate) for call in self.beside for part in walk(call)):
             source, where, group, having = self._over_gathered(source, f"{source.sql}{where}{group}{having}")
         for call, alias in self.beside.items():
@@ -353,22 +355,6 @@ class CatalogPlanner(Env):
         self.beside = calls
         return replace(source, sql=f" FROM (SELECT {', '.join(listed)}{behind}) {inner}", sorted_by=()), "", "", ""
 
-    def _targets(self, node: pb.SelectStmt, source: CatalogSource, scope: Scope, context: BindContext) -> list[OutputColumn]:
-        columns: list[OutputColumn] = []
-        origins = {column.key: column for column in source.star}
-        for item in node.target_list:
-            target = item.res_target
-            inner = unwrap(target.val)
-            expanded = self._star(inner, source, scope, context)
-            if expanded is not None:
-                columns += expanded
-                continue
-            bound = self._order_aggregates(binder.bind_raw(inner, scope, context), source)
-            origin = origins.get(bound.key) if isinstance(bound, ColumnRef) and not bound.levels_up else None
-            places = (origin.relation, origin.attnum) if origin is not None else (0, 0)
-            columns.append(OutputColumn(target.name or title(inner), bound, self.sql(bound), *places))
-        return columns
-
     def _order_aggregates(self, expression: Expression, source: CatalogSource) -> Expression:
         """Return the expression with the order of functions in FROM applied to order-dependent aggregates that have no ORDER BY.
 
@@ -395,99 +381,28 @@ class CatalogPlanner(Env):
         place = [name for name, _ in value.fields(node.arg, self) or ()].index(node.name) + 1
         return ColumnRef(type=node.type, name=node.name, attnum=1, key=f"{alias}.c{place}")
 
-    def _star(self, node: ParseNode, source: CatalogSource, scope: Scope, context: BindContext) -> list[OutputColumn] | None:
-        kind = node.DESCRIPTOR.name
-        if kind == "ColumnRef" and unwrap(node.fields[-1]).DESCRIPTOR.name == "A_Star":
-            words = names.strings(node.fields[:-1])
-            if not words:
-                if not source.tables:
-                    raise PostgresError("42601", "SELECT * with no tables specified is not valid", position=position(node.location))
-                return [_target(column) for column in source.star]
-            table, _ = find_table(words[-1], words[-2] if len(words) > 1 else None, scope, node.location)
-            origins = {column.key: column for column in source.star}
-            listed = [column for column in table.columns if column.attnum >= 0]
-            return [_target(origins.get(column.key) or SourceColumn(column.name, column.type, column.key)) for column in listed]
-        if kind == "A_Indirection" and unwrap(node.indirection[-1]).DESCRIPTOR.name == "A_Star":
-            whole = binder.bind_raw(node.arg, scope, context)
-            known = value.fields(whole, self)
-            if known is None:
-                raise not_supported("expanding this row is not supported", position=position(whole.location))
-            if isinstance(whole, ColumnRef) and whole.key in self.rows:
-                return [_target(SourceColumn(column.name, column.type, column.key)) for column in self.rows[whole.key]]
-            parts: list[tuple[str, Expression]] = [
-                (name, FieldSelect(type=TypeRef(kind, -1, self.binding.collation_of_type(kind)), arg=whole, name=name))
-                for name, kind in known
-            ]
-            parts = [(name, self._order_aggregates(part, source)) for name, part in parts]
-            return [OutputColumn(name, part, self.sql(part)) for name, part in parts]
-        return None
+    def _group(self, node: pb.SelectStmt, items: Sequence[SelectItem], scope: Scope) -> str:
+        keys = grouping_sets.read(node, lambda element: grouping.item(self.binding, element, items, scope))
+        if any(isinstance(key, GroupingClause) for key in keys):
+            raise not_supported("GROUPING SETS are not supported in a query on system catalogs")
+        return _listed(" GROUP BY ", [self.sql(key) for key in keys if isinstance(key, Expression) and not isinstance(key, Const)])
 
-    def _group(self, node: pb.SelectStmt, targets: Sequence[OutputColumn], scope: Scope) -> str:
-        keys = []
-        context = self.binding.within(construct="GROUP BY")
-        for item in node.group_clause:
-            inner = unwrap(item)
-            if inner.DESCRIPTOR.name == "GroupingSet":
-                raise not_supported("GROUPING SETS are not supported in a query on system catalogs", position=position(inner.location))
-            key = self._output_or_input(inner, targets, scope, context, input_first=True, clause="GROUP BY")
-            if any(isinstance(part, Aggregate) for part in walk(key)):
-                raise PostgresError("42803", "aggregate functions are not allowed in GROUP BY", position=position(key.location))
-            if not isinstance(key, Const):
-                keys.append(self.sql(key))
-        return f" GROUP BY {', '.join(keys)}" if keys else ""
+    def _sort_key(self, sort: Sort, targets: Sequence[OutputColumn], source: CatalogSource) -> str:
+        """Return the SQL of an item of ORDER BY: a column of the SELECT list, or an expression."""
+        for place, target in enumerate(targets, 1):
+            if resolve_unknown(target.expression, self.binding) == sort.expression and "<acting" not in target.sql:
+                compiler.check_order(sort.expression, self)
+                return _sort(sort, f"c{place}")
+        return _sort(sort, compiler.sort_key(self._order_aggregates(sort.expression, source), self))
 
-    def _output_or_input(
-        self, node: ParseNode, targets: Sequence[OutputColumn], scope: Scope, context: BindContext, *, input_first: bool, clause: str
-    ) -> Expression:
-        """Bind an item of GROUP BY, ORDER BY or DISTINCT ON, which may be the number or name of an output column."""
-        if node.DESCRIPTOR.name == "A_Const" and node.WhichOneof("val") == "ival":
-            if not 1 <= node.ival.ival <= len(targets):
-                raise PostgresError("42P10", f"{clause} position {node.ival.ival} is not in select list", position=position(node.location))
-            return resolve_unknown(targets[node.ival.ival - 1].expression, context)
-        name = plain_name(node)
-        if name is not None:
-            named = [target for target in targets if target.name == name]
-            if named and not (input_first and any(name == column.name for table in scope.tables for column in table.columns)):
-                return resolve_unknown(named[0].expression, context)
-        return binder.bind(node, scope, context=context)
-
-    def _distinct(self, node: pb.SelectStmt, targets: Sequence[OutputColumn], scope: Scope, context: BindContext) -> str:
-        if not node.distinct_clause:
+    def _limit(self, node: pb.SelectStmt, sorts: Sequence[Sort]) -> str:
+        limit = ordering.limit(self.binding, node, sorts)
+        if limit is None:
             return ""
-        keys = [unwrap(item) for item in node.distinct_clause]
-        if keys == [None]:
-            return "DISTINCT "
-        shown = [self._output_or_input(key, targets, scope, context, input_first=False, clause="DISTINCT ON") for key in keys]
-        return f"DISTINCT ON ({', '.join(map(self.sql, shown))}) "
-
-    def _order(
-        self, node: pb.SelectStmt, targets: Sequence[OutputColumn], source: CatalogSource, scope: Scope, context: BindContext
-    ) -> str:
-        keys = []
-        context = context.within(construct="ORDER BY")
-        for item in node.sort_clause:
-            sort = unwrap(item)
-            inner = unwrap(sort.node)
-            if sort.sortby_dir == pb.SORTBY_USING:
-                raise not_supported("ORDER BY ... USING is not supported", position=position(sort.location))
-            place = _output_place(inner, [target.name for target in targets])
-            if place is not None and "<acting" not in targets[place].sql:
-                compiler.check_order(resolve_unknown(targets[place].expression, context), self)
-                keys.append(_sort(sort, f"c{place + 1}"))
-            else:
-                key = self._output_or_input(inner, targets, scope, context, input_first=False, clause="ORDER BY")
-                keys.append(_sort(sort, compiler.sort_key(self._order_aggregates(key, source), self)))
-        return f" ORDER BY {', '.join(keys)}" if keys else ""
-
-    def _limit(self, node: pb.SelectStmt, outer: Scope | None) -> str:
-        clauses = ""
-        for word, clause in (("LIMIT", node.limit_count), ("OFFSET", node.limit_offset)):
-            inner = unwrap(clause)
-            if inner is None or (inner.DESCRIPTOR.name == "A_Const" and inner.isnull):
-                continue
-            context = self.binding.within(construct=word)
-            bound = to_bigint(binder.bind_raw(inner, Scope((), outer), context), word, context)
-            clauses += f" {word} {self.sql(bound)}"
+        if limit.with_ties:
+            raise not_supported("WITH TIES is not supported in a query on system catalogs")
+        counts = (("LIMIT", limit.count), ("OFFSET", limit.offset))
+        clauses = "".join(f" {word} {self.sql(count)}" for word, count in counts if count is not None and not _is_null(count))
         if clauses and " OFFSET " not in clauses:
             clauses += " OFFSET 0"  # without OFFSET, DuckDB drops a LIMIT above a LEFT JOIN with an empty relation
         return clauses
@@ -537,10 +452,6 @@ class CatalogPlanner(Env):
         return f"(SELECT {result} FROM {body})"
 
 
-def _target(column: SourceColumn) -> OutputColumn:
-    return OutputColumn(column.name, column.reference, column.key, column.relation, column.attnum, column.facts)
-
-
 def _standing(column: OutputColumn) -> Expression:
     """Return an expression of the column's type. An unknown literal stays unknown, because the other side decides its type."""
     if column.type.oid == t.UNKNOWN:
@@ -548,22 +459,17 @@ def _standing(column: OutputColumn) -> Expression:
     return ColumnRef(type=column.type, name=column.name, attnum=1, key="")
 
 
-def _is_null(column: OutputColumn) -> bool:
-    return isinstance(column.expression, Const) and column.expression.value is None
+def _is_null(expression: Expression) -> bool:
+    """Return whether an expression is a NULL, cast or not."""
+    expression = strip_implicit(expression)
+    return isinstance(expression, Const) and expression.value is None
 
 
-def _sort(node: pb.SortBy, sql: str) -> str:
-    """Return the SQL of an ORDER BY key with PostgreSQL's default position of NULLs."""
-    descending = node.sortby_dir == pb.SORTBY_DESC
-    first = node.sortby_nulls == pb.SORTBY_NULLS_FIRST or (descending and node.sortby_nulls != pb.SORTBY_NULLS_LAST)
-    return f"{sql} {'DESC' if descending else 'ASC'} NULLS {'FIRST' if first else 'LAST'}"
+def _sort(sort: Sort, sql: str) -> str:
+    """Return the SQL of an ORDER BY key, with the place of NULLs."""
+    return f"{sql} {'DESC' if sort.descending else 'ASC'} NULLS {'FIRST' if sort.nulls_first else 'LAST'}"
 
 
-def _output_place(node: ParseNode, listed: list[str]) -> int | None:
-    """Return the index (from 0) of the output column that an ORDER BY key names by number or name, or None."""
-    if node.DESCRIPTOR.name == "A_Const" and node.WhichOneof("val") == "ival":
-        if not 1 <= node.ival.ival <= len(listed):
-            raise PostgresError("42P10", f"ORDER BY position {node.ival.ival} is not in select list", position=position(node.location))
-        return int(node.ival.ival) - 1
-    name = plain_name(node)
-    return listed.index(name) if name in listed else None
+def _listed(before: str, parts: Sequence[str], after: str = "") -> str:
+    """Return the parts of a clause, or nothing if there are none."""
+    return f"{before}{', '.join(parts)}{after}" if parts else ""
