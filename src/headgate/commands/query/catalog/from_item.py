@@ -321,7 +321,7 @@ def _join_using(
     merged_scope = tuple(ScopeColumn(column.name, 1, column.type, column.key) for column in merged)
     alias = node.join_using_alias.aliasname
     named = [ScopeTable(alias, merged_scope, system=False)] if alias else []
-    _check_names(both.tables, named)
+    check_alias(both.tables, named)
     tables = merging([*both.tables, *named], using)
     sql = f"({left.sql} {_JOINS[node.jointype]} {right.sql} ON {' AND '.join(conditions)})"
     outer = [column for column in both.merged if column.name not in using]
