@@ -295,6 +295,14 @@ def test_concurrent_changes_of_objects_behave_as_in_postgresql(plays: tuple[Play
     assert on_node == on_postgres
 
 
+def test_view_of_a_temporary_table_is_rejected(node: Server) -> None:
+    """The table ends with its session. PostgreSQL creates a temporary view."""
+    with psycopg.connect(node.conninfo(node.new_database()), autocommit=True) as session:
+        session.execute("CREATE TEMP TABLE short (a int)")
+        with pytest.raises(psycopg.errors.FeatureNotSupported, match="temporary views are not supported"):
+            session.execute("CREATE VIEW v AS SELECT 1 WHERE EXISTS (SELECT a FROM short)")
+
+
 @pytest.mark.slow
 def test_prepared_transaction_uses_its_objects_across_a_restart(spare_node: Callable[..., Server]) -> None:
     """If both DROP SCHEMA and COMMIT PREPARED succeeded, a table would be without a schema."""

@@ -111,6 +111,9 @@ def _hold_uses(cursor: Cursor, query: Query) -> set[tuple[int, int]]:
     uses: set[tuple[int, int]] = set()
     for item in items:
         relation = item.relation
+        if relation.persistence == "t":
+            detail = f'The view would read the temporary relation "{relation.name}".'
+            raise not_supported("temporary views are not supported", detail=detail)
         hold.use(cursor, "pg_class", relation.oid)
         hold.use(cursor, "pg_namespace", relation.namespace_oid)  # the view's text contains its name
         used = {column.attnum for shown, column in zip(item.star, relation.columns, strict=False) if shown.key in keys}
