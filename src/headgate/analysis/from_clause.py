@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from postgast import pg_query_pb2 as pb
 
@@ -29,6 +29,7 @@ from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import binder, operators
+from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.scope import Scope, ScopeColumn, ScopeTable, hiding, merging, using_column
 from headgate.expression.node import BoolKind, Coalesce, ColumnRef, Expression, FuncExpr, TypeRef, joined
 from headgate.sql import grammar, names
@@ -39,7 +40,8 @@ from headgate.types.registry import FIRST_USER_OID
 if TYPE_CHECKING:
     from headgate.analysis.analyser import Analyser
 
-_JOINS = {pb.JOIN_INNER: "inner", pb.JOIN_LEFT: "left", pb.JOIN_RIGHT: "right", pb.JOIN_FULL: "full"}
+C = TypeVar("C", bound=PlanColumn)
+JOINS = {pb.JOIN_INNER: "inner", pb.JOIN_LEFT: "left", pb.JOIN_RIGHT: "right", pb.JOIN_FULL: "full"}
 _SEQUENCE = (("last_value", registry.INT8), ("log_cnt", registry.INT8), ("is_called", registry.BOOL))
 
 
@@ -221,7 +223,7 @@ def _subselect(
 def _join(analyser: Analyser, node: pb.JoinExpr, outer: Scope | None, locks: Sequence[RowLock]) -> FromItem:
     row_locking.refuse_nullable(locks, node)
     left = item(analyser, node.larg, outer, locks=locks)
-    how = _JOINS[node.jointype]
+    how = JOINS[node.jointype]
     usable = left if how in ("inner", "left") else replace(left, tables=tuple(replace(table, outer_joined=True) for table in left.tables))
     right = item(analyser, node.rarg, outer, usable, locks)
     check_alias(left.tables, right.tables)
@@ -229,10 +231,7 @@ def _join(analyser: Analyser, node: pb.JoinExpr, outer: Scope | None, locks: Seq
         return _aliased_join(analyser, node, _join_function(analyser, node, left, right, outer, how))
     if isinstance(right, SubqueryItem) and how not in ("inner", "left"):
         right = replace(right, lateral=False)  # it uses no column of the left side
-    using = names.strings(node.using_clause)
-    if node.is_natural:
-        right_names = {column.name for column in right.star}
-        using = [column.name for column in left.star if column.name in right_names]
+    using = using_names(node, left.star, right.star)
     both = _joined(left, right, how)
     if using:
         both = _using(analyser, both, using, node.join_using_alias.aliasname)
@@ -274,20 +273,14 @@ def _join_function(analyser: Analyser, node: pb.JoinExpr, left: FromItem, right:
 def _using(analyser: Analyser, both: JoinItem, using: Sequence[str], alias: str) -> JoinItem:
     """Analyse JOIN … USING and NATURAL JOIN. The named columns appear once, at the start.
 
-    Their value is that of the left side for inner and left joins, that of the right side for right joins, and the first that is not NULL
-    for full joins. `alias`: the name under which only the merged columns are in scope, or "".
+    `alias`: the name under which only the merged columns are in scope, or "".
     """
     conditions: list[Expression] = []
     merged: list[tuple[PlanColumn, Expression]] = []
     for name in using:
-        left_column, right_column = using_column(both.left.star, name, "left"), using_column(both.right.star, name, "right")
-        conditions.append(operators.make(["="], reference(left_column), reference(right_column), analyser.context, -1))
-        sides, type_ref = binder.unify([reference(left_column), reference(right_column)], "JOIN/USING", analyser.context)
-        chosen = {"inner": sides[0], "left": sides[0], "right": sides[1]}.get(both.how)
-        value: Expression = chosen or Coalesce(type=type_ref, args=tuple(sides))
-        origin = (left_column.relation, left_column.attnum) if both.how in ("inner", "left") else (0, 0)
-        key = value.key if isinstance(value, ColumnRef) else analyser.key(name)
-        merged.append((PlanColumn(name, type_ref, key, *origin), value))
+        equality, column, value = merged_column(analyser.context, both.left.star, both.right.star, name, both.how)
+        conditions.append(equality)
+        merged.append((replace(column, key=value.key if isinstance(value, ColumnRef) else analyser.key(name)), value))
     columns = [column for column, _ in merged]
     named = [scope_table(alias, columns, row_key=analyser.row_key(alias, columns))] if alias else []
     check_alias(both.tables, named)
@@ -303,6 +296,27 @@ def _using(analyser: Analyser, both: JoinItem, using: Sequence[str], alias: str)
         using=tuple(merged),
         using_alias=named[0] if named else None,
     )
+
+
+def using_names(node: pb.JoinExpr, left: Iterable[PlanColumn], right: Iterable[PlanColumn]) -> list[str]:
+    """Return the names of the columns that USING, or NATURAL, merges."""
+    right_names = {column.name for column in right}
+    return [column.name for column in left if column.name in right_names] if node.is_natural else names.strings(node.using_clause)
+
+
+def merged_column(context: BindContext, left: Iterable[C], right: Iterable[C], name: str, how: str) -> tuple[Expression, C, Expression]:
+    """Return the condition of a column of USING, the merged column, and its value.
+
+    The value is that of the left side for inner and left joins, that of the right side for right joins, and the first that is not NULL for
+    full joins.
+    """
+    columns = using_column(left, name, "left"), using_column(right, name, "right")
+    ours, theirs = map(reference, columns)
+    equality = operators.make(["="], ours, theirs, context, -1)
+    sides, type_ref = binder.unify([ours, theirs], "JOIN/USING", context)
+    value = {"inner": sides[0], "left": sides[0], "right": sides[1]}.get(how) or Coalesce(type=type_ref, args=tuple(sides))
+    merged = replace(columns[how == "right"], type=type_ref)
+    return equality, merged if isinstance(value, ColumnRef) else replace(merged, relation=0, attnum=0), value
 
 
 # ---- functions --------------------------------------------------------------------------------------------------------------

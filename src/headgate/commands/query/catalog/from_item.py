@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow.compute as pc
 from postgast import pg_query_pb2 as pb
 
-from headgate.analysis.from_clause import check_alias
-from headgate.analysis.query import reference
+from headgate.analysis.from_clause import JOINS, check_alias, merged_column, using_names
 from headgate.catalog import procedure, system_view
 from headgate.catalog.dynamic import arrow_table
 from headgate.catalog.relation import relation
@@ -25,12 +24,12 @@ from headgate.commands.query.catalog import privilege_inquiry, session_call
 from headgate.commands.query.catalog.relation_source import CatalogSource, SourceColumn
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import builtin
-from headgate.expression.binding import binder, operators
-from headgate.expression.binding.scope import Scope, ScopeColumn, ScopeTable, hiding, merging, using_column
+from headgate.expression.binding import binder
+from headgate.expression.binding.scope import Scope, ScopeColumn, ScopeTable, hiding, merging
 from headgate.expression.duckdb import set_returning, value
 from headgate.expression.duckdb.value import MAX_DIGITS, NOTHING_KNOWN, Facts
 from headgate.expression.implementation.set_returning import CatalogRows
-from headgate.expression.node import Coalesce, Expression, FuncExpr, TypeRef
+from headgate.expression.node import Expression, FuncExpr, TypeRef
 from headgate.initial_catalog import rows as initial
 from headgate.sql import names
 from headgate.sql.parser import ParseNode, parse, position, unwrap
@@ -280,10 +279,7 @@ def _join(planner: CatalogPlanner, node: pb.JoinExpr, outer: Scope | None, befor
     right = _item(planner, unwrap(node.rarg), outer, lateral)
     check_alias(left.tables, right.tables)
     word = _JOINS[node.jointype]
-    using = names.strings(node.using_clause)
-    if node.is_natural:
-        right_names = {column.name for column in right.star}
-        using = [column.name for column in left.star if column.name in right_names]
+    using = using_names(node, left.star, right.star)
     both = left.beside(right, "")
     if node.HasField("quals"):
         context = planner.binding.within(construct="JOIN/ON")
@@ -309,14 +305,9 @@ def _join_using(
     """Join with USING: build the condition, and put the merged columns before the others."""
     conditions, merged = [], []
     for name in using:
-        left_column, right_column = using_column(left.star, name, "left"), using_column(right.star, name, "right")
-        equal = operators.make(["="], reference(left_column), reference(right_column), planner.binding, -1)
-        conditions.append(planner.sql(equal))
-        chosen = right_column if node.jointype == pb.JOIN_RIGHT else left_column
-        if node.jointype == pb.JOIN_FULL:
-            sides, kind = binder.unify([reference(left_column), reference(right_column)], "JOIN/USING", planner.binding)
-            chosen = replace(left_column, type=kind, key=planner.sql(Coalesce(type=kind, args=tuple(sides))), relation=0, attnum=0)
-        merged.append(chosen)
+        equality, column, column_value = merged_column(planner.binding, left.star, right.star, name, JOINS[node.jointype])
+        conditions.append(planner.sql(equality))
+        merged.append(replace(column, key=planner.sql(column_value)))
     star = (*merged, *[column for column in both.star if column.name not in using])
     merged_scope = tuple(ScopeColumn(column.name, 1, column.type, column.key) for column in merged)
     alias = node.join_using_alias.aliasname
