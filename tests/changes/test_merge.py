@@ -52,14 +52,23 @@ WAYS = [
 ]
 
 
+def merged(
+    engine: Engine, transaction: Transaction, table: Any, key: Any, changes: pa.Table, *, few: int = FEW_CHANGES, by_tasks: bool = False
+) -> Merged:
+    """Merge a batch in one of the ways."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(merge_module, "FEW_CHANGES", few)
+        if by_tasks:
+            patch.setattr(engine, "settings", {**engine.settings, "small_batch_rows": "0"})
+        return merge(transaction, table, key, changes)
+
+
 def applied(
     engine: Engine, changes: pa.Table, *, commit: bool = True, key: Any = KEY, table: Any = T, **way: Any
 ) -> tuple[Merged, list[Any]]:
     """What a merge did and the table's contents after it."""
     transaction = engine.begin(DATABASE)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(merge_module, "FEW_CHANGES", way.pop("few", FEW_CHANGES))
-        done = merge(transaction, table, key, changes, **way)
+    done = merged(engine, transaction, table, key, changes, **way)
     rows = contents(transaction, table)
     if commit and not done.conflict:
         transaction.commit()
@@ -256,7 +265,7 @@ def stream(rng: random.Random, stored: list[int], length: int, kinds: str) -> tu
     [(0, "IUUUMD"), pytest.param(0, "IUUUD", marks=pytest.mark.slow), pytest.param(1, "IUUUMD", marks=pytest.mark.slow)],
     ids=["moves", "no moves", "more moves"],
 )
-def test_all_ways_give_the_same_table_and_the_same_change_feed(engine: Engine, seed: int, kinds: str, monkeypatch: Any) -> None:
+def test_all_ways_give_the_same_table_and_the_same_change_feed(engine: Engine, seed: int, kinds: str) -> None:
     rng = random.Random(seed)
     stored = sorted(rng.sample(range(12), 6))
     made(engine, T, *[(key, f"v{key}", key) for key in stored])
@@ -266,9 +275,8 @@ def test_all_ways_give_the_same_table_and_the_same_change_feed(engine: Engine, s
         expected = _by_model(current, changes)
         feeds = []
         for way in ({}, {"few": -1}, {"by_tasks": True}):
-            monkeypatch.setattr(merge_module, "FEW_CHANGES", way.pop("few", FEW_CHANGES))
             transaction = engine.begin(DATABASE)
-            done = merge(transaction, T, KEY, batch(*changes), **way)  # type: ignore[arg-type]
+            done = merged(engine, transaction, T, KEY, batch(*changes), **way)  # type: ignore[arg-type]
             assert done.conflict is None
             assert contents(transaction, T) == expected
             feeds.append(feed_of(engine, transaction))

@@ -65,7 +65,7 @@ def _has_aggregate(expression: Expression) -> bool:
 def item(context: BindContext, node: ParseNode, targets: Sequence[SelectItem], scope: Scope) -> Expression:
     """Bind an item of GROUP BY: a position in the SELECT list, a column of FROM, an output name, or an expression."""
     inner = unwrap(node)
-    place = ordering.group_place(inner, targets)
+    place = ordering.place_of(inner, len(targets), "GROUP BY")
     context = context.within(construct="GROUP BY")
     if place is not None:
         expression = targets[place].expression

@@ -88,7 +88,7 @@ def require_equality(expression: Expression) -> None:
 
 
 def _item(node: ParseNode, targets: Sequence[SelectItem], scope: Scope, context: BindContext) -> Expression:
-    place = _place(node, len(targets), "ORDER BY")
+    place = place_of(node, len(targets), "ORDER BY")
     if place is not None:
         return resolve_unknown(targets[place].expression, context)
     name = plain_name(node)
@@ -100,7 +100,7 @@ def _item(node: ParseNode, targets: Sequence[SelectItem], scope: Scope, context:
     return binder.bind(node, scope, context=context)
 
 
-def _place(node: ParseNode, count: int, clause: str) -> int | None:
+def place_of(node: ParseNode, count: int, clause: str) -> int | None:
     """Return the index for an integer constant, or None if the node is not a constant.
 
     Raise 42P10 if there is no such column, and 42601 for other constants.
@@ -130,7 +130,7 @@ def by_output(nodes: Sequence[pb.Node], columns: Sequence[PlanColumn]) -> list[S
     sorts = []
     for node in nodes:
         inner = unwrap(unwrap(node).node)
-        place = _place(inner, len(columns), "ORDER BY")
+        place = place_of(inner, len(columns), "ORDER BY")
         name = plain_name(inner, "*VALUES*")  # PostgreSQL's name of VALUES, which the text of a view has
         column = columns[place] if place is not None else next((candidate for candidate in columns if candidate.name == name), None)
         if column is None and name is not None:
@@ -144,11 +144,6 @@ def by_output(nodes: Sequence[pb.Node], columns: Sequence[PlanColumn]) -> list[S
             )
         sorts.append(_sort(node, reference(column)))
     return sorts
-
-
-def group_place(node: ParseNode, targets: Sequence[SelectItem]) -> int | None:
-    """Return the index of the target that a GROUP BY item names by position, or None."""
-    return _place(node, len(targets), "GROUP BY")
 
 
 def check_distinct(sorts: Sequence[Sort], targets: Sequence[SelectItem], *, on: bool) -> None:

@@ -30,6 +30,7 @@ from headgate.analysis.query import (
     SubqueryItem,
     SystemSelect,
     Values,
+    reference,
 )
 from headgate.catalog.relation.relation import Relation
 from headgate.errors import not_supported
@@ -84,18 +85,18 @@ def text(query: Query, columns: Sequence[str], objects: Objects, *, pretty: bool
 class _Printer(Printer):
     """The text so far, and the names in scope.
 
-    `shown`: table and name of the columns in scope by their keys. `taken`: the names of tables, also those of enclosing queries. `aliases`:
-    the names of FROM items by their ids. `inside`: what `shown` is inside a join with an alias. `using`: the names of the columns of JOIN …
-    USING. `grouped`: expressions by the keys of the columns of groups.
+    `column_names`: table and name of the columns in scope by their keys. `table_names`: the names of tables, also of enclosing queries.
+    `aliases`: the names of FROM items by their ids. `inside`: what `column_names` is inside a join with an alias. `using`: the names of the
+    columns of JOIN … USING. `group_values`: expressions by the keys of the columns of groups.
     """
 
     objects: Objects = field(kw_only=True)
-    shown: dict[str, tuple[str, str]] = field(default_factory=dict)
-    taken: AbstractSet[str] = frozenset({"old", "new"})  # PostgreSQL's views have relations of these names
+    column_names: dict[str, tuple[str, str]] = field(default_factory=dict)
+    table_names: AbstractSet[str] = frozenset({"old", "new"})  # PostgreSQL's views have relations of these names
     aliases: dict[int, str] = field(default_factory=dict)
     inside: dict[int, dict[str, tuple[str, str]]] = field(default_factory=dict)
     using: dict[int, list[str]] = field(default_factory=dict)
-    grouped: Mapping[str, Expression] = field(default_factory=dict)
+    group_values: Mapping[str, Expression] = field(default_factory=dict)
 
     # ---- queries ---------------------------------------------------------------------------------------------
 
@@ -106,12 +107,12 @@ class _Printer(Printer):
         `visible`: the names matter, so a column gets one even if it is the default.
         """
         own = columns or [column.name for column in query.columns]
-        saved = self.indent, self.shown, self.taken, self.grouped
-        self.shown, body = dict(self.shown), query.body
+        saved = self.indent, self.column_names, self.table_names, self.group_values
+        self.column_names, body = dict(self.column_names), query.body
         if isinstance(body, Select):
             self._enter(body.source, {})
         elif isinstance(body, Values):
-            self.shown |= {column.key: (_VALUES, column.name) for column in query.columns}
+            self.column_names |= {column.key: (_VALUES, column.name) for column in query.columns}
         self._with(query)
         match body:
             case SetOperation():
@@ -123,7 +124,7 @@ class _Printer(Printer):
             case Select():
                 self._select(query, body, own, values, visible=visible)
         self._tail(query)
-        self.indent, self.shown, self.taken, self.grouped = saved
+        self.indent, self.column_names, self.table_names, self.group_values = saved
 
     def _clause(self, word: str, further: int) -> None:
         self.keyword(f" {word} ", -_STEP, _STEP, further)
@@ -227,9 +228,8 @@ class _Printer(Printer):
             self.say(" ")
             self._rows(values)
             return
-        renamed = zip(own, columns, strict=True)
-        selected = [f"{names.quote_ident(_VALUES)}.{name} AS {names.quote_ident(column)}" for name, column in renamed]
-        self.say(" SELECT " + f",\n{' ' * (self.indent - 4)}".join(selected))
+        self.say(" SELECT")
+        self._targets([reference(column) for column in query.columns], columns, visible=True)
         self._clause("FROM", 2)
         self.say("(")
         self._rows(values)
@@ -250,8 +250,8 @@ class _Printer(Printer):
         grouped = select.grouped
         if grouped is not None:
             of_groups = [*grouped.items.items(), *grouped.masks.items(), *grouped.aggregates.items()]
-            self.grouped = {**self.grouped, **{key: expression for expression, key in of_groups}}
-            self.shown |= {key: self.shown[column.key] for column, key in grouped.dependent.items()}
+            self.group_values = {**self.group_values, **{key: expression for expression, key in of_groups}}
+            self.column_names |= {key: self.column_names[column.key] for column, key in grouped.dependent.items()}
         self.indent += _STEP
         self.say(" SELECT")
         if select.on:
@@ -293,7 +293,7 @@ class _Printer(Printer):
 
     def _ungrouped(self, expression: Expression) -> Expression:
         """Return an expression over the columns of the groups as one over the columns of FROM."""
-        return rewriting.rewrite(expression, lambda node: self.grouped.get(node.key) if isinstance(node, ColumnRef) else None)
+        return rewriting.rewrite(expression, lambda node: self.group_values.get(node.key) if isinstance(node, ColumnRef) else None)
 
     def _targets(self, expressions: Sequence[Expression], columns: Sequence[str], *, visible: bool) -> None:
         """Print a SELECT list (get_target_list). Each target has its own line."""
@@ -301,7 +301,7 @@ class _Printer(Printer):
             self.say(", " if place else " ")
             with self._apart() as parts:
                 if isinstance(expression, ColumnRef):
-                    name = None if expression.attnum == 0 else self.shown[expression.key][1]
+                    name = None if expression.attnum == 0 else self.column_names[expression.key][1]
                 else:
                     name = None if visible else "?column?"
                 self.element(expression, implicit=True)
@@ -317,13 +317,13 @@ class _Printer(Printer):
         parts += self.parts
         self.parts = before
 
-    def _wrapped(self, printed: str, *, first: bool = False) -> None:
+    def _wrapped(self, line: str, *, first: bool = False) -> None:
         """Append a part of a list on a line of its own."""
-        if printed.startswith("\n"):
+        if line.startswith("\n"):
             self.parts = ["".join(self.parts).rstrip(" ")]
         elif not first:
             self.keyword("", -_STEP, _STEP, 4)
-        self.say(printed)
+        self.say(line)
 
     def _grouping(self, items: Sequence[Expression | GroupingClause], *, bare: bool) -> None:
         """Print items of GROUP BY (get_rule_groupingset). `bare`: a single expression needs no parentheses."""
@@ -340,15 +340,15 @@ class _Printer(Printer):
 
     # ---- FROM ------------------------------------------------------------------------------------------------
 
-    def _enter(self, item: FromItem, forced: dict[str, str]) -> None:
-        """Give names to a FROM clause. `forced`: the names that columns need because a JOIN … USING around them names them."""
+    def _enter(self, item: FromItem, required: dict[str, str]) -> None:
+        """Give names to a FROM clause. `required`: the names that columns need because a JOIN … USING around them names them."""
         match item:
             case JoinItem():
-                self._enter_join(item, forced)
+                self._enter_join(item, required)
             case AliasItem():
                 self._enter(item.item, {})
-                self.inside[id(item)] = dict(self.shown)
-                self._add(item, item.tables[0], item.star, forced)
+                self.inside[id(item)] = dict(self.column_names)
+                self._add(item, item.tables[0], item.star, required)
             case RelationItem(relation=relation):
                 before = {shown.key: column.name for column, shown in zip(relation.columns, item.star, strict=False)}
                 present = {shown.key: name for name, shown in self._present(item) if shown.name == before[shown.key]}
@@ -356,29 +356,29 @@ class _Printer(Printer):
                 if table.schema is not None:
                     table = replace(table, name=self.objects.relation(relation.oid).name)
                 columns = [replace(column, name=present.get(column.key, column.name)) for column in item.star]
-                self._add(item, table, columns, forced)
+                self._add(item, table, columns, required)
                 system = {f"{item.tables[0].name}.{name}": (self.aliases[id(item)], name) for name in SYSTEM_COLUMNS}
-                self.shown |= system if table.system else {}
+                self.column_names |= system if table.system else {}
             case FunctionItem(left=left):
                 if left is not None:
-                    self._enter(left, forced)
-                self._add(item, item.tables[-1], item.columns, forced)
+                    self._enter(left, required)
+                self._add(item, item.tables[-1], item.columns, required)
             case FromItem(tables=(table,)):
-                self._add(item, table, item.star, forced)
+                self._add(item, table, item.star, required)
             case _:
                 pass
 
-    def _enter_join(self, item: JoinItem, forced: dict[str, str]) -> None:
+    def _enter_join(self, item: JoinItem, required: dict[str, str]) -> None:
         """Give names to the sides of a join. The columns of USING have the same name on both sides."""
-        merged = [forced.get(column.key, column.name) for column, _ in item.using]
-        own = dict(forced)
+        merged = [required.get(column.key, column.name) for column, _ in item.using]
+        own = dict(required)
         for name, equality in zip(merged, conjuncts(item.condition) if item.using and item.condition else (), strict=True):
             own |= {node.key: name for node in walk(equality) if isinstance(node, ColumnRef)}
         self.using[id(item)] = merged
         self._enter(item.left, own)
         self._enter(item.right, own)
         for name, (column, value) in zip(merged, item.using, strict=True):
-            self.shown[column.key] = self.shown[value.key] if isinstance(value, ColumnRef) else ("", name)
+            self.column_names[column.key] = self.column_names[value.key] if isinstance(value, ColumnRef) else ("", name)
 
     def _present(self, item: RelationItem) -> list[tuple[str, PlanColumn]]:
         """Return the columns that a relation still has, with their present names."""
@@ -386,15 +386,15 @@ class _Printer(Printer):
         columns = zip(item.relation.columns, item.star, strict=False)
         return [(present[column.attnum], shown) for column, shown in columns if column.attnum in present]
 
-    def _add(self, item: FromItem, table: ScopeTable, columns: Sequence[PlanColumn], forced: Mapping[str, str]) -> None:
-        alias = self.aliases[id(item)] = _unique(table.name, self.taken)
-        self.taken = self.taken | {alias}
+    def _add(self, item: FromItem, table: ScopeTable, columns: Sequence[PlanColumn], required: Mapping[str, str]) -> None:
+        alias = self.aliases[id(item)] = _unique(table.name, self.table_names)
+        self.table_names = self.table_names | {alias}
         used: set[str] = set()
         for column in columns:
-            name = _unique(forced.get(column.key, column.name), used)
+            name = _unique(required.get(column.key, column.name), used)
             used.add(name)
-            self.shown[column.key] = (alias, name)
-        self.shown[table.row_key] = (alias, "*")
+            self.column_names[column.key] = (alias, name)
+        self.column_names[table.row_key] = (alias, "*")
 
     def _beside(self, item: FromItem) -> None:
         self.say(", ")
@@ -408,9 +408,9 @@ class _Printer(Printer):
             case JoinItem():
                 self._join(item, aliased=False)
             case AliasItem(item=JoinItem() | FunctionItem() as joined):
-                before, self.shown = self.shown, self.inside[id(item)]
+                before, self.column_names = self.column_names, self.inside[id(item)]
                 self._join(joined, aliased=True)
-                self.shown = before
+                self.column_names = before
                 self._alias(item, [column.name for column in joined.star], item.star)
             case FunctionItem(left=left) if left is not None and not item.listed:
                 self._join(item, aliased=False)
@@ -437,9 +437,9 @@ class _Printer(Printer):
     def _alias(self, item: FromItem, own: Sequence[str] | None, columns: Sequence[PlanColumn], implied: str | None = None) -> None:
         """Print an alias, unless it is the `implied` name, and the names of columns that are not the item's `own`."""
         alias = self.aliases[id(item)]
-        shown = [self.shown[column.key][1] for column in columns]
-        if shown != own:
-            self.say(f" {names.quote_ident(alias)}{_listed(shown)}")
+        present = [self.column_names[column.key][1] for column in columns]
+        if present != own:
+            self.say(f" {names.quote_ident(alias)}{_listed(present)}")
         elif alias != implied:
             self.say(f" {names.quote_ident(alias)}")
 
@@ -500,9 +500,9 @@ class _Printer(Printer):
 
     def column(self, node: ColumnRef) -> str:
         """See `Printer`."""
-        table, column = self.shown[node.key]
-        shown = "*" if node.attnum == 0 else names.quote_ident(column)
-        return f"{names.quote_ident(table)}.{shown}" if table else shown
+        table, column = self.column_names[node.key]
+        name = "*" if node.attnum == 0 else names.quote_ident(column)
+        return f"{names.quote_ident(table)}.{name}" if table else name
 
     def function_name(self, call: UserCall) -> str:
         """See `Printer`."""

@@ -51,16 +51,15 @@ def merge(
     key_attnums: Sequence[int] | None,
     changes: pa.Table | DataFrame,
     *,
-    by_tasks: bool | None = None,
     others: Sequence[Index] = (),
 ) -> Merged:
     """Apply a batch to one table.
 
     `key_attnums`: the columns that identify a row (replica identity index or primary key). None (REPLICA IDENTITY FULL): all but the
-    generated columns, and rows may be equal. `changes`: a changes frame; in a table, an op ``T`` is a TRUNCATE. `by_tasks`: whether tasks
-    net and write it if they can. By default they do for a Spark frame, and for any batch if `small_batch_rows` is 0. `others`: further
-    unique indexes that new rows must not violate (23505). If tasks process the batch, `Merged.checked` is False, and the caller checks
-    these indexes. A batch with a conflict writes nothing, except a TRUNCATE before it: roll back.
+    generated columns, and rows may be equal. `changes`: a changes frame; in a table, an op ``T`` is a TRUNCATE. `others`: further
+    unique indexes that new rows must not violate (23505). If they can, tasks net and write a Spark frame, and any batch if
+    `small_batch_rows` is 0. Then `Merged.checked` is False, and the caller checks these indexes. A batch with a conflict writes nothing,
+    except a TRUNCATE before it: roll back.
     """
     transaction.lock(relation)  # no other transaction changes the table between the lookups and the write
     engine = transaction.engine
@@ -68,9 +67,7 @@ def merge(
         changes = _after_truncate(transaction, relation, in_order(changes))
         if not changes.num_rows:
             return Merged(0, checked=True)
-    if by_tasks is None:
-        by_tasks = isinstance(changes, DataFrame) or not engine.small_batch_rows
-    if by_tasks and key_attnums is not None:
+    if key_attnums is not None and (isinstance(changes, DataFrame) or not engine.small_batch_rows):
         done = _merge_by_tasks(transaction, relation, key_attnums, changes)
         if done is not None:
             engine.statistics.merged(by_spark=True)

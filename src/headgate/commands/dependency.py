@@ -99,24 +99,14 @@ def of_column(cursor: Cursor, context: SessionContext, relation: Relation, attnu
 
 def of_index(cursor: Cursor, context: SessionContext, relation: Relation, index: Index) -> list[Dependant]:
     """Return the foreign keys that depend on a unique index of a constraint."""
-    on = f"index {shown_index(relation, index, cursor, context)}"
+    on = f"index {shown_name(cursor, context, relations.get(cursor, relation.database, index.oid))}"
     return [_of_key(cursor, context, key, on) for key in relation.referenced if key.index == index.oid]
-
-
-def shown_index(relation: Relation, index: Index, cursor: Cursor, context: SessionContext) -> str:
-    """Return an index's name for messages."""
-    return shown_name(cursor, context, relations.get(cursor, relation.database, index.oid))
 
 
 def _of_key(cursor: Cursor, context: SessionContext, key: ForeignKey, on: str) -> Dependant:
     owner = relations.get(cursor, context.database, key.relation)
     text = f"constraint {key.name} on {shown(cursor, context, owner)}"
     return Dependant((2606, key.oid), text, on, lambda: foreign_key.drop(cursor, context.database, key.oid), owner)
-
-
-def drop_relation(cursor: Cursor, context: SessionContext, oid: int) -> None:
-    """Remove a view (or another relation without rows) from the catalog."""
-    removal.drop(cursor, context.database, oid)
 
 
 def views_of(cursor: Cursor, context: SessionContext, relation: Relation, on: str, attnum: int = 0) -> list[Dependant]:
@@ -132,7 +122,7 @@ def views_of(cursor: Cursor, context: SessionContext, relation: Relation, on: st
         view = relations.get(cursor, context.database, oid)
 
         def drop(oid: int = oid) -> None:
-            drop_relation(cursor, context, oid)
+            removal.drop(cursor, context.database, oid)
 
         name = shown(cursor, context, view)
         dependants.append(Dependant((1259, oid), name, on, drop, view))

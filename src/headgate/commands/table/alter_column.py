@@ -85,7 +85,7 @@ def drop_column(alteration: Alteration, command: pb.AlterTableCmd) -> None:
             return
         column = alteration.column(command.name, "drop")
     _settle_column(alteration, column, cascade=command.behavior == pb.DROP_CASCADE)
-    with view.rewritten(alteration.session, alteration.transaction, view.concerned(cursor, relation)):
+    with view.rewritten(alteration.session, alteration.transaction, view.naming_views(cursor, relation)):
         _drop_column(alteration, column)
     for child in alteration.children():
         drop_column(child, command)

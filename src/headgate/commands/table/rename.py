@@ -68,7 +68,7 @@ def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
     relation = _find_named(node, "TABLE" if word == "INDEX" else word, session, transaction)
     if relation is None:
         return tag
-    with view.rewritten(session, transaction, view.concerned(cursor, relation)):
+    with view.rewritten(session, transaction, view.naming_views(cursor, relation)):
         _rename(node, relation, session, transaction)
     transaction.catalog_changed()
     return tag
@@ -132,7 +132,7 @@ def set_schema(node: pb.AlterObjectSchemaStmt, session: Session) -> CommandResul
     )
     if same_named:
         raise PostgresError("42P07", f'relation "{relation.name}" already exists in schema "{node.newschema}"')
-    with view.rewritten(session, transaction, view.concerned(cursor, relation)), sequences.followed(cursor, context.database):
+    with view.rewritten(session, transaction, view.naming_views(cursor, relation)), sequences.followed(cursor, context.database):
         pg_class.set_schema(cursor, relation, namespace)
     transaction.catalog_changed()
     return CommandResult(f"ALTER {word}")

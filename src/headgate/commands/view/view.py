@@ -19,6 +19,7 @@ from headgate.catalog import function as functions
 from headgate.catalog import hold
 from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import relation as relations
+from headgate.catalog.relation import removal
 from headgate.catalog.relation import view as views
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.catalog.relation.relation_kind import RelationKind
@@ -180,7 +181,7 @@ def drop(node: pb.DropStmt, session: Session) -> CommandResult:
     )  # fmt: skip
     for relation in dropped_views:
         if relations.find(cursor, context.database, relation.oid) is not None:
-            dependency.drop_relation(cursor, context, relation.oid)
+            removal.drop(cursor, context.database, relation.oid)
     transaction.catalog_changed()
     return CommandResult("DROP VIEW")
 
@@ -206,9 +207,9 @@ def rewritten(session: Session, transaction: Transaction, changed: Iterable[int]
         views.write_texts(cursor, database, oid, _texts(query, columns, cursor, database))
 
 
-def concerned(cursor: Cursor, relation: Relation) -> list[int]:
+def naming_views(cursor: Cursor, relation: Relation) -> list[int]:
     """Return the views (oids) whose texts have the name of a relation, of its columns, or of the columns of its partitions."""
     readers = views.readers(cursor, relation.database, relation.oid)
     for child in partition_index.children(cursor, relation):
-        readers += [oid for oid in concerned(cursor, child) if oid not in readers]
+        readers += [oid for oid in naming_views(cursor, child) if oid not in readers]
     return [relation.oid, *readers] if relation.kind == RelationKind.VIEW else readers

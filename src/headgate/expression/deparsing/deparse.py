@@ -224,12 +224,6 @@ def _distinct(out: Printer, node: n.Distinct, implicit: bool) -> None:
     out.close()
 
 
-def _null_if(out: Printer, node: n.NullIf, implicit: bool) -> None:
-    out.say("NULLIF(")
-    out.listed(node.args)
-    out.say(")")
-
-
 def _array_operation(out: Printer, node: n.ScalarArrayOp, implicit: bool) -> None:
     out.open()
     out.guarded(node.args[0], node, implicit=True)
@@ -288,6 +282,17 @@ def _case_test(out: Printer, node: n.CaseTest, implicit: bool) -> None:
     out.say("CASE_TEST_EXPR")
 
 
+def _listed(word: str) -> Callable[[Printer, Any, bool], None]:
+    """Return a printer of ``word(arguments)``."""
+
+    def printer(out: Printer, node: n.Coalesce | n.Grouping | n.MinMax | n.NullIf, implicit: bool) -> None:
+        out.say(f"{word}(")
+        out.listed(node.args)
+        out.say(")")
+
+    return printer
+
+
 def _array(out: Printer, node: n.ArrayExpr, implicit: bool) -> None:
     out.say("ARRAY[")
     out.listed(node.elements)
@@ -310,18 +315,6 @@ def _row_comparison(out: Printer, node: n.RowCompare, implicit: bool) -> None:
     out.say(f") {builtin.operator(node.operators[0]).name} ROW(")
     out.listed(node.right)
     out.say("))")
-
-
-def _coalesce(out: Printer, node: n.Coalesce, implicit: bool) -> None:
-    out.say("COALESCE(")
-    out.listed(node.args)
-    out.say(")")
-
-
-def _min_max(out: Printer, node: n.MinMax, implicit: bool) -> None:
-    out.say("GREATEST(" if node.greatest else "LEAST(")
-    out.listed(node.args)
-    out.say(")")
 
 
 def _null_test(out: Printer, node: n.NullTest, implicit: bool) -> None:
@@ -425,12 +418,6 @@ def window(out: Printer, node: n.WindowCall) -> None:
     out.say(")")
 
 
-def _grouping(out: Printer, node: n.Grouping, implicit: bool) -> None:
-    out.say("GROUPING(")
-    out.listed(node.args)
-    out.say(")")
-
-
 def _name(function: builtin.Function) -> str:
     """Return the name of a built-in function, with its schema unless that is pg_catalog."""
     if function.schema == "pg_catalog":
@@ -446,7 +433,7 @@ _PRINTERS: dict[type[n.Expression], Callable[[Printer, Any, bool], None]] = {
     n.UserCall: _user_call,
     n.OpExpr: _operation,
     n.Distinct: _distinct,
-    n.NullIf: _null_if,
+    n.NullIf: _listed("NULLIF"),
     n.ScalarArrayOp: _array_operation,
     n.BoolExpr: _boolean,
     n.Relabel: _coercion,
@@ -461,8 +448,8 @@ _PRINTERS: dict[type[n.Expression], Callable[[Printer, Any, bool], None]] = {
     n.ArrayExpr: _array,
     n.RowExpr: _row,
     n.RowCompare: _row_comparison,
-    n.Coalesce: _coalesce,
-    n.MinMax: _min_max,
+    n.Coalesce: _listed("COALESCE"),
+    n.MinMax: lambda out, node, implicit: _listed("GREATEST" if node.greatest else "LEAST")(out, node, implicit),
     n.NullTest: _null_test,
     n.BooleanTest: _boolean_test,
     n.SqlValue: _sql_value,
@@ -471,6 +458,6 @@ _PRINTERS: dict[type[n.Expression], Callable[[Printer, Any, bool], None]] = {
     n.FieldSelect: _field,
     n.Aggregate: _aggregate,
     n.WindowCall: _window_call,
-    n.Grouping: _grouping,
+    n.Grouping: _listed("GROUPING"),
     n.SubLink: lambda out, node, implicit: out.sublink(node),
 }

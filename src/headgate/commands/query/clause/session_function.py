@@ -7,7 +7,6 @@ here. A query calls those as separate columns, and rejects them elsewhere.
 
 from __future__ import annotations
 
-from headgate.catalog.physical import Cursor
 from headgate.commands.query.catalog import query
 from headgate.commands.query.catalog.session_call import STABLE, has_form
 from headgate.commands.session import Session
@@ -34,10 +33,10 @@ def blocking_pids(node: FuncExpr, session: Session, context: BindContext) -> Cas
     return Case(type=node.type, arg=None, conditions=(unknown, *same), results=(nothing, *arrays), default=empty)
 
 
-def value(text: str, kind: TypeRef, session: Session, cursor: Cursor | None = None) -> Const:
-    """Return the value of an expression of session functions. Raise 0A000 for side effects. `cursor`: used instead of the transaction's."""
+def value(text: str, kind: TypeRef, session: Session) -> Const:
+    """Return the value of an expression of session functions. Raise 0A000 for side effects."""
     [statement] = parse(f"SELECT {text}")
     stable_functions = {name: function for name, function in session.functions.items() if name in STABLE}
-    result = query.answer(statement.node, session.context, cursor or session.begin_statement().cursor, session.dynamic, stable_functions)
+    result = query.answer(statement.node, session.context, session.begin_statement().cursor, session.dynamic, stable_functions)
     [batch] = result.batches
     return Const(type=kind, value=batch.column(0)[0].as_py())
