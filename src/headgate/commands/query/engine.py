@@ -63,7 +63,7 @@ CATALOG = Engine(catalog.refusal, catalog.run, catalog.columns)
 SPARK = Engine(lambda _: None, _run_by_spark, _columns)
 ENGINES = (DRIVER, CATALOG, SPARK)
 PLANNING = (CATALOG, SPARK)
-"""The engines for statements that need more of a query than its result: EXPLAIN, COPY and CREATE VIEW."""
+"""The engines for statements that need more of a query than its result: EXPLAIN and COPY."""
 
 
 def analysed(planner: Planner, node: pb.SelectStmt) -> Query:

@@ -1,6 +1,6 @@
 """Answer queries of system relations by DuckDB: which queries these are, before anything runs, their columns and their rows.
 
-Called by `engine`. The compiler of catalog queries (`select.CatalogPlanner`) resolves names itself, so a query of system relations is not
+Called by `engine`. The compiler of catalog queries (`select.CatalogPlanner`) reads FROM itself, so a query of system relations is not
 analysed further: its `Query` holds the parse tree. The catalog's SQL matches PostgreSQL's closely enough only for the data in catalogs.
 """
 
