@@ -22,7 +22,7 @@ from tests.conftest import PG_BIN
 
 ROOT = Path(__file__).parents[2]
 HEADGATE = Path(sys.executable).with_name("headgate")
-FOLDERS = ("src/test/subscription/t", "src/test/perl", "src/test/regress/sql", "src/test/regress/expected")
+FOLDERS = ("src/test/subscription/t", "src/test/perl", "src/test/regress/sql", "src/test/regress/expected", "src/test/isolation")
 PG_REGRESS = PG_BIN.parent / "lib/pgxs/src/test/regress/pg_regress"
 
 
@@ -40,13 +40,19 @@ def fetch_source() -> Path:
         pytest.skip(f"{PG_BIN / 'postgres'} is not of a Debian package")
     name, version = _run("dpkg-query", "-W", "-f", "${source:Package} ${source:Version}", package).stdout.split()
     folder = ROOT / ".setup" / "source" / f"{name}_{version}"
-    if not folder.exists():
+    if not _is_whole(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
             unpacked = _unpack(_download(name, version, Path(scratch)), Path(scratch))
-            if not folder.exists():  # otherwise another process of this run was faster
+            if not _is_whole(folder):  # otherwise another process of this run was faster
+                shutil.rmtree(folder, ignore_errors=True)
                 unpacked.rename(folder)
     return folder
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether a folder has all files that the tests need. An earlier version of the tests may have unpacked fewer."""
+    return all((folder / part).exists() for part in FOLDERS)
 
 
 def _download(name: str, version: str, scratch: Path) -> Path:
