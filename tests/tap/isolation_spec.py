@@ -151,7 +151,10 @@ def run(spec: IsolationSpec, name: str, conninfo: str) -> tuple[list[str], str]:
 
 @dataclass(frozen=True)
 class PermutationSpec(Spec):
-    """One permutation of an isolation spec. `setups`: the SQL that creates its tables. `before`: the SQL of each session before its steps. `after`: the teardown."""
+    """One permutation of an isolation spec.
+
+    `setups`: the SQL that creates its tables. `before`: the SQL of each session before its steps. `after`: the teardown.
+    """
 
     setups: tuple[str, ...] = ()
     before: dict[str, str] = field(default_factory=dict)
