@@ -17,6 +17,7 @@ import pyarrow as pa
 from postgast import pg_query_pb2 as pb
 from pyspark.sql.types import StructField, StructType
 
+from headgate.catalog import function as functions
 from headgate.catalog.physical import one
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Relation
@@ -159,8 +160,11 @@ class SessionHost:
 
     def described_node(self, node: pb.Node, parameters: dict[int, int], **context: object) -> Value:
         """Return a NULL of the argument's type without computing it. `parameters`: the types of the statement's parameters."""
-        bound = binder.bind_raw(node, EMPTY, self._context([]).within(parameters=dict(parameters), **context))
-        return Value(bound.type, None)
+        return Value(self.bound_node(node, parameters, **context).type, None)
+
+    def bound_node(self, node: pb.Node, parameters: dict[int, int], **context: object) -> Expression:
+        """Bind an expression without columns. `parameters`: the types of the statement's parameters."""
+        return binder.bind_raw(node, EMPTY, self._context([]).within(parameters=dict(parameters), **context))
 
     def array_of(self, values: Sequence[Value], kind: int) -> Value:
         """Return an array of type `kind` with these elements, cast to the type of its elements."""
@@ -466,8 +470,11 @@ class SessionHost:
 
     def _calls_users(self, node: ParseNode) -> bool:
         """Return whether an expression may call a function that is not built in. It is then run as a query, which `user_call` evaluates."""
-        called = (names.strings(descendant.funcname) for descendant in walk(node) if descendant.DESCRIPTOR.name == "FuncCall")
-        return any(parts[-1] not in builtin.builtins().functions_named for parts in called)
+        called = {names.strings(descendant.funcname)[-1] for descendant in walk(node) if descendant.DESCRIPTOR.name == "FuncCall"}
+        if not called <= builtin.builtins().functions_named.keys():
+            return True
+        cursor, database = self.session.begin_statement().cursor, self.session.context.database
+        return any(functions.named(cursor, database, name) for name in called)
 
     @staticmethod
     def _parsed(text: str) -> list[Statement]:

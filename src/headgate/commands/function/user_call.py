@@ -26,7 +26,7 @@ from headgate.errors import PostgresError, not_supported
 from headgate.expression import builtin
 from headgate.expression.binding import named_argument
 from headgate.expression.binding.context import BindContext
-from headgate.expression.node import TypeRef
+from headgate.expression.node import TypeRef, UserCall
 from headgate.plpgsql.interpreter import Execution
 from headgate.plpgsql.scope import Value
 from headgate.sql import names
@@ -91,15 +91,29 @@ class _Calls:
         self._scope = of_parameters(session)
 
     def named(self, node: pb.FuncCall) -> list[UserFunction]:
-        """Return the functions that a call can denote, or none if a built-in function has the name."""
+        """Return the functions that a call can denote, or none if a built-in function is meant."""
         session = self._session
         schema, name = names.split_name(node.funcname, session.context.database_name)
         if schema in (None, "pg_catalog") and name in builtin.builtins().functions_named:
-            return []
+            return [] if schema is not None else self._named_as_builtin(node)
         cursor = session.begin_statement().cursor
         if registry.is_unguarded() and len(node.funcname) == 1:
             return functions.named(cursor, session.context.database, name)  # the oldest is meant
         return lookup.functions_named(cursor, session.context, node.funcname)
+
+    def _named_as_builtin(self, node: pb.FuncCall) -> list[UserFunction]:
+        """Return the functions that a call can denote whose name built-in functions have too. The types of its arguments decide.
+
+        A call with columns denotes none here: the binder decides about it when the query is analysed.
+        """
+        session = self._session
+        candidates = lookup.functions_named(session.begin_statement().cursor, session.context, node.funcname)
+        types = {number: parameter.type_oid for number, parameter in enumerate(session.parameters, 1)}
+        try:
+            bound = self._host.bound_node(pb.Node(func_call=node), self._described or types) if candidates else None
+        except PostgresError:
+            return []
+        return candidates if isinstance(bound, UserCall) else []
 
     def replace(self, node: ParseNode, place: _Place) -> None:
         """Replace the calls inside a node."""

@@ -234,7 +234,7 @@ def _check_constraints(parent: Relation, child: Relation) -> None:
             raise PostgresError("42804", f'child table "{child.name}" has different definition for check constraint "{check.name}"')
         if own.no_inherit:
             message = f'constraint "{check.name}" conflicts with non-inherited constraint on child table "{child.name}"'
-            raise PostgresError("42804", message)
+            raise PostgresError("42P17", message)
 
 
 def detach(command: pb.AlterTableCmd, parent: Relation, session: Session, transaction: Transaction) -> None:
