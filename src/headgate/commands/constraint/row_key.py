@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from headgate.catalog.relation.relation import Index, Relation
@@ -16,7 +17,6 @@ from headgate.changes import lookup
 from headgate.commands import stored_expression
 from headgate.expression import columnwise
 from headgate.expression.implementation.implementation import NotColumnwise
-from headgate.expression.node import Expression
 from headgate.expression.spark import compiler
 from headgate.storage.spark.column_name import quoted
 from headgate.storage.spark.local_relation import local_frame
@@ -39,20 +39,25 @@ def of_rows(transaction: Transaction, relation: Relation, index: Index, rows: pa
 def _are_included(transaction: Transaction, relation: Relation, predicate: str, rows: pa.Table) -> pa.Array:
     """Return which rows meet the predicate of a partial index: by Arrow, or by Spark if Arrow has no form of it for these values."""
     condition = stored_expression.indexed(predicate, relation)
+    if not columnwise.is_known(condition):
+        return _are_included_to_spark(transaction, relation, predicate, rows)
     columns = {column.name: buffers.whole(rows.column(column.name)) for column in relation.columns}
-    if columnwise.is_known(condition):
-        try:
-            return columnwise.condition(condition, columns, rows.num_rows)
-        except NotColumnwise:
-            pass
-    return _are_included_to_spark(transaction, relation, condition, rows)
+    try:
+        return columnwise.condition(condition, columns, rows.num_rows)
+    except NotColumnwise:
+        return _are_included_to_spark(transaction, relation, predicate, rows)
 
 
-def _are_included_to_spark(transaction: Transaction, relation: Relation, condition: Expression, rows: pa.Table) -> pa.Array:
+def _are_included_to_spark(transaction: Transaction, relation: Relation, predicate: str, rows: pa.Table) -> pa.Array:
     frame = local_frame(transaction.engine.spark, rows.select([column.name for column in relation.columns]), spark_columns(relation))
-    places = {column.name: F.col(quoted(column.name)) for column in relation.columns}
-    included = frame.select(F.coalesce(compiler.condition(condition, places), F.lit(False)).alias("included"))
+    included = frame.select(is_included(relation, predicate).alias("included"))
     return buffers.whole(included.toArrow().column("included"))
+
+
+def is_included(relation: Relation, predicate: str) -> Column:
+    """Return whether a row of a frame with the relation's columns meets the predicate of a partial index."""
+    places = {column.name: F.col(quoted(column.name)) for column in relation.columns}
+    return compiler.condition(stored_expression.indexed(predicate, relation), places)
 
 
 def distinct(transaction: Transaction, relation: Relation, index: Index, rows: pa.Table) -> tuple[pa.Table, pa.Array]:

@@ -122,7 +122,7 @@ def keyed(relation: Relation, index: Index, rows: DataFrame) -> DataFrame:
     """Return the keys of rows that the index includes: their values v0, v1, …, and their sort keys k0, k1, … for comparison."""
     places = {column.name: F.col(quoted(column.name)) for column in relation.columns}
     if index.predicate is not None:
-        rows = rows.where(compiler.condition(stored_expression.indexed(index.predicate, relation), places))
+        rows = rows.where(row_key.is_included(relation, index.predicate))
     selected: list[Column] = []
     for place, part in enumerate(parts(relation, index)):
         value = compiler.compile(part.expression, places)
