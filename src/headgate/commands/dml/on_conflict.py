@@ -226,21 +226,20 @@ def _target_columns(infer: pb.InferClause, relation: Relation) -> set[int]:
     """Return the columns (attnums) that the target of ON CONFLICT reads: those of the constraint, or of the key and its WHERE."""
     if infer.conname:
         return set(_constraint(infer.conname, relation).attnums)
-    _inferred(infer, relation, relation.name)
-    terms = _terms(infer, relation, relation.name)
-    return _key_columns(infer, relation) | {part.attnum for term in terms for part in walk(term) if isinstance(part, ColumnRef)}
+    key, terms = _key_columns(infer, relation), _terms(infer, relation, relation.name)
+    _inferred(key, terms, relation)
+    return key | {part.attnum for term in terms for part in walk(term) if isinstance(part, ColumnRef)}
 
 
-def _inferred(infer: pb.InferClause, relation: Relation, name: str) -> list[Index]:
+def _inferred(key: set[int], terms: Sequence[Expression], relation: Relation) -> list[Index]:
     """Return the unique indexes that the target names, those over all rows first (infer_arbiter_indexes). Raise 42P10 if there is none.
 
-    They have the target's columns, and each term of their predicate is a term of the target's WHERE.
+    They have the target's columns (`key`), and each term of their predicate is a term of the target's WHERE (`terms`).
     """
-    attnums, terms = _key_columns(infer, relation), _terms(infer, relation, name)
     indexes = [
         index
         for index in relation.unique_indexes
-        if index.by_columns and set(index.attnums) == attnums and all(term in terms for term in _predicate(index, relation))
+        if index.by_columns and set(index.attnums) == key and all(term in terms for term in _predicate(index, relation))
     ]
     if not indexes:
         raise PostgresError("42P10", "there is no unique or exclusion constraint matching the ON CONFLICT specification")
@@ -298,7 +297,7 @@ def _arbiters(clause: pb.OnConflictClause, writer: NewRows) -> list[Index]:
             for index in unique
             if index.by_columns and index.constraint and names == [c.name for attnum in index.attnums if (c := relation.numbered(attnum))]
         ]
-    return _inferred(infer, relation, writer.shown.name)[:1]
+    return _inferred(_key_columns(infer, relation), _terms(infer, relation, writer.shown.name), relation)[:1]
 
 
 def _update(command: Command, writer: NewRows, rows: pa.Table, stored: pa.Table) -> pa.Table:
