@@ -84,9 +84,11 @@ def positions(table: HeldTable, state: TableState, condition: Expression, most: 
     scan = _Scan(table, condition, keys, state)
     row = pa.schema([*arrow_row(table.relation), (FILE, pa.string()), (ROW, pa.int64())])
     parts: list[pa.Table] = []
+    count = 0
     for rows in scan.parts():
         parts.append(pa.table([rows.columns[key] for key in (*keys, FILE, ROW)], schema=row))
-        if sum(part.num_rows for part in parts) > most:
+        count += rows.count
+        if count > most:
             raise NotColumnwise("many rows")
     return pa.concat_tables(parts) if parts else row.empty_table()
 
