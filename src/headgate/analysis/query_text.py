@@ -415,10 +415,10 @@ class _Printer(Printer):
             case FunctionItem(left=left) if left is not None and not item.listed:
                 self._join(item, aliased=False)
             case RelationItem(relation=relation):
-                present = self.objects.relation(relation.oid)
+                present, columns = self.objects.relation(relation.oid), self._present(item)
                 self.say(("ONLY " if item.only else "") + self.objects.name(present.schema, present.name))
-                own, columns = [name for name, _ in self._present(item)], [column for _, column in self._present(item)]
-                self._alias(item, own, columns, present.name if item.tables[0].schema is not None else None)
+                implied = present.name if item.tables[0].schema is not None else None
+                self._alias(item, [name for name, _ in columns], [column for _, column in columns], implied)
             case SubqueryItem(query=query):
                 self.say("LATERAL (" if item.lateral else "(")
                 self.query(query, visible=True)

@@ -15,6 +15,7 @@ from headgate.catalog.relation import attribute, removal
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import sequence as sequences
 from headgate.catalog.relation import trigger as triggers
+from headgate.catalog.relation import view as views
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.catalog.relation.relation_kind import INDEX_KINDS, RelationKind
 from headgate.catalog.relation.replica_identity import ReplicaIdentity
@@ -85,7 +86,7 @@ def drop_column(alteration: Alteration, command: pb.AlterTableCmd) -> None:
             return
         column = alteration.column(command.name, "drop")
     _settle_column(alteration, column, cascade=command.behavior == pb.DROP_CASCADE)
-    with view.rewritten(alteration.session, alteration.transaction, view.naming_views(cursor, relation)):
+    with view.rewritten(alteration.session, alteration.transaction, views.readers(cursor, relation.database, relation.oid)):
         _drop_column(alteration, column)
     for child in alteration.children():
         drop_column(child, command)
