@@ -473,8 +473,8 @@ class SessionHost:
         called = {names.strings(descendant.funcname)[-1] for descendant in walk(node) if descendant.DESCRIPTOR.name == "FuncCall"}
         if not called <= builtin.builtins().functions_named.keys():
             return True
-        cursor, database = self.session.begin_statement().cursor, self.session.context.database
-        return any(functions.named(cursor, database, name) for name in called)
+        database = self.session.context.database
+        return bool(called) and not called.isdisjoint(functions.distinct_names(self.session.begin_statement().cursor, database))
 
     @staticmethod
     def _parsed(text: str) -> list[Statement]:

@@ -14,7 +14,6 @@ from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import function as functions
 from headgate.catalog.function import UserFunction
-from headgate.catalog.physical import one
 from headgate.commands import lookup
 from headgate.commands.function import call
 from headgate.commands.function.function_choice import choose_function
@@ -56,9 +55,7 @@ def described(node: ParseNode, session: Session, parameters: dict[int, int]) -> 
 def _settled(node: ParseNode, session: Session, parameters: dict[int, int] | None) -> ParseNode:
     if node.DESCRIPTOR.name not in KINDS:
         return node
-    database = session.context.database
-    cursor = session.begin_statement().cursor
-    if one(cursor, "SELECT 1 FROM hg.pg_proc WHERE dbid = ? LIMIT 1", [database]) is None:
+    if not functions.exist(session.begin_statement().cursor, session.context.database):
         return node
     calls = _Calls(session, parameters)
     if not any(descendant.DESCRIPTOR.name == "FuncCall" and calls.named(descendant) for descendant in walk(node)):
