@@ -213,10 +213,7 @@ class LogTable(Supervised):
             state = self._commit(state, compaction.rewrite(self._table, state, chosen).actions())
         path = self._table.path
         if state.version % delta_checkpoint.EVERY == 0:
-            info = self._table.write_checkpoint(state.version)
-            if self._engine.durable:
-                fsync.sync_checkpoint(delta_log.checkpoint_files(path, state.version))
-            self._table.announce_checkpoint(info)
+            delta_checkpoint.write(self._table, state.version, durable=self._engine.durable)
             first = min(delta_log.versions(path), default=0)
             upto = delta_checkpoint.newest(path, max(state.version - KEPT_VERSIONS, 0))
             if upto > first:

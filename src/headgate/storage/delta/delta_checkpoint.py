@@ -1,4 +1,4 @@
-"""Checkpoints of the tables' Delta logs, written separately from commits: for one, Delta replays the log, which takes a second or more.
+"""Checkpoints of the tables' Delta logs, written in the background and not by commits. `checkpoint_file` has their content.
 
 Tables are created with an interval that no version reaches (`delta_log.create`), so that no commit writes a checkpoint. The checkpointer
 calls `write_due` every few seconds, which writes one for each table that has EVERY versions since its last. Readers in the node are not
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from headgate.errors import PostgresError, disk_full
 from headgate.failpoint import Step, step
 from headgate.storage.delta import delta_log, fsync, parquet
+from headgate.storage.delta.delta_table import DeltaTable
 from headgate.storage.location.data_location import DataPath
 from headgate.storage.lock import Key
 
@@ -52,7 +53,7 @@ class DeltaCheckpoints:
             last = newest(path, version)
             if version - last >= self._every:
                 try:
-                    self._write(key, version)
+                    write(self._engine.table(key), version, durable=self._engine.durable)
                 except Exception as error:  # noqa: BLE001 (from Delta, Spark or the disk; the table works without a checkpoint)
                     check()
                     full = disk_full(error)
@@ -62,13 +63,14 @@ class DeltaCheckpoints:
                 last = version
             self._last[key] = last
 
-    @step(Step.DELTA_CHECKPOINT)
-    def _write(self, key: Key, version: int) -> None:
-        table = self._engine.table(key)
-        info = table.write_checkpoint(version)
-        if self._engine.durable:
-            fsync.sync_checkpoint(delta_log.checkpoint_files(table.path, version))
-        table.announce_checkpoint(info)
+
+@step(Step.DELTA_CHECKPOINT)
+def write(table: DeltaTable, version: int, *, durable: bool) -> None:
+    """Write the checkpoint of a version, fsync it if the node is durable, and then announce it."""
+    announce = table.write_checkpoint(version)
+    if durable:
+        fsync.sync_checkpoint(delta_log.checkpoint_files(table.path, version))
+    announce()
 
 
 def newest(path: DataPath, limit: int) -> int:

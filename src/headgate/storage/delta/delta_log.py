@@ -196,7 +196,7 @@ def read_state(path: DataPath, version: int) -> tuple[Action, Action, Mapping[st
     return newest["metaData"], newest["protocol"], parquet.counted(path, files)
 
 
-def _checkpoint(path: DataPath, version: int, names: list[str]) -> Iterator[tuple[set[str], pa.Table]]:
+def read_checkpoint(path: DataPath, version: int, names: list[str]) -> Iterator[tuple[set[str], pa.Table]]:
     """Yield, for each part of a checkpoint, its column names and the rows of `names`. Raise XX001 if it is damaged."""
     for part in checkpoint_files(path, version):
         try:
@@ -210,7 +210,7 @@ def _checkpoint(path: DataPath, version: int, names: list[str]) -> Iterator[tupl
 def _whole_checkpoint(path: DataPath, version: int) -> list[Action]:
     """Return the actions of a checkpoint that a reader needs."""
     actions: list[Action] = []
-    for names, rows in _checkpoint(path, version, ["metaData", "protocol", "add"]):
+    for names, rows in read_checkpoint(path, version, ["metaData", "protocol", "add"]):
         if {"sidecar", "checkpointMetadata"} & names:
             raise ForeignFeature(path)
         for name in rows.column_names:
@@ -344,5 +344,5 @@ def files_at(path: DataPath, version: int) -> dict[str, Action]:
 
 
 def _of_checkpoint(path: DataPath, version: int) -> dict[str, Action]:
-    adds = (add for _, rows in _checkpoint(path, version, ["add"]) for add in rows["add"].drop_null().to_pylist())
+    adds = (add for _, rows in read_checkpoint(path, version, ["add"]) for add in rows["add"].drop_null().to_pylist())
     return {add["path"]: add for add in adds}

@@ -11,8 +11,9 @@ Used by `engine` and `transaction`, and by code that reads a table's rows at a v
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -21,12 +22,12 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from headgate.errors import PostgresError
 from headgate.storage import rows
-from headgate.storage.delta import alteration, array_column, delta_log, file_action, parquet
+from headgate.storage.delta import alteration, array_column, checkpoint_file, delta_log, file_action, parquet
 from headgate.storage.delta.commit_mark import marked_with, transaction_of
 from headgate.storage.delta.file_action import Action, records
 from headgate.storage.delta.internals.log_cache import Delta
 from headgate.storage.delta.internals.optimistic_transaction import OptimisticTransaction, is_conflict
-from headgate.storage.delta.internals.table_log import Checkpoint, Snapshot, TableLog
+from headgate.storage.delta.internals.table_log import Snapshot, TableLog
 from headgate.storage.delta.table_folder import TableFolder
 from headgate.storage.delta.table_state import TableState, advance, after, difference
 from headgate.storage.location import data_location
@@ -78,14 +79,16 @@ class DeltaTable(TableFolder):
         files = parquet.counted(self.path, {add["path"]: add for add in added})
         return TableState.of(snapshot.version, snapshot.metadata(), snapshot.protocol(), files)
 
-    def write_checkpoint(self, version: int) -> Checkpoint:
-        """Write the checkpoint of a version, for `announce_checkpoint`. This is a Spark job over the versions since the last checkpoint."""
-        log = self._log
-        return log.write_checkpoint(log.snapshot(version))
+    def write_checkpoint(self, version: int) -> Callable[[], None]:
+        """Write the checkpoint of a version. Return a function that writes the pointer to it, from which readers of the log start.
 
-    def announce_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Write the pointer to a checkpoint, from which readers of the log start."""
-        self._log.announce_checkpoint(checkpoint)
+        Delta writes it, by a Spark job, only for a log with features of other writers.
+        """
+        try:
+            return checkpoint_file.write(self.path, version).announce
+        except delta_log.ForeignFeature:
+            log = self._log
+            return partial(log.announce_checkpoint, log.write_checkpoint(log.snapshot(version)))
 
     def frame(self, state: TableState, *, positions: bool = False, in_order: bool = False) -> DataFrame:
         """Return the rows at a version; with `positions` also FILE (URI) and ROW (index in the file).
