@@ -14,8 +14,8 @@ Called by the apply worker, inside its transaction: several tables' merges and t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from pyspark.errors import PythonException
 from pyspark.sql import DataFrame
 
-from headgate.changes import lookup, net, tasks, unique
+from headgate.changes import lookup, net, tasks
 from headgate.changes.keyed_batch import KeyedBatch, in_order
 from headgate.changes.lookup import RowKey
 from headgate.changes.merged import KeyConflict, Merged
@@ -35,8 +35,11 @@ from headgate.storage.transaction.transaction import Transaction
 from headgate.types import buffers, registry
 
 if TYPE_CHECKING:
-    from headgate.catalog.relation.relation import Index, Relation
+    from headgate.catalog.relation.relation import Relation
 
+CheckRows: TypeAlias = Callable[[pa.Table, pa.Table], None]
+"""Raises 23505 if new rows, in the relation's columns, repeat a key of a unique index. The second table has the positions (`file`, `row`)
+of the rows that they replace."""
 SLICE = 200_000
 """The number of changes that are replayed at a time if their rows cannot all be looked up at once."""
 FEW_CHANGES = 500
@@ -51,13 +54,13 @@ def merge(
     key_attnums: Sequence[int] | None,
     changes: pa.Table | DataFrame,
     *,
-    others: Sequence[Index] = (),
+    check_rows: CheckRows | None = None,
 ) -> Merged:
     """Apply a batch to one table.
 
     `key_attnums`: the columns that identify a row (replica identity index or primary key). None (REPLICA IDENTITY FULL): all but the
-    generated columns, and rows may be equal. `changes`: a changes frame; in a table, an op ``T`` is a TRUNCATE. `others`: further
-    unique indexes that new rows must not violate (23505). If they can, tasks net and write a Spark frame, and any batch if
+    generated columns, and rows may be equal. `changes`: a changes frame; in a table, an op ``T`` is a TRUNCATE. `check_rows`:
+    checks the new rows against further unique indexes. If they can, tasks net and write a Spark frame, and any batch if
     `small_batch_rows` is 0. Then `Merged.checked` is False, and the caller checks these indexes. A batch with a conflict writes nothing,
     except a TRUNCATE before it: roll back.
     """
@@ -75,7 +78,7 @@ def merge(
     engine.statistics.merged(by_spark=False)
     if isinstance(changes, DataFrame):
         changes = in_order(changes.toArrow())
-    return _merge_in_driver(transaction, relation, key_attnums, changes, others)
+    return _merge_in_driver(transaction, relation, key_attnums, changes, check_rows)
 
 
 def _merge_by_tasks(
@@ -116,22 +119,22 @@ def merged_by_tasks(transaction: Transaction, table: tasks.TaskTable, parts: Seq
 
 
 def _merge_in_driver(
-    transaction: Transaction, relation: Relation, key_attnums: Sequence[int] | None, changes: pa.Table, others: Sequence[Index]
+    transaction: Transaction, relation: Relation, key_attnums: Sequence[int] | None, changes: pa.Table, check_rows: CheckRows | None
 ) -> Merged:
     """Apply a batch in the driver: at once, or in slices whose rows can be looked up. Each slice is one Delta commit of the transaction."""
     many = key_attnums is None
     whole = [c.attnum for c in relation.columns if c.generated is None]  # the publisher does not send ours
     key = lookup.key_of(relation, whole if key_attnums is None else key_attnums)
     if changes.num_rows <= FEW_CHANGES:
-        return _merge_small(transaction, relation, key, changes, others, many=many)
-    if not many and (done := _merge_columns(transaction, relation, key, changes, others)) is not None:
+        return _merge_small(transaction, relation, key, changes, check_rows, many=many)
+    if not many and (done := _merge_columns(transaction, relation, key, changes, check_rows)) is not None:
         return done
     total = Merged(0, checked=True)
     size = min(SLICE, _most_rows(transaction, relation))
     for first in range(0, changes.num_rows, size):
         part = changes.slice(first, size).combine_chunks()
-        merged = None if many or size >= changes.num_rows else _merge_columns(transaction, relation, key, part, others)
-        done = merged or _merge_small(transaction, relation, key, part, others, many=many)
+        merged = None if many or size >= changes.num_rows else _merge_columns(transaction, relation, key, part, check_rows)
+        done = merged or _merge_small(transaction, relation, key, part, check_rows, many=many)
         if done.conflict is not None:
             return done
         skipped = [table for table in (total.skipped, done.skipped) if table is not None]
@@ -151,7 +154,9 @@ def _most_rows(transaction: Transaction, relation: Relation) -> int:
     return int(max(STORED_BYTES * max(sum(state.rows for state in states), 1) // max(size, 1), 1))
 
 
-def _merge_columns(transaction: Transaction, relation: Relation, key: RowKey, changes: pa.Table, others: Sequence[Index]) -> Merged | None:
+def _merge_columns(
+    transaction: Transaction, relation: Relation, key: RowKey, changes: pa.Table, check_rows: CheckRows | None
+) -> Merged | None:
     """Net a batch in the driver column by column (`net`). Return None if that is not possible."""
     most = _most_rows(transaction, relation)
 
@@ -165,13 +170,13 @@ def _merge_columns(transaction: Transaction, relation: Relation, key: RowKey, ch
     if done.conflict is not None:
         new = buffers.whole(split["new"])
         return Merged(0, conflict=KeyConflict(Lsn(split["commit_lsn"][done.conflict].as_py()), _key_row(key, new, done.conflict)))
-    _check_others(transaction, relation, others, done.changed)
+    _check_new(check_rows, done.changed)
     count = _write(transaction, relation, done.changed)
     return Merged(count, len(done.skipped), checked=True, skipped=_taken(split, done.skipped.tolist()))
 
 
 def _merge_small(
-    transaction: Transaction, relation: Relation, key: RowKey, changes: pa.Table, others: Sequence[Index], *, many: bool
+    transaction: Transaction, relation: Relation, key: RowKey, changes: pa.Table, check_rows: CheckRows | None, *, many: bool
 ) -> Merged:
     """Apply a batch change by change."""
     batch = KeyedBatch.of(relation, key, changes)
@@ -183,7 +188,7 @@ def _merge_small(
         at = done.conflict.change
         return Merged(0, conflict=KeyConflict(Lsn(changes["commit_lsn"][at].as_py()), _key_row(key, batch.new, at)))
     changed = _changed(matches, stored, batch, done, many=many)
-    _check_others(transaction, relation, others, changed)
+    _check_new(check_rows, changed)
     count = _write(transaction, relation, changed)
     return Merged(count, done.missing, checked=True, skipped=_taken(changes, done.skipped))
 
@@ -252,16 +257,13 @@ def _sent(unchanged: list[list[str] | None], row: Row | None, column: str) -> in
     return next((at for at in reversed(row.versions) if column not in (unchanged[at] or ())), None)
 
 
-def _check_others(transaction: Transaction, relation: Relation, others: Sequence[Index], changed: pa.Table) -> None:
-    """Raise 23505 if a new row repeats a key of another unique index."""
-    if not others or not changed.num_rows:
+def _check_new(check_rows: CheckRows | None, changed: pa.Table) -> None:
+    """Check the new rows of a batch before they are written."""
+    if check_rows is None or not changed.num_rows:
         return
     new = _struct(changed, "new")
     rows = new.filter(new.is_valid())
-    replaced = changed.filter(pc.is_valid(changed["file"]))
-    for index in others:
-        table = pa.table(rows.flatten(), names=[f.name for f in rows.type])
-        unique.check_unique(transaction, relation, index.attnums, index.name, table, replaced)
+    check_rows(pa.table(rows.flatten(), names=[f.name for f in rows.type]), changed.filter(pc.is_valid(changed["file"])))
 
 
 def _write(transaction: Transaction, relation: Relation, changed: pa.Table) -> int:

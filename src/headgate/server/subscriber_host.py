@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from headgate.subscriber.host import Commands, Host
+from headgate.subscriber.rows.table_writer import UniqueChecks
 
 if TYPE_CHECKING:
     from headgate.server.node import Node
@@ -39,7 +40,7 @@ def _commands(node: Node) -> Commands:
         triggers=lambda subscription: partial(applied_triggers.applied_triggers, parts, subscription),
         difference=lambda subscription: partial(Difference, parts, subscription),
         evolution=lambda subscription, patience, jobs: partial(schema_evolution.evolve, parts, subscription, patience, jobs),
-        check_unique=uniqueness.check_applied,
+        unique=UniqueChecks(uniqueness.check_rows, uniqueness.check_applied),
         check_rights=privilege.check,
         check_login=privilege.check_login,
         histories=partial(history_tables.prepare, parts),

@@ -13,15 +13,15 @@ from typing import Protocol
 
 from headgate.catalog.catalog import Catalog
 from headgate.catalog.cursor import CatalogCursor
-from headgate.catalog.relation.relation import Index, Relation
+from headgate.catalog.relation.relation import Relation
 from headgate.catalog.replication.subscription import Subscription
 from headgate.settings.node import Settings
 from headgate.storage.engine import Engine
 from headgate.storage.lock import Mode, Patience
-from headgate.storage.transaction.transaction import Transaction
 from headgate.subscriber.apply.evolution import Evolve
 from headgate.subscriber.rows.row_completion import Factory
 from headgate.subscriber.rows.row_triggers import TriggerFactory
+from headgate.subscriber.rows.table_writer import UniqueChecks
 from headgate.subscriber.synchronization.reconciliation import MadeDifference
 
 Jobs = Callable[[], AbstractContextManager[str]]
@@ -54,7 +54,7 @@ class Commands:
     triggers        the function that finds the triggers of a table that fire for applied changes
     difference      the function that computes the changes that make a table equal to the publisher's
     evolution       the function that changes tables to match the columns that their publisher described (schema_evolution)
-    check_unique    raise 23505 if a table holds a key of a unique index twice
+    unique          raise 23505 for a key of a unique index that exists twice
     check_rights    raise an error unless the subscription's owner may apply changes of these kinds (I, U, D, T) to the relation
     check_login     raise an error unless the subscription's owner may log in
     histories       begin the missing histories of ready tables, and add the columns that histories lack
@@ -67,7 +67,7 @@ class Commands:
     triggers: Callable[[Subscription], TriggerFactory]
     difference: Callable[[Subscription], MadeDifference]
     evolution: Callable[[Subscription, Patience, Jobs], Evolve]
-    check_unique: Callable[[Transaction, Relation, Index], None]
+    unique: UniqueChecks
     check_rights: Callable[[CatalogCursor, Subscription, Relation, Iterable[str]], None]
     check_login: Callable[[CatalogCursor, Subscription], None]
     histories: Callable[[Subscription, Patience, Jobs], list[str]]

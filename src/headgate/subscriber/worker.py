@@ -20,7 +20,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from headgate.catalog import database as databases
-from headgate.catalog.relation.relation import Index, Relation
+from headgate.catalog.relation.relation import Relation
 from headgate.catalog.replication import subscription as subscriptions
 from headgate.catalog.replication import subscription_history
 from headgate.catalog.replication.subscription import Subscription
@@ -30,12 +30,11 @@ from headgate.errors import PostgresError, Severity
 from headgate.lsn import Lsn
 from headgate.storage.lock import Patience
 from headgate.storage.spark import failure, job_group
-from headgate.storage.transaction.transaction import Transaction
 from headgate.subscriber.apply.evolution import Evolve
 from headgate.subscriber.rows.conversion import InputSettings
 from headgate.subscriber.rows.row_completion import Factory
 from headgate.subscriber.rows.row_triggers import TriggerFactory
-from headgate.subscriber.rows.table_writer import TableRules
+from headgate.subscriber.rows.table_writer import TableRules, UniqueChecks
 from headgate.subscriber.synchronization.reconciliation import MadeDifference
 from headgate.types import text_column
 from headgate.walreceiver.answer import PublisherError
@@ -173,9 +172,9 @@ class Worker:
         return lambda cursor, relation, ops: self.commands.check_rights(cursor, self.subscription, relation, ops)
 
     @property
-    def unique(self) -> Callable[[Transaction, Relation, Index], None]:
-        """Return the function that raises 23505 if a table holds a key of a unique index twice."""
-        return self.commands.check_unique
+    def unique(self) -> UniqueChecks:
+        """Return the functions that raise 23505 for a key of a unique index that exists twice."""
+        return self.commands.unique
 
     @property
     def rules(self) -> TableRules:

@@ -187,8 +187,13 @@ def refuse_clash(
         _refuse_many(session, transaction, relation, rows, indexes, leaving)
 
 
+def check_rows(transaction: Transaction, relation: Relation, indexes: Sequence[Index], rows: pa.Table, replaced: pa.Table) -> None:
+    """Raise 23505 if a row that a worker writes has the key of another one, or of a stored row that is not `replaced` (`file`, `row`)."""
+    _refuse_few(None, transaction, relation, rows, indexes, replaced)
+
+
 def _refuse_few(
-    session: Session, transaction: Transaction, relation: Relation, rows: pa.Table, indexes: Sequence[Index], leaving: Rows | None
+    session: Session | None, transaction: Transaction, relation: Relation, rows: pa.Table, indexes: Sequence[Index], leaving: Rows | None
 ) -> None:
     """Raise the error of the first row. A lookup in the files takes 0.01 to 0.1 s, where a Spark job takes over a second (`lookup`)."""
     clashes = []

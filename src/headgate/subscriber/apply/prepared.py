@@ -107,7 +107,7 @@ def commit_by_hand(host: Host, gid: str, database: int, user: int | None) -> Non
         stream,
         lambda: InputSettings(text_column.TextSettings.of(host.settings), types.use()),
         lambda: None,
-        TableRules(commands.rows(gone), unique=commands.check_unique, triggers=commands.triggers(gone)),
+        TableRules(commands.rows(gone), unique=commands.unique, triggers=commands.triggers(gone)),
         Follower(host.engine, stream),
     )
     segment = _load(host.data_dir / FOLDER, gid, m.CommitPrepared(INVALID, INVALID, now(), xid, gid))

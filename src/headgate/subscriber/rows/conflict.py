@@ -12,11 +12,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from headgate.catalog.relation.relation import Relation
-from headgate.changes import unique
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
+from headgate.sql.names import quote_ident
 from headgate.storage.routing import cut
 from headgate.storage.spark import failure
+from headgate.types import buffers
+from headgate.types.text.text import write_text
 from headgate.walreceiver.answer import PublisherError
 
 MESSAGES = {"I": "INSERT", "U": "UPDATE", "D": "DELETE", "T": "TRUNCATE"}
@@ -49,7 +51,17 @@ def duplicate_key(relation: Relation, attnums: tuple[int, ...], key: pa.Table) -
     """Return the 23505 error for a row whose key already exists. `key` has one row, columns by name."""
     index = next((i for i in relation.indexes if i.unique and i.plain and set(i.attnums) == set(attnums)), None)
     name = index.name if index is not None else f"{relation.name}_pkey"
-    return unique.duplicate_key(relation, index.attnums if index is not None else attnums, name, key)
+    columns = [column for attnum in (attnums if index is None else index.attnums) for column in relation.columns if column.attnum == attnum]
+    texts = [write_text(buffers.whole(key[column.name]), column.type_oid)[0].as_py() for column in columns]
+    shown = ["null" if text is None else text for text in texts]
+    return PostgresError(
+        "23505",
+        f'duplicate key value violates unique constraint "{name}"',
+        detail=f"Key ({', '.join(quote_ident(column.name) for column in columns)})=({', '.join(shown)}) already exists.",
+        schema=relation.schema,
+        table=relation.name,
+        constraint=name,
+    )
 
 
 def not_null(relation: Relation, column: str, row: list[str | None]) -> PostgresError:

@@ -6,7 +6,7 @@ A worker writes through the table that the publisher names. PostgreSQL checks ea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -19,9 +19,8 @@ from headgate.storage.routing import NOWHERE
 from headgate.storage.transaction.transaction import Transaction
 from headgate.subscriber.rows import row_completion
 from headgate.subscriber.rows.row_identity import key_of
+from headgate.subscriber.rows.table_writer import UniqueChecks
 from headgate.types import buffers
-
-Unique = Callable[[Transaction, Relation, Index], None]
 
 
 def _further(root: Relation, leaf: Relation) -> Relation | None:
@@ -63,14 +62,14 @@ def check_rows(
 
 
 @contextmanager
-def unique(transaction: Transaction, root: Relation, check: Unique | None) -> Iterator[None]:
+def unique(transaction: Transaction, root: Relation, check: UniqueChecks | None) -> Iterator[None]:
     """Raise 23505 if the rows written inside repeat a key of a leaf's unique index, other than the key that identifies rows."""
     watched = [(leaf, index) for leaf in transaction.partitioned(root).leaves for index in _others(leaf)] if root.is_partitioned else []
     before = {leaf.oid: transaction.state(leaf).place for leaf, _ in watched}
     yield
     for leaf, index in watched:
         if check is not None and transaction.state(leaf).place != before[leaf.oid]:
-            check(transaction, leaf, index)
+            check.table(transaction, leaf, index)
 
 
 def _others(leaf: Relation) -> list[Index]:

@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame
 from headgate.catalog.cursor import CatalogCursor
 from headgate.catalog.relation.relation import Index, Relation
 from headgate.changes import insertion, lookup, tasks
-from headgate.changes.merge import merge, merged_by_tasks
+from headgate.changes.merge import CheckRows, merge, merged_by_tasks
 from headgate.changes.merged import Merged
 from headgate.changes.tasks import Part, TaskTable
 from headgate.errors import PostgresError
@@ -39,6 +39,16 @@ _OPERATIONS = {"d": "U", "i": "U"}
 
 
 @dataclass(frozen=True)
+class UniqueChecks:
+    """The functions that raise 23505 for the keys of unique indexes."""
+
+    rows: Callable[[Transaction, Relation, Sequence[Index], pa.Table, pa.Table], None]
+    """Checks new rows against indexes on columns, before they are written. The last table has the positions of rows that they replace."""
+    table: Callable[[Transaction, Relation, Index], None]
+    """Checks a whole table. Used for indexes on expressions, and for batches that are written before their rows can be checked."""
+
+
+@dataclass(frozen=True)
 class TableRules:
     """The rules for applied changes, as functions of the layer above. None: there is no such rule."""
 
@@ -46,8 +56,8 @@ class TableRules:
     """Completes and checks rows of tables that need it (`row_completion`)."""
     rights: Callable[[CatalogCursor, Relation, set[str]], None] | None = None
     """Raises an error if changes of these kinds may not be applied to a table."""
-    unique: Callable[[Transaction, Relation, Index], None] | None = None
-    """Raises 23505 if the table holds a key of a unique index twice. Used for the indexes that `merge` cannot check."""
+    unique: UniqueChecks | None = None
+    """Checks unique indexes other than that of the key."""
     triggers: TriggerFactory | None = None
     """Returns the triggers of a table that fire for applied changes."""
 
@@ -114,12 +124,18 @@ class TableWriter:
             return
         for part in completed(frame, relation, key):
             is_cut = cut or (isinstance(part, pa.Table) and isinstance(frame, pa.Table) and part.num_rows < frame.num_rows)
-            checked_indexes = [index for index in others if index.plain and not (is_cut and index.deferred)]
-            merged = merge(transaction, relation, key, part, others=checked_indexes)
+            checked_indexes = [index for index in others if index.by_columns and not (is_cut and index.deferred)]
+            merged = merge(transaction, relation, key, part, check_rows=self._check_rows(relation, checked_indexes))
             self._later.update(
                 {(relation.oid, index.oid): (relation, index) for index in others if not (merged.checked and index in checked_indexes)}
             )
             yield merged
+
+    def _check_rows(self, relation: Relation, indexes: Sequence[Index]) -> CheckRows | None:
+        """Return the function that checks new rows against unique indexes, or None if there are none."""
+        if not indexes or self._rules.unique is None:
+            return None
+        return functools.partial(self._rules.unique.rows, self._transaction, relation, indexes)
 
     @staticmethod
     def _others(relation: Relation, key: tuple[int, ...] | None) -> list[Index]:
@@ -167,7 +183,7 @@ class TableWriter:
         """Raise 23505 if a table holds a key of a unique index twice."""
         self._place.relation = f"{relation.schema}.{relation.name}"
         if self._rules.unique is not None:
-            self._rules.unique(self._transaction, relation, index)
+            self._rules.unique.table(self._transaction, relation, index)
 
     def check_rights(self, relation: Relation, ops: set[str]) -> None:
         """Raise an error if changes of these kinds may not be applied to a table."""

@@ -181,7 +181,7 @@ class InitialCopy:
     def _look_at_indexes(self, transaction: Transaction) -> None:
         for index in self.relation.indexes:
             if index.unique and not index.plain:
-                self.worker.unique(transaction, self.relation, index)
+                self.worker.unique.table(transaction, self.relation, index)
 
     def _commit(self, transaction: Transaction, position: Lsn) -> None:
         done = SubscriptionRel(self.worker.subscription.oid, self.relation.oid, SyncState.FINISHEDCOPY, position)
@@ -322,7 +322,8 @@ class InitialCopy:
         if self.relation.is_partitioned:
             others = []
         try:
-            done = merge(transaction, self.relation, index.attnums, target.as_inserts(rows), others=others)
+            check_rows = partial(self.worker.unique.rows, transaction, self.relation, others) if others else None
+            done = merge(transaction, self.relation, index.attnums, target.as_inserts(rows), check_rows=check_rows)
         except PostgresError as error:
             raise error.within(f"COPY {self.relation.name}, line {line}") from error
         if done.conflict is not None:

@@ -1,4 +1,4 @@
-"""Duplicate keys of local writes are rejected with PostgreSQL's message."""
+"""Duplicate keys of applied rows are rejected with PostgreSQL's message, by a lookup of the rows' keys."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import pyarrow as pa
 import pytest
 from tests.storage.tables import DATABASE, INT8, TEXT, made, relation, rows
 
-from headgate.changes.unique import check_unique
+from headgate.catalog.relation.relation import Index
+from headgate.commands.constraint import uniqueness
 from headgate.errors import PostgresError
 from headgate.storage.delta.delta_table import FILE, ROW
 from headgate.storage.engine import Engine
@@ -15,17 +16,25 @@ from headgate.types import registry
 T = relation(22000, "t", a=INT8, b=TEXT, c=registry.BPCHAR)
 
 
-def refused(engine: Engine, *values: tuple[object, ...], attnums: tuple[int, ...] = (1,), replaced: pa.Table | None = None) -> str | None:
+def refused(
+    engine: Engine,
+    *values: tuple[object, ...],
+    attnums: tuple[int, ...] = (1,),
+    predicate: str | None = None,
+    replaced: pa.Table | None = None,
+) -> str | None:
     """The error's DETAIL, None if there is none."""
+    index = Index("t_key", 0, attnums, unique=True, predicate=predicate)
     transaction = engine.begin(DATABASE)
+    nothing = pa.table({"file": pa.array([], pa.string()), "row": pa.array([], pa.int64())})
     try:
-        check_unique(transaction, T, attnums, "t_pkey", rows(T, *values), replaced)
+        uniqueness.check_rows(transaction, T, [index], rows(T, *values), nothing if replaced is None else replaced)
         return None
     except PostgresError as error:
         refusal = error
     finally:
         transaction.rollback()
-    assert (refusal.sqlstate, refusal.message) == ("23505", 'duplicate key value violates unique constraint "t_pkey"')
+    assert (refusal.sqlstate, refusal.message) == ("23505", 'duplicate key value violates unique constraint "t_key"')
     return refusal.detail
 
 
@@ -52,3 +61,13 @@ def test_keys_of_rows_that_the_statement_replaces_are_free(engine: Engine) -> No
 def test_empty_or_single_row_has_no_duplicates(engine: Engine, count: int) -> None:
     made(engine, T)
     assert refused(engine, *[(1, "x", "y")] * count) is None
+
+
+def test_partial_index_has_only_the_rows_that_meet_its_predicate(engine: Engine) -> None:
+    made(engine, T, (1, "live", "p"), (2, "gone", "q"))
+    live = "(b = 'live'::text)"
+    assert refused(engine, (1, "live", "r"), predicate=live) == "Key (a)=(1) already exists."
+    assert refused(engine, (1, "gone", "r"), predicate=live) is None
+    assert refused(engine, (2, "live", "r"), predicate=live) is None
+    assert refused(engine, (3, "live", "r"), (3, None, "s"), predicate=live) is None
+    assert refused(engine, (3, "live", "r"), (3, "live", "s"), predicate=live) == "Key (a)=(3) already exists."
