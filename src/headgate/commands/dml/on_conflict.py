@@ -99,7 +99,9 @@ class Command:
 
     def insert(self, writer: NewRows, rows: pa.Table) -> pa.Table:
         """Check rows, insert those without conflict, update the others. Return the current versions of inserted and updated rows."""
-        arriving = writer.arriving(rows)
+        return writer.passing(rows, functools.partial(self._insert, writer))
+
+    def _insert(self, writer: NewRows, arriving: pa.Table) -> pa.Table:
         if not writer.relation.is_partitioned:
             return self._settle(writer, first_error.checked(arriving, writer.checked))
         if writer.firing is not None and (writer.firing.collects(triggers.INSERT) or writer.firing.collects(triggers.UPDATE)):

@@ -17,6 +17,7 @@ import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -54,7 +55,9 @@ from headgate.types.text.text import read_text, write_text
 _NAME, _OID, _INT = TypeRef(registry.NAME), TypeRef(registry.OID), TypeRef(registry.INT4)
 _TEXTS = TypeRef(registry.TEXT_ARRAY)
 _EVENTS = (triggers.INSERT, triggers.UPDATE, triggers.DELETE)
-
+Write: TypeAlias = Callable[[pa.Table], None]
+"""Writes rows, or changes of rows, that have passed the BEFORE triggers."""
+T = TypeVar("T")
 
 FEWEST_TOGETHER = 8
 """Minimum number of rows for which a function is called once for all rows."""
@@ -218,20 +221,29 @@ class Firing:
 
     # ---- rows ---------------------------------------------------------------------------------------------
 
-    def before_insert(self, rows: pa.Table) -> tuple[pa.Table, list[int]]:
-        """Return the rows as BEFORE INSERT triggers change them, and the numbers of the original rows, because a trigger may skip a row."""
+    def before_insert(self, rows: pa.Table, write: Write | None = None) -> tuple[pa.Table, list[int]]:
+        """Return the rows as BEFORE INSERT triggers change them, and the numbers of the original rows, because a trigger may skip a row.
+
+        With `write`, a trigger that reads the table sees the rows before its own: they are written then, and not returned.
+        """
         fired = self.of(triggers.INSERT, row=True, before=True)
         if not fired or not rows.num_rows:
             return rows, list(range(rows.num_rows))
         result = self._together(fired, triggers.INSERT, None, rows)
         if result is not None and result.new is not None and self._written(result.inserts):
             return result.new.take(pa.array(result.kept)), result.kept.tolist()
-        places, changed_rows = [], []
-        for place, new in enumerate(self.rows_of(rows)):
-            row = self.through(fired, triggers.INSERT, None, new)
-            if row is not None:
-                places.append(place)
-                changed_rows.append(row)
+        places, changed_rows = list[int](), list[Row]()
+
+        def taken() -> pa.Table:
+            places.clear()
+            return self.table_of(_emptied(changed_rows))
+
+        with _written_before_reads(self.session, self.relation, write, taken):
+            for place, new in enumerate(self.rows_of(rows)):
+                row = self.through(fired, triggers.INSERT, None, new)
+                if row is not None:
+                    places.append(place)
+                    changed_rows.append(row)
         return self.table_of(changed_rows), places
 
     def instead(self, event: int, old: pa.Table | None, new: pa.Table | None) -> tuple[pa.Table, list[int]]:
@@ -250,8 +262,11 @@ class Firing:
                 places.append(place)
         return self.table_of(returned_rows), places
 
-    def before_update(self, changed: pa.Table, columns: set[str] | None) -> pa.Table:
-        """Return the changes (`old`, `new`, …) as BEFORE UPDATE triggers change them, without the rows that they skip."""
+    def before_update(self, changed: pa.Table, columns: set[str] | None, write: Write | None = None) -> pa.Table:
+        """Return the changes (`old`, `new`, …) as BEFORE UPDATE triggers change them, without the rows that they skip.
+
+        `write`: see `before_insert`.
+        """
         fired = self.of(triggers.UPDATE, row=True, before=True, columns=columns)
         if not fired or not changed.num_rows:
             return changed
@@ -260,20 +275,24 @@ class Firing:
         if result is not None and result.new is not None and self._written(result.inserts):
             made_rows = buffers.whole(result.new.to_struct_array())
             return changed.set_column(changed.column_names.index("new"), "new", made_rows).take(pa.array(result.kept))
-        places, new_versions = [], []
+        places, new_versions = list[int](), list[Row]()
         olds, news = self.rows_of(old_rows), self.rows_of(new_rows)
-        for place, (old, new) in enumerate(zip(olds, news, strict=True)):
-            row = self.through(fired, triggers.UPDATE, old, new)
-            if row is not None:
-                places.append(place)
-                new_versions.append(row)
-        remaining = changed.take(pa.array(places, pa.int64()))
-        return remaining.set_column(
-            remaining.column_names.index("new"), "new", buffers.whole(self.table_of(new_versions).to_struct_array())
-        )
 
-    def before_delete(self, changed: pa.Table) -> pa.Table:
-        """Return the changes without the rows that BEFORE DELETE triggers skip."""
+        def remaining() -> pa.Table:
+            rows = changed.take(pa.array(_emptied(places), pa.int64()))
+            versions = buffers.whole(self.table_of(_emptied(new_versions)).to_struct_array())
+            return rows.set_column(rows.column_names.index("new"), "new", versions)
+
+        with _written_before_reads(self.session, self.relation, write, remaining):
+            for place, (old, new) in enumerate(zip(olds, news, strict=True)):
+                row = self.through(fired, triggers.UPDATE, old, new)
+                if row is not None:
+                    places.append(place)
+                    new_versions.append(row)
+        return remaining()
+
+    def before_delete(self, changed: pa.Table, write: Write | None = None) -> pa.Table:
+        """Return the changes without the rows that BEFORE DELETE triggers skip. `write`: see `before_insert`."""
         fired = self.of(triggers.DELETE, row=True, before=True)
         if not fired or not changed.num_rows:
             return changed
@@ -281,8 +300,16 @@ class Firing:
         result = self._together(fired, triggers.DELETE, old_rows, None)
         if result is not None and self._written(result.inserts):
             return changed.take(pa.array(result.kept))
-        passing = [self.through(fired, triggers.DELETE, old, None) is not None for old in self.rows_of(old_rows)]
-        return changed.filter(pa.array(np.asarray(passing, np.bool_)))
+        places = list[int]()
+
+        def remaining() -> pa.Table:
+            return changed.take(pa.array(_emptied(places), pa.int64()))
+
+        with _written_before_reads(self.session, self.relation, write, remaining):
+            for place, old in enumerate(self.rows_of(old_rows)):
+                if self.through(fired, triggers.DELETE, old, None) is not None:
+                    places.append(place)
+        return remaining()
 
     def after(self, event: int, old: pa.Table | None, new: pa.Table | None, columns: set[str] | None = None) -> list[Callable[[], None]]:
         """Return the calls of AFTER triggers to make after the statement has written all its rows: one for all rows, or one per row."""
@@ -618,42 +645,51 @@ class RoutedFiring:
         """See `Firing`."""
         self.root.committed()
 
-    def before_insert(self, rows: pa.Table) -> tuple[pa.Table, list[int]]:
+    def before_insert(self, rows: pa.Table, write: Write | None = None) -> tuple[pa.Table, list[int]]:
         """See `Firing`. The triggers of all partitions fire in the order of the rows."""
         places = self._places(rows)
         records = self._records(rows, places, triggers.INSERT)
-        places_left, changed_rows = [], dict[int, Row]()
-        for place in range(rows.num_rows):
-            record = records.get(place)
-            if record is not None:
-                leaf = self._leaves[places[place]]
-                record = leaf.through(leaf.of(triggers.INSERT, row=True, before=True), triggers.INSERT, None, record)
-                if record is None:
-                    continue
-                changed_rows[place] = record
-            places_left.append(place)
-        return self._rewritten(rows, places, changed_rows).take(pa.array(places_left, pa.int64())), places_left
+        places_left, changed_rows = list[int](), dict[int, Row]()
 
-    def before_update(self, changed: pa.Table, columns: set[str] | None) -> pa.Table:
+        def rows_at(at: Sequence[int]) -> pa.Table:
+            return self._rewritten(rows, places, changed_rows).take(pa.array(at, pa.int64()))
+
+        with _written_before_reads(self.session, self.table.root, write, lambda: rows_at(_emptied(places_left))):
+            for place in range(rows.num_rows):
+                record = records.get(place)
+                if record is not None:
+                    leaf = self._leaves[places[place]]
+                    record = leaf.through(leaf.of(triggers.INSERT, row=True, before=True), triggers.INSERT, None, record)
+                    if record is None:
+                        continue
+                    changed_rows[place] = record
+                places_left.append(place)
+        return rows_at(places_left), places_left
+
+    def before_update(self, changed: pa.Table, columns: set[str] | None, write: Write | None = None) -> pa.Table:
         """See `Firing`."""
         if not changed.num_rows:
             return changed
         old, new = _flat(changed["old"], self.table.root), _flat(changed["new"], self.table.root)
         leaf_of_row = self._places(old)
         before, after = self._records(old, leaf_of_row, triggers.UPDATE, columns), self._records(new, leaf_of_row, triggers.UPDATE, columns)
-        remaining, changed_rows = [], dict[int, Row]()
-        for place in range(changed.num_rows):
-            if place in before:
-                leaf = self._leaves[leaf_of_row[place]]
-                fired = leaf.of(triggers.UPDATE, row=True, before=True, columns=columns)
-                record = leaf.through(fired, triggers.UPDATE, before[place], after[place])
-                if record is None:
-                    continue
-                changed_rows[place] = record
-            remaining.append(place)
-        at = pa.array(remaining, pa.int64())
-        new = self._rewritten(new, leaf_of_row, changed_rows).take(at)
-        return self._moved(changed.take(at), new, leaf_of_row[remaining])
+        places, changed_rows = list[int](), dict[int, Row]()
+
+        def remaining() -> pa.Table:
+            here, at = leaf_of_row[places], pa.array(_emptied(places), pa.int64())
+            return self._moved(changed.take(at), self._rewritten(new, leaf_of_row, changed_rows).take(at), here)
+
+        with _written_before_reads(self.session, self.table.root, write, remaining):
+            for place in range(changed.num_rows):
+                if place in before:
+                    leaf = self._leaves[leaf_of_row[place]]
+                    fired = leaf.of(triggers.UPDATE, row=True, before=True, columns=columns)
+                    record = leaf.through(fired, triggers.UPDATE, before[place], after[place])
+                    if record is None:
+                        continue
+                    changed_rows[place] = record
+                places.append(place)
+        return remaining()
 
     def _moved(self, changed: pa.Table, new: pa.Table, here: Places) -> pa.Table:
         """Return the changes with their new rows, after the BEFORE triggers of rows that move to another partition."""
@@ -672,18 +708,25 @@ class RoutedFiring:
         changed = changed.set_column(changed.column_names.index("new"), "new", whole)
         return changed.filter(pa.array(is_included))
 
-    def before_delete(self, changed: pa.Table) -> pa.Table:
+    def before_delete(self, changed: pa.Table, write: Write | None = None) -> pa.Table:
         """See `Firing`."""
         if not changed.num_rows:
             return changed
         old = _flat(changed["old"], self.table.root)
         places = self._places(old)
         records = self._records(old, places, triggers.DELETE)
-        is_included = np.ones(changed.num_rows, np.bool_)
-        for place, record in sorted(records.items()):
-            leaf = self._leaves[places[place]]
-            is_included[place] = leaf.through(leaf.of(triggers.DELETE, row=True, before=True), triggers.DELETE, record, None) is not None
-        return changed.filter(pa.array(is_included))
+        places_left = list[int]()
+
+        def remaining() -> pa.Table:
+            return changed.take(pa.array(_emptied(places_left), pa.int64()))
+
+        with _written_before_reads(self.session, self.table.root, write, remaining):
+            for place in range(changed.num_rows):
+                record, leaf = records.get(place), self._leaves[places[place]]
+                fired = leaf.of(triggers.DELETE, row=True, before=True)
+                if record is None or leaf.through(fired, triggers.DELETE, record, None) is not None:
+                    places_left.append(place)
+        return remaining()
 
     def after(self, event: int, old: pa.Table | None, new: pa.Table | None, columns: set[str] | None = None) -> list[Callable[[], None]]:
         """See `Firing`: the AFTER triggers of all partitions in the order of the rows."""
@@ -831,6 +874,32 @@ def change_by_action(planner: Planner, relation: Relation, event: int, columns: 
     if acted_on is not None and (relation.oid, event) not in planner.changed_by_actions:
         planner.changed_by_actions[relation.oid, event] = columns
         acted_on.statement(event, before=True, columns=columns)
+
+
+@contextlib.contextmanager
+def _written_before_reads(session: Session, relation: Relation, write: Write | None, taken: Callable[[], pa.Table]) -> Iterator[None]:
+    """Write the rows that have passed the BEFORE triggers before a trigger of a later row reads the table.
+
+    `taken` removes and returns these rows.
+    """
+    if write is None:
+        yield
+        return
+
+    def write_rows() -> None:
+        rows = taken()
+        if rows.num_rows:
+            write(rows)
+
+    with session.begin_statement().unwritten(relation, write_rows):
+        yield
+
+
+def _emptied(items: list[T]) -> list[T]:
+    """Empty a list and return its items."""
+    removed = items.copy()
+    items.clear()
+    return removed
 
 
 def _flat(rows: pa.ChunkedArray, relation: Relation) -> pa.Table:

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
@@ -82,6 +82,30 @@ NOTHING = (0, 0, 0)
 """`Transaction.place` of a transaction that has not written anything."""
 
 
+class _Unwritten:
+    """Rows of tables that a statement has still to write (`Transaction.unwritten`)."""
+
+    def __init__(self, keys: frozenset[Key], write: Callable[[], None], only_reads: bool) -> None:
+        self.keys, self.only_reads, self._write = keys, only_reads, write
+        self._failure: tuple[PostgresError, str | None] | None = None
+
+    def write(self) -> None:
+        """Write the rows."""
+        self.raise_failure()
+        try:
+            self._write()
+        except PostgresError as error:
+            self._failure = error, error.context
+            raise
+
+    def raise_failure(self) -> None:
+        """Raise the error of `write` again, with its own context."""
+        if self._failure is not None:
+            error, context = self._failure
+            error.context = context
+            raise error
+
+
 class Transaction:
     """A transaction in progress (see the module). All writing methods acquire the table's write lock until the transaction ends."""
 
@@ -102,6 +126,8 @@ class Transaction:
         self.unpreparable: str | None = None
         """The reason why the transaction cannot be prepared."""
         self._looking_up = False
+        self._unwritten: tuple[_Unwritten, ...] = ()
+        """The rows that statements have still to write, those of the outermost statement first."""
         self._partitioned: tuple[int, dict[int, PartitionedTable]] = (0, {})
         """Partitioned tables as the catalog defined them in one generation (`TransactionCatalog.generation`)."""
 
@@ -173,6 +199,7 @@ class Transaction:
 
     def savepoint(self, name: str) -> None:
         """Define a savepoint. A name may be used again and then hides the earlier savepoint."""
+        self._write_unwritten()
         self._savepoints.define(name, SavedWork(self.staging.saved(), self.catalog.saved(), self._pending.saved()))
 
     def rollback_to(self, name: str) -> None:
@@ -232,7 +259,9 @@ class Transaction:
 
     def state(self, relation: Relation) -> TableState:
         """Return the table's state as this transaction sees it. Raise 42P01 if the table does not exist in its snapshot."""
-        (self.snapshot.checked if self.snapshot.is_ignored else self.snapshot.read).add((relation.database, relation.oid))
+        key = (relation.database, relation.oid)
+        (self.snapshot.checked if self.snapshot.is_ignored else self.snapshot.read).add(key)
+        self._write_unwritten(key, reads=True)
         return self._state(relation)
 
     def _state(self, relation: Relation) -> TableState:
@@ -258,9 +287,40 @@ class Transaction:
     def _key_without_pending(self, relation: Relation) -> Key:
         """Return the key of a table whose pending rows are written, unless the caller reads them itself (`looking_up`)."""
         key = (relation.database, relation.oid)
+        self._write_unwritten(key)
         if not self._looking_up and self._pending.has(key):
             self._tables.lock(relation)
         return key
+
+    @contextlib.contextmanager
+    def unwritten(self, relation: Relation, write: Callable[[], None], *, only_reads: bool = False) -> Iterator[None]:
+        """Within the context, call `write` before a table, or a leaf of it, is read or changed, and before a savepoint is defined.
+
+        `only_reads`: only before it is read, by a query or to find the rows to change.
+        A statement has rows that it has still to write, and calls functions that must see them. An error of `write` is raised at the end of
+        the context too, without the lines that these functions have added to its context: they may have handled it.
+        """
+        leaves = self.partitioned(relation).leaves if relation.is_partitioned else (relation,)
+        unwritten = _Unwritten(frozenset((leaf.database, leaf.oid) for leaf in leaves), write, only_reads)
+        outer, self._unwritten = self._unwritten, (*self._unwritten, unwritten)
+        try:
+            yield
+        finally:
+            self._unwritten = outer
+            unwritten.raise_failure()
+
+    def _write_unwritten(self, key: Key | None = None, *, reads: bool = False) -> None:
+        """Write the rows of one table, or before a savepoint those of all tables, that statements have still to write."""
+        waiting = [rows for rows in self._unwritten if (key is None or key in rows.keys) and (reads or not rows.only_reads)]
+        if not waiting:
+            return
+        unwritten, self._unwritten = self._unwritten, ()
+        looking_up, self._looking_up = self._looking_up, False
+        try:
+            for rows in waiting:
+                rows.write()
+        finally:
+            self._unwritten, self._looking_up = unwritten, looking_up
 
     def states(self, relation: Relation) -> list[TableState]:
         """Return the state of a table, or the states of a partitioned table's leaves."""

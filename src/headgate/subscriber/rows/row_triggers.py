@@ -37,8 +37,11 @@ Calls = Sequence[Callable[[], None]]
 class FiringTriggers(Protocol):
     """The triggers of a table that fire for a worker. The layer above makes it."""
 
-    def before_insert(self, rows: pa.Table) -> tuple[pa.Table, list[int]]:
-        """Fire BEFORE INSERT. Return the rows as the triggers change them, and their indexes among the given rows."""
+    def before_insert(self, rows: pa.Table, write: Callable[[pa.Table], None] | None = None) -> tuple[pa.Table, list[int]]:
+        """Fire BEFORE INSERT. Return the rows as the triggers change them, and their indexes among the given rows.
+
+        With `write`, a trigger that reads the table sees the rows before its own: they are written then, and not returned.
+        """
         ...
 
     def before_update(self, changed: pa.Table, columns: set[str] | None) -> pa.Table:

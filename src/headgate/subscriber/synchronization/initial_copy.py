@@ -299,11 +299,14 @@ class InitialCopy:
         try:
             completion = self.worker.rows(transaction, target.local)
             whole = row_completion.complete_inserts(rows, target.local, target.sources, completion, is_checked=False)
-            arrived, _ = firing.before_insert(whole)
-            if arrived.num_rows:
-                arrived = completion.checked(arrived)
-                self._add(transaction, target, arrived, line)
-            calls = firing.after(triggers.INSERT, None, arrived)
+            written = list[pa.Table]()
+
+            def write(rows: pa.Table) -> None:
+                written.append(completion.checked(rows) if rows.num_rows else rows)
+                self._add(transaction, target, written[-1], line)
+
+            write(firing.before_insert(whole, write)[0])
+            calls = firing.after(triggers.INSERT, None, pa.concat_tables(written, promote_options="permissive"))
             if firing.collects(triggers.INSERT):
                 self._fires_later += calls
                 return
@@ -315,6 +318,8 @@ class InitialCopy:
 
     def _add(self, transaction: Transaction, target: CopyTarget, rows: pa.Table, line: int) -> None:
         """Append rows that have been checked."""
+        if not rows.num_rows:
+            return
         if not target.checked:
             transaction.append(self.relation, rows)
             return

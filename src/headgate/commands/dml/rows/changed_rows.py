@@ -96,23 +96,26 @@ def _write_with_triggers(
     write_part: Callable[..., tuple[int, Rows | None]],
 ) -> tuple[int, pa.Table]:  # fmt: skip
     """Write changes of a table with row triggers, part by part in the driver. With `set_columns` None, delete the rows."""
-    count, written_parts, spark = 0, [], planner.session_spark
-    for part in [changed] if isinstance(changed, pa.Table) else _parts(planner, relation, changed):
-        remaining = firing.before_delete(part) if set_columns is None else firing.before_update(part, set_columns)
+    counts, written_parts, spark = list[int](), list[pa.Table](), planner.session_spark
+
+    def write(remaining: pa.Table) -> None:
         if not remaining.num_rows:
-            continue
+            return
         with ExitStack() as until:
             passed = remaining if isinstance(changed, pa.Table) else local_frame(spark, remaining, changed.schema)
             part_count, rows = write_part(passed, outer=until)
-            count += part_count
+            counts.append(part_count)
             written_rows = rows.toArrow() if isinstance(rows, DataFrame) else rows
             assert written_rows is not None
         written_parts.append(written_rows)
         old = row_set.project(remaining, _columns_of("old", relation))
         event = triggers.DELETE if set_columns is None else triggers.UPDATE
         planner.fires_later += firing.after(event, old, None if set_columns is None else written_rows, set_columns)
+
+    for part in [changed] if isinstance(changed, pa.Table) else _parts(planner, relation, changed):
+        write(firing.before_delete(part, write) if set_columns is None else firing.before_update(part, set_columns, write))
     if written_parts:
-        return count, pa.concat_tables(written_parts, promote_options="permissive")
+        return sum(counts), pa.concat_tables(written_parts, promote_options="permissive")
     return 0, arrow_row(relation).empty_table()
 
 

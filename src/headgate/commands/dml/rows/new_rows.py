@@ -10,7 +10,7 @@ for its lock, the statement starts again, which is not possible after it has wri
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 
@@ -241,7 +241,10 @@ class NewRows:
 
     def append(self, rows: Rows) -> Rows:
         """Check rows and add them. Return them as stored. Those of a frame stay persisted until `close` if others are checked with them."""
-        arriving = self.arriving(rows)
+        return self.passing(rows, self._add)
+
+    def _add(self, arriving: Rows) -> Rows:
+        """Check and add rows that have passed the BEFORE triggers."""
         if not self.relation.is_partitioned:
             return self.store(first_error.checked(arriving, self.accepted))
         parts = first_error.checked(arriving, lambda prefix: [(leaf, part, leaf.accepted(part.rows)) for leaf, part in self.spread(prefix)])
@@ -254,9 +257,14 @@ class NewRows:
         """Return the rows that the leaves have stored, in the order of the rows that were spread."""
         return self.transaction.partitioned(self.relation).in_order([replace(part, rows=rows) for part, rows in stored])
 
-    def arriving(self, rows: Rows) -> Rows:
-        """Return the rows after BEFORE INSERT triggers. They do not fire for a frame (see `insert`)."""
-        return rows if self.firing is None or isinstance(rows, DataFrame) else self.firing.before_insert(rows)[0]
+    def passing(self, rows: Rows, add: Callable[[Rows], Rows]) -> Rows:
+        """Pass rows through the BEFORE INSERT triggers to `add`. Return its results. They do not fire for a frame (see `insert`)."""
+        if self.firing is None or isinstance(rows, DataFrame):
+            return add(rows)
+        added: list[pa.Table] = []
+        remaining, _ = self.firing.before_insert(rows, lambda ready: added.append(add(ready)))
+        last = add(remaining)
+        return pa.concat_tables([*added, last], promote_options="permissive") if added else last
 
     def accepted(self, rows: Rows) -> Rows:
         """Return rows with generated columns, after all checks that precede storing them. Changes nothing."""

@@ -1,0 +1,65 @@
+-- BEFORE ROW triggers see the rows that the same statement has written before theirs.
+CREATE TABLE t (a int PRIMARY KEY, b int, c text);
+CREATE FUNCTION next_number() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NEW.a := COALESCE((SELECT max(a) FROM t), 0) + 1; RETURN NEW; END $$;
+CREATE TRIGGER numbers BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION next_number();
+INSERT INTO t (b) VALUES (10), (20), (30) RETURNING *;
+INSERT INTO t (b) SELECT g FROM generate_series(40, 60, 10) g RETURNING a, b;
+COPY t (b) FROM stdin;
+70
+80
+\.
+SELECT * FROM t ORDER BY a;
+INSERT INTO t (b) VALUES (90), (100) ON CONFLICT DO NOTHING RETURNING a, b;
+INSERT INTO t (b) VALUES (90), (100) ON CONFLICT (a) DO UPDATE SET b = 0 RETURNING a, b;
+MERGE INTO t USING (VALUES (1000), (1001)) v(x) ON a = x WHEN NOT MATCHED THEN INSERT (b) VALUES (x);
+SELECT count(*), max(a), sum(a) FROM t;
+-- a check of other rows, whose errors have no context of the trigger of a later row
+CREATE TABLE periods (f int, u int, CHECK (f < u));
+CREATE FUNCTION no_overlap() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+  IF EXISTS (SELECT FROM periods WHERE f < NEW.u AND NEW.f < u) THEN RAISE EXCEPTION 'overlap of %', NEW.f; END IF; RETURN NEW; END $$;
+CREATE TRIGGER x BEFORE INSERT OR UPDATE ON periods FOR EACH ROW EXECUTE FUNCTION no_overlap();
+INSERT INTO periods VALUES (1, 5), (4, 8);
+INSERT INTO periods VALUES (1, 5), (5, 8), (6, 7);
+INSERT INTO periods VALUES (5, 1), (15, 18);
+INSERT INTO periods VALUES (1, 5), (5, 8);
+SELECT * FROM periods ORDER BY f;
+-- in an EXCEPTION block
+CREATE TABLE e (a int, b int);
+CREATE FUNCTION guarded() RETURNS trigger LANGUAGE plpgsql AS $$ DECLARE n int; BEGIN
+  BEGIN SELECT count(*) INTO n FROM e; IF n = 1 THEN RAISE EXCEPTION 'one'; END IF; NEW.b := n; EXCEPTION WHEN OTHERS THEN NEW.b := -1; END; RETURN NEW; END $$;
+CREATE TRIGGER x BEFORE INSERT ON e FOR EACH ROW EXECUTE FUNCTION guarded();
+INSERT INTO e VALUES (1), (2), (3), (4);
+SELECT * FROM e ORDER BY a;
+-- UPDATE and DELETE
+CREATE TABLE s (a int, b int);
+INSERT INTO s VALUES (1, 1), (2, 1), (3, 1), (4, 1);
+CREATE FUNCTION total() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NEW.b := (SELECT sum(b) FROM s); RETURN NEW; END $$;
+CREATE TRIGGER x BEFORE UPDATE ON s FOR EACH ROW EXECUTE FUNCTION total();
+UPDATE s SET b = 0 RETURNING *;
+UPDATE s SET b = 0 WHERE a < 3 RETURNING *;
+CREATE FUNCTION keep_two() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF (SELECT count(*) FROM s) <= 2 THEN RETURN NULL; END IF; RETURN OLD; END $$;
+CREATE TRIGGER y BEFORE DELETE ON s FOR EACH ROW EXECUTE FUNCTION keep_two();
+DELETE FROM s WHERE a > 0;
+SELECT * FROM s ORDER BY a;
+-- partitions
+CREATE TABLE p (a int, b int, n bigint) PARTITION BY LIST (b);
+CREATE TABLE p1 PARTITION OF p FOR VALUES IN (1);
+CREATE TABLE p2 PARTITION OF p FOR VALUES IN (2);
+CREATE FUNCTION count_p() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF TG_OP = 'DELETE' THEN RAISE NOTICE '% %', OLD.a, (SELECT count(*) FROM p); RETURN OLD; END IF; NEW.n := (SELECT count(*) FROM p WHERE n IS NOT NULL); RETURN NEW; END $$;
+CREATE TRIGGER x BEFORE INSERT OR UPDATE OR DELETE ON p FOR EACH ROW EXECUTE FUNCTION count_p();
+INSERT INTO p VALUES (1, 1), (2, 2), (3, 1), (4, 2);
+SELECT tableoid::regclass, a, b FROM p ORDER BY a;
+INSERT INTO p1 VALUES (5, 1), (6, 1);
+SELECT * FROM p ORDER BY a;
+UPDATE p SET a = a + 10 WHERE b = 1;
+SELECT * FROM p ORDER BY a;
+UPDATE p SET b = 2 WHERE a = 11;
+SELECT tableoid::regclass, a, b FROM p ORDER BY a;
+DELETE FROM p WHERE b = 2;
+-- a trigger that changes its own table
+CREATE TABLE r (a int, n bigint);
+CREATE FUNCTION doubled() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+  IF NEW.a < 100 THEN INSERT INTO r VALUES (NEW.a + 100); END IF; NEW.n := (SELECT count(*) FROM r); RETURN NEW; END $$;
+CREATE TRIGGER x BEFORE INSERT ON r FOR EACH ROW EXECUTE FUNCTION doubled();
+INSERT INTO r VALUES (1), (2), (3);
+SELECT * FROM r ORDER BY a;
