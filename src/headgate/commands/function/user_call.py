@@ -7,6 +7,7 @@ VALUES.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,6 +21,7 @@ from headgate.commands.function.function_choice import choose_function
 from headgate.commands.function.host import Prepared, SessionHost, of_parameters
 from headgate.commands.function.permission import check_execute
 from headgate.commands.query import explain
+from headgate.commands.query.evaluation import Evaluation
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import builtin
@@ -86,6 +88,7 @@ class _Calls:
         self._session, self._described, self._describing = session, described, described is not None
         self._host = SessionHost(session, Prepared())
         self._scope = of_parameters(session)
+        self._evaluation, self._is_later_row = Evaluation(session), False
 
     def named(self, node: pb.FuncCall) -> list[UserFunction]:
         """Return the functions that a call can denote, or none if a built-in function is meant."""
@@ -124,10 +127,13 @@ class _Calls:
             place = _Place(has_rows=False, may_not_run=place.may_not_run)  # the query runs once, however many rows the outer one has
         if kind == "ResTarget" and not node.name and unwrap(node.val) is not None and unwrap(node.val).DESCRIPTOR.name == "FuncCall":
             node.name = names.strings(unwrap(node.val).funcname)[-1]  # the column name that the call would have
+        if kind == "InsertStmt":
+            self._evaluation.changed = lookup.find(self._session.begin_statement().cursor, self._session.context, node.relation)
         for described, value in node.ListFields():
             if described.message_type is None:
                 continue
-            for child in value if described.is_repeated else (value,):
+            for number, child in enumerate(value if described.is_repeated else (value,)):
+                self._is_later_row |= described.name == "rarg" or (described.name == "values_lists" and number > 0)
                 self._visit(child, place)
 
     def _visit(self, node: ParseNode, place: _Place) -> None:
@@ -220,7 +226,8 @@ class _Calls:
         """None for a STRICT function that gets a NULL, and where the statement is only described."""
         if self._describing or (function.strict and any(value.text is None for value in inputs)):
             return None
-        return call.run(function, inputs, self._session)
+        with self._evaluation.after_unwritten_rows() if self._is_later_row and function.volatility == "v" else contextlib.nullcontext():
+            return call.run(function, inputs, self._session)
 
     def _value(self, function: UserFunction, inputs: Sequence[Value]) -> tuple[int, str | None, list[tuple[int, str | None]] | None]:
         """Type and text of the result; for a record of OUT parameters its fields."""

@@ -6,9 +6,10 @@ frame it is used on. If `levels_up` > 0, that is the frame of the enclosing quer
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
@@ -16,6 +17,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headgate.analysis.query import PlanColumn, Query, reference
+from headgate.catalog.relation.relation import Relation
 from headgate.commands.query import instant
 from headgate.commands.query.clause import pushdown, session_function, sublink
 from headgate.commands.query.clause.where_clause import is_membership
@@ -50,6 +52,7 @@ from headgate.expression.spark import compiler, set_returning
 from headgate.expression.spark.call import implementation, may_raise
 from headgate.expression.spark.session_time import SessionTime
 from headgate.expression.spark.value import Env
+from headgate.sql.names import quote_ident
 from headgate.sql.parser import position
 from headgate.storage.spark import scalar_subquery
 from headgate.types import registry
@@ -81,6 +84,8 @@ class Evaluation:
         self._describing = describing
         self.runs = not describing
         """Whether the statement runs: it is neither described nor explained."""
+        self.changed: Relation | None = None
+        """The table that the statement changes. It writes its rows only after it has evaluated its expressions for many of them."""
         self.numbers = itertools.count(1)
         """The numbers of the columns that `row_by_row` adds to frames."""
         self.context = BindContext(forms=session.context.forms)
@@ -95,6 +100,24 @@ class Evaluation:
         self.named: set[str] = set()
         """The keys of the columns that the compiled expressions reference."""
         self.counts = Counts()
+
+    @contextlib.contextmanager
+    def after_unwritten_rows(self) -> Iterator[None]:
+        """Within the context, raise 0A000 if a function reads the changed table: the statement should have written other rows before."""
+        if self.changed is None:
+            yield
+            return
+        name = quote_ident(self.changed.name)
+
+        def refuse() -> None:
+            raise not_supported(
+                f"reading the table {name} in a VOLATILE function that is called for several rows of its change is not supported",
+                detail="The function would have to see the rows that the same statement has written before.",
+                hint="Declare the function STABLE if it is to read the table as of the beginning of the statement.",
+            )
+
+        with self.session.begin_statement().unwritten(self.changed, refuse, only_reads=True):
+            yield
 
     def within(self, plan: Callable[[Query], Plan]) -> Evaluation:
         """Return the same evaluation for a view, whose subqueries are planned with other rights."""

@@ -8,6 +8,7 @@ rows are in temporary files. The session can be cancelled between two rows.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -225,6 +226,7 @@ class _Rows:
         self._row: dict[str, Const] = {}
         """The values of the row that is evaluated, by the keys of their columns."""
         self._expressions = [evaluation.prepare(expression) for expression in expressions]
+        self._is_volatile, self._results = any(map(is_volatile, self._expressions)), 0
         self._columns = list(frame.columns)
         further: dict[str, Column] = {}
         inputs: dict[str, _Input] = {}
@@ -245,12 +247,22 @@ class _Rows:
     def values(self, batch: pa.RecordBatch) -> Iterator[list[str | None]]:
         """Yield the texts of the expressions' values for each row."""
         for _ in self._each(batch):
-            yield [self._evaluator.constant(expression).value for expression in self._expressions]
+            with self._after_others():
+                values = [self._evaluator.constant(expression).value for expression in self._expressions]
+            self._results += 1
+            yield values
 
     def are_met(self, batch: pa.RecordBatch) -> Iterator[bool]:
         """Yield whether each row meets all expressions."""
         for _ in self._each(batch):
-            yield all(self._evaluator.constant(expression).value == "t" for expression in self._expressions)
+            with self._after_others():
+                is_met = all(self._evaluator.constant(expression).value == "t" for expression in self._expressions)
+            self._results += is_met
+            yield is_met
+
+    def _after_others(self) -> contextlib.AbstractContextManager[None]:
+        """Return the context in which to evaluate a row, if other rows before it have been evaluated and not written."""
+        return self._evaluation.after_unwritten_rows() if self._results and self._is_volatile else contextlib.nullcontext()
 
     def _each(self, batch: pa.RecordBatch) -> Iterator[None]:
         """Set the values of one row after the other."""

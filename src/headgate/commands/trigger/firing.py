@@ -832,6 +832,7 @@ def statement(planner: Planner, relation: Relation, *events: tuple[int, set[str]
         return
     firing = of_statement(planner, relation)
     own, before = {(relation.oid, event): columns for event, columns in events}, set(planner.changed_by_actions)
+    planner.evaluation.changed = relation
     with contextlib.nullcontext() if firing is None else contextlib.closing(firing), _using(planner.session, relation):
         if firing is not None:
             for event, columns in events:

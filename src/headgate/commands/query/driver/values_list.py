@@ -101,7 +101,18 @@ def _values(planner: Planner, kind: TypeRef, cells: Sequence[Expression | None])
         if cell is not None and not isinstance(cell, Const):
             computed[place] = cell
     known = read_text(pa.array(texts, pa.string()), kind.oid, kind.typmod, session=planner.evaluation.context.forms)
-    return _merged(known, computed, evaluate(planner, list(computed.values()))) if computed else known
+    return _merged(known, computed, _in_turn(planner, computed)) if computed else known
+
+
+def _in_turn(planner: Planner, computed: Mapping[int, Expression]) -> list[pa.Array]:
+    """Evaluate the cells of a column. A VOLATILE function may have to see the rows before its own (`Evaluation.after_unwritten_rows`)."""
+    if not any(row_by_row.is_volatile(cell) for cell in computed.values()):
+        return evaluate(planner, list(computed.values()))
+    arrays = []
+    for place, cell in computed.items():
+        with planner.evaluation.after_unwritten_rows() if place else contextlib.nullcontext():
+            arrays += evaluate(planner, [cell])
+    return arrays
 
 
 def _merged(known: pa.Array, computed: Mapping[int, Expression], values: Sequence[pa.Array]) -> pa.Array:
