@@ -28,7 +28,7 @@ from headgate.commands.dml.rows import changed_rows, first_error
 from headgate.commands.dml.rows.new_rows import NewRows
 from headgate.commands.dml.rows.owed_references import OwedReferences
 from headgate.commands.publication import replica_identity
-from headgate.commands.query.clause import from_clause
+from headgate.commands.query.clause import from_clause, modifying_with
 from headgate.commands.query.plan import Source, col
 from headgate.commands.query.planner import Planner
 from headgate.commands.query.row_security import Rows, RowSecurity
@@ -157,10 +157,11 @@ def _runs(writer: NewRows, rows: pa.Table, index: Index) -> Iterator[pa.Table]:
 
 
 def _settle_run(command: Command, writer: NewRows, rows: pa.Table, index: Index) -> pa.Table:
-    """Execute DO UPDATE for rows with distinct keys. Raise 21000 if one conflicts with a row that the command itself has stored."""
+    """Execute DO UPDATE for rows with distinct keys. Raise 21000 if one conflicts with a row that the command or its WITH has stored."""
     writer.planner.session.check_cancel()
     stored = row_key.stored(writer.transaction, writer.relation, index, rows)
     own = writer.transaction.has_added(writer.relation, command.before[writer.relation.oid], stored["file"])
+    own |= np.asarray(pc.is_in(stored["file"], pa.array(modifying_with.written_files(writer.planner, writer.shown), pa.string())))
     if own.any():
         _settle_run(command, writer, rows.slice(0, stored["place"].to_numpy()[own].min()), index)  # whose error is the first
         raise PostgresError(
