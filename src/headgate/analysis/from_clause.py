@@ -20,6 +20,7 @@ from headgate.analysis.query import (
     RowLock,
     SubqueryItem,
     TransitionItem,
+    parts,
     reference,
     renamed,
     scope_table,
@@ -87,7 +88,7 @@ def _beside(analyser: Analyser, left: FromItem, node: ParseNode, outer: Scope | 
     """Add a FROM item. A function or LATERAL subquery may use the columns of the items before it."""
     right = item(analyser, node, outer, left, locks)
     check_alias(left.tables, right.tables)
-    if isinstance(right, FunctionItem):
+    if isinstance(right, FunctionItem) and right.left is None:
         return _after(left, right, listed=True)
     return _joined(left, right, "cross", listed=True)
 
@@ -96,6 +97,35 @@ def _joined(left: FromItem, right: FromItem, how: str, *, listed: bool = False) 
     """Return the join of two items, without its condition."""
     tables, star, merged = left.tables + right.tables, left.star + right.star, left.merged + right.merged
     return JoinItem(tables, star, merged, left.hidden + right.hidden, left=left, right=right, how=how, listed=listed)
+
+
+def uses(right: FromItem, left: FromItem) -> bool:
+    """Return whether a LATERAL subquery or a function in a FROM item uses columns of the items before it."""
+    keys = {column.key for column in left.star} | {column.key for table in left.all_tables for column in table.columns}
+    keys |= {table.row_key for table in left.all_tables}
+    return any(isinstance(part, ColumnRef) and part.key in keys for part in parts(right))
+
+
+def before_join(left: FromItem, right: FromItem) -> FromItem:
+    """Return the join of items that a LATERAL subquery or a function inside `right` uses: ``a, b JOIN c`` is ``(a, b) JOIN c`` then.
+
+    Raise 0A000 for an outer join that would have other rows.
+    """
+    tables, star, merged = left.tables + right.tables, left.star + right.star, left.merged + right.merged
+    whole = replace(right, tables=tables, star=star, merged=merged, hidden=left.hidden + right.hidden)
+    match whole:
+        case JoinItem(how="inner" | "left" | "cross"):
+            return replace(whole, left=before_join(left, whole.left))
+        case FunctionItem(left=None):
+            return replace(whole, left=left)
+        case FunctionItem(left=FromItem() as inner):
+            return replace(whole, left=before_join(left, inner))
+        case JoinItem() | AliasItem():
+            raise not_supported(
+                "a LATERAL item of a RIGHT or FULL JOIN, or of a join with an alias, that uses columns before the join is not supported"
+            )
+        case _:
+            return _joined(left, right, "cross", listed=True)
 
 
 def _after(left: FromItem, right: FunctionItem, *, keep_left: bool = False, listed: bool = False) -> FunctionItem:
@@ -122,7 +152,7 @@ def item(analyser: Analyser, node: ParseNode, outer: Scope | None, left: FromIte
         case "RangeSubselect":
             return _subselect(analyser, inner, outer, left, locks)
         case "JoinExpr":
-            return _join(analyser, inner, hiding(outer, left.all_tables if left is not None else ()), locks)
+            return _join(analyser, inner, hiding(outer, left.all_tables if left is not None else ()), locks, left)
         case "RangeFunction":
             return function(analyser, inner, outer, left)
         case node_type:
@@ -220,17 +250,19 @@ def _subselect(
 # ---- joins ------------------------------------------------------------------------------------------------------------------
 
 
-def _join(analyser: Analyser, node: pb.JoinExpr, outer: Scope | None, locks: Sequence[RowLock]) -> FromItem:
+def _join(analyser: Analyser, node: pb.JoinExpr, outer: Scope | None, locks: Sequence[RowLock], before: FromItem | None = None) -> FromItem:
+    """Analyse a join. `before`: the items before it, whose columns LATERAL subqueries and functions in it can use too."""
     row_locking.refuse_nullable(locks, node)
-    left = item(analyser, node.larg, outer, locks=locks)
+    left = item(analyser, node.larg, outer, before, locks)
     how = JOINS[node.jointype]
     usable = left if how in ("inner", "left") else replace(left, tables=tuple(replace(table, outer_joined=True) for table in left.tables))
+    usable = usable if before is None else _joined(before, usable, "cross")
     right = item(analyser, node.rarg, outer, usable, locks)
     check_alias(left.tables, right.tables)
     if isinstance(right, FunctionItem) and right.lateral:
         return _aliased_join(analyser, node, _join_function(analyser, node, left, right, outer, how))
-    if isinstance(right, SubqueryItem) and how not in ("inner", "left"):
-        right = replace(right, lateral=False)  # it uses no column of the left side
+    if isinstance(right, SubqueryItem) and how not in ("inner", "left") and not uses(right, usable):
+        right = replace(right, lateral=False)
     using = using_names(node, left.star, right.star)
     both = _joined(left, right, how)
     if using:
@@ -264,6 +296,8 @@ def _join_function(analyser: Analyser, node: pb.JoinExpr, left: FromItem, right:
     always = node.HasField("quals") and unwrap(node.quals).DESCRIPTOR.name == "A_Const" and unwrap(node.quals).boolval.boolval
     if how == "left" and not always:
         raise not_supported("LEFT JOIN of a function of the columns before it is only supported with the condition true")
+    if how not in ("inner", "left"):
+        raise not_supported(f"{how.upper()} JOIN of a function of the columns before it is not supported")
     if node.using_clause or node.is_natural:
         raise not_supported("JOIN ... USING with a function of the columns before it is not supported")
     whole = _after(left, right, keep_left=how == "left")

@@ -237,6 +237,13 @@ def as_table(planner: Planner, plan: Plan, alias: str, schema: str | None) -> So
 
 
 def _join(planner: Planner, item: JoinItem, reading: Reading) -> Source:
+    if not isinstance(item.right, SubqueryItem) and analysis.uses(item.right, item.left):
+        if item.how not in ("inner", "cross") or item.using:
+            raise not_supported(
+                "an outer join or a join with USING, in whose right side a LATERAL item uses columns of the left one, is not supported"
+            )
+        source = source_of(planner, analysis.before_join(item.left, item.right), reading)
+        return source if item.condition is None else replace(source, frame=source.frame.where(planner.evaluation.filter(item.condition)))
     left, right = source_of(planner, item.left, reading), source_of(planner, item.right, reading)
     condition, called, volatile = None, list[Expression](), list[Expression]()
     equal: tuple[EqualColumns, ...] = _equal(left, right, item.how)

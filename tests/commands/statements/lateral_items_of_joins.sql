@@ -1,0 +1,28 @@
+-- LATERAL items inside a join use the items before the join
+CREATE TABLE a (x int, y int);
+CREATE TABLE b (x int, z int);
+INSERT INTO a VALUES (1, 1), (2, 2);
+INSERT INTO b VALUES (1, 10), (2, 20);
+SELECT * FROM a, b JOIN LATERAL (SELECT a.x AS q) l ON true ORDER BY 1, 3;
+SELECT * FROM a, b JOIN LATERAL (SELECT a.x AS q) l ON l.q = b.x ORDER BY 1;
+SELECT * FROM a, b JOIN LATERAL (SELECT a.x AS q) l ON l.q = a.x;
+SELECT * FROM a, b JOIN (SELECT a.x AS q) l ON true;
+SELECT * FROM a, b LEFT JOIN LATERAL (SELECT a.x + b.x AS q WHERE a.x = 1) l ON q < 3 ORDER BY 1, 3;
+SELECT * FROM a JOIN LATERAL (SELECT b.z AS q) l ON true, b;
+SELECT * FROM a RIGHT JOIN LATERAL (SELECT a.x AS q) l ON true;
+SELECT * FROM a, b JOIN generate_series(1, a.x) g ON true ORDER BY 1, 3, 5;
+SELECT * FROM a, b JOIN generate_series(1, b.x) g ON true ORDER BY 1, 3, 5;
+SELECT * FROM a, b JOIN LATERAL generate_series(b.x, a.x) g ON g = a.y ORDER BY 1, 3, 5;
+SELECT * FROM a, b JOIN LATERAL generate_series(b.x, a.x) g ON g = 2 ORDER BY 1, 3, 5;
+SELECT * FROM a, b LEFT JOIN LATERAL generate_series(b.x, a.x) g ON true ORDER BY 1, 3, 5;
+SELECT * FROM a, (b JOIN LATERAL (SELECT a.x AS q) l ON l.q = b.x) ORDER BY 1;
+SELECT * FROM a, b CROSS JOIN LATERAL (VALUES (a.x), (b.z)) v(q) ORDER BY 1, 3, 5;
+SELECT * FROM a, LATERAL (SELECT a.x + 1 AS q) l JOIN b ON b.x = l.q ORDER BY 1;
+SELECT * FROM a, generate_series(1, a.x) g JOIN b ON b.x = g ORDER BY 1, 3;
+SELECT * FROM a, b JOIN LATERAL (SELECT a.x AS q) l ON true JOIN LATERAL (SELECT l.q + a.y + b.x AS r) m ON r > 3 ORDER BY 1, 3;
+SELECT * FROM a JOIN (b JOIN LATERAL (SELECT a.x AS q) l ON true) ON a.x = b.x ORDER BY 1;
+SELECT * FROM a c, b JOIN a USING (x) JOIN LATERAL (SELECT c.y AS q) l ON true ORDER BY 1, 2, 3;
+SELECT a.x, count(*), sum(q) FROM a, b JOIN LATERAL (SELECT a.x * b.z AS q) l ON true GROUP BY a.x ORDER BY 1;
+CREATE VIEW v AS SELECT a.x, b.z, q, g FROM a, b JOIN LATERAL (SELECT a.x + b.x AS q) l ON true JOIN generate_series(1, a.x) g ON true;
+SELECT pg_get_viewdef('v'::regclass), pg_get_viewdef('v'::regclass, true);
+SELECT * FROM v ORDER BY 1, 2, 4;
