@@ -33,7 +33,7 @@ from headgate.commands.query.row_security import Rows, Statement
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.commands.trigger import firing
-from headgate.errors import PostgresError, not_supported
+from headgate.errors import PostgresError
 from headgate.expression.binding import binder
 from headgate.expression.binding.scope import Scope, hiding
 from headgate.expression.node import (
@@ -117,10 +117,7 @@ def _target(node: pb.MergeStmt, session: Session) -> Relation:
         of_kind = [clause for clause in clauses if clause.match_kind == matching]
         if not all(clause.HasField("condition") for clause in of_kind[:-1]):
             raise PostgresError("42601", "unreachable WHEN clause specified after unconditional WHEN clause")
-    relation = insert.target(node.relation, session, "execute MERGE on", *[_RIGHTS[kind] for kind in kinds if kind in _RIGHTS])
-    if relation.is_partitioned:
-        raise not_supported("MERGE into a partitioned table is not supported")
-    return relation
+    return insert.target(node.relation, session, "execute MERGE on", *[_RIGHTS[kind] for kind in kinds if kind in _RIGHTS])
 
 
 class _Bound:
@@ -187,6 +184,8 @@ class _Merge:
         self.clauses = clauses
         alias = node.relation.alias.aliasname
         frame = planner.transaction.positions(relation)
+        if relation.is_partitioned:
+            frame = frame.withColumn(from_clause.LEAF, planner.transaction.partitioned(relation).leaf_column())
         table = from_clause.table_source(
             planner, frame, relation, alias or relation.name, None if alias else relation.schema, keep=(FILE, ROW)
         )
