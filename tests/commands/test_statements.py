@@ -11,7 +11,7 @@ from tests.publisher.test_statements import shown
 SCRIPTS = sorted((Path(__file__).parent / "statements").glob("*.sql"))
 LONG = {
     "aggregates_of_catalogs", "analysis_before_triggers", "by_key", "by_key_of_each_type", "catalog_browsers", "checks_without_inheritance", "column_definitions",
-    "columns_of_groups", "composite_types", "conflicts_of_partial_indexes", "cursors_in_functions", "domains_of_columns",
+    "columns_of_groups", "composite_types", "copy_into_views", "conflicts_of_partial_indexes", "cursors_in_functions", "domains_of_columns",
     "changes_in_with",
     "escapes_of_json",
     "columns_of_function_results",

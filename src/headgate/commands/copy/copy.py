@@ -16,13 +16,13 @@ from postgast import pg_query_pb2 as pb
 from headgate.analysis.query import PlanColumn, Select
 from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.relation import Column, Relation
-from headgate.catalog.relation.relation_kind import RelationKind
+from headgate.catalog.relation.relation_kind import INDEX_KINDS, RelationKind
 from headgate.commands import lookup, privilege, stored_expression
 from headgate.commands.copy import copy_arrow, copy_lines, copy_option
 from headgate.commands.copy.copy_lines import RowEncoder
 from headgate.commands.copy.copy_option import CopyOptions
 from headgate.commands.copy.copy_reader import CopyReader
-from headgate.commands.dml.insert import writable
+from headgate.commands.dml.insert import fires_instead, writable
 from headgate.commands.dml.rows.new_rows import NewRows
 from headgate.commands.query import change_scan, engine, rendering, row_security
 from headgate.commands.query.clause import from_clause
@@ -284,7 +284,9 @@ def _encoder(columns: Sequence[ResultColumn], session: Session, options: CopyOpt
 
 def _copy_in(node: pb.CopyStmt, session: Session, options: CopyOptions) -> CopyIn:
     transaction = session.begin_statement()
-    relation = writable(lookup.target(transaction.cursor, session.context, node.relation), session, "copy to", "INSERT")
+    relation = lookup.target(transaction.cursor, session.context, node.relation)
+    refusal = _refusal(session, relation)
+    relation = relation if refusal is not None else writable(relation, session, "copy to", "INSERT")
     columns = columns_of(node, relation)
     privilege.check_columns(transaction.cursor, session.context.user, relation, "INSERT", [column.attnum for column in columns])
     planner = Planner(session, transaction)
@@ -297,6 +299,8 @@ def _copy_in(node: pb.CopyStmt, session: Session, options: CopyOptions) -> CopyI
     progress = CopyProgress("COPY FROM", relation.oid)
 
     def consume(pieces: Iterator[bytes]) -> None:
+        if refusal is not None:  # PostgreSQL has announced the copy by then, so the client sends its data
+            raise refusal
         writer = NewRows(planner, relation, violations=())
         with rendering.running(session, transaction), firing.statement(planner, relation, (triggers.INSERT, None)):
             reader = CopyReader(relation, columns, options, session.context.forms)
@@ -310,11 +314,24 @@ def _copy_in(node: pb.CopyStmt, session: Session, options: CopyOptions) -> CopyI
                     if error.row is not None and writer.firing is None and included.num_rows == table.num_rows:
                         error.within(reader.place(error.row, with_text=error.sqlstate != "23505"))
                     raise
-                progress.rows = writer.count
+                # those that INSTEAD OF triggers leave out are counted too
+                progress.rows = progress.rows + included.num_rows if relation.kind == RelationKind.VIEW else writer.count
                 progress.excluded += table.num_rows - included.num_rows
             writer.check_references()
 
     return CopyIn(len(columns), options.binary, consume, progress)
+
+
+def _refusal(session: Session, relation: Relation) -> PostgresError | None:
+    """Return the error of a COPY into a sequence, or into a view without INSTEAD OF triggers for INSERT. Raise 42809 for an index."""
+    if relation.kind in INDEX_KINDS:
+        raise PostgresError("42809", f'"{relation.name}" is an index')
+    if relation.kind == RelationKind.SEQUENCE:
+        return PostgresError("42809", f'cannot copy to sequence "{relation.name}"')
+    if relation.kind != RelationKind.VIEW or fires_instead(session, relation, triggers.INSERT):
+        return None
+    hint = "To enable copying to a view, provide an INSTEAD OF INSERT trigger."
+    return PostgresError("42809", f'cannot copy to view "{relation.name}"', hint=hint)
 
 
 def _where(node: pb.CopyStmt, planner: Planner, relation: Relation) -> Callable[[pa.Table], pa.Table]:

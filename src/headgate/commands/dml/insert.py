@@ -48,6 +48,9 @@ from headgate.types.storage import NO_COLUMN, arrow_type
 if TYPE_CHECKING:
     from headgate.expression.binding.context import BindContext
 
+_INSTEAD = {"insert into": triggers.INSERT, "copy to": triggers.INSERT, "update": triggers.UPDATE, "delete from": triggers.DELETE}
+"""The events whose INSTEAD OF triggers do what a command wants to do with a view."""
+
 
 def insert(node: pb.InsertStmt, session: Session, planner: Planner | None = None) -> ResultSet | CommandResult:
     """Execute an INSERT. `planner` is that of a statement inside WITH."""
@@ -97,8 +100,8 @@ def _insert(node: pb.InsertStmt, planner: Planner, relation: Relation) -> Result
             on_conflict.analyse(node, planner, relation)
             on_conflict.permit(node, planner, relation)
         rows = _source(node, planner, writer, columns)
-        if relation.kind == RelationKind.VIEW:
-            return _insert_into_view(node, planner, writer, rows)
+        if relation.kind == RelationKind.VIEW and command is not None:
+            raise not_supported("INSERT with ON CONFLICT into a view is not supported")
         returns = node.HasField("returning_clause")
         if command is None and not returns:
             with storage_error.sought(relation.name, rows):
@@ -120,20 +123,6 @@ def _check_references(writer: NewRows, command: on_conflict.Command | None) -> N
         command.check_references()
 
 
-def _insert_into_view(node: pb.InsertStmt, planner: Planner, writer: NewRows, rows: pa.Table | DataFrame) -> ResultSet | CommandResult:
-    """Insert into a view by its INSTEAD OF triggers."""
-    relation, view_firing = writer.relation, writer.firing
-    if node.HasField("on_conflict_clause"):
-        raise not_supported("INSERT with ON CONFLICT into a view is not supported")
-    assert isinstance(view_firing, firing.Firing), "a view without triggers is not writable"
-    chunks = many_rows.chunks(rows, relation, planner.session, planner.transaction) if isinstance(rows, DataFrame) else iter([rows])
-    inserted = pa.concat_tables([view_firing.instead(triggers.INSERT, None, chunk)[0] for chunk in chunks])
-    tag = f"INSERT 0 {inserted.num_rows}"
-    if not node.HasField("returning_clause"):
-        return CommandResult(tag)
-    return returning.of_rows(node.returning_clause, planner, inserted, relation, node.relation.alias.aliasname, tag)
-
-
 def _security(node: pb.InsertStmt, planner: Planner, relation: Relation) -> RowSecurity:
     """Return what row security requires of an INSERT."""
     updates = node.on_conflict_clause.action == pb.ONCONFLICT_UPDATE
@@ -147,7 +136,9 @@ def _insert_many(node: pb.InsertStmt, writer: NewRows, command: on_conflict.Comm
     store, count = rendering.kept(planner.session), 0
     with closing(many_rows.chunks(rows, relation, planner.session, transaction)) as chunks:
         first, second = next(chunks), next(chunks, None)
-        if second is not None:  # after the first chunk, the statement cannot restart if another transaction changes a table
+        if (
+            second is not None and relation.kind != RelationKind.VIEW
+        ):  # after the first chunk, the statement cannot restart if another transaction changes a table
             referential_action.lock(transaction, relation)
             transaction.lock(relation)
         for chunk in itertools.chain([first], [] if second is None else [second], chunks):
@@ -172,7 +163,7 @@ def target(node: ParseNode, session: Session, doing: str, *rights: str, current:
 def writable(relation: Relation, session: Session, doing: str, *rights: str, current: bool = False) -> Relation:
     """Return the relation after PostgreSQL's checks (CheckValidResultRel)."""
     cursor, context = session.begin_statement().cursor, session.context
-    if relation.kind == RelationKind.VIEW and not _fires_instead(session, relation, doing):
+    if relation.kind == RelationKind.VIEW and not fires_instead(session, relation, _INSTEAD.get(doing)):
         raise unwritable_view.not_writable(cursor, relation, doing, rights[0] if rights else "SELECT", current=current)
     if relation.kind == RelationKind.VIEW and current:
         raise PostgresError("0A000", "WHERE CURRENT OF on a view is not implemented")
@@ -194,9 +185,8 @@ def writable(relation: Relation, session: Session, doing: str, *rights: str, cur
     return relation
 
 
-def _fires_instead(session: Session, view: Relation, doing: str) -> bool:
+def fires_instead(session: Session, view: Relation, event: int | None) -> bool:
     """Return whether INSTEAD OF triggers of a view do what a command wants to do."""
-    event = {"insert into": triggers.INSERT, "update": triggers.UPDATE, "delete from": triggers.DELETE}.get(doing)
     return event is not None and view.has_triggers and firing.Firing(session, view).fires_instead(event)
 
 

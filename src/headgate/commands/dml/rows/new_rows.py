@@ -24,6 +24,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from headgate.catalog.relation import sequence as sequences
 from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.relation import Column, Index, Relation
+from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.changes import lookup as key_lookup
 from headgate.commands import disclosure, stored_expression
 from headgate.commands.constraint import referential_action, row_constraint, row_key, uniqueness
@@ -34,7 +35,7 @@ from headgate.commands.query import row_by_row
 from headgate.commands.query.driver import values_list
 from headgate.commands.query.planner import Planner
 from headgate.commands.query.row_security import Violation
-from headgate.commands.trigger.firing import of_statement
+from headgate.commands.trigger.firing import Firing, of_statement
 from headgate.expression.node import Const, Expression
 from headgate.expression.spark import domain
 from headgate.storage import row_set
@@ -241,7 +242,16 @@ class NewRows:
 
     def append(self, rows: Rows) -> Rows:
         """Check rows and add them. Return them as stored. Those of a frame stay persisted until `close` if others are checked with them."""
+        if self.relation.kind == RelationKind.VIEW:
+            return self._insert_instead(rows)
         return self.passing(rows, self._add)
+
+    def _insert_instead(self, rows: Rows) -> Rows:
+        """Pass rows to the INSTEAD OF triggers of a view. Return those that they return."""
+        assert isinstance(self.firing, Firing), "a view without triggers is not writable"
+        inserted, _ = self.firing.instead(triggers.INSERT, None, rows)
+        self.count += inserted.num_rows
+        return inserted
 
     def _add(self, arriving: Rows) -> Rows:
         """Check and add rows that have passed the BEFORE triggers."""
