@@ -39,7 +39,7 @@ def registry_of(cursor: Cursor, database: int, path: Sequence[str] | None) -> Ty
         "SELECT oid FROM hg.pg_class WHERE dbid = ? AND relkind = ?",
     )
     if not rows(cursor, of_kind[0], [database, "e", "d"]) and not rows(cursor, of_kind[1], [database, "c"]):
-        return registry.builtin()
+        return registry.builtin().extended((), path)
     type_rows = rows(
         cursor,
         "SELECT t.oid, t.typname, n.nspname, t.typtype, t.typcategory, t.typlen, t.typbyval, t.typelem, t.typarray, t.typbasetype,"
@@ -52,7 +52,7 @@ def registry_of(cursor: Cursor, database: int, path: Sequence[str] | None) -> Ty
         [database, database],
     )
     if not type_rows:
-        return registry.builtin()
+        return registry.builtin().extended((), path)
     labels: dict[int, list[str]] = {}
     sql = "SELECT enumtypid, enumlabel FROM hg.pg_enum WHERE dbid = ? ORDER BY enumtypid, enumsortorder"
     for owner, label in rows(cursor, sql, [database]):

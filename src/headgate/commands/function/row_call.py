@@ -58,7 +58,7 @@ class Resolver:
             return None
         is_stored = context.stored or registry.is_unguarded()
         parts = names.strings(node.funcname)
-        candidates = self._stored(parts) if is_stored and len(parts) == 1 else self._named(parts, anywhere=context.types.path is None)
+        candidates = self._stored(parts) if is_stored and len(parts) == 1 else self._named(parts)
         if not candidates or self._means_builtin(node, candidates, args, context, is_stored=is_stored):
             return None
         function, arguments = choose_bound(node, candidates, args, context)
@@ -90,11 +90,10 @@ class Resolver:
             return not is_stored
         return chosen.function.oid < registry.FIRST_USER_OID or (is_cast and list(chosen.arguments) != types)
 
-    def _named(self, parts: Sequence[str], *, anywhere: bool) -> list[UserFunction]:
-        """Return the functions that a name can denote. `anywhere`: also those in schemas outside the search path, if it has none."""
+    def _named(self, parts: Sequence[str]) -> list[UserFunction]:
+        """Return the functions that a name can denote, in the order of the search path."""
         cursor, context = self._session.begin_statement().cursor, self._session.context
-        visible = lookup.functions_named(cursor, context, [pb.Node(string=pb.String(sval=part)) for part in parts])
-        return visible or (self._stored(parts) if anywhere and len(parts) == 1 else [])
+        return lookup.functions_named(cursor, context, [pb.Node(string=pb.String(sval=part)) for part in parts])
 
     def _stored(self, parts: Sequence[str]) -> list[UserFunction]:
         """Return the functions that a name in a text from the catalog can denote, the oldest first.
@@ -169,7 +168,7 @@ class Resolver:
                     return None
                 called = reach.calls(current.body.strip().removeprefix("SELECT")) if tree is None else set()
                 for parts in called.union(*map(reach.calls, texts)) - functions_by_name.keys():
-                    functions_by_name[parts] = self._named(parts, anywhere=False)
+                    functions_by_name[parts] = self._named(parts)
                     for callee in functions_by_name[parts]:
                         check_execute(self._session, callee)
                     pending += functions_by_name[parts]

@@ -377,7 +377,7 @@ def _rewrite_expressions(transaction: Transaction, database: int, before: TypeRe
 def _rewrite_relation(transaction: Transaction, relation: Relation, before: TypeRegistry, change: Substitute | None) -> None:
     cursor, oids = transaction.cursor, transaction.engine.catalog.next_oid
     scope = stored_expression.scope_of(relation.columns, relation.name)
-    reading = stored_expression.context().within(types=before.anywhere())
+    reading = stored_expression.context().within(types=before.anywhere(), stored=True)
 
     def rewritten(text: str, column: TableColumn | None = None) -> str:
         bound = binder.bind_raw(parse_expression(text), scope, reading)
