@@ -17,14 +17,11 @@ T = relation(22000, "t", a=INT8, b=TEXT, c=registry.BPCHAR)
 
 
 def refused(
-    engine: Engine,
-    *values: tuple[object, ...],
-    attnums: tuple[int, ...] = (1,),
-    predicate: str | None = None,
-    replaced: pa.Table | None = None,
-) -> str | None:
+    engine: Engine, *values: tuple[object, ...], attnums: tuple[int, ...] = (1,), predicate: str | None = None,
+    expressions: tuple[str, ...] = (), replaced: pa.Table | None = None,
+) -> str | None:  # fmt: skip
     """The error's DETAIL, None if there is none."""
-    index = Index("t_key", 0, attnums, unique=True, predicate=predicate)
+    index = Index("t_key", 0, (0,) if expressions else attnums, unique=True, predicate=predicate, expressions=expressions)
     transaction = engine.begin(DATABASE)
     nothing = pa.table({"file": pa.array([], pa.string()), "row": pa.array([], pa.int64())})
     try:
@@ -71,3 +68,13 @@ def test_partial_index_has_only_the_rows_that_meet_its_predicate(engine: Engine)
     assert refused(engine, (2, "live", "r"), predicate=live) is None
     assert refused(engine, (3, "live", "r"), (3, None, "s"), predicate=live) is None
     assert refused(engine, (3, "live", "r"), (3, "live", "s"), predicate=live) == "Key (a)=(3) already exists."
+
+
+def test_key_of_an_expression_is_compared_by_its_value(engine: Engine) -> None:
+    made(engine, T, (1, "One", "p"), (2, "two", "q"))
+    lower, digest = ("lower(b)",), ("md5(b)",)  # evaluated by Arrow and by Spark
+    assert refused(engine, (3, "ONE", "r"), expressions=lower) == "Key (lower(b))=(one) already exists."
+    assert refused(engine, (3, "three", "r"), (4, None, "r"), (5, None, "r"), expressions=lower) is None
+    assert refused(engine, (3, "four", "r"), (4, "FOUR", "r"), expressions=lower) == "Key (lower(b))=(four) already exists."
+    assert refused(engine, (3, "ONE", "r"), expressions=digest) is None
+    assert refused(engine, (3, "two", "r"), expressions=digest) == "Key (md5(b))=(b8a9f715dbb64fd5c56e7783c6820a61) already exists."

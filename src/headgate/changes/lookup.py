@@ -25,7 +25,6 @@ import pyarrow.compute as pc
 from duckdb.func import FunctionNullHandling, PythonUDFType
 from numpy.typing import NDArray
 
-from headgate.catalog.relation.relation import Column as TableColumn
 from headgate.changes import columnar, held_file
 from headgate.storage import rows as stored_rows
 from headgate.storage.delta import deletion_vector, file_statistics, parquet
@@ -66,18 +65,15 @@ def key_of(relation: Relation, attnums: Sequence[int]) -> RowKey:
     """Return the key with these columns (attnums). All columns of the relation make the key of REPLICA IDENTITY FULL."""
     by_number = {c.attnum: c for c in relation.columns}
     chosen = [by_number[n] for n in attnums]
-    return RowKey(tuple(c.name for c in chosen), tuple(_exact(c) for c in chosen), tuple(_kind(c) for c in chosen))
+    kinds = tuple(kind_of(c.type_oid, c.typmod) for c in chosen)
+    return RowKey(tuple(c.name for c in chosen), tuple(not kind for kind in kinds), kinds)
 
 
-def _kind(column: TableColumn) -> int:
-    """Return the type by which values are compared, or 0 if the stored form can be compared."""
-    return 0 if _exact(column) else registry.known().base(column.type_oid)[0]
-
-
-def _exact(column: TableColumn) -> bool:
-    if registry.known().base(column.type_oid)[0] == registry.NUMERIC:
-        return not stored_as_text(column.type_oid, column.typmod)
-    return sortkey.exact(column.type_oid, registry.known())
+def kind_of(type_oid: int, typmod: int) -> int:
+    """Return the type by which values of a type are compared (see `canonical_array`), or 0 if their stored forms can be compared."""
+    base = registry.known().base(type_oid)[0]
+    is_exact = not stored_as_text(type_oid, typmod) if base == registry.NUMERIC else sortkey.exact(type_oid, registry.known())
+    return 0 if is_exact else base
 
 
 def canonical_array(column: pa.Array, kind: int) -> pa.Array:
@@ -207,6 +203,11 @@ def _find_in_leaves(transaction: Transaction, root: Relation, key: RowKey, keys:
             old = ordered(root, buffers.whole(stored["old"]))
             parts.append(stored.set_column(stored.column_names.index("old"), "old", old))
     return pa.concat_tables(parts) if parts else _shape(arrow_row(root)).empty_table()
+
+
+def no_rows(relation: Relation) -> pa.Table:
+    """Return the result of a lookup that finds nothing."""
+    return _shape(arrow_row(relation)).empty_table()
 
 
 def _shape(row: pa.Schema) -> pa.Schema:

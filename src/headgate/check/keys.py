@@ -22,7 +22,7 @@ from headgate.catalog.user_type import KnownTypes
 from headgate.check.finding import Finding, FindingSeverity, error
 from headgate.check.subject import Subject
 from headgate.commands import stored_expression
-from headgate.commands.constraint import reference_key, uniqueness
+from headgate.commands.constraint import index_key, reference_key
 from headgate.errors import PostgresError
 from headgate.expression import builtin
 from headgate.expression.spark import compiler, domain
@@ -129,7 +129,7 @@ class _Table:
 
     def _twice(self, index: Index) -> DataFrame:
         keys = [f"k{position}" for position in range(len(index.attnums))]
-        keyed = uniqueness.keyed(self.relation, index, self.transaction.frame(self.relation))
+        keyed = index_key.keyed(self.relation, index, self.transaction.frame(self.relation))
         return _number(keyed.groupBy(*keys).agg(F.count(F.lit(1)).alias("rows")).where("rows > 1"))
 
     def _violations(self) -> Mapping[str, Column]:

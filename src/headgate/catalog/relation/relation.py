@@ -70,12 +70,7 @@ class Index:
     @property
     def plain(self) -> bool:
         """Whether the index is a list of columns over all rows, with distinct NULLs."""
-        return self.by_columns and self.predicate is None
-
-    @property
-    def by_columns(self) -> bool:
-        """Whether the key is a list of columns with distinct NULLs, perhaps of a part of the rows. Such a key can be looked up."""
-        return not self.expressions and not self.nulls_not_distinct
+        return not self.expressions and self.predicate is None and not self.nulls_not_distinct
 
 
 @dataclass(frozen=True)

@@ -10,34 +10,28 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Index, Relation
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.changes import lookup
-from headgate.commands import disclosure, stored_expression
-from headgate.commands.constraint import reference_key, row_key
+from headgate.commands import disclosure
+from headgate.commands.constraint import index_key, reference_key, row_key
 from headgate.commands.deferral import Deferrable
 from headgate.commands.query import rendering
 from headgate.errors import PostgresError
-from headgate.expression.node import ColumnRef, Expression, walk
-from headgate.expression.spark import compiler
-from headgate.sql.names import quote_ident
 from headgate.storage.delta.delta_table import FILE, ROW
 from headgate.storage.row_set import Rows
-from headgate.storage.spark.column_name import quoted
 from headgate.storage.spark.local_relation import local_frame
 from headgate.storage.transaction.transaction import Transaction
-from headgate.storage.write import columns as spark_columns
 from headgate.types import buffers
 from headgate.types.text.text import write_text
 from headgate.types.text_column import PLAIN
@@ -88,52 +82,6 @@ def _check_again(session: Session, transaction: Transaction, before: Relation, c
         raise _duplicate_error(session, transaction, relation, index, values)
 
 
-@dataclass(frozen=True)
-class KeyPart:
-    """One part of a key: the title of a column or index expression in messages, and the expression to evaluate."""
-
-    title: str
-    expression: Expression
-
-
-def parts(relation: Relation, index: Index) -> list[KeyPart]:
-    """Return the parts of an index's key, in order."""
-    key_parts, texts = [], list(index.expressions)
-    for attnum in index.attnums:
-        column = relation.numbered(attnum) if attnum else None
-        if column is not None:
-            reference = ColumnRef(type=stored_expression.type_of(column), name=column.name, attnum=attnum, key=column.name)
-            key_parts.append(KeyPart(quote_ident(column.name), reference))
-        else:
-            text = texts.pop(0)
-            key_parts.append(KeyPart(text, stored_expression.indexed(text, relation)))
-    return key_parts
-
-
-def used_columns(relation: Relation, index: Index) -> set[int]:
-    """Return the attnums of the columns that an index depends on: those of its key, its expressions and its predicate."""
-    attnums = {attnum for attnum in index.attnums if attnum}
-    for text in (*index.expressions, *([index.predicate] if index.predicate is not None else [])):
-        attnums |= {node.attnum for node in walk(stored_expression.indexed(text, relation)) if isinstance(node, ColumnRef)}
-    return attnums
-
-
-def keyed(relation: Relation, index: Index, rows: DataFrame) -> DataFrame:
-    """Return the keys of rows that the index includes: their values v0, v1, …, and their sort keys k0, k1, … for comparison."""
-    places = {column.name: F.col(quoted(column.name)) for column in relation.columns}
-    if index.predicate is not None:
-        rows = rows.where(row_key.is_included(relation, index.predicate))
-    selected: list[Column] = []
-    for place, part in enumerate(parts(relation, index)):
-        value = compiler.compile(part.expression, places)
-        selected += [value.alias(f"v{place}"), compiler.sort_key(part.expression, places).alias(f"k{place}")]
-    keys = rows.select(*selected)
-    if not index.nulls_not_distinct:
-        for place in range(len(index.attnums)):
-            keys = keys.where(F.col(f"v{place}").isNotNull())
-    return keys
-
-
 def check_table(transaction: Transaction, relation: Relation, index: Index) -> None:
     """Raise 23505 `could not create unique index` if the table has a key twice."""
     if relation.kind != RelationKind.TABLE:
@@ -141,7 +89,7 @@ def check_table(transaction: Transaction, relation: Relation, index: Index) -> N
     transaction.lock(relation)
     if not any(state.files for state in transaction.states(relation)):
         return  # an empty table, as in CREATE TABLE, needs no Spark job
-    duplicate = _twice(keyed(relation, index, transaction.frame(relation)), len(index.attnums))
+    duplicate = _twice(index_key.keyed(relation, index, transaction.frame(relation)), len(index.attnums))
     if duplicate is not None:
         raise PostgresError(
             "23505", f'could not create unique index "{index.name}"',
@@ -154,7 +102,7 @@ def check_applied(transaction: Transaction, relation: Relation, index: Index, se
     """Raise 23505 `duplicate key value` if the table has a key twice, after a worker or a session has written rows."""
     with transaction.snapshot.seeing_newest():
         rows = transaction.frame(relation)
-    duplicate = _twice(keyed(relation, index, rows), len(index.attnums))
+    duplicate = _twice(index_key.keyed(relation, index, rows), len(index.attnums))
     if duplicate is not None:
         raise _duplicate_error(session, transaction, relation, index, duplicate.toArrow())
 
@@ -178,18 +126,23 @@ def refuse_clash(
     `leaving`: positions (`file`, `row`) of the rows that the statement replaces or deletes. `without`: indexes that need no check, because
     the caller holds the table's lock and has found that no row has these keys.
     """
-    indexes = [index for index in judged(session, relation) if index not in without]
-    if isinstance(rows, pa.Table):
-        _refuse_few(session, transaction, relation, rows, [index for index in indexes if index.by_columns], leaving)
-        indexes = [index for index in indexes if not index.by_columns]
-        rows = local_frame(transaction.engine.spark, rows, spark_columns(relation)) if indexes else rows
-    if indexes:
-        _refuse_many(session, transaction, relation, rows, indexes, leaving)
+    _refuse(session, transaction, relation, rows, [index for index in judged(session, relation) if index not in without], leaving)
 
 
 def check_rows(transaction: Transaction, relation: Relation, indexes: Sequence[Index], rows: pa.Table, replaced: pa.Table) -> None:
     """Raise 23505 if a row that a worker writes has the key of another one, or of a stored row that is not `replaced` (`file`, `row`)."""
-    _refuse_few(None, transaction, relation, rows, indexes, replaced)
+    _refuse(None, transaction, relation, rows, indexes, replaced)
+
+
+def _refuse(
+    session: Session | None, transaction: Transaction, relation: Relation, rows: Rows, indexes: Sequence[Index], leaving: Rows | None
+) -> None:
+    if not indexes:
+        return
+    if isinstance(rows, pa.Table):
+        _refuse_few(session, transaction, relation, rows, indexes, leaving)
+    else:
+        _refuse_many(session, transaction, relation, rows, indexes, leaving)
 
 
 def _refuse_few(
@@ -204,17 +157,17 @@ def _refuse_few(
         clashes += [(row, number) for row in (*stored["place"].to_pylist(), *row_key.repeated(transaction, relation, index, rows))]
     if clashes:
         row, number = min(clashes)
-        values = reference_key.of_rows(rows.slice(row, 1), relation, indexes[number].attnums)
+        values = row_key.shown(transaction, relation, indexes[number], rows.slice(row, 1))
         raise _duplicate_error(session, transaction, relation, indexes[number], values)
 
 
 def _refuse_many(
-    session: Session, transaction: Transaction, relation: Relation, rows: DataFrame, indexes: Sequence[Index], leaving: Rows | None
+    session: Session | None, transaction: Transaction, relation: Relation, rows: DataFrame, indexes: Sequence[Index], leaving: Rows | None
 ) -> None:
     stored = _stored_rows(transaction, relation) if leaving is None else _remaining(transaction, relation, leaving)
     for index in indexes:
-        new = keyed(relation, index, rows)
-        duplicate = None if stored is None else _met(keyed(relation, index, stored), new, index, looked_up=leaving is None)
+        new = index_key.keyed(relation, index, rows)
+        duplicate = None if stored is None else _met(index_key.keyed(relation, index, stored), new, index, looked_up=leaving is None)
         duplicate = _twice(new, len(index.attnums)) if duplicate is None else duplicate
         if duplicate is not None:
             raise _duplicate_error(session, transaction, relation, index, duplicate.toArrow())
@@ -261,9 +214,7 @@ def _met(there: DataFrame, new: DataFrame, index: Index, *, looked_up: bool) -> 
     """
     keys = [f"k{place}" for place in range(len(index.attnums))]
     new_keys = new.select(*[F.col(key).alias(f"n_{key}") for key in keys])
-    condition = F.lit(True)
-    for key in keys:
-        condition = condition & (F.col(key).eqNullSafe(F.col(f"n_{key}")) if index.nulls_not_distinct else F.col(key) == F.col(f"n_{key}"))
+    condition = index_key.is_same(index, [F.col(key) for key in keys], [F.col(f"n_{key}") for key in keys])
     if looked_up:
         new_keys = F.broadcast(new_keys) if new_keys.count() <= _BROADCAST_KEYS else new_keys.hint("merge")
     hit = there.join(new_keys, condition, "left_semi").select(*[f"v{place}" for place in range(len(keys))]).limit(1)
@@ -292,7 +243,7 @@ def _key_text(relation: Relation, index: Index, values: pa.Table, session: Sessi
     """Return a key as messages show it: ``(a, b)=(1, 2)``."""
     forms = PLAIN if session is None else session.context.forms
     titles, texts = [], []
-    for place, part in enumerate(parts(relation, index)):
+    for place, part in enumerate(index_key.parts(relation, index)):
         titles.append(part.title)
         kind = part.expression.type
         text = write_text(buffers.whole(values.column(place)), kind.oid, session=forms)[0].as_py()

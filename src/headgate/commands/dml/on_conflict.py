@@ -22,7 +22,7 @@ from headgate.analysis.query import FromItem, PlanColumn
 from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.relation import Index, Relation
 from headgate.commands import privilege, stored_expression
-from headgate.commands.constraint import referential_action, row_key
+from headgate.commands.constraint import index_key, referential_action, row_key
 from headgate.commands.dml import assignment, driver_change
 from headgate.commands.dml.rows import changed_rows, first_error
 from headgate.commands.dml.rows.new_rows import NewRows
@@ -229,51 +229,61 @@ def _target_columns(infer: pb.InferClause, relation: Relation) -> set[int]:
     """Return the columns (attnums) that the target of ON CONFLICT reads: those of the constraint, or of the key and its WHERE."""
     if infer.conname:
         return set(_constraint(infer.conname, relation).attnums)
-    key, terms = _key_columns(infer, relation), _terms(infer, relation, relation.name)
+    key, terms = _key(infer, relation, relation.name), _terms(infer, relation, relation.name)
     _inferred(key, terms, relation)
-    return key | {part.attnum for term in terms for part in walk(term) if isinstance(part, ColumnRef)}
+    return {part.attnum for expression in (*key, *terms) for part in walk(expression) if isinstance(part, ColumnRef)}
 
 
-def _inferred(key: set[int], terms: Sequence[Expression], relation: Relation) -> list[Index]:
+def _inferred(key: Sequence[Expression], terms: Sequence[Expression], relation: Relation) -> list[Index]:
     """Return the unique indexes that the target names, those over all rows first (infer_arbiter_indexes). Raise 42P10 if there is none.
 
-    They have the target's columns (`key`), and each term of their predicate is a term of the target's WHERE (`terms`).
+    They have the target's columns and expressions (`key`), and each term of their predicate is a term of the target's WHERE (`terms`).
     """
     indexes = [
         index
         for index in relation.unique_indexes
-        if index.by_columns and set(index.attnums) == key and all(term in terms for term in _predicate(index, relation))
+        if _is_key(key, [part.expression for part in index_key.parts(relation, index)])
+        and all(term in terms for term in _predicate(index, relation))
     ]
     if not indexes:
         raise PostgresError("42P10", "there is no unique or exclusion constraint matching the ON CONFLICT specification")
     return sorted(indexes, key=lambda index: index.predicate is not None)
 
 
+def _is_key(key: Sequence[Expression], parts: Sequence[Expression]) -> bool:
+    return all(part in key for part in parts) and all(part in parts for part in key)
+
+
 def _predicate(index: Index, relation: Relation) -> list[Expression]:
-    return [] if index.predicate is None else conjuncts(stored_expression.indexed(index.predicate, relation))
+    condition = index_key.predicate(relation, index)
+    return [] if condition is None else conjuncts(condition)
 
 
 def _terms(infer: pb.InferClause, relation: Relation, name: str) -> list[Expression]:
     """Return the terms of the target's WHERE, which names its table `name`, as the catalog would store and read them."""
-    if not infer.HasField("where_clause"):
-        return []
-    scope = stored_expression.scope_of(relation.columns, name)
-    context = stored_expression.context().within(refuse_subquery="cannot use subquery in index predicate")
-    bound = binder.bind_raw(infer.where_clause, scope, context)
-    return conjuncts(stored_expression.indexed(deparse(bound), relation))
+    return conjuncts(_indexed(infer.where_clause, relation, name, "predicate")) if infer.HasField("where_clause") else []
 
 
-def _key_columns(infer: pb.InferClause, relation: Relation) -> set[int]:
-    attnums = set()
+def _key(infer: pb.InferClause, relation: Relation, name: str) -> list[Expression]:
+    """Return the columns and expressions of the target's key, as the parts of an index have them (`index_key.parts`)."""
+    expressions: list[Expression] = []
     for item in infer.index_elems:
         element = unwrap(item)
         if element.HasField("expr"):
-            raise not_supported("ON CONFLICT with an expression is not supported")
+            expressions.append(_indexed(element.expr, relation, name, "expression"))
+            continue
         column = relation.column(element.name)
         if column is None:
             raise PostgresError("42703", f'column "{element.name}" does not exist')
-        attnums.add(column.attnum)
-    return attnums
+        expressions.append(index_key.reference(column))
+    return expressions
+
+
+def _indexed(node: pb.Node, relation: Relation, name: str, place: str) -> Expression:
+    """Bind an expression of the target, which names its table `name`, as the catalog would store and read it in an index."""
+    context = stored_expression.context().within(refuse_subquery=f"cannot use subquery in index {place}")
+    bound = binder.bind_raw(node, stored_expression.scope_of(relation.columns, name), context)
+    return stored_expression.indexed(deparse(bound), relation)
 
 
 def _constraint(name: str, relation: Relation) -> Index:
@@ -288,8 +298,6 @@ def _arbiters(clause: pb.OnConflictClause, writer: NewRows) -> list[Index]:
     relation = writer.relation
     unique = relation.unique_indexes
     if not clause.HasField("infer"):
-        if any(not index.by_columns for index in unique):
-            raise not_supported("ON CONFLICT DO NOTHING without a target is not supported on a table with an expression index")
         return unique
     infer = clause.infer
     if infer.conname:
@@ -298,9 +306,9 @@ def _arbiters(clause: pb.OnConflictClause, writer: NewRows) -> list[Index]:
         return [
             index
             for index in unique
-            if index.by_columns and index.constraint and names == [c.name for attnum in index.attnums if (c := relation.numbered(attnum))]
+            if index.constraint and names == [c.name for attnum in index.attnums if (c := relation.numbered(attnum))]
         ]
-    return _inferred(_key_columns(infer, relation), _terms(infer, relation, writer.shown.name), relation)[:1]
+    return _inferred(_key(infer, relation, writer.shown.name), _terms(infer, relation, writer.shown.name), relation)[:1]
 
 
 def _update(command: Command, writer: NewRows, rows: pa.Table, stored: pa.Table) -> pa.Table:

@@ -21,7 +21,7 @@ from headgate.catalog.relation.relation_kind import INDEX_KINDS, RelationKind
 from headgate.catalog.relation.replica_identity import ReplicaIdentity
 from headgate.catalog.relation.trigger import Trigger
 from headgate.commands import dependency, stored_expression
-from headgate.commands.constraint import referential_action, uniqueness
+from headgate.commands.constraint import index_key, referential_action, uniqueness
 from headgate.commands.dml.rows import next_value
 from headgate.commands.partition import alter_partition
 from headgate.commands.publication import membership
@@ -96,7 +96,7 @@ def _drop_column(alteration: Alteration, column: Column) -> None:
     relation, cursor = alteration.relation, alteration.cursor
     generated = [candidate for candidate in relation.columns if column.name in _columns_of(candidate.generated, relation)]
     for index in relation.indexes:
-        if not index.plain and column.attnum in uniqueness.used_columns(relation, index):
+        if not index.plain and column.attnum in index_key.used_columns(relation, index):
             removal.drop_index(cursor, alteration.relation, index.oid)
     alteration.refresh()
     for dropped in [*generated, column]:
@@ -242,7 +242,7 @@ def _check_constraints(alteration: Alteration, old: Relation, column: Column) ->
             with without_position():
                 rewrite_table.check_rows(session, transaction, relation, check)
     for index in relation.unique_indexes:
-        if column.attnum in uniqueness.used_columns(old, index):
+        if column.attnum in index_key.used_columns(old, index):
             uniqueness.check_table(transaction, relation, index)
     for key in (*relation.foreign_keys, *relation.referenced):
         if column.attnum in (key.columns if key.relation == relation.oid else key.target_columns):

@@ -19,7 +19,7 @@ from headgate.storage.routing import NOWHERE
 from headgate.storage.transaction.transaction import Transaction
 from headgate.subscriber.rows import row_completion
 from headgate.subscriber.rows.row_identity import key_of
-from headgate.subscriber.rows.table_writer import UniqueChecks
+from headgate.subscriber.rows.unique_check import UniqueChecks
 from headgate.types import buffers
 
 

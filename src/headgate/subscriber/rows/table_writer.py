@@ -30,22 +30,13 @@ from headgate.storage.transaction.transaction import Transaction
 from headgate.subscriber.rows import conflict, partitioned, row_completion, updated_rows
 from headgate.subscriber.rows.conflict import ApplyPlace
 from headgate.subscriber.rows.row_triggers import FiringTriggers, TriggeredTable, TriggerFactory
+from headgate.subscriber.rows.unique_check import UniqueChecks
 from headgate.subscriber.subscription_statistics import Counters
 
 _log = logging.getLogger("headgate.subscriber")
 
 _OPERATIONS = {"d": "U", "i": "U"}
 """The operation of which each half of a split UPDATE is a part (`changes.net`)."""
-
-
-@dataclass(frozen=True)
-class UniqueChecks:
-    """The functions that raise 23505 for the keys of unique indexes."""
-
-    rows: Callable[[Transaction, Relation, Sequence[Index], pa.Table, pa.Table], None]
-    """Checks new rows against indexes on columns, before they are written. The last table has the positions of rows that they replace."""
-    table: Callable[[Transaction, Relation, Index], None]
-    """Checks a whole table. Used for indexes on expressions, and for batches that are written before their rows can be checked."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +115,7 @@ class TableWriter:
             return
         for part in completed(frame, relation, key):
             is_cut = cut or (isinstance(part, pa.Table) and isinstance(frame, pa.Table) and part.num_rows < frame.num_rows)
-            checked_indexes = [index for index in others if index.by_columns and not (is_cut and index.deferred)]
+            checked_indexes = [index for index in others if not (is_cut and index.deferred)]
             merged = merge(transaction, relation, key, part, check_rows=self._check_rows(relation, checked_indexes))
             self._later.update(
                 {(relation.oid, index.oid): (relation, index) for index in others if not (merged.checked and index in checked_indexes)}

@@ -26,7 +26,7 @@ from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.relation import Column as TableColumn
 from headgate.catalog.relation.relation import Relation
 from headgate.commands import disclosure
-from headgate.commands.constraint import referential_action, row_constraint, uniqueness
+from headgate.commands.constraint import index_key, referential_action, row_constraint, uniqueness
 from headgate.commands.dml.returning import JOINED
 from headgate.commands.dml.rows import many_rows
 from headgate.commands.dml.rows.new_rows import NewRows
@@ -272,7 +272,7 @@ def _check(writer: NewRows, changed: Rows, fence: Fence | None) -> Rows:
 def touched_keys(relation: Relation, set_columns: set[str]) -> bool:
     """Return whether an UPDATE of these columns can change a unique key."""
     for index in relation.unique_indexes:
-        for attnum in uniqueness.used_columns(relation, index):
+        for attnum in index_key.used_columns(relation, index):
             column = relation.numbered(attnum)
             if column is not None and (column.name in set_columns or column.generated is not None):
                 return True
