@@ -8,7 +8,6 @@ a permutation with a step that is removed does not run.
 from __future__ import annotations
 
 ADVISORY = "advisory lock functions are not called for the rows of a table"
-MERGE = "MERGE into a partitioned table is not supported"
 ROW_LOCKS = "row locks lock the table"
 
 ADAPTED: dict[str, dict[str, str]] = {
@@ -33,13 +32,9 @@ DIFFERENT: dict[str, dict[str, str]] = {
     },
     "drop-index-concurrently-1": {r"explaini": "EXPLAIN of EXECUTE is not supported"},
     "fk-snapshot": {r"s1brr s2brc s2ip2": "a foreign key under REPEATABLE READ accepts a newer parent"},
-    "insert-conflict-do-update-2": {r"": "ON CONFLICT with an expression is not supported"},
     "lock-committed-keyupdate": {r"pg_advisory": ADVISORY},
     "lock-committed-update": {r"pg_advisory": ADVISORY},
     "lock-update-delete": {r"pg_advisory": ADVISORY},
-    "merge-delete": {r"_pa": MERGE},
-    "merge-match-recheck": {r"_pa": MERGE},
-    "merge-update": {r"pa_": MERGE},
     "multiple-cic": {r"": "functions that need the session are not called in an index"},
     "nowait-2": {r"s2b s1b": ROW_LOCKS},
     "nowait-4": {r"": ADVISORY},
