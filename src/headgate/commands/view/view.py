@@ -36,7 +36,7 @@ from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import user_function
 from headgate.expression.node import ColumnRef
 from headgate.sql import names
-from headgate.sql.parser import parse, unwrap
+from headgate.sql.parser import parse, position, unwrap, walk
 from headgate.storage.transaction.transaction import Transaction
 from headgate.types import registry
 
@@ -89,6 +89,9 @@ def _analyse(select: pb.SelectStmt, session: Session, transaction: Transaction) 
         raise PostgresError("0A000", "views must not contain SELECT INTO")
     if any(unwrap(unwrap(item).ctequery).DESCRIPTOR.name != "SelectStmt" for item in select.with_clause.ctes):
         raise PostgresError("0A000", "views must not contain data-modifying statements in WITH")
+    for node in walk(select):
+        if node.DESCRIPTOR.name == "ParamRef":
+            raise PostgresError("42P02", f"there is no parameter ${node.number}", position=position(node.location))
     with user_function.resolving(row_call.Resolver(session, computes=False)):
         return Planner(session, transaction, {}).analyse(select)
 
