@@ -8,6 +8,7 @@ indexes, defaults, owned sequences, its membership in publications) are dropped 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from headgate.catalog.physical import Cursor, rows
@@ -109,8 +110,13 @@ def _of_key(cursor: Cursor, context: SessionContext, key: ForeignKey, on: str) -
     return Dependant((2606, key.oid), text, on, lambda: foreign_key.drop(cursor, context.database, key.oid), owner)
 
 
-def views_of(cursor: Cursor, context: SessionContext, relation: Relation, on: str, attnum: int = 0) -> list[Dependant]:
-    """Return the views that read a relation (or one column of it), and the views that read these."""
+def views_of(
+    cursor: Cursor, context: SessionContext, relation: Relation, on: str, attnum: int = 0, within: AbstractSet[int] = frozenset()
+) -> list[Dependant]:
+    """Return the views that read a relation (or one column of it), and the views that read these.
+
+    `within`: the relations on the way to this one, because CREATE OR REPLACE VIEW can make views read each other.
+    """
     column_filter = "" if not attnum else f" AND d.refobjsubid = {int(attnum)}"
     dependants: list[Dependant] = []
     for (oid,) in rows(
@@ -119,6 +125,8 @@ def views_of(cursor: Cursor, context: SessionContext, relation: Relation, on: st
         f" AND d.classid = 2618 AND d.refclassid = 1259 AND d.refobjid = ? AND d.deptype = 'n'{column_filter} ORDER BY w.ev_class",
         [context.database, relation.oid],
     ):
+        if oid in within or oid == relation.oid:
+            continue
         view = relations.get(cursor, context.database, oid)
 
         def drop(oid: int = oid) -> None:
@@ -126,7 +134,7 @@ def views_of(cursor: Cursor, context: SessionContext, relation: Relation, on: st
 
         name = shown(cursor, context, view)
         dependants.append(Dependant((1259, oid), name, on, drop, view))
-        dependants += views_of(cursor, context, view, name)
+        dependants += views_of(cursor, context, view, name, within=within | {relation.oid})
     return dependants
 
 

@@ -48,6 +48,7 @@ from headgate.commands.query.driver import values_list
 from headgate.commands.query.evaluation import Evaluation
 from headgate.commands.query.plan import Plan, Source
 from headgate.commands.session import Session
+from headgate.errors import PostgresError
 from headgate.expression import rewriting
 from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.scope import Scope
@@ -95,6 +96,8 @@ class Planner:
         """The files of these tables that the transaction had written then (`modifying_with.unwritten`)."""
         self.written: dict[int, set[int]] = {}
         """The columns that the statement itself writes, by table: error details may show their values (`disclosure`)."""
+        self._views: frozenset[int] = frozenset()
+        """The views whose query this planner plans, one inside another."""
         self._plans: dict[int, tuple[Query, Plan]] = {}
         self._cte_plans: dict[int, tuple[Cte, Plan]] = {}
 
@@ -182,14 +185,17 @@ class Planner:
     def view(self, relation: Relation, locks: Sequence[RowLock] = ()) -> Plan:
         """Plan a view. It is read with the rights of its owner or, with `security_invoker`, of the role that runs the query.
 
-        `locks` are the locking clauses that apply to the rows of the view.
+        `locks` are the locking clauses that apply to the rows of the view. Raise 42P17 if the view reads itself.
         """
+        if relation.oid in self._views:
+            raise PostgresError("42P17", f'infinite recursion detected in rules for relation "{relation.name}"')
         cursor = self.transaction.cursor
         text = views.query(cursor, relation.database, relation.oid)
         [statement] = parse(text)
         options = views.options(cursor, relation.database, relation.oid)
         role = self.session.context.user if views.invokers_rights(options) else acl.role_name(cursor, relation.owner)
         planner = self.within(self.analyser.nested(in_view=True, ctes=False), role)
+        planner._views = self._views | {relation.oid}
         with registry.unguarded():
             system = catalog.system_select(statement.node, self.session)
             query = system or replace(planner.analyser.select(statement.node, None, locks=locks), tree=statement.node)
