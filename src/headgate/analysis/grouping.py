@@ -142,7 +142,7 @@ class _Groups:
         if table is None or not table.relation:
             return False
         relation = self.analyser.names.relation_of_oid(table.relation)
-        if relation is None or not relation.primary_key:
+        if relation is None or not any(index.primary and index.immediate for index in relation.indexes):
             return False
         grouped = {item.key for item in self.items if isinstance(item, ColumnRef)}
         keys = {column.key for column in table.columns if column.attnum in relation.primary_key}

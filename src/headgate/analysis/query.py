@@ -319,9 +319,9 @@ class Recursion:
 _PARTS = (Query, Select, Values, SetOperation, Grouped, FromItem, SelectItem, Sort, Limit, Cte, Recursion)
 
 
-def parts(part: object) -> Iterator[FromItem | Expression]:
-    """Yield the FROM items and the nodes of all expressions of a query or of a part of it, also those of its subqueries."""
-    if isinstance(part, FromItem):
+def parts(part: object) -> Iterator[FromItem | Grouped | Expression]:
+    """Yield the FROM items, groups and the nodes of all expressions of a query or of a part of it, also those of its subqueries."""
+    if isinstance(part, FromItem | Grouped):
         yield part
     if isinstance(part, Expression):
         for node in walk(part):

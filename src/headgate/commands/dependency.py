@@ -99,9 +99,11 @@ def of_column(cursor: Cursor, context: SessionContext, relation: Relation, attnu
 
 
 def of_index(cursor: Cursor, context: SessionContext, relation: Relation, index: Index) -> list[Dependant]:
-    """Return the foreign keys that depend on a unique index of a constraint."""
+    """Return the foreign keys and views that depend on a unique index or its constraint."""
     on = f"index {shown_name(cursor, context, relations.get(cursor, relation.database, index.oid))}"
-    return [_of_key(cursor, context, key, on) for key in relation.referenced if key.index == index.oid]
+    dependants = [_of_key(cursor, context, key, on) for key in relation.referenced if key.index == index.oid]
+    constraint = f"constraint {names.quote_ident(index.name)} on {shown(cursor, context, relation)}"
+    return dependants + _readers(cursor, context, f"d.refclassid = 2606 AND d.refobjid = {index.constraint}", constraint, {relation.oid})
 
 
 def _of_key(cursor: Cursor, context: SessionContext, key: ForeignKey, on: str) -> Dependant:
@@ -110,22 +112,25 @@ def _of_key(cursor: Cursor, context: SessionContext, key: ForeignKey, on: str) -
     return Dependant((2606, key.oid), text, on, lambda: foreign_key.drop(cursor, context.database, key.oid), owner)
 
 
-def views_of(
-    cursor: Cursor, context: SessionContext, relation: Relation, on: str, attnum: int = 0, within: AbstractSet[int] = frozenset()
-) -> list[Dependant]:
-    """Return the views that read a relation (or one column of it), and the views that read these.
+def views_of(cursor: Cursor, context: SessionContext, relation: Relation, on: str, attnum: int = 0) -> list[Dependant]:
+    """Return the views that read a relation (or one column of it), and the views that read these."""
+    column = f" AND d.refobjsubid = {attnum}" if attnum else ""
+    return _readers(cursor, context, f"d.refclassid = 1259 AND d.refobjid = {relation.oid}{column}", on, {relation.oid})
 
-    `within`: the relations on the way to this one, because CREATE OR REPLACE VIEW can make views read each other.
+
+def _readers(cursor: Cursor, context: SessionContext, condition: str, on: str, within: AbstractSet[int]) -> list[Dependant]:
+    """Return the views whose dependencies meet a condition, and the views that read these.
+
+    `within`: the relations on the way to these views, because CREATE OR REPLACE VIEW can make views read each other.
     """
-    column_filter = "" if not attnum else f" AND d.refobjsubid = {int(attnum)}"
     dependants: list[Dependant] = []
     for (oid,) in rows(
         cursor,
         "SELECT DISTINCT w.ev_class FROM hg.pg_depend d JOIN hg.pg_rewrite w ON w.oid = d.objid AND w.dbid = d.dbid WHERE d.dbid = ?"
-        f" AND d.classid = 2618 AND d.refclassid = 1259 AND d.refobjid = ? AND d.deptype = 'n'{column_filter} ORDER BY w.ev_class",
-        [context.database, relation.oid],
+        f" AND d.classid = 2618 AND d.deptype = 'n' AND {condition} ORDER BY w.ev_class",
+        [context.database],
     ):
-        if oid in within or oid == relation.oid:
+        if oid in within:
             continue
         view = relations.get(cursor, context.database, oid)
 
@@ -134,7 +139,7 @@ def views_of(
 
         name = shown(cursor, context, view)
         dependants.append(Dependant((1259, oid), name, on, drop, view))
-        dependants += views_of(cursor, context, view, name, within=within | {relation.oid})
+        dependants += _readers(cursor, context, f"d.refclassid = 1259 AND d.refobjid = {oid}", name, within | {oid})
     return dependants
 
 

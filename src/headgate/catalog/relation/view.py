@@ -17,9 +17,9 @@ from headgate.catalog.relation.relation import Column, Relation
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.settings.definition import read_bool
 
-RULE, RELATION = 2618, 1259
-Uses = Iterable[tuple[int, int]]
-"""(relation's oid, attnum, or 0 for the relation itself) of everything that a query reads."""
+RULE, RELATION, CONSTRAINT = 2618, 1259, 2606
+Use = tuple[int, int, int]
+"""An object on which a view's query depends: catalog, oid, and attnum, or 0 for a relation or constraint itself."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class Texts:
 
 
 def create(
-    cursor: Cursor, oids: Oids, database: int, namespace: int, name: str, owner: int, columns: Sequence[Column], texts: Texts, uses: Uses,
-    options: Sequence[str] = (),
+    cursor: Cursor, oids: Oids, database: int, namespace: int, name: str, owner: int, columns: Sequence[Column], texts: Texts,
+    uses: Iterable[Use], options: Sequence[str] = (),
 ) -> Relation:  # fmt: skip
     """Create a view. Raise 42P07 if the name is in use."""
     view = definition.create(cursor, oids, database, Definition(namespace, name, columns, owner, kind=RelationKind.VIEW))
@@ -48,7 +48,7 @@ def create(
 
 
 def replace(
-    cursor: Cursor, oids: Oids, view: Relation, added: Sequence[Column], texts: Texts, uses: Uses, options: Sequence[str] = ()
+    cursor: Cursor, oids: Oids, view: Relation, added: Sequence[Column], texts: Texts, uses: Iterable[Use], options: Sequence[str] = ()
 ) -> None:
     """Replace a view's query (CREATE OR REPLACE VIEW) by one with the same columns, and possibly further ones after them."""
     for column in added:
@@ -99,16 +99,16 @@ def write_texts(cursor: Cursor, database: int, oid: int, texts: Texts) -> None:
     )
 
 
-def _write_rule(cursor: Cursor, oids: Oids, view: Relation, texts: Texts, uses: Uses) -> None:
+def _write_rule(cursor: Cursor, oids: Oids, view: Relation, texts: Texts, uses: Iterable[Use]) -> None:
     rule = oids()
     insert(
         cursor, "pg_rewrite", dbid=view.database, oid=rule, rulename="_RETURN", ev_class=view.oid, ev_type="1", ev_enabled="O",
         is_instead=True, ev_qual="<>", ev_action=texts.plain, ev_query=texts.query, ev_pretty=texts.pretty, ev_qualified=texts.qualified,
     )  # fmt: skip
     insert(cursor, "pg_depend", dbid=view.database, classid=RULE, objid=rule, refclassid=RELATION, refobjid=view.oid, deptype="i")
-    for relation, attnum in sorted(set(uses)):
+    for catalog, oid, attnum in sorted(set(uses)):
         insert(
-            cursor, "pg_depend", dbid=view.database, classid=RULE, objid=rule, refclassid=RELATION, refobjid=relation, refobjsubid=attnum,
+            cursor, "pg_depend", dbid=view.database, classid=RULE, objid=rule, refclassid=catalog, refobjid=oid, refobjsubid=attnum,
             deptype="n",
         )  # fmt: skip
 

@@ -14,7 +14,7 @@ from postgast import pg_query_pb2 as pb
 
 from headgate.analysis import query_text
 from headgate.analysis.analyser import Analyser
-from headgate.analysis.query import Query, RelationItem, parts, renamed
+from headgate.analysis.query import Grouped, Query, RelationItem, parts, renamed
 from headgate.catalog import function as functions
 from headgate.catalog import hold
 from headgate.catalog.physical import Cursor
@@ -108,11 +108,12 @@ def _columns(query: Query, column_names: Sequence[str]) -> list[Column]:
     return columns
 
 
-def _hold_uses(cursor: Cursor, query: Query) -> set[tuple[int, int]]:
-    """Hold the relations that a query reads. Return (relation's oid, attnum) of the columns that it reads, 0 for a relation without any."""
+def _hold_uses(cursor: Cursor, query: Query) -> set[views.Use]:
+    """Hold the relations that a query reads. Return what it uses: columns, and primary keys that its columns beside GROUP BY depend on."""
     items = {part for part in parts(query) if isinstance(part, RelationItem)}
     keys = {part.key for part in parts(query) if isinstance(part, ColumnRef)}
-    uses: set[tuple[int, int]] = set()
+    dependent = {column.key for part in parts(query) if isinstance(part, Grouped) for column in part.dependent}
+    uses: set[views.Use] = set()
     for item in items:
         relation = item.relation
         if relation.persistence == "t":
@@ -121,7 +122,9 @@ def _hold_uses(cursor: Cursor, query: Query) -> set[tuple[int, int]]:
         hold.use(cursor, "pg_class", relation.oid)
         hold.use(cursor, "pg_namespace", relation.namespace_oid)  # the view's text contains its name
         used = {column.attnum for shown, column in zip(item.star, relation.columns, strict=False) if shown.key in keys}
-        uses |= {(relation.oid, attnum) for attnum in used or {0}}
+        uses |= {(views.RELATION, relation.oid, attnum) for attnum in used or {0}}
+        if any(column.key in dependent for column in item.star):
+            uses |= {(views.CONSTRAINT, index.constraint, 0) for index in relation.indexes if index.primary}
     return uses
 
 
