@@ -63,11 +63,15 @@ _VALUES = "*VALUES*"
 
 @dataclass(frozen=True)
 class Objects:
-    """The present names of objects: relations and (schema, name) of functions by oid. Those in the schemas `bare` are not qualified."""
+    """The present names of objects: relations and (schema, name) of functions by oid. Those in the schemas `bare` are not qualified.
+
+    `classes`: the oids of the relations that constants of type regclass denote, by their texts.
+    """
 
     relation: Callable[[int], Relation]
     function: Callable[[int], tuple[str, str]]
     bare: Collection[str]
+    classes: Mapping[str, int]
 
     def name(self, schema: str, name: str) -> str:
         """Return a name, qualified if it has to be."""
@@ -503,6 +507,14 @@ class _Printer(Printer):
         table, column = self.column_names[node.key]
         name = "*" if node.attnum == 0 else names.quote_ident(column)
         return f"{names.quote_ident(table)}.{name}" if table else name
+
+    def constant_text(self, node: Const) -> str:
+        """See `Printer`."""
+        oid = self.objects.classes.get(str(node.value)) if node.type.oid == registry.REGCLASS else None
+        if oid is None:
+            return super().constant_text(node)
+        relation = self.objects.relation(oid)
+        return self.objects.name(relation.schema, relation.name)
 
     def function_name(self, call: UserCall) -> str:
         """See `Printer`."""

@@ -57,8 +57,8 @@ def of_relation(cursor: Cursor, context: SessionContext, relation: Relation) -> 
 
 
 def of_sequence(cursor: Cursor, context: SessionContext, sequence: Relation) -> list[Dependant]:
-    """Return the column defaults that use a sequence."""
-    dependants = []
+    """Return the column defaults and views that use a sequence."""
+    dependants = views_of(cursor, context, sequence, f"sequence {shown_name(cursor, context, sequence)}")
     for oid, table, attnum in rows(
         cursor,
         "SELECT a.oid, a.adrelid, a.adnum FROM hg.pg_depend d JOIN hg.pg_attrdef a ON a.oid = d.objid AND a.dbid = d.dbid WHERE d.dbid = ?"
@@ -78,7 +78,7 @@ def of_sequence(cursor: Cursor, context: SessionContext, sequence: Relation) -> 
                     relation,
                 )
             )
-    return dependants
+    return sorted(dependants, key=lambda dependant: dependant.key[1])
 
 
 def _without_default(cursor: Cursor, relation: Relation, attnum: int) -> Callable[[], None]:

@@ -7,7 +7,8 @@ triggers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import functools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from postgast import pg_query_pb2 as pb
@@ -28,13 +29,14 @@ from headgate.commands import default_privilege, dependency, lookup, privilege
 from headgate.commands.function import dependant as dependant_functions
 from headgate.commands.function import row_call
 from headgate.commands.partition import partition_index
+from headgate.commands.query.catalog import regname
 from headgate.commands.query.planner import Planner
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.commands.view import view_option
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import user_function
-from headgate.expression.node import ColumnRef
+from headgate.expression.node import ColumnRef, Const
 from headgate.sql import names
 from headgate.sql.parser import parse, position, unwrap, walk
 from headgate.storage.transaction.transaction import Transaction
@@ -64,8 +66,9 @@ def create(node: pb.ViewStmt, session: Session) -> CommandResult:
         hold.use(cursor, "pg_type", column.type_oid)
     namespace, schema = lookup.creation_schema(cursor, context, target.schemaname)
     privilege.check_create_in_schema(cursor, context.user, context.database, namespace)
-    uses = _hold_uses(cursor, query)
-    texts = _texts(query, columns, cursor, context.database)
+    classes = _classes(query, session, transaction)
+    uses = _hold_uses(cursor, query, classes.values())
+    texts = _texts(query, columns, cursor, context.database, classes)
     existing = relations.lookup(cursor, context.database, schema, target.relname)
     next_oid = transaction.engine.catalog.next_oid
     if existing is None:
@@ -108,12 +111,31 @@ def _columns(query: Query, column_names: Sequence[str]) -> list[Column]:
     return columns
 
 
-def _hold_uses(cursor: Cursor, query: Query) -> set[views.Use]:
-    """Hold the relations that a query reads. Return what it uses: columns, and primary keys that its columns beside GROUP BY depend on."""
+def _classes(query: Query, session: Session, transaction: Transaction) -> dict[str, int]:
+    """Return the oids of the relations that constants of type regclass denote, by their texts. Raise 42P01 for one that does not exist."""
+    cursor, context = transaction.cursor, session.context
+    classes = {}
+    for part in parts(query):
+        if isinstance(part, Const) and part.type.oid == registry.REGCLASS and part.value is not None:
+            path, where = functools.partial(lookup.search_path, cursor, context), part.location + 1 if part.location >= 0 else None
+            oid = regname.resolve(cursor, context, path, part.value, registry.REGCLASS, where)
+            if relations.find(cursor, context.database, oid) is not None:
+                classes[part.value] = oid
+    return classes
+
+
+def _hold_uses(cursor: Cursor, query: Query, named: Iterable[int]) -> set[views.Use]:
+    """Hold the relations that a query reads. Return what it uses: columns, and primary keys that its columns beside GROUP BY depend on.
+
+    `named`: the relations that constants of the query denote.
+    """
     items = {part for part in parts(query) if isinstance(part, RelationItem)}
     keys = {part.key for part in parts(query) if isinstance(part, ColumnRef)}
     dependent = {column.key for part in parts(query) if isinstance(part, Grouped) for column in part.dependent}
     uses: set[views.Use] = set()
+    for oid in named:
+        hold.use(cursor, "pg_class", oid)
+        uses.add((views.RELATION, oid, 0))
     for item in items:
         relation = item.relation
         if relation.persistence == "t":
@@ -128,7 +150,7 @@ def _hold_uses(cursor: Cursor, query: Query) -> set[views.Use]:
     return uses
 
 
-def _texts(query: Query, columns: Iterable[Column], cursor: Cursor, database: int) -> Texts:
+def _texts(query: Query, columns: Iterable[Column], cursor: Cursor, database: int, classes: Mapping[str, int]) -> Texts:
     """Return the texts of a query with the present names of all objects."""
 
     def function(oid: int) -> tuple[str, str]:
@@ -137,7 +159,7 @@ def _texts(query: Query, columns: Iterable[Column], cursor: Cursor, database: in
         return called.schema, called.name
 
     def printed(*bare: str, pretty: bool = False) -> str:
-        objects = query_text.Objects(lambda oid: relations.get(cursor, database, oid), function, bare)
+        objects = query_text.Objects(lambda oid: relations.get(cursor, database, oid), function, bare, classes)
         return query_text.text(query, column_names, objects, pretty=pretty)
 
     column_names = [column.name for column in columns]
@@ -206,11 +228,12 @@ def rewritten(session: Session, transaction: Transaction, changed: Iterable[int]
         analyser = Planner(session, transaction, {}).analyser
         anywhere = analyser.context.within(types=registry.known().anywhere(), stored=True)
         with user_function.resolving(row_call.Resolver(session, computes=False)):
-            queries[oid] = Analyser(analyser.names, anywhere, {}, in_view=True).select(statement.node, None)
+            query = Analyser(analyser.names, anywhere, {}, in_view=True).select(statement.node, None)
+        queries[oid] = query, _classes(query, session, transaction)
     yield
-    for oid, query in queries.items():
+    for oid, (query, classes) in queries.items():
         columns = relations.get(cursor, database, oid).columns
-        views.write_texts(cursor, database, oid, _texts(query, columns, cursor, database))
+        views.write_texts(cursor, database, oid, _texts(query, columns, cursor, database, classes))
 
 
 def naming_views(cursor: Cursor, relation: Relation) -> list[int]:

@@ -111,6 +111,10 @@ class Printer:
         """Return the type's name with its modifier (format_type_with_typemod)."""
         return self.types.format_type(oid, modifier)
 
+    def constant_text(self, node: n.Const) -> str:
+        """Return the text of a constant."""
+        return str(node.value)
+
     def function_name(self, call: n.UserCall) -> str:
         """Return the name of a function that a user made."""
         return names.qualified(call.schema, call.name) if call.schema else names.quote_ident(call.name)
@@ -152,7 +156,7 @@ def constant(out: Printer, node: n.Const, show: int = 0) -> None:
         out.say("true" if node.value == "t" else "false")
     else:
         labelled = oid != registry.UNKNOWN
-        out.say("'" + node.value.replace("'", "''") + "'")
+        out.say("'" + out.constant_text(node).replace("'", "''") + "'")
     if show > 0 or (show == 0 and labelled):
         out.say(f"::{out.type_name(oid, modifier)}")
 
