@@ -31,7 +31,7 @@ from headgate.plpgsql.interpreter import Execution, Host
 from headgate.plpgsql.scope import Scope, Value, Variable, type_of
 from headgate.plpgsql.tree import Sql
 from headgate.sql import command_tag, names
-from headgate.sql.parser import parse, unwrap
+from headgate.sql.parser import beginning, parse, position, unwrap
 from headgate.types import registry
 from headgate.types.resultset import ResultColumn, ResultSet, of_rows
 from headgate.types.text import record
@@ -63,7 +63,10 @@ def _is_outermost(session: Session) -> bool:
 
 
 def call(node: pb.CallStmt, session: Session) -> CommandResult | ResultSet:
-    """Run CALL. The arguments are evaluated after the procedure has been found. Its OUT parameters are returned as a row."""
+    """Run CALL. The arguments are evaluated after the procedure has been found. Its OUT parameters are returned as a row.
+
+    The arguments of OUT parameters are not evaluated, but a literal must be valid for its parameter.
+    """
     host, scope = SessionHost(session, Prepared()), of_parameters(session)
     types = {number: parameter.type_oid for number, parameter in enumerate(session.parameters, 1)}
     described: list[tuple[Value, pb.Node]] = []
@@ -72,11 +75,26 @@ def call(node: pb.CallStmt, session: Session) -> CommandResult | ResultSet:
         described.append((host.described_node(argument, types, **CALL_ARGUMENTS), argument))
         return described[-1][0]
 
+    def node_of(value: Value) -> pb.Node:
+        return next(argument for other, argument in described if other is value)
+
     def evaluated(value: Value) -> Value:
-        return next(host.evaluate_node(argument, scope) for other, argument in described if other is value)
+        return host.evaluate_node(node_of(value), scope)
+
+    def unused(value: Value, oid: int) -> Value:
+        if value.type.oid == registry.UNKNOWN:
+            try:
+                host.cast(evaluated(value), type_of(oid))
+            except PostgresError as error:
+                error.position = position(beginning(node_of(value)))
+                raise
+        return value
 
     procedure, choice = choose_procedure(node.funccall, session, value_of)
-    given = [None if value is None else evaluated(value) for value in choice.given]
+    given = [
+        None if value is None else evaluated(value) if argument.is_input else unused(value, argument.type_oid)
+        for value, argument in zip(choice.given, procedure.arguments, strict=True)
+    ]
     choice = replace(choice, given=given, spread=[evaluated(value) for value in choice.spread])
     values = choice.arguments(host.array_of, host.evaluate_text)
     inputs = [value for argument, value in zip(procedure.arguments, values, strict=True) if argument.is_input]

@@ -322,10 +322,10 @@ def named(node: ParseNode, session: Session, cursor: Cursor, word: str, *, missi
     """Return the function that an ObjectWithArgs names. Raise 42883 if there is none, and 42725 if there are several."""
     name = names.strings(node.objname)[-1]
     functions_found = lookup.functions_named(cursor, session.context, node.objname)
-    candidates = [function for function in functions_found if word in ("routine", _KINDS[function.kind])]
     if not node.args_unspecified:
         types = tuple(_type(unwrap(type_node)) for type_node in node.objargs)
-        candidates = [candidate for candidate in candidates if candidate.types == types]
+        functions_found = [function for function in functions_found if function.types == types]
+    candidates = [function for function in functions_found if word in ("routine", _KINDS[function.kind])]
     if len(candidates) == 1:
         return candidates[0]
     shown = (
@@ -333,6 +333,8 @@ def named(node: ParseNode, session: Session, cursor: Cursor, word: str, *, missi
         if node.args_unspecified
         else f"{name}({', '.join(registry.format_type(_type(unwrap(type_node))) for type_node in node.objargs)})"
     )
+    if functions_found and not candidates and not node.args_unspecified:
+        raise PostgresError("42809", f"{shown} is not a {word}")
     if len(candidates) > 1:
         hint = f"Specify the argument list to select the {word} unambiguously."
         raise PostgresError("42725", f'{word} name "{name}" is not unique', hint=hint)
