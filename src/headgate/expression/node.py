@@ -22,11 +22,15 @@ DEFAULT_COLLATION = 100
 
 @dataclass(frozen=True, slots=True)
 class TypeRef:
-    """A type with its modifier and collation (0: the type is not collatable, 100: default)."""
+    """A type with its modifier and collation (0: the type is not collatable, 100: default).
+
+    `fields`: the names and types of the columns of a record, if they are known.
+    """
 
     oid: int
     typmod: int = -1
     collation: int = 0
+    fields: tuple[tuple[str, TypeRef], ...] = field(default=(), compare=False, repr=False)
 
 
 BOOLEAN = TypeRef(registry.BOOL)
@@ -145,8 +149,7 @@ class UserCall(Expression):
 
     `body` is the function's expression over its arguments as parameters, if a call is no more than that. Otherwise `compute.of_row` takes
     the texts of the arguments of one row and returns the text of the value. Unless `compute.needs_session`, `compute` itself takes the
-    arguments of many rows as Arrow arrays and returns the values; Spark's tasks receive it pickled. `fields` are the names and types of the
-    fields of a record.
+    arguments of many rows as Arrow arrays and returns the values; Spark's tasks receive it pickled.
     """
 
     function: int
@@ -157,7 +160,6 @@ class UserCall(Expression):
     strict: bool = False
     body: Expression | None = field(default=None, compare=False)
     compute: Any = field(default=None, compare=False)
-    fields: tuple[tuple[str, TypeRef], ...] = field(default=(), compare=False)
 
     def children(self) -> Iterator[Expression]:
         """Return the arguments; the body is not part of the tree."""
@@ -258,6 +260,13 @@ class RowCoerce(Expression):
 
     arg: Expression
     form: Form
+
+
+def record_fields(expression: Expression) -> tuple[tuple[str, TypeRef], ...]:
+    """Return the names and types of the columns of a record, or () if they are not known."""
+    while isinstance(expression, RowCoerce | Relabel):
+        expression = expression.arg
+    return expression.type.fields
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -123,7 +123,7 @@ class Resolver:
             return bound_call
         if self._has_rows(function):
             fields = tuple((output.name, type_of(output.type_oid)) for output in function.outputs)
-            return replace(bound_call, compute=SessionFunction(function, session), fields=fields)
+            return replace(bound_call, compute=SessionFunction(function, session), type=replace(bound_call.type, fields=fields))
         if function.language == PLPGSQL:
             return replace(bound_call, compute=self._row_function(function) or SessionFunction(function, session))
         if function.oid in self._inlined:

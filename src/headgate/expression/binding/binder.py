@@ -114,7 +114,7 @@ def unify(expressions: Sequence[Expression], construct: str, context: BindContex
     oid = common_type(expressions, construct, context)
     modifier = common_modifier(expressions, oid)
     coerced = [_without_modifier(to_common(expression, oid, construct, context), modifier) for expression in expressions]
-    return coerced, TypeRef(oid, modifier, context.inherited_collation(oid, coerced))
+    return coerced, TypeRef(oid, modifier, context.inherited_collation(oid, coerced), coerced[0].type.fields)
 
 
 def _without_modifier(expression: Expression, modifier: int) -> Expression:
@@ -268,7 +268,8 @@ def _row(node: pb.RowExpr, scope: Scope, context: BindContext) -> Expression:
         else:
             args += (bind_raw(inner, scope, context),)
     form = Form.IMPLICIT if node.row_format == pb.COERCE_IMPLICIT_CAST else Form.CALL
-    return RowExpr(type=TypeRef(registry.RECORD), args=args, form=form, location=node.location)
+    kind = TypeRef(registry.RECORD, fields=tuple((f"f{place}", arg.type) for place, arg in enumerate(args, 1)))
+    return RowExpr(type=kind, args=args, form=form, location=node.location)
 
 
 def _columns_of(node: ParseNode, scope: Scope) -> tuple[Expression, ...]:

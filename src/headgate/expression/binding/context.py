@@ -6,7 +6,7 @@ types of parameters change in it, because binding infers them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from postgast import pg_query_pb2 as pb
@@ -30,7 +30,6 @@ class BindContext:
     `subquery` receives a SubLink's parse node, its scope and this context, and returns the bound SubLink. If it is None, subqueries are
     rejected with the message `refuse_subquery`, or, with `opaque_subquery`, become a SubLink that only a later check rejects.
     `stored`: whether the text is from the catalog, which was written under another search path and before later functions.
-    `fields`: returns the names and types of a record's columns, or None if they are not known.
     `forms`: the session settings by which constants are read. `default`: whether DEFAULT is allowed as a value.
     """
 
@@ -47,7 +46,6 @@ class BindContext:
     subquery: Callable[[ParseNode, Scope, BindContext], Expression] | None = None
     opaque_subquery: bool = False
     refuse_subquery: str | None = None
-    fields: Callable[[Expression], Sequence[tuple[str, int]] | None] | None = None
 
     def within(self, **changes: object) -> BindContext:
         """Return the same context with some fields changed. The parameters stay shared."""

@@ -5,10 +5,12 @@ Called by `binder` for FuncCall. The context says whether aggregates and set-ret
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from postgast import pg_query_pb2 as pb
 
+from headgate.catalog import procedure
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import builtin
 from headgate.expression.binding import named_argument, user_function, window
@@ -58,7 +60,7 @@ def bind(node: pb.FuncCall, scope: Scope, context: BindContext, binder: Binder) 
     if node.func_variadic and function.variadic == registry.ANY:
         _require_array(args[-1], context)
     coerced, result = _arguments(candidate, args, node, context)
-    kind = TypeRef(result, -1, context.inherited_collation(result, coerced))
+    kind = TypeRef(result, -1, context.inherited_collation(result, coerced), _outputs(function, coerced, context))
     if function.kind == "a" and not node.HasField("over"):
         return _aggregate(node, function, coerced, kind, scope, context, binder)
     if function.kind == "w" or node.HasField("over"):
@@ -78,6 +80,13 @@ def bind(node: pb.FuncCall, scope: Scope, context: BindContext, binder: Binder) 
         variadic=bool(node.func_variadic) and function.variadic != 0,
         location=node.location,
     )
+
+
+def _outputs(function: Function, args: Sequence[Expression], context: BindContext) -> tuple[tuple[str, TypeRef], ...]:
+    """Return the names and types of the columns that a function returns by OUT parameters."""
+    outputs = procedure.outputs(function.oid) if function.result == registry.RECORD else ()
+    oids = ((name, context.types.by_oid(args[0].type.oid).element if oid == registry.ANYELEMENT else oid) for name, oid in outputs)
+    return tuple((name, TypeRef(oid, -1, context.collation_of_type(oid))) for name, oid in oids)
 
 
 def _require_array(last: Expression, context: BindContext) -> None:

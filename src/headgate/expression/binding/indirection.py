@@ -15,7 +15,7 @@ from headgate.expression.binding.coercion_pathway import Reach
 from headgate.expression.binding.context import BindContext, Binder
 from headgate.expression.binding.scope import Scope, has_table, resolve
 from headgate.expression.location import location_of
-from headgate.expression.node import INTEGER, UNKNOWN, ColumnRef, Const, Expression, FieldSelect, Subscript, TypeRef, UserCall
+from headgate.expression.node import INTEGER, UNKNOWN, ColumnRef, Const, Expression, FieldSelect, Subscript, TypeRef, record_fields
 from headgate.sql.parser import ParseNode, unwrap
 from headgate.types import registry
 
@@ -84,17 +84,14 @@ def field(arg: Expression, name: str, context: BindContext) -> Expression:
 
 
 def fields(arg: Expression, context: BindContext) -> Sequence[tuple[str, TypeRef]] | None:
-    """Return the names and types of the columns of a composite value, or None if the context does not know them."""
-    if isinstance(arg, UserCall) and arg.fields:
-        return arg.fields
+    """Return the names and types of the columns of a composite value, or None if they are not known."""
     composite = context.types.find(context.base_type(arg.type.oid))
     if composite is not None and composite.attributes:
         return [
             (attribute.name, TypeRef(attribute.type_oid, attribute.typmod, context.collation_of_type(attribute.type_oid)))
             for attribute in composite.attributes
         ]
-    known = context.fields(arg) if context.fields is not None else None
-    return None if known is None else [(name, TypeRef(oid, -1, context.collation_of_type(oid))) for name, oid in known]
+    return record_fields(arg) or None
 
 
 def subscript(arg: Expression, indices: list[pb.A_Indices], scope: Scope, context: BindContext, binder: Binder) -> Subscript:

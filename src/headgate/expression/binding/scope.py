@@ -85,7 +85,7 @@ class ScopeTable:
         if self.is_scalar:
             return _reference(self.columns[0], self.name, location, levels, qualified=True)
         key = self.row_key or f"{self.name}.*"
-        kind = TypeRef(self.row_type)
+        kind = TypeRef(self.row_type, fields=tuple((column.name, column.type) for column in self.columns if column.attnum >= 0))
         return ColumnRef(
             type=kind, name=self.name, attnum=0, key=key, qualifier=self.name, levels_up=levels, relation=self.relation, location=location
         )

@@ -24,7 +24,6 @@ from headgate.expression.duckdb.value import (
     base_of,
     duckdb_type,
     element_of,
-    fields,
     quote,
     raised,
     refuse,
@@ -225,7 +224,7 @@ def _spellings(*names: str) -> str:
 
 def text(node: n.Expression, sql: str, env: Env) -> str:
     """Return SQL of the text that the output function of an expression's type prints, NULL for NULL."""
-    if node.type.oid == t.RECORD or fields(node, env) is not None:
+    if node.type.oid == t.RECORD or n.record_fields(node):
         return _record(node, sql, env)
     if base_of(node.type.oid) == t.NUMERIC and scale(node, env) is None and not isinstance(node, n.ColumnRef):
         raise refuse("a numeric value whose scale is not known", node)
@@ -272,13 +271,13 @@ def element_texts(element: int, sql: str, env: Env) -> str:
 
 
 def _record(node: n.Expression, sql: str, env: Env) -> str:
-    record_fields = fields(node, env)
-    if record_fields is None:
+    fields = n.record_fields(node)
+    if not fields:
         raise refuse("the text form of this record", node)
     if isinstance(node, n.ColumnRef) and node.attnum == 0:
         parts = [output(base_of(column.type.oid), column.key, env) for column in env.rows[node.key]]
     else:
-        parts = [output(base_of(kind), f"struct_extract({sql}, {quote(name)})", env) for name, kind in record_fields]
+        parts = [output(base_of(kind.oid), f"struct_extract({sql}, {quote(name)})", env) for name, kind in fields]
     items = " || ',' || ".join(f"coalesce({_field(part)}, '')" for part in parts) or "''"
     whole = f"('(' || {items} || ')')"
     if isinstance(node, n.RowExpr):

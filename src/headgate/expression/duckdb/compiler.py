@@ -19,7 +19,6 @@ from headgate.expression.duckdb.value import (
     base_of,
     duckdb_type,
     element_of,
-    fields,
     null,
     quote,
     raised,
@@ -266,10 +265,10 @@ def _null_test(node: n.NullTest, env: Env) -> str:
     elif isinstance(arg, n.ColumnRef) and arg.attnum == 0 and arg.key in env.rows:
         parts = [column.key for column in env.rows[arg.key]]
     else:
-        record_fields = fields(arg, env)
-        if record_fields is None:
+        fields = n.record_fields(arg)
+        if not fields:
             raise refuse("a test of this row", node)
-        parts = [f"struct_extract({compile(arg, env)}, {quote(name)})" for name, _ in record_fields]
+        parts = [f"struct_extract({compile(arg, env)}, {quote(name)})" for name, _ in fields]
     return f"({' AND '.join(f'{part} {word}' for part in parts) or 'TRUE'})"
 
 
@@ -301,10 +300,10 @@ def _subscript(node: n.Subscript, env: Env) -> str:
 
 
 def _field(node: n.FieldSelect, env: Env) -> str:
-    record_fields = fields(node.arg, env)
-    if record_fields is None:
+    fields = n.record_fields(node.arg)
+    if not fields:
         raise not_supported("a field of this row is not supported")
-    if node.name not in dict(record_fields):
+    if node.name not in dict(fields):
         raise PostgresError("42703", f'could not identify column "{node.name}" in record data type')
     return f"struct_extract({compile(node.arg, env)}, {quote(node.name)})"
 

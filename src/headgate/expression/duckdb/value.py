@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from headgate.catalog import procedure
 from headgate.catalog.physical import duckdb_type as stored_type
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import builtin
@@ -33,11 +32,10 @@ MAX_DIGITS = 38
 
 @dataclass(frozen=True)
 class Facts:
-    """Properties of a column besides its type: whether its arrays count from 0, the scale of its numeric, the columns of its record."""
+    """Properties of a column besides its type: whether its arrays count from 0, and the scale of its numeric."""
 
     zero_based: bool = False
     scale: int | None = None
-    fields: tuple[tuple[str, int], ...] = ()
 
 
 NOTHING_KNOWN = Facts()
@@ -145,26 +143,6 @@ def refuse(construct: str, node: n.Expression | None = None) -> PostgresError:
     """Return 0A000 for a construct without an exact form in DuckDB."""
     where = node.location + 1 if node is not None and node.location >= 0 else None
     return not_supported(f"{construct} is not supported in a query on system catalogs", position=where)
-
-
-def fields(node: n.Expression, env: Env) -> tuple[tuple[str, int], ...] | None:
-    """Return the columns of a record value, or None if they are not known."""
-    match node:
-        case n.RowExpr():
-            field_names = node.names or tuple(f"f{number}" for number, _ in enumerate(node.args, 1))
-            return tuple((name, arg.type.oid) for name, arg in zip(field_names, node.args, strict=True))
-        case n.RowCoerce() | n.Relabel():
-            return fields(node.arg, env)
-        case n.ColumnRef() if node.attnum == 0 and node.key in env.rows:
-            return tuple((column.name, column.type.oid) for column in env.rows[node.key])
-        case n.ColumnRef():
-            return (env.facts[node.key].fields or None) if node.key in env.facts else None
-        case n.FuncExpr():
-            outputs = procedure.outputs(builtin.function(node.function).oid)
-            columns = tuple((name, (element_of(node.args[0].type.oid) or kind) if kind == t.ANYELEMENT else kind) for name, kind in outputs)
-            return columns or None
-        case _:
-            return None
 
 
 def zero_based(node: n.Expression, env: Env) -> bool:

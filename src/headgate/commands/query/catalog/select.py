@@ -90,10 +90,7 @@ class CatalogPlanner(Env):
         """Set-returning calls of the current SELECT list that are evaluated in FROM, with their aliases there."""
         self._aliases = 0
         self.inferred = {number: parameter.type_oid for number, parameter in enumerate(parameters, 1)}
-        self.binding = BindContext(
-            forms=context.forms, parameters=self.inferred, infer=describing, subquery=self._bound_subquery,
-            fields=lambda expression: value.fields(expression, self),
-        )  # fmt: skip
+        self.binding = BindContext(forms=context.forms, parameters=self.inferred, infer=describing, subquery=self._bound_subquery)
         schemas = session_call.schema_oids(self)
         oids = (schemas if "pg_catalog" in schemas else {"pg_catalog": namespace.PG_CATALOG, **schemas}).values()
         self.path = f"[{', '.join(map(str, oids))}]"
@@ -185,10 +182,9 @@ class CatalogPlanner(Env):
         return shown_columns
 
     def facts_of(self, expression: Expression) -> Facts:
-        """Return facts about an expression that its type does not have: array bounds, numeric scale and fields."""
+        """Return facts about an expression that its type does not have: array bounds and numeric scale."""
         scale = value.scale(expression, self) if expression.type.oid == t.NUMERIC else None
-        known = value.fields(expression, self) if self.binding.is_composite(expression.type.oid) else None
-        return Facts(value.zero_based(expression, self), scale, known or ())
+        return Facts(value.zero_based(expression, self), scale)
 
     def inner_select(self, node: ParseNode, outer: Scope | None, *, keep_order: bool = False) -> CatalogQuery:
         """Plan a nested SELECT. Raise 0A000 if it calls a function with side effects."""
@@ -244,7 +240,7 @@ class CatalogPlanner(Env):
         scales = {known_facts.scale for side, known_facts in zip((left, right), known, strict=True) if not _is_null(side.expression)}
         if kind.oid == t.NUMERIC and len(scales) > 1:
             raise not_supported(f"{word} of numeric values of several scales is not supported in a query on system catalogs")
-        facts = Facts(any(known_facts.zero_based for known_facts in known), scales.pop() if len(scales) == 1 else None, known[0].fields)
+        facts = Facts(any(known_facts.zero_based for known_facts in known), scales.pop() if len(scales) == 1 else None)
         standing = ColumnRef(type=kind, name=left.name, attnum=1, key="")
         return OutputColumn(left.name, standing, "", facts=facts)
 
@@ -378,7 +374,7 @@ class CatalogPlanner(Env):
         if not isinstance(node, FieldSelect) or not set_returning.is_query(node.arg) or not isinstance(node.arg, FuncExpr):
             return None
         alias = self.beside.setdefault(node.arg, self.alias("f"))
-        place = [name for name, _ in value.fields(node.arg, self) or ()].index(node.name) + 1
+        place = [name for name, _ in node.arg.type.fields].index(node.name) + 1
         return ColumnRef(type=node.type, name=node.name, attnum=1, key=f"{alias}.c{place}")
 
     def _group(self, node: pb.SelectStmt, items: Sequence[SelectItem], scope: Scope) -> str:
