@@ -303,7 +303,7 @@ class NewRows:
         relation, indexes = self.relation, self.relation.unique_indexes
         if relation.foreign_keys or relation.persistence == "t" or not relation.columns:
             return False
-        if isinstance(rows, DataFrame) or rows.num_rows > SMALL_ROWS or not all(index.plain and index.immediate for index in indexes):
+        if isinstance(rows, DataFrame) or rows.num_rows > SMALL_ROWS or not all(index.immediate for index in indexes):
             return False
         return self.transaction.claim(relation, {index.oid: self._members(rows, index) for index in indexes})
 
