@@ -11,16 +11,25 @@ from typing import Any
 
 import pytest
 
+from headgate.analysis.query import Query
 from headgate.catalog import database as databases
 from headgate.catalog.catalog import Catalog
 from headgate.catalog.session import SessionContext
-from headgate.commands.query.catalog import query
+from headgate.commands import lookup
+from headgate.commands.query.catalog import query, system_query
 from headgate.errors import PostgresError
+from headgate.expression.binding.context import BindContext
 from headgate.sql.parser import parse
 
 
 def message(kind: bytes, body: bytes) -> bytes:
     return kind + struct.pack("!i", len(body) + 4) + body
+
+
+def analysed_query(node: Any, context: SessionContext, cursor: Any, **parameters: Any) -> Query:
+    """The analysed query of a SELECT. `parameters`: those of the binder's context."""
+    binding = BindContext(forms=context.forms).within(**parameters)
+    return system_query.analyser(lambda named, _: lookup.queried(cursor, context, named), binding).select(node, None)
 
 
 class CatalogServer:
@@ -78,7 +87,8 @@ class CatalogServer:
             text = stream.read(length - 4)[:-1].decode()
             try:
                 for statement in parse(text):
-                    self._answer(stream.write, query.answer(statement.node, context, cursor, self.dynamic, self.functions))
+                    analysed = analysed_query(statement.node, context, cursor)
+                    self._answer(stream.write, query.answer(analysed, context, cursor, self.dynamic, self.functions))
             except PostgresError as error:
                 body = b"".join(key + str(value).encode() + b"\0" for key, value in self._fields(error) if value is not None)
                 stream.write(message(b"E", body + b"\0"))
@@ -160,7 +170,7 @@ def ask(empty_catalog: Catalog) -> Callable[..., list[tuple[str | None, ...]]]:
         context = SessionContext(database, "test", "postgres", settings={"TimeZone": "UTC"}, pid=42)
         cursor = empty_catalog.cursor()
         [statement] = parse(sql)
-        result = query.answer(statement.node, context, cursor, **given)
+        result = query.answer(analysed_query(statement.node, context, cursor), context, cursor, **given)
         return [row for batch in result for row in zip(*[column.to_pylist() for column in batch.columns], strict=True)]
 
     return rows

@@ -6,6 +6,7 @@ import datetime
 from collections.abc import Callable
 
 import pytest
+from tests.catalog.conftest import analysed_query
 
 from headgate.catalog.catalog import Catalog
 from headgate.catalog.relation import definition
@@ -125,7 +126,8 @@ def test_times_are_shown_in_the_sessions_time_zone(empty_catalog: Catalog, datab
     sql = "SELECT stats_reset FROM pg_stat_replication_slots"
     dynamic = {"pg_stat_replication_slots": lambda: [("s", 0, 0, 0, 0, 0, 0, 0, 0, moment)]}
     [statement] = parse(sql)
-    result = query.answer(statement.node, context, empty_catalog.cursor(), dynamic)
+    cursor = empty_catalog.cursor()
+    result = query.answer(analysed_query(statement.node, context, cursor), context, cursor, dynamic)
     assert [batch.to_pylist() for batch in result] == [[{"0": "2024-07-01 14:00:00.5+02"}]]
 
 
@@ -163,9 +165,9 @@ def test_function_with_side_effects_may_be_inside_an_expression_of_one_row(ask: 
 
     functions = {"pg_replication_origin_create": create}
     sql = "SELECT pg_replication_origin_create('a') > 0, pg_replication_origin_create('b'), pg_replication_origin_create('c') > 2"
-    assert ask(database, sql, functions=functions) == [("t", "3", "f")], "those inside expressions first"
-    assert calls == ["a", "c", "b"]
-    with pytest.raises(PostgresError, match="only supported as a column of its own"):
+    assert ask(database, sql, functions=functions) == [("t", "2", "t")]
+    assert calls == ["a", "b", "c"]
+    with pytest.raises(PostgresError, match="only supported in FROM or as a column of its own"):
         ask(database, "SELECT CASE WHEN false THEN pg_replication_origin_create('d') > 0 END", functions=functions)
     assert len(calls) == 3
 
@@ -183,12 +185,12 @@ def test_function_that_reads_may_be_anywhere(ask: Ask, database: int) -> None:
 def test_parameters_are_described_and_used(empty_catalog: Catalog, database: int) -> None:
     sql = "SELECT oid::regtype::text, $2::int + 1 FROM pg_type WHERE typname = $1 AND oid = to_regtype($3)"
     [statement] = parse(sql)
-    context = SessionContext(database, "test", "postgres")
-    types, columns = query.describe(statement.node, context, empty_catalog.cursor())
-    assert types == (t.NAME, t.INT4, t.TEXT)
-    assert [(column.name, column.type_oid) for column in columns] == [("oid", t.TEXT), ("?column?", t.INT4)]
+    context, cursor, types = SessionContext(database, "test", "postgres"), empty_catalog.cursor(), dict[int, int]()
+    analysed = analysed_query(statement.node, context, cursor, parameters=types, infer=True)
+    assert types == {1: t.NAME, 2: t.INT4, 3: t.TEXT}
+    assert [(column.name, column.type_oid) for column in query.result_columns(analysed)] == [("oid", t.TEXT), ("?column?", t.INT4)]
     parameters = [Parameter(t.NAME, "int4"), Parameter(t.INT4, "41"), Parameter(0, "integer")]
-    result = query.answer(statement.node, context, empty_catalog.cursor(), parameters=parameters)
+    result = query.answer(analysed, context, cursor, parameters=parameters)
     assert [batch.to_pylist() for batch in result] == [[{"0": "integer", "1": "42"}]]
 
 

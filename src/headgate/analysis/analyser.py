@@ -35,6 +35,7 @@ from headgate.expression.binding.coercion import coerce, resolve_unknown
 from headgate.expression.binding.coercion_pathway import Reach
 from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.scope import Scope
+from headgate.expression.location import location_of
 from headgate.expression.node import Expression, TypeRef
 from headgate.sql import command_tag
 from headgate.sql import names as identifiers
@@ -83,7 +84,7 @@ class Analyser:
         """
         if node.HasField("with_clause"):
             inner = self.nested()
-            inner.with_queries(node.with_clause, top=top)
+            inner.with_queries(node.with_clause, outer, top=top)
             ctes = tuple(inner.ctes[unwrap(item).ctename] for item in node.with_clause.ctes)
             return replace(inner._select(node, outer, types, locks), ctes=ctes, recursive=node.with_clause.recursive)
         return self._select(node, outer, types, locks)
@@ -101,7 +102,7 @@ class Analyser:
             return self._values(node, outer)
         return self._plain(node, outer, types, own_locks)
 
-    def with_queries(self, clause: pb.WithClause, *, top: bool) -> None:
+    def with_queries(self, clause: pb.WithClause, outer: Scope | None = None, *, top: bool) -> None:
         """Analyse the queries of a WITH clause for the queries after them, and run the data-modifying ones."""
         for item in clause.ctes:
             cte = unwrap(item)
@@ -114,27 +115,27 @@ class Analyser:
                 named_columns = None if columns is None else _named(cte, columns)
                 self.ctes[cte.ctename] = Cte(cte.ctename, named_columns, rows=rows)
             elif clause.recursive and mentions(query, cte.ctename):
-                self.ctes[cte.ctename] = self._recursive(cte, query)
+                self.ctes[cte.ctename] = self._recursive(cte, query, outer)
             else:
-                analysed = self.select(query, None)
+                analysed = self.select(query, outer)
                 self.ctes[cte.ctename] = Cte(
                     cte.ctename, _named(cte, analysed.columns), analysed, materialized=_MATERIALIZED.get(cte.ctematerialized)
                 )
 
-    def _recursive(self, cte: ParseNode, query: ParseNode) -> Cte:
+    def _recursive(self, cte: ParseNode, query: ParseNode, outer: Scope | None) -> Cte:
         where = position(cte.location)
         if query.op != pb.SETOP_UNION:
             message = f'recursive query "{cte.ctename}" does not have the form non-recursive-term UNION [ALL] recursive-term'
             raise PostgresError("42P19", message, position=where)
         if query.sort_clause or query.HasField("limit_count") or query.HasField("limit_offset"):
             raise not_supported("ORDER BY, OFFSET and LIMIT in a recursive query are not implemented", position=where)
-        first = self.select(query.larg, None)
+        first = self.select(query.larg, outer)
         if not query.all:
             _require_equality(first.columns)
         columns = _named(cte, first.columns)
         inner = self.nested()
         working = inner.ctes[cte.ctename] = Cte(cte.ctename, columns)
-        term = inner.select(query.rarg, None)
+        term = inner.select(query.rarg, outer)
         row_width.require_equal_sides(query, columns, term.columns)
         recursion = Recursion(working, term, self._like_first(cte, term.columns, columns), query.all)
         return Cte(cte.ctename, columns, first, recursion, materialized=_MATERIALIZED.get(cte.ctematerialized))
@@ -221,8 +222,8 @@ class Analyser:
         word = row_width.WORDS[node.op]
         row_width.require_equal_sides(node, left.columns, right.columns)
         columns, ours, theirs = [], [], []
-        for left_column, right_column in zip(left.columns, right.columns, strict=True):
-            sides, kind = binder.unify([column.literal or reference(column) for column in (left_column, right_column)], word, self.context)
+        for place, left_column in enumerate(left.columns):
+            sides, kind = binder.unify([_output(query, place) for query in (left, right)], word, self.context)
             columns.append(PlanColumn(left_column.name, kind, self.key(left_column.name)))
             ours.append(sides[0])
             theirs.append(sides[1])
@@ -239,6 +240,13 @@ class Analyser:
         """Analyse the query of a SubLink (a callback of the binder). The scope of the expression becomes its outer scope."""
         query = self.select(unwrap(node.subselect), scope)
         return sublink.bound(node, scope, context, [column.type for column in query.columns], query)
+
+
+def _output(query: Query, place: int) -> Expression:
+    """Return a column of one side of a set operation: a literal of undecided type, or a reference with the column's place in the text."""
+    column = query.columns[place]
+    where = location_of(query.body.targets[place].expression) if isinstance(query.body, Select) else -1
+    return column.literal or replace(reference(column), location=where)
 
 
 def _require_equality(columns: Sequence[PlanColumn]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from postgast import pg_query_pb2 as pb
 
@@ -25,15 +25,16 @@ from headgate.analysis.query import (
     renamed,
     scope_table,
 )
-from headgate.catalog import procedure
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import binder, operators
 from headgate.expression.binding.context import BindContext
-from headgate.expression.binding.scope import Scope, ScopeColumn, ScopeTable, hiding, merging, using_column
-from headgate.expression.node import BoolKind, Coalesce, ColumnRef, Expression, FuncExpr, TypeRef, joined
-from headgate.sql import grammar, names
+from headgate.expression.binding.scope import SYSTEM_COLUMNS, Scope, ScopeColumn, ScopeTable, hiding, merging
+from headgate.expression.implementation.set_returning import columns_of
+from headgate.expression.node import BoolKind, Coalesce, ColumnRef, Expression, TypeRef, joined
+from headgate.sql import names
+from headgate.sql.column_name import title
 from headgate.sql.parser import ParseNode, anded, kind, position, unwrap, walk
 from headgate.types import registry
 from headgate.types.registry import FIRST_USER_OID
@@ -41,8 +42,7 @@ from headgate.types.registry import FIRST_USER_OID
 if TYPE_CHECKING:
     from headgate.analysis.analyser import Analyser
 
-C = TypeVar("C", bound=PlanColumn)
-JOINS = {pb.JOIN_INNER: "inner", pb.JOIN_LEFT: "left", pb.JOIN_RIGHT: "right", pb.JOIN_FULL: "full"}
+_JOINS = {pb.JOIN_INNER: "inner", pb.JOIN_LEFT: "left", pb.JOIN_RIGHT: "right", pb.JOIN_FULL: "full"}
 _SEQUENCE = (("last_value", registry.INT8), ("log_cnt", registry.INT8), ("is_called", registry.BOOL))
 
 
@@ -87,7 +87,7 @@ def _equalities(condition: pb.Node) -> int:
 def _beside(analyser: Analyser, left: FromItem, node: ParseNode, outer: Scope | None, locks: Sequence[RowLock]) -> FromItem:
     """Add a FROM item. A function or LATERAL subquery may use the columns of the items before it."""
     right = item(analyser, node, outer, left, locks)
-    check_alias(left.tables, right.tables)
+    _check_alias(left.tables, right.tables)
     if isinstance(right, FunctionItem) and right.left is None:
         return _after(left, right, listed=True)
     return _joined(left, right, "cross", listed=True)
@@ -135,7 +135,7 @@ def _after(left: FromItem, right: FunctionItem, *, keep_left: bool = False, list
     return replace(whole, left=left, keep_left=keep_left, listed=listed)
 
 
-def check_alias(left: Sequence[ScopeTable], right: Sequence[ScopeTable]) -> None:
+def _check_alias(left: Sequence[ScopeTable], right: Sequence[ScopeTable]) -> None:
     """Raise 42712 for a name that both sides have. Tables of two schemas may share a name if neither has an alias."""
     for table in right:
         same = [left_table for left_table in left if table.name and left_table.name == table.name]
@@ -181,6 +181,8 @@ def _range_var(analyser: Analyser, node: pb.RangeVar, locks: Sequence[RowLock]) 
     schema = None if node.alias.aliasname else relation.schema
     if relation.kind in (RelationKind.TABLE, RelationKind.PARTITIONED_TABLE) and relation.oid >= FIRST_USER_OID:
         table, columns = named_table(analyser, relation, alias, schema, aliases)
+    elif relation.oid < FIRST_USER_OID:
+        table, columns = _system_table(analyser, relation, alias, schema, aliases)
     else:
         table, columns = entry(analyser, _columns(analyser, relation), alias, aliases, schema)
     applying = tuple(lock for lock in locks if lock.of(alias))
@@ -189,10 +191,7 @@ def _range_var(analyser: Analyser, node: pb.RangeVar, locks: Sequence[RowLock]) 
 
 
 def _columns(analyser: Analyser, relation: Relation) -> list[PlanColumn]:
-    """Return the columns of a view, a sequence or a system relation with new keys."""
-    if relation.oid < FIRST_USER_OID:
-        described = analyser.names.catalog_columns(f"SELECT * FROM {names.qualified(relation.schema, relation.name)}")
-        return [PlanColumn(name, type_ref, analyser.key(name)) for name, type_ref in described]
+    """Return the columns of a view or a sequence with new keys."""
     if relation.kind == RelationKind.SEQUENCE:
         numbered = enumerate(_SEQUENCE, 1)
         return [PlanColumn(name, TypeRef(oid), analyser.key(name), relation.oid, place) for place, (name, oid) in numbered]
@@ -217,6 +216,19 @@ def named_table(
     fields = tuple(ScopeColumn(column.name, column.attnum, column.type, column.key) for column in columns)
     own_name = relation.schema, relation.name
     return ScopeTable(alias, fields, schema, relation.oid, row_key=analyser.row_key(alias, columns), relation_name=own_name), columns
+
+
+def _system_table(
+    analyser: Analyser, relation: Relation, alias: str, schema: str | None, aliases: Sequence[str]
+) -> tuple[ScopeTable, tuple[PlanColumn, ...]]:
+    """Return a system relation as a scope entry, with the system columns of a catalog except ctid, and its columns with new keys."""
+    table, columns = entry(analyser, relation_columns(analyser, relation), alias, aliases, schema)
+    own = [
+        ScopeColumn(name, attnum, TypeRef(oid), f"{table.row_key}.{name}")
+        for name, (attnum, oid) in SYSTEM_COLUMNS.items()
+        if relation.kind == RelationKind.TABLE and name != "ctid"
+    ]
+    return replace(table, relation=relation.oid, columns=(*table.columns, *own)), columns
 
 
 def entry(
@@ -254,16 +266,16 @@ def _join(analyser: Analyser, node: pb.JoinExpr, outer: Scope | None, locks: Seq
     """Analyse a join. `before`: the items before it, whose columns LATERAL subqueries and functions in it can use too."""
     row_locking.refuse_nullable(locks, node)
     left = item(analyser, node.larg, outer, before, locks)
-    how = JOINS[node.jointype]
+    how = _JOINS[node.jointype]
     usable = left if how in ("inner", "left") else replace(left, tables=tuple(replace(table, outer_joined=True) for table in left.tables))
     usable = usable if before is None else _joined(before, usable, "cross")
     right = item(analyser, node.rarg, outer, usable, locks)
-    check_alias(left.tables, right.tables)
+    _check_alias(left.tables, right.tables)
     if isinstance(right, FunctionItem) and right.lateral:
         return _aliased_join(analyser, node, _join_function(analyser, node, left, right, outer, how))
     if isinstance(right, SubqueryItem) and how not in ("inner", "left") and not uses(right, usable):
         right = replace(right, lateral=False)
-    using = using_names(node, left.star, right.star)
+    using = _using_names(node, left.star, right.star)
     both = _joined(left, right, how)
     if using:
         both = _using(analyser, both, using, node.join_using_alias.aliasname)
@@ -292,16 +304,12 @@ def _aliased_join(analyser: Analyser, node: pb.JoinExpr, whole: FromItem) -> Fro
 
 
 def _join_function(analyser: Analyser, node: pb.JoinExpr, left: FromItem, right: FunctionItem, outer: Scope | None, how: str) -> FromItem:
-    """Analyse ``… [LEFT] JOIN f(…) ON …`` whose arguments use the items before it. LEFT JOIN supports only ON true."""
+    """Analyse ``… [LEFT] JOIN f(…) ON …`` whose arguments use the items before it."""
     always = node.HasField("quals") and unwrap(node.quals).DESCRIPTOR.name == "A_Const" and unwrap(node.quals).boolval.boolval
-    if how == "left" and not always:
-        raise not_supported("LEFT JOIN of a function of the columns before it is only supported with the condition true")
-    if how not in ("inner", "left"):
-        raise not_supported(f"{how.upper()} JOIN of a function of the columns before it is not supported")
     if node.using_clause or node.is_natural:
         raise not_supported("JOIN ... USING with a function of the columns before it is not supported")
     whole = _after(left, right, keep_left=how == "left")
-    return replace(whole, condition=_quals(analyser, node, whole, outer)) if how == "inner" else whole
+    return whole if how == "left" and always else replace(whole, condition=_quals(analyser, node, whole, outer))
 
 
 def _using(analyser: Analyser, both: JoinItem, using: Sequence[str], alias: str) -> JoinItem:
@@ -312,12 +320,12 @@ def _using(analyser: Analyser, both: JoinItem, using: Sequence[str], alias: str)
     conditions: list[Expression] = []
     merged: list[tuple[PlanColumn, Expression]] = []
     for name in using:
-        equality, column, value = merged_column(analyser.context, both.left.star, both.right.star, name, both.how)
+        equality, column, value = _merged_column(analyser.context, both.left.star, both.right.star, name, both.how)
         conditions.append(equality)
         merged.append((replace(column, key=value.key if isinstance(value, ColumnRef) else analyser.key(name)), value))
     columns = [column for column, _ in merged]
     named = [scope_table(alias, columns, row_key=analyser.row_key(alias, columns))] if alias else []
-    check_alias(both.tables, named)
+    _check_alias(both.tables, named)
     return replace(
         both,
         tables=merging([*both.tables, *named], using),
@@ -332,13 +340,15 @@ def _using(analyser: Analyser, both: JoinItem, using: Sequence[str], alias: str)
     )
 
 
-def using_names(node: pb.JoinExpr, left: Iterable[PlanColumn], right: Iterable[PlanColumn]) -> list[str]:
+def _using_names(node: pb.JoinExpr, left: Iterable[PlanColumn], right: Iterable[PlanColumn]) -> list[str]:
     """Return the names of the columns that USING, or NATURAL, merges."""
     right_names = {column.name for column in right}
     return [column.name for column in left if column.name in right_names] if node.is_natural else names.strings(node.using_clause)
 
 
-def merged_column(context: BindContext, left: Iterable[C], right: Iterable[C], name: str, how: str) -> tuple[Expression, C, Expression]:
+def _merged_column(
+    context: BindContext, left: Iterable[PlanColumn], right: Iterable[PlanColumn], name: str, how: str
+) -> tuple[Expression, PlanColumn, Expression]:
     """Return the condition of a column of USING, the merged column, and its value.
 
     The value is that of the left side for inner and left joins, that of the right side for right joins, and the first that is not NULL for
@@ -353,6 +363,16 @@ def merged_column(context: BindContext, left: Iterable[C], right: Iterable[C], n
     return equality, merged if isinstance(value, ColumnRef) else replace(merged, relation=0, attnum=0), value
 
 
+def using_column(columns: Iterable[PlanColumn], name: str, side: str) -> PlanColumn:
+    """Return the column that USING names on one side of a join. Raise 42703 if there is none, 42702 if there are several."""
+    matches = [column for column in columns if column.name == name]
+    if not matches:
+        raise PostgresError("42703", f'column "{name}" specified in USING clause does not exist in {side} table')
+    if len(matches) > 1:
+        raise PostgresError("42702", f'common column name "{name}" appears more than once in {side} table')
+    return matches[0]
+
+
 # ---- functions --------------------------------------------------------------------------------------------------------------
 
 
@@ -361,33 +381,26 @@ def function(analyser: Analyser, node: pb.RangeFunction, outer: Scope | None, le
     changes = analyser.names.changes(analyser, node)
     if changes is not None:
         return changes
-    if node.is_rowsfrom or node.coldeflist:
+    if len(node.functions) != 1 or node.coldeflist:
         raise not_supported("this form of function in FROM is not supported")
     call = unwrap(unwrap(node.functions[0]).items[0])
-    is_call = call.DESCRIPTOR.name == "FuncCall"
-    name = names.strings(call.funcname)[-1] if is_call else "function"
+    name = title(call)
     alias = node.alias.aliasname or name
-    own = is_call and procedure.called(names.strings(call.funcname)) in procedure.OWN
-    calls = () if own else _calls(analyser, call, name, left.scope(outer) if left is not None else Scope((), outer))
+    calls = _calls(analyser, call, name, left.scope(outer) if left is not None else Scope((), outer))
     if name == "unnest" and any(analyser.context.is_composite(bound.type.oid) for bound in calls):
         raise not_supported("unnest of an array of rows in FROM is not supported", position=position(call.location))
-    described = [analyser.names.set_columns(bound) if isinstance(bound, FuncExpr) else None for bound in calls]
-    by_catalog = ""
-    if own or any(columns is None for columns in described):
-        by_catalog = catalog_query(node)
-        calls, described = (), [analyser.names.catalog_columns(by_catalog)]
     columns = [
         PlanColumn(own_name or name, type_ref, analyser.key(own_name or name))
-        for set_columns in described
-        for own_name, type_ref in set_columns or ()
+        for bound in calls
+        for own_name, type_ref in columns_of(bound)
     ]
-    if node.ordinality and not by_catalog:
+    if node.ordinality:
         columns.append(PlanColumn("ordinality", TypeRef(registry.INT8), analyser.key("ordinality")))
     if node.HasField("alias") and len(columns) - node.ordinality == 1 and columns[0].name == name:  # not that of an OUT parameter
         columns = renamed(columns, [alias])
     columns = renamed(columns, names.strings(node.alias.colnames))
     table = replace(scope_table(alias, columns, row_key=analyser.row_key(alias, columns)), is_scalar=len(columns) == 1)
-    return FunctionItem((table,), tuple(columns), calls=calls, by_catalog=by_catalog, columns=tuple(columns), ordinality=node.ordinality)
+    return FunctionItem((table,), tuple(columns), calls=calls, columns=tuple(columns), ordinality=node.ordinality)
 
 
 def _calls(analyser: Analyser, call: pb.FuncCall, name: str, scope: Scope) -> tuple[Expression, ...]:
@@ -403,13 +416,3 @@ def _calls(analyser: Analyser, call: pb.FuncCall, name: str, scope: Scope) -> tu
         single.args.append(argument)
         bound_calls.append(binder.bind(single, scope, context=context))
     return tuple(bound_calls)
-
-
-def catalog_query(node: pb.RangeFunction) -> str:
-    """Return the text of the query with which the catalog evaluates a function in FROM."""
-    statement = pb.ParseResult()
-    statement.CopyFrom(grammar.parse("SELECT * FROM f()"))
-    called = statement.stmts[0].stmt.select_stmt.from_clause[0].range_function
-    called.functions[0].list.items[0].CopyFrom(node.functions[0].list.items[0])
-    called.ordinality = node.ordinality
-    return grammar.deparse(statement)

@@ -48,7 +48,7 @@ def read(
     expressions = [item.expression for item in targets] + [item.expression for item in sorts] + ([having] if having is not None else [])
     if not node.group_clause and having is None and not any(_has_aggregate(expression) for expression in expressions):
         return None
-    clause = grouping_sets.read(node, lambda element: item(analyser.context, element, targets, scope))
+    clause = grouping_sets.read(node, lambda element: _item(analyser.context, element, targets, scope))
     groups = _Groups(analyser, source, grouping_sets.multiplied(clause, distinct=node.group_distinct))
     targets = [replace(target, expression=groups.over_groups(target.expression)) for target in targets]
     sorts = [replace(sort_item, expression=groups.over_groups(sort_item.expression)) for sort_item in sorts]
@@ -62,7 +62,7 @@ def _has_aggregate(expression: Expression) -> bool:
     return any(isinstance(node, (Aggregate, Grouping)) for node in walk(expression))
 
 
-def item(context: BindContext, node: ParseNode, targets: Sequence[SelectItem], scope: Scope) -> Expression:
+def _item(context: BindContext, node: ParseNode, targets: Sequence[SelectItem], scope: Scope) -> Expression:
     """Bind an item of GROUP BY: a position in the SELECT list, a column of FROM, an output name, or an expression."""
     inner = unwrap(node)
     place = ordering.place_of(inner, len(targets), "GROUP BY")

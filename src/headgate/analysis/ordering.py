@@ -23,6 +23,9 @@ from headgate.types import registry
 
 _COLLECTING = {"array_agg", "string_agg", "json_agg", "jsonb_agg", "json_object_agg", "jsonb_object_agg"}
 """Aggregates whose value depends on the order of the rows."""
+_ACLITEM = 1033
+_ONLY_EQUAL = (registry.XID, registry.CID, _ACLITEM)
+"""Types with an equality operator and without an order."""
 
 
 def read(
@@ -81,7 +84,7 @@ def require_order(expression: Expression, where: int | None) -> None:
 def require_equality(expression: Expression) -> None:
     """Raise 42883 for a type without an equality operator (json, xml, point)."""
     context = BindContext()
-    if ordering_operator(expression.type.oid, 3, context) is None and expression.type.oid not in (registry.XID, registry.CID):
+    if ordering_operator(expression.type.oid, 3, context) is None and expression.type.oid not in _ONLY_EQUAL:
         shown = context.show_type(expression.type.oid)
         where = position(location_of(expression))
         raise PostgresError("42883", f"could not identify an equality operator for type {shown}", position=where)

@@ -6,11 +6,10 @@ relations of the statement can be joined.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
-
-from postgast import pg_query_pb2 as pb
+from typing import Any, TypeAlias
 
 from headgate.catalog.relation.relation import Relation
 from headgate.expression.binding.scope import Scope, ScopeColumn, ScopeTable
@@ -133,13 +132,11 @@ class SubqueryItem(FromItem):
 class FunctionItem(FromItem):
     """Calls of set-returning functions side by side. `tables` and `star` also have those of `left`, the items before it.
 
-    `columns`: the columns of the functions. `by_catalog`: the query of a function that only the catalog has; `calls` is then empty.
-    `keep_left`: keep a row of `left` for which the functions return no rows. `condition`: of the join with `left`. `listed` as in
-    `JoinItem`.
+    `columns`: the columns of the functions. `keep_left`: keep a row of `left` for which the functions return no rows. `condition`: of the
+    join with `left`. `listed` as in `JoinItem`.
     """
 
     calls: tuple[Expression, ...]
-    by_catalog: str
     columns: tuple[PlanColumn, ...]
     ordinality: bool
     left: FromItem | None = None
@@ -223,13 +220,13 @@ class Select:
     """
 
     source: FromItem
-    where: Expression | None
-    grouped: Grouped | None
-    targets: tuple[SelectItem, ...]
-    distinct: bool
-    on: tuple[Sort, ...]
-    in_order: bool
-    multiplies: bool
+    where: Expression | None = None
+    grouped: Grouped | None = None
+    targets: tuple[SelectItem, ...] = ()
+    distinct: bool = False
+    on: tuple[Sort, ...] = ()
+    in_order: bool = False
+    multiplies: bool = False
     locks: tuple[RowLock, ...] = ()
 
 
@@ -253,11 +250,6 @@ class SetOperation:
 
 
 @dataclass(frozen=True)
-class SystemSelect:
-    """A query of system relations alone, whose names the catalog's compiler resolves. The parse tree is `Query.tree`."""
-
-
-@dataclass(frozen=True)
 class Limit:
     """LIMIT and OFFSET as bigint expressions."""
 
@@ -268,16 +260,12 @@ class Limit:
 
 @dataclass(frozen=True)
 class Query:
-    """An analysed SELECT, VALUES or set operation. `ctes`: the queries of its WITH clause, `recursive` if that is WITH RECURSIVE.
+    """An analysed SELECT, VALUES or set operation. `ctes`: the queries of its WITH clause, `recursive` if that is WITH RECURSIVE."""
 
-    `tree`: the parse tree of a query that is a statement of its own or a view.
-    """
-
-    body: Select | Values | SetOperation | SystemSelect
+    body: Select | Values | SetOperation
     columns: tuple[PlanColumn, ...] = ()
     sorts: tuple[Sort, ...] = ()
     limit: Limit | None = None
-    tree: pb.SelectStmt | None = None
     ctes: tuple[Cte, ...] = ()
     recursive: bool = False
 
@@ -319,7 +307,18 @@ class Recursion:
 _PARTS = (Query, Select, Values, SetOperation, Grouped, FromItem, SelectItem, Sort, Limit, Cte, Recursion)
 
 
-def parts(part: object) -> Iterator[FromItem | Grouped | Expression]:
+Part: TypeAlias = FromItem | Grouped | Expression
+_LISTS = frozenset({"tables", "star", "merged", "hidden", "columns", "using_alias"})
+"""The fields that `parts` does not visit, because they only list columns."""
+
+
+@functools.cache
+def _visited(kind: type) -> tuple[str, ...]:
+    """Return the fields that `parts` visits of a class of `_PARTS`."""
+    return tuple(field.name for field in fields(kind) if field.name not in _LISTS)
+
+
+def parts(part: object) -> Iterator[Part]:
     """Yield the FROM items, groups and the nodes of all expressions of a query or of a part of it, also those of its subqueries."""
     if isinstance(part, FromItem | Grouped):
         yield part
@@ -332,8 +331,14 @@ def parts(part: object) -> Iterator[FromItem | Grouped | Expression]:
         for item in part:
             yield from parts(item)
     elif isinstance(part, _PARTS):
-        for field in fields(part):
-            yield from parts(getattr(part, field.name))
+        kind: type = type(part)
+        for name in _visited(kind):
+            yield from parts(getattr(part, name))
+
+
+def every_column(source: FromItem, columns: Sequence[PlanColumn]) -> Query:
+    """Return a query that selects these columns of a FROM clause."""
+    return Query(Select(source, targets=tuple(SelectItem(column.name, reference(column)) for column in columns)), tuple(columns))
 
 
 def reference(column: PlanColumn) -> ColumnRef:

@@ -28,7 +28,6 @@ from headgate.analysis.query import (
     Select,
     SetOperation,
     SubqueryItem,
-    SystemSelect,
     Values,
     reference,
 )
@@ -123,8 +122,6 @@ class _Printer(Printer):
                 self._set_operation(body, columns, visible=visible)
             case Values():
                 self._values_query(query, body, own)
-            case SystemSelect():
-                raise AssertionError("the names of this query are not resolved")
             case Select():
                 self._select(query, body, own, values, visible=visible)
         self._tail(query)
@@ -448,9 +445,8 @@ class _Printer(Printer):
             self.say(f" {names.quote_ident(alias)}")
 
     def _function(self, item: FunctionItem | ChangesItem) -> None:
-        if isinstance(item, ChangesItem) or item.by_catalog:
-            query = item.call if isinstance(item, ChangesItem) else item.by_catalog
-            self.say(query.removeprefix("SELECT * FROM "))
+        if isinstance(item, ChangesItem):
+            self.say(item.call)
             return
         self.say("LATERAL " if item.lateral is not None else "")
         if len(item.calls) == 1:
@@ -466,7 +462,7 @@ class _Printer(Printer):
         right: FromItem
         if isinstance(item, FunctionItem):
             how = "left" if item.keep_left else "cross" if item.condition is None else "inner"
-            right, always = replace(item, left=None), item.keep_left
+            right, always = replace(item, left=None), item.keep_left and item.condition is None
             self.aliases[id(right)] = self.aliases[id(item)]
         else:
             how, right, always = item.how, item.right, False

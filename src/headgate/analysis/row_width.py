@@ -1,6 +1,6 @@
 """How many columns rows must have: those of VALUES, and those of both sides of a set operation.
 
-Called by the analyser, by the planner of catalog queries and by INSERT, whose VALUES may contain DEFAULT.
+Called by the analyser, and by INSERT, whose VALUES may contain DEFAULT.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Bind a subquery in an expression: the type of a SubLink, and the comparison of a row with ANY and ALL (transformSubLink).
 
-The analysis and the planner of catalog queries call it from the binder's callback, after the subquery has been analysed.
+The analysis and the planner call it from the binder's callback, after the subquery has been analysed.
 """
 
 from __future__ import annotations

@@ -39,6 +39,7 @@ FROM_CATALOG = {
 }
 """Dynamic views whose rows are in the catalog file, used without a Provider. They may read the node's own tables as hg.x."""
 
+NODE_SCHEMA = "hg"
 NODE_TABLES: Mapping[str, tuple[tuple[str, int], ...]] = {
     "replication_slot": (
         ("slot_name", registry.NAME), ("plugin", registry.NAME), ("datoid", registry.OID), ("temporary", registry.BOOL),

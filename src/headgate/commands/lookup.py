@@ -7,23 +7,27 @@ Called by all commands. DDL and DML differ in the error for a missing schema: DD
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import function as functions
-from headgate.catalog import hold
+from headgate.catalog import hold, system_view
 from headgate.catalog import namespace as namespaces
 from headgate.catalog.function import UserFunction
 from headgate.catalog.physical import Cursor, one
 from headgate.catalog.relation import relation as relations
-from headgate.catalog.relation.relation import Relation
-from headgate.catalog.relation.relation_kind import TABLE_KINDS
+from headgate.catalog.relation.relation import Column, Relation
+from headgate.catalog.relation.relation_kind import INDEX_KINDS, TABLE_KINDS, RelationKind
 from headgate.catalog.session import SessionContext
 from headgate.commands import privilege
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
+from headgate.initial_catalog.rows import schemas
 from headgate.sql import names
 from headgate.sql.parser import ParseNode, position, unwrap
+from headgate.types import registry
+from headgate.types.registry import FIRST_USER_OID
 
 KINDS = {"r": "table", "p": "table", "i": "index", "I": "index", "S": "sequence", "v": "view", "m": "materialized view",
          "f": "foreign table",         "c": "type", "t": "table"}  # fmt: skip
@@ -202,6 +206,42 @@ def source(cursor: Cursor, context: SessionContext, node: pb.RangeVar, *, check:
     if relation is None:
         raise PostgresError("42P01", f'relation "{shown(node)}" does not exist', position=position(node.location))
     return relation
+
+
+def queried(cursor: Cursor, context: SessionContext, node: pb.RangeVar, *, check: bool = True) -> Relation:
+    """Return the relation that FROM names, as `source` does. A system relation is as the release has it that the node announces."""
+    check_database(node, context)
+    named = system_relation(node.schemaname or "pg_catalog", node.relname, context.announced, context.database)
+    if named is not None and not node.schemaname:
+        oid = relations.find_oid(cursor, context.database, None, node.relname, search_path(cursor, context))
+        named = named if oid in (None, named.oid) else None
+    relation = named or source(cursor, context, node, check=check)
+    if relation.kind in INDEX_KINDS:
+        raise PostgresError("42809", f'"{relation.name}" is an index', position=position(node.location))
+    if named is None and relation.oid < FIRST_USER_OID:
+        return system_relation(relation.schema, relation.name, context.announced, context.database) or relation
+    return relation
+
+
+@lru_cache(maxsize=2048)
+def system_relation(schema: str, name: str, announced: int, database: int) -> Relation | None:
+    """Return a system relation as the release `announced` has it, or one of the node's own tables, which system views read.
+
+    Return None for other relations. A domain of information_schema is replaced by its base type.
+    """
+    base, builtin = system_view.relation(schema, name, announced), registry.builtin()
+    if base is not None:
+        namespace = next(oid for oid, own_name in schemas().items() if own_name == schema)
+        columns = [
+            Column(column.attnum, column.name, column.type_oid, column.typmod, collation=builtin.by_oid(column.type_oid).collation)
+            for column in base.columns
+        ]
+        return Relation(base.oid, database, namespace, schema, name, RelationKind(base.kind), tuple(columns))
+    if schema != system_view.NODE_SCHEMA or name not in system_view.NODE_TABLES:
+        return None
+    listed = enumerate(system_view.NODE_TABLES[name], 1)
+    columns = [Column(place, column, kind, collation=builtin.by_oid(kind).collation) for place, (column, kind) in listed]
+    return Relation(0, database, 0, schema, name, RelationKind.TABLE, tuple(columns))
 
 
 def table(cursor: Cursor, context: SessionContext, node: ParseNode) -> Relation:

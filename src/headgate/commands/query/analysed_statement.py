@@ -9,6 +9,7 @@ parts:
     user          whose USAGE on schemas and EXECUTE on functions is checked; SET ROLE and SECURITY DEFINER change it
     search path   and the schema of temporary tables: they decide which object a name denotes
     forms         DateStyle, TimeZone and the like, by which constants are read
+    announced     the release whose system relations the node shows
     parameters    the types of the parameters; an operator or a function is chosen by them
     transition    the transition tables of the trigger whose function runs the statement, which hide relations of the same name
 
@@ -91,7 +92,7 @@ def _key(planner: Planner) -> tuple[object, ...]:
     context = session.context
     return (
         planner.transaction.catalog.shown, registry.known(), context.user, context.superuser, tuple(context.search_path),
-        context.temp_schema, context.forms, tuple(planner.parameters.values()),
+        context.temp_schema, context.forms, context.announced, tuple(planner.parameters.values()),
         tuple((name, table.relation) for name, table in session.transition_tables.items()),
     )  # fmt: skip
 

@@ -21,7 +21,6 @@ import pyarrow.parquet as pq
 from postgast import pg_query_pb2 as pb
 from pyspark.sql import DataFrame
 
-from headgate.analysis.from_clause import catalog_query
 from headgate.analysis.query import ChangesItem, PlanColumn, Query, Select, renamed, scope_table
 from headgate.catalog.procedure import OWN_SCHEMA
 from headgate.catalog.relation.relation import Column
@@ -113,9 +112,16 @@ def item(analyser: Analyser, node: pb.RangeFunction, session: Session, *, descri
     scan = _bind_call(analyser, node, session, describing=describing)
     alias = node.alias.aliasname or NAME
     columns = tuple(renamed(scan.columns, names.strings(node.alias.colnames)))
-    return ChangesItem(
-        (scope_table(alias, columns, row_key=analyser.row_key(alias, columns)),), columns, scan=scan, call=catalog_query(node)
-    )
+    return ChangesItem((scope_table(alias, columns, row_key=analyser.row_key(alias, columns)),), columns, scan=scan, call=_text_of(node))
+
+
+def _text_of(node: pb.RangeFunction) -> str:
+    """Return the text of a call in FROM."""
+    statement = pb.ParseResult()
+    statement.CopyFrom(grammar.parse("SELECT * FROM f()"))
+    called = statement.stmts[0].stmt.select_stmt.from_clause[0].range_function
+    called.functions[0].list.items[0].CopyFrom(node.functions[0].list.items[0])
+    return grammar.deparse(statement).removeprefix("SELECT * FROM ")
 
 
 def _bind_call(analyser: Analyser, node: pb.RangeFunction, session: Session, *, describing: bool) -> ChangeScan:

@@ -21,7 +21,7 @@ from typing import TypeVar
 import duckdb
 from postgast import pg_query_pb2 as pb
 
-from headgate.analysis.query import Query, SystemSelect
+from headgate.analysis.query import Query
 from headgate.commands.query import rendering
 from headgate.commands.query.analysed_statement import AnalysedStatements
 from headgate.commands.query.catalog import answer as catalog
@@ -29,27 +29,18 @@ from headgate.commands.query.driver import answer as driver
 from headgate.commands.query.planner import Planner
 from headgate.errors import PostgresError, causes
 from headgate.expression.implementation.implementation import NotColumnwise
-from headgate.types.resultset import ResultColumn, ResultSet
+from headgate.sql.parser import unwrap
+from headgate.types.resultset import ResultSet
 
 T = TypeVar("T")
-_UNKNOWN = ("0A000", "42883")
 
 
 @dataclass(frozen=True)
 class Engine:
-    """An engine.
+    """An engine. `refusal`: returns the reason why it does not take a query, or None. `run`: returns the result, computed lazily."""
 
-    `refusal` returns the reason why it does not take a query, or None. `run` returns the result, whose rows are computed lazily. `columns`
-    describes a query without running it.
-    """
-
-    refusal: Callable[[Query], str | None]
+    refusal: Callable[[Planner, Query], str | None]
     run: Callable[[Planner, Query], ResultSet]
-    columns: Callable[[Planner, Query], tuple[ResultColumn, ...]]
-
-
-def _columns(planner: Planner, query: Query) -> tuple[ResultColumn, ...]:
-    return rendering.result_columns(planner.columns(query))
 
 
 def _run_by_spark(planner: Planner, query: Query) -> ResultSet:
@@ -58,9 +49,9 @@ def _run_by_spark(planner: Planner, query: Query) -> ResultSet:
     return rendering.result(plan, planner.session, planner.transaction)
 
 
-DRIVER = Engine(driver.refusal, driver.answer, _columns)
-CATALOG = Engine(catalog.refusal, catalog.run, catalog.columns)
-SPARK = Engine(lambda _: None, _run_by_spark, _columns)
+DRIVER = Engine(lambda _, query: driver.refusal(query), driver.answer)
+CATALOG = Engine(catalog.refusal, catalog.run)
+SPARK = Engine(lambda _, __: None, _run_by_spark)
 ENGINES = (DRIVER, CATALOG, SPARK)
 PLANNING = (CATALOG, SPARK)
 """The engines for statements that need more of a query than its result: EXPLAIN and COPY."""
@@ -73,28 +64,26 @@ def analysed(planner: Planner, node: pb.SelectStmt) -> Query:
 
 
 def _analysed(planner: Planner, node: pb.SelectStmt) -> Query:
-    query = catalog.system_select(node, planner.session)
-    if query is not None:
-        return query
-    with rendering.running(planner.session, planner.transaction) if node.HasField("with_clause") else nullcontext():
+    modifies = any(unwrap(unwrap(item).ctequery).DESCRIPTOR.name != "SelectStmt" for item in node.with_clause.ctes)
+    with rendering.running(planner.session, planner.transaction) if modifies else nullcontext():
         return planner.analyse(node)
 
 
 def first(planner: Planner, query: Query, use: Callable[[Engine], T], engines: Sequence[Engine] = ENGINES) -> T:
     """Return what `use` returns for the first engine that takes the query, or for the next one if that one cannot answer exactly.
 
-    If neither the catalog nor Spark supports a query of system relations, raise the catalog's error.
+    If neither the catalog nor Spark supports a query of the catalog's own (`catalog.is_own`), raise the catalog's error.
     """
     declined: PostgresError | None = None
     for engine in engines:
-        if engine.refusal(query) is not None:
+        if engine.refusal(planner, query) is not None:
             continue
         try:
             return use(engine)
         except NotColumnwise:
             continue
         except PostgresError as error:
-            if declined is not None and error.sqlstate in _UNKNOWN and isinstance(query.body, SystemSelect):
+            if declined is not None and error.sqlstate == "0A000" and catalog.is_own(planner, query):
                 raise declined from error
             if engine is not CATALOG or error.sqlstate != "0A000" or not _is_open(planner, error):
                 raise

@@ -27,7 +27,6 @@ from headgate.errors import PostgresError, not_supported
 from headgate.expression import builtin, rewriting
 from headgate.expression.binding import literal
 from headgate.expression.binding.context import BindContext
-from headgate.expression.deparsing.deparse import deparse
 from headgate.expression.duckdb.value import REGISTERED
 from headgate.expression.node import (
     ArrayExpr,
@@ -249,11 +248,11 @@ class Evaluation:
             case Relabel(type=TypeRef(oid=registry.REGCLASS), arg=ColumnRef(name="tableoid", attnum=-6) as table):
                 return replace(table, type=node.type, name="regclass", attnum=1, key=table_oid_keys(table.key)[1])
             case Relabel(type=TypeRef(oid=registry.OID), arg=Const(type=TypeRef(oid=oid), value=str()) as name) if oid in REGISTERED:
-                return replace(self._of_catalogs(name, "oid"), type=node.type)
+                return self._of_catalogs(name, node)
             case Relabel(type=TypeRef(oid=registry.OID), arg=Relabel(arg=Expression(type=TypeRef(oid=registry.OID)) as oid_of_name)):
                 return self.prepare(oid_of_name)
             case Const(type=TypeRef(oid=oid), value=str()) if oid in REGISTERED:
-                return self._of_catalogs(node, "text")
+                return self._of_catalogs(node, node)
             case Relabel(type=TypeRef(oid=oid), arg=Expression(type=TypeRef(oid=source))) if oid in REGISTERED and source not in REGISTERED:
                 raise not_supported(f"an oid as {REGISTERED[oid]} is not supported in a query on tables")
             case ColumnRef(name="tableoid", attnum=-6):
@@ -273,10 +272,10 @@ class Evaluation:
             raise PostgresError("42P02", f"there is no parameter ${node.number}")
         return self._constant(parameters[node.number - 1].text, node.type)
 
-    def _of_catalogs(self, name: Const, form: str) -> Const:
-        """Return a reg… literal with the oid or the text that the catalogs have for it."""
+    def _of_catalogs(self, name: Const, shown: Expression) -> Const:
+        """Return a reg… literal as the catalogs print `shown`, which is the literal or a cast of it."""
         try:
-            known = session_function.value(f"{deparse(name)}::{form}", name.type, self.session)
+            known = session_function.value(shown, self.session)
         except PostgresError as error:
             raise replace(error, position=position(name.location)) from error
         return replace(known, value=str(known.value))
@@ -288,7 +287,7 @@ class Evaluation:
         words = {"CURRENT_ROLE": context.user, "CURRENT_USER": context.user, "USER": context.user, "SESSION_USER": context.session_user,
                  "CURRENT_CATALOG": context.database_name}  # fmt: skip
         if node.name == "CURRENT_SCHEMA":
-            return session_function.value("current_schema()", node.type, self.session)
+            return session_function.value(node, self.session)
         return Const(type=node.type, value=words.get(node.name))
 
     def _function(self, node: FuncExpr) -> Expression | None:

@@ -16,6 +16,7 @@ from postgast import pg_query_pb2 as pb
 
 from headgate.analysis.query import Query
 from headgate.commands.query import engine, rendering
+from headgate.commands.query.catalog import answer as catalog
 from headgate.commands.query.planner import Planner
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
@@ -84,7 +85,7 @@ def _explain(node: pb.SelectStmt, session: Session, options: _Options) -> _Expla
 
 
 def _of_catalog(planner: Planner, query: Query, options: _Options, began: float) -> _Explained:
-    engine.CATALOG.columns(planner, query)
+    catalog.check(planner, query)
     planned, measured, execution = time.monotonic(), {}, None
     if options.analyze:
         measured = {"number of output rows": sum(batch.num_rows for batch in engine.CATALOG.run(planner, query))}

@@ -23,7 +23,7 @@ from headgate import interruption
 from headgate.analysis import sublink
 from headgate.analysis.analyser import Analyser
 from headgate.analysis.names import Names
-from headgate.analysis.query import Cte, PlanColumn, Query, RowLock, Select, SelectItem, SetOperation, Sort, SystemSelect, Values, reference
+from headgate.analysis.query import Cte, PlanColumn, Query, RowLock, Select, SelectItem, SetOperation, Sort, Values, reference
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import view as views
 from headgate.catalog.relation.relation import Relation
@@ -53,7 +53,7 @@ from headgate.expression import rewriting
 from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.scope import Scope
 from headgate.expression.node import Expression, SubLink, TypeRef, walk
-from headgate.expression.spark import compiler, set_returning
+from headgate.expression.spark import compiler
 from headgate.expression.spark.value import PythonInside, without_python
 from headgate.sql.parser import ParseNode, parse, unwrap
 from headgate.storage.spark.local_relation import local_frame
@@ -110,11 +110,9 @@ class Planner:
             return None if table is None else table.relation
 
         return Names(
-            relation=lambda node, check: lookup.source(transaction.cursor, session.context, node, check=check),
+            relation=lambda node, check: lookup.queried(transaction.cursor, session.context, node, check=check),
             relation_of_oid=lambda oid: relations.find(transaction.cursor, session.context.database, oid),
             transition=transition,
-            set_columns=set_returning.columns_of,
-            catalog_columns=lambda sql: system_relation.described(sql, session, transaction.cursor),
             changes=lambda analyser, node: change_scan.item(analyser, node, session, describing=self.describing),
             modify=lambda analyser, query: modifying_with.run(self, analyser, query),
         )
@@ -197,9 +195,8 @@ class Planner:
         planner = self.within(self.analyser.nested(in_view=True, ctes=False), role)
         planner._views = self._views | {relation.oid}
         with registry.unguarded():
-            system = catalog.system_select(statement.node, self.session)
-            query = system or replace(planner.analyser.select(statement.node, None, locks=locks), tree=statement.node)
-            plan = planner.guarded(query) if catalog.refusal(query) else system_relation.frame_of(self, catalog.run(self, query))
+            query = planner.analyser.select(statement.node, None, locks=locks)
+            plan = planner.guarded(query) if catalog.refusal(planner, query) else system_relation.frame_of(self, catalog.run(self, query))
         columns = [
             replace(plan_column, name=column.name, relation=relation.oid, attnum=column.attnum)
             for plan_column, column in zip(plan.columns, relation.columns, strict=True)
@@ -217,7 +214,7 @@ class Planner:
         """Analyse a query of the statement, and run the data-modifying statements in its WITH clause."""
         if node.HasField("with_clause"):
             modifying_with.freeze(self, node.with_clause, node)
-        return replace(self.analyser.select(node, outer, types, top=True), tree=node)
+        return self.analyser.select(node, outer, types, top=True)
 
     def with_queries(self, clause: pb.WithClause, statement: ParseNode) -> None:
         """Analyse the queries of the WITH clause of a statement for its other clauses, and run the data-modifying ones."""
@@ -230,10 +227,6 @@ class Planner:
         if known is None:
             known = self._plans[id(query)] = query, self._make_plan(query)
         return known[1]
-
-    def columns(self, query: Query) -> tuple[PlanColumn, ...]:
-        """Return the columns of a query."""
-        return self.plan(query).columns if isinstance(query.body, SystemSelect) else query.columns
 
     def plan_of_cte(self, cte: Cte) -> Plan:
         """Return the plan of a WITH query. It is planned for its first reference, and has its own barrier (`guarded`)."""
@@ -282,9 +275,6 @@ class Planner:
                 plan = self._values(query.columns, cells)
             case SetOperation() as operation:
                 plan = set_operation.combine(self, operation, query.columns)
-            case SystemSelect():
-                assert query.tree is not None
-                return self.plan(self.analyse(query.tree))
         return ordering.limit(self, ordering.sort(self, plan, query.sorts), query.limit, query.sorts)
 
     def _plain(self, query: Query, select: Select) -> Plan:

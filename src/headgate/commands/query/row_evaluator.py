@@ -167,6 +167,9 @@ class _Env:
         self.facts: dict[str, Facts] = {}
         self.rows: dict[str, Sequence[RowColumn]] = {}
 
+    def column(self, key: str) -> str:
+        return key
+
     def moment(self, node: Expression) -> int | None:
         return None
 

@@ -1,10 +1,10 @@
-"""Run and describe SELECT by the first engine that takes it (`engine`)."""
+"""Run SELECT by the first engine that takes it (`engine`), and describe it."""
 
 from __future__ import annotations
 
 from postgast import pg_query_pb2 as pb
 
-from headgate.commands.query import engine
+from headgate.commands.query import engine, rendering
 from headgate.commands.query.planner import Planner
 from headgate.commands.session import Session
 from headgate.types.resultset import ResultColumn, ResultSet
@@ -19,5 +19,4 @@ def run(node: pb.SelectStmt, session: Session) -> ResultSet:
 
 def columns(node: pb.SelectStmt, planner: Planner) -> tuple[ResultColumn, ...]:
     """Return the columns of a SELECT without running it."""
-    query = engine.analysed(planner, node)
-    return engine.first(planner, query, lambda chosen: chosen.columns(planner, query))
+    return rendering.result_columns(engine.analysed(planner, node).columns)

@@ -320,7 +320,7 @@ def ordering_operator(oid: int, strategy: int, context: BindContext) -> int | No
     if base in _SORTED_AS:
         return table.get((_SORTED_AS[base], strategy))
     type_ = context.types.find(base)
-    if type_ is not None and type_.is_array:
+    if type_ is not None and (type_.is_array or type_.is_vector):
         return table.get((registry.ANYARRAY, strategy))
     if type_ is not None and type_.kind is registry.TypeKind.ENUM:
         return table.get((registry.ANYENUM, strategy))

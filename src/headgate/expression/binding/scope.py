@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
 
 from headgate.errors import PostgresError
 from headgate.expression.node import ColumnRef, TypeRef
@@ -23,28 +22,6 @@ SYSTEM_COLUMNS = {
     "cmax": (-5, registry.CID),
     "tableoid": (-6, registry.OID),
 }
-
-
-class Named(Protocol):
-    """A column of a FROM clause."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        ...
-
-
-C = TypeVar("C", bound=Named)
-
-
-def using_column(columns: Iterable[C], name: str, side: str) -> C:
-    """Return the column that USING names on one side of a join. Raise 42703 if there is none, 42702 if there are several."""
-    matches = [column for column in columns if column.name == name]
-    if not matches:
-        raise PostgresError("42703", f'column "{name}" specified in USING clause does not exist in {side} table')
-    if len(matches) > 1:
-        raise PostgresError("42702", f'common column name "{name}" appears more than once in {side} table')
-    return matches[0]
 
 
 @dataclass(frozen=True)
@@ -288,7 +265,7 @@ def _hint(name: str, scope: Scope, alias: str | None = None) -> str | None:
             for column in table.columns:
                 edits = levenshtein(name, column.name)
                 distance = edits + penalty
-                if edits > len(name.encode()) // 2 or distance > least:
+                if column.attnum < 0 or edits > len(name.encode()) // 2 or distance > least:
                     continue
                 if distance < least:
                     nearest, least = [], distance

@@ -248,7 +248,7 @@ def output(kind: int, sql: str, env: Env) -> str:
         t.BYTEA: f"('\\x' || lower(hex({sql})))",
         t.INT2VECTOR: f"array_to_string({sql}, ' ')",
         t.OIDVECTOR: f"array_to_string({sql}, ' ')",
-        t.VOID: f"coalesce('', CAST({sql} AS VARCHAR))",  # the function must still be called
+        t.VOID: f"CASE WHEN ({sql}) IS NOT NULL THEN '' END",  # the function must still be called
     }.get(kind)
     if plain is not None:
         return plain
@@ -275,7 +275,7 @@ def _record(node: n.Expression, sql: str, env: Env) -> str:
     if not fields:
         raise refuse("the text form of this record", node)
     if isinstance(node, n.ColumnRef) and node.attnum == 0:
-        parts = [output(base_of(column.type.oid), column.key, env) for column in env.rows[node.key]]
+        parts = [output(base_of(column.type.oid), env.column(column.key), env) for column in env.rows[node.key]]
     else:
         parts = [output(base_of(kind.oid), f"struct_extract({sql}, {quote(name)})", env) for name, kind in fields]
     items = " || ',' || ".join(f"coalesce({_field(part)}, '')" for part in parts) or "''"

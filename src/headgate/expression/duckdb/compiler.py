@@ -1,6 +1,6 @@
 """Compile a typed expression to DuckDB's SQL, with one short function per node.
 
-Called by `commands.query.catalog` for every expression of a query on the catalogs. Columns are written as their keys. The `Env` supplies
+Called by `commands.query.catalog` for every expression of a query on the catalogs. The `Env` supplies the SQL of the columns, and
 the parts that depend on the session, on parameters or on subqueries. A node, function or type without an exact form raises 0A000.
 """
 
@@ -50,10 +50,10 @@ def check_order(expression: n.Expression, env: Env) -> None:
 
 def _column(node: n.ColumnRef, env: Env) -> str:
     if node.attnum:
-        return node.key
+        return env.column(node.key)
     if node.key not in env.rows:
         raise refuse("a reference to this whole row", node)
-    return _struct([(column.name, column.key) for column in env.rows[node.key]])
+    return _struct([(column.name, env.column(column.key)) for column in env.rows[node.key]])
 
 
 def _struct(parts: list[tuple[str, str]]) -> str:
@@ -263,7 +263,7 @@ def _null_test(node: n.NullTest, env: Env) -> str:
     if isinstance(arg, n.RowExpr):
         parts = [compile(field, env) for field in arg.args]
     elif isinstance(arg, n.ColumnRef) and arg.attnum == 0 and arg.key in env.rows:
-        parts = [column.key for column in env.rows[arg.key]]
+        parts = [env.column(column.key) for column in env.rows[arg.key]]
     else:
         fields = n.record_fields(arg)
         if not fields:

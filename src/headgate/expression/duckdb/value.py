@@ -42,7 +42,7 @@ NOTHING_KNOWN = Facts()
 
 
 class RowColumn(Protocol):
-    """A column of a whole row. `key` is its SQL."""
+    """A column of a whole row."""
 
     @property
     def name(self) -> str:
@@ -54,7 +54,7 @@ class RowColumn(Protocol):
 
     @property
     def key(self) -> str:
-        """The column's SQL."""
+        """The column's key."""
 
 
 class Env(Protocol):
@@ -68,9 +68,12 @@ class Env(Protocol):
     """Whether the session's TimeZone is UTC."""
     time_zone: str
     facts: dict[str, Facts]
-    """Properties of columns, by their keys, which are their SQL."""
+    """Properties of columns, by their keys."""
     rows: dict[str, Sequence[RowColumn]]
     """The columns of whole rows, by the rows' keys."""
+
+    def column(self, key: str) -> str:
+        """Return the SQL of a column. A key that no FROM item has is SQL."""
 
     def resolve(self, text: str, kind: int, where: int | None) -> int:
         """Return the oid of the object that the text of a reg… literal names."""

@@ -139,7 +139,7 @@ def _fields(row: Expression, call: Expression, env: Env) -> dict[str, str]:
         row = row.arg
     if not isinstance(row, ColumnRef) or row.key not in env.rows:
         raise refuse("this row", call)
-    return {column.name: column.key for column in env.rows[row.key]}
+    return {column.name: env.column(column.key) for column in env.rows[row.key]}
 
 
 IMPLEMENTATIONS: Table = {

@@ -18,9 +18,10 @@ from dataclasses import dataclass, replace
 
 from headgate.catalog import procedure
 from headgate.errors import PostgresError
+from headgate.expression import builtin
 from headgate.expression import node as n
 from headgate.expression.duckdb.value import Env as DuckdbEnv
-from headgate.expression.duckdb.value import duckdb_type, element_of, quote, refuse, zero_based
+from headgate.expression.duckdb.value import duckdb_type, quote, refuse, zero_based
 from headgate.expression.functions import set_returning as functions
 from headgate.expression.functions.regex.functions import regexp_matches, regexp_split_to_table
 from headgate.expression.functions.set_returning import Rows
@@ -34,15 +35,13 @@ _PRIVILEGES = {
 
 @dataclass(frozen=True)
 class CatalogRows:
-    """A set in DuckDB's SQL: `list_sql` is a list of values (one column) or of structs, or `table_sql` is a query with columns c1, c2, ….
+    """A set in DuckDB's SQL: `list_sql` is a list of values or of structs, or `table_sql` is a query with columns c1, c2, ….
 
-    `in_order` means that the rows of the query come sorted by a column.
+    `in_order` means that the rows of the query come sorted by their first column.
     """
 
-    columns: tuple[tuple[str, int], ...]
     list_sql: str = ""
     table_sql: str = ""
-    scalar: bool = True
     in_order: bool = False
 
 
@@ -65,37 +64,35 @@ def _duckdb_series(node: n.FuncExpr, args: Sequence[str], env: DuckdbEnv, in_fro
     kind = node.args[0].type.oid
     if len(args) > 2 and isinstance(node.args[2], n.Const) and node.args[2].value == "0":
         raise PostgresError("22023", "step size cannot equal zero")
-    columns = (("generate_series", kind),)
     if kind in (t.TIMESTAMP, t.TIMESTAMPTZ) and env.in_utc:
-        return CatalogRows(columns, list_sql=f"generate_series({', '.join(args)})", in_order=True)
+        return CatalogRows(list_sql=f"generate_series({', '.join(args)})", in_order=True)
     if kind not in t.INTEGERS:
         raise refuse(f"generate_series over {t.format_type(kind)}", node)
     bounds = ", ".join(f"CAST({arg} AS BIGINT)" for arg in args)
     if in_from and all(isinstance(arg, n.Const) for arg in node.args):
         sql = f"SELECT CAST(_g.v AS {duckdb_type(kind)}) AS c1 FROM generate_series({bounds}) _g(v)"
-        return CatalogRows(columns, table_sql=sql, in_order=True)
-    return CatalogRows(columns, list_sql=f"CAST(generate_series({bounds}) AS {duckdb_type(kind)}[])", in_order=True)
+        return CatalogRows(table_sql=sql, in_order=True)
+    return CatalogRows(list_sql=f"CAST(generate_series({bounds}) AS {duckdb_type(kind)}[])", in_order=True)
 
 
 def _duckdb_unnest(node: n.FuncExpr, args: Sequence[str], env: DuckdbEnv, in_from: bool) -> CatalogRows:
-    return CatalogRows((("unnest", node.type.oid),), list_sql=args[0])
+    return CatalogRows(list_sql=args[0])
 
 
 def _duckdb_subscripts(node: n.FuncExpr, args: Sequence[str], env: DuckdbEnv, in_from: bool) -> CatalogRows:
     shift = 1 if zero_based(node.args[0], env) else 0
     sql = f"CAST(generate_series({1 - shift}, len({args[0]}) - {shift}) AS INTEGER[])"
-    return CatalogRows((("generate_subscripts", t.INT4),), list_sql=f"CASE WHEN {args[1]} = 1 THEN {sql} END")
+    return CatalogRows(list_sql=f"CASE WHEN {args[1]} = 1 THEN {sql} END")
 
 
 def _duckdb_expanded(node: n.FuncExpr, args: Sequence[str], env: DuckdbEnv, in_from: bool) -> CatalogRows:
-    element = element_of(node.args[0].type.oid) or t.TEXT
     sql = f"list_transform({args[0]}, lambda v, i: {{'x': v, 'n': CAST(i AS INTEGER)}})"
-    return CatalogRows((("x", element), ("n", t.INT4)), list_sql=sql, scalar=False)
+    return CatalogRows(list_sql=sql)
 
 
 def _duckdb_ancestors(node: n.FuncExpr, args: Sequence[str], env: DuckdbEnv, in_from: bool) -> CatalogRows:
     ancestors = "SELECT list(_a.ancestor ORDER BY _a.depth) FROM hg.partition_ancestor _a"
-    return CatalogRows((("relid", t.REGCLASS),), list_sql=f"({ancestors} WHERE _a.relid = {args[0]} AND _a.dbid = {env.database})")
+    return CatalogRows(list_sql=f"({ancestors} WHERE _a.relid = {args[0]} AND _a.dbid = {env.database})")
 
 
 def _duckdb_tree(node: n.FuncExpr, args: Sequence[str], env: DuckdbEnv, in_from: bool) -> CatalogRows:
@@ -105,8 +102,7 @@ def _duckdb_tree(node: n.FuncExpr, args: Sequence[str], env: DuckdbEnv, in_from:
         " JOIN hg.pg_class _c ON _c.oid = _a.relid AND _c.dbid = _a.dbid"
         " LEFT JOIN hg.pg_inherits _i ON _i.inhrelid = _a.relid AND _i.dbid = _a.dbid"
     )
-    columns = (("relid", t.REGCLASS), ("parentrelid", t.REGCLASS), ("isleaf", t.BOOL), ("level", t.INT4))
-    return CatalogRows(columns, list_sql=f"({tree} WHERE _a.ancestor = {args[0]} AND _a.dbid = {env.database})", scalar=False)
+    return CatalogRows(list_sql=f"({tree} WHERE _a.ancestor = {args[0]} AND _a.dbid = {env.database})")
 
 
 _LISTS_ALWAYS = 16
@@ -118,21 +114,19 @@ _LISTED = (
 
 
 def _duckdb_publication_tables(node: n.FuncExpr, args: Sequence[str], env: DuckdbEnv, in_from: bool) -> CatalogRows:
-    columns = (("relid", t.OID), ("attrs", t.INT2VECTOR), ("qual", t.PG_NODE_TREE))
     if node.function == procedure.PUBLICATION_TABLES:
         return _tables_of_several(args[0], env)
     where = f"_g.pubname = {args[0]} AND _g.dbid = {env.database}"
     if env.announced >= _LISTS_ALWAYS:
         where += " AND _p.dbid = _g.dbid AND _p.pubname = _g.pubname"
         sql = f"SELECT _g.relid AS c1, {_LISTED} AS c2, _g.qual AS c3 FROM hg.publication_table _g, hg.pg_publication _p WHERE {where}"
-        return CatalogRows(columns, table_sql=sql, scalar=False)
+        return CatalogRows(table_sql=sql)
     sql = f"SELECT _g.relid AS c1, _g.attrs AS c2, _g.qual AS c3 FROM hg.publication_table _g WHERE {where}"
-    return CatalogRows(columns, table_sql=sql, scalar=False)
+    return CatalogRows(table_sql=sql)
 
 
 def _tables_of_several(names: str, env: DuckdbEnv) -> CatalogRows:
     """Return the form of PostgreSQL 16, over an array of publication names. Partitions whose ancestor is published are omitted."""
-    columns = (("pubid", t.OID), ("relid", t.OID), ("attrs", t.INT2VECTOR), ("qual", t.PG_NODE_TREE))
     above = (
         "SELECT 1 FROM hg.publication_table _o JOIN hg.partition_ancestor _a ON _a.ancestor = _o.relid AND _a.dbid = _o.dbid"
         f" WHERE _a.relid = _g.relid AND _a.depth > 0 AND _o.dbid = {env.database} AND list_contains({names}, _o.pubname)"
@@ -142,14 +136,14 @@ def _tables_of_several(names: str, env: DuckdbEnv) -> CatalogRows:
         " JOIN hg.pg_publication _p ON _p.dbid = _g.dbid AND _p.pubname = _g.pubname"
         f" WHERE _g.dbid = {env.database} AND list_contains({names}, _g.pubname) AND NOT EXISTS ({above})"
     )
-    return CatalogRows(columns, table_sql=sql, scalar=False)
+    return CatalogRows(table_sql=sql)
 
 
 def _duckdb_options(node: n.FuncExpr, args: Sequence[str], env: DuckdbEnv, in_from: bool) -> CatalogRows:
     name = "split_part(v, '=', 1)"
     value = f"CASE WHEN contains(v, '=') THEN substr(v, length({name}) + 2) END"
     sql = f"list_transform({args[0]}, lambda v: {{'option_name': {name}, 'option_value': {value}}})"
-    return CatalogRows((("option_name", t.TEXT), ("option_value", t.TEXT)), list_sql=sql, scalar=False)
+    return CatalogRows(list_sql=sql)
 
 
 def _duckdb_privileges(node: n.FuncExpr, args: Sequence[str], env: DuckdbEnv, in_from: bool) -> CatalogRows:
@@ -166,18 +160,17 @@ def _duckdb_privileges(node: n.FuncExpr, args: Sequence[str], env: DuckdbEnv, in
         f"SELECT {role.format('grantor')} AS c1, {role.format('grantee')} AS c2, _x.p.privilege_type AS c3, _x.p.is_grantable AS c4"
         f" FROM (SELECT unnest(flatten(list_transform({items}, lambda v: {privileges}))) AS p) _x"
     )
-    columns = (("grantor", t.OID), ("grantee", t.OID), ("privilege_type", t.TEXT), ("is_grantable", t.BOOL))
     if in_from:
-        return CatalogRows(columns, table_sql=table, scalar=False)
-    fields = ", ".join(f"'{name}': _y.c{number}" for number, (name, _) in enumerate(columns, 1))
-    return CatalogRows(columns, list_sql=f"(SELECT list({{{fields}}}) FROM ({table}) _y)", scalar=False)
+        return CatalogRows(table_sql=table)
+    fields = ", ".join(f"'{name}': _y.c{number}" for number, (name, _) in enumerate(node.type.fields, 1))
+    return CatalogRows(list_sql=f"(SELECT list({{{fields}}}) FROM ({table}) _y)")
 
 
 def _duckdb_token_types(node: n.FuncExpr, args: Sequence[str], env: DuckdbEnv, in_from: bool) -> CatalogRows:
     """Return the token types of pg_catalog.default, the only text search parser (wparser_def.c)."""
     rows = ", ".join(f"({number}, {quote(alias)}, {quote(text)})" for number, (alias, text) in enumerate(_TOKENS, 1))
     sql = f"SELECT * FROM (VALUES {rows}) _v(c1, c2, c3) WHERE {args[0]} = {_DEFAULT_PARSER}"
-    return CatalogRows((("tokid", t.INT4), ("alias", t.TEXT), ("description", t.TEXT)), table_sql=sql, scalar=False, in_order=True)
+    return CatalogRows(table_sql=sql, in_order=True)
 
 
 _DEFAULT_PARSER = 3722
@@ -194,9 +187,8 @@ _TOKENS = (
 
 def _duckdb_none(node: n.FuncExpr, args: Sequence[str], env: DuckdbEnv, in_from: bool) -> CatalogRows:
     """Return no rows, for objects that a server could list but a node does not have, such as extensions that could be installed."""
-    columns = procedure.outputs(node.function)
-    nulls = ", ".join(f"CAST(NULL AS {duckdb_type(kind)}) AS c{number}" for number, (_, kind) in enumerate(columns, 1))
-    return CatalogRows(columns, table_sql=f"SELECT {nulls} WHERE false", scalar=False)
+    nulls = ", ".join(f"CAST(NULL AS {duckdb_type(kind.oid)}) AS c{number}" for number, (_, kind) in enumerate(node.type.fields, 1))
+    return CatalogRows(table_sql=f"SELECT {nulls} WHERE false")
 
 
 _UNNESTED = SetImplementation(functions.unnest, duckdb=_duckdb_unnest)
@@ -234,7 +226,7 @@ SETS = {
     "json_each": SetImplementation(functions.written_pairs, (("key", t.TEXT), ("value", t.JSON))),
     "json_each_text": SetImplementation(functions.written_pairs_text, (("key", t.TEXT), ("value", t.TEXT))),
     "_pg_expandarray/2277": SetImplementation(duckdb=_duckdb_expanded),
-    "pg_partition_ancestors": SetImplementation(duckdb=_duckdb_ancestors),
+    "pg_partition_ancestors": SetImplementation(columns=(("relid", t.REGCLASS),), duckdb=_duckdb_ancestors),
     "pg_partition_tree": SetImplementation(duckdb=_duckdb_tree),
     "pg_get_publication_tables": SetImplementation(duckdb=_duckdb_publication_tables, from_only=True),
     "pg_options_to_table": SetImplementation(duckdb=_duckdb_options),
@@ -243,3 +235,12 @@ SETS = {
     "pg_available_extension_versions": SetImplementation(duckdb=_duckdb_none, from_only=True),
     "ts_token_type_byid": SetImplementation(duckdb=_duckdb_token_types, from_only=True),
 }
+
+
+def columns_of(call: n.Expression) -> list[tuple[str, n.TypeRef]]:
+    """Return the names and types of the columns of a function in FROM. One column without a name is the alias's."""
+    if call.type.fields:
+        return list(call.type.fields)
+    form = SETS.get(builtin.function(call.function).key) if isinstance(call, n.FuncExpr) else None
+    named = () if form is None else form.columns
+    return [(name, n.TypeRef(oid, -1, t.by_oid(oid).collation)) for name, oid in named] or [("", call.type)]

@@ -155,7 +155,7 @@ def has_form(node: n.Expression) -> bool:
     """Return whether Spark has a form of the function that a node calls. True for a node that calls none."""
     match node:
         case n.FuncExpr() if builtin.function(node.function).retset:
-            return set_returning.columns_of(node) is not None
+            return set_returning.has_form(node)
         case n.FuncExpr():
             return implementation(node.function) is not None
         case n.OpExpr() | n.ScalarArrayOp() | n.Distinct() | n.NullIf():

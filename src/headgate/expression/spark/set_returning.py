@@ -19,13 +19,12 @@ from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 from headgate.errors import PostgresError
 from headgate.expression import builtin
 from headgate.expression.functions.set_returning import Rows
-from headgate.expression.implementation.set_returning import SETS
-from headgate.expression.node import FuncExpr, TypeRef
+from headgate.expression.implementation.set_returning import SETS, columns_of
+from headgate.expression.node import Expression, FuncExpr, TypeRef
 from headgate.expression.spark.array_element import as_item, plain
 from headgate.expression.spark.session_time import forms
 from headgate.expression.spark.value import FAILED, TEXT, Env, Make, Value, arrow_function, fail, refuse_function, rep_of, settle
 from headgate.expression.spark.vectorised import KEPT, call
-from headgate.types import registry
 
 
 @dataclass(frozen=True)
@@ -44,12 +43,10 @@ class Set:
     rows: Make
 
 
-def columns_of(node: FuncExpr) -> list[tuple[str, TypeRef]] | None:
-    """Return the names and types of the columns of a call, or None if it cannot be planned. One column without a name is the alias's."""
-    entry = SETS.get(builtin.function(node.function).key)
-    if entry is None or entry.rows is None:
-        return None
-    return [(name, _type_ref(kind)) for name, kind in entry.columns] or [("", node.type)]
+def has_form(node: Expression) -> bool:
+    """Return whether Spark can compute the rows of a call."""
+    entry = SETS.get(builtin.function(node.function).key) if isinstance(node, FuncExpr) else None
+    return entry is not None and entry.rows is not None
 
 
 def build(node: FuncExpr, args: Sequence[Value]) -> Set:
@@ -58,7 +55,7 @@ def build(node: FuncExpr, args: Sequence[Value]) -> Set:
     entry = SETS.get(called.key)
     if entry is None or entry.rows is None:
         raise refuse_function(called, f"the set-returning function {called.name}")
-    columns = tuple(SetColumn(*column) for column in columns_of(node) or ())
+    columns = tuple(SetColumn(*column) for column in columns_of(node))
     items = [settle(as_item(value, arg.type)) for value, arg in zip(args, node.args, strict=True)]
     run = functools.partial(entry.rows, forms().timezone) if entry.in_zone else entry.rows
     rows = _row_function(run, called.key, len(columns), strict=called.strict)
@@ -67,10 +64,6 @@ def build(node: FuncExpr, args: Sequence[Value]) -> Set:
         return rows(*(env.needed(item(env)) for item in items))
 
     return Set(columns, make)
-
-
-def _type_ref(kind: int) -> TypeRef:
-    return TypeRef(kind, -1, registry.by_oid(kind).collation)
 
 
 def _row_function(run: Callable[..., Rows], name: str, width: int, *, strict: bool) -> Callable[..., Column]:

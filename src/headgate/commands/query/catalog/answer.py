@@ -1,109 +1,71 @@
-"""Answer queries of system relations by DuckDB: which queries these are, before anything runs, their columns and their rows.
+"""Answer queries of system relations by DuckDB: which queries these are, before anything runs, and their rows.
 
-Called by `engine`. The compiler of catalog queries (`select.CatalogPlanner`) reads FROM itself, so a query of system relations is not
-analysed further: its `Query` holds the parse tree. The catalog's SQL matches PostgreSQL's closely enough only for the data in catalogs.
+Called by `engine`. The catalog's SQL matches PostgreSQL's closely enough only for the data in catalogs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from postgast import pg_query_pb2 as pb
-
-from headgate.analysis.query import ChangesItem, Query, RelationItem, SystemSelect, TransitionItem, parts
-from headgate.catalog.namespace import check_use, effective
-from headgate.catalog.relation import relation
-from headgate.commands.query import change_scan
+from headgate.analysis.query import ChangesItem, CteItem, FunctionItem, Part, Query, RelationItem, TransitionItem, parts
+from headgate.commands.query import instant
 from headgate.commands.query.catalog import query as catalog_query
-from headgate.commands.query.catalog import volatile_function
-from headgate.commands.session import Session
+from headgate.commands.query.catalog import session_call
 from headgate.expression.builtin import function
-from headgate.expression.duckdb.value import REGISTERED
-from headgate.expression.node import ArrayExpr, Const, Expression, FuncExpr, Param, SqlValue
-from headgate.expression.spark import compiler
-from headgate.sql.names import strings
-from headgate.sql.parser import ParseNode, walk
+from headgate.expression.duckdb.value import REGISTERED, element_of
+from headgate.expression.node import ArrayExpr, Const, Expression, FuncExpr, Param, SqlValue, UserCall
+from headgate.expression.spark import compiler, set_returning
 from headgate.types import registry
-from headgate.types.resultset import ResultColumn, ResultSet
+from headgate.types.resultset import ResultSet
 
 if TYPE_CHECKING:
     from headgate.commands.query.planner import Planner
 
-_REGISTERED = frozenset(registry.format_type(type_oid) for type_oid in REGISTERED)
 
-
-def system_select(node: pb.SelectStmt, session: Session) -> Query | None:
-    """Return a query of system relations alone, or None for any other query.
-
-    A query without relations counts as one if it calls a function that acts on the node or the session, or names regclass or a similar
-    type, whose values only the catalog can read and print. So does a query of its own WITH queries.
-    """
-    nodes = list(walk(node))
-    relations = [message for message in nodes if message.DESCRIPTOR.name == "RangeVar"]
-    types = [message for message in nodes if message.DESCRIPTOR.name == "TypeName"]
-    if any(map(change_scan.is_call, nodes)) or _reads_users(relations, nodes, session):
-        return None
-    if not relations and any(map(_is_users, types)):
-        return None
-    locked = sum(len(message.locked_rels) for message in nodes if message.DESCRIPTOR.name == "LockingClause")
-    if (
-        len(relations) > locked
-        or any(map(_is_registered, types))
-        or any(volatile_function.acts(message, session.functions) for message in nodes)
-    ):
-        return Query(SystemSelect(), tree=node)
-    return None
-
-
-def _reads_users(relations: Iterable[pb.RangeVar], nodes: Iterable[ParseNode], session: Session) -> bool:
-    """Return whether a query names a user's relation or a transition table. A name of no relation is neither, and raises 42P01 later."""
-    context, path = session.context, None
-    ctes = {message.ctename for message in nodes if message.DESCRIPTOR.name == "CommonTableExpr"}
-    for node in relations:
-        name, schema = node.relname, node.schemaname or None
-        if schema is None and name in session.transition_tables:
-            return True
-        if schema in ("pg_catalog", "information_schema") or (schema is None and name in ctes):
-            continue
-        cursor = session.begin_statement().cursor
-        if path is None:
-            path = effective(cursor, context.database, context.user, context.search_path, context.temp_schema)
-        schema = (context.temp_schema or schema) if schema == "pg_temp" else schema
-        oid = relation.find_oid(cursor, context.database, schema, name, path)
-        if oid is not None and oid >= registry.FIRST_USER_OID:
-            return True
-        if oid is None and schema is not None:
-            check_use(cursor, context.user, context.database, schema)
-    return False
-
-
-def _is_users(node: pb.TypeName) -> bool:
-    """Return whether a TypeName names a user-defined type."""
-    if not node.names:
-        return False
-    parts = strings(node.names)
-    named_type = registry.known().find_name(parts[-1], parts[-2] if len(parts) > 1 else None)
-    return named_type is not None and named_type.oid >= registry.FIRST_USER_OID
-
-
-def _is_registered(node: pb.TypeName) -> bool:
-    return bool(node.names) and strings(node.names)[-1] in _REGISTERED
-
-
-def refusal(query: Query) -> str | None:
+def refusal(planner: Planner, query: Query) -> str | None:
     """Return the reason why the catalog does not take a query, or None if it does.
 
-    It also takes a query without relations that has a function without a form on Spark.
+    It takes its own queries, and queries without relations that have a function without a form on Spark.
     """
-    if isinstance(query.body, SystemSelect):
-        return None
     items = list(parts(query))
-    if any(isinstance(item, RelationItem | TransitionItem | ChangesItem) for item in items):
+    if any(isinstance(item, TransitionItem | ChangesItem | UserCall) or _is_users(item) for item in items):
         return "not only system relations"
-    if any(isinstance(item, Expression) and not compiler.has_form(item) and not _is_constant(item) for item in items):
+    if _is_own(items, planner.session.functions) or any(map(_needs_catalog, items)):
         return None
     return "no function of the catalog alone"
+
+
+def is_own(planner: Planner, query: Query) -> bool:
+    """Return whether a query without a user's relation is one for the catalog, whatever functions Spark has."""
+    return _is_own(list(parts(query)), planner.session.functions)
+
+
+def _is_own(items: Sequence[Part], functions: Collection[str]) -> bool:
+    """Return whether a query reads system relations, or only WITH queries.
+
+    A query without relations counts as one if it calls a function that acts on the node or the session, or has regclass or a similar type,
+    whose values only the catalog can read and print.
+    """
+    if any(isinstance(item, RelationItem | CteItem) for item in items):
+        return True
+    types = {item.type.oid for item in items if isinstance(item, Expression)}
+    if any(oid >= registry.FIRST_USER_OID for oid in types):
+        return False
+    calls = (item for item in items if isinstance(item, FuncExpr))
+    return any((element_of(oid) or oid) in REGISTERED for oid in types) or any(session_call.called(call) in functions for call in calls)
+
+
+def _is_users(item: Part) -> bool:
+    if isinstance(item, CteItem):
+        return item.cte.rows is not None
+    return isinstance(item, RelationItem) and item.relation.oid >= registry.FIRST_USER_OID
+
+
+def _needs_catalog(item: Part) -> bool:
+    if isinstance(item, FunctionItem):
+        return not all(map(set_returning.has_form, item.calls))
+    return isinstance(item, Expression) and not compiler.has_form(item) and not _is_constant(item)
 
 
 def _is_constant(node: Expression) -> bool:
@@ -117,18 +79,20 @@ def _is_constant(node: Expression) -> bool:
             return False
 
 
+def acts(node: FuncExpr) -> bool:
+    """Return whether a function has side effects, or reports the state of the node: Spark has no form of it."""
+    called = function(node.function)
+    return called.volatility == "v" and called.name not in instant.FUNCTIONS and not compiler.has_form(node)
+
+
 def run(planner: Planner, query: Query) -> ResultSet:
     """Return the result of a query."""
-    assert query.tree is not None
     session, cursor = planner.session, planner.transaction.cursor
     with session.cancelling(cursor.interrupt):
-        return catalog_query.answer(query.tree, session.context, cursor, session.dynamic, session.functions, session.parameters)
+        return catalog_query.answer(query, session.context, cursor, session.dynamic, session.functions, session.parameters)
 
 
-def columns(planner: Planner, query: Query) -> tuple[ResultColumn, ...]:
-    """Return the columns of a query without running it, and infer the types of its parameters."""
-    assert query.tree is not None
-    session, cursor, types = planner.session, planner.transaction.cursor, planner.parameters
-    inferred, described = catalog_query.describe(query.tree, session.context, cursor, list(types.values()), session.functions)
-    types.update(enumerate(inferred, 1))
-    return described
+def check(planner: Planner, query: Query) -> None:
+    """Raise 0A000 if the catalog cannot answer a query. Nothing is run."""
+    session = planner.session
+    catalog_query.check(query, session.context, planner.transaction.cursor, session.dynamic, session.functions, session.parameters)

@@ -59,8 +59,6 @@ _OPTION = " WITH GRANT OPTION"
 
 def call(session: CatalogPlanner, name: str, arguments: Sequence[Expression]) -> str:
     """Return the SQL of a call of one of these functions."""
-    if session.describing:
-        return "FALSE"  # it does not run, and its parameters have no values
     if name == "row_security_active":
         return _row_security_active(session, arguments)
     if name == "pg_has_role":

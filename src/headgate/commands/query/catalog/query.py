@@ -1,7 +1,7 @@
-"""Answer SELECT and VALUES on system relations, and queries without relations that need functions or types of the catalogs.
+"""Answer queries on system relations, and queries without relations that need functions or types of the catalogs.
 
-The commands call `answer` for the queries that `catalog.answer` takes. `select` plans the tree as DuckDB SQL, which runs on the session's
-cursor, and the columns are printed as PostgreSQL prints them. The text of DuckDB's own errors is never sent to a client.
+The commands call `answer` for the queries that `catalog.answer` takes. `select` compiles the query to DuckDB's SQL, which runs on the
+session's cursor, and the columns are printed as PostgreSQL prints them. The text of DuckDB's own errors is never sent to a client.
 """
 
 from __future__ import annotations
@@ -10,26 +10,23 @@ import contextlib
 import datetime
 import logging
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import duckdb
 import pyarrow as pa
-from postgast import pg_query_pb2 as pb
 
 from headgate import interruption
+from headgate.analysis.query import PlanColumn, Query, Select, reference
 from headgate.catalog.physical import Cursor, out_of_memory
 from headgate.catalog.session import SessionContext
 from headgate.catalog.system_view import Provider
 from headgate.commands.query.catalog import from_item, volatile_function
-from headgate.commands.query.catalog.relation_source import CatalogQuery
 from headgate.commands.query.catalog.select import CatalogPlanner
 from headgate.commands.session import Parameter
 from headgate.errors import PostgresError, disk_full, not_supported
 from headgate.expression.duckdb import cast
 from headgate.expression.duckdb.value import base_of, element_of
-from headgate.expression.node import ColumnRef, TypeRef
-from headgate.sql.names import strings
-from headgate.sql.parser import walk
 from headgate.storage.spark import failure
 from headgate.types import registry as t
 from headgate.types.datetime import interval
@@ -48,122 +45,94 @@ _log = logging.getLogger(__name__)
 
 
 def answer(
-    select: pb.SelectStmt,
+    query: Query,
     context: SessionContext,
     cursor: Cursor,
     dynamic: Mapping[str, Provider] = _NOTHING,
     functions: Functions = _NOTHING,
     parameters: Sequence[Parameter] = (),
 ) -> ResultSet:
-    """Run a SelectStmt.
+    """Run an analysed query.
 
     `dynamic`: the providers of dynamic relations by name. `functions`: functions with side effects by name. Their arguments are Python
     values (str, int, bool, Lsn, list). They return a value, a tuple for a row, or an iterable of rows for a set. `parameters`: $1… with
     `type_oid` and `text`.
     """
-    if _in_turn(select):
-        return _one_by_one(select, context, cursor, dynamic, functions, parameters)
     planner = CatalogPlanner(context, cursor, dynamic, functions, parameters)
-    query = planner.select(select, None)
-    if planner.acting:
-        return volatile_function.answer(planner, query, select, _run)
-    types = planner.types_of(query)
-    columns = _columns(query, types)
-    table = _run(planner, f"SELECT {_print_columns(planner, query)} FROM ({query.build(types)}) q")
-    return ResultSet(columns, _batches(table, columns, context))
+    from_item.call_functions(planner, query)
+    if not volatile_function.has_acting(query, functions):
+        return _result(planner, query)
+    if not volatile_function.is_one_row(query):
+        return volatile_function.answer(planner, query, _run)
+    # one column after the other, because a call can change the values of later columns: set_config, whose effect current_user must show
+    results = [
+        _result(CatalogPlanner(context, cursor, dynamic, functions, parameters), column, settle=True) for column in _columns_alone(query)
+    ]
+    batches = [batch for result in results for batch in result.batches]
+    schema = pa.schema([pa.field(str(place), pa.string()) for place, _ in enumerate(batches)])
+    arrays = [batch.column(0) for batch in batches]
+    return ResultSet(result_columns(query), [pa.RecordBatch.from_arrays(arrays, schema=schema)])
 
 
-def _in_turn(select: pb.SelectStmt) -> bool:
-    """Return whether a column can change the values of later columns: set_config, whose effect current_user and others must show."""
-    if len(select.target_list) < 2 or {field.name for field, _ in select.ListFields()} - {"target_list", "limit_option", "op"}:
-        return False
-    calls = (node for target in select.target_list for node in walk(target) if node.DESCRIPTOR.name == "FuncCall")
-    return any(strings(node.funcname)[-1] == "set_config" for node in calls)
+def _columns_alone(query: Query) -> Iterator[Query]:
+    """Yield a query for each column of a SELECT list."""
+    assert isinstance(query.body, Select)
+    for target, column in zip(query.body.targets, query.columns, strict=True):
+        yield replace(query, body=replace(query.body, targets=(target,)), columns=(column,))
 
 
-def _one_by_one(
-    select: pb.SelectStmt,
+def _result(planner: CatalogPlanner, query: Query, *, settle: bool = False) -> ResultSet:
+    """Return the result of a query. `settle`: call the functions with side effects in its SELECT list first."""
+    if settle:
+        assert isinstance(query.body, Select)
+        targets = [replace(target, expression=volatile_function.settled(planner, target.expression, _run)) for target in query.body.targets]
+        query = replace(query, body=replace(query.body, targets=tuple(targets)))
+    sql = planner.query(query)
+    columns = result_columns(query)
+    table = _run(planner, f"SELECT {_print_columns(planner, query.columns)} FROM ({sql}) q")
+    return ResultSet(columns, _batches(table, columns, planner.context))
+
+
+def check(
+    query: Query,
     context: SessionContext,
     cursor: Cursor,
     dynamic: Mapping[str, Provider],
     functions: Functions,
     parameters: Sequence[Parameter],
-) -> ResultSet:
-    """Return one row whose columns are computed one after another."""
-    columns: list[ResultColumn] = []
-    arrays: list[pa.Array] = []
-    for target in select.target_list:
-        alone = pb.SelectStmt()
-        alone.CopyFrom(select)
-        del alone.target_list[:]
-        alone.target_list.append(target)
-        result = answer(alone, context, cursor, dynamic, functions, parameters)
-        [batch] = result.batches
-        if batch.num_rows != 1:
-            raise not_supported("set_config beside a function that gives several rows is not supported")
-        columns += result.columns
-        arrays += batch.columns
-    schema = pa.schema([pa.field(str(place), pa.string()) for place, _ in enumerate(columns)])
-    return ResultSet(tuple(columns), [pa.RecordBatch.from_arrays(arrays, schema=schema)])
+) -> None:
+    """Compile a query without calling functions with side effects. Raise 0A000 if the catalog cannot answer it."""
+    planner = CatalogPlanner(context, cursor, dynamic, functions, parameters)
+    from_item.call_functions(planner, query, run=False)
+    if not volatile_function.has_acting(query, functions):
+        planner.query(query)
 
 
-def describe(
-    select: pb.SelectStmt, context: SessionContext, cursor: Cursor, parameter_types: Sequence[int] = (), functions: Collection[str] = ()
-) -> tuple[tuple[int, ...], tuple[ResultColumn, ...]]:
-    """Return the parameter types and the columns of a query without running it.
-
-    A parameter type of 0 in `parameter_types` is inferred; it is text if nothing decides it. `functions`: the names of the functions with
-    side effects, as for `answer`.
-    """
-    typed_parameters = [Parameter(kind, None) for kind in parameter_types]
-    planner = CatalogPlanner(context, cursor, _NOTHING, _Uncalled(functions), typed_parameters, describing=True)
-    query = planner.select(select, None)
-    types = planner.types_of(query)
-    if not planner.acting:
-        query.build(types)
-    count = max([len(typed_parameters), *planner.inferred], default=0)
-    types_found = []
-    for number in range(1, count + 1):
-        declared = typed_parameters[number - 1].type_oid if number <= len(typed_parameters) else 0
-        types_found.append(declared or planner.inferred.get(number, 0) or t.TEXT)
-    return tuple(types_found), _columns(query, types)
+def result_columns(query: Query) -> tuple[ResultColumn, ...]:
+    """Return the columns of a query. A domain is replaced by its base type."""
+    return tuple(
+        ResultColumn(column.name, base_of(column.type.oid), column.type.typmod, column.relation, column.attnum) for column in query.columns
+    )
 
 
-class _Uncalled(dict[str, Callable[..., object]]):
-    """Placeholders for the session functions while a query is only described. They are never called."""
-
-    def __init__(self, names: Collection[str]) -> None:
-        super().__init__(dict.fromkeys(names, lambda *_, **__: None))
-
-
-def _print_columns(planner: CatalogPlanner, query: CatalogQuery) -> str:
+def _print_columns(planner: CatalogPlanner, columns: Sequence[PlanColumn]) -> str:
     """Return the SELECT list with the text of the columns q.c1, q.c2, …, or with the values of types that Python prints."""
     shown = []
-    for place, column in enumerate(planner.shown(query, "q"), 1):
+    for place, column in enumerate(columns, 1):
         kind = base_of(column.type.oid)
         inner = element_of(kind) or kind
-        planner.facts[column.key] = column.facts
+        sql = planner.columns[column.key] = f"q.c{place}"
         if kind in _STYLED:
-            sql = f"CAST({column.key} AS VARCHAR)"
-        elif inner in _PRINTED_HERE:
-            sql = column.key
-        else:
-            sql = cast.text(ColumnRef(type=column.type, name=column.name, attnum=1, key=column.key), column.key, planner)
+            sql = f"CAST({sql} AS VARCHAR)"
+        elif inner not in _PRINTED_HERE:
+            sql = cast.text(reference(column), sql, planner)
         shown.append(f"{sql} AS c{place}")
     return ", ".join(shown) or "NULL"
-
-
-def _columns(query: CatalogQuery, types: Sequence[TypeRef]) -> tuple[ResultColumn, ...]:
-    return tuple(
-        ResultColumn(column.name, base_of(kind.oid), column.type.typmod, column.relation, column.attnum)
-        for column, kind in zip(query.columns, types, strict=True)
-    )
 
 
 def _run(planner: CatalogPlanner, sql: str) -> list[list[object]]:
     """Run the SQL and return the columns of its result. Raise DuckDB's errors as PostgresError."""
     cursor = planner.cursor
-    from_item.check_guarded(planner, sql)
     for name, table in planner.tables.items():
         cursor.register(name, table)
     try:

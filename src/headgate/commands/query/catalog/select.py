@@ -1,7 +1,7 @@
-"""Translate a SELECT on system relations to DuckDB SQL: WITH, set operations, grouping, ordering. `from_item` translates FROM.
+"""Compile an analysed query of system relations to DuckDB's SQL: WITH, set operations, grouping, ordering. `from_item` compiles FROM.
 
-`query` creates a `CatalogPlanner` per statement. `expression.binding` binds expressions, and `expression.duckdb` compiles them. The planner
-generates the names of FROM items and output columns (t1, c1), because DuckDB folds case and PostgreSQL's names are case-sensitive.
+`query` creates a `CatalogPlanner` per statement. `expression.duckdb` compiles the expressions. The planner generates the names of FROM
+items and output columns (t1, c1), because DuckDB folds case and PostgreSQL's names are case-sensitive.
 """
 
 from __future__ import annotations
@@ -12,28 +12,37 @@ from dataclasses import replace
 import pyarrow as pa
 from postgast import pg_query_pb2 as pb
 
-from headgate.analysis import grouping, grouping_sets, ordering, row_width, select_list, sublink
-from headgate.analysis.analyser import mentions
-from headgate.analysis.query import GroupingClause, PlanColumn, SelectItem, Sort
+from headgate.analysis import row_width
+from headgate.analysis.query import (
+    Cte,
+    FunctionItem,
+    Grouped,
+    GroupingClause,
+    JoinItem,
+    PlanColumn,
+    Query,
+    Select,
+    SelectItem,
+    SetOperation,
+    Sort,
+    Values,
+    reference,
+)
 from headgate.catalog import namespace, system_view
 from headgate.catalog.physical import Cursor
 from headgate.catalog.session import SessionContext
 from headgate.commands.query.catalog import from_item, session_call
-from headgate.commands.query.catalog.relation_source import CatalogQuery, CatalogSource, Cte, Lookups, OutputColumn, SourceColumn
-from headgate.commands.query.catalog.session_call import Acting
+from headgate.commands.query.catalog.relation_source import Lookups, Source
 from headgate.commands.session import Parameter
-from headgate.errors import not_supported
+from headgate.errors import PostgresError, not_supported
 from headgate.expression import builtin, rewriting
-from headgate.expression.binding import binder, literal, window
-from headgate.expression.binding.coercion import coerce, resolve_unknown, strip_implicit
-from headgate.expression.binding.coercion_pathway import Reach
+from headgate.expression.binding import literal
+from headgate.expression.binding.coercion import strip_implicit
 from headgate.expression.binding.context import BindContext
-from headgate.expression.binding.scope import Scope
 from headgate.expression.duckdb import compiler, set_returning, value
 from headgate.expression.duckdb.value import NOTHING_KNOWN, Env, Facts
 from headgate.expression.implementation.implementations import gathers
 from headgate.expression.node import (
-    UNKNOWN,
     Aggregate,
     CaseTest,
     ColumnRef,
@@ -46,10 +55,7 @@ from headgate.expression.node import (
     SqlValue,
     SubLink,
     TypeRef,
-    walk,
 )
-from headgate.sql import names
-from headgate.sql.parser import ParseNode, unwrap
 from headgate.types import registry as t
 
 
@@ -63,19 +69,19 @@ class CatalogPlanner(Env):
         dynamic: Mapping[str, system_view.Provider],
         functions: Mapping[str, Callable[..., object]],
         parameters: Sequence[Parameter] = (),
-        *,
-        describing: bool = False,
     ) -> None:
         self.context = context
         self.cursor = cursor
         self.dynamic = dynamic
         self.functions = functions
         self.parameters = parameters
-        self.describing = describing
         self.tables: dict[str, pa.Table] = {}
-        self.acting: list[tuple[Acting, tuple[Expression, ...]]] = []
-        self.guarded: list[tuple[str, str]] = []
-        """(SQL of a column, its relation) of the columns that the user may not read. The finished query must not contain them."""
+        self.called: dict[int, str] = {}
+        """The tables with the rows of the functions with side effects in FROM, by the identity of the call (`from_item.call_functions`)."""
+        self.columns: dict[str, str] = {}
+        """The SQL of the columns of the FROM items and queries that have been compiled, by their keys."""
+        self.restricted: dict[str, str] = {}
+        """The columns that the user may not read, by their keys, with the names of their relations."""
         self.facts = {}
         self.rows = {}
         self.view_depth = 0
@@ -85,12 +91,12 @@ class CatalogPlanner(Env):
         self.lookups: Lookups | None = None
         """The lookup rows that may be joined to the SELECT being compiled (`relation_source`), or None."""
         self.announced = context.announced
-        self.ctes: dict[str, Cte] = {}
+        self.ctes: dict[Cte, str] = {}
+        """The names of the WITH queries in the SQL."""
         self.beside: dict[FuncExpr, str] = {}
         """Set-returning calls of the current SELECT list that are evaluated in FROM, with their aliases there."""
         self._aliases = 0
-        self.inferred = {number: parameter.type_oid for number, parameter in enumerate(parameters, 1)}
-        self.binding = BindContext(forms=context.forms, parameters=self.inferred, infer=describing, subquery=self._bound_subquery)
+        self.binding = BindContext(forms=context.forms)
         schemas = session_call.schema_oids(self)
         oids = (schemas if "pg_catalog" in schemas else {"pg_catalog": namespace.PG_CATALOG, **schemas}).values()
         self.path = f"[{', '.join(map(str, oids))}]"
@@ -111,7 +117,7 @@ class CatalogPlanner(Env):
         name = f"hg_{subject}"
         self.kept_view = False
         if name not in self.tables:
-            provider = None if self.describing else self.dynamic.get(subject)
+            provider = self.dynamic.get(subject)
             rows = [] if provider is None else list(provider())
             self.tables[name] = pa.table({f"c{n + 1}": pa.array([row[n] for row in rows], kind) for n, kind in enumerate(kinds)})
         return name
@@ -124,6 +130,12 @@ class CatalogPlanner(Env):
     def sql(self, expression: Expression) -> str:
         """Return the SQL of an expression."""
         return compiler.compile(expression, self)
+
+    def column(self, key: str) -> str:
+        """Return the SQL of a column. Raise 42501 if the user may not read it."""
+        if key in self.restricted:
+            raise PostgresError("42501", f"permission denied for table {self.restricted[key]}")
+        return self.columns.get(key, key)
 
     def resolve(self, text: str, kind: int, where: int | None) -> int:
         """Return the oid for the text of a reg… literal (`session_call`)."""
@@ -142,226 +154,157 @@ class CatalogPlanner(Env):
         return session_call.moment(self, node)
 
     def parameter(self, node: Param) -> Const:
-        """Return the value of a parameter; NULL while the statement is only described."""
+        """Return the value of a parameter."""
         self.kept_view = False
-        text = None if self.describing else self.parameters[node.number - 1].text
+        text = self.parameters[node.number - 1].text
         read_value = None if text is None else literal.read(text, node.type.oid, node.type.typmod, self.binding)
         return Const(type=node.type, value=read_value, location=node.location)
-
-    # ---- SELECT --------------------------------------------------------------------------------------------------------------
-
-    def select(self, node: ParseNode, outer: Scope | None, *, keep_order: bool = False) -> CatalogQuery:
-        """Plan a SELECT, VALUES or set operation."""
-        saved = dict(self.ctes)
-        try:
-            lead = self._with(node, outer) if node.HasField("with_clause") else ""
-            if node.op != pb.SETOP_NONE:
-                query = self._set_operation(node, outer)
-            elif node.values_lists:
-                query = self._values(node, outer)
-            else:
-                query = self._plain(node, outer, keep_order=keep_order)
-        finally:
-            self.ctes = saved
-        if not lead:
-            return query
-        return CatalogQuery(query.columns, lambda types: f"{lead} {query.build(types)}")
-
-    def types_of(self, query: CatalogQuery) -> list[TypeRef]:
-        """Return the types of a query's columns, with text for unknown."""
-        text = TypeRef(t.TEXT, -1, self.binding.collation_of_type(t.TEXT))
-        return [text if column.type.oid == t.UNKNOWN else column.type for column in query.columns]
-
-    def shown(self, query: CatalogQuery, alias: str, names: Sequence[str] = ()) -> list[SourceColumn]:
-        """Return the columns of a query that is the FROM item `alias`. `names` replace those of the first columns."""
-        shown_columns = []
-        for place, (column, kind) in enumerate(zip(query.columns, self.types_of(query), strict=True), 1):
-            name = names[place - 1] if place <= len(names) else column.name
-            facts = column.facts if column.facts != NOTHING_KNOWN else self.facts_of(column.expression)
-            shown_columns.append(SourceColumn(name, kind, f"{alias}.c{place}", column.relation, column.attnum, facts=facts))
-        return shown_columns
 
     def facts_of(self, expression: Expression) -> Facts:
         """Return facts about an expression that its type does not have: array bounds and numeric scale."""
         scale = value.scale(expression, self) if expression.type.oid == t.NUMERIC else None
         return Facts(value.zero_based(expression, self), scale)
 
-    def inner_select(self, node: ParseNode, outer: Scope | None, *, keep_order: bool = False) -> CatalogQuery:
-        """Plan a nested SELECT. Raise 0A000 if it calls a function with side effects."""
-        before = len(self.acting)
-        query = self.select(unwrap(node), outer, keep_order=keep_order)
-        if len(self.acting) > before:
-            raise not_supported(f"function {self.acting[-1][0].name} is not supported in a subquery")
-        return query
+    def know(self, key: str, facts: Facts) -> None:
+        """Record facts about a column."""
+        if facts != NOTHING_KNOWN:
+            self.facts[key] = facts
 
-    def _with(self, node: ParseNode, outer: Scope | None) -> str:
+    # ---- queries -------------------------------------------------------------------------------------------------------------
+
+    def query(self, query: Query, *, keep_order: bool = False) -> str:
+        """Return the SQL of a query, whose columns are named c1, c2, …. Record the facts about its columns."""
+        lead = self._with(query) if query.ctes else ""
+        match query.body:
+            case Select() as select:
+                sql = self._select(query, select, keep_order=keep_order)
+            case Values(cells):
+                sql = self._values(query, cells)
+            case SetOperation() as operation:
+                sql = self._set_operation(query, operation)
+        return f"{lead} {sql}" if lead else sql
+
+    def _with(self, query: Query) -> str:
         parts = []
-        for item in node.with_clause.ctes:
-            cte = unwrap(item)
-            inner = unwrap(cte.ctequery)
-            if inner.DESCRIPTOR.name != "SelectStmt":
+        for cte in query.ctes:
+            if cte.query is None:
                 raise not_supported("data-modifying statements in WITH are not supported in a query on system catalogs")
             name = self.alias("w")
-            aliases = names.strings(cte.aliascolnames)
-            if node.with_clause.recursive and inner.op != pb.SETOP_NONE and mentions(inner.rarg, cte.ctename):
-                base = self.select(inner.larg, outer)
-                self.ctes[cte.ctename] = Cte(name, tuple(self.shown(base, name, aliases)))
-                step = self.select(inner.rarg, outer)
-                row_width.require_equal_sides(inner, base.columns, step.columns)
-                types = self.types_of(base)
-                body = f"({base.build(types)}) {'UNION ALL' if inner.all else 'UNION'} ({step.build(types)})"
-                listed = ", ".join(f"c{place}" for place in range(1, len(types) + 1))
-                parts.append(f"{name}({listed}) AS ({body})")
-            else:
-                query = self.select(inner, outer)
-                self.ctes[cte.ctename] = Cte(name, tuple(self.shown(query, name, aliases)))
-                parts.append(f"{name} AS ({query.build(self.types_of(query))})")
-        return f"WITH {'RECURSIVE ' if node.with_clause.recursive else ''}{', '.join(parts)}"
+            body, listed = self.query(cte.query), ""
+            if cte.recursion is not None:
+                self.ctes[cte.recursion.working] = name
+                operation = "UNION ALL" if cte.recursion.all else "UNION"
+                body = f"({body}) {operation} ({self._with_values(cte.recursion.term, cte.recursion.values)})"
+                listed = f"({_numbered(cte.query.columns)})"
+            self.ctes[cte] = name
+            parts.append(f"{name}{listed} AS ({body})")
+        return f"WITH {'RECURSIVE ' if query.recursive else ''}{', '.join(parts)}"
 
-    def _set_operation(self, node: pb.SelectStmt, outer: Scope | None) -> CatalogQuery:
-        left, right = self.select(node.larg, outer), self.select(node.rarg, outer)
-        row_width.require_equal_sides(node, left.columns, right.columns)
-        word = row_width.WORDS[node.op]
-        columns = [self._unite(a, b, word) for a, b in zip(left.columns, right.columns, strict=True)]
+    def _with_values(self, query: Query, values: Sequence[Expression]) -> str:
+        """Return the SQL of a query whose columns have these values, which are expressions over its own columns."""
+        sql = self.query(query)
+        if all(value == reference(column) for value, column in zip(values, query.columns, strict=True)):
+            return sql
+        alias = self.alias("u")
+        self.columns.update((column.key, f"{alias}.c{place}") for place, column in enumerate(query.columns, 1))
+        return f"SELECT {self._listed_columns([self.sql(value) for value in values])} FROM ({sql}) {alias}"
 
-        def build(types: Sequence[TypeRef]) -> str:
-            body = f"({left.build(types)}) {word}{' ALL' if node.all else ''} ({right.build(types)})"
-            return f"SELECT * FROM ({body}) {self.alias('u')}{self._order_output(node, columns)}"
+    @staticmethod
+    def _listed_columns(values: Sequence[str]) -> str:
+        return ", ".join(f"{sql} AS c{place}" for place, sql in enumerate(values, 1)) or "NULL AS c0"
 
-        return CatalogQuery(columns, build)
+    def _set_operation(self, query: Query, operation: SetOperation) -> str:
+        left = self._with_values(operation.left, operation.left_values)
+        right = self._with_values(operation.right, operation.right_values)
+        word = row_width.WORDS[pb.SetOperation.ValueType(operation.op)]
+        for column, *sides in zip(query.columns, operation.left_values, operation.right_values, strict=True):
+            self._know_common(column, sides, word)
+        return f"SELECT * FROM (({left}) {word}{' ALL' if operation.all else ''} ({right})) {self.alias('u')}{self._order_output(query)}"
 
-    def _unite(self, left: OutputColumn, right: OutputColumn, word: str) -> OutputColumn:
-        """Return the result column of a set operation from the columns of both sides."""
-        sides = [_standing(column) for column in (left, right)]
-        if all(side.type.oid == t.UNKNOWN for side in sides):
-            return replace(left, expression=Const(type=UNKNOWN, value=None))
-        _, kind = binder.unify(sides, word, self.binding)
-        known = [column.facts if column.facts != NOTHING_KNOWN else self.facts_of(column.expression) for column in (left, right)]
-        scales = {known_facts.scale for side, known_facts in zip((left, right), known, strict=True) if not _is_null(side.expression)}
-        if kind.oid == t.NUMERIC and len(scales) > 1:
+    def _know_common(self, column: PlanColumn, values: Sequence[Expression], word: str) -> None:
+        """Record the facts about a column that has the values of several expressions. Raise 0A000 for numeric values of several scales."""
+        known = [self.facts_of(value) for value in values if not _is_null(value)]
+        scales = {facts.scale for facts in known}
+        if column.type.oid == t.NUMERIC and len(scales) > 1:
             raise not_supported(f"{word} of numeric values of several scales is not supported in a query on system catalogs")
-        facts = Facts(any(known_facts.zero_based for known_facts in known), scales.pop() if len(scales) == 1 else None)
-        standing = ColumnRef(type=kind, name=left.name, attnum=1, key="")
-        return OutputColumn(left.name, standing, "", facts=facts)
+        self.know(column.key, Facts(any(facts.zero_based for facts in known), scales.pop() if len(scales) == 1 else None))
 
-    def _order_output(self, node: pb.SelectStmt, columns: Sequence[OutputColumn]) -> str:
+    def _values(self, query: Query, cells: Sequence[Sequence[Expression]]) -> str:
+        for column, values in zip(query.columns, cells, strict=True):
+            self._know_common(column, values, "VALUES")
+        rows = ", ".join(f"({', '.join(map(self.sql, row))})" for row in zip(*cells, strict=True))
+        return f"SELECT * FROM (VALUES {rows}) {self.alias('v')}({_numbered(query.columns)}){self._order_output(query)}"
+
+    def _order_output(self, query: Query) -> str:
         """Return ORDER BY and LIMIT of a set operation or VALUES, which orders by its columns (c1, c2)."""
-        types = [resolve_unknown(_standing(column), self.binding).type for column in columns]
-        outputs = [PlanColumn(column.name, kind, f"c{place}") for place, (column, kind) in enumerate(zip(columns, types, strict=True), 1)]
-        sorts = ordering.by_output(node.sort_clause, outputs)
-        return _listed(" ORDER BY ", [_sort(sort, self.sql(sort.expression)) for sort in sorts]) + self._limit(node, sorts)
+        self.columns.update((column.key, f"c{place}") for place, column in enumerate(query.columns, 1))
+        return _listed(" ORDER BY ", [_sort(sort, self.sql(sort.expression)) for sort in query.sorts]) + self._limit(query)
 
-    def _values(self, node: pb.SelectStmt, outer: Scope | None) -> CatalogQuery:
-        context, scope = self.binding.within(construct="VALUES"), Scope((), outer)
-        lists, listed = [unwrap(row).items for row in node.values_lists], []
-        for cells in lists:
-            listed.append([binder.bind_raw(cell, scope, context) for cell in cells])
-            row_width.require_like_first(cells, lists[0])
-        columns = []
-        for place in range(len(listed[0])):
-            cells = [row[place] for row in listed]
-            if all(cell.type.oid == t.UNKNOWN for cell in cells):
-                columns.append(OutputColumn(f"column{place + 1}", Const(type=UNKNOWN, value=None), ""))
-                continue
-            done, kind = binder.unify(cells, "VALUES", context)
-            scales = {value.scale(cell, self) for cell in done if not (isinstance(cell, Const) and cell.value is None)}
-            if kind.oid == t.NUMERIC and len(scales) > 1:
-                raise not_supported("VALUES of numeric values of several scales is not supported in a query on system catalogs")
-            facts = Facts(scale=scales.pop() if len(scales) == 1 and kind.oid == t.NUMERIC else None)
-            standing = ColumnRef(type=kind, name=f"column{place + 1}", attnum=1, key="")
-            columns.append(OutputColumn(f"column{place + 1}", standing, "", facts=facts))
+    # ---- SELECT --------------------------------------------------------------------------------------------------------------
 
-        def build(types: Sequence[TypeRef]) -> str:
-            rows = [", ".join(self._as(cell, kind) for cell, kind in zip(row, types, strict=True)) for row in listed]
-            listing = ", ".join(f"c{place + 1}" for place in range(len(types)))
-            body = ", ".join(f"({row})" for row in rows)
-            return f"SELECT * FROM (VALUES {body}) {self.alias('v')}({listing}){self._order_output(node, columns)}"
+    def _select(self, query: Query, select: Select, *, keep_order: bool) -> str:
+        saved, self.beside, self.lookups = (self.beside, self.lookups), {}, None
+        try:
+            return self._plain(query, select, keep_order=keep_order)
+        finally:
+            self.beside, self.lookups = saved
 
-        return CatalogQuery(columns, build)
-
-    def _as(self, expression: Expression, kind: TypeRef) -> str:
-        """Return the SQL of an expression, implicitly coerced to a type if possible."""
-        if expression.type.oid == kind.oid:
-            return self.sql(expression)
-        done = coerce(expression, replace(kind, typmod=-1), Reach.IMPLICIT, self.binding)
-        return self.sql(expression if done is None else done)
-
-    def _plain(self, node: pb.SelectStmt, outer: Scope | None, *, keep_order: bool) -> CatalogQuery:
-        saved_beside, self.beside = self.beside, {}
-        saved_lookups, self.lookups = self.lookups, None
-        source = from_item.from_clause(self, node.from_clause, outer)
-        scope = source.scope(outer)
-        if len(node.from_clause) == 1 and not node.group_clause and not source.sorted_by:
-            self.lookups = Lookups(frozenset(column.key for table in source.tables for column in table.columns))
-        windows = window.definitions(node)
-        context = self.binding.within(construct="SELECT", aggregates=True, sets=True, windows=windows)
-        items = [
-            replace(item, expression=self._order_aggregates(item.expression, source))
-            for item in select_list.expand(node.target_list, source, scope, context)
-        ]
-        targets = [OutputColumn(item.name, item.expression, self.sql(item.expression), item.relation, item.attnum) for item in items]
-        where = ""
-        if node.HasField("where_clause"):
-            condition = binder.bind_condition(node.where_clause, scope, "WHERE", context=self.binding.within(construct="WHERE"))
-            where = f" WHERE {self.sql(condition)}"
-        group = self._group(node, items, scope)
-        having = ""
-        if node.HasField("having_clause"):
-            condition = binder.bind_condition(node.having_clause, scope, "HAVING", context=context.within(sets=False, windows=None))
-            having = f" HAVING {self.sql(self._order_aggregates(condition, source))}"
-        sorts = ordering.read(self.binding, node.sort_clause, items, scope, windows)
-        on = ordering.read_on(self.binding, node, items, scope, sorts)
-        distinct = _listed("DISTINCT ON (", [self.sql(sort.expression) for sort in on], ") ") or (
-            "DISTINCT " if node.distinct_clause else ""
+    def _plain(self, query: Query, select: Select, *, keep_order: bool) -> str:
+        source = from_item.compile(self, select.source)
+        if select.source.tables and not _is_list(select) and not source.sorted_by and not (select.grouped and select.grouped.clause):
+            self.lookups = Lookups(frozenset(column.key for table in select.source.tables for column in table.columns))
+        targets = [replace(target, expression=self._placed(target.expression, source)) for target in select.targets]
+        where = "" if select.where is None else f" WHERE {self.sql(select.where)}"
+        group = "" if select.grouped is None else self._group(select.grouped, source)
+        if self.beside and select.grouped is not None:
+            source, where, group = self._over_groups(select.grouped, f"{source.sql}{self._joined_lookups()}{where}{group}"), "", ""
+        values = [self.sql(target.expression) for target in targets]
+        for target, column in zip(targets, query.columns, strict=True):
+            self.know(column.key, self.facts_of(target.expression))
+        distinct = _listed("DISTINCT ON (", [self.sql(sort.expression) for sort in select.on], ") ") or (
+            "DISTINCT " if select.distinct else ""
         )
-        order = _listed(" ORDER BY ", [self._sort_key(sort, targets, source) for sort in sorts])
+        order = _listed(" ORDER BY ", [self._sort_key(sort, targets, source) for sort in query.sorts])
         if not order and keep_order and not group and source.sorted_by:
             order = f" ORDER BY {', '.join(source.sorted_by)}"
-        lookups, self.lookups = self.lookups, saved_lookups
-        if lookups is not None:
-            source = replace(source, sql=source.sql + lookups.sql)
-        limit = self._limit(node, sorts)
-        if any(isinstance(part, Aggregate) for call in self.beside for part in walk(call)):
-            source, where, group, having = self._over_gathered(source, f"{source.sql}{where}{group}{having}")
+        from_sql = source.sql + self._joined_lookups()
         for call, alias in self.beside.items():
             rows = set_returning.rows(call, [self.sql(argument) for argument in call.args], self, in_from=True)
-            source = replace(source, sql=f"{source.sql}{',' if source.sql else ' FROM'} LATERAL ({rows.table_sql}) {alias}")
-        self.beside = saved_beside
+            from_sql += f"{', ' if from_sql else ''}LATERAL ({rows.table_sql}) {alias}"
+        begin = f"SELECT {distinct}{self._listed_columns(values)}{' FROM ' if from_sql else ''}{from_sql}"
+        return f"{begin}{where}{group}{order}{self._limit(query)}"
 
-        def build(types: Sequence[TypeRef]) -> str:
-            shown = [
-                f"{target.sql if target.type.oid == kind.oid else self._as(target.expression, kind)} AS c{place}"
-                for place, (target, kind) in enumerate(zip(targets, types, strict=True), 1)
-            ]
-            return f"SELECT {distinct}{', '.join(shown) or 'NULL AS c0'}{source.sql}{where}{group}{having}{order}{limit}"
+    def _joined_lookups(self) -> str:
+        """Return the SQL of the lookup rows. From now on, none are added."""
+        lookups, self.lookups = self.lookups, None
+        return "" if lookups is None else lookups.sql
 
-        return CatalogQuery(targets, build)
+    def _over_groups(self, grouped: Grouped, query: str) -> Source:
+        """Compute the groups in a subquery in FROM, because a set-returning call beside it takes them: ``(f(VARIADIC array_agg(a))).*``.
 
-    def _over_gathered(self, source: CatalogSource, behind: str) -> tuple[CatalogSource, str, str, str]:
-        """Evaluate aggregates in a subquery in FROM if a set-returning call takes them: ``(f(VARIADIC array_agg(a))).*``."""
-        inner = self.alias("g")
-        listed: list[str] = []
-        calls = {}
-        for call, alias in self.beside.items():
-            args = []
-            for argument in call.args:
-                listed.append(f"{self.sql(argument)} AS a{len(listed)}")
-                args.append(ColumnRef(type=argument.type, name="a", attnum=1, key=f"{inner}.a{len(listed) - 1}"))
-            calls[replace(call, args=tuple(args))] = alias
-        self.beside = calls
-        return replace(source, sql=f" FROM (SELECT {', '.join(listed)}{behind}) {inner}", sorted_by=()), "", "", ""
+        `query`: its FROM clause and the clauses after it.
+        """
+        alias = self.alias("g")
+        keys = [*grouped.items.values(), *grouped.aggregates.values(), *grouped.dependent.values()]
+        listed = self._listed_columns([self.columns[key] for key in keys])
+        self.columns.update((key, f"{alias}.c{place}") for place, key in enumerate(keys, 1))
+        return Source(f"(SELECT {listed} FROM {query}) {alias}")
 
-    def _order_aggregates(self, expression: Expression, source: CatalogSource) -> Expression:
+    def _placed(self, expression: Expression, source: Source) -> Expression:
         """Return the expression with the order of functions in FROM applied to order-dependent aggregates that have no ORDER BY.
 
         Fields of a set-returning call that is evaluated in FROM become columns of that FROM item.
         """
         if isinstance(expression, FieldSelect):
             expression = rewriting.rewrite(expression, self._set_beside)
+        return self._sorted(expression, source)
+
+    @staticmethod
+    def _sorted(expression: Expression, source: Source) -> Expression:
         if not source.sorted_by:
             return expression
-        text = TypeRef(t.INT8)
-        order = tuple((ColumnRef(type=text, name="n", attnum=1, key=key), False, False) for key in source.sorted_by)
+        number = TypeRef(t.INT8)
+        order = tuple((ColumnRef(type=number, name="n", attnum=1, key=key), False, False) for key in source.sorted_by)
 
         def sorted_one(node: Expression) -> Expression | None:
             if isinstance(node, Aggregate) and not node.order and not node.distinct and gathers(node.function):
@@ -377,22 +320,35 @@ class CatalogPlanner(Env):
         place = [name for name, _ in node.arg.type.fields].index(node.name) + 1
         return ColumnRef(type=node.type, name=node.name, attnum=1, key=f"{alias}.c{place}")
 
-    def _group(self, node: pb.SelectStmt, items: Sequence[SelectItem], scope: Scope) -> str:
-        keys = grouping_sets.read(node, lambda element: grouping.item(self.binding, element, items, scope))
-        if any(isinstance(key, GroupingClause) for key in keys):
+    def _group(self, grouped: Grouped, source: Source) -> str:
+        """Return GROUP BY and HAVING. Set the SQL of the columns of the groups."""
+        if any(isinstance(key, GroupingClause) for key in grouped.clause):
             raise not_supported("GROUPING SETS are not supported in a query on system catalogs")
-        return _listed(" GROUP BY ", [self.sql(key) for key in keys if isinstance(key, Expression) and not isinstance(key, Const)])
+        for expressions in (grouped.items, grouped.aggregates, grouped.dependent):
+            for expression, key in expressions.items():
+                self.columns[key] = self.sql(self._sorted(expression, source))
+                self.know(key, self.facts_of(expression))
+        for key in grouped.dependent.values():
+            self.columns[key] = f"first({self.columns[key]})"
+        items = [
+            # DuckDB would take a constant for the number of a column
+            f"({self.columns[grouped.items[item]]} IS NULL)" if isinstance(item, Const) else self.columns[grouped.items[item]]
+            for item in grouped.clause
+            if isinstance(item, Expression)
+        ]
+        return _listed(" GROUP BY ", items) + ("" if grouped.having is None else f" HAVING {self.sql(grouped.having)}")
 
-    def _sort_key(self, sort: Sort, targets: Sequence[OutputColumn], source: CatalogSource) -> str:
+    def _sort_key(self, sort: Sort, targets: Sequence[SelectItem], source: Source) -> str:
         """Return the SQL of an item of ORDER BY: a column of the SELECT list, or an expression."""
+        expression = self._placed(sort.expression, source)
         for place, target in enumerate(targets, 1):
-            if resolve_unknown(target.expression, self.binding) == sort.expression and "<acting" not in target.sql:
-                compiler.check_order(sort.expression, self)
+            if target.expression == expression:
+                compiler.check_order(expression, self)
                 return _sort(sort, f"c{place}")
-        return _sort(sort, compiler.sort_key(self._order_aggregates(sort.expression, source), self))
+        return _sort(sort, compiler.sort_key(expression, self))
 
-    def _limit(self, node: pb.SelectStmt, sorts: Sequence[Sort]) -> str:
-        limit = ordering.limit(self.binding, node, sorts)
+    def _limit(self, query: Query) -> str:
+        limit = query.limit
         if limit is None:
             return ""
         if limit.with_ties:
@@ -403,38 +359,27 @@ class CatalogPlanner(Env):
             clauses += " OFFSET 0"  # without OFFSET, DuckDB drops a LIMIT above a LEFT JOIN with an empty relation
         return clauses
 
-    # ---- subqueries ----------------------------------------------------------------------------------------------------------
-
-    def _bound_subquery(self, node: pb.SubLink, scope: Scope, context: BindContext) -> Expression:
-        """Plan and bind a subquery (a callback of the binder)."""
-        query = self.inner_select(node.subselect, scope, keep_order=node.sub_link_type == pb.ARRAY_SUBLINK)
-        return sublink.bound(node, scope, context, self.types_of(query), query)
+    # ---- subqueries in expressions -------------------------------------------------------------------------------------------
 
     def subquery(self, node: SubLink) -> str:
         """Return the SQL of a subquery in an expression."""
-        query: CatalogQuery = node.query
-        types = self.types_of(query)
-        if node.kind == "EXISTS":
-            return f"EXISTS ({query.build(types)})"
-        if node.kind == "ARRAY":
-            return f"ARRAY({query.build(types)})"
+        query: Query = node.query
+        sql = self.query(query, keep_order=node.kind == "ARRAY")
+        if node.kind in ("EXISTS", "ARRAY"):
+            return f"{node.kind}({sql})"
         if node.kind == "EXPR":
-            return f"({query.build(types)})"
+            return f"({sql})"
         assert node.test is not None
-        return self._quantified_test(node.test, node.kind, query, types)
+        return self._quantified_test(node.test, node.kind, query, sql)
 
-    def _quantified_test(self, test: Expression, kind: str, query: CatalogQuery, types: list[TypeRef]) -> str:
+    def _quantified_test(self, test: Expression, kind: str, query: Query, sql: str) -> str:
         """Return the SQL of ``x op ANY/ALL (SELECT …)``: [NOT] IN if equivalent, otherwise an aggregate over the tests of all rows."""
         alias = self.alias("q")
-        body = f"({query.build(types)}) {alias}"
-        facts = [column.facts if column.facts != NOTHING_KNOWN else self.facts_of(column.expression) for column in query.columns]
-        self.facts.update({f"{alias}.c{place}": known_facts for place, known_facts in enumerate(facts, 1)})
+        body = f"({sql}) {alias}"
+        self.columns.update((column.key, f"{alias}.c{place}") for place, column in enumerate(query.columns, 1))
 
         def standing(node: Expression) -> Expression | None:
-            if not isinstance(node, CaseTest):
-                return None
-            place = max(node.location, 0) + 1
-            return ColumnRef(type=node.type, name="c", attnum=1, key=f"{alias}.c{place}")
+            return replace(reference(query.columns[max(node.location, 0)]), type=node.type) if isinstance(node, CaseTest) else None
 
         whole = rewriting.rewrite(test, standing)
         name = "=" if kind == "ANY" else "<>"
@@ -448,11 +393,9 @@ class CatalogPlanner(Env):
         return f"(SELECT {result} FROM {body})"
 
 
-def _standing(column: OutputColumn) -> Expression:
-    """Return an expression of the column's type. An unknown literal stays unknown, because the other side decides its type."""
-    if column.type.oid == t.UNKNOWN:
-        return Const(type=UNKNOWN, value=None)
-    return ColumnRef(type=column.type, name=column.name, attnum=1, key="")
+def _is_list(select: Select) -> bool:
+    """Return whether commas separate the items of the FROM clause."""
+    return isinstance(select.source, JoinItem | FunctionItem) and select.source.listed
 
 
 def _is_null(expression: Expression) -> bool:
@@ -464,6 +407,10 @@ def _is_null(expression: Expression) -> bool:
 def _sort(sort: Sort, sql: str) -> str:
     """Return the SQL of an ORDER BY key, with the place of NULLs."""
     return f"{sql} {'DESC' if sort.descending else 'ASC'} NULLS {'FIRST' if sort.nulls_first else 'LAST'}"
+
+
+def _numbered(columns: Sequence[PlanColumn]) -> str:
+    return ", ".join(f"c{place}" for place, _ in enumerate(columns, 1))
 
 
 def _listed(before: str, parts: Sequence[str], after: str = "") -> str:

@@ -1,7 +1,7 @@
 """Functions that need the session (current_user, current_setting, to_regclass, has_…_privilege, now()) and functions with side effects.
 
-A function with side effects (pg_drop_replication_slot, set_config, pg_sleep, …) is a Python callable that the caller provides. In the
-SELECT list it is called after the query, once per row of the result. Elsewhere it is called once, before the query.
+A function with side effects (pg_drop_replication_slot, set_config, pg_sleep, …) is a Python callable that the caller provides. It is
+called outside of the SQL: in FROM before the query (`from_item.call_functions`), in the SELECT list once per row (`volatile_function`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import duckdb
@@ -65,18 +64,6 @@ _TYPE_SHOWN = """CASE WHEN {o} IS NULL THEN NULL WHEN {o} = 0 THEN '-' ELSE coal
 """The SQL of hg.format_type if the rows that it looks up are joined to the query."""
 
 
-@dataclass(frozen=True)
-class Acting:
-    """A call that is made per result row. Hidden result columns [first, first + count) hold its arguments."""
-
-    name: str
-    types: tuple[int, ...]
-    result: int
-    procedure: Procedure
-    location: int = -1
-    """The location of the call in the query's text."""
-
-
 def called(node: FuncExpr) -> str:
     """Return the name of a function among the caller's functions."""
     function = builtin.function(node.function)
@@ -87,7 +74,7 @@ def session_call(planner: CatalogPlanner, node: FuncExpr) -> str | None:
     """Return the SQL of a session function's value, or None for other functions."""
     name = called(node)
     if name in planner.functions or name in _ACTING_ALWAYS:
-        return _call_given(planner, name, node)
+        return _call_stable(planner, name, node)
     if privilege_inquiry.knows(name):
         return _privilege(planner, name, node)
     if name in instant.FUNCTIONS:
@@ -101,6 +88,12 @@ def session_call(planner: CatalogPlanner, node: FuncExpr) -> str | None:
         return _CURRENT[name](planner.context)
     function = _FUNCTIONS.get(name)
     return None if function is None else function(planner, node.args, node)
+
+
+def acts(node: FuncExpr, functions: Collection[str]) -> bool:
+    """Return whether a call has side effects. `functions`: the names of the caller's functions."""
+    name = called(node)
+    return (name in functions or name in _ACTING_ALWAYS) and name not in STABLE
 
 
 def has_form(node: FuncExpr, functions: Collection[str]) -> bool:
@@ -189,29 +182,17 @@ def _privilege(planner: CatalogPlanner, name: str, node: FuncExpr) -> str:
 # ---- functions that act ---------------------------------------------------------------------------------------------------
 
 
-def _call_given(planner: CatalogPlanner, name: str, node: FuncExpr) -> str:
+def _call_stable(planner: CatalogPlanner, name: str, node: FuncExpr) -> str:
+    """Call a function that only reads, and return its value. Raise 0A000 for a function with side effects."""
     chosen = procedure.procedures()[node.function]
     callee = planner.functions.get(name)
     if callee is None:
         raise not_supported(f"function {name} is not supported", position=position(node.location))
-    if chosen.is_set:
-        raise not_supported(f"function {name} is only supported in FROM", position=position(node.location))
+    if name not in STABLE:
+        raise not_supported(f"function {name} is only supported in FROM or as a column of its own", position=position(node.location))
     check_right(planner, chosen)
     planner.kept_view = False
-    if name in STABLE:
-        if planner.describing:
-            return null(chosen.result)
-        return constant(callee(*given_values(planner, node)), chosen.result)
-    args = spread(node)
-    # a row test compiles its operand once per column, but a call in the text must run once
-    acting_call = Acting(name, tuple(argument.type.oid for argument in args), chosen.result, chosen, node.location)
-    number_found = next(
-        (number for number, waiting in enumerate(planner.acting) if node.location >= 0 and waiting == (acting_call, args)), None
-    )
-    if number_found is not None:
-        return f"<acting {number_found}>"
-    planner.acting.append((acting_call, args))
-    return f"<acting {len(planner.acting) - 1}>"
+    return constant(callee(*given_values(planner, node)), chosen.result)
 
 
 def check_right(planner: CatalogPlanner, procedure: Procedure) -> None:
@@ -285,7 +266,7 @@ def _age(env: CatalogPlanner, args: Sequence[Expression], node: FuncExpr) -> str
 
 def _current_setting(env: CatalogPlanner, args: Sequence[Expression], _node: FuncExpr) -> str:
     env.kept_view = False
-    reads_all = env.describing or acl.role(env.cursor, env.context.user).owns(READ_ALL_SETTINGS)
+    reads_all = acl.role(env.cursor, env.context.user).owns(READ_ALL_SETTINGS)
     if any(isinstance(node, ColumnRef) for node in walk(args[0])):
         visible = [(key, value) for key, value in env.context.settings.items() if reads_all or not definition.is_guarded(key)]
         entries = ", ".join(f"{quote(key.lower())}: {quote(value)}" for key, value in visible)
@@ -301,7 +282,7 @@ def _current_setting(env: CatalogPlanner, args: Sequence[Expression], _node: Fun
     defaults = {"server_version": SERVER_VERSION, "server_version_num": "150018", "search_path": ", ".join(env.context.search_path)}
     if str(name).lower() in defaults:
         return quote(defaults[str(name).lower()])
-    if (len(args) > 1 and _constant(env, args[1])) or env.describing:
+    if len(args) > 1 and _constant(env, args[1]):
         return null(t.TEXT)
     raise PostgresError("42704", f'unrecognized configuration parameter "{name}"')
 
@@ -328,7 +309,7 @@ def _looked_up(env: CatalogPlanner, oid: Expression) -> str | None:
     """Return the key of a column to which lookup rows can be joined, or None for any other expression."""
     if env.lookups is None or not isinstance(oid, ColumnRef) or oid.key not in env.lookups.keys:
         return None
-    return oid.key
+    return env.column(oid.key)
 
 
 def _join_lookup(env: CatalogPlanner, rows: str, key: str) -> str:
@@ -379,7 +360,7 @@ def _guard(
 
     `name` is the query for the object's name, with {oid} and {db}. `to_oid` returns the SQL of the object's oid for the argument.
     """
-    if env.context.superuser or env.describing:
+    if env.context.superuser:
         return None
     env.kept_view = False
     value = env.sql(args[0])

@@ -32,15 +32,15 @@ from headgate.analysis.query import (
 )
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Relation
-from headgate.catalog.relation.relation_kind import INDEX_KINDS, TABLE_KINDS, RelationKind
+from headgate.catalog.relation.relation_kind import TABLE_KINDS, RelationKind
 from headgate.commands import lookup, privilege
 from headgate.commands.query import change_scan, evaluation, row_by_row, row_security
 from headgate.commands.query.clause import function_scan, row_locking, system_relation, volatile_call, where_clause
 from headgate.commands.query.driver import key_lookup
 from headgate.commands.query.plan import EqualColumns, Plan, Source, col
 from headgate.commands.query.row_security import Statement
-from headgate.errors import PostgresError, not_supported
-from headgate.expression.binding.scope import Scope, ScopeTable, using_column
+from headgate.errors import not_supported
+from headgate.expression.binding.scope import Scope, ScopeTable
 from headgate.expression.node import BoolKind, Expression, conjuncts, joined
 from headgate.sql import names
 from headgate.sql.parser import ParseNode, position
@@ -143,13 +143,13 @@ def _relation(planner: Planner, item: RelationItem, reading: Reading) -> Source:
     privilege.readable(planner.transaction.cursor, planner.role, relation)
     row_locking.permit(planner, relation, locks)
     if relation.oid < registry.FIRST_USER_OID:
-        return _as_item(system_relation.read(planner, relation), item)
+        source = _as_item(system_relation.read(planner, item), item)
+        own = _table_oid_columns(f"{item.tables[0].row_key}.tableoid", planner, relation)
+        return replace(source, frame=source.frame.select("*", *own))
     if relation.kind == RelationKind.VIEW:
         source = _as_item(planner.view(relation, locking_clause.inside(locks, alias)), item)
         restrict(planner, relation, source.star)
         return source
-    if relation.kind in INDEX_KINDS:
-        raise PostgresError("42809", f'cannot open relation "{relation.name}"', detail="This operation is not supported for indexes.")
     if relation.kind == RelationKind.SEQUENCE:
         source = _as_item(system_relation.sequence(planner, relation), item)
         restrict(planner, relation, source.star)
@@ -172,11 +172,16 @@ def table_oid(planner: Planner, frame: DataFrame, relation: Relation, alias: str
     """Return the system column tableoid and its regclass text, under the keys that `evaluation` uses."""
     oid, name = evaluation.table_oid_keys(f"{alias}.tableoid")
     if LEAF not in frame.columns:
-        return [F.lit(relation.oid).cast("bigint").alias(oid), F.lit(_regclass_name(planner, relation)).alias(name)]
+        return _table_oid_columns(oid, planner, relation)
     shown = F.lit(None).cast("string")
     for leaf in planner.transaction.partitioned(relation).leaves:
         shown = F.when(F.col(LEAF) == leaf.oid, _regclass_name(planner, leaf)).otherwise(shown)
     return [F.col(LEAF).cast("bigint").alias(oid), shown.alias(name)]
+
+
+def _table_oid_columns(key: str, planner: Planner, relation: Relation) -> list[Column]:
+    oid, name = evaluation.table_oid_keys(key)
+    return [F.lit(relation.oid).cast("bigint").alias(oid), F.lit(_regclass_name(planner, relation)).alias(name)]
 
 
 def _regclass_name(planner: Planner, relation: Relation) -> str:
@@ -277,7 +282,7 @@ def _join(planner: Planner, item: JoinItem, reading: Reading) -> Source:
         computed = [(column, value) for column, value in item.using if value != reference(column)]
         frame = frame.select("*", *[planner.column(value).alias(column.key) for column, value in computed], *named)
     if item.how == "inner":
-        merged = [(reference(column), reference(using_column(right.star, column.name, "right"))) for column, _ in item.using]
+        merged = [(reference(column), reference(analysis.using_column(right.star, column.name, "right"))) for column, _ in item.using]
         equal += tuple(pair for pair in merged if where_clause.are_same(*pair))
     return Source(frame, item.tables, item.star, item.merged, equal=equal)
 

@@ -8,12 +8,13 @@ catalog evaluates other functions if their arguments are constants.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from headgate.analysis.query import FunctionItem, PlanColumn, SelectItem, reference
+from headgate.analysis.query import FunctionItem, PlanColumn, SelectItem, every_column, reference
 from headgate.commands.query.clause import system_relation
 from headgate.commands.query.plan import Plan, Source, col
 from headgate.errors import PostgresError, not_supported
@@ -34,8 +35,10 @@ _WHOLE = (registry.INT4, registry.INT8)
 
 def scan(planner: Planner, item: FunctionItem, left: Source | None) -> Source:
     """Return the rows of functions in FROM, joined with those of `left`."""
+    if item.keep_left and item.condition is not None:
+        raise not_supported("LEFT JOIN of a function of the columns before it is only supported with the condition true")
     plan = _series(planner, item) if left is None and not item.ordinality and len(item.calls) == 1 else None
-    if plan is None and item.calls:
+    if plan is None and all(map(set_returning.has_form, item.calls)):
         frame = _explode(planner, item, left)
     else:
         frame = (plan or _by_catalog(planner, item)).frame
@@ -116,7 +119,10 @@ def _integer(expression: Expression) -> int | None:
 
 
 def _by_catalog(planner: Planner, item: FunctionItem) -> Plan:
-    plan = system_relation.answer(planner, item.by_catalog)
+    if item.lateral is not None:
+        raise not_supported("this function of the columns before it is not supported in FROM")
+    alone = replace(item, left=None, condition=None, tables=item.tables[-1:], star=item.columns, merged=(), hidden=())
+    plan = system_relation.answer(planner, every_column(alone, item.columns))
     named = [col(old.key).alias(new.key) for old, new in zip(plan.columns, item.columns, strict=True)]
     return Plan(plan.frame.select(*named), item.columns)
 

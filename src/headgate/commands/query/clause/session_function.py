@@ -7,19 +7,18 @@ here. A query calls those as separate columns, and rejects them elsewhere.
 
 from __future__ import annotations
 
+from headgate.analysis.query import FromItem, PlanColumn, Query, Select, SelectItem
 from headgate.commands.query.catalog import query
 from headgate.commands.query.catalog.session_call import STABLE, has_form
 from headgate.commands.session import Session
 from headgate.expression.binding import operators
 from headgate.expression.binding.context import BindContext
-from headgate.expression.deparsing.deparse import deparse
-from headgate.expression.node import BOOLEAN, INTEGER, Case, Const, FuncExpr, NullTest, TypeRef
-from headgate.sql.parser import parse
+from headgate.expression.node import BOOLEAN, INTEGER, Case, Const, Expression, FuncExpr, NullTest
 
 
 def call(node: FuncExpr, session: Session) -> Const | None:
     """Return the value of a call with constant arguments, or None if the catalogs have no form of the function."""
-    return value(deparse(node), node.type, session) if has_form(node, session.functions) else None
+    return value(node, session) if has_form(node, session.functions) else None
 
 
 def blocking_pids(node: FuncExpr, session: Session, context: BindContext) -> Case:
@@ -33,10 +32,10 @@ def blocking_pids(node: FuncExpr, session: Session, context: BindContext) -> Cas
     return Case(type=node.type, arg=None, conditions=(unknown, *same), results=(nothing, *arrays), default=empty)
 
 
-def value(text: str, kind: TypeRef, session: Session) -> Const:
+def value(node: Expression, session: Session) -> Const:
     """Return the value of an expression of session functions. Raise 0A000 for side effects."""
-    [statement] = parse(f"SELECT {text}")
     stable_functions = {name: function for name, function in session.functions.items() if name in STABLE}
-    result = query.answer(statement.node, session.context, session.begin_statement().cursor, session.dynamic, stable_functions)
+    select = Query(Select(FromItem(), targets=(SelectItem("", node),)), (PlanColumn("", node.type, "value"),))
+    result = query.answer(select, session.context, session.begin_statement().cursor, session.dynamic, stable_functions)
     [batch] = result.batches
-    return Const(type=kind, value=batch.column(0)[0].as_py())
+    return Const(type=node.type, value=batch.column(0)[0].as_py())

@@ -1,6 +1,6 @@
 """System catalogs, and functions that only the catalog can answer, in a query on user tables: their rows become a small frame.
 
-The catalog answers a ``SELECT *`` of that relation alone. Its text result is read into the stored types.
+The catalog answers a query of all columns of that relation. Its text result is read into the stored types.
 """
 
 from __future__ import annotations
@@ -10,14 +10,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headgate.analysis.query import PlanColumn
-from headgate.catalog.physical import Cursor, one
+from headgate.analysis.query import PlanColumn, Query, RelationItem, every_column
+from headgate.catalog.physical import one
 from headgate.catalog.relation.relation import Relation
 from headgate.commands.query.plan import Plan
-from headgate.commands.session import Session
 from headgate.expression.node import TypeRef
-from headgate.sql import names
-from headgate.sql.parser import parse
 from headgate.storage.spark.local_relation import local_frame
 from headgate.types import registry
 from headgate.types.resultset import ResultSet
@@ -28,30 +25,16 @@ if TYPE_CHECKING:
     from headgate.commands.query.planner import Planner
 
 
-def read(planner: Planner, relation: Relation) -> Plan:
+def read(planner: Planner, item: RelationItem) -> Plan:
     """Return all rows of a system relation."""
-    return answer(planner, f"SELECT * FROM {names.qualified(relation.schema, relation.name)}")
+    return answer(planner, every_column(item, item.star))
 
 
-def described(sql: str, session: Session, cursor: Cursor) -> list[tuple[str, TypeRef]]:
-    """Return the names and types of the columns of a query that the catalog can answer by itself."""
-    from headgate.commands.query.catalog import query
+def answer(planner: Planner, query: Query) -> Plan:
+    """Return the rows of a query that the catalog can answer by itself."""
+    from headgate.commands.query.catalog import answer as catalog
 
-    [statement] = parse(sql)
-    parameter_types = tuple(parameter.type_oid for parameter in session.parameters)
-    _, columns = query.describe(statement.node, session.context, cursor, parameter_types, session.functions)
-    return [(column.name, TypeRef(column.type_oid, column.typmod, _collation(column.type_oid))) for column in columns]
-
-
-def answer(planner: Planner, sql: str) -> Plan:
-    """Return the rows of a query that the catalog can answer by itself. It may use the statement's parameters."""
-    from headgate.commands.query.catalog import query
-
-    session = planner.session
-    [statement] = parse(sql)
-    cursor = planner.transaction.cursor
-    result = query.answer(statement.node, session.context, cursor, session.dynamic, session.functions, session.parameters)
-    return frame_of(planner, result)
+    return frame_of(planner, catalog.run(planner, query))
 
 
 def sequence(planner: Planner, relation: Relation) -> Plan:

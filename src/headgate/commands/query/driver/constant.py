@@ -13,13 +13,14 @@ import pyarrow as pa
 
 from headgate.analysis.query import Limit, PlanColumn, Query, Select, SelectItem
 from headgate.commands.query import row_by_row
+from headgate.commands.query.catalog import answer as catalog
 from headgate.commands.query.driver import table_rows, values_list
 from headgate.commands.query.planner import Planner
 from headgate.commands.query.row_evaluator import RowEvaluator
 from headgate.errors import PostgresError
 from headgate.expression import columnwise, rewriting
 from headgate.expression.implementation.implementation import NotColumnwise
-from headgate.expression.node import BOOLEAN, INTEGER, ColumnRef, Const, Expression, Param, SubLink, TypeRef, walk
+from headgate.expression.node import BOOLEAN, INTEGER, ColumnRef, Const, Expression, FuncExpr, Param, SubLink, TypeRef, walk
 from headgate.expression.spark import compiler
 from headgate.expression.spark.array_element import as_item
 from headgate.expression.spark.session_time import planning
@@ -34,6 +35,8 @@ def refusal(query: Query, select: Select, refuse: Callable[[Query], str | None])
     links = [part for part in parts if isinstance(part, SubLink)]
     if not query.only_projects or (not links and any(isinstance(part, Param) for part in parts)):
         return "not a constant"
+    if any(isinstance(part, FuncExpr) and catalog.acts(part) for part in parts):
+        return "a function that acts"
     if not all(values_list.is_read_exactly(part.type.oid) for part in parts):
         return "a type whose values are read elsewhere"
     return next((reason for link in links if (reason := _refusal_of(link, refuse)) is not None), None)
