@@ -53,6 +53,8 @@ def value(expression: n.Expression, columns: Mapping[str, pa.Array], rows: int) 
         result = _evaluate(expression, columns)
         if isinstance(result, pa.Scalar):
             result = pa.array([result.as_py()] * rows, result.type) if result.type == kind or not result.is_valid else result
+        elif pa.types.is_decimal(result.type) and pa.types.is_string(kind) and _keeps_scale(expression):
+            result = text.write_text(result, registry.NUMERIC)
     except NotColumnwise:
         raise
     except Exception as error:  # as above
@@ -60,6 +62,11 @@ def value(expression: n.Expression, columns: Mapping[str, pa.Array], rows: int) 
     if result.type != kind:
         raise NotColumnwise(str(kind))
     return result
+
+
+def _keeps_scale(expression: n.Expression) -> bool:
+    """Return whether the decimals of a numeric have PostgreSQL's scale: that of Coalesce has only one for all its values."""
+    return not any(isinstance(part, n.Coalesce) and part.type.oid == registry.NUMERIC for part in n.walk(expression))
 
 
 def is_known(expression: n.Expression) -> bool:
@@ -81,7 +88,7 @@ def _is_known(node: n.Expression) -> bool:
         ):
             return not any(map(_is_numeric_text, args)) and _has_form(builtin.operator(operator).function, args)
         case n.FuncExpr(function=function, args=args):
-            return function in builtin.builtins().functions and _has_form(function, args)
+            return function in builtin.builtins().functions and not any(map(_is_numeric_text, args)) and _has_form(function, args)
         case n.NullTest(row=row):
             return not row
         case n.ArrayExpr(nested=nested):

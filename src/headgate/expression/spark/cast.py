@@ -18,8 +18,8 @@ from headgate.errors import PostgresError
 from headgate.expression.functions import numeric
 from headgate.expression.implementation import enum_type
 from headgate.expression.implementation.datetime.infinity import date_to_timestamp, infinite_timestamp, timestamp_to_date
-from headgate.expression.implementation.implementation import Implementation, Raises, SparkForm, Table, silent
-from headgate.expression.implementation.number.numeric import exactly, spark_decimal
+from headgate.expression.implementation.implementation import Implementation, NotColumnwise, Operand, Raises, SparkForm, Table, silent
+from headgate.expression.implementation.number.numeric import exactly, rounded, spark_decimal
 from headgate.expression.node import Const, Expression, FuncExpr, Relabel, TypeRef
 from headgate.expression.spark import session_time
 from headgate.expression.spark.literal import to_timestamp
@@ -155,6 +155,14 @@ def _to_precision(node: Expression, args: Sequence[Value]) -> Value:
     return Value(target, lambda env: value.make(env).cast(spark_decimal(target)))
 
 
+def _to_precision_in_arrow(value: Operand, modifier: pa.Scalar) -> Operand:
+    parts = typmod.decimal_parts(modifier.as_py())
+    if parts is None:
+        raise NotColumnwise("numeric that is stored as text")
+    precision, scale = parts
+    return rounded(value, scale).cast(pa.decimal128(precision, scale))
+
+
 def exactly_modified(value: Value, precision: int, scale: int) -> Value:
     """Return the numeric rounded to numeric(precision, scale), as text."""
 
@@ -167,6 +175,13 @@ def exactly_modified(value: Value, precision: int, scale: int) -> Value:
 def _to_varchar(node: Expression, args: Sequence[Value]) -> Value:
     size = typmod.length(registry.VARCHAR, _modifier(node))
     return args[0] if size is None else _of_length(node, args[0], size, "character varying", lambda text: text)
+
+
+def _to_varchar_in_arrow(value: Operand, modifier: pa.Scalar, _: pa.Scalar) -> Operand:
+    size = typmod.length(registry.VARCHAR, modifier.as_py())
+    if size is not None and (pc.max(pc.utf8_length(value)).as_py() or 0) > size:
+        raise NotColumnwise("a text that is cut or rejected")
+    return value
 
 
 def _to_char(node: Expression, args: Sequence[Value]) -> Value:
@@ -324,8 +339,8 @@ def _from_plain(shown: Column, rep: Rep) -> Column:
 
 IMPLEMENTATIONS: Table = {
     "i2toi4": silent(_small_to_integer, arrow=lambda value: pc.cast(value, pa.int32())),
-    "numeric": _to_precision,
-    "varchar": _to_varchar,
+    "numeric": Implementation(_to_precision, arrow=_to_precision_in_arrow),
+    "varchar": Implementation(_to_varchar, arrow=_to_varchar_in_arrow),
     "bpchar": _to_char,
     "rtrim1": Implementation(
         lambda node, args: Value(TEXT, lambda env: F.rtrim(args[0].make(env))), Raises.NEVER, null_first=True, duckdb="rtrim({0}, ' ')"

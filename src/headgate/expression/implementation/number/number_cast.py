@@ -15,7 +15,7 @@ from headgate.expression.functions import numeric
 from headgate.expression.implementation.implementation import ArrowForm, Implementation, NotColumnwise, SparkForm, Table, silent
 from headgate.expression.implementation.number.floating_point import is_infinite
 from headgate.expression.implementation.number.integer import narrowed, out_of_range
-from headgate.expression.implementation.number.numeric import exactly, spark_decimal
+from headgate.expression.implementation.number.numeric import exactly, rounded, spark_decimal
 from headgate.expression.node import Expression
 from headgate.expression.spark.value import FLOAT4, FLOAT8, INT2, INT4, INT8, SPARK, Env, Rep, Value, decimal, raising, settle
 
@@ -108,6 +108,10 @@ def _in_arrow(kind: pa.DataType) -> ArrowForm:
     return lambda value: pc.cast(value, kind)
 
 
+def _whole_in_arrow(kind: pa.DataType) -> ArrowForm:
+    return lambda value: rounded(value, 0).cast(kind)
+
+
 def _double(value: pa.Scalar) -> pa.Scalar:
     """Return a numeric constant as a double. A value out of range raises PostgreSQL's error."""
     exact = value.as_py()
@@ -140,9 +144,9 @@ IMPLEMENTATIONS: Table = {
     "int2_numeric": silent(_integer_to_numeric(5), arrow=_in_arrow(pa.decimal128(5, 0))),
     "int4_numeric": silent(_integer_to_numeric(10), arrow=_in_arrow(pa.decimal128(10, 0))),
     "int8_numeric": silent(_integer_to_numeric(19), arrow=_in_arrow(pa.decimal128(19, 0))),
-    "numeric_int2": _numeric_to_integer(INT2, 16),
-    "numeric_int4": _numeric_to_integer(INT4, 32),
-    "numeric_int8": _numeric_to_integer(INT8, 64),
+    "numeric_int2": Implementation(_numeric_to_integer(INT2, 16), arrow=_whole_in_arrow(pa.int16())),
+    "numeric_int4": Implementation(_numeric_to_integer(INT4, 32), arrow=_whole_in_arrow(pa.int32())),
+    "numeric_int8": Implementation(_numeric_to_integer(INT8, 64), arrow=_whole_in_arrow(pa.int64())),
     "numeric_float8": Implementation(_numeric_to(FLOAT8, numeric.to_double), arrow=_double),
     "numeric_float4": _numeric_to(FLOAT4, numeric.to_single),
     "float8_numeric": _float_to_numeric(15),

@@ -2,7 +2,8 @@
 
 Spark's decimal rules give PostgreSQL's digits as long as the result has at most 38 digits. The result's precision is therefore computed
 first. If it does not fit, the operation runs as an Arrow function of `functions.numeric`. Division always does, because its scale
-depends on the values (select_div_scale).
+depends on the values (select_div_scale). Arrow's decimals follow the same rules. A result of more than 38 digits raises there, and is
+left to Spark (`columnwise`).
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from headgate.expression.duckdb import number
 from headgate.expression.functions import numeric, numeric_power
-from headgate.expression.implementation.implementation import Implementation, SparkForm, Table
+from headgate.expression.implementation.implementation import Implementation, NotColumnwise, Operand, SparkForm, Table
 from headgate.expression.implementation.number.integer import by_zero, division_by_zero
 from headgate.expression.node import Expression
 from headgate.expression.spark.value import DIGITS, INT4, Env, Rep, Value, as_text, decimal
@@ -23,6 +26,7 @@ from headgate.expression.spark.vectorised import call, scalar
 from headgate.types.typmod import MAX_PRECISION
 
 ZERO = Rep("decimal", 1, 0)
+_WHOLE = pa.scalar(0, pa.int32())
 _NEGATED = 34
 """Number of digits to which Spark's minus and abs round (Scala's BigDecimal, MathContext.DECIMAL128). Longer numbers would get wrong
 digits, or overflow for 38 nines."""
@@ -197,23 +201,40 @@ def _decimal_logarithm(node: Expression, args: Sequence[Value]) -> Value:
     return call(numeric_power.logarithm_to, DIGITS, args, prefix=("10",))
 
 
+def rounded(value: Operand, scale: int) -> Operand:
+    """Round decimals of Arrow to a scale, halves away from zero."""
+    if not pa.types.is_decimal(value.type):
+        raise NotColumnwise("numeric that is stored as text")
+    whole = value.type.precision - value.type.scale + 1
+    if value.type.scale > scale:  # if a carry needs a digit that the type does not have, Arrow returns 0
+        wide = value.cast(pa.decimal128(value.type.precision + 1, value.type.scale))
+        value = pc.round(wide, scale, round_mode="half_towards_infinity")
+    return value.cast(pa.decimal128(whole + scale, scale))
+
+
+def _rounded_to(value: Operand, scale: Operand = _WHOLE) -> Operand:
+    if not isinstance(scale, pa.Scalar) or not scale.is_valid or scale.as_py() < 0:
+        raise NotColumnwise("a scale that is no constant, or is negative")
+    return rounded(value, scale.as_py())
+
+
 IMPLEMENTATIONS: Table = {
-    "numeric_add": Implementation(_sum(lambda a, b: a + b, numeric.add), duckdb=number.numeric("+")),
-    "numeric_sub": Implementation(_sum(lambda a, b: a - b, numeric.subtract), duckdb=number.numeric("-")),
-    "numeric_mul": Implementation(_product, duckdb=number.numeric("*")),
+    "numeric_add": Implementation(_sum(lambda a, b: a + b, numeric.add), arrow=pc.add, duckdb=number.numeric("+")),
+    "numeric_sub": Implementation(_sum(lambda a, b: a - b, numeric.subtract), arrow=pc.subtract, duckdb=number.numeric("-")),
+    "numeric_mul": Implementation(_product, arrow=pc.multiply, duckdb=number.numeric("*")),
     "numeric_div": lambda node, args: exactly(numeric.divide, args),
     "numeric_div_trunc": lambda node, args: exactly(numeric.truncated_quotient, args),
     "numeric_mod": Implementation(_modulo, duckdb=number.numeric("%")),
-    "numeric_uminus": Implementation(_change_sign(_negate, numeric.negate), duckdb=number.numeric("-")),
+    "numeric_uminus": Implementation(_change_sign(_negate, numeric.negate), arrow=pc.negate, duckdb=number.numeric("-")),
     "numeric_uplus": Implementation(lambda node, args: args[0], duckdb=number.numeric("+")),
     "numeric_abs": Implementation(
-        _change_sign(lambda a, rep: F.when(a < _zero(rep), _negate(a, rep)).otherwise(a), numeric.absolute), duckdb="abs({0})"
+        _change_sign(lambda a, rep: F.when(a < _zero(rep), _negate(a, rep)).otherwise(a), numeric.absolute), arrow=pc.abs, duckdb="abs({0})"
     ),
     "numeric_ceil": _whole(F.ceil, numeric.ceiling),
     "numeric_floor": _whole(F.floor, numeric.floor),
     "numeric_sign": _sign,
-    "numeric_round": _round,
-    "round/1700": _round,
+    "numeric_round": Implementation(_round, arrow=_rounded_to),
+    "round/1700": Implementation(_round, arrow=_rounded_to),
     "numeric_trunc": _truncate,
     "trunc/1700": _truncate,
     "numeric_sqrt": scalar(numeric.square_root, DIGITS),
