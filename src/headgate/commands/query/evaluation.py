@@ -253,6 +253,13 @@ class Evaluation:
                 return self.prepare(oid_of_name)
             case Const(type=TypeRef(oid=oid), value=str()) if oid in REGISTERED:
                 return self._of_catalogs(node, node)
+            case Relabel(type=TypeRef(oid=registry.OID), arg=Relabel(arg=Const() as number)) if number.type.oid not in REGISTERED:
+                return replace(number, type=node.type)
+            case Relabel(type=TypeRef(oid=oid), arg=(Const() as number) | Relabel(arg=Const() as number)) if (
+                oid in REGISTERED and number.type.oid not in REGISTERED
+            ):
+                constant = replace(number, type=node.type)
+                return constant if number.value is None else self._of_catalogs(constant, constant)
             case Relabel(type=TypeRef(oid=oid), arg=Expression(type=TypeRef(oid=source))) if oid in REGISTERED and source not in REGISTERED:
                 raise not_supported(f"an oid as {REGISTERED[oid]} is not supported in a query on tables")
             case ColumnRef(name="tableoid", attnum=-6):
