@@ -57,7 +57,6 @@ KINDS = {
             "INHERITS is not supported: DROP TABLE of parent and child fails, and the next tables of these names are not created"
         ),
         r"(?i)^with |\bwcte\b|parted2_stmt_trig|\btable1\b": "the statements of WITH run before the statement",
-        r"(?i)merge into": "MERGE into a partitioned table is not supported",
         r"\bparted(_[12])?\b|parted_trigfunc|parted_trigger": "partition keys that are expressions are not supported",
         r"trg_clone": "regclass is not compared with texts in a query on system catalogs",
         r"iocdu_tt_parted": "INSERT … ON CONFLICT into a partitioned table with transition tables is not supported",
