@@ -16,7 +16,7 @@ LONG = {
     "escapes_of_json",
     "columns_of_function_results",
     "arguments_of_sql_functions",
-    "deferred_triggers", "dependencies_on_keys", "dependents_of_functions", "details_of_functions", "errors_of_rows", "foreign_keys_of_partitions", "functions_of_rows", "functions_of_the_session",
+    "defaults_of_records", "deferred_triggers", "dependencies_on_keys", "dependents_of_functions", "details_of_functions", "errors_of_rows", "foreign_keys_of_partitions", "functions_of_rows", "functions_of_the_session",
     "definitions_of_views",
     "functions_for_each_row", "functions_in_joins", "functions_in_subqueries", "functions_of_row_types", "functions_of_tables", "instead_of_triggers", "joins_in_a_loop",
     "literals_of_set_operations", "membership_of_nulls", "merge_into_partitions", "names_of_merged_columns", "names_of_relations_in_views", "frames_of_windows", "keys_of_floating_point", "numbers_of_updates", "oids_as_names", "order_of_errors", "partition_triggers", "parts_of_columns", "polymorphic_functions",

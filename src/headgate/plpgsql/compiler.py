@@ -122,6 +122,16 @@ def _tokens(body: str) -> list[Token]:
     return [Token(token.token, token.start, token.end) for token in scanned.tokens if token.token not in (pb.SQL_COMMENT, pb.C_COMMENT)]
 
 
+def _end_of_type(words: Sequence[Token]) -> int:
+    """Return the number of tokens that the type at the beginning of `words` has."""
+    depth = 0
+    for position, word in enumerate(words):
+        depth += (word.kind == _OPEN) - (word.kind == _CLOSE)
+        if not depth and word.kind in _ENDS_TYPE:
+            return position
+    return len(words)
+
+
 def _with_results(tokens: Sequence[Token]) -> Iterator[tuple[int, int, bytes]]:
     """Yield edits that put parentheses around a name after RETURN or RETURN NEXT. This makes it an expression, which the JSON includes."""
     for index, token in enumerate(tokens):
@@ -135,10 +145,18 @@ def _with_results(tokens: Sequence[Token]) -> Iterator[tuple[int, int, bytes]]:
 
 
 @dataclass(frozen=True)
-class _Section:
-    """The declarations of a block as read from the tokens: variables with their types, and aliases with their targets."""
+class _Rest:
+    """What follows the type in a declaration. The JSON lacks it for records."""
 
-    declared: tuple[tuple[str, str], ...]
+    not_null: bool = False
+    default: str | None = None
+
+
+@dataclass(frozen=True)
+class _Section:
+    """The declarations of a block as read from the tokens: variables with types and the rest of the declaration, aliases with targets."""
+
+    declared: tuple[tuple[str, str, _Rest], ...]
     aliases: tuple[tuple[str, str], ...]
 
 
@@ -180,7 +198,7 @@ class _Reader:
 
     def _read_section(self, tokens: Sequence[Token], at: int) -> tuple[int, _Section]:
         """Read the declarations from token `at` up to BEGIN. Return the index of BEGIN and the section."""
-        declared: list[tuple[str, str]] = []
+        declared: list[tuple[str, str, _Rest]] = []
         aliases: list[tuple[str, str]] = []
         while at < len(tokens) and tokens[at].kind != pb.BEGIN_P:
             end = next((position for position in range(at, len(tokens)) if tokens[position].kind == _SEMICOLON), len(tokens))
@@ -193,19 +211,21 @@ class _Reader:
             if second == "ALIAS" and len(words) > 3:
                 aliases.append((name, self._name(words[3])))
             elif second in ("CURSOR", "SCROLL") or (second == "NO" and self._text(words[2]).upper() == "SCROLL"):
-                declared.append((name, "refcursor"))
+                declared.append((name, "refcursor", _Rest()))
             else:
-                declared.append((name, self._type(words[2 if second == "CONSTANT" else 1 :])))
+                words = words[2 if second == "CONSTANT" else 1 :]
+                declared.append((name, self._type(words), self._rest(words)))
             at = end + 1
         return at, _Section(tuple(declared), tuple(aliases))
 
+    def _rest(self, words: Sequence[Token]) -> _Rest:
+        after = words[_end_of_type(words) :]
+        place = next((place for place, word in enumerate(after) if word.kind in (*_EQUALS, pb.DEFAULT)), None)
+        default = None if place is None else self._encoded[after[place].end : after[-1].end].decode().strip()
+        return _Rest(any(word.kind == pb.NOT for word in after[:place]), default)
+
     def _type(self, words: Sequence[Token]) -> str:
-        depth, end = 0, len(words)
-        for position, word in enumerate(words):
-            depth += (word.kind == _OPEN) - (word.kind == _CLOSE)
-            if not depth and word.kind in _ENDS_TYPE:
-                end = position
-                break
+        end = _end_of_type(words)
         if not end:
             return ""
         start, stop = words[0].start, words[end - 1].end
@@ -230,7 +250,7 @@ class _Reader:
         no line (add_dummy_return).
         """
         section = next(self._sections, _Section((), ())) if "lineno" in node else _Section((), ())
-        declarations = [self._declared(name, kind) for name, kind in section.declared]
+        declarations = [self._declared(name, kind, rest) for name, kind, rest in section.declared]
         declarations += [tree.Declaration(name, "", 0, alias=target) for name, target in section.aliases]
         body = self.body(node.get("body"))
         handlers = [
@@ -242,13 +262,12 @@ class _Reader:
         ]
         return tree.Block(node.get("lineno", 0), node.get("label"), tuple(declarations), body, tuple(handlers))
 
-    def _declared(self, name: str, kind: str) -> tree.Declaration:
+    def _declared(self, name: str, kind: str, rest: _Rest) -> tree.Declaration:
         index = next(datum for datum in range(self._next, len(self._datums)) if self._is_declaration(datum, name))
         self._next, content = index + 1, self._content(index)
-        default = content.get("default_val")
         declaration = tree.Declaration(
-            name, "" if kind.lower() == "record" else kind, content.get("lineno", 0), _sql(default) if default else None,
-            constant=content.get("isconst", False), not_null=content.get("notnull", False),
+            name, "" if kind.lower() == "record" else kind, content.get("lineno", 0), None if rest.default is None else Sql(rest.default),
+            constant=content.get("isconst", False), not_null=rest.not_null,
         )  # fmt: skip
         if "cursor_explicit_expr" not in content:
             return declaration
