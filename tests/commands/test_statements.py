@@ -21,7 +21,17 @@ LONG = {
     "functions_for_each_row", "functions_in_joins", "functions_in_subqueries", "functions_of_row_types", "functions_of_tables", "instead_of_triggers", "joins_in_a_loop",
     "literals_of_set_operations", "membership_of_nulls", "merge_into_partitions", "names_of_merged_columns", "names_of_relations_in_views", "frames_of_windows", "keys_of_floating_point", "numbers_of_updates", "oids_as_names", "order_of_errors", "partition_triggers", "parts_of_columns", "polymorphic_functions",
     "functions_of_stored_conditions", "functions_of_stored_texts", "names_of_builtin_functions",
-    "arithmetic_of_constants", "arithmetic_of_numerics", "catalogs_beyond_the_catalog", "invoker_views", "keys_of_expressions", "lateral_items_of_joins", "lateral_joins", "lengths_of_variables", "order_of_conditions", "rows_of_every_catalog",
+    "arithmetic_of_constants",
+    "arithmetic_of_numerics",
+    "catalogs_beyond_the_catalog",
+    "invoker_views",
+    "keys_of_expressions",
+    "lateral_items_of_joins",
+    "lateral_joins",
+    "lengths_of_variables",
+    "order_of_conditions",
+    "rows_of_every_catalog",
+    "rows_of_variables",
     "values_beyond_the_catalog", "reports", "subqueries_without_from", "statement_triggers_of_actions", "terms_of_joins", "transition_tables", "triggers_of_many_rows", "triggers_that_read_their_table", "views_after_renames", "volatile_functions",
 }  # fmt: skip
 

@@ -262,7 +262,7 @@ def _declare(declaration: tree.Declaration, execution: Execution, scope: Scope) 
     if default is not None or not variable.row:
         _store(variable, None, default or Value(kind, None), execution, first=True)
     elif kind.oid != registry.RECORD:
-        variable.value = Row({name: Value(field_type, None) for name, field_type in host.fields(kind)}, kind.oid)
+        variable.value = _null_row(kind, execution)
     scope.names[declaration.name] = variable
 
 
@@ -314,29 +314,34 @@ def _store(variable: Variable, name: str | None, value: Value, execution: Execut
         if not isinstance(row, Row):
             if variable.type.oid == registry.RECORD:
                 raise _unassigned(variable)
-            row = variable.value = Row({field: Value(kind, None) for field, kind in host.fields(variable.type)}, variable.type.oid)
+            row = _null_row(variable.type, execution)
         if name not in row.fields:
             raise PostgresError("42703", f'record "{variable.name}" has no field "{name}"')
         # make a new row: others that refer to the old one must not see the change
         variable.value = Row({**row.fields, name: host.cast(value, row.fields[name].type)}, row.type)
-    elif variable.row:
-        variable.value = _fitting(variable, _row(value, execution), execution)
-    else:
-        if value.text is None and variable.not_null:
-            raise PostgresError("22004", f'null value cannot be assigned to variable "{variable.name}" declared NOT NULL')
+        return
+    if value.text is None and variable.not_null:
+        raise PostgresError("22004", f'null value cannot be assigned to variable "{variable.name}" declared NOT NULL')
+    if not variable.row:
         variable.value = host.cast(value, variable.type)
+    elif value.text is None:
+        variable.value = None if variable.type.oid == registry.RECORD else _null_row(variable.type, execution)
+    else:
+        variable.value = _fitting(variable, _row(value, execution), execution)
+
+
+def _null_row(kind: TypeRef, execution: Execution) -> Row:
+    return Row({field: Value(field_type, None) for field, field_type in execution.host.fields(kind)}, kind.oid, is_null=True)
 
 
 def _row(value: Value, execution: Execution) -> Row | None:
-    if value.text is None:
-        return None
     if not execution.host.is_row(value.type):
         raise PostgresError("42804", "cannot assign non-composite value to a record variable")
     return execution.host.row_of(value)
 
 
 def _fitting(variable: Variable, row: Row | None, execution: Execution) -> Row | None:
-    """Coerce a row to the row type of a variable, column by column in order."""
+    """Coerce a row to the row type of a variable, column by column in order. Return a row of NULLs for None, if the type is known."""
     if variable.type.oid == registry.RECORD:
         return row
     columns = execution.host.fields(variable.type)
@@ -360,7 +365,7 @@ def _take(targets: Sequence[Names], rows: Rows, row: Sequence[str | None] | None
         variable, name = _target(targets[0], scope)
         if variable.row and name is None:
             if len(values) == 1 and variable.type.oid != registry.RECORD and values[0].type.oid == variable.type.oid:
-                variable.value = execution.host.row_of(values[0]) if row is not None else None
+                variable.value = _fitting(variable, None if row is None else execution.host.row_of(values[0]), execution)
                 return
             named = _row_of_columns([column for column, _ in rows.columns], values)
             if variable.type.oid != registry.RECORD:
@@ -405,7 +410,15 @@ def _assign(node: tree.Assign, execution: Execution, scope: Scope) -> None:
             before = before.fields.get(name or "", Value(TEXT, None))
         assert isinstance(before, Value)
         value = execution.host.with_part(before, node, value, scope)
-    assign(node.target, value, execution, scope)
+    assign(node.target, _as_row(node.target, value, execution, scope), execution, scope)
+
+
+def _as_row(names: Names, value: Value, execution: Execution, scope: Scope) -> Value:
+    """Return the value of an assignment. A value that is not a row is cast by its text to the row type of a variable."""
+    variable, name = _target(names, scope)
+    if name is not None or not variable.row or variable.type.oid == registry.RECORD or execution.host.is_row(value.type):
+        return value
+    return execution.host.cast(value, variable.type)
 
 
 def _perform(node: tree.Perform, execution: Execution, scope: Scope) -> None:
@@ -706,7 +719,7 @@ def _return(node: tree.Return, execution: Execution, scope: Scope) -> None:
 def _named_row(sql: Sql, scope: Scope) -> Row | None:
     """Return the row of the variable that an expression consists of, with the types of its fields, or None."""
     named = scope.find((sql.text.strip("() ").lower(),))
-    return named[0].value if named is not None and isinstance(named[0].value, Row) else None
+    return named[0].value if named is not None and isinstance(named[0].value, Row) and not named[0].value.is_null else None
 
 
 def output(execution: Execution, scope: Scope) -> list[Value]:

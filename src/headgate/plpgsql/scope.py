@@ -26,15 +26,16 @@ class Value:
 
 @dataclass
 class Row:
-    """The fields of a record, by name, in order. `type` is RECORD's oid, or a row type's."""
+    """The fields of a record, by name, in order. `type` is RECORD's oid, or a row type's. `is_null`: it is NULL, and not a row of NULLs."""
 
     fields: dict[str, Value]
     type: int = registry.RECORD
+    is_null: bool = False
 
 
 @dataclass
 class Variable:
-    """A variable. `row`: it is a record, whose `value` is a Row, or None before the first assignment (and for NULL)."""
+    """A variable. `row`: it is a record, whose `value` is a Row. None: a record of no known type."""
 
     name: str
     type: TypeRef

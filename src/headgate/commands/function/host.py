@@ -651,7 +651,7 @@ class SessionHost:
 
     def value_of(self, row: Row) -> Value:
         """Return the text of a row."""
-        return Value(TypeRef(row.type), record.print_record([field.text for field in row.fields.values()]))
+        return Value(TypeRef(row.type), None if row.is_null else record.print_record([field.text for field in row.fields.values()]))
 
     def is_array(self, kind: TypeRef) -> bool:
         """See `Host`."""

@@ -106,7 +106,7 @@ class References:
             return None
         row_type = registry.known().find(match[0].type.oid)
         is_known = row_type is not None and not row_type.of_table
-        return match[0].value if is_star or not is_known else None
+        return match[0].value if is_star or not (is_known or match[0].value.is_null) else None
 
     def _put_row(self, node: ParseNode, name: str, row: Row, location: int) -> None:
         """Replace a row by ``ROW(record.field, …)``."""
