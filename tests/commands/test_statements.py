@@ -12,7 +12,7 @@ SCRIPTS = sorted((Path(__file__).parent / "statements").glob("*.sql"))
 LONG = {
     "aggregates_of_catalogs", "analysis_before_triggers", "arguments_of_sql_functions", "arithmetic_of_constants",
     "arithmetic_of_numerics", "by_key", "by_key_of_each_type", "catalog_browsers", "catalogs_beyond_the_catalog", "changes_in_with",
-    "checks_without_inheritance", "column_definitions", "columns_of_function_results", "columns_of_groups", "composite_types",
+    "checks_without_inheritance", "column_definitions", "columns_of_function_results", "columns_of_groups", "composite_types", "conditions_of_rows",
     "conflicts_of_partial_indexes", "copy_into_views", "cursors_in_functions", "defaults_of_records", "deferred_triggers",
     "definitions_of_views", "dependencies_on_keys", "dependents_of_functions", "details_of_functions", "domains_of_columns",
     "errors_of_rows", "escapes_of_json", "foreign_keys_of_partitions", "frames_of_windows",

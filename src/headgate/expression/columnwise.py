@@ -10,7 +10,7 @@ Invariant: columns are in storage types (`types.storage`). Three-valued logic is
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from decimal import Decimal
 
 import pyarrow as pa
@@ -31,6 +31,8 @@ from headgate.types.text import text
 
 _UNSIGNED = frozenset({registry.OID, registry.XID, registry.CID})
 """Types to which a cast of integers keeps the bits: -1 becomes 4294967295."""
+_CASE_TEST = "case test"
+"""The key of the value that a CASE compares, among the columns. A column's key has no blank."""
 _MANY = 16
 """Maximum number of list items that are compared one by one."""
 
@@ -52,9 +54,9 @@ def value(expression: n.Expression, columns: Mapping[str, pa.Array], rows: int) 
     try:
         result = _evaluate(expression, columns)
         if isinstance(result, pa.Scalar):
-            result = pa.array([result.as_py()] * rows, result.type) if result.type == kind or not result.is_valid else result
-        elif pa.types.is_decimal(result.type) and pa.types.is_string(kind) and _keeps_scale(expression):
-            result = text.write_text(result, registry.NUMERIC)
+            result = pa.array([result.as_py()] * rows, result.type)
+        if pa.types.is_decimal(result.type):
+            result = _stored(result, kind, expression)
     except NotColumnwise:
         raise
     except Exception as error:  # as above
@@ -64,20 +66,28 @@ def value(expression: n.Expression, columns: Mapping[str, pa.Array], rows: int) 
     return result
 
 
-def _keeps_scale(expression: n.Expression) -> bool:
-    """Return whether the decimals of a numeric have PostgreSQL's scale: that of Coalesce has only one for all its values."""
-    return not any(isinstance(part, n.Coalesce) and part.type.oid == registry.NUMERIC for part in n.walk(expression))
+def _stored(decimals: pa.Array, kind: pa.DataType, expression: n.Expression) -> pa.Array:
+    """Return the decimals of a numeric in the storage type: as decimals of the declared scale, or as text.
+
+    As text, each value has its own scale. The decimals of COALESCE and CASE have only one for the values of all branches.
+    """
+    if pa.types.is_decimal(kind):
+        return decimals.cast(kind)
+    if any(isinstance(part, n.Coalesce | n.Case) and part.type.oid == registry.NUMERIC for part in n.walk(expression)):
+        raise NotColumnwise("a numeric of several scales")
+    return text.write_text(decimals, registry.NUMERIC)
 
 
-def is_known(expression: n.Expression) -> bool:
+def is_known(expression: n.Expression, constants: Collection[str] = ()) -> bool:
     """Return whether Arrow has a form of every part of an expression, by the tree alone; the values may still have none.
 
-    Parameters count as constants. A function that acts has no form, so an expression of which this is true may be evaluated twice.
+    Parameters count as constants, and so do calls of the functions named in `constants`, which the caller replaces. A function that acts
+    has no form, so an expression of which this is true may be evaluated twice.
     """
-    return all(_is_known(part) for part in n.walk(expression))
+    return all(_is_known(part, constants) for part in n.walk(expression))
 
 
-def _is_known(node: n.Expression) -> bool:
+def _is_known(node: n.Expression, constants: Collection[str]) -> bool:
     match node:
         case n.ColumnRef():
             return node.attnum > 0 and not node.levels_up
@@ -88,12 +98,14 @@ def _is_known(node: n.Expression) -> bool:
         ):
             return not any(map(_is_numeric_text, args)) and _has_form(builtin.operator(operator).function, args)
         case n.FuncExpr(function=function, args=args):
-            return function in builtin.builtins().functions and not any(map(_is_numeric_text, args)) and _has_form(function, args)
+            if function not in builtin.builtins().functions or any(map(_is_numeric_text, args)):
+                return False
+            return builtin.function(function).name in constants or _has_form(function, args)
         case n.NullTest(row=row):
             return not row
         case n.ArrayExpr(nested=nested):
             return not nested
-        case n.Const() | n.Param() | n.SqlValue() | n.BoolExpr() | n.BooleanTest() | n.Coalesce():
+        case n.Const() | n.Param() | n.SqlValue() | n.BoolExpr() | n.BooleanTest() | n.Coalesce() | n.Case() | n.CaseTest():
             return True
         case _:
             return type(node) is n.Relabel
@@ -177,6 +189,10 @@ def _evaluate(node: n.Expression, columns: Mapping[str, pa.Array]) -> Operand:
             value = _evaluate(arg, columns)
             if value.type == arrow_type(node.type.oid, node.type.typmod):
                 return value
+        case n.Case():
+            return _case(node, columns)
+        case n.CaseTest():
+            return columns[_CASE_TEST]
         case n.Coalesce(args=args):
             return pc.coalesce(*_same([_evaluate(operand, columns) for operand in args]))
         case _:
@@ -235,6 +251,17 @@ _BOOLEAN_TESTS: dict[n.TestKind, Callable[[Operand], Operand]] = {
     n.TestKind.UNKNOWN: pc.is_null,
     n.TestKind.NOT_UNKNOWN: pc.is_valid,
 }
+
+
+def _case(node: n.Case, columns: Mapping[str, pa.Array]) -> Operand:
+    """Evaluate all branches. If one that no row needs raises, Spark evaluates the expression."""
+    if node.arg is not None:
+        columns = {**columns, _CASE_TEST: _evaluate(node.arg, columns)}
+    conditions = [_evaluate(condition, columns) for condition in node.conditions]
+    *results, chosen = _same([_evaluate(branch, columns) for branch in (*node.results, node.default)])
+    for condition, result in zip(reversed(conditions), reversed(results), strict=True):
+        chosen = pc.if_else(pc.fill_null(condition, pa.scalar(False)), result, chosen)
+    return chosen
 
 
 def _same(values: Sequence[Operand]) -> Sequence[Operand]:

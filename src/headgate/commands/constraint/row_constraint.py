@@ -1,4 +1,4 @@
-"""Check NOT NULL, CHECK, generated columns and domains of rows inside the Spark job that writes them.
+"""Check NOT NULL, CHECK, generated columns and domains: of a few rows in the driver, of others inside the Spark job that writes them.
 
 Called by INSERT, UPDATE, COPY and ALTER TABLE. A violated constraint raises an error in the task, with the row in its DETAIL, which becomes
 PostgreSQL's error (`headgate.storage.spark.failure`). Rows of a statement are checked in no particular order.
@@ -6,7 +6,7 @@ PostgreSQL's error (`headgate.storage.spark.failure`). Rows of a statement are c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,11 +24,14 @@ from headgate.commands.query import row_by_row
 from headgate.commands.query.evaluation import Evaluation
 from headgate.commands.query.row_security import Violation
 from headgate.errors import PostgresError
-from headgate.expression.node import ColumnRef, FuncExpr, TypeRef
+from headgate.expression import columnwise
+from headgate.expression.implementation.implementation import NotColumnwise
+from headgate.expression.node import ColumnRef, Expression, FuncExpr, TypeRef
 from headgate.expression.spark import compiler, domain
 from headgate.storage.partitioned import Fence
 from headgate.storage.spark import failure
 from headgate.storage.spark.column_name import quoted
+from headgate.storage.write import arrow_row
 from headgate.types import buffers, registry
 from headgate.types.text.text import write_text
 from headgate.types.text_column import TextSettings
@@ -96,6 +99,33 @@ def checked(
     carrier = relation.columns[0].name
     guarded = F.when(violation.isNull(), F.col(quoted(carrier))).otherwise(failure.raised(violation).cast(rows.schema[carrier].dataType))
     return rows.select(*[guarded.alias(name) if name == carrier else F.col(quoted(name)) for name in names])
+
+
+def passed(relation: Relation, rows: pa.Table) -> pa.Table | None:
+    """Return a few rows (the relation's columns) with generated columns, if Arrow can evaluate them and every CHECK, and all rows pass.
+
+    Otherwise return None: Spark then evaluates the rows, and raises the error of one that breaks a constraint.
+    """
+    if any(domain.constrained(column.type_oid) for column in relation.columns):
+        return None
+    try:
+        columns = {column.name: buffers.whole(rows.column(column.name)) for column in relation.columns}
+        for column in relation.columns:
+            if column.generated is not None:
+                columns[column.name] = _value(stored_expression.stored(column.generated, relation, column), columns, rows.num_rows)
+        for check in relation.checks:
+            is_met = _value(stored_expression.stored(check.expression, relation), columns, rows.num_rows)
+            if not pc.all(pc.fill_null(is_met, pa.scalar(True))).as_py():
+                return None
+        return pa.table(columns, schema=arrow_row(relation))
+    except NotColumnwise:
+        return None
+
+
+def _value(expression: Expression, columns: Mapping[str, pa.Array], rows: int) -> pa.Array:
+    if not columnwise.is_known(expression):
+        raise NotColumnwise("a function")
+    return columnwise.value(expression, columns, rows)
 
 
 def _conditions(evaluation: Evaluation, rows: DataFrame, violations: Sequence[Violation]) -> tuple[DataFrame, list[tuple[Column, Column]]]:

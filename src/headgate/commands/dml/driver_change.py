@@ -27,7 +27,7 @@ from headgate.storage.delta.delta_table import FILE, ROW
 from headgate.storage.write import arrow_row
 from headgate.types import buffers
 
-_NOT_HERE = frozenset({"SubLink", "FuncCall", "MultiAssignRef"})
+_NOT_HERE = frozenset({"SubLink", "MultiAssignRef"})
 
 
 def updated(

@@ -182,7 +182,7 @@ class NewRows:
 
     @property
     def needs_spark(self) -> bool:
-        """Whether rows must be processed by Spark: for policies, CHECK constraints, domains and generated columns."""
+        """Whether rows are evaluated, by Arrow or Spark: for policies, CHECK constraints, domains and generated columns."""
         return bool(self.violations or self.relation.checks) or any(
             column.generated is not None or domain.constrained(column.type_oid) for column in self.relation.columns
         )
@@ -190,14 +190,16 @@ class NewRows:
     def checked(self, rows: Rows) -> Rows:
         """Return the rows with generated columns. Raise 42501, 23502 or 23514, for a frame when it is computed.
 
-        For a few rows, NOT NULL and the bounds of a partition are checked in the driver: most tables need no Spark job then, and an INSERT
-        of one row takes 8 ms.
+        A few rows are checked in the driver if Arrow can do that: most tables need no Spark job then, and an INSERT of one row takes 8 ms.
         """
         if isinstance(rows, DataFrame):
             return self._check_frame(rows, self.fence)
         if self.needs_spark and rows.num_rows:
-            schema = spark_columns(self.relation) if self.relation.columns else None
-            rows = self._check_frame(local_frame(self.planner.session_spark, rows, schema), None).toArrow()
+            passed = None if self.violations else row_constraint.passed(self.relation, rows)
+            if passed is None:
+                schema = spark_columns(self.relation) if self.relation.columns else None
+                passed = self._check_frame(local_frame(self.planner.session_spark, rows, schema), None).toArrow()
+            rows = passed
         row_constraint.refuse_null(self.relation, rows, functools.partial(self._row_detail, rows))
         return self.inside(rows)
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.analysis.query import Grouped, Limit, PlanColumn, Query, Select, Sort, reference
+from headgate.commands.query import instant
 from headgate.commands.query.clause import ordering
 from headgate.commands.query.driver.table_rows import HeldTable
 from headgate.commands.query.driver.table_scan import Rows, keys_of
@@ -145,7 +146,7 @@ def refusal(query: Query, select: Select) -> str | None:
             return "equal values that differ"
         expressions += [*grouped.items, *([] if grouped.having is None else [grouped.having])]
         computed = frozenset(grouped.aggregates.values())
-    if not all(map(columnwise.is_known, expressions)):
+    if not all(columnwise.is_known(expression, instant.FUNCTIONS) for expression in expressions):
         return "a function"
     if select.distinct and not all(_is_computed(target, computed) or columnwise.is_grouped(target) for target in targets):
         return "equal values that differ"

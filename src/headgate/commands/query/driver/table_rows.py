@@ -16,7 +16,7 @@ from headgate.analysis.query import FromItem, PlanColumn, SelectItem, reference
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.commands import privilege
-from headgate.commands.query import rendering
+from headgate.commands.query import instant, rendering
 from headgate.commands.query.clause import from_clause
 from headgate.commands.query.planner import Planner
 from headgate.commands.session import Session
@@ -67,7 +67,13 @@ class HeldTable:
         return None if bound is None else self.prepared(bound)
 
     def prepared(self, expression: Expression) -> Expression:
-        """Return the expression with substituted parameters. Raise NotColumnwise if it names a column that the role may not read."""
+        """Return the expression with substituted parameters.
+
+        Raise NotColumnwise if Arrow does not have a form of it, before a function in it is called, or if it names a column that the role
+        may not read.
+        """
+        if not columnwise.is_known(expression, instant.FUNCTIONS):
+            raise NotColumnwise("a function")
         substituted = self.planner.prepare(expression)
         restricted = self.planner.evaluation.restricted
         if any(isinstance(node, ColumnRef) and (node.attnum <= 0 or node.key in restricted) for node in expressions(substituted)):
