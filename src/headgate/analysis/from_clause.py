@@ -212,7 +212,7 @@ def named_table(
     analyser: Analyser, relation: Relation, alias: str, schema: str | None, aliases: Sequence[str] = ()
 ) -> tuple[ScopeTable, tuple[PlanColumn, ...]]:
     """Return a table as a scope entry, with system columns, and its columns with new keys."""
-    columns = _aliased(relation_columns(analyser, relation), alias, aliases)
+    columns = aliased(relation_columns(analyser, relation), alias, aliases)
     fields = tuple(ScopeColumn(column.name, column.attnum, column.type, column.key) for column in columns)
     own_name = relation.schema, relation.name
     return ScopeTable(alias, fields, schema, relation.oid, row_key=analyser.row_key(alias, columns), relation_name=own_name), columns
@@ -235,11 +235,12 @@ def entry(
     analyser: Analyser, columns: Sequence[PlanColumn], alias: str, aliases: Sequence[str], schema: str | None = None
 ) -> tuple[ScopeTable, tuple[PlanColumn, ...]]:
     """Return the scope entry of a FROM item without system columns, and its columns."""
-    shown = _aliased(columns, alias, aliases)
+    shown = aliased(columns, alias, aliases)
     return scope_table(alias, shown, schema, row_key=analyser.row_key(alias, shown)), shown
 
 
-def _aliased(columns: Sequence[PlanColumn], alias: str, aliases: Sequence[str]) -> tuple[PlanColumn, ...]:
+def aliased(columns: Sequence[PlanColumn], alias: str, aliases: Sequence[str]) -> tuple[PlanColumn, ...]:
+    """Return the columns of a FROM item with the names of its alias list. Raise 42P10 if it names too many."""
     if len(aliases) > len(columns):
         raise PostgresError("42P10", f'table "{alias}" has {len(columns)} columns available but {len(aliases)} columns specified')
     return tuple(renamed(columns, aliases))
@@ -398,9 +399,9 @@ def function(analyser: Analyser, node: pb.RangeFunction, outer: Scope | None, le
         columns.append(PlanColumn("ordinality", TypeRef(registry.INT8), analyser.key("ordinality")))
     if node.HasField("alias") and len(columns) - node.ordinality == 1 and columns[0].name == name:  # not that of an OUT parameter
         columns = renamed(columns, [alias])
-    columns = renamed(columns, names.strings(node.alias.colnames))
-    table = replace(scope_table(alias, columns, row_key=analyser.row_key(alias, columns)), is_scalar=len(columns) == 1)
-    return FunctionItem((table,), tuple(columns), calls=calls, columns=tuple(columns), ordinality=node.ordinality)
+    star = aliased(columns, alias, names.strings(node.alias.colnames))
+    table = replace(scope_table(alias, star, row_key=analyser.row_key(alias, star)), is_scalar=len(star) == 1)
+    return FunctionItem((table,), star, calls=calls, columns=star, ordinality=node.ordinality)
 
 
 def _calls(analyser: Analyser, call: pb.FuncCall, name: str, scope: Scope) -> tuple[Expression, ...]:

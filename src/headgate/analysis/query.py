@@ -348,8 +348,8 @@ def reference(column: PlanColumn) -> ColumnRef:
 
 def renamed(columns: Sequence[PlanColumn], aliases: Sequence[str]) -> list[PlanColumn]:
     """Return the columns with the names of an alias list. Columns beyond the list keep their names."""
-    names = list(aliases) + [column.name for column in columns[len(aliases) :]]
-    return [replace(column, name=name) for column, name in zip(columns, names, strict=True)]
+    named = zip(columns[: len(aliases)], aliases, strict=True)
+    return [*(replace(column, name=alias) for column, alias in named), *columns[len(aliases) :]]
 
 
 def scope_table(alias: str, columns: Sequence[PlanColumn], schema: str | None = None, row_key: str = "") -> ScopeTable:

@@ -21,7 +21,8 @@ import pyarrow.parquet as pq
 from postgast import pg_query_pb2 as pb
 from pyspark.sql import DataFrame
 
-from headgate.analysis.query import ChangesItem, PlanColumn, Query, Select, renamed, scope_table
+from headgate.analysis.from_clause import aliased
+from headgate.analysis.query import ChangesItem, PlanColumn, Query, Select, scope_table
 from headgate.catalog.procedure import OWN_SCHEMA
 from headgate.catalog.relation.relation import Column
 from headgate.catalog.security import role as roles
@@ -111,7 +112,7 @@ def item(analyser: Analyser, node: pb.RangeFunction, session: Session, *, descri
         return None
     scan = _bind_call(analyser, node, session, describing=describing)
     alias = node.alias.aliasname or NAME
-    columns = tuple(renamed(scan.columns, names.strings(node.alias.colnames)))
+    columns = aliased(scan.columns, alias, names.strings(node.alias.colnames))
     return ChangesItem((scope_table(alias, columns, row_key=analyser.row_key(alias, columns)),), columns, scan=scan, call=_text_of(node))
 
 
