@@ -20,6 +20,8 @@ WANTED = {
     "ORDER BY of all rows, LIMIT 10": "",
     "UPDATE by key": "120 ms", "UPDATE by key, RETURNING": "", "DELETE by key": "120 ms", "INSERT of one row": "60 ms",
     "INSERT ... ON CONFLICT DO UPDATE, the row is there": "", "CREATE TABLE with a primary key": "50 ms",
+    "UPDATE by key with numeric, CASE and now()": "", "INSERT of one row, a CHECK and a generated column": "",
+    "INSERT of one row, a unique index on lower(mail)": "", "INSERT ... ON CONFLICT (lower(mail)) DO UPDATE": "",
     "CREATE TABLE without a key": "", "SELECT 1, first of a session": "3 x", "SELECT by key, first of a session": "3 x",
     "1,000 single-row statements in one transaction": "10 s",
 }  # fmt: skip
@@ -31,6 +33,14 @@ def fill(session: psycopg.Connection, rows: int) -> None:
     session.execute("DROP TABLE IF EXISTS one")
     session.execute("CREATE TABLE one (id int PRIMARY KEY, a int, t text)")
     session.execute(f"INSERT INTO one SELECT g, g % 1000, 'text ' || g FROM generate_series(1, {rows}) g".encode())
+
+
+def fill_ruled(session: psycopg.Connection, rows: int) -> None:
+    """The table `ruled` with a CHECK, a generated column and a unique index on an expression, keys 1 to `rows`."""
+    session.execute("DROP TABLE IF EXISTS ruled")
+    session.execute("CREATE TABLE ruled (id int PRIMARY KEY, mail text, n numeric(12,2) CHECK (n >= 0), seen timestamptz)")
+    session.execute("ALTER TABLE ruled ADD twice numeric(14,2) GENERATED ALWAYS AS (n * 2) STORED")
+    session.execute(f"INSERT INTO ruled SELECT g, 'Mail ' || g, g % 1000, now() FROM generate_series(1, {rows}) g".encode())
 
 
 def milliseconds(server: DemoServer, rows: int, times: int = 15) -> dict[str, float]:
@@ -63,6 +73,15 @@ def milliseconds(server: DemoServer, rows: int, times: int = 15) -> dict[str, fl
         note("INSERT of one row", lambda: session.execute("INSERT INTO one VALUES (%s, 1, 'new')", (next(new),)))
         upsert = "INSERT INTO one VALUES (%s, 1, 'x') ON CONFLICT (id) DO UPDATE SET a = one.a + excluded.a"
         note("INSERT ... ON CONFLICT DO UPDATE, the row is there", lambda: session.execute(upsert, (next(keys),)))
+        fill_ruled(session, rows)
+        change = "UPDATE ruled SET n = n * 1.5 + 1, mail = CASE WHEN n > 5 THEN mail ELSE lower(mail) END, seen = now() WHERE id = %s"
+        note("UPDATE by key with numeric, CASE and now()", lambda: session.execute(change, (next(keys),)))
+        add = "INSERT INTO ruled (id, mail, n) VALUES (%(new)s, 'new ' || %(new)s, 1)"
+        note("INSERT of one row, a CHECK and a generated column", lambda: session.execute(add, {"new": next(new)}))
+        session.execute("CREATE UNIQUE INDEX ON ruled (lower(mail))")
+        note("INSERT of one row, a unique index on lower(mail)", lambda: session.execute(add, {"new": next(new)}))
+        upsert_mail = f"{add} ON CONFLICT (lower(mail)) DO UPDATE SET n = excluded.n + ruled.n"
+        note("INSERT ... ON CONFLICT (lower(mail)) DO UPDATE", lambda: session.execute(upsert_mail, {"new": rows + 1}))
         keyed = "CREATE TABLE keyed_{} (id int PRIMARY KEY, a text)"
         note("CREATE TABLE with a primary key", lambda: session.execute(keyed.format(next(tables)).encode()))
         note("CREATE TABLE without a key", lambda: session.execute(f"CREATE TABLE bare_{next(tables)} (a text)".encode()))

@@ -112,7 +112,7 @@ def _set_list(table: HeldTable, targets: Sequence[pb.Node]) -> dict[str, Express
     for name, value in assignment.set_list(targets, table.planner, table.relation, table.scope).items():
         if isinstance(value, SetToDefault):
             raise NotColumnwise("DEFAULT")
-        values[name] = table.prepared(value)
+        values[name] = table.computed(value)
     return values
 
 

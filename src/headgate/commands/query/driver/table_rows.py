@@ -64,16 +64,16 @@ class HeldTable:
     def where(self, node: pb.DeleteStmt | pb.OnConflictClause | pb.UpdateStmt) -> Expression | None:
         """Return the WHERE condition of a statement with substituted parameters, or None."""
         bound = self.planner.analyser.where(node, self.scope)
-        return None if bound is None else self.prepared(bound)
+        return None if bound is None else self.computed(bound)
 
-    def prepared(self, expression: Expression) -> Expression:
-        """Return the expression with substituted parameters.
-
-        Raise NotColumnwise if Arrow does not have a form of it, before a function in it is called, or if it names a column that the role
-        may not read.
-        """
+    def computed(self, expression: Expression) -> Expression:
+        """Return an expression like `prepared`. If Arrow has no form of it, raise NotColumnwise before a function in it is called."""
         if not columnwise.is_known(expression, instant.FUNCTIONS):
             raise NotColumnwise("a function")
+        return self.prepared(expression)
+
+    def prepared(self, expression: Expression) -> Expression:
+        """Return the expression with substituted parameters. Raise NotColumnwise if it names a column that the role may not read."""
         substituted = self.planner.prepare(expression)
         restricted = self.planner.evaluation.restricted
         if any(isinstance(node, ColumnRef) and (node.attnum <= 0 or node.key in restricted) for node in expressions(substituted)):
