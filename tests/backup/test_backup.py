@@ -178,6 +178,8 @@ def test_tables_at_another_location_are_copied_below_the_backup(
 def test_files_named_by_a_copied_catalog_are_kept_until_the_next_command(spare_node: Callable[..., Server], tmp_path: Path) -> None:
     node, folder = spare_node(file_retention="0"), tmp_path / "copy"
     database = node.new_database()
+    # slots that other test files left on the node keep the files
+    node.psql(database, "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE NOT active")
     node.psql(database, "CREATE TABLE t (id int); INSERT INTO t VALUES (1)")
     [file] = (node.data / node.psql(database, "SELECT pg_relation_filepath('t')")).glob("part-*.parquet")
     target.make(folder)
