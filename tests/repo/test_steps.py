@@ -18,6 +18,7 @@ INSIDE = {
     "storage/location/data_location.py:write_new": "called by `delta_log.create` in the step staged, by `commit_version`, and by `directory_owner`",
     "storage/location/table_folders.py:claim": "called by `Transaction._open_external`, in the step staged",
     "storage/delta/delta_table.py:undo": "called by `ForeignWriters.recover`, in the step taken back and at a start",
+    "storage/delta/checkpoint_file.py:announce": "called by `delta_checkpoint.write`, the step delta checkpoint",
     "storage/log_table.py:_commit": "called by `catch_up` in the step log table, and by `_tidied`, which changes no row",
     "storage/warmup.py:warm_up": "a table of its own, that nobody else knows",
     "storage/cleaning.py:_note_removed": "called by `_clean_table`, the step cleaning",
