@@ -146,7 +146,7 @@ def _with_results(tokens: Sequence[Token]) -> Iterator[tuple[int, int, bytes]]:
 
 @dataclass(frozen=True)
 class _Rest:
-    """What follows the type in a declaration. The JSON lacks it for records."""
+    """The text after the type in a declaration, such as a default. The JSON does not have it for records."""
 
     not_null: bool = False
     default: str | None = None

@@ -28,18 +28,24 @@ class KeyPart:
     expression: Expression
 
 
-def parts(relation: Relation, index: Index) -> list[KeyPart]:
-    """Return the parts of an index's key, in order."""
-    key_parts, texts = [], iter(index.expressions)
+def expressions(relation: Relation, index: Index) -> list[Expression]:
+    """Return the columns and expressions of an index's key, in order. Those that are no columns are parsed and bound again by each call."""
+    texts, key = iter(index.expressions), list[Expression]()
     for attnum in index.attnums:
         column = relation.numbered(attnum) if attnum else None
-        if column is not None:
-            key_parts.append(KeyPart(quote_ident(column.name), reference(column)))
+        key.append(stored_expression.indexed(next(texts), relation) if column is None else reference(column))
+    return key
+
+
+def parts(relation: Relation, index: Index) -> list[KeyPart]:
+    """Return the parts of an index's key with their titles, in order."""
+    key_parts, texts = [], iter(index.expressions)
+    for attnum, expression in zip(index.attnums, expressions(relation, index), strict=True):
+        if attnum and isinstance(expression, ColumnRef):
+            key_parts.append(KeyPart(quote_ident(expression.name), expression))
         else:
-            text = next(texts)
-            expression = stored_expression.indexed(text, relation)
             title = deparse(expression, pretty=True)
-            key_parts.append(KeyPart(f"({title})" if text.startswith("(") else title, expression))
+            key_parts.append(KeyPart(f"({title})" if next(texts).startswith("(") else title, expression))
     return key_parts
 
 
@@ -56,8 +62,8 @@ def predicate(relation: Relation, index: Index) -> Expression | None:
 def used_columns(relation: Relation, index: Index) -> set[int]:
     """Return the attnums of the columns that an index depends on: those of its key, its expressions and its predicate."""
     condition = predicate(relation, index)
-    expressions = [*(part.expression for part in parts(relation, index)), *([condition] if condition is not None else [])]
-    return {node.attnum for expression in expressions for node in walk(expression) if isinstance(node, ColumnRef)}
+    used = [*expressions(relation, index), *([condition] if condition is not None else [])]
+    return {node.attnum for expression in used for node in walk(expression) if isinstance(node, ColumnRef)}
 
 
 def keyed(relation: Relation, index: Index, rows: DataFrame, *carried: Column) -> DataFrame:
@@ -70,9 +76,9 @@ def keyed(relation: Relation, index: Index, rows: DataFrame, *carried: Column) -
     if condition is not None:
         rows = rows.where(compiler.condition(condition, places))
     selected = list(carried)
-    for place, part in enumerate(parts(relation, index)):
-        value = compiler.compile(part.expression, places)
-        selected += [value.alias(f"v{place}"), compiler.sort_key(part.expression, places).alias(f"k{place}")]
+    for place, expression in enumerate(expressions(relation, index)):
+        value = compiler.compile(expression, places)
+        selected += [value.alias(f"v{place}"), compiler.sort_key(expression, places).alias(f"k{place}")]
     keys = rows.select(*selected)
     if not index.nulls_not_distinct:
         for place in range(len(index.attnums)):

@@ -13,7 +13,7 @@ Stored rows are found in one of three ways:
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -41,8 +41,8 @@ _PLACE = own_name("_place")
 
 def of_rows(transaction: Transaction, relation: Relation, index: Index, rows: pa.Table) -> pa.Table:
     """Return the key columns k0, k1, … and `place`, the row number, of the rows that have a key."""
-    values = [_value(transaction, relation, part.expression, rows) for part in index_key.parts(relation, index)]
-    arrays = _canonical(relation, index, values)
+    expressions = index_key.expressions(relation, index)
+    arrays = _canonical(expressions, (_value(transaction, relation, expression, rows) for expression in expressions))
     masks = [] if index.nulls_not_distinct else [array.is_valid() for array in arrays]
     if index.predicate is not None:
         masks.append(_are_included(transaction, relation, index, rows))
@@ -52,8 +52,8 @@ def of_rows(transaction: Transaction, relation: Relation, index: Index, rows: pa
 
 def shown(transaction: Transaction, relation: Relation, index: Index, rows: pa.Table) -> pa.Table:
     """Return the keys of rows as they are shown to a user, in the columns v0, v1, …."""
-    parts = enumerate(index_key.parts(relation, index))
-    return pa.table({f"v{place}": _value(transaction, relation, part.expression, rows) for place, part in parts})
+    key = enumerate(index_key.expressions(relation, index))
+    return pa.table({f"v{place}": _value(transaction, relation, expression, rows) for place, expression in key})
 
 
 def _are_included(transaction: Transaction, relation: Relation, index: Index, rows: pa.Table) -> pa.Array:
@@ -65,6 +65,8 @@ def _are_included(transaction: Transaction, relation: Relation, index: Index, ro
 
 def _value(transaction: Transaction, relation: Relation, expression: Expression, rows: pa.Table) -> pa.Array:
     """Return the value of an expression for each row: by Arrow, or by Spark if Arrow has no form of it for these values."""
+    if isinstance(expression, ColumnRef):
+        return buffers.whole(rows.column(expression.name))
     if columnwise.is_known(expression):
         try:
             return columnwise.value(expression, _by_name(rows), rows.num_rows)
@@ -79,9 +81,9 @@ def _by_name(rows: pa.Table | pa.RecordBatch) -> Mapping[str, pa.Array]:
     return {name: buffers.whole(rows.column(name)) for name in rows.schema.names}
 
 
-def _canonical(relation: Relation, index: Index, values: Iterable[pa.Array]) -> list[pa.Array]:
-    kinds = [part.expression.type for part in index_key.parts(relation, index)]
-    return [lookup.canonical_array(value, lookup.kind_of(kind.oid, kind.typmod)) for value, kind in zip(values, kinds, strict=True)]
+def _canonical(expressions: Sequence[Expression], values: Iterable[pa.Array]) -> list[pa.Array]:
+    kinds = [lookup.kind_of(expression.type.oid, expression.type.typmod) for expression in expressions]
+    return [lookup.canonical_array(value, kind) for value, kind in zip(values, kinds, strict=True)]
 
 
 def distinct(transaction: Transaction, relation: Relation, index: Index, rows: pa.Table) -> tuple[pa.Table, pa.Array]:
@@ -117,7 +119,7 @@ def stored(transaction: Transaction, relation: Relation, index: Index, rows: pa.
 
 def _scanned(transaction: Transaction, relation: Relation, index: Index, keys: pa.Table) -> pa.Table:
     """Return the stored rows whose key is in `keys`, like `lookup.find`. Raise `NotColumnwise` if Arrow cannot evaluate the key."""
-    expressions = [part.expression for part in index_key.parts(relation, index)]
+    expressions = index_key.expressions(relation, index)
     if relation.is_partitioned or index.nulls_not_distinct or not all(map(columnwise.is_known, expressions)):
         raise NotColumnwise(index.name)
     names = sorted({part.name for expression in expressions for part in walk(expression) if isinstance(part, ColumnRef)})
@@ -125,7 +127,7 @@ def _scanned(transaction: Transaction, relation: Relation, index: Index, keys: p
     numbered = keys.append_column("i", pa.array(np.arange(keys.num_rows)))
     parts = [lookup.no_rows(relation)]
     for group in table.groups(transaction.newest(relation)):
-        found = _in_group(relation, index, group.pieces(names), numbered)
+        found = _in_group(expressions, group.pieces(names), numbered)
         if found.num_rows:
             rows = pa.Table.from_batches(list(group.pieces([column.name for column in relation.columns]))).take(found["at"])
             old = pa.StructArray.from_arrays([buffers.whole(column) for column in rows.columns], fields=list(rows.schema))
@@ -134,19 +136,19 @@ def _scanned(transaction: Transaction, relation: Relation, index: Index, keys: p
     return pa.concat_tables(parts)
 
 
-def _in_group(relation: Relation, index: Index, pieces: Iterable[pa.RecordBatch], keys: pa.Table) -> pa.Table:
+def _in_group(expressions: Sequence[Expression], pieces: Iterable[pa.RecordBatch], keys: pa.Table) -> pa.Table:
     """Return `i`, the row of `keys`, and `at`, the number of the row, for each row of a row group that has one of the keys."""
-    expressions = [part.expression for part in index_key.parts(relation, index)]
-    parts, first = [keys.select([*_names(index), "i"]).rename_columns([*_names(index), "at"]).slice(0, 0)], 0
+    names = keys.column_names[: len(expressions)]
+    parts, first = [keys.rename_columns([*names, "at"]).slice(0, 0)], 0
     for piece in pieces:
         columns = _by_name(piece)
-        values = _canonical(relation, index, (columnwise.value(expression, columns, piece.num_rows) for expression in expressions))
-        rows = pa.table([*values, pa.array(np.arange(first, first + piece.num_rows))], names=[*_names(index), "at"])
-        for name in _names(index):
+        values = _canonical(expressions, (columnwise.value(expression, columns, piece.num_rows) for expression in expressions))
+        rows = pa.table([*values, pa.array(np.arange(first, first + piece.num_rows))], names=[*names, "at"])
+        for name in names:
             rows = rows.filter(pc.is_in(rows[name], keys[name]))  # leaves few rows for the join
         parts.append(rows)
         first += piece.num_rows
-    return pa.concat_tables(parts).join(keys, _names(index), join_type="inner").select(["i", "at"]).sort_by("at")
+    return pa.concat_tables(parts).join(keys, names, join_type="inner").select(["i", "at"]).sort_by("at")
 
 
 def _by_spark(transaction: Transaction, relation: Relation, index: Index, rows: pa.Table) -> pa.Table:

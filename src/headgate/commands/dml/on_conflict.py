@@ -242,8 +242,7 @@ def _inferred(key: Sequence[Expression], terms: Sequence[Expression], relation: 
     indexes = [
         index
         for index in relation.unique_indexes
-        if _is_key(key, [part.expression for part in index_key.parts(relation, index)])
-        and all(term in terms for term in _predicate(index, relation))
+        if _is_key(key, index_key.expressions(relation, index)) and all(term in terms for term in _predicate(index, relation))
     ]
     if not indexes:
         raise PostgresError("42P10", "there is no unique or exclusion constraint matching the ON CONFLICT specification")
@@ -265,7 +264,7 @@ def _terms(infer: pb.InferClause, relation: Relation, name: str) -> list[Express
 
 
 def _key(infer: pb.InferClause, relation: Relation, name: str) -> list[Expression]:
-    """Return the columns and expressions of the target's key, as the parts of an index have them (`index_key.parts`)."""
+    """Return the columns and expressions of the target's key, as an index has them (`index_key.expressions`)."""
     expressions: list[Expression] = []
     for item in infer.index_elems:
         element = unwrap(item)

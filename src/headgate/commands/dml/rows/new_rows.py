@@ -181,8 +181,8 @@ class NewRows:
     # ---- checks ----------------------------------------------------------------------------------------------
 
     @property
-    def needs_spark(self) -> bool:
-        """Whether rows are evaluated, by Arrow or Spark: for policies, CHECK constraints, domains and generated columns."""
+    def has_rules(self) -> bool:
+        """Whether rows must be evaluated, by Arrow or Spark: for policies, CHECK constraints, domains and generated columns."""
         return bool(self.violations or self.relation.checks) or any(
             column.generated is not None or domain.constrained(column.type_oid) for column in self.relation.columns
         )
@@ -194,7 +194,7 @@ class NewRows:
         """
         if isinstance(rows, DataFrame):
             return self._check_frame(rows, self.fence)
-        if self.needs_spark and rows.num_rows:
+        if self.has_rules and rows.num_rows:
             passed = None if self.violations else row_constraint.passed(self.relation, rows)
             if passed is None:
                 schema = spark_columns(self.relation) if self.relation.columns else None
