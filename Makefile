@@ -26,7 +26,7 @@ test: setup  ## The test suite, with the checks beside it (PYTEST=… for option
 test-quick: setup  ## The tests that need no server, for the minute between two edits
 	@$(BIN)/python -m pytest -n 2 --quick $(PYTEST)
 
-test-all: setup  ## Everything at length, some hours: a line for each part with its result and time; goes on after a failure (PARTS=… some)
+test-all: setup  ## Everything at length, some hours: a line for each part with its result and time (PARTS=… some; RESUME=1 continues)
 	@bash scripts/test_all.sh $(PARTS)
 
 soak: setup  ## A chain of servers under load and faults, compared at quiet points (MINUTES=120)

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# `make test-all`: all tests at length, part by part. One line for each part says its result and its time; the parts after a failure run
-# too. What a part prints is in .setup/test-all/PART.log.
+# `make test-all`: all tests at length, part by part. It prints one line for each part with its result and time, and continues after a
+# part has failed. The output of a part is in .setup/test-all/PART.log.
 #
-# Usage: scripts/test_all.sh [part…]
+# The parts take some hours. With RESUME=1 a run skips the parts that have passed on this commit, so that it can be interrupted.
+#
+# Usage: [RESUME=1] scripts/test_all.sh [part…]
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -13,14 +15,27 @@ data_path=(tests/storage tests/changes tests/subscriber tests/publisher tests/wa
 by_slow_tests=(tests/backup tests/check tests/cli tests/expression tests/server/test_metrics.py tests/system/test_main_job.py)
 logs=.setup/test-all
 mkdir -p "$logs"
+# the parts that have passed, one a line: commit and part
+passed=$logs/passed
+touch "$passed"
+commit=$(git describe --always --dirty --abbrev=40 --exclude '*')
 failed=()
 
 part() {
     local name=$1 began=$SECONDS result=passed
     shift
     [ ${#wanted[@]} -eq 0 ] || [[ " ${wanted[*]} " == *" $name "* ]] || return 0
-    "$@" >"$logs/$name.log" 2>&1 || { result="failed ($logs/$name.log)"; failed+=("$name"); }
-    printf '%-12s %5d s  %s  %s\n' "$name" $((SECONDS - began)) "$result" "$(grep -E '^[=0-9].*(passed|failed)' "$logs/$name.log" | tail -n 1 | tr -d =)"
+    if [ "${RESUME:-}" ] && grep -qx "$commit $name" "$passed"; then
+        printf '%-16s       -  has passed on this commit\n' "$name"
+        return 0
+    fi
+    if "$@" >"$logs/$name.log" 2>&1; then
+        [[ $commit == *-dirty ]] || echo "$commit $name" >>"$passed"
+    else
+        result="failed ($logs/$name.log)"
+        failed+=("$name")
+    fi
+    printf '%-16s %5d s  %s  %s\n' "$name" $((SECONDS - began)) "$result" "$(grep -E '^[=0-9].*(passed|failed)' "$logs/$name.log" | tail -n 1 | tr -d =)"
 }
 
 tests() { .venv/bin/python -m pytest "${abreast[@]}" "$@"; }
@@ -41,7 +56,10 @@ coverage() (
 
 wanted=("$@")
 part check make --no-print-directory check
-part all tests --all --timeout 900
+for folder in $(printf '%s\n' tests/*/test_*.py | xargs -n 1 dirname | uniq); do
+    part "tests-${folder#tests/}" tests --all --timeout 900 --ignore tests/system/test_failpoints.py "$folder"
+done
+part failpoints tests --all --timeout 900 tests/system/test_failpoints.py
 part coverage coverage
 part tasks tests --on tasks --timeout 900 "${data_path[@]}" tests/rowfilter
 part cluster tests --on cluster --timeout 1800 "${data_path[@]}" tests/rowfilter
