@@ -29,11 +29,16 @@ app = typer.Typer(
 # Typer contains its own copy of click, and exports only some of its exceptions.
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 _TRY = 'Try "headgate --help" for more information.'
-DataDir = Annotated[str | None, typer.Option("-D", "--pgdata", metavar="DIR", help="The data directory; HEADGATE_DATA stands for it.")]
+DataDir = Annotated[str | None, typer.Option("-D", "--pgdata", metavar="DIR", help="The data directory (default: HEADGATE_DATA).")]
 Seconds = Annotated[
     float,
     typer.Option(
-        "-t", "--timeout", envvar="PGCTLTIMEOUT", metavar="SECONDS", help="How long to wait; PGCTLTIMEOUT stands for it.", show_envvar=False
+        "-t",
+        "--timeout",
+        envvar="PGCTLTIMEOUT",
+        metavar="SECONDS",
+        help="How long to wait (default: PGCTLTIMEOUT, else 60).",
+        show_envvar=False,
     ),
 ]
 Mode = Annotated[str, typer.Option("-m", "--mode", metavar="MODE", help="smart, fast or immediate.")]
@@ -46,8 +51,10 @@ Superuser = Annotated[
     str | None,
     typer.Option("-U", "--username", metavar="NAME", help="The superuser to connect as (default: PGUSER, else the role of initdb)."),
 ]
-Settings = Annotated[list[str] | None, typer.Option("-c", metavar="NAME=VALUE", help="Set a setting, as the node is run with.")]
-Wait = Annotated[bool, typer.Option("-w/-W", "--wait/--no-wait", help="Wait until it is done.")]
+Settings = Annotated[
+    list[str] | None, typer.Option("-c", metavar="NAME=VALUE", help="Override a setting, as in the command that runs the node.")
+]
+Wait = Annotated[bool, typer.Option("-w/-W", "--wait/--no-wait", help="Wait until the operation has completed.")]
 
 
 def _data_dir(argument: str | None) -> Path:
@@ -62,7 +69,7 @@ def _run_words(options: list[str] | None, port: str | None) -> tuple[str, ...]:
     return (*words, *(("-p", port) if port else ()))
 
 
-@app.command(help="Make a data directory.")
+@app.command(help="Create a data directory.")
 def initdb(
     directory: Annotated[str | None, typer.Argument(metavar="[DIR]", show_default=False)] = None,
     data_dir: DataDir = None,
@@ -75,8 +82,8 @@ def initdb(
     encoding: Annotated[str, typer.Option("-E", "--encoding", metavar="ENCODING", help="Always UTF8.")] = "UTF8",
     locale: Annotated[str, typer.Option(metavar="LOCALE", help="Always C.")] = "C",
     no_locale: Annotated[bool, typer.Option("--no-locale", help="The same as --locale=C.")] = False,
-    no_sync: Annotated[bool, typer.Option("-N", "--no-sync", help="Accepted for initdb's sake.")] = False,
-    port: Annotated[str | None, typer.Option("-p", metavar="PORT", help="Write the port to headgate.conf, for every start.")] = None,
+    no_sync: Annotated[bool, typer.Option("-N", "--no-sync", help="Accepted for compatibility with initdb; no effect.")] = False,
+    port: Annotated[str | None, typer.Option("-p", metavar="PORT", help="Write the port to headgate.conf.")] = None,
     settings: Annotated[
         list[str] | None, typer.Option("-c", "--set", metavar="NAME=VALUE", help="Write a setting to headgate.conf.")
     ] = None,
@@ -122,7 +129,7 @@ def stop(data_dir: DataDir = None, mode: Mode = "fast", seconds: Seconds = 60, w
     control.stop(_data_dir(data_dir), mode, seconds, wait=wait)
 
 
-@app.command(help="Stop and start a node.")
+@app.command(help="Restart a node.")
 def restart(
     data_dir: DataDir = None,
     mode: Mode = "fast",
@@ -139,7 +146,7 @@ def restart(
     control.restart(control.Start(_data_dir(data_dir), log, words, wait, seconds), mode, keep_options=not words)
 
 
-@app.command(help="Make a node read its configuration files again.")
+@app.command(help="Reload the configuration files of a node.")
 def reload(data_dir: DataDir = None) -> None:
     """Send SIGHUP."""
     from headgate.cli import control
@@ -147,12 +154,12 @@ def reload(data_dir: DataDir = None) -> None:
     control.reload(_data_dir(data_dir))
 
 
-@app.command(help="Say whether a node runs (exit code 3: no; 4: no data directory), and what its subscriptions and slots do.")
+@app.command(help="Show the status of a node, its subscriptions and its slots (exit code 3: not running; 4: no data directory).")
 def status(
     data_dir: DataDir = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON, for programs.")] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Show it on one screen, anew every two seconds, until Ctrl-C.")] = False,
-    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="With --watch: show all that status shows.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Refresh the status on one screen every two seconds until Ctrl-C.")] = False,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="With --watch: show all details of the status.")] = False,
 ) -> None:
     """Print the status of a node, with the exit codes of pg_ctl status."""
     from headgate.cli import status as shown
@@ -166,13 +173,13 @@ def status(
         shown.status(_data_dir(data_dir), as_json=as_json)
 
 
-@app.command(help="Check what a node keeps on disk (exit code 0: nothing is wrong; 1: it could not be checked; 2: something is wrong).")
+@app.command(help="Check the files of a node (exit code 0: no damage; 1: the check failed; 2: damage found).")
 def check(
     data_dir: DataDir = None,
     database: Annotated[
-        str | None, typer.Option("-d", "--database", metavar="NAME", help="Check the tables of this database alone.")
+        str | None, typer.Option("-d", "--database", metavar="NAME", help="Check only the tables of this database.")
     ] = None,
-    online: Annotated[bool, typer.Option("--online", help="Ask the running node; without it the node must be stopped.")] = False,
+    online: Annotated[bool, typer.Option("--online", help="Check a running node; without this option the node must be stopped.")] = False,
     username: Superuser = None,
     settings: Settings = None,
 ) -> None:
@@ -186,7 +193,7 @@ def check(
         raise typer.Exit(checking.report(findings))
 
 
-@app.command(help="Take the data directory of a stopped node to the format of this version.")
+@app.command(help="Upgrade the data directory of a stopped node to this version.")
 def upgrade(data_dir: DataDir = None) -> None:
     """Upgrade a data directory in place, as pg_upgrade --link does."""
     from headgate.cli import upgrade as upgrading
@@ -194,13 +201,15 @@ def upgrade(data_dir: DataDir = None) -> None:
     upgrading.upgrade(_data_dir(data_dir))
 
 
-@app.command(help="Copy a node, running or stopped, into an empty directory in which it can be started.")
+@app.command(help="Back up a running or stopped node into an empty directory, from which a node can be started.")
 def backup(
     destination: Annotated[Path | None, typer.Argument(metavar="TARGET", show_default=False)] = None,
     data_dir: DataDir = None,
     username: Superuser = None,
     settings: Settings = None,
-    beside: Annotated[bool, typer.Option("--beside", help="Put copies of the catalog and the settings beside the tables instead.")] = False,
+    beside: Annotated[
+        bool, typer.Option("--beside", help="Copy only the catalog and the settings, into the location of the tables.")
+    ] = False,
 ) -> None:
     """Back up a node, as pg_basebackup does, but on the node's own machine."""
     from headgate.cli import backup as backing
@@ -216,12 +225,12 @@ def backup(
             backing.backup(directory, destination.absolute(), command_line, username)
 
 
-@app.command(help="List the tables of a node for readers of their files: path, Delta version, LSN, rows, bytes, columns.")
+@app.command(help="List the Delta tables of a node: path, version, LSN, rows, bytes, columns.")
 def tables(
     data_dir: DataDir = None,
-    database: Annotated[str | None, typer.Option("-d", "--database", metavar="NAME", help="The tables of this database alone.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print them as JSON, for programs.")] = False,
-    as_sql: Annotated[bool, typer.Option("--sql", help="Print the statements that make them known to Spark's catalog.")] = False,
+    database: Annotated[str | None, typer.Option("-d", "--database", metavar="NAME", help="List only the tables of this database.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_sql: Annotated[bool, typer.Option("--sql", help="Print the statements that register the tables in Spark's catalog.")] = False,
     username: Superuser = None,
     settings: Settings = None,
 ) -> None:
@@ -234,18 +243,18 @@ def tables(
         listing.tables(directory, command_line, username, database, as_json=as_json, as_sql=as_sql)
 
 
-@app.command(help="Compare the tables of subscriptions with their publishers at one LSN, while both work; exit code 1 where rows differ.")
+@app.command(help="Compare subscribed tables with their publishers at one LSN, without stopping either (exit code 1: rows differ).")
 def verify(
-    subscription: Annotated[str | None, typer.Argument(metavar="[SUBSCRIPTION]", help="This subscription alone.")] = None,
-    table: Annotated[str | None, typer.Argument(metavar="[TABLE]", help="This table of it alone.")] = None,
+    subscription: Annotated[str | None, typer.Argument(metavar="[SUBSCRIPTION]", help="Compare only this subscription.")] = None,
+    table: Annotated[str | None, typer.Argument(metavar="[TABLE]", help="Compare only this table.")] = None,
     data_dir: DataDir = None,
     database: Annotated[str, typer.Option("-d", "--database", metavar="NAME", help="The database of the subscriptions.")] = "postgres",
-    repair: Annotated[bool, typer.Option("--repair", help="Make tables that differ equal, and compare them again.")] = False,
-    values: Annotated[bool, typer.Option("--values", help="Print what both sides have of the rows that differ.")] = False,
+    repair: Annotated[bool, typer.Option("--repair", help="Repair tables that differ, and compare them again.")] = False,
+    values: Annotated[bool, typer.Option("--values", help="Print the values of both sides for rows that differ.")] = False,
     no_wait: Annotated[
         bool, typer.Option("--no-wait", help="Skip tables that are being copied or reconciled instead of waiting for them.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON, for programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     username: Superuser = None,
 ) -> None:
     """Compare the tables of a running node with their publishers."""
@@ -265,13 +274,13 @@ def hook(
     url: Annotated[str, typer.Option("--url", metavar="CONNINFO", help="The node (default: the variables PGHOST, PGPORT and so on).")] = "",
     slot: Annotated[str, typer.Option("--slot", metavar="NAME", help="The slot that keeps the position.")] = "headgate_hook",
     start: Annotated[
-        str | None, typer.Option("--start", metavar="now|snapshot", help="Create the slot if it does not exist, and where to begin.")
+        str | None, typer.Option("--start", metavar="now|snapshot", help="Create the slot if it does not exist, and begin at this point.")
     ] = None,
-    max_rows: Annotated[int, typer.Option(min=1, help="About how many changes of a table are repeated after a failure.")] = 100_000,
+    max_rows: Annotated[int, typer.Option(min=1, help="Changes of a table in one batch; a failed batch is delivered again.")] = 100_000,
     interval: Annotated[float, typer.Option(min=0.01, metavar="SECONDS", help="How often to look for changes.")] = 1,
-    seconds: Annotated[float, typer.Option("-t", "--timeout", min=0.01, metavar="SECONDS", help="How long an HTTP server may take.")] = 60,
+    seconds: Annotated[float, typer.Option("-t", "--timeout", min=0.01, metavar="SECONDS", help="The time limit of an HTTP request.")] = 60,
     once: Annotated[
-        bool, typer.Option("--once", help="Exit when all changes of this moment are delivered; exit code 1 on a failure.")
+        bool, typer.Option("--once", help="Exit after delivering the changes that exist at the start (exit code 1: failure).")
     ] = False,
 ) -> None:
     """Deliver changes in a separate process, which does not use the node's data directory."""
@@ -284,18 +293,18 @@ def hook(
     delivering.hook(target, delivering.HookOptions(url, publication, slot, start, max_rows, interval, seconds, once))
 
 
-@app.command(help="Keep external tables of a Hive metastore or of AWS Glue in step with the published tables of a running node.")
+@app.command(help="Synchronize external tables of a Hive metastore or AWS Glue with the published tables of a running node.")
 def register(
     catalog: Annotated[str, typer.Option("--catalog", metavar="hive|glue", help="The kind of catalog.")],
     publication: Annotated[str, typer.Option("--publication", metavar="NAME", help="The publication that names the tables.")],
     data_dir: DataDir = None,
     target: Annotated[
-        str | None, typer.Option("--target", metavar="URI|ACCOUNT", help="A metastore (thrift://host:9083), or an account of Glue.")
+        str | None, typer.Option("--target", metavar="URI|ACCOUNT", help="The metastore (thrift://host:9083) or the Glue account.")
     ] = None,
     database: Annotated[str, typer.Option("-d", "--dbname", metavar="NAME", help="The database of the publication.")] = "postgres",
     username: Annotated[str | None, typer.Option("-U", "--username", metavar="NAME", help="The superuser to connect as.")] = None,
     interval: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="How often to look for changes.")] = 10,
-    once: Annotated[bool, typer.Option("--once", help="Exit after one round; exit code 1 on a failure.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Exit after one round (exit code 1: failure).")] = False,
 ) -> None:
     """Register tables in a separate process, which reads the tables' Delta logs."""
     from headgate.cli.registration import register as registering
@@ -309,7 +318,7 @@ def register(
 
 
 @app.command(
-    help="Run a node in the foreground; --NAME=VALUE sets any setting.",
+    help="Run a node in the foreground. --NAME=VALUE overrides any setting.",
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
 )
 def run(
@@ -353,10 +362,10 @@ def _pair(text: str, option: str) -> tuple[str, str]:
     return name.replace("-", "_"), value
 
 
-@app.command(help="Show the main job: one filtered table PostgreSQL → node → node → PostgreSQL.")
+@app.command(help="Demonstrate replication of one filtered table: PostgreSQL → node → node → PostgreSQL.")
 def demo(
     keep: Annotated[bool, typer.Option("--keep", help="Leave the servers running.")] = False,
-    rows: Annotated[int, typer.Option(help="Rows of the table at the beginning.")] = 200_000,
+    rows: Annotated[int, typer.Option(help="The initial number of rows of the table.")] = 200_000,
     seconds: Annotated[float, typer.Option(help="How long the live workload runs.")] = 20,
 ) -> None:
     """Run the demonstration in a temporary directory. The exit code is 0 only if all servers have the expected rows."""
@@ -369,10 +378,10 @@ def demo(
     raise typer.Exit(code)
 
 
-@app.command(name="fetch-jars", help="Fetch what Spark needs beside its own jars, before a node asks for it.")
+@app.command(name="fetch-jars", help="Download the jars that a node needs, before its first start.")
 def fetch_jars(
     what: Annotated[
-        str | None, typer.Argument(metavar="[s3|gs|azure]", help="Also what an object store needs.", show_default=False)
+        str | None, typer.Argument(metavar="[s3|gs|azure]", help="Also download the jars for this object store.", show_default=False)
     ] = None,
 ) -> None:
     """Fetch the jars that are missing, and print the folders of all of them."""
