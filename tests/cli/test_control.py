@@ -106,7 +106,7 @@ def test_missing_directory_is_rejected_as_by_pg_ctl(
 ) -> None:
     theirs = pg_ctl(command, "-D", "/nonexistent/data")
     ours = directory(command, "-D", "/nonexistent/data")
-    hint = 'HINT: Make it with "headgate initdb -D /nonexistent/data".\n'
+    hint = 'HINT: Create it with "headgate initdb -D /nonexistent/data".\n'
     assert (ours.returncode, ours.stderr, ours.stdout) == (theirs.returncode, as_node(theirs.stderr) + hint, theirs.stdout)
 
 

@@ -132,7 +132,7 @@ def test_snapshot_of_a_past_lsn_keeps_its_tables_while_the_transaction_reads_the
 
     # The server ends the reader's session a moment after its client has closed it.
     error = until(error_after_checkpoint, "the tables of the past are still kept")
-    assert re.search(rf"the tables as of LSN {lsn} are no longer kept\n.*The oldest LSN that is kept is ", error)
+    assert re.search(rf"the tables as of LSN {lsn} are no longer kept\n.*The oldest retained LSN is ", error)
     assert not Path(named[1][2]).exists()
     with pytest.raises(SqlError, match="LSN FFFFFFFF/0 is after the end of the log"):
         node.psql(database, "SELECT * FROM headgate.snapshot('FFFFFFFF/0')")

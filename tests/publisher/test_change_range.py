@@ -259,7 +259,7 @@ def test_lsn_that_is_no_longer_kept_is_an_error_that_names_the_oldest(own_node) 
         return None
 
     detail = until(oldest, "the log is not trimmed")
-    assert detail.startswith("The oldest LSN that is kept is ")
+    assert detail.startswith("The oldest retained LSN is ")
     source.sql("INSERT INTO t VALUES (3)")
     assert source.arrow("p", "t", detail.split()[-1].rstrip("."))["a"].to_pylist()[-1] == 3
 

@@ -69,7 +69,7 @@ def test_setting_array_storage_lists_existing_arrays_and_the_statement_to_rewrit
         session.add_notice_handler(lambda notice: notices.append((notice.message_detail, notice.message_hint)))
         session.execute("ALTER TABLE t SET (array_storage = array)")
         [(detail, hint)] = notices
-        assert detail == "Stored as they were made: Tags, v."
+        assert detail == "Columns that keep their storage: Tags, v."
         statement = str(hint).removeprefix("To write them anew: ")
         assert statement == 'ALTER TABLE public.t ALTER COLUMN "Tags" TYPE text[], ALTER COLUMN v TYPE character varying(5)[]'
         session.execute(statement.encode())

@@ -79,7 +79,7 @@ class Cascade:
 
     def oldest(self, start: str) -> str:
         """The oldest LSN that the node names when it refuses the changes after `start`."""
-        return re.findall(r"The oldest LSN that is kept is (\S+)\.", self.refusal(f"'{start}', '{self.end}'"))[0]
+        return re.findall(r"The oldest retained LSN is (\S+)\.", self.refusal(f"'{start}', '{self.end}'"))[0]
 
     def ranges(self, start: str, end: str, most: int) -> list[str]:
         """The ranges into which the node cuts the changes between two LSNs."""

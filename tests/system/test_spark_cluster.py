@@ -420,7 +420,7 @@ def test_node_reports_a_master_that_does_not_answer(own_node: Callable[..., Serv
         node.start()
 
     assert 'FATAL:  could not connect to Spark master "spark://127.0.0.1:' in node.log()
-    assert "HINT:  Start the cluster, or set spark_master to an address where one answers." in node.log()
+    assert "HINT:  Start the cluster, or set spark_master to the address of a running cluster." in node.log()
 
 
 def kill_at_work(cluster: SparkCluster, times: int) -> None:

@@ -47,9 +47,9 @@ class Start:
 def check_directory(data_dir: Path, *, code: int = 1) -> None:
     """End the command if there is no node in the directory."""
     if not data_dir.is_dir():
-        fail(f'directory "{data_dir}" does not exist', f'HINT: Make it with "headgate initdb -D {data_dir}".', code=code)
+        fail(f'directory "{data_dir}" does not exist', f'HINT: Create it with "headgate initdb -D {data_dir}".', code=code)
     if target.is_incomplete(data_dir):
-        fail(f'directory "{data_dir}" holds a backup that is not complete', "Make it again, into an empty directory.", code=code)
+        fail(f'directory "{data_dir}" holds a backup that is not complete', "Repeat the backup into an empty directory.", code=code)
     if not (data_dir / initdb.VERSION_FILE).exists():
         hint = f'HINT: Give the directory that "headgate initdb" made, which has the file "{initdb.VERSION_FILE}".'
         fail(f'directory "{data_dir}" is not a node\'s data directory', hint, code=code)

@@ -104,7 +104,7 @@ def check_directory(data_dir: Path) -> None:
     """Raise F0000 if the directory has no node, a node of another version, or an incomplete backup."""
     if is_incomplete(data_dir):
         raise PostgresError(
-            "F0000", f'directory "{data_dir}" holds a backup that is not complete', hint="Make it again, into an empty directory."
+            "F0000", f'directory "{data_dir}" holds a backup that is not complete', hint="Repeat the backup into an empty directory."
         )
     try:
         version = (data_dir / initdb.VERSION_FILE).read_text().strip()

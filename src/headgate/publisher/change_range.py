@@ -130,7 +130,7 @@ class ChangeRange:
         if self.start is not None:
             oldest = self._oldest_recorded(position, oldest)
         if position < oldest:
-            raise self._removed(position, f"The oldest LSN that is kept is {oldest}.")
+            raise self._removed(position, f"The oldest retained LSN is {oldest}.")
 
     def _oldest_recorded(self, position: Lsn, oldest: Lsn) -> Lsn:
         """Return the LSN from which on the history has the changes before the log, which begins at `oldest`. `oldest` if it has none.
@@ -251,7 +251,7 @@ class ChangeRange:
         if any(isinstance(write.entry, RecordedEntry) for write in writes):
             assert self.start is not None
             lacking = f'The history of the table lacks values for publication "{self._publication}".'
-            raise self._removed(self.start, f"{lacking} The oldest LSN that is kept is {self._oldest_sufficient(self.start)}.")
+            raise self._removed(self.start, f"{lacking} The oldest retained LSN is {self._oldest_sufficient(self.start)}.")
         return [write for write in writes if write.history is None]
 
     def _oldest_sufficient(self, position: Lsn) -> Lsn:

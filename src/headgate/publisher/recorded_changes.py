@@ -105,7 +105,7 @@ def removed(engine: Engine, relation: Relation, history: Relation, entries: Sequ
         yield _changes(relation, batch, lsns[at] + LSN_PER_CHANGE * (numbers - begins[at]))
     if count != begins[-1]:
         text = f'table "{history.schema}.{history.name}" no longer has the changes after LSN {entries[0].after} of its publisher'
-        raise PostgresError("55000", text, detail=f"The oldest LSN that is kept is {engine.log.oldest_kept()}.")
+        raise PostgresError("55000", text, detail=f"The oldest retained LSN is {engine.log.oldest_kept()}.")
 
 
 def _files(path: DataPath, history: Relation, state: TableState, first: int, last: int) -> WriteFiles:

@@ -55,7 +55,11 @@ def canonical(setting: SettingDefinition, value: Value, held: Callable[[str], st
         raise not_supported(f'setting "{setting.name}" is not supported', detail="A node would accept it and do nothing.")
     if setting.name == "standard_conforming_strings" and value is False:
         # the grammar has only `on`: with backslashes before quotes, parts of strings would run as statements
-        raise PostgresError("0A000", "standard_conforming_strings = off is not supported", hint="Write E'...' where backslashes escape.")
+        raise PostgresError(
+            "0A000",
+            "standard_conforming_strings = off is not supported",
+            hint="Use the escape string syntax for backslashes, e.g., E'\\\\'.",
+        )
     if setting.name == "default_with_oids" and value is True:
         raise PostgresError("0A000", "tables declared WITH OIDS are not supported")
     if setting.kind is not SettingKind.STRING or not isinstance(value, str):
@@ -72,9 +76,9 @@ def canonical(setting: SettingDefinition, value: Value, held: Callable[[str], st
         case "search_path" | "temp_tablespaces":
             split_list(setting.name, value)
         case "log_destination" if [word.lower() for word in split_list(setting.name, value)] != ["stderr"]:
-            raise not_supported('"log_destination" other than stderr is not supported', hint="Let a program read the node's stderr.")
+            raise not_supported('"log_destination" other than stderr is not supported', hint="Redirect the node's stderr to a program.")
         case "ssl_passphrase_command" if value:
-            raise not_supported(f'setting "{setting.name}" is not supported', hint="Keep the private key without a passphrase.")
+            raise not_supported(f'setting "{setting.name}" is not supported', hint="Store the private key without a passphrase.")
         case "application_name" | "cluster_name":
             return "".join(chr(byte) if 32 <= byte < 127 else "?" for byte in value.encode()[:63])
         case _:

@@ -72,11 +72,11 @@ _turns = {True: threading.Semaphore(LARGE_AT_A_TIME), False: threading.Semaphore
 
 def too_deep() -> PostgresError:
     """Return 54001 for a text whose tree is too deep."""
-    return PostgresError("54001", "stack depth limit exceeded", hint="The statement is nested too deeply for a node to take apart.")
+    return PostgresError("54001", "stack depth limit exceeded", hint="The statement exceeds the nesting depth that the parser accepts.")
 
 
 def _too_large() -> PostgresError:
-    return PostgresError("53200", "out of memory", detail="The statement has more parts than a node takes apart.")
+    return PostgresError("53200", "out of memory", detail="The statement exceeds the number of parts that the parser accepts.")
 
 
 class _Ended(Exception):

@@ -33,9 +33,7 @@ def wait(condition: Callable[[], bool], what: str) -> None:
     until = time.monotonic() + _SECONDS
     while not condition():
         if time.monotonic() > until:
-            raise PostgresError(
-                "57014", f"waited {_SECONDS} s in vain: {what}", hint="The servers' logs tell why; --keep leaves them in place."
-            )
+            raise PostgresError("57014", f"waited {_SECONDS} s in vain: {what}", hint="See the servers' logs. --keep retains them.")
         time.sleep(0.2)
 
 

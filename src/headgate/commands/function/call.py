@@ -255,7 +255,7 @@ def acting(function: UserFunction, session: Session, *, may_end_transaction: boo
     context = session.context
     depth = context.function_depth + 1
     if depth > DEEPEST:
-        hint = "Functions call each other more deeply than a node allows."
+        hint = "The calls of functions exceed the nesting depth that a node allows."
         raise PostgresError("54001", "stack depth limit exceeded", hint=hint)
     outer, context.may_end_transaction = context.may_end_transaction, may_end_transaction
     before = context.user, context.user_oid, context.superuser, context.search_path

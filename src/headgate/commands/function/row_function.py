@@ -77,7 +77,9 @@ class RowFunction:
         if function.strict and None in row:
             return None
         if self._depth > call.DEEPEST:
-            raise PostgresError("54001", "stack depth limit exceeded", hint="Functions call each other more deeply than a node allows.")
+            raise PostgresError(
+                "54001", "stack depth limit exceeded", hint="The calls of functions exceed the nesting depth that a node allows."
+            )
         assert tree is not None
         if self._host is None:
             self._host = _RowHost(self._library, self._depth)

@@ -33,7 +33,7 @@ def check_options(publication: Publication) -> None:
         raise PostgresError(
             "22023",
             f'cannot set parameter "reconcile" for publication "{publication.name}"',
-            detail=f"The publication does not publish {lacking[0]}s, so what its subscribers have does not follow from its filters.",
+            detail=f"The publication does not publish {lacking[0]}s, so its filters do not determine the rows of its subscribers.",
             hint='Set "publish" to at least insert, update and delete.',
         )
 

@@ -177,6 +177,6 @@ def _explain_columns(alteration: Alteration) -> None:
         )
         alteration.session.notices.notice(
             "array_storage counts for columns that are made from now on",
-            detail=f"Stored as they were made: {', '.join(column.name for column in columns)}.",
+            detail=f"Columns that keep their storage: {', '.join(column.name for column in columns)}.",
             hint=f"To write them anew: ALTER TABLE {qualified(alteration.relation.schema, alteration.relation.name)} {changes}",
         )

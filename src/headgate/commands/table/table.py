@@ -185,7 +185,7 @@ def _tell_subscribed(session: Session, transaction: Transaction, dropped: Sequen
             if subscription is not None:
                 session.notices.notice(
                     f'table "{relation.name}" is dropped out of subscription "{subscription.name}"',
-                    hint="Take it out of the publication too: the subscription stops at the next change of it.",
+                    hint="Drop it from the publication too. Otherwise the subscription stops at the next change of the table.",
                 )
 
 

@@ -71,8 +71,8 @@ def _hold(session: ClientSession, position: Lsn) -> None:
         raise PostgresError(
             "55000",
             f"the tables as of LSN {position} are no longer kept",
-            detail=f"The oldest LSN that is kept is {oldest}.",
-            hint="A replication slot keeps the tables from its position on.",
+            detail=f"The oldest retained LSN is {oldest}.",
+            hint="A replication slot retains the tables from its position.",
         )
 
 
@@ -82,4 +82,4 @@ def _check_files(position: Lsn, without: Mapping[int, Relation]) -> None:
         if table.kind is RelationKind.TABLE and table.persistence != "t":
             text = f"the tables as of LSN {position} are no longer kept"
             detail = f'Table "{table.schema}.{table.name}" has been dropped since.'
-            raise PostgresError("55000", text, detail=detail, hint="A replication slot keeps the tables from its position on.")
+            raise PostgresError("55000", text, detail=detail, hint="A replication slot retains the tables from its position.")

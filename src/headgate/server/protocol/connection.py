@@ -214,7 +214,7 @@ class Connection:
             refusal = PostgresError(
                 "53200",
                 "out of memory",
-                detail=f"Large statements of other sessions have taken all that they may have for {ROOM_SECONDS} seconds.",
+                detail=f"Large statements of other sessions have used the memory for such statements for {ROOM_SECONDS} seconds.",
                 hint="Repeat the statement later, or send its values in smaller ones, or with COPY.",
             )
         self._without_room_since = None

@@ -68,7 +68,7 @@ def mapping_is_off(relation: Relation) -> PostgresError:
         "0A000",
         f'table "{relation.name}" would need column mapping, which is off',
         detail='Dropped, renamed and converted columns need it, and names with a character of " ,;{}()=".',
-        hint="Where no reader of the table lacks column mapping, ALTER TABLE … SET (column_mapping = on). Otherwise make a new table.",
+        hint="If all readers of the table support column mapping: ALTER TABLE … SET (column_mapping = on). Otherwise create a new table.",
     )
 
 
@@ -82,7 +82,7 @@ def has_mapping(relation: Relation) -> PostgresError:
     return PostgresError(
         "0A000",
         f'table "{relation.name}" has column mapping already',
-        hint="Make a new table WITH (column_mapping = off) and write the rows into it.",
+        hint="Create a new table WITH (column_mapping = off) and copy the rows into it.",
     )
 
 

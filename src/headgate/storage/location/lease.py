@@ -158,7 +158,7 @@ class Lease:
                     "55006",
                     f'data location "{self._location}" is being used by another node',
                     detail=f'The node with system identifier {holder.node} (PID {holder.pid} on host "{holder.host}") holds its lease.',
-                    hint="Stop the other node, or let data_location name another prefix.",
+                    hint="Stop the other node, or set data_location to another prefix.",
                 )
 
     def _renew(self) -> None:

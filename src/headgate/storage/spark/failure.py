@@ -159,7 +159,7 @@ def _of_system(exception: BaseException, text: str) -> PostgresError:
     if "SparkOutOfMemoryError" in text:
         return PostgresError("53200", "out of memory", detail="Spark's tasks share less memory than they need.", hint=_MORE_MEMORY)
     if isinstance(exception, MemoryError) or _WORKER_FULL.search(text):
-        return PostgresError("53200", "out of memory", detail="A worker has used up the memory that a task may take.")
+        return PostgresError("53200", "out of memory", detail="A worker has exceeded the memory limit of a task.")
     causes = [line.removeprefix("Caused by: ") for line in text.split("\n") if line.startswith("Caused by: ")]
     file = _UNREADABLE.search(text)
     if file is not None:

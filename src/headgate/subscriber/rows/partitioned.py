@@ -170,7 +170,7 @@ def _no_key(root: Relation) -> PostgresError:
 def _no_move(root: Relation) -> PostgresError:
     return not_supported(
         f'moving a row between partitions of logical replication target relation "{root.schema}.{root.name}" is not supported',
-        hint="Give all partitions one key that has the partition columns in it.",
+        hint="Create a primary key on all partitions that includes the partition columns.",
     )
 
 

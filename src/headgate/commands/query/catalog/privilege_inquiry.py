@@ -268,7 +268,7 @@ def _function(session: CatalogPlanner, text: str) -> str:
     if not functions:
         raise PostgresError("42883", f'function "{text}" does not exist')
     if any(proacl != functions[0][1] for _, proacl in functions):
-        raise not_supported(f'has_function_privilege of "{text}" is not supported', hint="Give the function's oid.")
+        raise not_supported(f'has_function_privilege of "{text}" is not supported', hint="Use the OID of the function.")
     return str(functions[0][0])
 
 

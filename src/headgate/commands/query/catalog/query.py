@@ -202,9 +202,7 @@ def translated(error: duckdb.Error) -> PostgresError:
         return PostgresError("40001", "could not serialize access due to concurrent update")
     if isinstance(error, duckdb.OutOfMemoryException):
         return out_of_memory()
-    return not_supported(
-        "this query on system catalogs is not supported", detail="It goes beyond the SQL that a node runs on its catalogs."
-    )
+    return not_supported("this query on system catalogs is not supported", detail="A node does not support this SQL on system catalogs.")
 
 
 def _batches(table: list[list[object]], columns: Sequence[ResultColumn], context: SessionContext) -> list[pa.RecordBatch]:

@@ -61,7 +61,7 @@ def unreachable(master: str) -> PostgresError:
     return PostgresError(
         "58000",
         f'could not connect to Spark master "{master}"',
-        hint="Start the cluster, or set spark_master to an address where one answers.",
+        hint="Start the cluster, or set spark_master to the address of a running cluster.",
     )
 
 
