@@ -208,11 +208,12 @@ class LogTable(Supervised):
 
     def _compact(self, state: TableState) -> TableState:
         """Compact the table's small files, write a checkpoint every `EVERY` versions, and remove old versions. Return the state."""
+        before = state.version - 1
         chosen = compaction.small_files(state)
         if len(chosen) >= compaction.MOST:
             state = self._commit(state, compaction.rewrite(self._table, state, chosen).actions())
         path = self._table.path
-        if state.version % delta_checkpoint.EVERY == 0:
+        if state.version // delta_checkpoint.EVERY > before // delta_checkpoint.EVERY:
             delta_checkpoint.write(self._table, state.version, durable=self._engine.durable)
             first = min(delta_log.versions(path), default=0)
             upto = delta_checkpoint.newest(path, max(state.version - KEPT_VERSIONS, 0))
