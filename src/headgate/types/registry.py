@@ -18,7 +18,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from headgate.errors import PostgresError
 from headgate.initial_catalog.rows import rows, schemas
@@ -300,8 +300,6 @@ class TypeRegistry:
 
     def base(self, oid: int, modifier: int = -1) -> tuple[int, int]:
         """Return the base type and modifier of a domain. Any other type is returned unchanged."""
-        if oid < FIRST_USER_OID:
-            return oid, modifier
         pg_type = self._by_oid.get(oid)
         while pg_type is not None and pg_type.kind is TypeKind.DOMAIN:
             oid, modifier = pg_type.base, pg_type.base_typmod
@@ -364,6 +362,25 @@ class TypeRegistry:
             return pg_type.unmodified
         text = modifiers.print_type(element.oid, typmod)
         return text + "[]" if pg_type.is_array else text
+
+
+class InitialCheck(NamedTuple):
+    """The CHECK constraint of a domain of information_schema, as PostgreSQL prints it. initdb's catalogs have its node tree."""
+
+    name: str
+    text: str
+    pretty: str
+
+
+INITIAL_CHECKS = {
+    "cardinal_number": InitialCheck("cardinal_number_domain_check", "(VALUE >= 0)", "VALUE >= 0"),
+    "yes_or_no": InitialCheck(
+        "yes_or_no_check",
+        "((VALUE)::text = ANY ((ARRAY['YES'::character varying, 'NO'::character varying])::text[]))",
+        "VALUE::text = ANY (ARRAY['YES'::character varying, 'NO'::character varying]::text[])",
+    ),
+}
+"""The CHECK constraints of built-in domains, by the domain's name."""
 
 
 @functools.cache
@@ -456,6 +473,7 @@ def _read_rows() -> Iterable[PgType]:
         plain = _PRINTED.get(shown["oid"]) or shown["typname"]
         if schemas()[shown["typnamespace"]] != "pg_catalog":
             plain = f"{schemas()[shown['typnamespace']]}.{plain}"
+        check = INITIAL_CHECKS.get(row["typname"])
         yield PgType(
             oid=row["oid"],
             name=row["typname"],
@@ -472,6 +490,7 @@ def _read_rows() -> Iterable[PgType]:
             base_typmod=row["typtypmod"],
             collation=row["typcollation"],
             relation=row["typrelid"],
+            checks=() if check is None else ((check.name, check.text),),
             has_typmod=row["typmodin"] != 0,
             plain=plain + brackets,
             unmodified=_UNMODIFIED.get(shown["oid"], plain) + brackets,

@@ -243,16 +243,6 @@ they are derived from pg_class instead of being stored. `every_dependency` is pg
 columns of constraints and indexes, the types of rows and columns. The node's own queries read hg.pg_attribute and hg.pg_depend."""
 
 
-_INITIAL_CHECKS = {
-    "cardinal_number_domain_check": ("(VALUE >= 0)", "VALUE >= 0"),
-    "yes_or_no_check": (
-        "((VALUE)::text = ANY ((ARRAY['YES'::character varying, 'NO'::character varying])::text[]))",
-        "VALUE::text = ANY (ARRAY['YES'::character varying, 'NO'::character varying]::text[])",
-    ),
-}
-"""The CHECK constraints of information_schema's domains as PostgreSQL prints them, plain and pretty. initdb's catalogs have node trees."""
-
-
 def install(cursor: Cursor) -> None:
     """Write macros, views and the texts of types, unless the file already has those of this version."""
     text = "\n".join(split_macros()) + _VIEWS + _PLPGSQL
@@ -281,8 +271,9 @@ def install(cursor: Cursor) -> None:
     for macro in split_macros():
         run(cursor, f"CREATE OR REPLACE MACRO hg.{macro}")
     _write_initial_privileges(cursor)
-    for name, (text, pretty) in _INITIAL_CHECKS.items():
-        run(cursor, "UPDATE hg.pg_constraint SET conbin = ?, conbinpretty = ? WHERE dbid = 0 AND conname = ?", [text, pretty, name])
+    for check in registry.INITIAL_CHECKS.values():
+        values = [check.text, check.pretty, check.name]
+        run(cursor, "UPDATE hg.pg_constraint SET conbin = ?, conbinpretty = ? WHERE dbid = 0 AND conname = ?", values)
     for (database,) in rows(cursor, "SELECT DISTINCT dbid FROM hg.pg_index"):
         key_text.write(cursor, database)
     for view in _VIEWS.split(";"):

@@ -40,7 +40,7 @@ def value(node: DomainValue) -> Value:
 
 def constrained(oid: int) -> bool:
     """Return whether the type is a domain with constraints."""
-    domain = registry.known().find(oid) if oid >= registry.FIRST_USER_OID else None
+    domain = registry.known().find(oid)
     return domain is not None and (domain.not_null or bool(domain.checks))
 
 
