@@ -44,24 +44,8 @@ class Outcome:
     processed: int | None
 
 
-class Host(Protocol):
-    """The session in which the interpreter runs."""
-
-    def evaluate(self, sql: Sql, scope: Scope) -> Value:
-        """Return the value of an expression."""
-        ...
-
-    def run(self, sql: Sql, scope: Scope) -> Outcome:
-        """Run a statement. Names in it may refer to variables."""
-        ...
-
-    def run_text(self, text: str, parameters: Sequence[Value]) -> Outcome:
-        """Run the text of a statement (EXECUTE)."""
-        ...
-
-    def cast(self, value: Value, target: TypeRef) -> Value:
-        """Return a value coerced to the type of a variable by an assignment cast."""
-        ...
+class Types(Protocol):
+    """The types of variables, and the rows and arrays that variables hold."""
 
     def declared(self, text: str, scope: Scope) -> TypeRef:
         """Return the type that a text names. An empty text names RECORD."""
@@ -83,16 +67,41 @@ class Host(Protocol):
         """Return the fields of a value of a row type, or None for NULL."""
         ...
 
-    def shown(self, value: Value) -> str | None:
-        """Return a value's text for a message, in the session's DateStyle and IntervalStyle."""
-        ...
-
     def value_of(self, row: Row) -> Value:
         """Return a row as a value."""
         ...
 
     def elements(self, value: Value, slice_dimensions: int) -> Sequence[Value]:
         """Return the elements of an array, of all its dimensions, or its slices with that many dimensions."""
+        ...
+
+
+class Host(Protocol):
+    """The session in which the interpreter runs."""
+
+    @property
+    def types(self) -> Types:
+        """The types that the function can name."""
+        ...
+
+    def evaluate(self, sql: Sql, scope: Scope) -> Value:
+        """Return the value of an expression."""
+        ...
+
+    def run(self, sql: Sql, scope: Scope) -> Outcome:
+        """Run a statement. Names in it may refer to variables."""
+        ...
+
+    def run_text(self, text: str, parameters: Sequence[Value]) -> Outcome:
+        """Run the text of a statement (EXECUTE)."""
+        ...
+
+    def cast(self, value: Value, target: TypeRef) -> Value:
+        """Return a value coerced to the type of a variable by an assignment cast."""
+        ...
+
+    def shown(self, value: Value) -> str | None:
+        """Return a value's text for a message, in the session's DateStyle and IntervalStyle."""
         ...
 
     def with_part(self, value: Value, assignment: tree.Assign, new: Value, scope: Scope) -> Value:
@@ -256,8 +265,10 @@ def _declare(declaration: tree.Declaration, execution: Execution, scope: Scope) 
             raise PostgresError("42704", f'variable "{declaration.alias}" does not exist')
         scope.names[declaration.name] = target[0]
         return
-    kind = host.declared(declaration.type, scope)
-    variable = Variable(declaration.name, kind, None, host.is_row(kind), declaration.constant, declaration.not_null, declaration.cursor)
+    kind = host.types.declared(declaration.type, scope)
+    variable = Variable(
+        declaration.name, kind, None, host.types.is_row(kind), declaration.constant, declaration.not_null, declaration.cursor
+    )
     default = None if declaration.default is None else host.evaluate(declaration.default, scope)
     if default is not None or not variable.row:
         _store(variable, None, default or Value(kind, None), execution, first=True)
@@ -331,20 +342,20 @@ def _store(variable: Variable, name: str | None, value: Value, execution: Execut
 
 
 def _null_row(kind: TypeRef, execution: Execution) -> Row:
-    return Row({field: Value(field_type, None) for field, field_type in execution.host.fields(kind)}, kind.oid, is_null=True)
+    return Row({field: Value(field_type, None) for field, field_type in execution.host.types.fields(kind)}, kind.oid, is_null=True)
 
 
 def _row(value: Value, execution: Execution) -> Row | None:
-    if not execution.host.is_row(value.type):
+    if not execution.host.types.is_row(value.type):
         raise PostgresError("42804", "cannot assign non-composite value to a record variable")
-    return execution.host.row_of(value)
+    return execution.host.types.row_of(value)
 
 
 def _fitting(variable: Variable, row: Row | None, execution: Execution) -> Row | None:
     """Coerce a row to the row type of a variable, column by column in order. Return a row of NULLs for None, if the type is known."""
     if variable.type.oid == registry.RECORD:
         return row
-    columns = execution.host.fields(variable.type)
+    columns = execution.host.types.fields(variable.type)
     values = [] if row is None else list(row.fields.values())
     filled = [
         execution.host.cast(values[position], kind) if position < len(values) else Value(kind, None)
@@ -365,11 +376,11 @@ def _take(targets: Sequence[Names], rows: Rows, row: Sequence[str | None] | None
         variable, name = _target(targets[0], scope)
         if variable.row and name is None:
             if len(values) == 1 and variable.type.oid != registry.RECORD and values[0].type.oid == variable.type.oid:
-                variable.value = _fitting(variable, None if row is None else execution.host.row_of(values[0]), execution)
+                variable.value = _fitting(variable, None if row is None else execution.host.types.row_of(values[0]), execution)
                 return
             named = _row_of_columns([column for column, _ in rows.columns], values)
             if variable.type.oid != registry.RECORD:
-                _check_count(len(values), len(execution.host.fields(variable.type)), execution)
+                _check_count(len(values), len(execution.host.types.fields(variable.type)), execution)
             variable.value = _fitting(variable, named, execution)
             return
     _check_count(len(values), len(targets), execution)
@@ -416,7 +427,7 @@ def _assign(node: tree.Assign, execution: Execution, scope: Scope) -> None:
 def _as_row(names: Names, value: Value, execution: Execution, scope: Scope) -> Value:
     """Return the value of an assignment. A value that is not a row is cast by its text to the row type of a variable."""
     variable, name = _target(names, scope)
-    if name is not None or not variable.row or variable.type.oid == registry.RECORD or execution.host.is_row(value.type):
+    if name is not None or not variable.row or variable.type.oid == registry.RECORD or execution.host.types.is_row(value.type):
         return value
     return execution.host.cast(value, variable.type)
 
@@ -680,17 +691,17 @@ def _for_each(node: tree.ForEach, execution: Execution, scope: Scope) -> None:
     if array.text is None:
         raise PostgresError("22004", "FOREACH expression must not be null")
     variable = _target(node.targets[0], scope)[0] if len(node.targets) == 1 else None
-    if variable is not None and bool(node.slice) is not execution.host.is_array(variable.type):
+    if variable is not None and bool(node.slice) is not execution.host.types.is_array(variable.type):
         what = "FOREACH ... SLICE loop variable must be" if node.slice else "FOREACH loop variable must not be"
         if node.slice or not variable.row:
             raise PostgresError("42804", f"{what} of an array type")
     has_run = False
-    for element in execution.host.elements(array, node.slice):
+    for element in execution.host.types.elements(array, node.slice):
         has_run = True
         if variable is not None:
             assign(node.targets[0], element, execution, scope)
         else:
-            row = execution.host.row_of(element) or Row({})
+            row = execution.host.types.row_of(element) or Row({})
             columns = tuple((name, value.type) for name, value in row.fields.items())
             _take(node.targets, Rows(columns, iter(())), [value.text for value in row.fields.values()], execution, scope)
         if not _turn(node.label, node.body, execution, scope):
@@ -711,7 +722,12 @@ def _return(node: tree.Return, execution: Execution, scope: Scope) -> None:
         row = _named_row(node.value, scope)
         execution.result = row if row is not None else execution.host.evaluate(node.value, scope)
         result = execution.result
-        if execution.result_is_row and isinstance(result, Value) and result.text is not None and not execution.host.is_row(result.type):
+        if (
+            execution.result_is_row
+            and isinstance(result, Value)
+            and result.text is not None
+            and not execution.host.types.is_row(result.type)
+        ):
             raise PostgresError("42804", "cannot return non-composite value from function returning composite type")
     raise _ReturnError
 
@@ -728,7 +744,7 @@ def output(execution: Execution, scope: Scope) -> list[Value]:
     for name in execution.outputs:
         variable, _ = _target((name,), scope)
         value = variable.value
-        values.append(execution.host.value_of(value) if isinstance(value, Row) else value or Value(variable.type, None))
+        values.append(execution.host.types.value_of(value) if isinstance(value, Row) else value or Value(variable.type, None))
     return values
 
 
@@ -740,12 +756,12 @@ def _return_next(node: tree.ReturnNext, execution: Execution, scope: Scope) -> N
     value = execution.host.evaluate(node.value, scope) if row is None else None
     if execution.result_is_row:
         if value is not None:
-            if value.text is not None and not execution.host.is_row(value.type):
+            if value.text is not None and not execution.host.types.is_row(value.type):
                 raise PostgresError("42804", "cannot return non-composite value from function returning composite type")
-            row = execution.host.row_of(value)
+            row = execution.host.types.row_of(value)
         execution.rows.append([] if row is None else list(row.fields.values()))
     else:
-        execution.rows.append([value if value is not None else execution.host.value_of(row or Row({}))])
+        execution.rows.append([value if value is not None else execution.host.types.value_of(row or Row({}))])
 
 
 def _return_query(node: tree.ReturnQuery, execution: Execution, scope: Scope) -> None:
@@ -844,7 +860,7 @@ def _open_bound(name: str, arguments: Sql | None, execution: Execution, scope: S
         assert outcome.rows is not None
         argument_values = outcome.rows.values(next(outcome.rows.rows))
         for (argument, kind), value in zip(bound.arguments, argument_values, strict=True):
-            declared = execution.host.declared(kind, scope)
+            declared = execution.host.types.declared(kind, scope)
             inner.names[argument] = Variable(argument, declared, execution.host.cast(value, declared))
     return _opened(variable, bound.query, inner, (), bound.scroll, execution)
 

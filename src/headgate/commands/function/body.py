@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.function import PLPGSQL, UserFunction
-from headgate.commands.function.host import Prepared, SessionHost
+from headgate.commands.function.host import SessionHost
+from headgate.commands.function.prepared_text import Prepared
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
 from headgate.expression.node import TypeRef
@@ -73,13 +74,13 @@ def _compiled(function: UserFunction, session: Session) -> tree.Function:
 
     def is_row(text: str) -> bool:
         try:
-            return host.is_row(host.declared(text, scope))
+            return host.types.is_row(host.types.declared(text, scope))
         except PostgresError:
             return text.lower().rstrip().endswith("%rowtype")
 
     arguments = [
         compiler.Argument(
-            _MODES[argument.mode], argument.name, host.is_row(TypeRef(argument.type_oid)), argument.type_oid == registry.REFCURSOR
+            _MODES[argument.mode], argument.name, host.types.is_row(TypeRef(argument.type_oid)), argument.type_oid == registry.REFCURSOR
         )
         for argument in function.arguments
     ]
@@ -91,7 +92,7 @@ def _result(function: UserFunction, host: SessionHost) -> str:
         return ""
     if function.result in (registry.TRIGGER, registry.VOID):
         return "trigger" if function.result == registry.TRIGGER else "void"
-    kind = "record" if len(function.outputs) > 1 or host.is_row(TypeRef(function.result)) else "text"
+    kind = "record" if len(function.outputs) > 1 or host.types.is_row(TypeRef(function.result)) else "text"
     return f"SETOF {kind}" if function.is_set else kind
 
 

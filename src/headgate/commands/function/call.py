@@ -18,7 +18,8 @@ from headgate.catalog.security import acl
 from headgate.commands import lookup, privilege
 from headgate.commands.function import body, definition_text
 from headgate.commands.function.function_choice import CALL_ARGUMENTS, choose_procedure
-from headgate.commands.function.host import Prepared, SessionHost, of_parameters
+from headgate.commands.function.host import SessionHost, of_parameters
+from headgate.commands.function.prepared_text import Prepared
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
@@ -156,15 +157,15 @@ def run(function: UserFunction, inputs: Sequence[Value], session: Session, *, ma
 def _columns_of_set(function: UserFunction, host: Host) -> Sequence[TypeRef] | None:
     """Return the types of the columns that RETURN QUERY must give, None for records and polymorphic types."""
     kinds = [TypeRef(output.type_oid) for output in function.outputs] or [TypeRef(function.result)]
-    if not function.outputs and host.is_row(kinds[0]) and function.result != registry.RECORD:
-        return [kind for _, kind in host.fields(kinds[0])]
+    if not function.outputs and host.types.is_row(kinds[0]) and function.result != registry.RECORD:
+        return [kind for _, kind in host.types.fields(kinds[0])]
     return None if any(kind.oid == registry.RECORD or kind.oid in POLYMORPHIC for kind in kinds) else kinds
 
 
 def interpret(function: UserFunction, tree: trees.Function, inputs: Sequence[Value], execution: Execution) -> None:
     """Run the tree of a PL/pgSQL function. The execution then has its result."""
     host = execution.host
-    execution.result_is_row = host.is_row(TypeRef(function.result))
+    execution.result_is_row = host.types.is_row(TypeRef(function.result))
     execution.columns = _columns_of_set(function, host)
     scope = root_scope(function.name)
     _give(function.arguments, inputs, host, scope)
@@ -186,10 +187,10 @@ def _give(arguments: Sequence[Argument], inputs: Sequence[Value], host: interpre
     values = iter(inputs)
     for number, argument in enumerate(arguments, 1):
         kind = type_of(argument.type_oid)
-        variable = Variable(argument.name or f"${number}", kind, None, host.is_row(kind))
+        variable = Variable(argument.name or f"${number}", kind, None, host.types.is_row(kind))
         if argument.is_input:
             value = host.cast(next(values), kind)
-            variable.value = host.row_of(value) if variable.row else value
+            variable.value = host.types.row_of(value) if variable.row else value
         elif not variable.row:
             variable.value = Value(kind, None)
         scope.names[f"${number}"] = variable
@@ -237,7 +238,7 @@ def _result_of(row: Sequence[Value], target: TypeRef, host: Host) -> Value:
     """Return the row of an SQL function's last statement as its result."""
     if len(row) == 1:
         return host.cast(row[0], target)
-    fields = host.fields(target) if host.is_row(target) else ()
+    fields = host.types.fields(target) if host.types.is_row(target) else ()
     values = [host.cast(value, kind) for value, (_, kind) in zip(row, fields, strict=True)] if len(fields) == len(row) else row
     return Value(target, record.print_record([value.text for value in values]))
 

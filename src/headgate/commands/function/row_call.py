@@ -22,8 +22,9 @@ from headgate.catalog.function import PLPGSQL, UserFunction
 from headgate.commands import lookup, stored_expression
 from headgate.commands.function import body, call, inlining
 from headgate.commands.function.function_choice import as_builtin, choose_bound
-from headgate.commands.function.host import Prepared, SessionHost
+from headgate.commands.function.host import SessionHost
 from headgate.commands.function.permission import check_execute
+from headgate.commands.function.prepared_text import Prepared
 from headgate.commands.function.row_function import Library, Program, RowFunction
 from headgate.commands.function.session_function import SessionFunction
 from headgate.commands.query.evaluation import Evaluation
@@ -146,7 +147,7 @@ class Resolver:
     def _has_rows(self, function: UserFunction) -> bool:
         """Return whether a function takes or returns rows."""
         host = SessionHost(self._session, Prepared())
-        return any(host.is_row(TypeRef(oid)) for oid in (*function.types, function.result))
+        return any(host.types.is_row(TypeRef(oid)) for oid in (*function.types, function.result))
 
     def _row_function(self, function: UserFunction) -> RowFunction | None:
         """Return the object that computes a PL/pgSQL function in tasks, with the functions that it calls. None if it needs the session."""

@@ -13,10 +13,11 @@ import pyarrow as pa
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.function import UserFunction
-from headgate.catalog.relation.relation import Relation
-from headgate.commands.function import call, inlining
+from headgate.commands.function import call, inlining, variable_type
 from headgate.commands.function.function_choice import choose_bound
-from headgate.commands.function.host import Prepared, PreparedText, SessionHost
+from headgate.commands.function.host import SessionHost
+from headgate.commands.function.prepared_text import Preparation, Prepared, PreparedText
+from headgate.commands.function.simple_expression import SimpleExpressions
 from headgate.commands.query.evaluation import Evaluation
 from headgate.commands.query.row_evaluator import RowEvaluator
 from headgate.errors import PostgresError, not_supported
@@ -28,7 +29,6 @@ from headgate.plpgsql.interpreter import Execution
 from headgate.plpgsql.scope import Row, Scope, Value, type_of
 from headgate.plpgsql.tree import Function, Sql
 from headgate.sql import names
-from headgate.sql.parser import ParseNode
 from headgate.types import registry
 from headgate.types.storage import arrow_type
 from headgate.types.text.text import read_text, write_text
@@ -123,6 +123,20 @@ class _RowEvaluation(Evaluation):
         self.time, self.context = time, context
 
 
+class _RowExpressions(SimpleExpressions):
+    """The expressions of a function, which are computed without a session."""
+
+    def __init__(self, library: Library) -> None:
+        self._evaluation = _RowEvaluation(library.time, library.context.within(types=registry.known()))
+        self._rows = RowEvaluator(library.time)
+
+    def _constant_value(self, expression: Expression) -> Value | None:
+        return Value(expression.type, self._rows.constant(expression).value)
+
+    def _cast(self, expression: Expression, target: TypeRef) -> Value:
+        return Value(target, self._rows.constant(expression).value)
+
+
 class _RowHost(SessionHost):
     """A host for the expressions of a function without a session."""
 
@@ -130,8 +144,8 @@ class _RowHost(SessionHost):
         self._prepared = Prepared()
         self._callers: list[Callable[[], str]] = []
         self._library, self._depth = library, depth
-        self._evaluation = _RowEvaluation(library.time, library.context.within(types=registry.known()))
-        self._rows = RowEvaluator(library.time)
+        self.types, self.expressions = variable_type.WITHOUT_RELATIONS, _RowExpressions(library)
+        self._preparation = Preparation(lambda _: (), lambda _: False)
 
     # ---- expressions --------------------------------------------------------------------------------------
 
@@ -152,25 +166,10 @@ class _RowHost(SessionHost):
             return replace(user_call, body=inlining.body(function, context, None))
         return replace(user_call, compute=RowFunction(function, self._library, self._depth + 1))
 
-    def _settled(self, expression: Expression, prepared: PreparedText, values: Sequence[Value]) -> Value:
-        return Value(expression.type, self._rows.constant(expression).value)
-
-    def _cast(self, expression: Expression, target: TypeRef) -> Value:
-        return Value(target, self._rows.constant(expression).value)
-
     # ---- without a session --------------------------------------------------------------------------------
-
-    def _calls_users(self, node: ParseNode) -> bool:
-        return False
 
     def _queried(self, prepared: PreparedText, values: Sequence[Value]) -> Value:
         raise not_supported("a query in a function that is called for each row is not supported")
-
-    def _relation(self, parts: Sequence[str]) -> Relation | None:
-        return None
-
-    def _row_relation(self, oid: int) -> Relation | None:
-        return None
 
     @contextlib.contextmanager
     def subtransaction(self) -> Iterator[None]:

@@ -18,8 +18,9 @@ from headgate.catalog.function import UserFunction
 from headgate.commands import lookup
 from headgate.commands.function import call
 from headgate.commands.function.function_choice import choose_function
-from headgate.commands.function.host import Prepared, SessionHost, of_parameters
+from headgate.commands.function.host import SessionHost, of_parameters
 from headgate.commands.function.permission import check_execute
+from headgate.commands.function.prepared_text import Prepared
 from headgate.commands.query import explain
 from headgate.commands.query.evaluation import Evaluation
 from headgate.commands.session import Session
@@ -258,7 +259,7 @@ class _Calls:
     def _put_set(self, node: ParseNode, function: UserFunction, inputs: Sequence[Value], where: int | None) -> None:
         """Replace a call that returns a set by ``unnest`` of an array of its values. Raise 0A000 for a set of records or of arrays."""
         columns, rows = self._rows(function, inputs, pb.RangeFunction())
-        is_row = self._host.is_row(TypeRef(function.result))
+        is_row = self._host.types.is_row(TypeRef(function.result))
         kind = function.result if is_row else columns[0][1].oid
         array = registry.known().by_oid(kind).array if kind != registry.RECORD else 0
         if not array:
@@ -286,14 +287,14 @@ class _Calls:
             ]
             return columns, texts
         result = self._host.as_value(done.result)
-        if self._host.is_row(TypeRef(function.result)):
-            row = None if result is None else self._host.row_of(result)
+        if self._host.types.is_row(TypeRef(function.result)):
+            row = None if result is None else self._host.types.row_of(result)
             return columns, [[None] * len(columns) if row is None else [value.text for value in row.fields.values()]]
         return columns, [[None if result is None else result.text]]
 
     def _columns(self, function: UserFunction, scan: pb.RangeFunction) -> list[tuple[str, TypeRef]]:
         kind = TypeRef(function.result)
-        fields = self._host.fields(kind) if self._host.is_row(kind) and not function.outputs else ()
+        fields = self._host.types.fields(kind) if self._host.types.is_row(kind) and not function.outputs else ()
         if scan.coldeflist:
             return _defined_columns(function, scan, is_row=bool(fields))
         if function.outputs:

@@ -18,7 +18,8 @@ from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.relation.relation import Relation
 from headgate.commands import lookup, stored_expression
-from headgate.commands.function.host import Column, SessionHost
+from headgate.commands.function.host import SessionHost
+from headgate.commands.function.simple_expression import Column
 from headgate.errors import PostgresError
 from headgate.expression.implementation.implementation import NotColumnwise
 from headgate.expression.node import BOOLEAN, TypeRef
@@ -92,8 +93,8 @@ class BatchCall:
         for declaration in block.declarations:
             if declaration.alias is not None or declaration.constant or declaration.not_null or declaration.cursor is not None:
                 raise RowByRowError
-            kind = self._host.declared(declaration.type, scope)
-            if self._host.is_row(kind):
+            kind = self._host.types.declared(declaration.type, scope)
+            if self._host.types.is_row(kind):
                 raise RowByRowError
             value = Value(kind, None) if declaration.default is None else self._evaluate(declaration.default, scope, at)
             variable = Variable(declaration.name, kind, Value(kind, None))
@@ -176,7 +177,7 @@ class BatchCall:
             if column is None:
                 raise RowByRowError
             kind = stored_expression.type_of(column)
-            value = self._host.columns(unwrap(item), parameters, len(at), (name, kind))
+            value = self._host.expressions.columns(unwrap(item), parameters, len(at), (name, kind))
             if value is not None:
                 columns[name] = value.array if isinstance(value, Column) else self._array(value, kind, len(at))
         self.inserts.append(Gathered(node, relation, at, columns))
@@ -190,7 +191,9 @@ class BatchCall:
         prepared = self._host.prepare(sql, scope)
         if prepared.expression is None:
             raise RowByRowError
-        value = self._host.columns(prepared.expression, [self._given(variable, scope, at) for variable in prepared.variables], len(at))
+        value = self._host.expressions.columns(
+            prepared.expression, [self._given(variable, scope, at) for variable in prepared.variables], len(at)
+        )
         assert value is not None, "DEFAULT is no expression"
         return value
 

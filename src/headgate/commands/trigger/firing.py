@@ -31,7 +31,10 @@ from headgate.catalog.relation.trigger import Trigger
 from headgate.commands import lookup, stored_expression
 from headgate.commands.deferral import Deferrable
 from headgate.commands.function import body, call
-from headgate.commands.function.host import Column, Prepared, SessionHost, row_type
+from headgate.commands.function.host import SessionHost
+from headgate.commands.function.prepared_text import Prepared
+from headgate.commands.function.simple_expression import Column
+from headgate.commands.function.variable_type import row_type
 from headgate.commands.query import rendering
 from headgate.commands.query.planner import Planner
 from headgate.commands.session import Session
@@ -563,9 +566,9 @@ class Firing:
         if isinstance(result, Value):
             if result.text is None:
                 return None
-            if not host.is_row(result.type):
+            if not host.types.is_row(result.type):
                 raise PostgresError("42804", "cannot return non-composite value from function returning composite type")
-            result = host.row_of(result)
+            result = host.types.row_of(result)
         if result is None:
             return None
         names = [column.name for column in self.relation.columns]
