@@ -1,6 +1,6 @@
 """Determines what a function can read and change: whether it may run for many rows in a row, before any of them is written.
 
-Called by `commands.trigger.firing`.
+Called by `commands.trigger.access`.
 
     the function contains                                     reads only its rows
     assignments, IF, CASE, loops, RAISE, RETURN, blocks       yes

@@ -30,7 +30,7 @@ from headgate.commands.query.plan import Plan, col
 from headgate.commands.query.planner import Planner
 from headgate.commands.result import CopyIn, CopyOut, CopyProgress
 from headgate.commands.session import Session
-from headgate.commands.trigger import firing
+from headgate.commands.trigger.statement import firing_triggers
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import binder
 from headgate.expression.binding.coercion import to_boolean
@@ -302,7 +302,7 @@ def _copy_in(node: pb.CopyStmt, session: Session, options: CopyOptions) -> CopyI
         if refusal is not None:  # PostgreSQL has announced the copy by then, so the client sends its data
             raise refusal
         writer = NewRows(planner, relation, violations=())
-        with rendering.running(session, transaction), firing.statement(planner, relation, (triggers.INSERT, None)):
+        with rendering.running(session, transaction), firing_triggers(planner, relation, (triggers.INSERT, None)):
             reader = CopyReader(relation, columns, options, session.context.forms)
             for table in reader.tables(pieces):
                 session.check_cancel()

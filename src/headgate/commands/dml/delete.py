@@ -21,7 +21,7 @@ from headgate.commands.query.plan import Source
 from headgate.commands.query.planner import Planner
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
-from headgate.commands.trigger import firing
+from headgate.commands.trigger.statement import firing_triggers
 from headgate.storage.delta.delta_table import FILE, ROW
 from headgate.storage.row_set import Rows
 from headgate.storage.write import columns as spark_columns
@@ -33,7 +33,7 @@ def delete(node: pb.DeleteStmt, session: Session, planner: Planner | None = None
     transaction = session.begin_statement()
     relation = target(node.relation, session, "delete from", "DELETE", current=current_row.is_asked(node))
     planner = planner or Planner(session, transaction)
-    with rendering.running(session, transaction), ExitStack() as stack, firing.statement(planner, relation, (triggers.DELETE, None)):
+    with rendering.running(session, transaction), ExitStack() as stack, firing_triggers(planner, relation, (triggers.DELETE, None)):
         if node.HasField("with_clause"):
             planner.with_queries(node.with_clause, node)
         modifying_with.freeze_subqueries(planner, node.returning_clause)

@@ -32,7 +32,8 @@ from headgate.commands.query.planner import Planner
 from headgate.commands.query.row_security import Rows, RowSecurity, Statement
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
-from headgate.commands.trigger import firing
+from headgate.commands.trigger.firing import Firing
+from headgate.commands.trigger.statement import firing_triggers
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import builtin
 from headgate.expression import node as nodes
@@ -57,7 +58,7 @@ def insert(node: pb.InsertStmt, session: Session, planner: Planner | None = None
     transaction = session.begin_statement()
     relation = target(node.relation, session, "insert into", "INSERT")
     planner = planner or Planner(session, transaction)
-    with rendering.running(session, transaction), firing.statement(planner, relation, *_events(node)):
+    with rendering.running(session, transaction), firing_triggers(planner, relation, *_events(node)):
         if node.HasField("with_clause"):
             planner.with_queries(node.with_clause, node)
         return _insert(node, planner, relation)
@@ -187,7 +188,7 @@ def writable(relation: Relation, session: Session, doing: str, *rights: str, cur
 
 def fires_instead(session: Session, view: Relation, event: int | None) -> bool:
     """Return whether INSTEAD OF triggers of a view do what a command wants to do."""
-    return event is not None and view.has_triggers and firing.Firing(session, view).fires_instead(event)
+    return event is not None and view.has_triggers and Firing(session, view).fires_instead(event)
 
 
 def _check_right(cursor: Cursor, user: str, relation: Relation, right: str) -> None:

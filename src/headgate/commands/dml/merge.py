@@ -32,7 +32,7 @@ from headgate.commands.query.planner import Planner
 from headgate.commands.query.row_security import Rows, Statement
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
-from headgate.commands.trigger import firing
+from headgate.commands.trigger.statement import firing_triggers
 from headgate.errors import PostgresError
 from headgate.expression.binding import binder
 from headgate.expression.binding.scope import Scope, hiding
@@ -73,7 +73,7 @@ def merge(node: pb.MergeStmt, session: Session) -> CommandResult:
         (event, {unwrap(target).name for clause in clauses if clause.command_type == kind for target in clause.target_list})
         for kind, event in _EVENTS.items() if kind in kinds
     ]  # fmt: skip
-    with rendering.running(session, transaction), firing.statement(planner, relation, *events):
+    with rendering.running(session, transaction), firing_triggers(planner, relation, *events):
         if node.HasField("with_clause"):
             planner.with_queries(node.with_clause, node)
         return _Merge(planner, relation, node, clauses).run()

@@ -29,7 +29,7 @@ from headgate.commands.query.planner import Planner
 from headgate.commands.query.row_security import Rows, RowSecurity, Statement
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
-from headgate.commands.trigger import firing
+from headgate.commands.trigger.statement import firing_triggers, of_statement
 from headgate.errors import PostgresError
 from headgate.expression.binding.scope import Scope
 from headgate.sql.parser import unwrap
@@ -45,7 +45,7 @@ def update(node: pb.UpdateStmt, session: Session, planner: Planner | None = None
     relation = target(node.relation, session, "update", "UPDATE", current=current_row.is_asked(node))
     planner = planner or Planner(session, transaction)
     event = (triggers.UPDATE, {unwrap(target_node).name for target_node in node.target_list})
-    with rendering.running(session, transaction), ExitStack() as stack, firing.statement(planner, relation, event):
+    with rendering.running(session, transaction), ExitStack() as stack, firing_triggers(planner, relation, event):
         if node.HasField("with_clause"):
             planner.with_queries(node.with_clause, node)
         modifying_with.freeze_subqueries(planner, node.returning_clause)
@@ -141,7 +141,7 @@ def keeps_keys_of(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb
     """Return whether an UPDATE or DELETE gives no row another unique key. A BEFORE trigger could do that."""
     if node.DESCRIPTOR.name != "UpdateStmt":
         return True
-    row_firing = firing.of_statement(planner, relation)
+    row_firing = of_statement(planner, relation)
     if row_firing is not None and row_firing.has_rows(triggers.UPDATE):
         return False
     return not changed_rows.touched_keys(relation, {unwrap(target_node).name for target_node in node.target_list})

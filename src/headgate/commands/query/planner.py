@@ -84,12 +84,12 @@ class Planner:
         self.role = session.context.user
         """The role whose privileges are checked: the session's user or, inside a view, the view's owner."""
         self.fires_later: list[Callable[[], None]] = []
-        """Callbacks that fire triggers after the statement has written all its rows (`trigger.firing`)."""
+        """Callbacks that fire triggers after the statement has written all its rows (`trigger.statement`)."""
         self.is_firing = False
         """Whether the callbacks in `fires_later` are running."""
         self.firings: dict[int, Any] = {}
-        """The triggers that fire in this statement, by table (`trigger.firing.of_statement`)."""
-        self.changed_by_actions: dict[tuple[int, int], set[str] | None] = {}  # see `trigger.firing.change_by_action`
+        """The triggers that fire in this statement, by table (`trigger.statement.of_statement`)."""
+        self.changed_by_actions: dict[tuple[int, int], set[str] | None] = {}  # see `trigger.statement.change_by_action`
         self.frozen: dict[int, DataFrame] = {}
         """Tables as they were before the data-modifying statements of a WITH clause."""
         self.own_files: dict[int, frozenset[str]] = {}

@@ -15,7 +15,9 @@ from headgate.commands.deferral import Deferral
 from headgate.commands.pending_notifications import PendingNotifications
 from headgate.commands.session import NodeParts
 from headgate.commands.subscription.row_completion import WorkerSession, owners_context, workers_settings
-from headgate.commands.trigger.firing import Firing, RoutedFiring, firing_of
+from headgate.commands.trigger.firing import Firing
+from headgate.commands.trigger.routed_firing import RoutedFiring
+from headgate.commands.trigger.statement import firing_of
 from headgate.storage.transaction.transaction import Transaction
 
 _kept: WeakKeyDictionary[Transaction, tuple[Deferral, PendingNotifications]] = WeakKeyDictionary()

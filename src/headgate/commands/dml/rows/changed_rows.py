@@ -33,7 +33,9 @@ from headgate.commands.dml.rows.new_rows import NewRows
 from headgate.commands.publication import replica_identity
 from headgate.commands.query.planner import Planner
 from headgate.commands.query.row_security import Violation
-from headgate.commands.trigger.firing import Firing, RoutedFiring, change_by_action, of_statement
+from headgate.commands.trigger.firing import Firing
+from headgate.commands.trigger.routed_firing import RoutedFiring
+from headgate.commands.trigger.statement import change_by_action, of_statement
 from headgate.storage import row_set, row_store
 from headgate.storage.delta.delta_table import FILE, ROW
 from headgate.storage.partitioned import CHANGED, Fence

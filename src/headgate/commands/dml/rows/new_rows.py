@@ -35,7 +35,8 @@ from headgate.commands.query import row_by_row
 from headgate.commands.query.driver import values_list
 from headgate.commands.query.planner import Planner
 from headgate.commands.query.row_security import Violation
-from headgate.commands.trigger.firing import Firing, of_statement
+from headgate.commands.trigger.firing import Firing
+from headgate.commands.trigger.statement import of_statement
 from headgate.expression.node import Const, Expression
 from headgate.expression.spark import domain
 from headgate.storage import row_set
