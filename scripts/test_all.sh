@@ -40,6 +40,9 @@ part() {
 
 tests() { .venv/bin/python -m pytest "${abreast[@]}" "$@"; }
 
+# The cases of this file are independent, so both processes run them.
+failpoints() { .venv/bin/python -m pytest -n 2 --dist load --timeout 900 --all "$@" tests/system/test_failpoints.py; }
+
 # Measures the branch coverage of the suite and of some slow tests. The log ends with the coverage by package. `coverage html` shows the lines from the data that stays in
 # .setup/test-all/coverage.
 coverage() (
@@ -59,11 +62,11 @@ part check make --no-print-directory check
 for folder in $(printf '%s\n' tests/*/test_*.py | xargs -n 1 dirname | uniq); do
     part "tests-${folder#tests/}" tests --all --timeout 900 --ignore tests/system/test_failpoints.py "$folder"
 done
-part failpoints tests --all --timeout 900 tests/system/test_failpoints.py
+part failpoints failpoints
 part coverage coverage
 part tasks tests --on tasks --timeout 900 "${data_path[@]}" tests/rowfilter
 part cluster tests --on cluster --timeout 1800 "${data_path[@]}" tests/rowfilter
 part s3 tests --on s3 --timeout 900 "${data_path[@]}"
-part s3-faults tests --on s3 --all tests/system/test_failpoints.py
+part s3-faults failpoints --on s3
 part gs tests --on gs --timeout 900 "${data_path[@]}"
 [ ${#failed[@]} -eq 0 ]
