@@ -30,6 +30,7 @@ from headgate.server.protocol import message
 from headgate.server.protocol.connection import Connection, ConnectionBroken
 from headgate.server.protocol.failure import as_postgres_error
 from headgate.server.session import session_role
+from headgate.server.session.message_loop import MessageLoop
 from headgate.server.session.session import ClientSession
 from headgate.settings.definition import read_bool
 from headgate.settings.session import SessionSettings
@@ -63,7 +64,7 @@ def serve(node: Node, connection: Connection) -> None:
         _refuse(node, connection, as_postgres_error(error))
         _end_with_error(node, connection, backend)
         return
-    session.run()
+    MessageLoop(session).run()
 
 
 def _identify_client(node: Node, connection: Connection) -> tuple[ClientHost | None, ClientSpeaker]:

@@ -1,12 +1,6 @@
-"""A client's session, from the end of its startup to its last message (manual, 55.2 Message Flow).
+"""A client's session: the interface that commands use (`commands.session.Session`), and what they send to the client.
 
-The connection's thread runs `ClientSession.run`. It receives messages, passes them to the simple or the extended query protocol, turns
-exceptions into ErrorResponse and sends ReadyForQuery. `ClientSession` also implements the interface that commands use
-(`commands.session.Session`): the transaction, the settings, the node's components, notices and interrupts.
-
-Errors: in a simple query the rest of the query string is skipped. In the extended protocol all messages up to Sync are skipped
-(`skipping`). A FATAL error or a broken connection ends the session: its transaction is rolled back, its temporary slots are dropped
-and its entry in the list of backends is removed.
+It has the transaction, the settings, the node's parts, notices and interrupts. `startup` creates it, and `message_loop` serves its client.
 """
 
 from __future__ import annotations
@@ -14,31 +8,24 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NoReturn
 
-from headgate import interruption
 from headgate.catalog import namespace
 from headgate.catalog.security.role import Role
 from headgate.catalog.user_type import KnownTypes
 from headgate.commands.function import row_call
 from headgate.commands.query.analysed_statement import AnalysedStatements
-from headgate.commands.table import temporary
 from headgate.errors import Notice, Notices, PostgresError, Severity
 from headgate.expression.binding import user_function
 from headgate.lsn import Lsn
-from headgate.server.monitoring import audit
-from headgate.server.monitoring.log import log_sent_error
 from headgate.server.monitoring.log_line_prefix import ClientSpeaker
 from headgate.server.protocol import message as protocol
-from headgate.server.protocol.connection import Connection, ConnectionBroken, FrontendMessage
+from headgate.server.protocol.connection import Connection
 from headgate.server.protocol.extended_query import ExtendedQuery
-from headgate.server.protocol.failure import as_postgres_error
 from headgate.server.protocol.open_portals import OpenPortals
 from headgate.server.protocol.portal import PreparedStatement, RowSource, send
-from headgate.server.protocol.simple_query import SimpleQuery
 from headgate.server.protocol.statement_memory import Kept, Share
 from headgate.server.session import cursor, session_role
 from headgate.server.session.advisory_lock import SessionAdvisoryLocks, most_locks
@@ -73,12 +60,8 @@ SEVERITIES = ["DEBUG5", "DEBUG4", "DEBUG3", "DEBUG2", "DEBUG1", "LOG", "NOTICE",
 """The values of client_min_messages, from the most verbose to the least."""
 
 
-RESTING = {BlockState.IDLE: "idle", BlockState.BLOCK: "idle in transaction", BlockState.FAILED: "idle in transaction (aborted)"}
-"""The pg_stat_activity.state between two statements."""
-
-
 class SessionEnd(Exception):
-    """Ends the session. All messages to the client have been sent."""
+    """Raised to end the session. All messages to the client have been sent."""
 
 
 class ClientSession:
@@ -116,10 +99,8 @@ class ClientSession:
         self._executing = False
         self._shown: Transaction | None = None
         """The transaction in which the currently executing statement has begun."""
-        self.skipping = False
         self.walsender: Walsender | None = None
         """The walsender of a replication connection."""
-        self._simple = SimpleQuery(self)
         self.extended = ExtendedQuery(self)
 
     # ---- the interface for commands ---------------------------------------------------------------------
@@ -284,15 +265,6 @@ class ClientSession:
         """Deliver the transaction's notifications to the sessions that listen."""
         self.node.channels.committed(self.mailbox, pending, self.backend.pid)
 
-    def _send_notifications(self) -> None:
-        """Send pending notifications to the client, if no transaction is open."""
-        while self.block.state is BlockState.IDLE and (item := self.node.channels.next(self.mailbox)) is not None:
-            try:
-                frame = protocol.notification(item.pid, item.channel, item.payload, self.connection.encoding)
-            except PostgresError as untranslatable:
-                frame = protocol.error_response(untranslatable)
-            self.connection.write(frame)
-
     def _await_standbys(self, position: Lsn) -> None:
         """Wait for the synchronous standbys after a commit. If the wait ends early, send a warning: the commit is already durable."""
         if not self.node.standbys.wait(position, self.settings.text("synchronous_commit"), self.interrupts.pending, self.notices):
@@ -347,194 +319,6 @@ class ClientSession:
         """Run `action` if the transaction rolls back."""
         self.block.touch()
         self.block.after_rollback(action)
-
-    # ---- the message loop -------------------------------------------------------------------------------
-    def run(self) -> None:
-        """Serve the client until it disconnects or the session is terminated."""
-        try:
-            self.greet()
-            ready = True
-            while True:
-                if ready:
-                    self.ready()
-                message = self._receive()
-                if message is not None:
-                    ready = self._handle(message)
-                    self.connection.release_room()
-                else:
-                    ready = False
-                    self._send_notifications_when_idle()
-        except (ConnectionBroken, SessionEnd):
-            pass
-        except PostgresError as error:
-            self._end_with_error(error)
-        except Exception as error:  # noqa: BLE001 - the edge of a session
-            self._end_with_error(as_postgres_error(error))
-        finally:
-            self._leave()
-
-    def _send_notifications_when_idle(self) -> None:
-        """Send pending notifications while the session waits for the client's next message."""
-        if self.mailbox.waiting and not self.extended.begun:
-            self._send_notifications()
-            self.connection.flush()
-
-    def _end_with_error(self, error: PostgresError) -> None:
-        log_sent_error(error, self.statement_text, self.settings)
-        with contextlib.suppress(ConnectionBroken):
-            self._send_error(error, Severity.FATAL)
-            self.connection.flush()
-
-    def _leave(self) -> None:
-        self.connection.release_room()
-        self.portals.close_all()
-        self.prepared.remove_all()
-        self.node.channels.leave(self.mailbox)
-        with contextlib.suppress(Exception):
-            self.block.rollback()
-        self.advisory.release_all()
-        with contextlib.suppress(Exception):
-            temporary.drop_all(self.node.engine, self.context)
-        with contextlib.suppress(Exception):
-            self.node.slots.release_session(self.backend.pid)
-        self.node.origin_users.leave(self.backend.pid)
-        self.connection.close()
-        self.node.activity.leave(self.backend.pid)
-        if self.speaker is not None and self.settings.flag("log_disconnections"):
-            audit.disconnected(self.speaker)
-
-    def greet(self) -> None:
-        """Send the parameter status and the cancel key, after AuthenticationOk."""
-        self.setting_changed("client_encoding")
-        self._report()
-        self.connection.write(protocol.backend_key_data(self.backend.pid, self.backend.secret))
-
-    def _report(self) -> None:
-        for name, value in self.settings.reported():
-            self.connection.write(protocol.parameter_status(name, value, self.connection.encoding))
-
-    def ready(self) -> None:
-        """Send changed settings, notices, notifications and ReadyForQuery."""
-        self.settings_restored()
-        self._report()
-        self.send_notices()
-        self._send_notifications()
-        self.statement_text = ""
-        self.backend.rest(RESTING[self.block.state])
-        self.show(RESTING[self.block.state])
-        self.connection.write(protocol.ready_for_query(self.block.letter))
-        self.connection.flush()
-
-    def _receive(self) -> FrontendMessage | None:
-        if self.interrupts.terminated:
-            self.interrupts.check()
-        limit, error = self._idle_limit()
-        self.connection.interrupted = False
-        self.connection.longest_statement = self.settings.integer("max_statement_size") << 10
-        message = self.connection.poll(limit)
-        if message is None and not self.connection.interrupted and error is not None:
-            raise error
-        if message is None and self.interrupts.terminated:
-            self.interrupts.check()
-        return message
-
-    def _idle_limit(self) -> tuple[float | None, PostgresError | None]:
-        if self.block.state is BlockState.IDLE:
-            wait = self.settings.milliseconds("idle_session_timeout")
-            error = PostgresError("57P05", "terminating connection due to idle-session timeout", severity=Severity.FATAL)
-        else:
-            wait = self.settings.milliseconds("idle_in_transaction_session_timeout")
-            error = PostgresError("25P03", "terminating connection due to idle-in-transaction timeout", severity=Severity.FATAL)
-        return (wait / 1000, error) if wait else (None, None)
-
-    def _handle(self, message: FrontendMessage) -> bool:
-        """Process one message. Return whether ReadyForQuery is due."""
-        kind = message.kind
-        if kind == "X":
-            raise SessionEnd
-        if kind in "dcf":
-            return False  # belongs to a COPY that has already ended
-        if kind == "Q":
-            self.skipping = False
-            self._guard(lambda: self._simple.run(message.whole()))
-            return True
-        if kind == "F":
-            self._guard(self._function_call)
-            return True
-        if kind == "S":
-            self.skipping = False
-            self._guard(self.extended.sync)
-            return True
-        if kind == "p":
-            raise PostgresError("08P01", f"invalid frontend message type {ord(kind)}", severity=Severity.FATAL)
-        if not self.skipping and not self._guard(lambda: self.extended.message(kind, message.whole())):
-            self.skipping = True
-            self.connection.flush()
-        return False
-
-    def _function_call(self) -> None:
-        raise PostgresError("0A000", "function calls by the fast path are not supported")
-
-    def _guard(self, work: Callable[[], None]) -> bool:
-        """Run `work`. If it fails, send the error to the client and let the transaction fail. Return whether it succeeded."""
-        try:
-            with self._client_watched(), self.interrupts.statement(self.settings.milliseconds("statement_timeout")):
-                self._interruptible(work)
-            return True
-        except (ConnectionBroken, SessionEnd):
-            raise
-        except Exception as error:  # noqa: BLE001 - the edge of a statement
-            self.fail(error)
-            return False
-
-    @contextlib.contextmanager
-    def _client_watched(self) -> Iterator[None]:
-        """Let `ClientWatch` end the session if its client disconnects inside the context. A walsender detects that itself."""
-        interval = self.settings.milliseconds("client_connection_check_interval") if self.walsender is None else 0
-        self.backend.client_check_due = time.monotonic() + interval / 1000 if interval else None
-        try:
-            yield
-        finally:
-            self.backend.client_check_due = None
-
-    def _interruptible(self, work: Callable[[], None]) -> None:
-        """Run `work`. If it fails after a cancel request, raise the cancel error instead of the error that DuckDB or Spark reports."""
-        try:
-            with interruption.watched(self.interrupts.check):
-                work()
-        except (ConnectionBroken, SessionEnd):
-            raise
-        except Exception as error:
-            cancel_error = self.interrupts.pending()
-            if cancel_error is None:
-                raise
-            raise cancel_error from error
-
-    def fail(self, error: Exception) -> None:
-        """Report an error to the client and the log, and let the transaction fail. A FATAL error ends the session."""
-        reported = as_postgres_error(error)
-        self.node.engine.note_unreadable(reported)
-        try:
-            self.block.fail()
-        except Exception as second:  # noqa: BLE001 - the first error is the one to report
-            _log.warning("rollback failed", exc_info=second)
-        self.node.slots.error_in_session(self.backend.pid)
-        self.parameters = ()
-        self.send_notices()
-        log_sent_error(reported, self.statement_text, self.settings)
-        if reported.severity in (Severity.FATAL, Severity.PANIC):
-            self._send_error(reported)
-            self.connection.flush()
-            raise SessionEnd
-        self._send_error(reported, Severity.ERROR)
-
-    def _send_error(self, error: PostgresError, severity: Severity | None = None) -> None:
-        """Send ErrorResponse. If the client's encoding cannot represent the error, report that instead."""
-        try:
-            frame = protocol.error_response(error, severity=severity, encoding=self.connection.encoding)
-        except PostgresError as untranslatable:
-            frame = protocol.error_response(untranslatable, severity=severity)
-        self.connection.write(frame)
 
     # ---- for simple and extended query ------------------------------------------------------------------
     def send_notices(self) -> None:
