@@ -125,11 +125,9 @@ class Notices:
     said: list[Notice] = field(default_factory=list)
 
     def notice(self, message: str, *, sqlstate: str = "00000", detail: str | None = None, hint: str | None = None) -> None:
-        """Add a NOTICE."""
         self.said.append(Notice(Severity.NOTICE, sqlstate, message, detail, hint))
 
     def warning(self, message: str, *, sqlstate: str = "01000", detail: str | None = None, hint: str | None = None) -> None:
-        """Add a WARNING."""
         self.said.append(Notice(Severity.WARNING, sqlstate, message, detail, hint))
 
 

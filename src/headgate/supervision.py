@@ -57,7 +57,6 @@ class Obstacles:
         self._texts.pop((work, subject), None)
 
     def all(self) -> list[tuple[str, Subject, str]]:
-        """Return work, subject and text of each."""
         return [(*key, text) for key, text in self._texts.copy().items()]
 
 
@@ -75,7 +74,6 @@ class Supervised:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:

@@ -199,7 +199,6 @@ def _columns(analyser: Analyser, relation: Relation) -> list[PlanColumn]:
 
 
 def relation_columns(analyser: Analyser, relation: Relation) -> list[PlanColumn]:
-    """Return the columns of a relation with new keys."""
     return [
         PlanColumn(
             column.name, TypeRef(column.type_oid, column.typmod, column.collation), analyser.key(column.name), relation.oid, column.attnum

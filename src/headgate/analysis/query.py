@@ -342,7 +342,6 @@ def every_column(source: FromItem, columns: Sequence[PlanColumn]) -> Query:
 
 
 def reference(column: PlanColumn) -> ColumnRef:
-    """Return an expression that references this column."""
     return ColumnRef(type=column.type, name=column.name, attnum=max(column.attnum, 1), key=column.key)
 
 

@@ -73,7 +73,6 @@ class Objects:
     classes: Mapping[str, int]
 
     def name(self, schema: str, name: str) -> str:
-        """Return a name, qualified if it has to be."""
         return names.quote_ident(name) if schema in self.bare else names.qualified(schema, name)
 
 
@@ -311,7 +310,6 @@ class _Printer(Printer):
 
     @contextmanager
     def _apart(self) -> Iterator[list[str]]:
-        """Print into the list that is returned."""
         before, self.parts = self.parts, []
         parts: list[str] = []
         yield parts
@@ -499,13 +497,11 @@ class _Printer(Printer):
             self.say("::" + ("record" if relation is None else self.objects.name(relation.schema, relation.name)))
 
     def column(self, node: ColumnRef) -> str:
-        """See `Printer`."""
         table, column = self.column_names[node.key]
         name = "*" if node.attnum == 0 else names.quote_ident(column)
         return f"{names.quote_ident(table)}.{name}" if table else name
 
     def constant_text(self, node: Const) -> str:
-        """See `Printer`."""
         oid = self.objects.classes.get(str(node.value)) if node.type.oid == registry.REGCLASS else None
         if oid is None:
             return super().constant_text(node)
@@ -513,11 +509,9 @@ class _Printer(Printer):
         return self.objects.name(relation.schema, relation.name)
 
     def function_name(self, call: UserCall) -> str:
-        """See `Printer`."""
         return self.objects.name(*self.objects.function(call.function))
 
     def type_name(self, oid: int, modifier: int) -> str:
-        """See `Printer`."""
         if oid < registry.FIRST_USER_OID:
             return super().type_name(oid, modifier)
         kind = self.types.by_oid(oid)
@@ -559,7 +553,6 @@ def _nested(side: Query) -> SetOperation | None:
 
 
 def _listed_items(source: FromItem) -> Iterator[FromItem]:
-    """Yield the items of a FROM list."""
     if isinstance(source, JoinItem) and source.listed:
         yield from _listed_items(source.left)
         yield source.right

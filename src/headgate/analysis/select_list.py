@@ -27,9 +27,7 @@ class Names(Protocol):
     """A FROM clause with or without its rows."""
 
     @property
-    def tables(self) -> tuple[ScopeTable, ...]:
-        """Return the names that it brings into scope."""
-        ...
+    def tables(self) -> tuple[ScopeTable, ...]: ...
 
     @property
     def star(self) -> Sequence[PlanColumn]:

@@ -160,5 +160,4 @@ def _copy(source: DataPath, destination: Path, *, link: bool) -> int:
 
 
 def _local(folder: Path, key: Key) -> Path:
-    """Return the folder of a table in a backup."""
     return folder / "base" / str(key[0]) / str(key[1])

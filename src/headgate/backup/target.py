@@ -42,7 +42,6 @@ def check_outside(target: Path, *sources: Path) -> None:
 
 
 def is_incomplete(directory: Path) -> bool:
-    """Whether a directory is an incomplete backup."""
     return (directory / MARKER).exists()
 
 

@@ -182,7 +182,6 @@ class Catalog:
         return CatalogCursor(self._connection.cursor(), self._answers)
 
     def begin(self) -> CatalogTransaction:
-        """Begin a transaction on a new cursor."""
         return CatalogTransaction(self.cursor(), self._name_log)
 
     def _name_log(self) -> None:

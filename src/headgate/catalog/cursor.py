@@ -72,7 +72,6 @@ characters and elements."""
 
 
 def is_read(sql: str) -> bool:
-    """Return whether a statement only reads."""
     return sql.lstrip()[:8].upper().startswith(_READS)
 
 
@@ -87,7 +86,6 @@ def _key(query: str, parameters: Sequence[object] | None) -> _Key | None:
 
 
 def _parameters(key: _Key) -> list[object]:
-    """Return the parameters of a query in a key."""
     return [value for _, value in key[1:]]
 
 

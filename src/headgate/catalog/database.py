@@ -26,13 +26,11 @@ _COLUMNS = "oid, datname, datdba, datistemplate, datallowconn, datconnlimit"
 
 
 def lookup(cursor: Cursor, name: str) -> Database | None:
-    """Return the database with this name, or None."""
     row = one(cursor, f"SELECT {_COLUMNS} FROM hg.pg_database WHERE datname = ?", [name])
     return None if row is None else Database(*row)
 
 
 def find(cursor: Cursor, oid: int) -> Database | None:
-    """Return the database with this oid, or None."""
     row = one(cursor, f"SELECT {_COLUMNS} FROM hg.pg_database WHERE oid = ?", [oid])
     return None if row is None else Database(*row)
 
@@ -85,7 +83,6 @@ def rename(cursor: Cursor, oid: int, name: str) -> None:
 
 
 def set_owner(cursor: Cursor, oid: int, owner: int) -> None:
-    """Change the owner of a database."""
     acl.give(cursor, "pg_database", oid, owner)
 
 

@@ -38,7 +38,6 @@ class Argument:
 
     @property
     def is_output(self) -> bool:
-        """Whether the function returns a value for it."""
         return self.mode in "obt"
 
 
@@ -106,14 +105,12 @@ _FROM = "FROM hg.pg_proc p JOIN hg.pg_namespace n ON n.oid = p.pronamespace AND 
 
 
 def named(cursor: Cursor, database: int, name: str) -> list[UserFunction]:
-    """The functions of a name, in any schema."""
     return [
         _read(row) for row in rows(cursor, f"SELECT {_COLUMNS} {_FROM} WHERE p.dbid = ? AND p.proname = ? ORDER BY p.oid", [database, name])
     ]
 
 
 def distinct_names(cursor: Cursor, database: int) -> set[str]:
-    """The names of the functions in a database."""
     return {name for (name,) in rows(cursor, "SELECT DISTINCT proname FROM hg.pg_proc WHERE dbid = ?", [database])}
 
 
@@ -123,7 +120,6 @@ def exist(cursor: Cursor, database: int) -> bool:
 
 
 def in_schema(cursor: Cursor, database: int, namespace: int) -> list[UserFunction]:
-    """The functions in a schema."""
     sql = f"SELECT {_COLUMNS} {_FROM} WHERE p.dbid = ? AND p.pronamespace = ? ORDER BY p.oid"
     return [_read(row) for row in rows(cursor, sql, [database, namespace])]
 
@@ -138,7 +134,6 @@ def of_types(cursor: Cursor, database: int, types: Sequence[int]) -> list[UserFu
 
 
 def find(cursor: Cursor, database: int, oid: int) -> UserFunction | None:
-    """A function by its oid."""
     if oid == SUPPRESS_REDUNDANT.oid:
         return SUPPRESS_REDUNDANT
     function_rows = rows(cursor, f"SELECT {_COLUMNS} {_FROM} WHERE p.dbid = ? AND p.oid = ?", [database, oid])
@@ -208,6 +203,5 @@ def _element(array: int) -> int:
 
 
 def drop(cursor: Cursor, database: int, oid: int) -> None:
-    """Remove a function."""
     run(cursor, "DELETE FROM hg.pg_proc WHERE dbid = ? AND oid = ?", [database, oid])
     run(cursor, "DELETE FROM hg.pg_description WHERE dbid = ? AND objoid = ? AND classoid = 1255", [database, oid])

@@ -108,7 +108,6 @@ def record(cursor: Cursor, database: int, lsn: int, seq: int, among: AbstractSet
 
 
 def _is_begun(cursor: Cursor, database: int) -> bool:
-    """Return whether the history of the database has any row."""
     return bool(rows(cursor, "SELECT 1 FROM hg.history WHERE dbid = ? LIMIT 1", [database]))
 
 

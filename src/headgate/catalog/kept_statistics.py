@@ -11,13 +11,11 @@ DEFINITION = "CREATE TABLE IF NOT EXISTS hg.kept_statistics (content VARCHAR)"
 
 
 def write(cursor: Cursor, content: str) -> None:
-    """Store the statistics."""
     run(cursor, "DELETE FROM hg.kept_statistics")
     run(cursor, "INSERT INTO hg.kept_statistics VALUES (?)", [content])
 
 
 def read(cursor: Cursor) -> str | None:
-    """Return the stored statistics, or None."""
     row = one(cursor, "SELECT content FROM hg.kept_statistics")
     return None if row is None else str(row[0])
 

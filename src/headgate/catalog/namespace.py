@@ -25,13 +25,11 @@ class Namespace:
 
 
 def lookup(cursor: Cursor, database: int, name: str) -> Namespace | None:
-    """Return the schema with this name, or None."""
     row = one(cursor, "SELECT oid, nspname, nspowner FROM hg.pg_namespace WHERE dbid IN (0, ?) AND nspname = ?", [database, name])
     return None if row is None else Namespace(*row)
 
 
 def find(cursor: Cursor, database: int, oid: int) -> Namespace | None:
-    """Return the schema with this oid, or None."""
     row = one(cursor, "SELECT oid, nspname, nspowner FROM hg.pg_namespace WHERE dbid IN (0, ?) AND oid = ?", [database, oid])
     return None if row is None else Namespace(*row)
 

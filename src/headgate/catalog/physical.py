@@ -118,7 +118,6 @@ def duckdb_type(type_oid: int) -> str:
 
 @functools.cache
 def tables() -> Mapping[str, PhysicalTable]:
-    """Return all catalogs by name."""
     classes = initial.rows("pg_class", "oid", "relname", "relnamespace", "relkind", "relisshared")
     catalog_rows = {row["oid"]: row for row in classes if row["relkind"] == "r" and row["relnamespace"] == 11}
     columns: dict[int, list[PhysicalColumn]] = {oid: [] for oid in catalog_rows}
@@ -232,7 +231,6 @@ def out_of_memory() -> PostgresError:
 
 
 def one(cursor: Cursor, sql: str, parameters: Sequence[object] | None = None) -> Row | None:
-    """Return the first row of a query, or None."""
     query_rows = rows(cursor, sql, parameters)
     return tuple(query_rows[0]) if query_rows else None
 

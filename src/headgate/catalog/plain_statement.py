@@ -48,7 +48,6 @@ BoundTerm = tuple[Term, list[object]]
 
 @functools.lru_cache(1024)
 def analyse(sql: str) -> Plain | None:
-    """Return the statement if it is plain."""
     if (match := _INSERT.fullmatch(sql)) is not None:
         return Plain("INSERT", match[1], tuple(match[2].split(", ")))
     if (match := _SELECT.fullmatch(sql)) is not None:
@@ -85,7 +84,6 @@ def _condition(text: str) -> tuple[Term, ...]:
 
 
 def bound(condition: Sequence[Term], parameters: Sequence[object]) -> list[BoundTerm]:
-    """Return the terms with the values of their parameters."""
     values = iter(parameters)
     return [(term, [stored(next(values)) for _ in term.columns]) for term in condition]
 

@@ -123,7 +123,6 @@ def _changed_parts(plain: Plain, point: _Point, parameters: Sequence[object]) ->
 
 
 def inserted(table: str, rows: Iterable[Mapping[str, object]]) -> Iterable[Part]:
-    """Return the parts to which inserted rows belong."""
     parts: dict[Part, None] = {table: None}
     for row in rows:
         for point in _POINTS.get(table, ()):

@@ -62,7 +62,6 @@ class SessionContext:
         self.session_user = self.session_user or self.user
 
     def setting(self, name: str) -> str | None:
-        """Return the text of a setting, or None if it is not known."""
         return self.settings.get(name)
 
     def moment(self, function: str) -> datetime:
@@ -77,11 +76,9 @@ class SessionContext:
 
     @property
     def forms(self) -> text_column.TextSettings:
-        """The settings that the text forms of values depend on."""
         instant = None if self.transaction_start is None else (self.transaction_start - _EPOCH) // timedelta(microseconds=1)
         return replace(text_column.TextSettings.of(self.settings), instant=instant)
 
     @property
     def time_zone(self) -> str:
-        """The session's TimeZone."""
         return self.settings.get("TimeZone") or self.settings.get("timezone") or "UTC"

@@ -116,7 +116,6 @@ class SystemRelation:
 
     @property
     def physical(self) -> physical.PhysicalTable | None:
-        """The table that stores it, or None for a view."""
         return physical.tables().get(self.name) if self.schema == "pg_catalog" and self.kind == "r" else None
 
     @property

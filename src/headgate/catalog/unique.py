@@ -80,7 +80,6 @@ def row_key(database: int, catalog: str, oid: int) -> CatalogKey:
 
 
 def of_columns(catalog: str, columns: Collection[str]) -> list[UniqueIndex]:
-    """Return the indexes that contain one of the columns."""
     return [index for index in indexes().get(catalog, ()) if not set(index.columns).isdisjoint(columns)]
 
 

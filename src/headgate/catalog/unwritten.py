@@ -65,7 +65,6 @@ class UnwrittenRows:
         return bool(self._rows)
 
     def has(self, table: str) -> bool:
-        """Return whether rows of a catalog are buffered."""
         return table in self._rows
 
     def insert(self, sql: str, parameters: Sequence[object]) -> str | None:

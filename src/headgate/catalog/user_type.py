@@ -229,7 +229,6 @@ _COLUMNS = "oid, typname, typnamespace, typowner, typtype, typarray, typrelid, d
 
 
 def lookup(cursor: Cursor, database: int, namespace_oid: int, name: str) -> TypeRow | None:
-    """Return the type with this name in a schema, or None."""
     return _with_array(cursor, database, namespace_oid, name).get(name)
 
 
@@ -370,7 +369,6 @@ def drop_check(cursor: Cursor, database: int, domain: int, name: str) -> bool:
 
 
 def domains_over(cursor: Cursor, database: int, types: Sequence[int]) -> list[TypeRow]:
-    """Return the domains whose base type is one of these."""
     marks = ", ".join("?" for _ in types)
     domains = rows(
         cursor,
@@ -445,7 +443,6 @@ def rename_label(cursor: Cursor, database: int, oid: int, label: str, new_label:
 
 
 def rename(cursor: Cursor, database: int, type_row: TypeRow, name: str) -> None:
-    """Rename a type and its array type."""
     require_free(cursor, database, type_row.namespace, name)
     set_column(cursor, database, type_row.oid, "typname", name)
     _set_relation(cursor, database, type_row, relname=name)
@@ -520,5 +517,4 @@ def _set_relation(cursor: Cursor, database: int, type_row: TypeRow, **columns: o
 
 
 def set_column(cursor: Cursor, database: int, oid: int, column: str, value: object) -> None:
-    """Set a column of a type's row of pg_type."""
     update(cursor, "pg_type", {"dbid": database, "oid": oid}, **{column: value})

@@ -38,7 +38,6 @@ def rows_of(new: pa.ChunkedArray) -> pa.Table:
 
 
 def only_inserts(frame: pa.Table) -> bool:
-    """Return whether a changes frame contains only INSERTs."""
     return bool(pc.all(pc.equal(frame["op"], "I"), min_count=0).as_py())
 
 

@@ -35,7 +35,6 @@ class KeyedBatch:
         return cls(changes["op"].to_pylist(), old, new, key.arrays(old), key.arrays(new), unchanged)
 
     def wanted(self) -> pa.Table:
-        """The distinct keys in the batch."""
         had, has = self.old.is_valid(), self.new.is_valid()
         parts = [pa.concat_arrays([o.filter(had), n.filter(has)]) for o, n in zip(self.old_keys, self.new_keys, strict=True)]
         table = pa.table(parts, names=[f"k{i}" for i in range(len(parts))])

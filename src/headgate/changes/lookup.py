@@ -215,7 +215,6 @@ def _shape(row: pa.Schema) -> pa.Schema:
 
 
 def _files(state: TableState, key: RowKey, keys: pa.Table) -> list[str]:
-    """Return the files that can contain a key."""
     for i, name in enumerate(key.names):
         values = keys.column(f"k{i}")
         if key.exact[i] and not values.null_count:

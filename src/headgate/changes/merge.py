@@ -251,7 +251,6 @@ def _latest(batch: KeyedBatch, stored: pa.StructArray, rows: Sequence[Row | None
 
 
 def _sent(unchanged: list[list[str] | None], row: Row | None, column: str) -> int | None:
-    """Return the last change of a row that sent the column's value."""
     if row is None:
         return None
     return next((at for at in reversed(row.versions) if column not in (unchanged[at] or ())), None)

@@ -52,7 +52,6 @@ class RowHistory:
         return cls(changes, stored, row)
 
     def values(self, name: str, places: Numbers) -> pa.Array:
-        """Return the values of a column in the rows that the changes at these places make."""
         sent_at, new = self._sent_at(name)[places], buffers.field(buffers.whole(self.changes["new"]), name)
         row = self.row[places]
         stored_at = pa.array(row, mask=(row < 0) | (row >= len(self.stored)))

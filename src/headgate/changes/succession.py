@@ -102,7 +102,6 @@ def key_of(relation: Relation, row: pa.StructArray) -> lookup.RowKey | None:
 
 
 def equal(transaction: Transaction, relation: Relation, state: TableState, row: pa.StructArray) -> list[PlacedRow]:
-    """Return the rows of a state that equal a row in all columns."""
     key = key_of(relation, row)
     if key is None:
         attnums = [column.attnum for column in relation.columns if sortkey.comparable(column.type_oid, registry.known())]

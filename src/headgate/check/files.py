@@ -47,7 +47,6 @@ class Named:
 
 
 def findings(subject: Subject) -> Iterator[Finding]:
-    """Yield all problems of files."""
     needed = _unconfirmed_files(subject)
     with ThreadPoolExecutor(THREADS, "check") as pool:
         for key in sorted({*subject.tables, *needed}):
@@ -79,7 +78,6 @@ def _of_version(path: DataPath, adds: Iterable[Action]) -> Iterator[Named]:
 
 
 def wrong(table: DataPath, file: Named) -> str | None:
-    """Return the problem of a file, or None."""
     name = f'{file.kind} "{data_location.inside(table, file.path)}"'
     try:
         size = data_location.size(file.path)

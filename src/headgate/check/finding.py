@@ -31,7 +31,6 @@ class Finding:
 
     @property
     def line(self) -> str:
-        """Return the finding as one line."""
         return f"{self.severity}: {self.place}: {self.what}" + (f" ({self.advice})" if self.advice else "")
 
 

@@ -17,7 +17,6 @@ _DROP = "drop the slot, and copy its subscriber's tables anew"
 
 
 def findings(subject: Subject) -> Iterator[Finding]:
-    """Yield all problems of slots."""
     subject.progress("replication slots")
     slots = stored.all_slots(subject.cursor)
     for slot in slots:

@@ -62,7 +62,6 @@ class Subject:
         return dict(rows(self.cursor, "SELECT oid, datname FROM hg.pg_database ORDER BY oid"))
 
     def wanted(self, database: int) -> bool:
-        """Whether a database is checked."""
         return self.only in (None, database)
 
     def relations(self, database: int) -> list[Relation]:
@@ -103,7 +102,6 @@ class Subject:
 
 @contextmanager
 def of_running(engine: Engine, data_dir: Path, database: str | None) -> Iterator[Subject]:
-    """Yield a running node as the subject, or one of its databases."""
     with _open(engine, data_dir, database, running=True) as subject:
         yield subject
 

@@ -24,7 +24,6 @@ _OWN_ORIGIN = re.compile(r"pg_(\d+)(?:_\d+)?\Z")
 
 
 def findings(subject: Subject) -> Iterator[Finding]:
-    """Yield all problems of subscriptions."""
     subject.progress("subscriptions")
     known = {
         subscription.oid: f'subscription "{subscription.name}" of {subject.database(subscription.database)}'

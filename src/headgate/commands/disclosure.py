@@ -40,7 +40,6 @@ class RowShown:
         return f"Failing row contains ({names}) = (" if self.columns else None
 
     def detail(self, values: Iterable[str]) -> str | None:
-        """Return the DETAIL with the text of the columns' values, or None."""
         return None if self.opening is None else f"{self.opening}{', '.join(values)})."
 
 

@@ -17,7 +17,6 @@ Saved = tuple[int, int]
 
 
 def size(channel: str, payload: str) -> int:
-    """Return the size of a notification in bytes."""
     return len(channel) + len(payload) + _OVERHEAD
 
 

@@ -49,7 +49,6 @@ def is_pinned(oid: int) -> bool:
 
 
 def is_superuser(cursor: Cursor, role: str) -> bool:
-    """Return whether the role is a superuser."""
     row = one(cursor, "SELECT rolsuper FROM hg.pg_authid WHERE rolname = ?", [role])
     return bool(row and row[0])
 
@@ -113,7 +112,6 @@ def check_owner(cursor: Cursor, role: str, owner: int, kind: str, name: str) -> 
 
 
 def may_on_database(cursor: Cursor, role: str, database: int, privilege: str) -> bool:
-    """Return whether the role has a right on a database."""
     row = one(cursor, "SELECT datdba, datacl FROM hg.pg_database WHERE oid = ?", [database])
     if row is None:
         return True

@@ -93,9 +93,7 @@ class Session(Protocol):
     """The open cursors and portals, or None before a worker opens the first one. Only the node uses them."""
 
     @property
-    def parts(self) -> NodeParts:
-        """The parts of the session's node."""
-        ...
+    def parts(self) -> NodeParts: ...
 
     @property
     def context(self) -> SessionContext:
@@ -103,14 +101,10 @@ class Session(Protocol):
         ...
 
     @property
-    def notices(self) -> Notices:
-        """The notices for the client."""
-        ...
+    def notices(self) -> Notices: ...
 
     @property
-    def settings(self) -> SessionSettings:
-        """The session's current settings."""
-        ...
+    def settings(self) -> SessionSettings: ...
 
     @property
     def dynamic(self) -> Mapping[str, Provider]:
@@ -143,9 +137,7 @@ class Session(Protocol):
         ...
 
     @property
-    def read_only(self) -> bool:
-        """Whether the transaction is READ ONLY."""
-        ...
+    def read_only(self) -> bool: ...
 
     @property
     def snapshot(self) -> Lsn | None:
@@ -192,9 +184,7 @@ class Session(Protocol):
         """Raise 25001 inside a transaction block."""
         ...
 
-    def open_cursor(self, name: str) -> OpenCursor | None:
-        """Return a cursor of the session, or None."""
-        ...
+    def open_cursor(self, name: str) -> OpenCursor | None: ...
 
     def check_cancel(self) -> None:
         """Raise 57014 if the client has requested a cancel."""

@@ -41,7 +41,6 @@ def _stored_context() -> BindContext:
 
 
 def type_of(column: Column) -> TypeRef:
-    """Return the type of a table's column."""
     return TypeRef(column.type_oid, column.typmod, column.collation)
 
 
@@ -115,7 +114,6 @@ def generated(
 
 
 def immutable(expression: Expression) -> bool:
-    """Return whether all functions of an expression are immutable."""
     return all(volatility == "i" for volatility in _volatilities(expression))
 
 

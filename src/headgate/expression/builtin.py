@@ -163,12 +163,10 @@ def _families(members: list[InitialRow]) -> dict[int, tuple[tuple[int, int], ...
 
 
 def operator(oid: int) -> Operator:
-    """Return the operator with this oid."""
     return builtins().operators[oid]
 
 
 def function(oid: int) -> Function:
-    """Return the function with this oid."""
     return builtins().functions[oid]
 
 

@@ -222,7 +222,6 @@ def _implementation(function: int) -> str:
 
 
 def _user_call(node: n.UserCall, columns: Mapping[str, pa.Array]) -> Operand:
-    """A function that a user made."""
     if node.body is not None:
         return _evaluate(rewriting.inlined(node), columns)
     if node.compute.needs_session:

@@ -82,7 +82,6 @@ def read(oid: int, text: str | None) -> object:
 
 
 def printed(value: object) -> str | None:
-    """Return the text of a value."""
     if value is None or isinstance(value, str):
         return value
     return ("t" if value else "f") if isinstance(value, bool) else str(value)

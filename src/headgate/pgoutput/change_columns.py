@@ -24,5 +24,4 @@ Definition = tuple[tuple[str, int, int], ...]
 
 
 def schema_of(row: list[pa.Field]) -> pa.Schema:
-    """Return the schema of changes of rows with these fields."""
     return pa.schema([*(pa.field(name, kind) for name, kind in HEAD), *row, pa.field(OLD, pa.struct(row))])

@@ -56,7 +56,6 @@ class MessageReader:
         return self.data[start:end]
 
     def byte(self) -> int:
-        """Return the next byte."""
         return self.take(1)[0]
 
     def number(self, form: str) -> int:

@@ -193,7 +193,6 @@ class _Run:
                     yield relation, chosen
 
     def relation_changes(self, relation: m.Relation, frames: Numbers) -> Changes:
-        """Decode these frames, which are changes of one relation."""
         places, ends = self.starts[frames] + XLOG_HEADER, self.ends[frames]
         op = self.data[places]
         first_tag = self.data[places + 5]

@@ -173,7 +173,6 @@ class _Reader:
         """The index of the first datum that no declaration has been matched with."""
 
     def function(self, document: Json) -> tree.Block:
-        """Return the function's block."""
         self._datums = document["datums"]
         return self.block(document["action"]["PLpgSQL_stmt_block"])
 
@@ -308,7 +307,6 @@ class _Reader:
     # ---- statements ---------------------------------------------------------------------------------------
 
     def body(self, nodes: Sequence[Json] | None) -> tuple[Statement, ...]:
-        """Return the statements of a list."""
         return tuple(statement for statement_node in nodes or () if (statement := self._statement(statement_node)) is not None)
 
     def _statement(self, node: Json) -> Statement | None:

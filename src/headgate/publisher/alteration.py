@@ -193,7 +193,6 @@ def _through(engine: Engine, rows: DecodedChanges, plan: Published | None) -> ga
 
 
 def _some(plan: Published, rows: DecodedChanges, letters: gate.Letters) -> Iterator[tuple[Published, DecodedChanges]]:
-    """Yield the rows that have a letter, as these operations."""
     if identity_columns(plan.relation) == frozenset():
         letters[letters != INSERT] = 0
     places = np.flatnonzero(letters)
@@ -211,7 +210,6 @@ def _some(plan: Published, rows: DecodedChanges, letters: gate.Letters) -> Itera
 
 
 def _groups(engine: Engine, relation: Relation, end: Lsn) -> Iterator[RowGroup]:
-    """Yield the row groups of a table as of an LSN."""
     key = (relation.database, relation.oid)
     state = engine.state_at(key, end)
     if state is not None and relation.columns:

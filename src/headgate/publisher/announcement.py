@@ -48,11 +48,9 @@ class Announcer:
                 self._known.discard(oid)
 
     def has_announced(self, relation: int) -> bool:
-        """Return whether the relation has been announced."""
         return relation in self._known
 
     def forget(self, relation: int) -> None:
-        """Require a new announcement of the relation."""
         self._known.discard(relation)
 
     def forget_all(self) -> None:

@@ -30,7 +30,6 @@ class Pieces:
     single: list[tuple[int, bytes]] = field(default_factory=list)
 
     def singles(self) -> tuple[Frames, Numbers]:
-        """Return the single frames, with keys."""
         offsets = np.cumsum([0, *(len(part) for _, part in self.single)])
         data = np.frombuffer(b"".join(part for _, part in self.single), np.uint8)
         return Frames(data, offsets.astype(np.int64)), np.array([key for key, _ in self.single], np.int64)

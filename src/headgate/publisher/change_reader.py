@@ -56,7 +56,6 @@ class ChangeReader:
         return None if changes is None else self.judge(plan, changes)
 
     def judge(self, plan: Published, changes: DecodedChanges) -> JudgedChanges:
-        """Return changes with their verdicts."""
         return self._counted(plan, changes, gate.verdicts(self.engine, changes, plan))
 
     def large(self, plan: Published, write: TableWrite) -> Iterator[JudgedChanges]:

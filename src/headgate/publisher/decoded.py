@@ -53,17 +53,14 @@ class DecodedChanges:
 
     @cached_property
     def old(self) -> pa.StructArray:
-        """The old rows."""
         return buffers.whole(self.table["old"])
 
     @cached_property
     def new(self) -> pa.StructArray:
-        """The new rows."""
         return buffers.whole(self.table["new"])
 
     @cached_property
     def commit_lsn(self) -> Numbers:
-        """The commit LSN of each change's transaction."""
         return np.asarray(self.table["commit_lsn"].to_numpy(), np.int64)
 
     def column(self, side: str, name: str) -> pa.Array:

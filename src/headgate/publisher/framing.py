@@ -91,7 +91,6 @@ def prepares(entry: LogEntry, options: StreamOptions) -> bool:
 
 
 def has_changes(entry: LogEntry, options: StreamOptions) -> bool:
-    """Return whether the entry's own changes are sent with it."""
     if entry.kind is EntryKind.PREPARE:
         return options.two_phase and entry.commit_lsn >= options.two_phase_at
     if entry.kind is EntryKind.COMMIT_PREPARED:
@@ -109,7 +108,6 @@ def begin(entry: LogEntry, lsn: int, options: StreamOptions) -> bytes:
 
 
 def origin(entry: LogEntry, lsn: int, options: StreamOptions) -> bytes:
-    """Return Origin, or nothing."""
     return b"" if entry.origin is None else frame(m.Origin(int(entry.origin_lsn), entry.origin), lsn, now(), options.encoding)
 
 
@@ -224,7 +222,6 @@ def _cut(piece: TransactionPiece, limit: int) -> Iterator[TransactionPiece]:
 def _block(
     entry: LogEntry, held: list[TransactionPiece], options: StreamOptions, counts: Counts, *, streamed: bool
 ) -> Iterator[bytes | memoryview]:
-    """Yield one block of a streamed transaction."""
     lsn = held[0].lsn
     yield frame(m.StreamStart(entry.xid, not streamed), lsn, now())
     if not streamed:

@@ -50,7 +50,6 @@ class Judgement:
         self._states.clear()
 
     def states(self, entry: Sequence[LogEntry]) -> list[tuple[LogEntry, TableWrite, PublishedState]]:
-        """Return the writes of the entries in order, each with its state."""
         pairs = [(log_entry, write) for log_entry in entry for write in log_entry.writes]
         if not pairs:
             return []

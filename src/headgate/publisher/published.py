@@ -60,7 +60,6 @@ class Published:
 
     @property
     def sent_columns(self) -> tuple[Column, ...]:
-        """The columns in the messages."""
         attnums = set(self.columns)
         return tuple(column for column in self.target.columns if column.attnum in attnums)
 
@@ -135,7 +134,6 @@ def _sent_as(state: PublishedState, publication: Publication, relation: Relation
 
 
 def publishes(publication: Publication) -> set[PublishedAction]:
-    """Return the actions of a publication."""
     flags = {
         PublishedAction.INSERT: publication.insert,
         PublishedAction.UPDATE: publication.update,

@@ -129,7 +129,6 @@ class _Group:
     cut: Cut
 
     def rows(self) -> pa.Table:
-        """Read the rows."""
         return pa.concat_tables([_flattened(piece) for piece in self.files.pieces(self.cut)])
 
 

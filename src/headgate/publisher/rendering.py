@@ -73,7 +73,6 @@ class Renderer:
         return None if judged is None else self._rendered(*judged, plan, send_time)
 
     def judged_piece(self, plan: Published, piece: DecodedChanges, send_time: int) -> Rendered:
-        """Return the published changes of a piece of a write."""
         return self._rendered(*self.reader.judge(plan, piece), plan, send_time)
 
     def large(self, plan: Published, write: TableWrite, send_time: int) -> Iterator[Rendered]:

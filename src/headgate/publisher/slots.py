@@ -184,7 +184,6 @@ class Slots:
             return self._find(name).slot
 
     def find(self, name: str) -> Slot | None:
-        """Return the slot, or None."""
         with self._changed:
             live = self._live.get(name)
             return None if live is None else live.slot

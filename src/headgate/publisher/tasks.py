@@ -59,7 +59,6 @@ class EncodeTask:
     types: registry.TypeRegistry
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Encode each cut."""
         registry.use(self.types)
         with failure.carried(REFUSED):
             for batch in batches:

@@ -30,53 +30,35 @@ class FilterColumn(Protocol):
     """The properties of a column that a filter needs. `headgate.catalog.relation.relation.Column` has them."""
 
     @property
-    def attnum(self) -> int:
-        """Its number."""
-        ...
+    def attnum(self) -> int: ...
 
     @property
-    def name(self) -> str:
-        """Its name."""
-        ...
+    def name(self) -> str: ...
 
     @property
-    def type_oid(self) -> int:
-        """Its type."""
-        ...
+    def type_oid(self) -> int: ...
 
     @property
-    def typmod(self) -> int:
-        """Its modifier."""
-        ...
+    def typmod(self) -> int: ...
 
     @property
-    def collation(self) -> int:
-        """Its collation."""
-        ...
+    def collation(self) -> int: ...
 
 
 class FilterRelation(Protocol):
     """The properties of a table that a filter needs. `headgate.catalog.relation.relation.Relation` has them."""
 
     @property
-    def oid(self) -> int:
-        """The table's oid."""
-        ...
+    def oid(self) -> int: ...
 
     @property
-    def schema(self) -> str:
-        """Its schema."""
-        ...
+    def schema(self) -> str: ...
 
     @property
-    def name(self) -> str:
-        """Its name."""
-        ...
+    def name(self) -> str: ...
 
     @property
-    def columns(self) -> tuple[FilterColumn, ...]:
-        """The live columns."""
-        ...
+    def columns(self) -> tuple[FilterColumn, ...]: ...
 
 
 @dataclass(frozen=True)

@@ -188,7 +188,6 @@ def places(address: str, port: int) -> list[tuple[socket.AddressFamily, tuple[st
 
 
 def listening_socket(family: socket.AddressFamily, address_port: tuple[str, int], backlog: int) -> socket.socket:
-    """Return a socket that listens on the address and does not block."""
     with contextlib.ExitStack() as stack:
         sock = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -318,7 +318,6 @@ class Node:
 
     @functools.cached_property
     def system_identifier(self) -> str:
-        """The system identifier of the node."""
         return self.catalog.system_identifier()
 
     @functools.cached_property

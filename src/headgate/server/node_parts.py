@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 
 def of_node(node: Node) -> NodeParts:
-    """Return the parts of a node."""
-
     def announce(database_oid: int, pending: PendingNotifications) -> None:
         node.channels.committed(Mailbox(database_oid, lambda: None), pending, os.getpid())
 

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 
 def of_node(node: Node) -> Host:
-    """Return the parts of a node."""
     return Host(
         catalog=node.catalog,
         engine=node.engine,

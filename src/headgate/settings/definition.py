@@ -66,7 +66,6 @@ _HIDDEN = {
 
 
 def invalid(name: str, text: str, *, detail: str | None = None, hint: str | None = None) -> PostgresError:
-    """Return the error for a value that the setting cannot have."""
     return PostgresError("22023", f'invalid value for parameter "{name}": "{text}"', detail=detail, hint=hint)
 
 

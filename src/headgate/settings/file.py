@@ -82,7 +82,6 @@ def _unquote(quoted: str) -> str:
 
 
 def quote(value: str) -> str:
-    """Return the value in single quotes."""
     doubled = value.replace("\\", "\\\\").replace("'", "''").replace("\n", "\\n")
     return f"'{doubled}'"
 

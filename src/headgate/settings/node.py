@@ -244,7 +244,6 @@ class Settings(Values):
         self._write_auto(values)
 
     def alter_system_reset_all(self) -> None:
-        """ALTER SYSTEM RESET ALL."""
         self._write_auto({})
 
     def _auto_entries(self) -> list[file.FileEntry]:

@@ -93,7 +93,6 @@ class SessionSettings(Values):
         return self.setting(name).definition.name
 
     def reset(self, name: str, *, local: bool = False, superuser: bool | None = None) -> None:
-        """RESET name, and SET [LOCAL] name TO DEFAULT."""
         definition = self.setting(name).definition
         _check_context(definition, superuser=self._superuser(superuser), starting=False)
         if local:
@@ -131,7 +130,6 @@ class SessionSettings(Values):
         return setting if setting is not None else Setting(definition, "")
 
     def reset_text(self, name: str) -> str:
-        """Return the value that RESET restores."""
         return self._reset_value(name, self.setting(name).definition).shown
 
     # ---- transactions -------------------------------------------------------------------------------------

@@ -55,27 +55,22 @@ class Values(Mapping[str, str]):
         return value
 
     def real(self, name: str) -> float:
-        """Return a number."""
         value = self.value(name)
         assert isinstance(value, int | float), name
         return float(value)
 
     def flag(self, name: str) -> bool:
-        """Return a Boolean setting's value."""
         value = self.value(name)
         assert isinstance(value, bool), name
         return value
 
     def seconds(self, name: str) -> float:
-        """Return a time setting's value in seconds."""
         return self.real(name) * _SECONDS[self.setting(name).definition.unit]
 
     def milliseconds(self, name: str) -> int:
-        """Return a time setting's value in milliseconds."""
         return round(self.seconds(name) * 1000)
 
     def bytes(self, name: str) -> int:
-        """Return a memory setting's value in bytes."""
         return self.integer(name) * _BYTES[self.setting(name).definition.unit]
 
     def words(self, name: str) -> list[str]:

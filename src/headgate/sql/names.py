@@ -41,7 +41,6 @@ def quote_ident(name: str) -> str:
 
 
 def quote_literal(text: str) -> str:
-    """Return the text as a string literal."""
     if "\\" in text:
         return "E'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
     return "'" + text.replace("'", "''") + "'"

@@ -62,7 +62,6 @@ def options(nodes: Iterable[pb.Node]) -> list[Option]:
 
 
 def conflicting(option: Option) -> PostgresError:
-    """Return the error for a duplicate option."""
     return PostgresError("42601", "conflicting or redundant options", position=position(option.location))
 
 

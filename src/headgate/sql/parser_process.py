@@ -305,7 +305,6 @@ _WIRE_VARINT, _WIRE_LENGTH, _WIRE_FIXED = 0, 2, {1: 8, 5: 4}
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """Return the varint at a position, and the position after it."""
     number = shift = 0
     while True:
         byte = data[position]

@@ -22,7 +22,6 @@ def named(name: str) -> str:
 
 
 def strings(names: Iterable[str]) -> list[pb.Node]:
-    """Return names as a list of String nodes."""
     return [pb.Node(string=pb.String(sval=name)) for name in names]
 
 
@@ -33,7 +32,6 @@ def type_name(schema: str, name: str, *, array: bool = False) -> pb.TypeName:
 
 
 def relation(schema: str, name: str) -> pb.RangeVar:
-    """Return a table name."""
     return pb.RangeVar(schemaname=named(schema), relname=named(name), inh=True, relpersistence="p", location=-1)
 
 
@@ -48,13 +46,11 @@ def key(names: Iterable[str]) -> pb.Node:
 
 
 def column(name: str, kind: pb.TypeName, constraints: Sequence[pb.Node] = ()) -> pb.Node:
-    """Return the definition of a column."""
     definition = pb.ColumnDef(colname=named(name), type_name=kind, is_local=True, constraints=constraints, location=-1)
     return pb.Node(column_def=definition)
 
 
 def create_table(schema: str, name: str, elements: Sequence[pb.Node], **fields: object) -> pb.CreateStmt:
-    """Return CREATE TABLE."""
     return pb.CreateStmt(relation=relation(schema, name), table_elts=elements, oncommit=pb.ONCOMMIT_NOOP, **fields)
 
 
@@ -81,7 +77,6 @@ def partition_bound(text: str) -> pb.PartitionBoundSpec:
 
 
 def create_schema(name: str) -> pb.CreateSchemaStmt:
-    """Return CREATE SCHEMA."""
     return pb.CreateSchemaStmt(schemaname=named(name))
 
 
@@ -104,18 +99,15 @@ def add_label(schema: str, name: str, label: str, before: str | None) -> pb.Alte
 
 
 def create_domain(schema: str, name: str, base: pb.TypeName, constraints: Sequence[pb.Node]) -> pb.CreateDomainStmt:
-    """Return CREATE DOMAIN."""
     return pb.CreateDomainStmt(domainname=strings((named(schema), named(name))), type_name=base, constraints=constraints)
 
 
 def alter_table(schema: str, name: str, commands: Sequence[pb.AlterTableCmd]) -> pb.AlterTableStmt:
-    """Return ALTER TABLE with these commands."""
     wrapped = [pb.Node(alter_table_cmd=command) for command in commands]
     return pb.AlterTableStmt(relation=relation(schema, name), cmds=wrapped, objtype=pb.OBJECT_TABLE)
 
 
 def command(kind: int, **fields: object) -> pb.AlterTableCmd:
-    """Return one command of ALTER TABLE."""
     return pb.AlterTableCmd(subtype=kind, behavior=pb.DROP_RESTRICT, **fields)
 
 
@@ -126,7 +118,6 @@ def change_type(name: str, kind: pb.TypeName) -> pb.AlterTableCmd:
 
 
 def replica_identity_full() -> pb.AlterTableCmd:
-    """Return REPLICA IDENTITY FULL."""
     identity = pb.Node(replica_identity_stmt=pb.ReplicaIdentityStmt(identity_type="f"))
     return command(pb.AT_ReplicaIdentity, **{"def": identity})
 

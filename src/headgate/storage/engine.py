@@ -225,7 +225,6 @@ class Engine:
             yield *key, data, total
 
     def table(self, key: Key) -> DeltaTable:
-        """Return the Delta table of a relation."""
         with self._registry:
             table = self._tables.get(key)
             if table is None:

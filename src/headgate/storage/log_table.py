@@ -233,7 +233,6 @@ class _Names:
         self._known: dict[tuple[int, int], tuple[str | None, str | None, bool]] = {}
 
     def database(self, oid: int) -> str | None:
-        """Return the name of a database."""
         return self._databases.get(oid)
 
     def of(self, cursor: CatalogCursor, database: int, oid: int) -> tuple[str | None, str | None, bool]:

@@ -25,12 +25,10 @@ Path: TypeAlias = str | tuple[str, str]
 
 
 def names(rows: Rows) -> list[str]:
-    """Return the names of the columns."""
     return list(rows.columns if isinstance(rows, DataFrame) else rows.column_names)
 
 
 def project(rows: Rows, columns: Mapping[str, Path]) -> Rows:
-    """Return the rows with these columns only, by their new names."""
     if isinstance(rows, DataFrame):
         return rows.select(*[F.col(_sql(path)).alias(name) for name, path in columns.items()])
     return pa.table([_array(rows, path) for path in columns.values()], names=list(columns))
@@ -42,7 +40,6 @@ def select(rows: Rows, chosen: Sequence[str]) -> Rows:
 
 
 def without_null(rows: Rows, columns: Sequence[str]) -> Rows:
-    """Return the rows that have no NULL in these columns."""
     if isinstance(rows, DataFrame):
         return functools.reduce(lambda frame, name: frame.where(F.col(quoted(name)).isNotNull()), columns, rows)
     return functools.reduce(lambda table, name: table.filter(table[name].is_valid()) if table[name].null_count else table, columns, rows)
@@ -61,7 +58,6 @@ def together(left: Rows, right: Rows) -> Rows:
 
 
 def with_some_null(rows: Rows, columns: Sequence[str]) -> Rows:
-    """Return the rows that have NULL in some of these columns but not in all."""
     if isinstance(rows, DataFrame):
         nulls = [F.col(quoted(name)).isNull() for name in columns]
         some, every = functools.reduce(lambda left, right: left | right, nulls), functools.reduce(lambda left, right: left & right, nulls)
@@ -95,7 +91,6 @@ def _bits(values: pa.Array) -> pa.Array:
 
 
 def first(rows: Rows) -> pa.Table:
-    """Return the first row, or none."""
     return rows.limit(1).toArrow() if isinstance(rows, DataFrame) else rows.slice(0, 1)
 
 

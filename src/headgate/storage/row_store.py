@@ -63,7 +63,6 @@ class RowStore:
             self._spill()
 
     def extend(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Append rows, batch by batch."""
         for batch in batches:
             self.append(batch)
 
@@ -108,7 +107,6 @@ class RowStore:
         return places
 
     def load(self, place: _Block | pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows at one place."""
         if isinstance(place, pa.RecordBatch):
             return place
         assert self._file is not None

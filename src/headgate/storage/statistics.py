@@ -75,12 +75,10 @@ class Statistics:
         """Merged batches of changes, decoded segments of streams, and the changes in these segments."""
 
     def of(self, database: int) -> DatabaseCounts:
-        """Return the counts of a database."""
         with self._lock:
             return self._counts.get(database, DatabaseCounts())
 
     def of_table(self, key: Key) -> TableCounts:
-        """Return the counts of a table."""
         with self._lock:
             return self._tables.get(key, TableCounts())
 
@@ -111,7 +109,6 @@ class Statistics:
         self._add(database, rollbacks=1)
 
     def deadlock(self, database: int) -> None:
-        """Count a deadlock."""
         self._add(database, deadlocks=1)
 
     def compacted(self, files: int) -> None:

@@ -88,11 +88,9 @@ class Launcher:
     # ---- for the node -----------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start the launcher's thread."""
         self.thread.start()
 
     def stop(self) -> None:
-        """Stop all workers and the launcher."""
         self.stopping = True
         self._wake.set()
         self.thread.stop()
@@ -155,7 +153,6 @@ class Launcher:
     # ---- for views --------------------------------------------------------------------------------------
 
     def workers(self) -> list[Worker]:
-        """Return the running workers."""
         with self._lock:
             return [*self._workers.values(), *self._syncs.values()]
 
@@ -202,7 +199,6 @@ class Launcher:
     # ---- for workers ------------------------------------------------------------------------------------
 
     def sync_of(self, subscription: int, relation: int) -> SyncWorker | None:
-        """Return the sync worker of a table, or None."""
         with self._lock:
             return self._syncs.get((subscription, relation))
 

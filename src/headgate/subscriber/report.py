@@ -169,7 +169,6 @@ class _Facts:
 
     @classmethod
     def of(cls, launcher: Launcher, cursor: CatalogCursor, subscription: Subscription, errors: tuple[int, int]) -> _Facts:
-        """Read the facts of a subscription."""
         account = launcher.ledger.of(subscription.oid)
         workers = [worker for worker in launcher.workers() if worker.subscription.oid == subscription.oid]
         apply = next((worker for worker in workers if worker.relation is None), None)

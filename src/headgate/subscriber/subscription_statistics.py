@@ -93,7 +93,6 @@ class Counters:
             self.moment = more.moment or self.moment
 
     def state(self) -> CountersState:
-        """Return all counts, for JSON."""
         with self._lock:
             return {
                 "transactions": self.transactions,
@@ -206,7 +205,6 @@ class Ledger:
             account.conflicts[error.sqlstate] += 1
 
     def state(self, subscriptions: Collection[int]) -> dict[str, AccountState]:
-        """Return the accounts of these subscriptions, for JSON."""
         return {str(oid): account.state() for oid, account in list(self._accounts.items()) if oid in subscriptions}
 
     def restore(self, state: Mapping[str, AccountState]) -> None:

@@ -93,7 +93,6 @@ class Worker:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     @property
@@ -232,7 +231,6 @@ class Worker:
         raise NotImplementedError
 
     def open_stream(self, connection: PublisherConnection, slot: str, start: Lsn, directory: str, *, two_phase: bool = False) -> Receiver:
-        """Start streaming into a new spool, and return the receiver."""
         subscription = self.subscription
         options = {"streaming": "on"} if subscription.stream and connection.protocol >= 2 else {}
         if two_phase:

@@ -19,7 +19,6 @@ class CopyFile(io.RawIOBase):
         self._rest = memoryview(b"")
 
     def readable(self) -> bool:
-        """Return True."""
         return True
 
     def readinto(self, target: Any) -> int:

@@ -144,7 +144,6 @@ def _is_unchanged(text: str, check: Callable[[str], str]) -> bool:
 
 
 def _count_quotes(data: Bytes, offsets: Numbers) -> Numbers:
-    """Return the number of quotes before each offset."""
     return np.searchsorted(np.flatnonzero(data == _QUOTE), offsets)
 
 

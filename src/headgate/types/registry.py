@@ -266,7 +266,6 @@ class TypeRegistry:
         return TypeRegistry([*self._by_oid.values(), *types], path)
 
     def user_types(self) -> tuple[PgType, ...]:
-        """Return the types created by users."""
         created = (pg_type for oid, pg_type in self._by_oid.items() if oid >= FIRST_USER_OID)
         return (*created, *(pg_type for pg_type in self._rows.values() if pg_type is not None))
 
@@ -278,11 +277,9 @@ class TypeRegistry:
         return _extended, (self.user_types(), self.path)
 
     def all_types(self) -> tuple[PgType, ...]:
-        """Return all known types."""
         return tuple(self._by_oid.values())
 
     def find(self, oid: int) -> PgType | None:
-        """Return the type with this OID, or None."""
         pg_type = self._by_oid.get(oid)
         if pg_type is not None or oid < FIRST_USER_OID or self.row_types is None:
             return pg_type
@@ -385,7 +382,6 @@ INITIAL_CHECKS = {
 
 @functools.cache
 def builtin() -> TypeRegistry:
-    """Return the registry of the built-in types."""
     return TypeRegistry(_read_rows())
 
 

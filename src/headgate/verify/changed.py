@@ -59,11 +59,9 @@ class Changed:
                 self._events += self._of(counted)
 
     def keys(self) -> list[str]:
-        """Return the keys of the changed rows, as text."""
         return list(self._last()["key"].to_pylist())
 
     def hashes(self) -> list[str]:
-        """Return the hashes of these keys."""
         return hashes_of(self.keys())
 
     def values(self, keys: Sequence[str]) -> Values:

@@ -61,7 +61,6 @@ class Stored:
         return self._collect(self._of_keys(table, marks(table.ours), hashes))
 
     def _of_keys(self, table: Compared, content: str, hashes: Sequence[str]) -> DataFrame:
-        """Return key and content of the rows whose keys have these hashes."""
         frame = self.frame(table, [of_key(table, table.ours), content])
         return frame.join(self._hashes(hashes), F.md5("c0") == F.col("h"), "left_semi")
 

@@ -65,7 +65,6 @@ class PublisherConnection(Link):
     # ---- commands ---------------------------------------------------------------------------------------
 
     def identify_system(self) -> System:
-        """Run IDENTIFY_SYSTEM."""
         rows = _expect(self.query("IDENTIFY_SYSTEM"), 3)
         system_id, timeline, position = rows[0][:3]
         return System(str(system_id), answer.number(timeline), Lsn.parse(position or ""), rows[0][3] if len(rows[0]) > 3 else None)

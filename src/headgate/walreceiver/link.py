@@ -131,7 +131,6 @@ class Link:
 
     @property
     def host(self) -> str:
-        """The host of the connection."""
         return (self._pgconn.host or b"").decode(errors="replace")
 
     # ---- SQL --------------------------------------------------------------------------------------------
@@ -236,7 +235,6 @@ class Link:
             self._pgconn.consume_input()
 
     def _failed(self, result: PGresult) -> PostgresError:
-        """Return the publisher's error."""
         state = result.error_field(pq.DiagnosticField.SQLSTATE)
         text = _chomp(result.error_message.decode(errors="replace")) or self._error()
         return answer.PublisherError(answer.sqlstate(state), text)

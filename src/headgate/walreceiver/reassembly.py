@@ -59,7 +59,6 @@ class _InProgress:
     _has_file: bool = False
 
     def add(self, subxid: int, frame: bytes) -> None:
-        """Store a frame."""
         self._frames.append((subxid, frame))
         self.size += len(frame)
         self.kept += len(frame)

@@ -54,7 +54,6 @@ class Limits:
 
     @classmethod
     def of(cls, settings: Settings) -> Limits:
-        """Return the limits from the node's settings."""
         interval, disk = settings.seconds("wal_receiver_status_interval"), settings.bytes("segment_disk_limit")
         return cls(interval, settings.seconds("wal_receiver_timeout"), disk if disk > 0 else 1 << 62)
 
@@ -81,7 +80,6 @@ class Receiver:
         self._reply_wanted = True
 
     def start(self, name: str) -> None:
-        """Start the thread."""
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 

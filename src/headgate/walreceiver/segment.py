@@ -53,7 +53,6 @@ class SegmentPiece:
         return head, tail
 
     def read(self) -> Bytes:
-        """Return the bytes of the frames."""
         if self.data is not None:
             return self.data
         return np.fromfile(f"{self.path}.segment", np.uint8, self.size, offset=self.offset)
@@ -127,7 +126,6 @@ class Segment:
 
     @property
     def frames(self) -> int:
-        """The number of frames."""
         return sum(len(piece.lengths) for piece in self.pieces)
 
     @property
@@ -192,7 +190,6 @@ def segment_of(
     pieces: Sequence[SegmentPiece], transactions: Transactions, others: Sequence[tuple[int, int, m.Message]], touched: frozenset[int],
     *, only_inserts: bool,
 ) -> Segment:  # fmt: skip
-    """Return a segment of these frames."""
     return Segment(tuple(pieces), transactions, tuple(others), sum(piece.size for piece in pieces), touched, only_inserts)
 
 

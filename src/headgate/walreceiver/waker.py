@@ -44,7 +44,6 @@ class Waker:
             return
 
     def close(self) -> None:
-        """Close the descriptor."""
         with self._lock:
             if self._fd >= 0:
                 os.close(self._fd)

@@ -59,7 +59,6 @@ class Walsender:
 
     # ---- simple commands --------------------------------------------------------------------------------
     def identify(self, command: grammar.IdentifySystem) -> None:
-        """Run IDENTIFY_SYSTEM."""
         node = self.host.node
         columns = (
             ResultColumn("systemid", TEXT),
@@ -169,7 +168,6 @@ class Walsender:
 
     # ---- slots ------------------------------------------------------------------------------------------
     def create_slot(self, command: CreateReplicationSlot) -> None:
-        """Run CREATE_REPLICATION_SLOT."""
         snapshot, two_phase, failover = _slot_options(command)
         if command.plugin is None:
             raise PostgresError("0A000", "a node has no physical replication slots")
@@ -230,7 +228,6 @@ class Walsender:
 
     # ---- the stream -------------------------------------------------------------------------------------
     def start(self, command: StartReplication) -> None:
-        """Run START_REPLICATION."""
         host = self.host
         slots, pid = host.node.slots, host.pid
         if command.slot is None:

@@ -80,6 +80,5 @@ class Senders:
         self.heard()
 
     def all(self) -> list[SenderStatistics]:
-        """Return the walsenders that are streaming."""
         with self._lock:
             return list(self._all.values())

@@ -28,7 +28,6 @@ class NewCheck:
 
 
 def used_names(cursor: Cursor, relation: Relation) -> set[str]:
-    """Return the names of a table's constraints."""
     sql = "SELECT conname FROM hg.pg_constraint WHERE dbid = ? AND conrelid = ?"
     return {name for (name,) in rows(cursor, sql, [relation.database, relation.oid])}
 

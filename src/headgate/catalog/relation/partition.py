@@ -139,14 +139,12 @@ class Branch:
 
     @property
     def key(self) -> tuple[Column, ...]:
-        """The columns of the partition key."""
         assert self.relation.partition_key is not None
         columns = [self.relation.numbered(attnum) for attnum in self.relation.partition_key.attnums]
         return tuple(column for column in columns if column is not None)
 
     @property
     def default(self) -> Branch | None:
-        """The default partition, or None."""
         return next((child for child in self.children if child.bound is not None and child.bound.default), None)
 
     def leaves(self) -> Iterator[Relation]:
@@ -271,7 +269,6 @@ def attach_index(cursor: Cursor, database: int, child: int, parent: int) -> None
 
 
 def index_parents(cursor: Cursor, database: int) -> dict[int, int]:
-    """Return the parent index of each index that is a partition of another."""
     sql = (
         "SELECT i.inhrelid, i.inhparent FROM hg.pg_inherits i JOIN hg.pg_index x ON x.indexrelid = i.inhrelid AND x.dbid = i.dbid"
         " WHERE i.dbid = ?"

@@ -17,7 +17,6 @@ from headgate.catalog.security import acl
 
 
 def set_class(cursor: Cursor, relation: Relation, column: str, value: object) -> None:
-    """Set one column of the relation's row of pg_class."""
     update(cursor, "pg_class", {"dbid": relation.database, "oid": relation.oid}, **{column: value})
 
 

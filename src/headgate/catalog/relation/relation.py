@@ -199,7 +199,6 @@ class Relation:
         return None
 
     def column(self, name: str) -> Column | None:
-        """Return the live column with this name, or None."""
         return next((column for column in self.columns if column.name == name), None)
 
     def numbered(self, attnum: int) -> Column | None:
@@ -235,7 +234,6 @@ class Relation:
 
 
 def find(cursor: Cursor, database: int, oid: int) -> Relation | None:
-    """Return the relation with this oid, or None."""
     relations = load_many(cursor, database, [oid])
     return relations[0] if relations else None
 

@@ -51,7 +51,6 @@ class Trigger:
 
     @property
     def is_row(self) -> bool:
-        """Whether it fires for each row."""
         return bool(self.kind & ROW)
 
     @property
@@ -116,7 +115,6 @@ def drop(cursor: Cursor, database: int, oid: int) -> None:
 
 
 def drop_clones(cursor: Cursor, database: int, oid: int) -> None:
-    """Remove the clones of a trigger."""
     for clone_oid, _ in clones(cursor, database, oid):
         drop(cursor, database, clone_oid)
 

@@ -71,7 +71,6 @@ def options(cursor: Cursor, database: int, oid: int) -> list[str]:
 
 
 def set_options(cursor: Cursor, database: int, oid: int, options: Sequence[str]) -> None:
-    """Replace the options of a view."""
     run(cursor, "UPDATE hg.pg_class SET reloptions = ? WHERE dbid = ? AND oid = ?", [list(options) or None, database, oid])
 
 

@@ -76,7 +76,6 @@ def forget_subscription(cursor: Cursor, subscription: int) -> None:
 
 
 def progress(cursor: Cursor, name: str) -> OriginPosition | None:
-    """Return the progress of an origin, or None if none is recorded."""
     return next((position for position in all_progress(cursor) if position.name == name), None)
 
 

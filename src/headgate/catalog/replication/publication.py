@@ -79,13 +79,11 @@ _OPTIONS = {
 
 
 def lookup(cursor: Cursor, database: int, name: str) -> Publication | None:
-    """Return the publication with this name, or None."""
     publications = _read(cursor, database, "AND pubname = ?", [name])
     return publications[0] if publications else None
 
 
 def find(cursor: Cursor, database: int, oid: int) -> Publication | None:
-    """Return the publication with this oid, or None."""
     publications = _read(cursor, database, "AND oid = ?", [oid])
     return publications[0] if publications else None
 
@@ -122,7 +120,6 @@ def create(cursor: Cursor, oids: Oids, database: int, publication: Publication) 
 
 
 def drop(cursor: Cursor, database: int, oid: int) -> None:
-    """Drop a publication."""
     run(cursor, "DELETE FROM hg.pg_publication_rel WHERE dbid = ? AND prpubid = ?", [database, oid])
     run(cursor, "DELETE FROM hg.pg_publication_namespace WHERE dbid = ? AND pnpubid = ?", [database, oid])
     run(cursor, "DELETE FROM hg.pg_publication WHERE dbid = ? AND oid = ?", [database, oid])
@@ -143,7 +140,6 @@ def rename(cursor: Cursor, database: int, oid: int, name: str) -> None:
 
 
 def set_owner(cursor: Cursor, database: int, oid: int, owner: int) -> None:
-    """Change the owner of a publication."""
     run(cursor, "UPDATE hg.pg_publication SET pubowner = ? WHERE dbid = ? AND oid = ?", [owner, database, oid])
 
 
@@ -179,12 +175,10 @@ def set_members(cursor: Cursor, oids: Oids, database: int, oid: int, members: Se
 
 
 def add_schema(cursor: Cursor, oids: Oids, database: int, oid: int, schema: int) -> None:
-    """Add a schema."""
     insert(cursor, "pg_publication_namespace", dbid=database, oid=oids(), pnpubid=oid, pnnspid=schema)
 
 
 def drop_schema(cursor: Cursor, database: int, oid: int, schema: int) -> None:
-    """Remove a schema."""
     run(cursor, "DELETE FROM hg.pg_publication_namespace WHERE dbid = ? AND pnpubid = ? AND pnnspid = ?", [database, oid, schema])
 
 

@@ -50,7 +50,6 @@ LATER_COLUMNS = (("failover", "BOOLEAN"), ("idle", "BOOLEAN"))
 
 
 def lookup(cursor: Cursor, name: str) -> Slot | None:
-    """Return the slot with this name, or None."""
     row = one(cursor, f"SELECT {_COLUMNS} FROM hg.replication_slot WHERE slot_name = ?", [name])
     return None if row is None else _slot(row)
 
@@ -90,7 +89,6 @@ def lose(cursor: Cursor, name: str, *, idle: bool = False) -> None:
 
 
 def drop(cursor: Cursor, name: str) -> None:
-    """Delete a slot."""
     run(cursor, "DELETE FROM hg.replication_slot WHERE slot_name = ?", [name])
 
 

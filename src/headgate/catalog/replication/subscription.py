@@ -103,13 +103,11 @@ _SELECT = (
 
 
 def lookup(cursor: Cursor, database: int, name: str) -> Subscription | None:
-    """Return the subscription with this name in a database, or None."""
     row = one(cursor, f"{_SELECT} WHERE subdbid = ? AND subname = ?", [database, name])
     return None if row is None else _subscription(row)
 
 
 def find(cursor: Cursor, oid: int) -> Subscription | None:
-    """Return the subscription with this oid, or None."""
     row = one(cursor, f"{_SELECT} WHERE oid = ?", [oid])
     return None if row is None else _subscription(row)
 
@@ -173,7 +171,6 @@ def tables(cursor: Cursor, oid: int) -> list[SubscriptionRel]:
 
 
 def table(cursor: Cursor, oid: int, relation: int) -> SubscriptionRel | None:
-    """Return the state of one table, or None if it is not in the subscription."""
     row = one(cursor, f"{_STATES} WHERE srsubid = ? AND srrelid = ?", [oid, relation])
     return None if row is None else _state(row)
 
@@ -214,7 +211,6 @@ def errors(cursor: Cursor) -> dict[int, tuple[int, int]]:
 
 
 def add_table(cursor: Cursor, database: int, rel: SubscriptionRel) -> None:
-    """Add a table with its state."""
     insert(
         cursor, "pg_subscription_rel", dbid=database, srsubid=rel.subscription, srrelid=rel.relation, srsubstate=rel.state, srsublsn=rel.lsn
     )  # fmt: skip
@@ -233,7 +229,6 @@ def set_table(cursor: Cursor, rel: SubscriptionRel) -> bool:
 
 
 def drop_table(cursor: Cursor, oid: int, relation: int) -> None:
-    """Remove a table from a subscription."""
     run(cursor, "DELETE FROM hg.pg_subscription_rel WHERE srsubid = ? AND srrelid = ?", [oid, relation])
     subscription_column.forget(cursor, oid, relation)
     subscription_resync.forget(cursor, oid, relation)

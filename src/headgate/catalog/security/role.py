@@ -44,13 +44,11 @@ _COLUMNS = (
 
 
 def lookup(cursor: Cursor, name: str) -> Role | None:
-    """Return the role with this name, or None."""
     row = one(cursor, f"SELECT {_COLUMNS} FROM hg.pg_authid WHERE rolname = ?", [name])
     return None if row is None else Role(*row)
 
 
 def find(cursor: Cursor, oid: int) -> Role | None:
-    """Return the role with this oid, or None."""
     row = one(cursor, f"SELECT {_COLUMNS} FROM hg.pg_authid WHERE oid = ?", [oid])
     return None if row is None else Role(*row)
 

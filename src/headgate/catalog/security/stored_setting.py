@@ -13,7 +13,6 @@ _WHERE = "setdatabase = ? AND setrole = ?"
 
 
 def of(cursor: Cursor, database: int, role: int) -> dict[str, str]:
-    """Return the values by name."""
     row = one(cursor, f"SELECT setconfig FROM hg.pg_db_role_setting WHERE {_WHERE}", [database, role])
     return dict(_pair(item) for item in row[0]) if row is not None else {}
 

@@ -50,7 +50,6 @@ def parts(relation: Relation, index: Index) -> list[KeyPart]:
 
 
 def reference(column: TableColumn) -> ColumnRef:
-    """Return the expression of a column in a key."""
     return ColumnRef(type=stored_expression.type_of(column), name=column.name, attnum=column.attnum, key=column.name)
 
 

@@ -35,7 +35,6 @@ from headgate.types.text.text import write_text
 
 
 def column_names(relation: Relation, attnums: Sequence[int]) -> list[str]:
-    """Return the names of a key's columns."""
     return [column.name for attnum in attnums if (column := relation.numbered(attnum))]
 
 

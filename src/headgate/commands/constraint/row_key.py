@@ -87,13 +87,11 @@ def _canonical(expressions: Sequence[Expression], values: Iterable[pa.Array]) ->
 
 
 def distinct(transaction: Transaction, relation: Relation, index: Index, rows: pa.Table) -> tuple[pa.Table, pa.Array]:
-    """Return the distinct keys of the rows, and the first row of each."""
     first = of_rows(transaction, relation, index, rows).group_by(_names(index), use_threads=False).aggregate([("place", "min")])
     return first.select(_names(index)), first["place_min"].combine_chunks()
 
 
 def repeated(transaction: Transaction, relation: Relation, index: Index, rows: pa.Table) -> list[int]:
-    """Return the rows that have the key of an earlier row."""
     keys = of_rows(transaction, relation, index, rows)
     firsts = set(keys.group_by(_names(index), use_threads=False).aggregate([("place", "min")])["place_min"].to_pylist())
     return [place for place in keys["place"].to_pylist() if place not in firsts] if len(firsts) < keys.num_rows else []

@@ -212,7 +212,6 @@ def _of_result(result: ResultSet, session: Session, options: CopyOptions) -> Cop
 
 
 def _as_stored(batch: pa.RecordBatch, columns: Sequence[ResultColumn]) -> list[pa.Array]:
-    """Return the columns of a batch of texts in stored form."""
     return [read_text(batch.column(place), column.type_oid, column.typmod) for place, column in enumerate(columns)]
 
 

@@ -21,7 +21,6 @@ MESSAGE_BYTES = 16 << 20
 
 
 def messages(schema: pa.Schema, batches: Iterable[pa.RecordBatch], progress: CopyProgress) -> Iterator[pa.Array]:
-    """Yield the messages for batches of this schema."""
     yield buffers.single(schema.serialize())
     for batch in batches:
         progress.rows += batch.num_rows

@@ -104,7 +104,6 @@ class EncodeTask:
     types: registry.TypeRegistry
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Encode each batch."""
         registry.use(self.types)
         encode = failure.marking(self.encoder.of_stored)
         for batch in batches:

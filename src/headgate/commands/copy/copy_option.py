@@ -49,7 +49,6 @@ class CopyOptions:
 
     @property
     def binary(self) -> bool:
-        """Whether the format is binary."""
         return self.format == "binary"
 
     @property
@@ -59,7 +58,6 @@ class CopyOptions:
 
     @property
     def csv(self) -> bool:
-        """Whether the format is CSV."""
         return self.format == "csv"
 
 

@@ -73,7 +73,6 @@ def set_list(targets: Sequence[pb.Node], planner: Planner, relation: Relation, s
 def _bind_targets(
     targets: Sequence[pb.Node], planner: Planner, scope: Scope, context: BindContext
 ) -> list[tuple[ParseNode, Expression | SetToDefault]]:
-    """Return each target of a SET list with its bound value."""
     rows: list[ParseNode] = []
     values: list[tuple[ParseNode, Expression | SetToDefault]] = []
     for target in map(unwrap, targets):

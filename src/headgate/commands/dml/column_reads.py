@@ -34,7 +34,6 @@ def of_insert(planner: Planner, relation: Relation, node: pb.InsertStmt) -> bool
 
 
 def of_change(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.UpdateStmt) -> bool:
-    """Return whether an UPDATE or DELETE reads its table."""
     bound = _Bound(planner, relation, node.relation)
     updating = node.DESCRIPTOR.name == "UpdateStmt"
     items = node.from_clause if updating else node.using_clause
@@ -85,18 +84,15 @@ class _Bound:
         return FromItem((table, *others.tables), (*columns, *others.star), others.merged)
 
     def condition(self, node: pb.Node, source: FromItem, construct: str) -> Expression:
-        """Return a condition of the statement, bound."""
         context = self.planner.context.within(construct=construct, aggregates=False)
         return binder.bind_condition(node, source.scope(None), construct, context=context)
 
     def assigned(self, targets: Sequence[pb.Node], source: FromItem) -> Iterator[Expression]:
-        """Yield the expressions of a SET list."""
         for value in assignment.set_list(targets, self.planner, self._relation, source.scope(None)).values():
             if not isinstance(value, SetToDefault):
                 yield from part_assignment.operands(value)
 
     def returned(self, clause: pb.ReturningClause, source: FromItem) -> Iterator[Expression]:
-        """Yield the expressions of RETURNING."""
         context = self.planner.context.within(construct="RETURNING", aggregates=False)
         for item in select_list.expand(clause.exprs, source, source.scope(None), context):
             yield item.expression

@@ -107,7 +107,6 @@ def _compute_changes(
 
 
 def _set_list(table: HeldTable, targets: Sequence[pb.Node]) -> dict[str, Expression]:
-    """Return the new values by column."""
     values = {}
     for name, value in assignment.set_list(targets, table.planner, table.relation, table.scope).items():
         if isinstance(value, SetToDefault):

@@ -125,7 +125,6 @@ def _check_references(writer: NewRows, command: on_conflict.Command | None) -> N
 
 
 def _security(node: pb.InsertStmt, planner: Planner, relation: Relation) -> RowSecurity:
-    """Return what row security requires of an INSERT."""
     updates = node.on_conflict_clause.action == pb.ONCONFLICT_UPDATE
     statement = Statement.UPSERT if updates else Statement.INSERT
     return row_security.of_statement(planner, relation, statement, lambda: column_reads.of_insert(planner, relation, node))

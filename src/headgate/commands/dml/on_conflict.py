@@ -94,7 +94,6 @@ class Command:
 
     @property
     def updates(self) -> bool:
-        """Whether the action is DO UPDATE."""
         return bool(self.node.on_conflict_clause.action == pb.ONCONFLICT_UPDATE)
 
     def insert(self, writer: NewRows, rows: pa.Table) -> pa.Table:

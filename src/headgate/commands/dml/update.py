@@ -175,7 +175,6 @@ def named(relation: Relation, node: pb.DeleteStmt | pb.InsertStmt | pb.UpdateStm
 
 
 def security_of(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.UpdateStmt) -> RowSecurity:
-    """Return what row security requires of an UPDATE or DELETE."""
     statement = Statement.UPDATE if node.DESCRIPTOR.name == "UpdateStmt" else Statement.DELETE
     return row_security.of_statement(planner, relation, statement, lambda: column_reads.of_change(planner, relation, node))
 

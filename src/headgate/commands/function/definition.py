@@ -204,7 +204,6 @@ def _check_polymorphic(arguments: Sequence[Argument], result: int) -> None:
 
 
 def _result(node: pb.CreateFunctionStmt, arguments: Sequence[Argument], kind: str) -> tuple[int, bool]:
-    """Return the type of the result, and whether it is a set."""
     outputs = [argument for argument in arguments if argument.is_output]
     by_name = 0 if not outputs else outputs[0].type_oid if len(outputs) == 1 and kind == "f" else registry.RECORD
     if kind == "p":

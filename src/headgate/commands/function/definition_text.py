@@ -29,7 +29,6 @@ def _argument(argument: Argument, *, defaults: bool) -> str:
 
 
 def result(function: UserFunction) -> str | None:
-    """Return the text of pg_get_function_result, or None for a procedure."""
     if function.kind == "p":
         return None
     table = [argument for argument in function.arguments if argument.mode == "t"]

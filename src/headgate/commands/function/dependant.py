@@ -136,7 +136,6 @@ class _Uses:
                 yield self._dependant(1259, oid, self._shown(index), f"DROP INDEX {_name(index)} CASCADE", relation)
 
     def policies(self) -> Iterator[Dependant]:
-        """Return policies."""
         for oid, name, table, using, check in self._rows(
             "pg_policy", "oid, polname, polrelid, polqual, polwithcheck", "polqual", "polwithcheck"
         ):
@@ -165,7 +164,6 @@ class _Uses:
                 yield with_dependants(self._session, function, self._on)
 
     def views(self) -> Iterator[list[Dependant]]:
-        """Return views, each with the views that read it."""
         for oid, text in self._rows("pg_rewrite", "ev_class, ev_query", "ev_query"):
             if self._is_in(text, None):
                 view = relations.get(self._cursor, self._database, oid)
@@ -174,7 +172,6 @@ class _Uses:
                 yield [self._dependant(1259, oid, shown, f"DROP VIEW {_name(view)}", view), *readers]
 
     def _rows(self, catalog: str, columns: str, *texts: str) -> Rows:
-        """Return the rows of a catalog with the function's name in one of the texts."""
         condition = " OR ".join(f"contains({text}, ?)" for text in texts)
         parameters = [self._database, *[self._function.name] * len(texts)]
         return rows(self._cursor, f"SELECT {columns} FROM hg.{catalog} WHERE dbid = ? AND ({condition}) ORDER BY 1", parameters)

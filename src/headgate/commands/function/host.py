@@ -210,7 +210,6 @@ class SessionHost:
             return self._run_prepared(prepared, values)
 
     def outputs(self, sql: Sql, scope: Scope) -> Sequence[Names]:
-        """See `Host`."""
         prepared = self.prepare(sql, scope)
         node = prepared.node
         if node.DESCRIPTOR.name != "CallStmt":
@@ -235,7 +234,6 @@ class SessionHost:
         return targets
 
     def variables(self, sql: Sql, scope: Scope) -> Sequence[tuple[str, Value]]:
-        """See `Host`."""
         return [(".".join(names), self._value(names, scope)) for names in self.prepare(sql, scope).variables]
 
     def run_text(self, text: str, parameters: Sequence[Value]) -> Outcome:
@@ -321,7 +319,6 @@ class SessionHost:
 
     @contextmanager
     def subtransaction(self) -> Iterator[None]:
-        """See `Host`."""
         context = self.session.context
         context.subtransactions += 1
         try:
@@ -332,17 +329,14 @@ class SessionHost:
 
     @property
     def callers(self) -> list[Callable[[], str]]:
-        """See `Host`."""
         return self.session.context.callers
 
     def shown(self, value: Value) -> str | None:
-        """See `Host`."""
         texts = pa.array([value.text], pa.string())
         text: str | None = styled(texts, value.type.oid, value.type.typmod, self.session.context.forms)[0].as_py()
         return text
 
     def setting(self, name: str) -> str:
-        """See `Host`."""
         try:
             return self.session.settings.text(name)
         except PostgresError:
@@ -359,11 +353,9 @@ class SessionHost:
         self.expressions.reset()
 
     def check(self) -> None:
-        """See `Host`."""
         self.session.check_cancel()
 
     def say(self, level: str, sqlstate: str, message: str, detail: str | None, hint: str | None) -> None:
-        """See `Host`."""
         self.session.notices.said.append(Notice(Severity(level), sqlstate, message, detail, hint))
 
     def open(self, name: str | None, query: Sql | str, scope: Scope, parameters: Sequence[Value], scroll: bool | None) -> str:

@@ -12,7 +12,6 @@ _KINDS = {"f": "function", "p": "procedure"}
 
 
 def may_execute(cursor: Cursor, user: str, database: int, oid: int) -> bool:
-    """Return whether a role has EXECUTE on a function."""
     function_row = one(cursor, "SELECT proowner, proacl FROM hg.pg_proc WHERE dbid = ? AND oid = ?", [database, oid])
     if function_row is None:
         return True

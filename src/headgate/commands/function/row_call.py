@@ -145,7 +145,6 @@ class Resolver:
         return replace(bound_call, body=inlined)
 
     def _has_rows(self, function: UserFunction) -> bool:
-        """Return whether a function takes or returns rows."""
         host = SessionHost(self._session, Prepared())
         return any(host.types.is_row(TypeRef(oid)) for oid in (*function.types, function.result))
 

@@ -71,7 +71,6 @@ class RowFunction:
         return of_rows(self._function, arrays, self.of_row)
 
     def of_row(self, row: Sequence[str | None]) -> str | None:
-        """Return the text of the value for one row of arguments' texts."""
         program, function = self._library.programs[self._function.oid], self._function
         tree = program.tree
         if function.strict and None in row:
@@ -150,7 +149,6 @@ class _RowHost(SessionHost):
     # ---- expressions --------------------------------------------------------------------------------------
 
     def evaluate(self, sql: Sql, scope: Scope) -> Value:
-        """See `Host`."""
         with user_function.resolving(self._resolve):
             return super().evaluate(sql, scope)
 
@@ -178,7 +176,6 @@ class _RowHost(SessionHost):
 
     @property
     def callers(self) -> list[Callable[[], str]]:
-        """See `Host`."""
         return self._callers
 
     def shown(self, value: Value) -> str | None:

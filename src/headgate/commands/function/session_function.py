@@ -25,7 +25,6 @@ class SessionFunction:
         self._function, self._session = function, session
 
     def of_row(self, row: Sequence[str | None]) -> str | None:
-        """Call the function with the texts of its arguments and return the text of its value."""
         function = self._function
         if function.strict and None in row:
             return None

@@ -70,7 +70,6 @@ def _settled(node: ParseNode, session: Session, parameters: dict[int, int] | Non
 
 
 def is_users(session: Session, call: pb.FuncCall) -> bool:
-    """Return whether a call is of a user-defined function."""
     return bool(_Calls(session, None).named(call))
 
 
@@ -117,7 +116,6 @@ class _Calls:
         return candidates if isinstance(bound, UserCall) else []
 
     def replace(self, node: ParseNode, place: _Place) -> None:
-        """Replace the calls inside a node."""
         kind = node.DESCRIPTOR.name
         if kind in ("SelectStmt", "UpdateStmt", "DeleteStmt", "MergeStmt"):
             has_rows = kind != "SelectStmt" or bool(node.from_clause)

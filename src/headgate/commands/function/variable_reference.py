@@ -43,7 +43,6 @@ class References:
         self.found: list[Names] = []
 
     def replace(self, node: ParseNode) -> None:
-        """Replace the variables inside a node."""
         kind = node.DESCRIPTOR.name
         level = None
         if kind in _QUERIES:
@@ -117,7 +116,6 @@ class References:
             item.param_ref.number, item.param_ref.location = self._number((name, field_name)), location
 
     def _number(self, variable: Names) -> int:
-        """Return the number of the parameter for a variable."""
         known = self._scope.find(variable)
         for number, earlier in enumerate(self.found, 1):  # $1 and the name of the first argument are one variable
             entry = self._scope.find(earlier)

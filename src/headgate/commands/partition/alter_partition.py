@@ -35,7 +35,6 @@ NO_ONLY = "Do not specify the ONLY keyword."
 
 
 def attach(alteration: Alteration, command: pb.AlterTableCmd) -> None:
-    """Execute ATTACH PARTITION."""
     if alteration.relation.kind in INDEX_KINDS:
         _attach_index(alteration, command)
     else:
@@ -43,7 +42,6 @@ def attach(alteration: Alteration, command: pb.AlterTableCmd) -> None:
 
 
 def detach(alteration: Alteration, command: pb.AlterTableCmd) -> None:
-    """Execute DETACH PARTITION."""
     partitions.detach(command, alteration.relation, alteration.session, alteration.transaction)
 
 

@@ -48,7 +48,6 @@ _STRATEGIES = {
 
 
 def key(spec: pb.PartitionSpec, columns: Sequence[Column], cursor: Cursor) -> PartitionKey:
-    """Return the partition key of a table with these columns."""
     strategy = _STRATEGIES[spec.strategy]
     if strategy is Strategy.LIST and len(spec.part_params) != 1:
         raise PostgresError("42P17", 'cannot use "list" partition strategy with more than one column')

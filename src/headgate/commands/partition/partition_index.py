@@ -50,14 +50,12 @@ def add(transaction: Transaction, relation: Relation, key: IndexKey, *, only: bo
 
 
 def inherit(transaction: Transaction, parent: Relation, child: Relation) -> None:
-    """Create the indexes of the parent for a new partition."""
     for index in parent.indexes:
         current = relations.get(transaction.cursor, child.database, child.oid)
         _follow(transaction, parent, current, _key_of(transaction.cursor, parent, index), index.oid)
 
 
 def _key_of(cursor: Cursor, relation: Relation, index: Index) -> IndexKey:
-    """Return the definition of an index."""
     scope = [relation.database, index.oid]
     sql = (
         "SELECT i.indoption, i.indclass, c.relam, k.condeferred FROM hg.pg_index i JOIN hg.pg_class c ON c.oid = i.indexrelid"
@@ -110,7 +108,6 @@ def corresponding(parent: Relation, child: Relation, attnums: tuple[int, ...]) -
 
 
 def _choose_name(cursor: Cursor, relation: Relation, key: IndexKey) -> str:
-    """Return the name that the index will get."""
     column_names = "_".join(column.name for number in key.attnums if (column := relation.numbered(number)))
     label = "pkey" if key.primary else "key" if key.constraint else "idx"
     return object_name.choose_name(

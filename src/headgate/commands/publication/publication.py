@@ -76,7 +76,6 @@ def _actions(option: Option) -> dict[str, bool]:
 
 
 def create(node: pb.CreatePublicationStmt, session: Session) -> CommandResult:
-    """Execute CREATE PUBLICATION."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     privilege.check_create_on_database(cursor, context.user, context.database)

@@ -117,7 +117,6 @@ def item(analyser: Analyser, node: pb.RangeFunction, session: Session, *, descri
 
 
 def _text_of(node: pb.RangeFunction) -> str:
-    """Return the text of a call in FROM."""
     statement = pb.ParseResult()
     statement.CopyFrom(grammar.parse("SELECT * FROM f()"))
     called = statement.stmts[0].stmt.select_stmt.from_clause[0].range_function

@@ -151,7 +151,6 @@ class Evaluation:
         return compiler.qual(prepared, self.places(prepared), self.time)
 
     def condition(self, expression: Expression) -> Column:
-        """Return the Column of a condition, with NULL as false."""
         self.note_tests(expression)
         prepared = self.prepare(expression)
         return compiler.condition(prepared, self.places(prepared), self.time)
@@ -328,5 +327,4 @@ def table_oid_keys(key: str) -> tuple[str, str]:
 
 
 def lit_null(target: TypeRef) -> Column:
-    """Return a NULL Column of a type."""
     return F.lit(None).cast(spark_type(target.oid, target.typmod))

@@ -50,5 +50,4 @@ class Source:
 
 
 def col(key: str) -> Column:
-    """Return the Column with a key."""
     return F.col(quoted(key))

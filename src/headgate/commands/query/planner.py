@@ -147,7 +147,6 @@ class Planner:
         return self.analyser.key(name)
 
     def column(self, expression: Expression) -> Column:
-        """Return the Column of an expression."""
         return self.evaluation.column(expression)
 
     def prepare(self, expression: Expression) -> Expression:

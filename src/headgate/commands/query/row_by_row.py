@@ -245,7 +245,6 @@ class _Rows:
         self._inputs = [replace(column, place=order[column.key]) for column in inputs.values()]
 
     def values(self, batch: pa.RecordBatch) -> Iterator[list[str | None]]:
-        """Yield the texts of the expressions' values for each row."""
         for _ in self._each(batch):
             with self._after_others():
                 values = [self._evaluator.constant(expression).value for expression in self._expressions]
@@ -305,7 +304,6 @@ _PLACE = own_name("_place")
 
 
 def _number_rows(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Yield the tables with the number of each row."""
     first = 0
     for piece in pieces:
         yield piece.append_column(_PLACE, pa.array(range(first, first + piece.num_rows), pa.int64()))

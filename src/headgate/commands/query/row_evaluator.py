@@ -44,7 +44,6 @@ class RowEvaluator:
         self._time, self._value_of = time, value_of
 
     def constant(self, node: Expression) -> Const:
-        """Return the value of an expression."""
         match node:
             case Const():
                 return node

@@ -56,7 +56,6 @@ def alter_database(node: pb.AlterDatabaseSetStmt, session: Session) -> CommandRe
 
 
 def _database(cursor: Cursor, name: str, owner: str | None) -> int:
-    """Return the oid of the named database."""
     row = databases.lookup(cursor, name)
     if row is None:
         raise PostgresError("3D000", f'database "{name}" does not exist')

@@ -26,7 +26,6 @@ from headgate.sql.parser import ParseNode
 
 
 def alter(node: ParseNode, session: Session) -> CommandResult:
-    """ALTER SEQUENCE."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     relation = lookup.altered(cursor, session, node.sequence, missing_ok=node.missing_ok)
@@ -46,7 +45,6 @@ def alter(node: ParseNode, session: Session) -> CommandResult:
 
 
 def change(cursor: Cursor, relation: Relation, options: Sequence[pb.Node]) -> None:
-    """Change the options of a sequence, and its current value."""
     by_name = unique([option for option in options if option.def_elem.defname != "as"])
     scope = [relation.database, relation.oid]
     row = one(

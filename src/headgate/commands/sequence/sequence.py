@@ -131,7 +131,6 @@ def own(cursor: Cursor, database: int, sequence: int, table: int, attnum: int, *
 
 
 def create_sequence(node: pb.CreateSeqStmt, session: Session) -> CommandResult:
-    """CREATE SEQUENCE."""
     from headgate.commands.sequence import alter_sequence  # it imports this module
 
     transaction = session.begin_statement()
@@ -163,7 +162,6 @@ def create_sequence(node: pb.CreateSeqStmt, session: Session) -> CommandResult:
 
 
 def drop_sequence(node: pb.DropStmt, session: Session) -> CommandResult:
-    """DROP SEQUENCE [IF EXISTS]."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     going: list[Relation] = []

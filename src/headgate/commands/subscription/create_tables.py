@@ -54,7 +54,6 @@ class Maker:
 
     @classmethod
     def of(cls, session: Session, remote: Definitions, tell: Tell) -> Maker:
-        """Return a maker for the tables of one publisher."""
         return cls(session, remote, tell, Types(session, remote.types, remote.schemas, lambda line: tell(line, None, None)))
 
     def explain_storage(self, names: Sequence[tuple[str, str]]) -> None:
@@ -213,7 +212,6 @@ def _partition(table: RemoteTable, parent: RemoteTable, bound: pb.PartitionBound
 
 
 def _parse_bound(text: str | None) -> pb.PartitionBoundSpec | None:
-    """Return the bound of a partition, or None if there is none or it is not accepted."""
     if text is None:
         return None
     bound = statement.partition_bound(text)
@@ -222,7 +220,6 @@ def _parse_bound(text: str | None) -> pb.PartitionBoundSpec | None:
 
 
 def plain_column(column: DefinedColumn, kind: LocalType) -> pb.Node:
-    """Return a column with its type and NOT NULL."""
     constraints = [statement.constraint(pb.CONSTR_NOTNULL)] if column.not_null else []
     return statement.column(column.name, kind.name, constraints)
 

@@ -29,7 +29,6 @@ _PERMITTED = frozenset({
 
 
 def accepted(text: str | None) -> ParseNode | None:
-    """Return the tree of an expression, or None if it is not accepted."""
     if text is None or len(text) > LONGEST:
         return None
     try:
@@ -40,7 +39,6 @@ def accepted(text: str | None) -> ParseNode | None:
 
 
 def harmless(tree: ParseNode) -> bool:
-    """Return whether a parsed tree is an acceptable expression."""
     return all(_harmless(node) for node in walk(tree))
 
 

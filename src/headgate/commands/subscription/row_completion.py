@@ -59,11 +59,9 @@ class WorkerSession:
     portals: Any = None
 
     def begin_statement(self) -> Transaction:
-        """Return the worker's transaction."""
         return self.transaction
 
     def begin_command(self) -> Transaction:
-        """Return the worker's transaction."""
         return self.transaction
 
     @property
@@ -73,7 +71,6 @@ class WorkerSession:
 
     @property
     def shows_old_catalog(self) -> bool:
-        """See `Session`."""
         return self.transaction.catalog.is_old
 
     def plan_again(self, *, first: bool) -> bool:
@@ -123,7 +120,6 @@ def workers_settings(node: Settings) -> SessionSettings:
 
 
 def owners_context(node: NodeParts, cursor: Cursor, subscription: Subscription) -> SessionContext:
-    """Return the session context of a subscription's owner."""
     database = databases.find(cursor, subscription.database)
     owner = acl.role_name(cursor, subscription.owner)
     return SessionContext(

@@ -42,7 +42,6 @@ NOT_SUBSCRIBED = "tables were not subscribed, you will have to run ALTER SUBSCRI
 
 
 def create(node: pb.CreateSubscriptionStmt, session: Session) -> CommandResult:
-    """CREATE SUBSCRIPTION."""
     options = read(node.options, CREATABLE)
     check_exclusive(options)
     if options.create_slot:
@@ -114,7 +113,6 @@ def _connect(subscription: Subscription) -> Iterator[PublisherConnection]:
 
 
 def warn_missing(session: Session, connection: PublisherConnection, publications: Iterable[str]) -> None:
-    """Warn about publications that the publisher does not have."""
     missing = remote.missing_publications(connection, list(publications))
     if missing:
         session.notices.warning(remote.missing_text(missing), sqlstate="42704")
@@ -137,7 +135,6 @@ def _find_owned(session: Session, transaction: Transaction, name: str) -> Subscr
 
 
 def alter(node: pb.AlterSubscriptionStmt, session: Session) -> CommandResult:
-    """ALTER SUBSCRIPTION."""
     transaction = session.begin_statement()
     subscription = _find_owned(session, transaction, node.subname)
     action = {
@@ -300,7 +297,6 @@ def _skip(node: pb.AlterSubscriptionStmt, session: Session, transaction: Transac
 
 
 def drop(node: pb.DropSubscriptionStmt, session: Session) -> CommandResult:
-    """DROP SUBSCRIPTION [IF EXISTS]."""
     transaction = session.begin_statement()
     launcher = session.parts.launcher
     _hold_workers(node.subname, session, transaction)

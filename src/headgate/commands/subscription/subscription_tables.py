@@ -157,7 +157,6 @@ def _names(cursor: Cursor, subscription: Subscription) -> set[tuple[str, str]]:
 
 
 def has_new(catalog: Catalog, connection: PublisherConnection, subscription: Subscription) -> bool:
-    """Return whether there are published tables that are not in the subscription."""
     with contextlib.closing(catalog.cursor()) as cursor:
         known_names = _names(cursor, subscription)
     return any(

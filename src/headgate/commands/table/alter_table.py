@@ -37,7 +37,6 @@ from headgate.sql.parser import unwrap
 
 
 def alter(node: pb.AlterTableStmt, session: Session) -> CommandResult:
-    """Execute ALTER TABLE."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     relation = lookup.altered(cursor, session, node.relation, missing_ok=node.missing_ok)
@@ -184,7 +183,6 @@ def replica_identity(alteration: Alteration, command: pb.AlterTableCmd) -> None:
 
 
 def change_owner(alteration: Alteration, command: pb.AlterTableCmd) -> None:
-    """Execute OWNER TO."""
     context, cursor = alteration.session.context, alteration.cursor
     new_owner, oid = privilege.new_owner(cursor, context, command.newowner)
     relation = alteration.relation

@@ -26,7 +26,6 @@ _COMMANDS = {"select": SELECT, "insert": INSERT, "update": UPDATE, "delete": DEL
 
 
 def create(node: pb.CreatePolicyStmt, session: Session) -> CommandResult:
-    """Execute CREATE POLICY."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     relation = _table(node.table, session, cursor)

@@ -41,7 +41,6 @@ _ON_COMMIT = {pb.ONCOMMIT_DELETE_ROWS: temporary_tables.DELETE_ROWS, pb.ONCOMMIT
 
 
 def create(node: pb.CreateStmt, session: Session) -> CommandResult:
-    """Execute CREATE TABLE."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     _refuse_unsupported(node)

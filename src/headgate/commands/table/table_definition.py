@@ -141,7 +141,6 @@ def _add_options(element: pb.ColumnDef, drafts: Sequence[_Column], nodes: Sequen
 
 
 def check(node: pb.Constraint, columns: Sequence[Column], table: str, forms: Forms) -> NewCheck:
-    """Return a CHECK constraint, bound to the table's columns."""
     text, attnums = stored_expression.check(node.raw_expr, columns, table, forms)
     return NewCheck(text, node.conname or None, attnums, no_inherit=node.is_no_inherit)
 

@@ -80,7 +80,6 @@ class BatchCall:
             raise RowByRowError from error
 
     def met(self, condition: Sql, at: RowNumbers) -> RowNumbers:
-        """Return the rows for which a condition is true."""
         try:
             return self._met(condition, self._scope, at)[0]
         except (NotColumnwise, PostgresError, pa.ArrowException) as error:
@@ -141,7 +140,6 @@ class BatchCall:
         return np.sort(np.concatenate([*continuing, self._statements(otherwise, scope, at)]))
 
     def _met(self, condition: Sql, scope: Scope, at: RowNumbers) -> tuple[RowNumbers, RowNumbers]:
-        """Return the rows for which a condition is true, and the other rows."""
         value = self._evaluate(condition, scope, at)
         if value.type.oid != registry.BOOL:
             raise RowByRowError

@@ -43,11 +43,9 @@ class RoutedFiring:
         return are_independent([leaf.accessed(leaf_event) for leaf in self._leaves if leaf.fires for leaf_event in events])
 
     def used(self) -> set[int] | None:
-        """See `Firing`."""
         return all_used([leaf.accessed(event) for leaf in self._leaves if leaf.fires for event in EVENTS])
 
     def has_rows(self, event: int) -> bool:
-        """See `Firing`."""
         events = EVENTS if event == triggers.UPDATE else (event,)
         return self.collects(event) or any(leaf.has_rows(leaf_event) for leaf in self._leaves for leaf_event in events)
 
@@ -60,15 +58,12 @@ class RoutedFiring:
         self.root.statement(event, before=before, columns=columns)
 
     def close(self) -> None:
-        """See `Firing`."""
         self.root.close()
 
     def settle(self) -> None:
-        """See `Firing`."""
         self.root.settle()
 
     def committed(self) -> None:
-        """See `Firing`."""
         self.root.committed()
 
     def before_insert(self, rows: pa.Table, write: Write | None = None) -> tuple[pa.Table, list[int]]:
@@ -93,7 +88,6 @@ class RoutedFiring:
         return rows_at(places_left), places_left
 
     def before_update(self, changed: pa.Table, columns: set[str] | None, write: Write | None = None) -> pa.Table:
-        """See `Firing`."""
         if not changed.num_rows:
             return changed
         old, new = flat(changed["old"], self.table.root), flat(changed["new"], self.table.root)
@@ -135,7 +129,6 @@ class RoutedFiring:
         return changed.filter(pa.array(is_included))
 
     def before_delete(self, changed: pa.Table, write: Write | None = None) -> pa.Table:
-        """See `Firing`."""
         if not changed.num_rows:
             return changed
         old = flat(changed["old"], self.table.root)

@@ -21,7 +21,6 @@ from headgate.sql.parser import ParseNode, unwrap
 
 
 def case(node: pb.CaseExpr, scope: Scope, context: BindContext, binder: Binder) -> Expression:
-    """CASE."""
     arg = binder(node.arg, scope, context) if node.HasField("arg") else None
     if arg is not None:
         arg = resolve_unknown(arg, context)
@@ -52,7 +51,6 @@ def case(node: pb.CaseExpr, scope: Scope, context: BindContext, binder: Binder) 
 
 
 def coalesce(node: pb.CoalesceExpr, scope: Scope, context: BindContext, binder: Binder) -> Expression:
-    """COALESCE."""
     args, kind = _common(node.args, "COALESCE", scope, context, binder)
     return Coalesce(type=kind, args=args, location=node.location)
 

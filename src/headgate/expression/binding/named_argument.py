@@ -50,9 +50,7 @@ class Typed(Protocol):
     """An argument of a call: a typed expression or a value."""
 
     @property
-    def type(self) -> TypeRef:
-        """The argument's type."""
-        ...
+    def type(self) -> TypeRef: ...
 
 
 def is_named(argument: ParseNode) -> bool:

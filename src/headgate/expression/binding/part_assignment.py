@@ -81,7 +81,6 @@ class Target:
         return indirection.subscript(current, steps[:count], self.scope, self.context, self.binder), self.steps[count:], self.column
 
     def _coerce(self, part: Expression, value: Expression, name: str) -> Expression:
-        """Return a value in the type of the part."""
         fitted = coerce(value, part.type, Reach.ASSIGNMENT, self.context)
         if fitted is not None:
             return fitted

@@ -42,7 +42,6 @@ class Printer:
     indent: int = 0
 
     def say(self, text: str) -> None:
-        """Append text."""
         self.parts.append(text)
 
     def keyword(self, word: str, before: int, after: int, further: int = 0) -> None:
@@ -112,20 +111,16 @@ class Printer:
         return self.types.format_type(oid, modifier)
 
     def constant_text(self, node: n.Const) -> str:
-        """Return the text of a constant."""
         return str(node.value)
 
     def function_name(self, call: n.UserCall) -> str:
-        """Return the name of a function that a user made."""
         return names.qualified(call.schema, call.name) if call.schema else names.quote_ident(call.name)
 
     def column(self, node: n.ColumnRef) -> str:
-        """Return a column reference."""
         qualifier = f"{names.quote_ident(node.qualifier)}." if node.attnum == 0 or (node.qualified and node.qualifier) else ""
         return qualifier + ("*" if node.attnum == 0 else names.quote_ident(node.name))
 
     def sublink(self, node: n.SubLink) -> None:
-        """Print a subquery in an expression."""
         raise not_supported("a subquery in an expression cannot be printed")
 
 

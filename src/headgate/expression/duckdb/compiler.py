@@ -30,7 +30,6 @@ from headgate.types import registry as t
 
 
 def compile(expression: n.Expression, env: Env) -> str:  # noqa: A001 (as the other compiler's)
-    """Return the SQL of an expression."""
     interruption.check()
     handler = _NODES.get(type(expression))
     if handler is None:

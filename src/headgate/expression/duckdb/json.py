@@ -14,7 +14,6 @@ from headgate.types import registry as t
 
 
 def value(node: n.Expression, sql: str, env: Env) -> str:
-    """Return a value as the text of JSON."""
     kind = base_of(node.type.oid)
     if kind == t.BOOL:
         return f"CASE WHEN {sql} THEN 'true' WHEN NOT {sql} THEN 'false' ELSE 'null' END"

@@ -29,7 +29,6 @@ from headgate.types.text.array import parts
 
 
 def constant(node: n.Const, env: Env) -> str:
-    """Return the constant's SQL."""
     return null(node.type.oid) if node.value is None else _sql(node.value, base_of(node.type.oid), node, env)
 
 

@@ -20,8 +20,6 @@ _PIECE = re.compile(r"\{(texts|shift|regclass)?(\d)\}|\{(db|p|sizes|blockers)\}|
 
 
 def filled(template: str, node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
-    """Return the SQL of a call."""
-
     def piece(matched: re.Match[str]) -> str:
         special, place, word, sqlstate, message = matched.groups()
         if sqlstate:

@@ -105,7 +105,6 @@ DuckdbForm = Callable[[n.Expression, Sequence[n.Expression], Sequence[str], Env]
 
 
 def quote(text: str) -> str:
-    """Return a string literal."""
     if "\0" in text:
         raise PostgresError("22021", 'invalid byte sequence for encoding "UTF8": 0x00')
     return "'" + text.replace("'", "''") + "'"

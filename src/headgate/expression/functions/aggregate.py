@@ -35,7 +35,6 @@ def json_item(oid: int, item: str | None) -> str:
 
 
 def jsonb_item(oid: int, item: str | None) -> str:
-    """Return a value in jsonb_agg."""
     return print_value(None if item is None else load(json_building.to_json(oid, item)))
 
 

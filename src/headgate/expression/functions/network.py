@@ -29,7 +29,6 @@ class Address:
 
     @property
     def packed(self) -> bytes:
-        """The address in network order."""
         return self.number.to_bytes(self.size // 8, "big")
 
 

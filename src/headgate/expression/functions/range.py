@@ -43,7 +43,6 @@ class Cut(NamedTuple):
 
     @property
     def is_infinite(self) -> bool:
-        """Whether the bound is infinite."""
         return self.place[0] != 0
 
     @property
@@ -88,7 +87,6 @@ def _span(subtype: int, text: str) -> Span | None:
 
 
 def printed(oid: int, value: Spans) -> str:
-    """Return the text form of a range or multirange."""
     texts = [_print_span(span) for span in value]
     if oid in registry.SUBTYPES:
         return texts[0] if texts else "empty"
@@ -126,7 +124,6 @@ def _inclusive(flags: str | None) -> tuple[bool, bool]:
 
 
 def empty_multirange() -> str:
-    """Return the multirange that has no range."""
     return "{}"
 
 
@@ -193,13 +190,11 @@ def is_upper_inclusive(oid: int, value: str) -> bool:
 
 
 def is_lower_infinite(oid: int, value: str) -> bool:
-    """Return whether the value has no lower bound."""
     parts = spans(oid, value)
     return bool(parts) and parts[0].lower.is_infinite
 
 
 def is_upper_infinite(oid: int, value: str) -> bool:
-    """Return whether the value has no upper bound."""
     parts = spans(oid, value)
     return bool(parts) and parts[-1].upper.is_infinite
 
@@ -213,7 +208,6 @@ def contains(left: Spans, right: Spans) -> bool:
 
 
 def contains_element(oid: int, subtype: int, value: str, element: str) -> bool:
-    """Return whether an element, in text form, is in a range or multirange."""
     key = order.remembered(subtype)(element)
     return any(span.lower.place <= (0, key, False) and (0, key, True) <= span.upper.place for span in spans(oid, value))
 
@@ -280,7 +274,6 @@ def range_minus(left: Spans, right: Spans) -> Spans:
 
 
 def union(left: Spans, right: Spans) -> Spans:
-    """Return the union of two multiranges."""
     return _merge([*left, *right])
 
 

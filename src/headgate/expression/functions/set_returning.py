@@ -56,7 +56,6 @@ def series(start: str, stop: str, step: str = "1") -> Rows:
 
 
 def numeric_series(start: str, stop: str, step: str = "1") -> Rows:
-    """Return generate_series of numeric."""
     for word, value in (("start", start), ("stop", stop), ("step size", step)):
         if value == "NaN":
             raise PostgresError("22023", f"{word} value cannot be NaN" if word != "step size" else "step size cannot be NaN")

@@ -57,7 +57,6 @@ def normalized(text: str, form: str = "NFC") -> str:
 
 
 def is_normalized(text: str, form: str = "NFC") -> bool:
-    """Return whether the text is in a normal form."""
     return unicodedata.is_normalized(_form(form), text)
 
 

@@ -30,7 +30,6 @@ def _of_value(function: Callable[[int, str], bool]) -> SparkForm:
 
 
 def _subtype_bound(function: Callable[[int, str], str | None]) -> SparkForm:
-    """A function that returns a bound as a value of the subtype."""
     return lambda node, args: call(
         _read_bound, rep_of(node.type.oid), args, prefix=(function, n.operands(node)[0].type.oid, node.type.oid), raises=False
     )

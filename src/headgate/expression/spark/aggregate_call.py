@@ -115,7 +115,6 @@ class AggregateCall:
         return lambda env: env.over(F.collect_list(bare(env)))
 
     def item(self, place: int = 0) -> Make:
-        """Return an argument as text."""
         return settle(as_item(self.values[place], self.kinds[place]))
 
 

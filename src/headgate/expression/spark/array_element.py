@@ -25,7 +25,6 @@ _AS_THEY_ARE = frozenset(
 
 
 def as_item(value: Value, kind: TypeRef) -> Value:
-    """Return a value as the text of an array element."""
     if value.is_null:
         return Value(TEXT, lambda env: F.lit(None).cast("string"), is_null=True)
     if value.constant is not None:

@@ -249,12 +249,10 @@ def via_text(value: Value, source: TypeRef, target: TypeRef) -> Value:
 
 
 def printed(value: Value, source: TypeRef) -> Value:
-    """Return the text form of a value of the type, as the session prints it."""
     return text_form(value, source, session_time.forms())
 
 
 def text_form(value: Value, source: TypeRef, forms: TextSettings) -> Value:
-    """Return the text form of a value of the type under these settings."""
     oid = source.oid
     if value.constant is not None and text.depends_on(oid, forms):
         constant_array = text.read_text(pa.array([value.constant], pa.string()), oid, source.typmod)

@@ -121,7 +121,6 @@ def equal_keys(value: Value, kind: TypeRef) -> Value:
 
 
 def numeric_test(name: str, left: Value, right: Value) -> Value:
-    """Return a comparison of two numerics."""
     test, (left_key, right_key) = TESTS[name], numeric_keys(left, right)
     return Value(BOOL, lambda env: test(left_key.make(env), right_key.make(env)))
 

@@ -146,7 +146,6 @@ def join_keys(
 
 
 def set_of(expression: n.FuncExpr, session: SessionTime | None = None) -> set_returning.Set:
-    """Return the rows of a call of a set-returning function."""
     with planning(session):
         return set_returning.build(expression, [plan(arg) for arg in expression.args])
 

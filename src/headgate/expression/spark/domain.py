@@ -34,7 +34,6 @@ def bind_check(node: object, base: TypeRef, context: BindContext) -> Expression:
 
 
 def value(node: DomainValue) -> Value:
-    """Return the value of VALUE."""
     return Value(rep_of(node.type.oid, node.type.typmod), lambda env: env.columns[_VALUE])
 
 

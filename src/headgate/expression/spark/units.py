@@ -52,7 +52,6 @@ def _lower(value: Value, construct: str) -> str:
 
 
 def truncation_unit(value: Value) -> Unit:
-    """Return the unit of date_trunc."""
     lowered = _lower(value, "date_trunc")
     return Unit(_UNITS.get(lowered[:_LENGTH], ""), lowered)
 

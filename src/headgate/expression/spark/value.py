@@ -179,7 +179,6 @@ class Remembered:
         self._last: tuple[Env, Column] | None = None
 
     def __call__(self, env: Env) -> Column:
-        """Return the Column."""
         if self._last is None or self._last[0] is not env:
             self._last = env, self._make(env)
         return self._last[1]

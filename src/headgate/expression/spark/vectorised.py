@@ -135,7 +135,6 @@ def _form_to_send(value: Value) -> _Sent:
 
 
 def plain_constant(value: Value) -> Plain:
-    """Return the plain value of a constant."""
     name, constant = value.rep.name, value.constant
     assert constant is not None
     if name in _TEXTS:
@@ -340,7 +339,6 @@ class _Call:
 
 
 def _show(value: Plain, rep: Rep) -> str:
-    """Return a plain value as the text in which it is sent."""
     if rep.name in _TEXTS:
         text_value: str = value
         return text_value
@@ -352,7 +350,6 @@ def _show(value: Plain, rep: Rep) -> str:
 
 
 def _in_band(value: Plain, rep: Rep) -> str | None:
-    """Return the in-band form of a result."""
     if value is None:
         return None
     result_text = _show(value, rep)

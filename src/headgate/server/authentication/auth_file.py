@@ -25,7 +25,6 @@ class Word:
     quoted: bool
 
     def keyword(self, text: str) -> bool:
-        """Return whether it is that keyword."""
         return not self.quoted and self.text == text
 
 

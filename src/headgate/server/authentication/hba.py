@@ -67,7 +67,6 @@ class HbaFile:
         return cls(tuple(lines), tuple(complaints), usable and bool(lines))
 
     def match(self, request: ConnectionRequest) -> HbaLine | None:
-        """Return the first line that matches the connection, or None."""
         for line in self.lines:
             if _connection_fits(line, request) and _database_fits(line, request) and _user_fits(line, request):
                 return line

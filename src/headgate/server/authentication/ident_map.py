@@ -43,7 +43,6 @@ class IdentMap:
 
     @classmethod
     def read(cls, path: Path) -> IdentMap:
-        """Read the file."""
         if not path.exists():
             return cls()
         try:
@@ -110,7 +109,6 @@ def _parse(line: AuthLine) -> IdentLine:
 
 
 def _role(line: IdentLine, pattern: Pattern, system: str) -> str | None:
-    """Return the role to which the line maps the system name, or None."""
     spans = MatchSubject(pattern, system).find(0)
     if spans is None:
         return None

@@ -117,7 +117,6 @@ def pg_terminate_backend(session: ClientSession, pid: int, timeout: int = 0) -> 
 
 
 def pg_cancel_backend(session: ClientSession, pid: int) -> bool:
-    """Cancel a backend's statement."""
     return _signal(session, pid, "cancel", "query", "canceled") and session.node.activity.cancel(pid)
 
 
@@ -127,7 +126,6 @@ def pg_sleep(session: ClientSession, seconds: float) -> None:
 
 
 def pg_postmaster_start_time(session: ClientSession) -> datetime.datetime:
-    """Return the start time of the node."""
     return datetime.datetime.fromtimestamp(session.node.started_at, datetime.UTC)
 
 
@@ -137,13 +135,11 @@ def pg_conf_load_time(session: ClientSession) -> datetime.datetime:
 
 
 def pg_notify(session: ClientSession, channel: str | None, payload: str | None) -> None:
-    """Execute NOTIFY."""
     session.block.touch()
     session.pending.notify(channel or "", payload or "")
 
 
 def pg_listening_channels(session: ClientSession) -> list[tuple[str]]:
-    """Return the channels on which this session listens."""
     return [(channel,) for channel in session.mailbox.channels]
 
 
@@ -158,7 +154,6 @@ def pg_stat_reset(session: ClientSession) -> None:
 
 
 def pg_stat_reset_single_table_counters(session: ClientSession, reloid: int) -> None:
-    """Reset the statistics of one table."""
     session.node.engine.statistics.dropped([(session.context.database, reloid)])
 
 
@@ -191,7 +186,6 @@ def pg_stat_have_stats(session: ClientSession, kind: str, dboid: int, objoid: in
 
 # ---- settings ---------------------------------------------------------------------------------------
 def set_config(session: ClientSession, setting_name: str | None, new_value: str | None, is_local: bool | None) -> str:
-    """Execute SET and return the new value."""
     if setting_name is None:
         raise PostgresError("22004", "SET requires parameter name")
     session.block.touch()
@@ -279,12 +273,10 @@ def pg_replication_origin_session_reset(session: ClientSession) -> None:
 
 
 def pg_replication_origin_session_is_setup(session: ClientSession) -> bool:
-    """Return whether the session has an origin."""
     return session.block.origin is not None
 
 
 def pg_replication_origin_session_progress(session: ClientSession, flush: bool) -> Lsn | None:
-    """Return the progress of the session's origin."""
     return pg_replication_origin_progress(session, _session_origin(session).name, flush)
 
 
@@ -306,7 +298,6 @@ def _session_origin(session: ClientSession) -> SessionOrigin:
 
 
 def pg_replication_origin_oid(session: ClientSession, node_name: str) -> int | None:
-    """Return the origin's OID, or NULL."""
     return origins.find(session.begin_statement().cursor, node_name)
 
 
@@ -370,5 +361,4 @@ _FUNCTIONS: Mapping[str, Callable[..., object]] = (
 
 
 def functions(session: ClientSession) -> Mapping[str, Callable[..., object]]:
-    """Return the functions of a session by name."""
     return {name: partial(function, session) for name, function in _FUNCTIONS.items()}

@@ -39,7 +39,6 @@ def _there(session: ClientSession, oid: int) -> bool:
 
 
 def nextval(session: ClientSession, regclass: int) -> int:
-    """Return the next value of a sequence."""
     cursor, sequence = _sequence(session, regclass, "USAGE", "UPDATE")
     read_only.check_function("nextval", sequence, read_only=session.read_only)
     value = sequences.take(session.node.catalog.change, cursor, sequence.database, sequence.oid, 1).value(0)

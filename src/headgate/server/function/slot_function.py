@@ -99,14 +99,12 @@ def pg_create_physical_replication_slot(
 
 
 def pg_drop_replication_slot(session: ClientSession, slot_name: str) -> None:
-    """Drop a slot."""
     _may_replicate(session)
     check_name(slot_name)
     session.node.slots.drop(slot_name, session.backend.pid)
 
 
 def pg_replication_slot_advance(session: ClientSession, slot_name: str, upto_lsn: Lsn) -> tuple[str, Lsn]:
-    """Advance a slot to an LSN."""
     _may_replicate(session)
     if not upto_lsn:
         raise PostgresError("XX000", "invalid target WAL LSN")

@@ -101,7 +101,6 @@ class Backend:
         self.wait = self.at_rest if mode is None else ("Lock", _WAITS[mode])
 
     def terminate(self) -> None:
-        """Request the backend to terminate."""
         self.interrupts.terminate()
         if self.wake is not None:
             self.wake()
@@ -153,7 +152,6 @@ class Activity:
             return self._backends.get(pid)
 
     def all(self) -> list[Backend]:
-        """Return the current backends."""
         with self._lock:
             return list(self._backends.values())
 

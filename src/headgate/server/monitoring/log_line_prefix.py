@@ -76,6 +76,5 @@ def begin(speaker: ClientSpeaker) -> None:
 
 
 def current() -> Speaker:
-    """Return the speaker of the current thread."""
     speaker: Speaker = getattr(_own, "speaker", _node)
     return speaker

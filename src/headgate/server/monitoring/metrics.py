@@ -73,7 +73,6 @@ class _Gathered:
         self._families = families
 
     def collect(self) -> list[Metric]:
-        """Return the metrics."""
         return self._families
 
 
@@ -116,7 +115,6 @@ class _Reading:
         yield _gauge("prepared_transactions", "Transactions that wait for COMMIT PREPARED.", (), [((), prepared)])
 
     def of_problems(self) -> Iterator[Metric]:
-        """Yield the metrics of problems."""
         yield _gauge("healthy", "1 if there is no problem.", (), [((), bool(self.report.healthy))])
         counts = Counter(problem.kind for problem in self.report.problems)
         yield _gauge("problems", "What headgate status shows as problems.", ("kind",), [((kind,), counts[kind]) for kind in KINDS])
@@ -160,7 +158,6 @@ class _Reading:
         yield _gauge("disk_free_bytes", "Free space of the file systems.", ("folder",), free)
 
     def of_subscriptions(self) -> Iterator[Metric]:
-        """Yield the metrics of subscriptions."""
         subscriptions = [((subscription.database, subscription.name), subscription) for subscription in self.report.subscriptions]
 
         def inner(of: Callable[[SubscriptionReport], Mapping[str, float]]) -> Values:
@@ -204,7 +201,6 @@ class _Reading:
         yield _gauge("tables_without_metrics", "Tables beyond metrics_tables.", (), [((), max(0, total - most))])
 
     def of_slots(self) -> Iterator[Metric]:
-        """Yield the metrics of slots."""
         slots = [((slot.database or "", slot.name), slot) for slot in self.report.slots]
         yield from _of_fields(_OF_A_SLOT, _SLOT, slots)
         states = [((*label, state), float(slot.state == state)) for label, slot in slots for state in SLOT_STATES]

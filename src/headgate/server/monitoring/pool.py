@@ -30,7 +30,6 @@ MEMORY = 30.0
 
 
 def pools(node: Node, subscriptions: Sequence[SubscriptionReport]) -> list[PoolReport]:
-    """Return the pools of a node, given the reports of its subscriptions."""
     workers = node.launcher.workers()
     syncs = Counter(worker.subscription.oid for worker in workers if worker.relation is not None)
     kinds = Counter(backend.kind for backend in node.activity.all())

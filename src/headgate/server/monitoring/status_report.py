@@ -36,7 +36,6 @@ ROOM = 64 << 10
 
 
 def write(node: Node) -> Path:
-    """Write the file and return its path."""
     path = node.data_dir / FILE
     new = path.with_suffix(".status.tmp")
     status = report(node)
@@ -62,7 +61,6 @@ def _pad(status: StatusReport) -> bytes:
 
 
 def report(node: Node) -> StatusReport:
-    """Return the status of the node."""
     subscriptions = subscription_report(node.launcher)
     obstacles, unreadable = _obstacles(node)
     status = StatusReport(
@@ -135,7 +133,6 @@ def _spark(node: Node) -> SparkReport:
 
 
 def database_names(node: Node) -> dict[int, str]:
-    """Return the names of all databases by their OIDs."""
     with contextlib.closing(node.catalog.cursor()) as cursor:
         return {database.oid: database.name for database in databases.all_databases(cursor)}
 

@@ -342,7 +342,6 @@ def _mappings(node: Node, session: ClientSession) -> Iterator[Row]:
 
 
 def subscriptions(node: Node) -> Iterator[Row]:
-    """Yield the rows of pg_stat_subscription."""
     for row in node.launcher.subscription_rows():
         sent, received, ended = map(_since_2000, (row.last_msg_send_time, row.last_msg_receipt_time, row.latest_end_time))
         yield (row.subid, row.subname, row.pid, row.relid, row.received_lsn, sent, received, row.latest_end_lsn, ended)

@@ -42,7 +42,6 @@ class ExtendedQuery:
         return self._executed > 0
 
     def message(self, kind: str, body: bytes) -> None:
-        """Process one message."""
         if self.session.walsender is not None:
             raise PostgresError("08P01", "extended query protocol not supported in a replication connection")
         reader = FrontendReader(body, self.session.connection.encoding)

@@ -57,7 +57,6 @@ class FrontendReader:
         return bytes(self._view[self.at - length : self.at])
 
     def byte(self) -> int:
-        """Return the next byte."""
         if not self.rest:
             raise PostgresError("08P01", "no data left in message")
         return self.take(1)[0]
@@ -100,7 +99,6 @@ def length_allowed(kind: str, length: int, *, authenticated: bool = True) -> boo
 
 
 def message(kind: bytes, body: bytes = b"") -> bytes:
-    """Return a complete message."""
     return _HEAD.pack(kind, len(body) + 4) + body
 
 
@@ -114,12 +112,10 @@ def _text(value: str, encoding: Encoding = UTF8) -> bytes:
 
 
 def authentication_ok() -> bytes:
-    """AuthenticationOk."""
     return message(b"R", struct.pack("!i", 0))
 
 
 def authentication_cleartext() -> bytes:
-    """AuthenticationCleartextPassword."""
     return message(b"R", struct.pack("!i", 3))
 
 
@@ -129,17 +125,14 @@ def authentication_md5(salt: bytes) -> bytes:
 
 
 def authentication_sasl(mechanisms: Sequence[str]) -> bytes:
-    """AuthenticationSASL."""
     return message(b"R", struct.pack("!i", 10) + b"".join(_text(name) for name in mechanisms) + b"\0")
 
 
 def authentication_sasl_continue(data: bytes) -> bytes:
-    """AuthenticationSASLContinue."""
     return message(b"R", struct.pack("!i", 11) + data)
 
 
 def authentication_sasl_final(data: bytes) -> bytes:
-    """AuthenticationSASLFinal."""
     return message(b"R", struct.pack("!i", 12) + data)
 
 
@@ -152,12 +145,10 @@ def negotiate_protocol_version(unknown: Sequence[str]) -> bytes:
 
 
 def parameter_status(name: str, value: str, encoding: Encoding = UTF8) -> bytes:
-    """ParameterStatus."""
     return message(b"S", _text(name) + _text(value, encoding))
 
 
 def backend_key_data(pid: int, secret: int) -> bytes:
-    """BackendKeyData."""
     return message(b"K", struct.pack("!iI", pid, secret))
 
 
@@ -167,7 +158,6 @@ def ready_for_query(status: str) -> bytes:
 
 
 def command_complete(tag: str) -> bytes:
-    """CommandComplete."""
     return message(b"C", _text(tag))
 
 
@@ -181,7 +171,6 @@ COPY_DONE: Final = message(b"c")
 
 
 def row_description(columns: Sequence[ResultColumn], formats: Sequence[int], encoding: Encoding = UTF8) -> bytes:
-    """RowDescription."""
     parts = [struct.pack("!h", len(columns))]
     for column, code in zip(columns, formats, strict=True):
         parts.append(_text(column.name, encoding))
@@ -190,7 +179,6 @@ def row_description(columns: Sequence[ResultColumn], formats: Sequence[int], enc
 
 
 def parameter_description(types: Sequence[int]) -> bytes:
-    """ParameterDescription."""
     return message(b"t", struct.pack(f"!h{len(types)}I", len(types), *types))
 
 
@@ -201,7 +189,6 @@ def copy_response(kind: bytes, columns: int, *, binary: bool) -> bytes:
 
 
 def notification(pid: int, channel: str, payload: str, encoding: Encoding = UTF8) -> bytes:
-    """NotificationResponse."""
     return message(b"A", struct.pack("!i", pid) + _text(channel, encoding) + _text(payload, encoding))
 
 
@@ -245,7 +232,6 @@ def _place(error: PostgresError) -> dict[str, str | None]:
 
 
 def notice_response(notice: Notice, encoding: Encoding = UTF8) -> bytes:
-    """NoticeResponse."""
     shown = str(notice.severity)
     fields = {"S": shown, "V": shown, "C": notice.sqlstate, "M": notice.message, "D": notice.detail, "H": notice.hint}
     return message(b"N", _fields(fields, encoding))

@@ -25,13 +25,11 @@ class OpenPortals(Kept[Portal]):
         self.keep(portal.name, portal)
 
     def close(self, name: str) -> None:
-        """Close a portal, if there is one of that name."""
         portal = self.remove(name)
         if portal is not None:
             portal.close()
 
     def close_all(self) -> None:
-        """Close all portals."""
         self._close(lambda portal: True)
 
     def commit(self) -> None:

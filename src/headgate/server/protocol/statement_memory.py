@@ -132,6 +132,5 @@ class Kept(dict[str, Thing]):
         return thing
 
     def remove_all(self) -> None:
-        """Remove all."""
         for name in list(self):
             self.remove(name)

@@ -96,6 +96,5 @@ class SessionAdvisoryLocks:
             raise PostgresError("0A000", "cannot PREPARE a transaction that has taken advisory locks of its own")
 
     def release_all(self) -> None:
-        """Release all locks when the session ends."""
         self.end()
         self.release_session_level()

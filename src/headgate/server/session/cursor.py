@@ -54,11 +54,9 @@ class CursorPosition:
 
     @property
     def on_row(self) -> bool:
-        """Whether the cursor is on a row."""
         return not self.at_start and not self.at_end
 
     def row(self) -> pa.RecordBatch:
-        """Return the row at the cursor's position."""
         store, index = self._last
         [batch] = store.part(index, 1)
         return batch

@@ -39,7 +39,6 @@ class Interrupts:
 
     @property
     def terminated(self) -> bool:
-        """Whether the session must terminate."""
         return self._end is not None
 
     @property

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 
 def walsender(session: ClientSession, *, physical: bool) -> Walsender:
-    """Return the walsender of a session."""
     interrupts = session.interrupts
     host = Host(
         node=_node(session.node),

@@ -155,7 +155,6 @@ class ClientSession:
 
     @property
     def read_only(self) -> bool:
-        """Whether the transaction is READ ONLY."""
         return self.block.read_only
 
     def begin_command(self) -> Transaction:
@@ -284,7 +283,6 @@ class ClientSession:
         self.block.prevent(command)
 
     def open_cursor(self, name: str) -> OpenCursor | None:
-        """Return the session's cursor of that name, or None."""
         return cursor.opened(self, name)
 
     def check_cancel(self) -> None:
@@ -345,7 +343,6 @@ class ClientSession:
         return rank >= (SEVERITIES.index(level) if level in SEVERITIES else 6)
 
     def send_description(self, result: ResultSet) -> None:
-        """Send RowDescription only."""
         self.connection.write(protocol.row_description(result.columns, (0,) * len(result.columns), self.connection.encoding))
 
     def send_result(self, result: ResultSet) -> None:
@@ -370,7 +367,6 @@ class ClientSession:
         self.connection.write(protocol.copy_response(b"W", 0, binary=False))
 
     def discard_all(self) -> None:
-        """Execute DISCARD ALL."""
         self.portals.close_all()
         self.node.channels.forget(self.mailbox)
         self.prepared.remove_all()

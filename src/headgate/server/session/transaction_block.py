@@ -110,7 +110,6 @@ class TransactionBlock:
 
     @property
     def read_only(self) -> bool:
-        """Whether the transaction is READ ONLY."""
         return self._values.flag("transaction_read_only")
 
     @property
@@ -287,7 +286,6 @@ class TransactionBlock:
 
     # ---- savepoints -------------------------------------------------------------------------------------
     def savepoint(self, name: str) -> None:
-        """Execute SAVEPOINT name."""
         self.require("SAVEPOINT")
         self.statement().savepoint(name)
         self._savepoints.append((name, self._values.remember(), self.deferral.saved(), self.pending.saved(), self._advisory.saved()))

@@ -56,7 +56,6 @@ def run(session: ClientSession, statement: Statement) -> str | ResultSet:
 
 
 def columns(session: ClientSession, statement: Statement) -> tuple[ResultColumn, ...] | None:
-    """Return the columns of the statement's result, for Describe."""
     if statement.kind == "VariableShowStmt":
         return variable.show_columns(session, statement.node.name)
     if statement.kind == "ExecuteStmt":

@@ -80,7 +80,6 @@ def _import_snapshot(session: ClientSession, name: str) -> None:
 
 # ---- SHOW -----------------------------------------------------------------------------------------------
 def show_columns(session: ClientSession, name: str) -> tuple[ResultColumn, ...]:
-    """Return the columns of SHOW name."""
     if name.lower() == "all":
         return tuple(ResultColumn(name, registry.TEXT) for name in ("name", "setting", "description"))
     return (ResultColumn(session.settings.canonical(name), registry.TEXT),)

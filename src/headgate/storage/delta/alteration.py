@@ -73,7 +73,6 @@ def mapping_is_off(relation: Relation) -> PostgresError:
 
 
 def is_mapped(state: TableState) -> bool:
-    """Whether a table has column mapping."""
     return _MODE in (state.metadata.get("configuration") or {})
 
 

@@ -309,7 +309,6 @@ def times(path: DataPath) -> Iterator[tuple[int, Callable[[], float]]]:
 
 
 def checkpoint_files(path: DataPath, version: int) -> list[DataPath]:
-    """Return the files of a version's checkpoint."""
     log, pattern = path / "_delta_log", re.compile(rf"{version:020d}\.checkpoint.*\.parquet")
     return [log / name for name in sorted(data_location.names_if_any(log)) if pattern.fullmatch(name)]
 

@@ -81,7 +81,6 @@ class ForeignWriters:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop the thread."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join(30)
@@ -271,7 +270,6 @@ class ForeignWriters:
         return Recovered(len(others) < len(marks), others, base, after)
 
     def _without_own(self, key: Key, base: TableState, others: Sequence[int]) -> TableState:
-        """Return the base with the changes of other writers."""
         if not others:
             return base
         files = base.files

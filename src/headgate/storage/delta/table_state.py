@@ -41,7 +41,6 @@ class TableState:
 
     @classmethod
     def of(cls, version: int, metadata: Action, protocol: Action, files: Mapping[str, Action]) -> TableState:
-        """Return the state that these actions describe."""
         row = StructType.fromJson(json.loads(metadata["schemaString"]))
         since = int((metadata.get("configuration") or {}).get(ALTERED, 0))
         return cls(version, metadata, protocol, files, _with_arrays_as_text(row), physical_names(row), _lists(row), since)

@@ -47,7 +47,6 @@ class FileCache:
         folder.mkdir(mode=0o700, parents=True)
 
     def find(self, name: str) -> Path | None:
-        """Return the copy of a file, or None."""
         with self._lock:
             copy = self._files.pop(name, None)
             if copy is None:
@@ -91,7 +90,6 @@ _lock = threading.Lock()
 
 
 def open_cache(store: AbstractFileSystem, folder: Path, limit: int) -> FileCache:
-    """Open the cache of a store in a folder, which is emptied first."""
     cache = FileCache(folder, limit)
     with _lock:
         _caches[store] = cache
@@ -99,7 +97,6 @@ def open_cache(store: AbstractFileSystem, folder: Path, limit: int) -> FileCache
 
 
 def get(store: AbstractFileSystem, name: str, download: Callable[[Path], None]) -> Path:
-    """Return the copy of a file, downloading it if there is none."""
     cache = _of(store)
     copy = cache.find(name)
     if copy is not None:
@@ -113,7 +110,6 @@ def get(store: AbstractFileSystem, name: str, download: Callable[[Path], None]) 
 
 
 def has(store: AbstractFileSystem, name: str) -> bool:
-    """Whether there is a copy of a file."""
     return _of(store).find(name) is not None
 
 

@@ -65,7 +65,6 @@ class Holder:
 
     @classmethod
     def here(cls, node: str) -> Holder:
-        """Return the holder for this process."""
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return cls(node, str(uuid.uuid4()), socket.gethostname(), boot, os.getpid(), _start_time(os.getpid()))
 
@@ -136,7 +135,6 @@ class Lease:
             raise PostgresError("58030", f'node does not hold the lease of data location "{self._location}"', detail=reason)
 
     def release(self) -> None:
-        """Release the lease."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join(RENEW_SECONDS)

@@ -66,7 +66,6 @@ class TableFolders:
         return sorted(folders, key=lambda item: item[0])
 
     def external(self) -> list[tuple[Key, DataPath]]:
-        """Return the folders of the external tables."""
         return [(key, path) for key, (path, _) in list(self._external.items())]
 
     def named_in(self, text: str) -> Key | None:

@@ -89,7 +89,6 @@ class HeldChanges:
         return replace(staged, changes=existing + tuple(cdc_actions)), merged
 
     def _runs(self, relation: int, writes: Sequence[TableWrite]) -> Iterator[list[TableWrite]]:
-        """Yield the writes in runs that go into one file each."""
         run: list[TableWrite] = []
         for write in writes:
             if run and not (write.relation == run[-1].relation == relation and self._joins(run[-1], write)):

@@ -233,7 +233,6 @@ class Ending:
 
 
 def _named_files(path: DataPath, relation: int, intent: Intent) -> set[DataPath]:
-    """Return the files of a table that an intent names."""
     _, actions = intent.tables.get(relation, (0, []))
     of_writes = {path / unquote(file.path) for write in intent.writes if write.relation == relation for file in write.files or ()}
     return set(file_action.files_of(path, actions)) | of_writes

@@ -90,7 +90,6 @@ def read_body(body: bytes) -> Intent:
 
 
 def is_undone(body: bytes) -> bool:
-    """Whether this is the intent of a transaction that is undone."""
     return bytes(body) == _UNDONE
 
 

@@ -51,7 +51,6 @@ class PendingInsert:
 
     @property
     def key(self) -> Key:
-        """Return the table's key."""
         return (self.relation.database, self.relation.oid)
 
 
@@ -85,11 +84,9 @@ class PendingRows:
             self.settle()
 
     def has(self, key: Key) -> bool:
-        """Whether a table has pending rows."""
         return any(insert.key == key for insert in self._all)
 
     def of(self, key: Key) -> list[pa.Table]:
-        """Return the pending rows of a table."""
         return [insert.rows for insert in self._all if insert.key == key]
 
     def saved(self) -> Saved:

@@ -87,7 +87,6 @@ class PreparedTransactions:
         self._all = {row[1]: _read(*row) for row in rows}
 
     def all(self) -> list[PreparedXact]:
-        """Return the transactions that are prepared, by xid."""
         with self._lock:
             return sorted(self._all.values(), key=lambda xact: xact.xid)
 

@@ -43,7 +43,6 @@ class Snapshot:
 
     @property
     def states(self) -> Mapping[Key, Visible]:
-        """Return the states that it shows."""
         return self._engine.visible if self._states is None else self._states
 
     def take(self) -> None:

@@ -80,7 +80,6 @@ class Staging:
         return self.seen.get(key) or self._snapshot.behind(key, self.staged(key))
 
     def kept(self) -> dict[Key, StagedTable]:
-        """Return the staged tables that this transaction does not drop."""
         return {key: staged for key, staged in self.tables.items() if key not in self.dropped}
 
     def logged_writes(self) -> list[TableWrite]:

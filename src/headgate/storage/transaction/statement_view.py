@@ -42,5 +42,4 @@ class StatementView:
         return None if shown is None else shown.state
 
     def pending_rows(self, key: Key) -> list[pa.Table]:
-        """Return the pending rows of a table."""
         return [insert.rows for insert in self.pending if insert.key == key]

@@ -20,7 +20,6 @@ MOVED = {
 
 
 def dump(value: object) -> bytes:
-    """Return the body of a value."""
     return pickle.dumps(value)
 
 
@@ -31,5 +30,4 @@ def load(body: bytes) -> Any:
 
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module_name: str, global_name: str) -> Any:
-        """Return the class from its current module."""
         return super().find_class(MOVED.get(module_name, module_name), global_name)

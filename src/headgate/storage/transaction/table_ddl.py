@@ -74,7 +74,6 @@ class TableDdl:
             self._staging.stage(key, actions)
 
     def drop(self, relation: Relation) -> None:
-        """Drop the table of a relation when the transaction commits."""
         self._staging.dropped.add(self._tables.lock(relation, damaged=True))
 
     def alter(self, old: Relation, new: Relation) -> None:

@@ -90,7 +90,6 @@ class _Unwritten:
         self._failure: tuple[PostgresError, str | None] | None = None
 
     def write(self) -> None:
-        """Write the rows."""
         self.raise_failure()
         try:
             self._write()
@@ -143,7 +142,6 @@ class Transaction:
 
     @property
     def cursor(self) -> CatalogCursor:
-        """Return the cursor of the catalog's transaction."""
         return self.catalog.cursor
 
     def catalog_changed(self, among: AbstractSet[int] | None = None) -> None:

@@ -87,7 +87,6 @@ class TransactionCatalog:
 
     @property
     def is_open(self) -> bool:
-        """Whether the catalog's transaction has begun."""
         return self._recorded is not None
 
     @property
@@ -236,7 +235,6 @@ class TransactionCatalog:
             raise _stale_error()
 
     def row_of(self, relation: Relation) -> CatalogKey:
-        """Return the key of a relation's row in the catalog."""
         return self._row_key("pg_class", relation.oid)
 
     def check_held(self, key: CatalogKey, hold: Hold) -> None:

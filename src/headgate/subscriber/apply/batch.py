@@ -273,7 +273,6 @@ class Batch:
             self._recorded.setdefault(table_changes.mappings[0].local.oid, []).append(rows)
 
     def _changes_to_apply(self, local: Relation, *mappings: Mapping) -> TableChanges | None:
-        """Return which changes of a local table are to be applied, or None if none are."""
         first = self.applied_from(local)
         return None if first is None else TableChanges(mappings, first, self.restarted.get(local.oid, -1))
 
@@ -431,5 +430,4 @@ def _can_be_read_from_history(mapping: Mapping) -> bool:
 
 
 def _within(part: SegmentPart, truncations: Truncated) -> list[tuple[Mapping, pa.Table]]:
-    """Return the TRUNCATEs inside a part of the segment."""
     return [(mapping, frame) for seq, mapping, frame in truncations if part.first_seq <= seq < part.end_seq]

@@ -111,7 +111,6 @@ class Slice:
 
     @classmethod
     def of(cls, segment: Segment, piece: SegmentPiece) -> Slice:
-        """Return the slice of a piece of a segment."""
         part = SegmentPart((piece,))
         content = None if piece.data is None else content_of(piece)
         before, frames = begun_before(segment, part), len(piece.lengths)
@@ -209,7 +208,6 @@ def handed_over(slices: Sequence[Slice], place: DataPath) -> Iterator[list[Slice
 
 
 def begun_before(segment: Segment, part: SegmentPart) -> Transactions:
-    """Return the transaction that has begun before a part, if any."""
     begun = int(np.searchsorted(segment.transactions.begin, part.first_seq, side="left"))
     return segment.transactions.slice(max(begun - 1, 0), begun)
 
@@ -220,7 +218,6 @@ def commit_lsns(before: Transactions, decoded: Transactions) -> Numbers:
 
 
 def descriptions_of(before: Iterable[m.Relation], segment: Segment) -> Descriptions:
-    """Return the Relation messages from before a segment and in it."""
     return (*((-1, relation) for relation in before), *((seq, entry) for seq, _, entry in segment.others if isinstance(entry, m.Relation)))
 
 

@@ -60,9 +60,7 @@ class Evolve(Protocol):
     `catalog`: the publisher's catalog as of the descriptions, if it has been read. Otherwise the current catalog is read.
     """
 
-    def __call__(self, tables: Sequence[DescribedTable], *, catalog: Definitions | None = None) -> Evolved:
-        """See the class."""
-        ...
+    def __call__(self, tables: Sequence[DescribedTable], *, catalog: Definitions | None = None) -> Evolved: ...
 
 
 def of_relation(relation: m.Relation) -> DescribedTable:

@@ -126,7 +126,6 @@ class Follower:
         return evolved
 
     def _pending_besides(self, tables: Sequence[DescribedTable]) -> list[DescribedTable]:
-        """Return the pending tables without these."""
         names = {(table.schema, table.name) for table in tables}
         return [table for table in self.pending.pending if (table.schema, table.name) not in names] if self.pending else []
 

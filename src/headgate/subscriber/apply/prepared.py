@@ -263,7 +263,6 @@ def _forget(cursor: Cursor, gid: str) -> None:
 
 
 def _load(folder: Path, gid: str, mark: m.CommitPrepared) -> Segment:
-    """Return a prepared transaction as a segment that commits with the mark."""
     path = folder / gid
     try:
         lengths = np.fromfile(f"{path}.index", np.uint32)

@@ -39,7 +39,6 @@ class InputSettings:
 
 
 def row_type(columns: Sequence[Column]) -> pa.StructType:
-    """Return the struct type of a row with these columns."""
     return pa.struct([pa.field(c.name, arrow_type(c.type_oid, c.typmod)) for c in columns])
 
 
@@ -50,7 +49,6 @@ def old_columns(mapping: Mapping) -> list[Column]:
 
 
 def frame_schema(mapping: Mapping) -> pa.Schema:
-    """Return the schema of the changes frame."""
     return pa.schema(
         [
             ("commit_lsn", pa.int64()),
@@ -114,7 +112,6 @@ def changes_frame(
 
 
 def truncate_frame(mapping: Mapping, commit_lsn: int, seq: int) -> pa.Table:
-    """Return the changes frame of one TRUNCATE."""
     schema = frame_schema(mapping)
     values = [[commit_lsn], [seq], [0], ["T"], [None], [None], [None]]
     return pa.table([pa.array(v, f.type) for v, f in zip(values, schema, strict=True)], schema=schema)
@@ -189,7 +186,6 @@ def _check_equality(columns: Sequence[Column], fields: Sequence[pa.Array], chang
 
 
 def _locate(changes: decode.Changes, values: pa.Array, column: Column, name: str, place: ApplyPlace, session: InputSettings) -> None:
-    """Set the place to the change with the first rejected value."""
     place.column = name
     if pa.types.is_string(values.type):
         row = first_refused(values, column.type_oid, column.typmod, session=session.forms)
@@ -250,5 +246,4 @@ def _check_not_null(
 
 
 def row_text(relation: Relation, fields: Sequence[pa.Array]) -> list[str | None]:
-    """Return the text forms of one row."""
     return [write_text(f, c.type_oid)[0].as_py() for f, c in zip(fields, relation.columns, strict=True)]

@@ -24,7 +24,6 @@ from headgate.types import buffers
 
 
 def _further(root: Relation, leaf: Relation) -> Relation | None:
-    """Return the leaf with only the constraints that the table does not have, or None if there are none."""
     mandatory = {column.name for column in root.columns if column.not_null}
     known = {(check.name, check.expression) for check in root.checks}
     checks = tuple(check for check in leaf.checks if (check.name, check.expression) not in known)

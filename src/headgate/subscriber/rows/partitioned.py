@@ -46,9 +46,7 @@ class Complete(Protocol):
 
     def __call__(
         self, frame: pa.Table | DataFrame, local: Relation, key: tuple[int, ...] | None, *, routed_from: Relation | None = None
-    ) -> Iterator[pa.Table | DataFrame]:
-        """See the class."""
-        ...
+    ) -> Iterator[pa.Table | DataFrame]: ...
 
 
 def apply(

@@ -40,9 +40,7 @@ class RowCompletion(Protocol):
 class Factory(Protocol):
     """Returns the `RowCompletion` of a table. `routed_from`: the partitioned table of a leaf, in whose columns messages show rows."""
 
-    def __call__(self, transaction: Transaction, relation: Relation, routed_from: Relation | None = None) -> RowCompletion:
-        """See the class."""
-        ...
+    def __call__(self, transaction: Transaction, relation: Relation, routed_from: Relation | None = None) -> RowCompletion: ...
 
 
 def needed(local: Relation, sources: tuple[int | None, ...]) -> bool:

@@ -20,7 +20,6 @@ def key_of(relation: Relation) -> tuple[int, ...] | None:
 
 
 def key_names(relation: Relation) -> frozenset[str] | None:
-    """Return the names of these columns."""
     key = key_of(relation)
     return None if key is None else frozenset(column.name for column in relation.columns if column.attnum in key)
 

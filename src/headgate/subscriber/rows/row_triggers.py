@@ -59,9 +59,7 @@ class FiringTriggers(Protocol):
         """Return the functions to call after the rows are written."""
         ...
 
-    def statement(self, event: int, *, before: bool, columns: set[str] | None = None) -> None:
-        """Fire statement triggers."""
-        ...
+    def statement(self, event: int, *, before: bool, columns: set[str] | None = None) -> None: ...
 
     def is_independent(self, event: int) -> bool:
         """Return whether the row triggers of an event would do the same if the event's earlier rows were not yet written."""

@@ -113,7 +113,6 @@ def sends_all(history: TableState, actions: Sequence[Action]) -> bool:
 
 
 def snapshot(relation: Relation, history: Relation, held: pa.Table | DataFrame, lsn: Lsn, moment: datetime) -> pa.Table | DataFrame:
-    """Return the rows of a history for the rows of its table as of an LSN."""
     values = {"_op": "R", "_lsn": int(lsn), "_seq": 0, "_commit_time": moment}
     names = [column.name for column in relation.columns if column.generated is None]
     if isinstance(held, DataFrame):

@@ -53,7 +53,6 @@ class TableRules:
     """Returns the triggers of a table that fire for applied changes."""
 
     def fired(self, transaction: Transaction, relation: Relation) -> FiringTriggers | None:
-        """Return the triggers of a table that fire, or None if none do."""
         return None if self.triggers is None else self.triggers(transaction, relation)
 
 

@@ -159,7 +159,6 @@ def _complete_rows(
 
 
 def _rows(frame: pa.Table, places: npt.NDArray[np.int64], needed: Columns, history: RowHistory | None) -> pa.Table:
-    """Return the new rows of the changes at these places, with the needed columns."""
     rows = rows_of(buffers.whole(frame["new"]).take(pa.array(places)))
     if history is not None:
         for name in needed:

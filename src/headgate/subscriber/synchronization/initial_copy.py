@@ -282,7 +282,6 @@ class InitialCopy:
         return PostgresError("08006", f'could not start initial contents copy for table "{shown(self.relation)}": {error.message}')
 
     def _append(self, transaction: Transaction, target: CopyTarget, rows: pa.Table, line: int, piece: bytes) -> None:
-        """Append the rows of a piece that begins with a line."""
         if not rows.num_rows:
             return
         if self._firing is not None:

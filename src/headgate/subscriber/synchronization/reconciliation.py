@@ -51,9 +51,7 @@ _HASHES = ("k", "r")
 class FoundDifference(Protocol):
     """The difference between a table and the publisher's (`headgate.verify.difference`)."""
 
-    def ranges(self) -> Sequence[str]:
-        """The ranges that differ."""
-        ...
+    def ranges(self) -> Sequence[str]: ...
 
     @property
     def command(self) -> str:
@@ -73,9 +71,9 @@ class FoundDifference(Protocol):
 class MadeDifference(Protocol):
     """Computes the difference of one table."""
 
-    def __call__(self, transaction: Transaction, mapping: Mapping, remote: RemoteRelation, reader: PublisherConnection) -> FoundDifference:
-        """See the class."""
-        ...
+    def __call__(
+        self, transaction: Transaction, mapping: Mapping, remote: RemoteRelation, reader: PublisherConnection
+    ) -> FoundDifference: ...
 
 
 def reconcile(

@@ -109,7 +109,6 @@ class SyncWorker(Worker):
     # ---- the sync worker's side -------------------------------------------------------------------------
 
     def applier(self, relation: int) -> Applier:
-        """Return an applier for the changes of this table only."""
         stream = AppliedStream(self.subscription.oid, self.subscription.database, self.origin, relation, name=self.subscription.name)
         is_complete = self.subscription.schema_evolution == "follow"
         follower = Follower(self.engine, stream, self.evolve, is_complete, self._begin_again)
@@ -117,7 +116,6 @@ class SyncWorker(Worker):
         return Applier(self.engine, stream, self.session, self.patience, self.rules, follower, jobs=self.jobs, counters=counters)
 
     def folder(self, name: str) -> Path:
-        """Return a path for the worker's own files."""
         return self.host.data_dir / "pg_replication" / f"{self.subscription.oid}_{self.relation}_{name}"
 
     def work(self) -> None:

@@ -93,7 +93,6 @@ TEXT = pa.string()
 
 
 def as_stored(values: pa.Array, _settings: TextSettings) -> pa.StringArray:
-    """Print values of a type whose stored form is its text."""
     return values if pa.types.is_string(values.type) else values.cast(pa.string())
 
 
@@ -127,12 +126,10 @@ class BaseType:
 
 
 def text_received(read: Reader) -> Receiver:
-    """Return the receive function of a type whose binary form is its text."""
     return lambda wire, modifier: read(wire.texts(), modifier, PLAIN)
 
 
 def text_sent(values: pa.Array, encoding: Encoding) -> pa.LargeBinaryArray:
-    """Send values of a type whose binary form is its text."""
     return encoded(values, encoding).cast(pa.large_binary())
 
 
@@ -171,7 +168,6 @@ def fixed_rows(rows: Bytes, mask: Mask | None) -> pa.LargeBinaryArray:
 
 
 def key_of_text(text: str) -> bytes:
-    """Return the key of a type whose text orders by its bytes."""
     return text.encode("utf-8", "surrogatepass")
 
 

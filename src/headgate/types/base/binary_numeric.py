@@ -223,7 +223,6 @@ def _laid_out(digits: Words, top: int, negative: Mask, scale: int, mask: Mask | 
 
 
 def send(text: str) -> bytes:
-    """Send one value in normal text form as numeric_send."""
     special = {name: code for code, name in _SPECIAL.items()}.get(text)
     if special is not None:
         return struct.pack(">HhHH", 0, 0, special, 0 if special == _NAN else 0x20)

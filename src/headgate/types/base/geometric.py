@@ -342,7 +342,6 @@ class Shape:
     """Returns for which coordinates of normal texts the order of the coordinates is normal."""
 
     def normal(self, text: str) -> str:
-        """Return one text in normal form."""
         return self.text(self.parse(text), _show(PLAIN.extra_float_digits))
 
     def read(self, strings: pa.StringArray, _modifier: int, _settings: TextSettings) -> pa.StringArray:

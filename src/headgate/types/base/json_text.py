@@ -63,7 +63,6 @@ def checked(text: str) -> str:
 
 
 def normal(text: str) -> str:
-    """Return one jsonb in normal form."""
     value = load(text)
     try:
         return print_value(value)

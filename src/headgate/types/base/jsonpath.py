@@ -211,7 +211,6 @@ class _Parser:
         return whole, is_predicate and len(whole) == len(inner)
 
     def primary(self) -> Item:
-        """Parse the first item of a path."""
         kind, text = self.peek()
         self.at += 1
         if kind == "number":
@@ -302,7 +301,6 @@ class _Parser:
         raise self.error()
 
     def subscript(self) -> Item:
-        """Parse subscripts in brackets."""
         if self.sign("*"):
             self.need("]")
             return Item("[*]")

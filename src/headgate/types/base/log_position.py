@@ -13,7 +13,6 @@ from headgate.types.base.base_type import singly
 
 
 def read_lsn(strings: pa.StringArray, _modifier: int, _settings: text_column.TextSettings) -> pa.StringArray:
-    """Read a column as pg_lsn_in."""
     return text_column.read_normal(strings, text_column.matches(strings, normal_form.LSN), lsn_of)
 
 

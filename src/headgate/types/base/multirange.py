@@ -102,7 +102,6 @@ class MultirangeType:
         return self._merge(counts, self.kind.received(Wire(data, np.cumsum(sizes) - sizes, sizes, None, wire.encoding)))
 
     def send(self, values: pa.Array, encoding: Encoding) -> pa.LargeBinaryArray:
-        """Send multiranges as multirange_send."""
         rows, ranges = _split_column(values)
         sent = iter(self.kind.send(ranges, encoding).to_pylist())
         return pa.array([None if row is None else _put_together([next(sent) for _ in row]) for row in rows], pa.large_binary())

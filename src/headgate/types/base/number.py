@@ -106,7 +106,6 @@ def read_oid(strings: pa.StringArray) -> pa.Int64Array:
 
 
 def oid_of(text: str) -> int:
-    """Read one OID."""
     match = _INTEGER.match(text)
     if not match:
         raise text_column.invalid_syntax("oid", text)
@@ -272,8 +271,6 @@ def numbers(values: npt.NDArray[np.generic], mask: buffers.Mask | None, kind: pa
 
 
 def sent(code: str) -> Sender:
-    """Return the send function of a type whose binary form is a number."""
-
     def send(values: pa.Array, _encoding: Encoding) -> pa.LargeBinaryArray:
         mask = buffers.valid(values)
         plain = values.cast(pa.uint8()) if pa.types.is_boolean(values.type) else values

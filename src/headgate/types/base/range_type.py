@@ -112,7 +112,6 @@ class RangeType:
         return pa.array([None if text is None else key(text) for text in values.to_pylist()], pa.binary())
 
     def printed(self, ranges: Bounds, settings: TextSettings) -> pa.StringArray:
-        """Print ranges as range_out."""
         parts: list[pa.Array | pa.Scalar] = [pc.if_else(pa.array(ranges.lower_inclusive), "[", "(")]
         for side, bound in enumerate((ranges.lower, ranges.upper)):
             shown = self.subtype.write(bound, settings)
@@ -159,7 +158,6 @@ class RangeType:
         return self.normal(Bounds(lower, upper, lower_inclusive, upper_inclusive, (flags & _EMPTY != 0) & present, present))
 
     def send(self, values: pa.Array, encoding: Encoding) -> pa.LargeBinaryArray:
-        """Send ranges as range_send."""
         ranges = self.held(values)
         send = self.subtype.send
         assert send is not None

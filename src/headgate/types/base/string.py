@@ -95,7 +95,6 @@ def read_uuid(strings: pa.StringArray) -> pa.StringArray:
 
 
 def uuid_of(text: str) -> str:
-    """Return one UUID in normal form."""
     if not _UUID.match(text) or (text[0] == "{") != (text[-1] == "}"):
         raise text_column.invalid_syntax("uuid", text)
     digits = text.strip("{}").replace("-", "").lower()

@@ -64,7 +64,6 @@ class _Reader:
         self.bytes = 0
 
     def read(self) -> list[Item]:
-        """Return the items of the query."""
         self._level(0)
         return self.items[::-1]
 

@@ -35,7 +35,6 @@ def receive(raw: bytes, array_type: r.PgType, types: r.TypeRegistry, encoding: E
 
 
 def send(value: str, array_type: r.PgType, types: r.TypeRegistry, encoding: Encoding) -> bytes:
-    """Return the binary form of one array in normal text form."""
     from headgate.types.binary import binary
 
     shape, items = array.parse(value, types.by_oid(array_type.element).delimiter)

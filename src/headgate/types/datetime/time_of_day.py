@@ -36,7 +36,6 @@ def read_time(strings: pa.StringArray, oid: int, modifier: int, session: TextSet
 
 
 def time_of(text: str, oid: int, modifier: int, session: TextSettings) -> str:
-    """Return one time in normal form."""
     name = "time with time zone" if oid == registry.TIMETZ else "time"
     try:
         parts = decoder.Decoder(session).read(text, time_only=True)

@@ -94,11 +94,9 @@ class Abbreviation(Zone):
     called: str = ""
 
     def at(self, instants: Seconds) -> Seconds:
-        """Return the abbreviation's offset at each instant."""
         return self._choose_instants(instants, super().at(instants))
 
     def of_local(self, local: Seconds) -> Seconds:
-        """Return the abbreviation's offset at each local time."""
         own = super().of_local(local)
         return self._choose_instants(local - own, own)
 

@@ -28,7 +28,6 @@ _FIRST, _END = _FIRST_DAY * calendar.DAY, _END_DAY * calendar.DAY
 
 
 def read_date(strings: pa.StringArray, session: TextSettings) -> pa.Date32Array:
-    """Read dates as date_in."""
     dates = text_column.attempt(strings, pa.date32())
     if dates is not None and len(dates) and not pc.any(pc.less(pc.cast(dates, pa.int32()), _FIRST_DAY), min_count=0).as_py():
         return dates

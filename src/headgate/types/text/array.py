@@ -65,7 +65,6 @@ def _read_each(strings: pa.StringArray, delimiter: str, convert: Convert) -> pa.
 
 
 def print_array(shape: Shape, items: Sequence[str | None], delimiter: str) -> str:
-    """Print an array as array_out."""
     if not shape.lengths:
         return "{}"
     level: list[str] = []
@@ -248,7 +247,6 @@ def put_together(shape: Shape, element: int, items: list[bytes | None]) -> bytes
 
 
 def parse(text: str, delimiter: str) -> tuple[Shape, list[str | None]]:
-    """Return the shape and the elements' texts of one array."""
     return _Reader(text, delimiter).read()
 
 

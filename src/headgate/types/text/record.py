@@ -89,7 +89,6 @@ def _malformed_error(text: str, detail: str) -> PostgresError:
 
 
 def print_record(items: Sequence[str | None]) -> str:
-    """Print a record as record_out."""
     return "(" + ",".join("" if item is None else quoted(item) for item in items) + ")"
 
 

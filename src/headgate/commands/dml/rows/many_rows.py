@@ -52,7 +52,6 @@ def chunks(rows: DataFrame, relation: Relation, session: Session, transaction: T
 
 
 def of(relation: Relation, rows: pa.Table) -> pa.Table:
-    """Return rows in the form of all chunks."""
     schema = arrow_row(relation)
     return rows.select(schema.names).cast(schema) if relation.columns else rows
 

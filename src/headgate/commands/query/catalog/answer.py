@@ -86,7 +86,6 @@ def acts(node: FuncExpr) -> bool:
 
 
 def run(planner: Planner, query: Query) -> ResultSet:
-    """Return the result of a query."""
     session, cursor = planner.session, planner.transaction.cursor
     with session.cancelling(cursor.interrupt):
         return catalog_query.answer(query, session.context, cursor, session.dynamic, session.functions, session.parameters)

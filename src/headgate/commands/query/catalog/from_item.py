@@ -149,7 +149,6 @@ def _relation_sql(planner: CatalogPlanner, relation: SystemRelation) -> str:
 
 
 def _table_sql(planner: CatalogPlanner, columns: Sequence[SystemColumn], rows: Sequence[Sequence[object]]) -> str:
-    """Return the SQL of a table with these rows."""
     planner.kept_view = False
     name = f"hg_dynamic_{planner.alias('d')}"
     planner.tables[name] = arrow_table(columns, rows)

@@ -115,7 +115,6 @@ def _by_default(session: CatalogPlanner, kind: str, role: acl.RoleRights, target
 
 
 def knows(name: str) -> bool:
-    """Return whether the name is that of one of these functions."""
     if name in ("pg_has_role", "row_security_active"):
         return True
     kind = name.removeprefix("has_").removesuffix("_privilege")

@@ -128,7 +128,6 @@ class CatalogPlanner(Env):
         return f"{letter}{self._aliases}"
 
     def sql(self, expression: Expression) -> str:
-        """Return the SQL of an expression."""
         return compiler.compile(expression, self)
 
     def column(self, key: str) -> str:
@@ -154,7 +153,6 @@ class CatalogPlanner(Env):
         return session_call.moment(self, node)
 
     def parameter(self, node: Param) -> Const:
-        """Return the value of a parameter."""
         self.kept_view = False
         text = self.parameters[node.number - 1].text
         read_value = None if text is None else literal.read(text, node.type.oid, node.type.typmod, self.binding)
@@ -399,7 +397,6 @@ def _is_list(select: Select) -> bool:
 
 
 def _is_null(expression: Expression) -> bool:
-    """Return whether an expression is a NULL, cast or not."""
     expression = strip_implicit(expression)
     return isinstance(expression, Const) and expression.value is None
 

@@ -147,7 +147,6 @@ def _result(planner: CatalogPlanner, call: FuncExpr, chosen: Procedure, values: 
 
 
 def _text_of(planner: CatalogPlanner, call: FuncExpr, row: Sequence[object] | None) -> str | None:
-    """Return the result of a call in text form."""
     if row is None:
         return None
     if not call.type.fields:

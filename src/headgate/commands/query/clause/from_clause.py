@@ -70,7 +70,6 @@ class Reading:
 
     @classmethod
     def of(cls, select: Select, planner: Planner) -> Reading:
-        """Return how a SELECT reads its FROM clause."""
         return cls(
             select.multiplies and not planner.describing,
             select.in_order,
@@ -185,7 +184,6 @@ def _table_oid_columns(key: str, planner: Planner, relation: Relation) -> list[C
 
 
 def _regclass_name(planner: Planner, relation: Relation) -> str:
-    """Return the name of a relation as regclass prints it."""
     cursor, context = planner.transaction.cursor, planner.session.context
     visible_oid = relations.find_oid(cursor, context.database, None, relation.name, lookup.search_path(cursor, context))
     return names.quote_ident(relation.name) if visible_oid == relation.oid else names.qualified(relation.schema, relation.name)
@@ -236,7 +234,6 @@ def named_table(
 
 
 def as_table(planner: Planner, plan: Plan, alias: str, schema: str | None) -> Source:
-    """Return a planned query as a FROM item."""
     table, columns = analysis.entry(planner.analyser, plan.columns, alias, (), schema)
     return _as_item(plan, FromItem((table,), columns))
 

@@ -47,7 +47,6 @@ def plain_equality(kind: TypeRef) -> bool:
 
 
 def distinct(planner: Planner, plan: Plan) -> Plan:
-    """Return the distinct rows."""
     if all(plain_equality(column.type) for column in plan.columns):
         return Plan(plan.frame.select(*[col(column.key) for column in plan.columns]).distinct(), plan.columns)
     keys = [sort_key(planner, reference(column)) for column in plan.columns]

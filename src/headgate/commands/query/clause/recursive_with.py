@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 
 def run(planner: Planner, cte: Cte, recursion: Recursion) -> Plan:
-    """Return the rows of a recursive query."""
     assert cte.query is not None
     assert cte.columns is not None
     columns = cte.columns

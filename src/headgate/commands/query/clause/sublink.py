@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 
 def column(evaluation: Evaluation, node: SubLink) -> Column:
-    """Return the value of the subquery."""
     assert evaluation.plan is not None
     plan = evaluation.plan(node.query)
     frame = plan.frame.select(*[col(column.key) for column in plan.columns]) if plan.columns else plan.frame

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 
 def read(planner: Planner, item: RelationItem) -> Plan:
-    """Return all rows of a system relation."""
     return answer(planner, every_column(item, item.star))
 
 
@@ -60,7 +59,6 @@ def frame_of(planner: Planner, result: ResultSet) -> Plan:
 
 
 def columns_of(planner: Planner, result: ResultSet) -> tuple[PlanColumn, ...]:
-    """Return the columns of a result with new keys."""
     return tuple(
         PlanColumn(column.name, TypeRef(column.type_oid, column.typmod, _collation(column.type_oid)), planner.key(column.name))
         for column in result.columns

@@ -38,10 +38,8 @@ def settled(planner: Planner, frame: DataFrame, expressions: Sequence[Expression
 
 
 def has_volatile(expression: Expression) -> bool:
-    """Return whether an expression contains a volatile call."""
     return any(map(is_volatile, walk(expression)))
 
 
 def is_volatile(node: Expression) -> bool:
-    """Return whether a node is a volatile call."""
     return isinstance(node, FuncExpr) and builtin.function(node.function).key in VOLATILE

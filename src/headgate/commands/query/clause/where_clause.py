@@ -77,7 +77,6 @@ def are_same(left: ColumnRef, right: ColumnRef) -> bool:
 
 
 def _about(term: Expression, column: ColumnRef) -> Expression:
-    """Return a term of one column as a term of another column."""
     return rewriting.rewrite(term, lambda node: column if isinstance(node, ColumnRef) else None)
 
 

@@ -96,7 +96,6 @@ def _value(planner: Planner, target: Expression, run: Callable[[Query], ResultSe
 
 
 def _subquery(link: SubLink, run: Callable[[Query], ResultSet]) -> Const:
-    """Return the value of a subquery."""
     rows = (row for batch in run(_answered(link)) for row in batch.to_pylist())
     first = next(rows, None)
     if link.kind == "EXISTS":

@@ -71,9 +71,7 @@ class Keyed(Protocol):
     """A column that expressions reference by its key."""
 
     @property
-    def key(self) -> str:
-        """Return its key."""
-        ...
+    def key(self) -> str: ...
 
 
 @dataclass(frozen=True)

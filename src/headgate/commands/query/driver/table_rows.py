@@ -58,7 +58,6 @@ class HeldTable:
 
     @property
     def references(self) -> list[ColumnRef]:
-        """Return the table's columns as expressions."""
         return [reference(column) for column in self.star]
 
     def where(self, node: pb.DeleteStmt | pb.OnConflictClause | pb.UpdateStmt) -> Expression | None:
@@ -81,7 +80,6 @@ class HeldTable:
         return substituted
 
     def passing(self, rows: pa.Table, condition: Expression | None) -> pa.Table:
-        """Return the rows that meet a condition."""
         if condition is None or not rows.num_rows:
             return rows
         return rows.filter(columnwise.condition(condition, self.by_key(rows), rows.num_rows))

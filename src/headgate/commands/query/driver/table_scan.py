@@ -45,7 +45,6 @@ class Rows:
         return Rows({key: column.filter(passing) for key, column in self.columns.items()}, passing.true_count)
 
     def take(self, places: pa.Array) -> Rows:
-        """Return the rows at these places."""
         return Rows({key: column.take(places) for key, column in self.columns.items()}, len(places))
 
     def slice(self, offset: int, count: int | None) -> Rows:

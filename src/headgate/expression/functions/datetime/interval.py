@@ -188,12 +188,10 @@ def summed(months: str, days: str, micros: str) -> str:
 
 
 def months_of(text: str) -> int:
-    """Return the months of an interval."""
     return normal(text).months
 
 
 def days_of(text: str) -> int:
-    """Return the days of an interval."""
     return normal(text).days
 
 

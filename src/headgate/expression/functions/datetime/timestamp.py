@@ -172,13 +172,11 @@ def minus_moment(left: int, right: int) -> str:
 
 
 def age(left: int, right: int) -> str:
-    """Return timestamp_age."""
     left, right = _as_counted(left), _as_counted(right)
     return _difference(left, right, before=left < right)
 
 
 def age_in_zone(timezone: str, left: int, right: int) -> str:
-    """Return timestamptz_age."""
     before = left < right
     left, right = (_as_counted(micros) + offset_at(timezone, micros) for micros in (left, right))
     return _difference(left, right, before=before)
@@ -225,7 +223,6 @@ def _day_of(year: int, month: int, day: int) -> int:
 
 
 def made_date(year: int, month: int, day: int) -> int:
-    """Return make_date."""
     return _day_of(year, month, day)
 
 
@@ -245,7 +242,6 @@ def _two_digits(second: float) -> str:
 
 
 def made_timestamp(year: int, month: int, day: int, hour: int, minute: int, second: float) -> int:
-    """Return make_timestamp."""
     days = _day_of(year, month, day)
     clock = clock_of(hour, minute, second)
     if days >= END_DAY:
@@ -260,7 +256,6 @@ def made_in_zone(timezone: str, year: int, month: int, day: int, hour: int, minu
 
 
 def made_time(hour: int, minute: int, second: float) -> str:
-    """Return make_time."""
     from headgate.types.datetime.timestamp import print_clock
 
     return print_clock(clock_of(hour, minute, second))

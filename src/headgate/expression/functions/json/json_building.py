@@ -50,7 +50,6 @@ def key_text(oid: int, key: str) -> str:
 
 
 def _scalar(oid: int, item: str) -> str:
-    """Return one value that is not an array as json."""
     if attributes := _attributes(oid):
         fields = record.parse(item, len(attributes))
         return row(tuple(attribute.name for attribute in attributes), tuple(attribute.type_oid for attribute in attributes), *fields)

@@ -218,7 +218,6 @@ def _no_cast(value: Json, target: str) -> PostgresError:
 
 
 def to_boolean(text: str) -> bool:
-    """Cast to boolean."""
     value = load(text)
     if not isinstance(value, bool):
         raise _no_cast(value, "boolean")

@@ -35,7 +35,6 @@ class CharSet:
         return of_ranges((*self.ranges, *other.ranges))
 
     def without(self, character: str) -> CharSet:
-        """Return the set without one character."""
         return (self.complement() | single(ord(character))).complement()
 
     def either_case(self) -> CharSet:

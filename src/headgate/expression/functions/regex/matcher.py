@@ -123,7 +123,6 @@ class MatchSubject:
         return bits
 
     def holds(self, place: PositionCondition) -> int:
-        """Return the positions at which a condition holds."""
         if place is PositionCondition.START:
             return 1
         if place is PositionCondition.END:

@@ -161,7 +161,6 @@ def without_conditions(rex: Rex) -> Rex:
 
 
 def without_groups(rex: Rex) -> Rex:
-    """Return the Rex without its capturing groups."""
     match rex:
         case Concat(items):
             return Concat(tuple(without_groups(item) for item in items))

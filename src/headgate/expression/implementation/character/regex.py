@@ -79,7 +79,6 @@ _REPLACE, _FROM = functions.regexp_replace, functions.regexp_replace_from
 
 
 def _operators(name: str, spark: SparkForm, in_duckdb: DuckdbForm) -> Table:
-    """Return the entries of an operator on text and name."""
     return dict.fromkeys((f"text{name}", f"name{name}"), Implementation(spark, duckdb=in_duckdb))
 
 

@@ -82,8 +82,6 @@ def _bytewise_padded(test: str) -> SparkForm:
 
 
 def _larger_or_smaller(*, larger: bool) -> SparkForm:
-    """Return text_larger or text_smaller."""
-
     def builder(node: Expression, args: Sequence[Value]) -> Value:
         left, right = args
 

@@ -28,7 +28,6 @@ def too_late() -> Column:
 
 
 def infinite_date(day: Column) -> Column:
-    """Return whether a date is infinite."""
     return F.abs(F.unix_date(day)) == F.lit(calendar.INFINITE_DAY)
 
 

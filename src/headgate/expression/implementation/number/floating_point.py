@@ -25,7 +25,6 @@ INFINITY = float("inf")
 
 
 def is_infinite(column: Column) -> Column:
-    """Return whether a float is infinite."""
     return F.abs(column) == F.lit(INFINITY)
 
 

@@ -125,8 +125,6 @@ def _zero(rep: Rep) -> Column:
 
 
 def _change_sign(change: Callable[[Column, Rep], Column], exact: Callable[[str], str]) -> SparkForm:
-    """Return the form of a function that changes at most the sign."""
-
     def builder(node: Expression, args: Sequence[Value]) -> Value:
         [value] = args
         if _both(args):

@@ -35,7 +35,6 @@ class Delta:
         """Number of calls of `forget`. A log that is opened during one may be of a removed table, and is not kept."""
 
     def log(self, path: DataPath) -> TableLog:
-        """Return the log of the table in a folder."""
         with self._lock:
             log = self._find(path)
             opening = None if log is not None else self._opening.setdefault(path, threading.Lock())

@@ -20,7 +20,6 @@ class Scala:
         self.some = self._jvm.scala.Some
 
     def seq(self, items: Iterable[JavaObject]) -> JavaObject:
-        """Return a Scala Seq."""
         values = self._jvm.java.util.ArrayList()
         for item in items:
             values.add(item)

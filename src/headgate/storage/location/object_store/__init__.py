@@ -44,5 +44,4 @@ def named(settings: Mapping[str, str]) -> Store | None:
 
 
 def of(path: UPath) -> Store:
-    """Return the store of a path."""
     return next(store for store in STORES if store.scheme == path.protocol)

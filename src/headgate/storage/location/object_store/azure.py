@@ -106,11 +106,9 @@ class AzureStorage(ObstoreRequests):
     _marks_listed = True
 
     def is_place(self, place: str) -> bool:
-        """See `Store`."""
         return _PLACE.fullmatch(place) is not None
 
     def path(self, uri: str, settings: Mapping[str, str]) -> UPath:
-        """See `Store`."""
         container, account = _parts(uri)
         endpoint = _emulator(settings)
         config = {
@@ -124,7 +122,6 @@ class AzureStorage(ObstoreRequests):
         return self._path_of(uri, config | credentials(settings).of_python(), endpoint)
 
     def spark_settings(self, settings: Mapping[str, str], scratch: Path) -> dict[str, str]:
-        """See `Store`."""
         _, account = _parts(settings["data_location"])
         options = {
             "fs.azure.fns.account.service.type": "BLOB",

@@ -42,11 +42,9 @@ class GoogleStorage(ObstoreRequests):
     example = "gs://bucket/prefix"
 
     def is_place(self, place: str) -> bool:
-        """See `Store`."""
         return _PLACE.fullmatch(place) is not None
 
     def path(self, uri: str, settings: Mapping[str, str]) -> UPath:
-        """See `Store`."""
         config: dict[str, str] = {}
         endpoint = settings.get("data_location_endpoint", "").rstrip("/")
         if endpoint:
@@ -56,7 +54,6 @@ class GoogleStorage(ObstoreRequests):
         return self._path_of(uri, config, endpoint)
 
     def spark_settings(self, settings: Mapping[str, str], scratch: Path) -> dict[str, str]:
-        """See `Store`."""
         options = {
             "impl": _CONNECTOR,
             "implicit.dir.repair.enable": "false",

@@ -46,12 +46,10 @@ class ObstoreRequests:
         return path
 
     def split(self, path: UPath) -> tuple[str, str]:
-        """See `Store`."""
         bucket, _, key = str(path.path).partition("/")
         return bucket, key.rstrip("/")
 
     def listed(self, folder: UPath, *, folders: bool = False) -> Iterator[StoredFile]:
-        """See `Store`."""
         import obstore
 
         client, key = self._client(folder)
@@ -70,7 +68,6 @@ class ObstoreRequests:
                     yield StoredFile(f"{file['path'][skipped:]}/", 0, file["last_modified"].timestamp())
 
     def remove(self, near: UPath, keys: Sequence[str]) -> None:
-        """See `Store`."""
         import obstore
 
         client, _ = self._client(near)
@@ -82,13 +79,11 @@ class ObstoreRequests:
                     obstore.delete(client, key)
 
     def tag(self, path: UPath) -> str:
-        """See `Store`."""
         import obstore
 
         return self._tag(obstore.head(*self._client(path)))
 
     def put_if(self, path: UPath, content: bytes, before: str | None) -> str:
-        """See `Store`."""
         import obstore
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 

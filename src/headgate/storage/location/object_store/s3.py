@@ -54,11 +54,9 @@ class S3:
     modules = "upath.implementations.cloud,s3fs"  # importing them takes a quarter of a second
 
     def is_place(self, place: str) -> bool:
-        """See `Store`."""
         return bool(place.strip("/"))
 
     def path(self, uri: str, settings: Mapping[str, str]) -> UPath:
-        """See `Store`."""
         from upath import UPath
 
         options: dict[str, Any] = {
@@ -85,7 +83,6 @@ class S3:
         return path
 
     def spark_settings(self, settings: Mapping[str, str], scratch: Path) -> dict[str, str]:
-        """See `Store`."""
         # a cluster may have this file system among its own jars, and it would not find classes that come with the application
         options = {"buffer.dir": str(scratch), "aws.credentials.provider": _CHAIN, "classloader.isolation": "false"}
         endpoint, region = settings.get("data_location_endpoint", ""), settings.get("data_location_region", "")
@@ -102,7 +99,6 @@ class S3:
         return {f"spark.hadoop.fs.s3a.{name}": value for name, value in options.items()}
 
     def split(self, path: UPath) -> tuple[str, str]:
-        """See `Store`."""
         bucket, key, _ = path.fs.split_path(path.path)
         return bucket, key.rstrip("/")
 
@@ -126,18 +122,15 @@ class S3:
             arguments["ContinuationToken"] = page["NextContinuationToken"]
 
     def remove(self, near: UPath, keys: Sequence[str]) -> None:
-        """See `Store`."""
         bucket, _ = self.split(near)
         answer = near.fs.call_s3("delete_objects", Bucket=bucket, Delete={"Objects": [{"Key": key} for key in keys], "Quiet": True})
         for error in answer.get("Errors", ()):  # the request as a whole has succeeded
             raise OSError(errno.EIO, f"could not remove file: {error.get('Message') or error.get('Code')}", error.get("Key"))
 
     def tag(self, path: UPath) -> str:
-        """See `Store`."""
         return str(path.fs.info(path.path)["ETag"])
 
     def put_if(self, path: UPath, content: bytes, before: str | None) -> str:
-        """See `Store`."""
         on_condition = {"mode": "create"} if before is None else {"IfMatch": before}
         try:
             return str(path.fs.pipe_file(path.path, content, **on_condition)["ETag"])

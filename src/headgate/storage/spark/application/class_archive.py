@@ -18,7 +18,6 @@ from headgate.storage.spark.application.jars import find_jars, own_folder
 
 
 def path() -> Path:
-    """Return the path of this installation's archive."""
     try:
         jars = [str(jar) for jar in find_jars()]
     except PostgresError:
@@ -29,5 +28,4 @@ def path() -> Path:
 
 
 def usable() -> bool:
-    """Whether the archive exists."""
     return path().is_file()

@@ -154,6 +154,5 @@ class Heap:
         return False
 
     def _managed_share(self) -> float:
-        """Return the share that Spark accounts for."""
         assert self._old is not None
         return java_memory.Usage(java_memory.managed_bytes(self._context), self._old.usage().most).share

@@ -22,5 +22,4 @@ def of_type(spark_type: DataType) -> pa.DataType:
 
 
 def of_row(row: StructType) -> pa.Schema:
-    """Return the Arrow schema of a row."""
     return cast("pa.Schema", to_arrow_schema(row, **_UTC))

@@ -51,7 +51,6 @@ class OldGeneration:
 
     @classmethod
     def of(cls, context: SparkContext) -> OldGeneration | None:
-        """Return the old generation of a context's Java, or None if its collector does not have one."""
         management = _management(context)
         pools = [pool for pool in management.getMemoryPoolMXBeans() if "Old" in pool.getName() or "Tenured" in pool.getName()]
         if not pools:
