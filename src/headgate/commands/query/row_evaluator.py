@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import duckdb
 
-from headgate.catalog.layout.macros import split_macros
+from headgate.catalog.layout import macros
 from headgate.commands.query.catalog.query import translated
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import builtin, columnwise, rewriting
@@ -218,7 +218,7 @@ def _database() -> duckdb.DuckDBPyConnection:
     """Return an in-memory database with the catalog's macros that need no tables."""
     connection = duckdb.connect(config={"threads": 1, "memory_limit": "128MB"})
     connection.execute("CREATE SCHEMA hg")
-    for macro in split_macros():
+    for statement in macros.statements():
         with contextlib.suppress(duckdb.CatalogException):
-            connection.execute(f"CREATE OR REPLACE MACRO hg.{macro}")
+            connection.execute(statement)
     return connection
