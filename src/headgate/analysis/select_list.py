@@ -32,7 +32,6 @@ class Names(Protocol):
     @property
     def star(self) -> Sequence[PlanColumn]:
         """Return the columns of ``*``."""
-        ...
 
 
 def expand(items: Iterable[pb.Node], source: Names, scope: Scope, context: BindContext) -> list[SelectItem]:

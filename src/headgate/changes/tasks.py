@@ -79,7 +79,6 @@ class Source(Protocol):
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Made]:
         """Yield the changes and files in any order."""
-        ...
 
 
 @dataclass(frozen=True)

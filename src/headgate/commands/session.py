@@ -98,7 +98,6 @@ class Session(Protocol):
     @property
     def context(self) -> SessionContext:
         """The user, the database and the name resolution of the session."""
-        ...
 
     @property
     def notices(self) -> Notices: ...
@@ -109,32 +108,26 @@ class Session(Protocol):
     @property
     def dynamic(self) -> Mapping[str, Provider]:
         """The system relations that are computed when they are read."""
-        ...
 
     @property
     def functions(self) -> Mapping[str, Callable[..., object]]:
         """The functions with effects on the node or the session."""
-        ...
 
     @property
     def in_block(self) -> bool:
         """Whether the transaction continues after the statement."""
-        ...
 
     @property
     def job_group(self) -> str:
         """The name of the session's Spark job group."""
-        ...
 
     @property
     def deferral(self) -> Deferral:
         """The actions that the transaction defers to its end."""
-        ...
 
     @property
     def pending(self) -> PendingNotifications:
         """The LISTEN, UNLISTEN and NOTIFY commands of the transaction."""
-        ...
 
     @property
     def read_only(self) -> bool: ...
@@ -142,62 +135,49 @@ class Session(Protocol):
     @property
     def snapshot(self) -> Lsn | None:
         """The LSN of the snapshot that the session must read, or None for the latest."""
-        ...
 
     def begin_statement(self) -> Transaction:
         """Return the open transaction, or a new one that the server ends after the statement."""
-        ...
 
     @property
     def written(self) -> Hashable:
         """A token for the writes of the open transaction, which changes with each write."""
-        ...
 
     @property
     def shows_old_catalog(self) -> bool:
         """Whether the statement does not see the latest committed catalog, and must be run again if it fails."""
-        ...
 
     def plan_again(self, *, first: bool) -> bool:
         """Restart the statement with the latest committed data. Return False if the transaction's isolation level does not allow that.
 
         `first`: the transaction had no snapshot before the statement. PostgreSQL waits for the locks of tables before it takes a snapshot.
         """
-        ...
 
     def begin_command(self) -> Transaction:
         """Return the open transaction, or a new one, for a command that takes no snapshot."""
-        ...
 
     def use_types(self) -> None:
         """Activate the types of the session's database for the current thread."""
-        ...
 
     def end_transaction(self, *, commits: bool, chain: bool) -> None:
         """Commit or roll back the transaction in the middle of a procedure. The next statement begins another one.
 
         `chain`: the next transaction has the isolation level and access mode of this one.
         """
-        ...
 
     def prevent_in_block(self, command: str) -> None:
         """Raise 25001 inside a transaction block."""
-        ...
 
     def open_cursor(self, name: str) -> OpenCursor | None: ...
 
     def check_cancel(self) -> None:
         """Raise 57014 if the client has requested a cancel."""
-        ...
 
     def cancelling(self, stop: Callable[[], None], *, in_java: bool = False) -> AbstractContextManager[None]:
         """Call `stop` on a cancel request during the block. `in_java`: the work in the block uses Java memory."""
-        ...
 
     def after_commit(self, action: Callable[[], None]) -> None:
         """Run `action` after the transaction has committed."""
-        ...
 
     def after_rollback(self, action: Callable[[], None]) -> None:
         """Run `action` if the transaction rolls back."""
-        ...

@@ -43,7 +43,6 @@ class Backend(Protocol):
 
     def waits_for(self, mode: Mode | None) -> None:
         """Record the lock that the worker waits for, or None."""
-        ...
 
 
 @dataclass(frozen=True)

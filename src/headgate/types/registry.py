@@ -219,15 +219,12 @@ class RowTypes(Protocol):
 
     def by_oid(self, oid: int) -> Sequence[PgType]:
         """Return the row type with this OID, or whose array type has it, and the array type. Return nothing if there is none."""
-        ...
 
     def by_name(self, name: str, schema: str | None) -> Sequence[PgType]:
         """Return the row type with this name, and its array type. Return nothing if there is none."""
-        ...
 
     def by_relation(self, relation: int) -> Sequence[PgType]:
         """Return the type of a relation's rows, and its array type. Return nothing if there is none."""
-        ...
 
 
 class TypeRegistry:

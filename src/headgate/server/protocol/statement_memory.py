@@ -38,7 +38,6 @@ class Weighed(Protocol):
     @property
     def weight(self) -> int:
         """The estimated memory in bytes. It does not change."""
-        ...
 
 
 class Pool:

@@ -30,11 +30,9 @@ class RowCompletion(Protocol):
 
     def completed(self, rows: pa.Table) -> pa.Table:
         """Return rows with missing columns set to their defaults."""
-        ...
 
     def checked(self, rows: pa.Table) -> pa.Table:
         """Return rows with their generated columns. Raise 23502 or 23514."""
-        ...
 
 
 class Factory(Protocol):

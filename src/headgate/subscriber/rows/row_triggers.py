@@ -42,48 +42,38 @@ class FiringTriggers(Protocol):
 
         With `write`, a trigger that reads the table sees the rows before its own: they are written then, and not returned.
         """
-        ...
 
     def before_update(self, changed: pa.Table, columns: set[str] | None) -> pa.Table:
         """Fire BEFORE UPDATE.
 
         Return the changes (`old`, `new`, and other columns) as the triggers change them, without those they suppress.
         """
-        ...
 
     def before_delete(self, changed: pa.Table) -> pa.Table:
         """Fire BEFORE DELETE. Return the changes without those that the triggers suppress."""
-        ...
 
     def after(self, event: int, old: pa.Table | None, new: pa.Table | None, columns: set[str] | None = None) -> list[Callable[[], None]]:
         """Return the functions to call after the rows are written."""
-        ...
 
     def statement(self, event: int, *, before: bool, columns: set[str] | None = None) -> None: ...
 
     def is_independent(self, event: int) -> bool:
         """Return whether the row triggers of an event would do the same if the event's earlier rows were not yet written."""
-        ...
 
     def used(self) -> set[int] | None:
         """Return the tables that the row triggers read or change, or None if they may be any tables."""
-        ...
 
     def collects(self, event: int) -> bool:
         """Return whether the rows of an event are kept in transition tables."""
-        ...
 
     def close(self) -> None:
         """Remove the stored rows of transition tables."""
-        ...
 
     def settle(self) -> None:
         """Call the functions of all triggers that the transaction has deferred."""
-        ...
 
     def committed(self) -> None:
         """Deliver the notifications of trigger functions to sessions. Called after the transaction has committed."""
-        ...
 
 
 class TriggerFactory(Protocol):
@@ -91,7 +81,6 @@ class TriggerFactory(Protocol):
 
     def __call__(self, transaction: Transaction, relation: Relation, *, collects: bool = False) -> FiringTriggers | None:
         """See the class. `collects`: the object serves one statement, and keeps the rows of transition tables."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -56,16 +56,13 @@ class FoundDifference(Protocol):
     @property
     def command(self) -> str:
         """Return the COPY command of the publisher's rows in these ranges, with the hashes of the key and of the row first."""
-        ...
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The published columns that the COPY returns."""
-        ...
 
     def changes(self, staged: DataPath, unchanged: Sequence[str]) -> DataFrame:
         """Return the changes frame. `staged` contains the rows (k, r, new)."""
-        ...
 
 
 class MadeDifference(Protocol):
