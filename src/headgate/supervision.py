@@ -49,7 +49,6 @@ class Obstacles:
         self._texts: dict[tuple[str, Subject], str] = {}
 
     def note(self, work: str, subject: Subject, text: str) -> None:
-        """Note that an attempt has failed."""
         self._texts[work, subject] = text
 
     def clear(self, work: str, subject: Subject) -> None:
@@ -83,7 +82,6 @@ class Supervised:
             self._thread.join(self._patience)
 
     def health(self) -> Health:
-        """Return the state of the thread."""
         alive = self._thread.is_alive()
         return Health(self.name, alive and self._error is None, self._failures, self._error)
 

@@ -193,7 +193,6 @@ class Analyser:
         return Query(body, columns, tuple(sorts), ordering.limit(self.context, node, sorts))
 
     def where(self, node: pb.DeleteStmt | pb.OnConflictClause | pb.SelectStmt | pb.UpdateStmt, scope: Scope) -> Expression | None:
-        """Return the WHERE condition of a statement, or None."""
         if not has_condition(node):
             return None
         return binder.bind_condition(node.where_clause, scope, "WHERE", context=self.context.within(construct="WHERE"))

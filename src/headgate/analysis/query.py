@@ -65,7 +65,6 @@ class RowLock:
     names: frozenset[str] = frozenset()
 
     def of(self, alias: str) -> bool:
-        """Return whether the clause locks a FROM item."""
         return not self.names or alias in self.names
 
 

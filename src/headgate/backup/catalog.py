@@ -36,7 +36,6 @@ def of_running(engine: Engine, data_dir: Path, folder: Path) -> Lsn:
 
 
 def of_stopped(data_dir: Path, folder: Path) -> None:
-    """Copy the catalog of a stopped node."""
     for file in data_dir.glob(f"{NAME}*"):
         _file(data_dir, folder, file.name)
     _frames(data_dir, folder)

@@ -194,7 +194,6 @@ class Answers:
         return None if tables is None else point.read(sql, parameters or ()) or tables
 
     def snapshot(self) -> Snapshot:
-        """Return the current moment."""
         with self._lock:
             return Snapshot(self.moment, frozenset(self._unsettled))
 

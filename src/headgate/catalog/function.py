@@ -115,7 +115,6 @@ def distinct_names(cursor: Cursor, database: int) -> set[str]:
 
 
 def exist(cursor: Cursor, database: int) -> bool:
-    """Return whether users made functions in a database."""
     return one(cursor, "SELECT 1 FROM hg.pg_proc WHERE dbid = ? LIMIT 1", [database]) is not None
 
 

@@ -81,7 +81,6 @@ def rename(cursor: Cursor, database: int, oid: int, name: str) -> None:
 
 
 def set_owner(cursor: Cursor, database: int, oid: int, owner: int) -> None:
-    """Change the owner of a schema."""
     acl.give(cursor, "pg_namespace", oid, owner, database)
 
 

@@ -45,7 +45,6 @@ class Outcome:
 
     @property
     def missing(self) -> int:
-        """The number of skipped changes."""
         return len(self.skipped)
 
 

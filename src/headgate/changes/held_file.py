@@ -48,7 +48,6 @@ class HeldFile:
 
     @property
     def nbytes(self) -> int:
-        """The size in memory."""
         return int(self.rows.nbytes) + self.keys.nbytes + (0 if self.places is None else self.places.nbytes)
 
     def find(self, keys: pa.Array) -> tuple[Numbers, Numbers]:

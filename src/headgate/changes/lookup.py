@@ -300,7 +300,6 @@ def _one(paths: list[str], compared: Sequence[str], columns: str, keys: pa.Table
 
 
 def _joined(paths: list[str], compared: Sequence[str], columns: str, key_table: pa.Table, limit: str) -> pa.Table:
-    """Return the rows of any number of keys."""
     conditions = [(left, f"w.k{i}", key_table[f"k{i}"].null_count) for i, left in enumerate(compared)]
     match = " AND ".join(f"{left} IS NOT DISTINCT FROM {right}" if nulls else f"{left} = {right}" for left, right, nulls in conditions)
     with _cursor() as cursor:

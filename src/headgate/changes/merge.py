@@ -178,7 +178,6 @@ def _merge_columns(
 def _merge_small(
     transaction: Transaction, relation: Relation, key: RowKey, changes: pa.Table, check_rows: CheckRows | None, *, many: bool
 ) -> Merged:
-    """Apply a batch change by change."""
     batch = KeyedBatch.of(relation, key, changes)
     matches = lookup.find(transaction, relation, key, batch.wanted())
     matches = matches.sort_by([("file", "ascending"), ("row", "ascending")])
@@ -266,7 +265,6 @@ def _check_new(check_rows: CheckRows | None, changed: pa.Table) -> None:
 
 
 def _write(transaction: Transaction, relation: Relation, changed: pa.Table) -> int:
-    """Write changed rows, and return their number."""
     if not changed.num_rows:
         return 0
     if changed["old"].null_count == changed.num_rows:

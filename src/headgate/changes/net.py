@@ -51,7 +51,6 @@ class Netted:
 
 
 def ops_of(changes: pa.Table) -> Ops:
-    """Return the operations of changes as bytes."""
     distinct = pc.unique(changes["op"])
     codes = np.frombuffer("".join(distinct.to_pylist()).encode(), np.uint8)
     return codes[buffers.whole(pc.index_in(changes["op"], distinct)).to_numpy()] if len(codes) else codes

@@ -59,7 +59,6 @@ class Replayed:
 
     @property
     def missing(self) -> int:
-        """The number of skipped changes."""
         return len(self.skipped)
 
 

@@ -214,7 +214,6 @@ class ReduceTask:
     types: registry.TypeRegistry | None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the parts of the tables."""
         registry.use(self.types)
         blobs: dict[tuple[int, int], list[tuple[int, pa.Table]]] = {}
         for batch in batches:
@@ -241,7 +240,6 @@ class InsertTask:
     types: registry.TypeRegistry | None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the parts of the tables."""
         registry.use(self.types)
         waiting: dict[int, list[tuple[int, pa.Table]]] = {}
         with failure.carried(REFUSED):
@@ -306,7 +304,6 @@ def _reduced(table: TaskTable, number: int, partition: int, changes: pa.Table) -
 
 
 def _write(table: TaskTable, part: Part, changed: pa.Table) -> None:
-    """Write changed rows into the leaves of a table."""
     if table.places is not None:
         flows = table.places.flows_of_few(changed)
         changing, arriving = ([(leaf_part.number, leaf_part.rows) for leaf_part in parts] for parts in (flows.changes, flows.arriving))

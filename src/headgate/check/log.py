@@ -58,7 +58,6 @@ class Folder:
 
 
 def findings(subject: Subject) -> Iterator[Finding]:
-    """Yield all problems of the log and the versions."""
     yield from _entries(subject)
     logged = _logged_versions(subject)
     for key in sorted(subject.tables):

@@ -33,7 +33,6 @@ def _place(slot: Slot) -> str:
 
 
 def impossible(slot: Slot, end: Lsn) -> Iterator[str]:
-    """Yield the contradictions in a slot's positions."""
     if slot.restart_lsn > slot.confirmed_flush_lsn:
         yield f"restart_lsn {slot.restart_lsn} is behind confirmed_flush_lsn {slot.confirmed_flush_lsn}"
     if slot.confirmed_flush_lsn > end:

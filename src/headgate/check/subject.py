@@ -58,7 +58,6 @@ class Subject:
 
     @functools.cached_property
     def databases(self) -> dict[int, str]:
-        """Return the names of the databases by oid."""
         return dict(rows(self.cursor, "SELECT oid, datname FROM hg.pg_database ORDER BY oid"))
 
     def wanted(self, database: int) -> bool:
@@ -78,7 +77,6 @@ class Subject:
         return {(database, oid): f'"{schema}"."{name}"' for database, oid, schema, name in names}
 
     def database(self, oid: int) -> str:
-        """Return the name of a database for findings."""
         return f'database "{self.databases[oid]}"' if oid in self.databases else f"database with OID {oid}"
 
     def title(self, key: Key) -> str:
@@ -87,7 +85,6 @@ class Subject:
         return f"table {name} of {self.database(key[0])}" if name is not None else f"relation with OID {key[1]} of {self.database(key[0])}"
 
     def path(self, key: Key) -> DataPath:
-        """Return a table's folder."""
         return self.engine.path(key)
 
     def files(self, key: Key) -> Mapping[str, Action] | None:

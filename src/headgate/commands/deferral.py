@@ -73,7 +73,6 @@ class Deferral:
         self._modes = {ALL: deferred}
 
     def set_some(self, constraints: set[int], *, deferred: bool) -> None:
-        """SET CONSTRAINTS a, b, by oid."""
         self._modes = self._modes | dict.fromkeys(constraints, deferred)
 
     def put_off(self, constraint: Deferrable, relation: int, check: Action) -> None:

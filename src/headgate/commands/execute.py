@@ -109,7 +109,6 @@ def modify(node: ParseNode, planner: object) -> ResultSet | None:
 
 
 def _notify(node: ParseNode, session: Session) -> CommandResult:
-    """NOTIFY channel [, payload]."""
     session.begin_command()
     session.pending.notify(node.conditionname, node.payload)
     return CommandResult("NOTIFY")

@@ -54,11 +54,9 @@ class PendingNotifications:
             self.notifications[channel, payload] = None
 
     def saved(self) -> Saved:
-        """Return the state at a savepoint."""
         return len(self.actions), len(self.notifications)
 
     def restore(self, saved: Saved) -> None:
-        """Restore the state of a savepoint."""
         del self.actions[saved[0] :]
         self.notifications = dict.fromkeys(list(self.notifications)[: saved[1]])
         self.size = sum(size(*notification) for notification in self.notifications)

@@ -153,7 +153,6 @@ def group_key(kind: n.TypeRef, values: pa.Array) -> pa.Array:
 
 
 def _order(kind: n.TypeRef) -> ArrowComparison | None:
-    """Return how Arrow compares two values of a type."""
     less = ordering_operator(kind.oid, 1, BindContext())
     if less is None or kind.collation not in C_COLLATIONS:
         return None
@@ -276,7 +275,6 @@ def _distinct(key: str, left: Operand, right: Operand) -> Operand:
 
 
 def _items(node: n.Expression) -> list[pa.Scalar]:
-    """Return the items of a constant array."""
     if isinstance(node, n.ArrayExpr) and not node.nested:
         scalars = [_evaluate(item, {}) for item in node.elements]
         if all(isinstance(scalar, pa.Scalar) for scalar in scalars):

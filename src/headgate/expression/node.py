@@ -464,7 +464,6 @@ class SubLink(Expression):
 
 
 def operands(node: Expression) -> tuple[Expression, ...]:
-    """Return the arguments of a call or operation."""
     assert isinstance(node, (FuncExpr, OpExpr, Distinct, NullIf))
     return node.args
 

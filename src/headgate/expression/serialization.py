@@ -21,7 +21,6 @@ _ENUMS: dict[str, type[enum.StrEnum]] = {"Form": node.Form, "BoolKind": node.Boo
 
 
 def dump(expression: node.Expression) -> str:
-    """Return the expression as one line of JSON."""
     return json.dumps(_dump(expression), ensure_ascii=False, separators=(",", ":"))
 
 

@@ -29,7 +29,6 @@ def table(catalog: str, *columns: str) -> pa.Table | None:
 
 @functools.cache
 def schemas() -> Mapping[int, str]:
-    """The names of the schemas by oid."""
     return {row["oid"]: row["nspname"] for row in rows("pg_namespace", "oid", "nspname")}
 
 

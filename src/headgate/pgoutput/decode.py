@@ -171,7 +171,6 @@ class _Run:
                 pass
 
     def relation(self, oid: int) -> m.Relation:
-        """Return the latest description of a relation."""
         try:
             return self.result.relations[oid]
         except KeyError:

@@ -49,7 +49,6 @@ class Transactions:
         return Transactions(*(getattr(self, name)[first:last] for name in self.__dataclass_fields__))
 
     def then(self, later: Transactions) -> Transactions:
-        """Return these transactions followed by the later ones."""
         return Transactions(*(np.concatenate([getattr(self, name), getattr(later, name)]) for name in self.__dataclass_fields__))
 
 

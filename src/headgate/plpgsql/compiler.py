@@ -478,7 +478,6 @@ def _subscripts(target: str) -> tuple[tree.Subscript, ...]:
 
 
 def _sides(text: str) -> tuple[str, str]:
-    """Return the target and the value of an assignment."""
     encoded, depth = text.encode(), 0
     for token in _tokens(text):
         depth += (token.kind == pb.ASCII_91) - (token.kind == pb.ASCII_93)

@@ -499,7 +499,6 @@ def _outcome(
 
 
 def _text(query: Sql, execution: Execution, scope: Scope) -> str:
-    """Return the text of the statement that EXECUTE runs."""
     text = execution.host.evaluate(query, scope).text
     if text is None:
         raise PostgresError("22004", "query string argument of EXECUTE is null")
@@ -714,7 +713,6 @@ def _named_row(sql: Sql, scope: Scope) -> Row | None:
 
 
 def output(execution: Execution, scope: Scope) -> list[Value]:
-    """Return the values of the OUT parameters."""
     values = []
     for name in execution.outputs:
         variable, _ = _target((name,), scope)

@@ -174,7 +174,6 @@ def _is_guarded(part: object) -> bool:
 
 
 def _parts(part: object) -> Iterator[object]:
-    """Yield all nodes of a tree."""
     yield part
     if isinstance(part, tuple):
         for item in part:

@@ -11,7 +11,6 @@ from headgate.types import registry
 
 
 def type_of(oid: int, typmod: int = -1) -> TypeRef:
-    """Return a type with its default collation."""
     known = registry.known().find(oid)
     return TypeRef(oid, typmod, 0 if known is None else known.collation)
 
@@ -55,7 +54,6 @@ class Scope:
     names: dict[str, Variable] = field(default_factory=dict)
 
     def levels(self) -> Iterator[Scope]:
-        """Yield this scope and the enclosing ones."""
         level: Scope | None = self
         while level is not None:
             yield level

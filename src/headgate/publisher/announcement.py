@@ -54,7 +54,6 @@ class Announcer:
         self._known.discard(relation)
 
     def forget_all(self) -> None:
-        """Require new announcements of all relations."""
         self._known.clear()
 
     def announce(self, plan: Published, send_time: int) -> bytes:

@@ -106,7 +106,6 @@ def _described(plan: Published) -> Hashable:
 
 
 def _named(writes: Sequence[TableWrite]) -> Hashable:
-    """Return the writes as part of a key."""
     return tuple((write.version, int(write.lsn)) for write in writes)
 
 

@@ -48,7 +48,6 @@ class DecodedChanges:
 
     @cached_property
     def op(self) -> npt.NDArray[np.uint8]:
-        """The letters of the operations."""
         return letters(self.table["op"])
 
     @cached_property
@@ -64,11 +63,9 @@ class DecodedChanges:
         return np.asarray(self.table["commit_lsn"].to_numpy(), np.int64)
 
     def column(self, side: str, name: str) -> pa.Array:
-        """Return a column of the old or new rows."""
         return buffers.field(self.old if side == "old" else self.new, name)
 
     def take(self, places: Numbers, ops: npt.NDArray[np.uint8]) -> DecodedChanges:
-        """Return some of the changes, as these operations."""
         op_column = buffers.letters(ops)
         if len(places) == len(self):
             return DecodedChanges(self.table.set_column(self.table.schema.get_field_index("op"), "op", op_column), self.lsn)
@@ -86,7 +83,6 @@ def decoded(table: pa.Table, writes: Sequence[TableWrite]) -> DecodedChanges:
 
 
 def letters(ops: pa.ChunkedArray | pa.Array) -> npt.NDArray[np.uint8]:
-    """Return the letters of the operations as bytes."""
     return buffers.packed(buffers.whole(ops))[0]
 
 
@@ -126,7 +122,6 @@ class Shared:
         """The number of reads."""
 
     def enter(self, database: int) -> None:
-        """Register a stream of the database."""
         with self._lock:
             self._streams[database] += 1
 
@@ -139,7 +134,6 @@ class Shared:
                     del self._entries[key]
 
     def several(self, database: int) -> bool:
-        """Return whether several streams read this database."""
         return self._streams[database] > 1
 
     def get(self, database: int, key: Hashable, read: Callable[[], DecodedChanges | None]) -> DecodedChanges | None:

@@ -72,7 +72,6 @@ def of_write(engine: Engine, plan: Published, write: TableWrite) -> Letters:
 
 
 def needs_spark(engine: Engine, decoded: DecodedChanges, plan: Published) -> bool:
-    """Return whether Spark evaluates the filter on these changes."""
     return not plan.unfiltered and (not engine.small_batch_rows or not is_exact(decoded, plan))
 
 

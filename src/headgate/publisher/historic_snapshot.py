@@ -42,7 +42,6 @@ class Judgement:
         self._states: dict[_Place, PublishedState] = {}
 
     def close(self) -> None:
-        """Close the catalog cursor."""
         self._cursor.close()
 
     def forget(self) -> None:

@@ -23,7 +23,6 @@ class Judged:
             self.counts[name] = old_counts[0] + judged, old_counts[1] + kept
 
     def clear(self) -> None:
-        """Reset the counts."""
         self.counts = {}
 
 

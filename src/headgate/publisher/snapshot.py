@@ -70,6 +70,5 @@ class Snapshots:
                 del self._held[number]
 
     def positions(self) -> list[Lsn]:
-        """Return the positions that are still needed."""
         with self._lock:
             return [*(snapshot.position for snapshot in self._exported.values()), *self._held.values()]

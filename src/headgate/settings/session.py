@@ -176,7 +176,6 @@ class SessionSettings(Values):
             self.rollback_to(state)
 
     def rollback_to(self, state: SettingValues) -> None:
-        """Restore the state at a savepoint."""
         self._state = state
         self.restored()
 

@@ -29,7 +29,6 @@ class Setting:
 
     @property
     def shown(self) -> str:
-        """The value as SHOW prints it."""
         return self.definition.show(self.value)
 
 
@@ -45,7 +44,6 @@ class Values(Mapping[str, str]):
         return self.setting(name).value
 
     def text(self, name: str) -> str:
-        """Return the value as SHOW prints it."""
         return self.setting(name).shown
 
     def integer(self, name: str) -> int:

@@ -291,7 +291,6 @@ class Engine:
         return self.table(key).state(version)
 
     def view_at(self, lsn: Lsn) -> Mapping[Key, Visible]:
-        """Return the tables that were visible at an LSN."""
         with self.commit_lock:
             then = self.log.versions(lsn)
             now = self.log.versions()

@@ -79,7 +79,6 @@ class Cut:
 
 
 def schema(relation: Relation) -> StructType:
-    """Return the schema of a relation's changes frame."""
     row = columns(relation)
     return StructType(
         [

@@ -121,7 +121,6 @@ class _Wait:
     """Only for an advisory lock."""
 
     def description(self, blocking: int) -> str:
-        """Return the description for the DETAIL of a deadlock."""
         match self.mode:
             case Mode.LOCK:
                 return f"{self.mode} on relation {self.key[1]}"
@@ -410,7 +409,6 @@ class TableLocks:
         return []
 
     def release(self, owner: int) -> None:
-        """Release all locks and claims of a transaction."""
         with self._changed:
             for key in [key for key, holder in self._owner.items() if holder == owner]:
                 del self._owner[key]
@@ -427,5 +425,4 @@ class TableLocks:
 
 
 def _meet(keys: Keys, others: Keys) -> bool:
-    """Whether an index has a key in both."""
     return any(not keys[index].isdisjoint(others[index]) for index in keys.keys() & others.keys())

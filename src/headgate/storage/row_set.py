@@ -35,7 +35,6 @@ def project(rows: Rows, columns: Mapping[str, Path]) -> Rows:
 
 
 def select(rows: Rows, chosen: Sequence[str]) -> Rows:
-    """Return the rows with some of their columns."""
     return rows.select(*[F.col(quoted(name)) for name in chosen]) if isinstance(rows, DataFrame) else rows.select(chosen)
 
 

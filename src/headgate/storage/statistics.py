@@ -95,17 +95,14 @@ class Statistics:
                 self._tables.pop(key, None)
 
     def reset(self, database: int) -> None:
-        """Reset the counts of a database and its tables."""
         with self._lock:
             self._counts.pop(database, None)
             self._tables = {key: counts for key, counts in self._tables.items() if key[0] != database}
 
     def committed(self, database: int) -> None:
-        """Count a committed transaction."""
         self._add(database, commits=1)
 
     def rolled_back(self, database: int) -> None:
-        """Count a rolled back transaction."""
         self._add(database, rollbacks=1)
 
     def deadlock(self, database: int) -> None:
@@ -134,7 +131,6 @@ class Statistics:
                 work.driver += more
 
     def state(self, databases: Collection[int]) -> dict[str, dict[str, int]]:
-        """Return the counts of these databases, for JSON."""
         with self._lock:
             return {str(oid): asdict(counts) for oid, counts in self._counts.items() if oid in databases}
 

@@ -74,7 +74,6 @@ class Counters:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def count(self, relation: int, changes: int, missing: int = 0) -> None:
-        """Add changes of one table."""
         self.changes += changes
         self.missing += missing
         self.tables[relation] += changes
@@ -82,7 +81,6 @@ class Counters:
             self.table_missing[relation] += missing
 
     def add(self, more: Counters) -> None:
-        """Add the counts of another instance."""
         with self._lock:
             for name in ("transactions", "changes", "missing", "bytes", "batches"):
                 setattr(self, name, getattr(self, name) + getattr(more, name))

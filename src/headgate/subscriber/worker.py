@@ -97,7 +97,6 @@ class Worker:
 
     @property
     def alive(self) -> bool:
-        """Whether the thread runs."""
         return self._thread.is_alive()
 
     @property
@@ -178,7 +177,6 @@ class Worker:
 
     @property
     def rules(self) -> TableRules:
-        """Return the rules for the changes that are applied."""
         return TableRules(self.rows, self.rights, self.unique, self.triggers)
 
     @property

@@ -63,7 +63,6 @@ def _join(data: Bytes, offsets: Numbers) -> bytes:
 
 
 def _values(divided: bytes, mask: Mask | None, kind: pa.DataType) -> pa.Array:
-    """Split the joined values into an array."""
     data = np.frombuffer(divided, np.uint8)
     ends = np.append(np.flatnonzero(data == 0), len(data))
     return buffers.strings(data[data != 0], np.append(0, ends - np.arange(len(ends))), mask, kind)

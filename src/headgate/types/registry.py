@@ -428,7 +428,6 @@ def check_schema(schema: str, types: TypeRegistry) -> None:
 
 
 def _extended(types: tuple[PgType, ...], path: tuple[str, ...] | None) -> TypeRegistry:
-    """Restore a pickled registry."""
     return builtin().extended(types, path) if types or path is not None else builtin()
 
 

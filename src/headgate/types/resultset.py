@@ -52,7 +52,6 @@ class ResultSet:
     row_count: int = field(default=0, init=False)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        """Yield the batches and count their rows."""
         for batch in self.batches:
             self.row_count += batch.num_rows
             yield batch

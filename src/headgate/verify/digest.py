@@ -80,7 +80,6 @@ class Compared:
 
     @property
     def ranges(self) -> int:
-        """Return the maximum number of ranges."""
         return 16**self.digits if self.number is None else PRIMES[self.digits]
 
 

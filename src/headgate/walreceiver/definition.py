@@ -288,7 +288,6 @@ def _types(connection: PublisherConnection, oids: Iterable[int]) -> dict[int, Re
 
 
 def _with_attributes(connection: PublisherConnection, types: dict[int, RemoteType]) -> dict[int, RemoteType]:
-    """Return the types, composite ones with their attributes."""
     composite = [oid for oid, remote_type in types.items() if remote_type.kind == "c"]
     if not composite:
         return types

@@ -121,7 +121,6 @@ class Link:
 
     @property
     def is_node(self) -> bool:
-        """Whether the publisher is a headgate node."""
         return b"headgate" in (self._pgconn.parameter_status(b"server_version") or b"")
 
     def parameter(self, name: str) -> str | None:

@@ -88,7 +88,6 @@ class _InProgress:
         yield from (frame for subxid, frame in self._frames if subxid not in self.aborted)
 
     def close(self) -> None:
-        """Delete the file."""
         if self._has_file:
             self.path.unlink(missing_ok=True)
 

@@ -85,7 +85,6 @@ class SegmentPart:
 
     @property
     def size(self) -> int:
-        """The bytes of the frames."""
         return sum(piece.size for piece in self.pieces)
 
     def parts(self, size: int) -> Iterator[SegmentPart]:

@@ -303,7 +303,6 @@ class Spool:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Delete all files."""
         with self._changed:
             self._closed = True
             if self._file is not None:
@@ -351,7 +350,6 @@ def _rest_of(outlines: Sequence[Outline], seq: int) -> Outline:
 
 
 def _outline_of(segment: Segment) -> Outline:
-    """Return the outline of a segment of whole transactions."""
     t = segment.transactions
     return Outline(
         t.begin, t.commit_lsn, t.commit_time, t.xid, t.commit, t.commit_lsn, t.end_lsn, t.commit_time, segment.others,

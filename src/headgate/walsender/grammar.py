@@ -318,7 +318,6 @@ def _create(parser: _Parser) -> Command:
 
 
 def _options(parser: _Parser) -> list[Option]:
-    """Parse one or several options in parentheses."""
     parser.take("other", "(")
     options = [_option(parser)]
     while parser.accept("other", ","):

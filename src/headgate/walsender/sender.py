@@ -86,7 +86,6 @@ class Sender:
         """Whether the client has disconnected while changes were judged."""
 
     def close(self) -> None:
-        """Close the stream and unregister the walsender."""
         self.stream.close()
         self.node.senders.leave(self.host.pid)
 

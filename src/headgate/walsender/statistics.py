@@ -74,7 +74,6 @@ class Senders:
             return self._all[pid]
 
     def leave(self, pid: int) -> None:
-        """Unregister a walsender that has ended."""
         with self._lock:
             self._all.pop(pid, None)
         self.heard()

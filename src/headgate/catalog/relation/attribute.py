@@ -99,7 +99,6 @@ def rename_column(cursor: Cursor, relation: Relation, attnum: int, name: str) ->
 
 
 def set_not_null(cursor: Cursor, relation: Relation, attnum: int, not_null: bool) -> None:
-    """Set or drop NOT NULL of a column."""
     _set_column(cursor, relation, attnum, "attnotnull", not_null)
 
 

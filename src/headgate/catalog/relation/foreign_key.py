@@ -77,7 +77,6 @@ def set_deferrable(cursor: Cursor, database: int, oid: int, *, deferrable: bool,
 
 
 def validate(cursor: Cursor, database: int, oid: int) -> None:
-    """Mark a constraint as validated."""
     run(cursor, "UPDATE hg.pg_constraint SET convalidated = true WHERE dbid = ? AND oid = ?", [database, oid])
 
 

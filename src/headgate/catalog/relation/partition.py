@@ -133,7 +133,6 @@ class Branch:
 
     @property
     def strategy(self) -> Strategy:
-        """The table's partitioning strategy."""
         assert self.relation.partition_key is not None
         return Strategy(self.relation.partition_key.strategy)
 
@@ -162,7 +161,6 @@ class Branch:
 
 
 def load(cursor: Cursor, database: int, oid: int) -> Branch:
-    """Return a table with all partitions below it."""
     tables = relations.load_many(cursor, database, [oid, *relations.descendants(cursor, database, oid)])
     return build(tables[0], tables[1:])
 
@@ -289,13 +287,11 @@ def inherited_constraints(cursor: Cursor, relation: Relation) -> set[str]:
 
 
 def set_inherited(cursor: Cursor, database: int, constraint: int) -> None:
-    """Mark a constraint as inherited from the parent."""
     sql = "UPDATE hg.pg_constraint SET coninhcount = 1, conislocal = false WHERE dbid = ? AND oid = ?"
     run(cursor, sql, [database, constraint])
 
 
 def set_column_inherited(cursor: Cursor, relation: Relation, attnum: int) -> None:
-    """Mark a column as inherited from the parent."""
     sql = "UPDATE hg.pg_attribute SET attislocal = false, attinhcount = 1 WHERE dbid = ? AND attrelid = ? AND attnum = ?"
     run(cursor, sql, [relation.database, relation.oid, attnum])
 

@@ -166,7 +166,6 @@ class Relation:
 
     @property
     def is_partitioned(self) -> bool:
-        """Whether the relation's rows are in partitions."""
         return self.kind == RelationKind.PARTITIONED_TABLE
 
     @property
@@ -262,7 +261,6 @@ def find_oid(cursor: Cursor, database: int, schema: str | None, name: str, searc
 
 
 def _schemas(cursor: Cursor, database: int) -> dict[int, str]:
-    """Return the names of the schemas by oid."""
     return {oid: name for name, oid in rows(cursor, "SELECT nspname, oid FROM hg.pg_namespace WHERE dbid IN (0, ?)", [database])}
 
 

@@ -92,7 +92,6 @@ def drop_column(cursor: Cursor, relation: Relation, attnum: int) -> None:
 
 
 def drop_index(cursor: Cursor, relation: Relation, index: int) -> None:
-    """Remove an index and its constraint."""
     constraint.delete(cursor, relation.database, "conindid = ?", [index])
     drop(cursor, relation.database, index)
     run(
@@ -104,7 +103,6 @@ def drop_index(cursor: Cursor, relation: Relation, index: int) -> None:
 
 
 def drop_check(cursor: Cursor, relation: Relation, oid: int) -> None:
-    """Remove a CHECK constraint."""
     constraint.delete(cursor, relation.database, "oid = ?", [oid])
     run(cursor, "UPDATE hg.pg_class SET relchecks = relchecks - 1 WHERE dbid = ? AND oid = ?", [relation.database, relation.oid])
 

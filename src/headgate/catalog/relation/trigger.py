@@ -55,7 +55,6 @@ class Trigger:
 
     @property
     def is_before(self) -> bool:
-        """Whether it fires before the change."""
         return bool(self.kind & BEFORE)
 
     @property
@@ -108,7 +107,6 @@ def write(cursor: Cursor, database: int, trigger: Trigger) -> None:
 
 
 def drop(cursor: Cursor, database: int, oid: int) -> None:
-    """Remove a trigger and its clones."""
     drop_clones(cursor, database, oid)
     _remove(cursor, database, oid)
     run(cursor, "DELETE FROM hg.pg_description WHERE dbid = ? AND objoid = ? AND classoid = 2620", [database, oid])

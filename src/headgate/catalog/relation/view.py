@@ -59,7 +59,6 @@ def replace(
 
 
 def query(cursor: Cursor, database: int, oid: int) -> str:
-    """Return the text that a node evaluates."""
     row = one(cursor, "SELECT ev_query FROM hg.pg_rewrite WHERE dbid = ? AND ev_class = ? AND rulename = '_RETURN'", [database, oid])
     return "" if row is None else str(row[0])
 

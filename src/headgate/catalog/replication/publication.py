@@ -47,7 +47,6 @@ class Publication:
     gencols: bool = False
 
     def member(self, relation: int) -> Member | None:
-        """Return the membership of a table, or None."""
         return next((member for member in self.members if member.relation == relation), None)
 
     def dump(self) -> Dumped:
@@ -152,7 +151,6 @@ def add_member(cursor: Cursor, oids: Oids, database: int, oid: int, member: Memb
 
 
 def drop_member(cursor: Cursor, database: int, oid: int, relation: int) -> None:
-    """Remove a table."""
     run(cursor, "DELETE FROM hg.pg_publication_rel WHERE dbid = ? AND prpubid = ? AND prrelid = ?", [database, oid, relation])
 
 

@@ -72,7 +72,6 @@ def create(cursor: Cursor, slot: Slot) -> Slot:
 
 
 def advance(cursor: Cursor, name: str, restart_lsn: Lsn, confirmed_flush_lsn: Lsn) -> None:
-    """Write the positions of a slot."""
     sql = "UPDATE hg.replication_slot SET restart_lsn = ?, confirmed_flush_lsn = ? WHERE slot_name = ?"
     run(cursor, sql, [restart_lsn, confirmed_flush_lsn, name])
 
@@ -93,7 +92,6 @@ def drop(cursor: Cursor, name: str) -> None:
 
 
 def drop_database(cursor: Cursor, database: int) -> None:
-    """Delete the slots of a dropped database."""
     run(cursor, "DELETE FROM hg.replication_slot WHERE datoid = ?", [database])
 
 

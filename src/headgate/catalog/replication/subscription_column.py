@@ -61,7 +61,6 @@ def of_subscription(cursor: Cursor, subscription: int) -> list[tuple[int, Follow
 
 
 def write(cursor: Cursor, database: int, subscription: int, relation: int, columns: Sequence[FollowedColumn]) -> None:
-    """Replace the columns of a table."""
     forget(cursor, subscription, relation)
     if not columns:
         return

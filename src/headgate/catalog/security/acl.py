@@ -73,7 +73,6 @@ def _item(text: str) -> Item:
 
 
 def write(items: Iterable[Item]) -> list[str]:
-    """Return the texts of the aclitem array."""
     texts = []
     for item in items:
         rights = "".join(char + ("*" if char in item.options else "") for char in ORDER if char in item.rights)
@@ -90,7 +89,6 @@ def _unquote(text: str) -> str:
 
 
 def given(items: Sequence[Item], grantee: str, grantor: str, rights: str, *, option: bool) -> list[Item]:
-    """Return the items after GRANT."""
     result = list(items)
     for index, item in enumerate(result):
         if (item.grantee, item.grantor) == (grantee, grantor):

@@ -38,6 +38,5 @@ def of_relation(cursor: Cursor, database: int, relation: int) -> list[Policy]:
 
 
 def remove(cursor: Cursor, database: int, oid: int) -> None:
-    """Delete a policy and its comment."""
     run(cursor, "DELETE FROM hg.pg_policy WHERE dbid = ? AND oid = ?", [database, oid])
     run(cursor, "DELETE FROM hg.pg_description WHERE dbid = ? AND objoid = ? AND classoid = 3256", [database, oid])

@@ -37,12 +37,10 @@ def in_force(cursor: Cursor, database: int, role: int) -> Iterator[tuple[str, st
 
 
 def forget_role(cursor: Cursor, role: int) -> None:
-    """Delete the settings of a dropped role."""
     run(cursor, "DELETE FROM hg.pg_db_role_setting WHERE setrole = ?", [role])
 
 
 def forget_database(cursor: Cursor, database: int) -> None:
-    """Delete the settings of a dropped database."""
     run(cursor, "DELETE FROM hg.pg_db_role_setting WHERE setdatabase = ?", [database])
 
 

@@ -218,7 +218,6 @@ class _Broken:
         return F.lit(failure.marked(self.sqlstate, failure.with_fields(self.text, **self.fields) + opening))
 
     def error(self, detail: str | None) -> PostgresError:
-        """Return the error that the driver raises."""
         return PostgresError(self.sqlstate, self.text, detail=detail, **self.fields)
 
 

@@ -67,7 +67,6 @@ class RowEncoder:
         return self._write(shown, [at for at, column in enumerate(self.columns) if quoted is None or column.name in quoted])
 
     def header(self) -> pa.Array:
-        """Return the line with the names of the columns."""
         return self._write([pa.array([column.name], pa.string()) for column in self.columns])
 
     def _write(self, columns: Sequence[pa.Array], forced: Sequence[int] = ()) -> pa.Array:
@@ -120,7 +119,6 @@ class TableTask:
     names: tuple[str, ...]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Encode each file."""
         files = list(self.state.files)
         for batch in batches:
             for number in batch.column(0).to_pylist():

@@ -45,7 +45,6 @@ class CopyReader:
         """The text of the rows that were returned last."""
 
     def tables(self, pieces: Iterator[bytes]) -> Iterator[pa.Table]:
-        """Yield the rows in portions."""
         if self.options.binary:
             yield from self._binary(pieces)
         elif self.options.csv:

@@ -31,7 +31,6 @@ _MOST_WORKERS = 1024
 
 
 def vacuum(node: ParseNode, session: Session) -> CommandResult:
-    """Execute VACUUM or ANALYZE."""
     word = "VACUUM" if node.is_vacuumcmd else "ANALYZE"
     chosen = _vacuum_options(node, word)
     if node.is_vacuumcmd and not chosen.get("analyze") and any(unwrap(item).va_cols for item in node.rels):

@@ -81,7 +81,6 @@ def _create_table(node: pb.CreateStmt, session: Session) -> CommandResult:
 
 
 def _columns(node: pb.CreateStmt, session: Session, lacking: list[str]) -> list[pb.Node]:
-    """Return the columns and constraints that a node supports."""
     plain_columns: list[pb.Node] = []
     for element_node in node.table_elts:
         column = unwrap(element_node)

@@ -45,7 +45,6 @@ def check(elements: Iterable[pb.Node], schema: str) -> None:
 
 
 def make(elements: Iterable[pb.Node], session: Session, schema: str, owner: str, owner_oid: int) -> None:
-    """Create the elements in an existing schema."""
     order = list(_KINDS)
     superuser = privilege.is_superuser(session.begin_statement().cursor, owner)
     with _inside(session.context, schema, owner, owner_oid, superuser=superuser):

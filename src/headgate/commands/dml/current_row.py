@@ -49,7 +49,6 @@ Shown = dict[str, str | None]
 
 
 def is_asked(node: pb.DeleteStmt | pb.UpdateStmt) -> bool:
-    """Return whether a statement has WHERE CURRENT OF."""
     return node.HasField("where_clause") and kind(node.where_clause) == "CurrentOfExpr"
 
 
@@ -113,7 +112,6 @@ def _scanned_table(planner: Planner, cursor: OpenCursor, name: str, leaves: Sequ
 
 
 def _relations_of(items: Sequence[pb.Node]) -> Iterator[pb.RangeVar]:
-    """Yield the relations that a FROM clause names."""
     for item in map(unwrap, items):
         if item.DESCRIPTOR.name == "RangeVar":
             yield item

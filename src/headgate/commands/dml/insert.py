@@ -84,7 +84,6 @@ def insert_rows(node: pb.InsertStmt, session: Session, rows: pa.Table) -> None:
 
 
 def _events(node: pb.InsertStmt) -> list[tuple[int, set[str] | None]]:
-    """Return the events of an INSERT for statement triggers."""
     events: list[tuple[int, set[str] | None]] = [(triggers.INSERT, None)]
     if node.on_conflict_clause.action == pb.ONCONFLICT_UPDATE:
         events.append((triggers.UPDATE, {unwrap(target_node).name for target_node in node.on_conflict_clause.target_list}))

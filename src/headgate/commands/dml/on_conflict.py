@@ -292,7 +292,6 @@ def _constraint(name: str, relation: Relation) -> Index:
 
 
 def _arbiters(clause: pb.OnConflictClause, writer: NewRows) -> list[Index]:
-    """Return the unique indexes that determine a conflict."""
     relation = writer.relation
     unique = relation.unique_indexes
     if not clause.HasField("infer"):

@@ -87,7 +87,6 @@ def of_written(
 
 
 def of_rows(clause: pb.ReturningClause, planner: Planner, rows: pa.Table, relation: Relation, alias: str, tag: str) -> ResultSet:
-    """Return the same for rows in the driver."""
     try:
         table, targets, expressions = _plan_in_driver(clause, planner, relation, alias)
         return table_rows.result(table_rows.plan_columns(targets), table.values(rows, expressions), planner.session, tag)

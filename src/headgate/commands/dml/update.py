@@ -207,7 +207,6 @@ def changed_source(
 
 
 def _of_table(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.UpdateStmt, items: Sequence[pb.Node]) -> Source:
-    """A table with its rows' positions."""
     if planner.describing:
         frame = planner.frame_of(relation).select("*", F.lit("").alias(FILE), F.lit(0).alias(ROW))
     elif relation.is_partitioned and not current_row.is_asked(node):

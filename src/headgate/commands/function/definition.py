@@ -43,7 +43,6 @@ _PARALLEL = {"safe": "s", "restricted": "r", "unsafe": "u"}
 
 
 def create(node: pb.CreateFunctionStmt, session: Session) -> CommandResult:
-    """CREATE [OR REPLACE] FUNCTION, PROCEDURE."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     kind = "p" if node.is_procedure else "f"
@@ -296,7 +295,6 @@ _KINDS = {"f": "function", "p": "procedure"}
 
 
 def drop(node: pb.DropStmt, session: Session) -> CommandResult:
-    """DROP FUNCTION, PROCEDURE, ROUTINE."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     word = ROUTINES[node.remove_type]

@@ -101,7 +101,6 @@ class _Uses:
         self._database = session.context.database
 
     def columns(self) -> Iterator[Dependant]:
-        """Return defaults, and generated columns."""
         for oid, table, attnum, text in self._rows("pg_attrdef", "oid, adrelid, adnum, adbin", "adbin"):
             relation = relations.get(self._cursor, self._database, table)
             column = relation.numbered(attnum)
@@ -128,7 +127,6 @@ class _Uses:
                 yield self._dependant(2606, oid, shown, f"ALTER DOMAIN {names.qualified(kind.schema, kind.name)} {action}", None)
 
     def indexes(self) -> Iterator[Dependant]:
-        """Return indexes with expressions or a predicate."""
         for oid, table, listed, predicate in self._rows("pg_index", "indexrelid, indrelid, indexprlist, indpred", "indexprs", "indpred"):
             relation = relations.get(self._cursor, self._database, table)
             if any(self._is_in(text, relation) for text in (*(listed or ()), predicate) if text is not None):

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 
 def result_columns(columns: Sequence[PlanColumn]) -> tuple[ResultColumn, ...]:
-    """Return the RowDescription columns of a plan."""
     base = registry.known().base  # the protocol reports a domain's base type
     return tuple(
         ResultColumn(column.name, *base(column.type.oid, column.type.typmod), column.relation, column.attnum, column.attributes)

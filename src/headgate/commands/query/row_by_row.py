@@ -156,7 +156,6 @@ def passing(evaluation: Evaluation, frame: DataFrame, conditions: Sequence[Expre
 
 
 def _met(evaluation: Evaluation, frame: DataFrame, conditions: Sequence[Expression]) -> DataFrame:
-    """Return the rows that meet conditions that call functions."""
     rows = _Rows(evaluation, frame, conditions)
 
     def filtered(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -252,7 +251,6 @@ class _Rows:
             yield values
 
     def are_met(self, batch: pa.RecordBatch) -> Iterator[bool]:
-        """Yield whether each row meets all expressions."""
         for _ in self._each(batch):
             with self._after_others():
                 is_met = all(self._evaluator.constant(expression).value == "t" for expression in self._expressions)

@@ -177,7 +177,6 @@ class RowSecurity:
         return f'{row} violates row-level security policy{shown}{clause} for table "{self._relation.name}"'
 
     def _bind(self, requirement: Requirement, scope: Scope) -> Expression:
-        """Return the condition that a row meets a requirement."""
         context = self._planner.context.within(types=registry.known().anywhere(), stored=True)
         return _any_of([binder.bind_condition(parse_expression(text), scope, "POLICY", context=context) for text in requirement.texts])
 

@@ -182,7 +182,6 @@ def _function_target(cursor: Cursor, database: int, function: UserFunction) -> G
 
 
 def _functions(node: pb.GrantStmt, session: Session, cursor: Cursor) -> list[UserFunction]:
-    """Return the user-defined functions that GRANT names."""
     word = definition.ROUTINES[node.objtype]
     if node.targtype == pb.ACL_TARGET_ALL_IN_SCHEMA:
         schemas = [lookup.namespace(cursor, session.context.database, unwrap(item).sval) for item in node.objects]

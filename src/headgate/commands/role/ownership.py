@@ -303,7 +303,6 @@ def _revoke_all(cursor: Cursor, database: int, name: str, role: int) -> None:
 
 
 def reassign_owned(node: pb.ReassignOwnedStmt, session: Session) -> CommandResult:
-    """Execute REASSIGN OWNED BY roles TO another."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     new = names.role_name(node.newrole, context.user, context.session_user)

@@ -49,7 +49,6 @@ def alter_role(node: pb.AlterRoleSetStmt, session: Session) -> CommandResult:
 
 
 def alter_database(node: pb.AlterDatabaseSetStmt, session: Session) -> CommandResult:
-    """Execute ALTER DATABASE SET or RESET."""
     cursor = session.begin_statement().cursor
     _change(session, cursor, _database(cursor, node.dbname, session.context.user), ALL, node.setstmt)
     return CommandResult("ALTER DATABASE")

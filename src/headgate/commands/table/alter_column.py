@@ -37,7 +37,6 @@ from headgate.types import registry
 
 
 def add_column(alteration: Alteration, command: pb.AlterTableCmd) -> None:
-    """Execute ADD COLUMN [IF NOT EXISTS]."""
     relation, cursor = alteration.relation, alteration.cursor
     element = unwrap(getattr(command, "def"))
     if relation.column(element.colname) is not None:

@@ -46,7 +46,6 @@ def add_constraint(alteration: Alteration, command: pb.AlterTableCmd) -> None:
 
 
 def add_key(alteration: Alteration, key: indexes.IndexKey) -> None:
-    """Add a primary or unique key."""
     relation = alteration.relation
     if key.primary and relation.primary_key:
         raise PostgresError("42P16", f'multiple primary keys for table "{relation.name}" are not allowed')

@@ -40,7 +40,6 @@ MAX_KEYS = 32
 
 
 def create(node: pb.IndexStmt, session: Session) -> CommandResult:
-    """Execute CREATE [UNIQUE] INDEX."""
     if node.concurrent:
         session.prevent_in_block("CREATE INDEX CONCURRENTLY")
     transaction = session.begin_statement()
@@ -225,7 +224,6 @@ def _required_error(cursor: Cursor, context: SessionContext, index: Relation, ke
 
 
 def drop(node: pb.DropStmt, session: Session) -> CommandResult:
-    """Execute DROP INDEX [IF EXISTS]."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     for item in node.objects:

@@ -75,7 +75,6 @@ def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
 
 
 def _rename(node: pb.RenameStmt, relation: Relation, session: Session, transaction: Transaction) -> None:
-    """Rename a relation, a column or a constraint."""
     cursor = transaction.cursor
     if node.rename_type == pb.OBJECT_COLUMN:
         subscription_history.refuse_change(cursor, relation.database, relation.oid, relation.name, "alter")

@@ -66,7 +66,6 @@ class BatchCall:
         self._columns[id(variable), name] = values
 
     def column(self, variable: Variable, name: str) -> pa.Array:
-        """Return the values of a field of a record."""
         content = self._columns[id(variable), name]
         return content.array if isinstance(content, Column) else self._array(content, content.type, self._rows)
 

@@ -29,7 +29,6 @@ from headgate.types import registry
 
 
 def create(node: pb.CreateTrigStmt, session: Session) -> CommandResult:
-    """CREATE [OR REPLACE] [CONSTRAINT] TRIGGER."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     relation = lookup.target(cursor, context, node.relation)

@@ -47,7 +47,6 @@ _SHOWN_BARE = ("public", "pg_catalog")
 
 
 def create(node: pb.ViewStmt, session: Session) -> CommandResult:
-    """CREATE [OR REPLACE] [RECURSIVE] VIEW."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     target, select = node.view, unwrap(node.query)

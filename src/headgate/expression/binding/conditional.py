@@ -56,7 +56,6 @@ def coalesce(node: pb.CoalesceExpr, scope: Scope, context: BindContext, binder: 
 
 
 def min_max(node: pb.MinMaxExpr, scope: Scope, context: BindContext, binder: Binder) -> Expression:
-    """GREATEST and LEAST."""
     greatest = node.op == pb.IS_GREATEST
     args, kind = _common(node.args, "GREATEST" if greatest else "LEAST", scope, context, binder)
     if ordering_operator(kind.oid, 1, context) is None:

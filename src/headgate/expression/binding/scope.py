@@ -58,7 +58,6 @@ class ScopeTable:
     """Whether it is a function that returns one value, which is its row too."""
 
     def row(self, location: int, levels: int) -> ColumnRef:
-        """Return a reference to the whole row."""
         if self.is_scalar:
             return _reference(self.columns[0], self.name, location, levels, qualified=True)
         key = self.row_key or f"{self.name}.*"

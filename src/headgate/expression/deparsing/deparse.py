@@ -66,7 +66,6 @@ class Printer:
         self.say(")" if needed else "")
 
     def listed(self, expressions: Iterable[n.Expression]) -> None:
-        """Print expressions separated by commas."""
         for index, expression in enumerate(expressions):
             self.say(", " if index else "")
             self.write(expression, implicit=True)
@@ -86,7 +85,6 @@ class Printer:
         self.say(")" if in_parentheses else "")
 
     def items(self, expressions: Iterable[n.Expression]) -> None:
-        """Print items separated by commas."""
         for place, expression in enumerate(expressions):
             self.say(", " if place else "")
             self.item(expression)

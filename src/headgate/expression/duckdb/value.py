@@ -111,7 +111,6 @@ def quote(text: str) -> str:
 
 
 def duckdb_type(oid: int) -> str:
-    """Return the DuckDB type of values in expressions."""
     built_in = t.builtin().find(oid)
     if built_in is not None and (built_in.is_array or built_in.is_vector):
         return duckdb_type(built_in.element) + "[]"
@@ -131,7 +130,6 @@ def base_of(oid: int) -> int:
 
 
 def null(oid: int) -> str:
-    """Return NULL cast to a type."""
     return f"CAST(NULL AS {duckdb_type(oid)})"
 
 

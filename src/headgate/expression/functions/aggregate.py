@@ -46,7 +46,6 @@ def json_pair(key: int, oid: int, name: str | None, item: str | None) -> str:
 
 
 def jsonb_pairs(key: int, oid: int, keys: list[str | None], items: list[str | None]) -> str:
-    """Return jsonb_object_agg."""
     if None in keys:
         raise PostgresError("22023", "field name must not be null")
     names = (load(json_building.key_text(key, name or "")) for name in keys)

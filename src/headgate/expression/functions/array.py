@@ -32,7 +32,6 @@ TESTS: dict[str, Test] = {
 
 
 def written(items: Sequence[Item], lower: int = 1) -> str:
-    """Return a one-dimensional array of these elements."""
     return print_array(Shape((len(items),), (lower,)), items, ",") if items else "{}"
 
 

@@ -101,7 +101,6 @@ def compared(left: str, right: str) -> int:
 
 
 def of_integer(value: int) -> str:
-    """Cast bigint or integer to money."""
     return _of_cents(value * 100)
 
 

@@ -114,7 +114,6 @@ def network(text: str) -> str:
 
 
 def broadcast(text: str) -> str:
-    """Return the last address of the network."""
     parsed = _read(text)
     return _inet(parsed.number | (1 << parsed.size - parsed.bits) - 1, parsed.size, parsed.bits)
 

@@ -239,7 +239,6 @@ def to_integer(text: str, bits: int) -> str:
 
 
 def to_double(text: str) -> str:
-    """Cast to double precision, and return its text."""
     value = float(text)
     if (value in (float("inf"), float("-inf")) and "Inf" not in text) or (value == 0 and read(text)):
         raise PostgresError("22003", f'"{text}" is out of range for type double precision')

@@ -288,7 +288,6 @@ def _merge(parts: Sequence[Span]) -> Spans:
 
 
 def intersection(left: Spans, right: Spans) -> Spans:
-    """Return the elements that both values have."""
     return tuple(
         Span(max(span.lower, other_span.lower, key=_place), min(span.upper, other_span.upper, key=_place))
         for span in left

@@ -48,7 +48,6 @@ def subscripts(text: str, dimension: str, reverse: str = "f") -> Rows:
 
 
 def series(start: str, stop: str, step: str = "1") -> Rows:
-    """Return generate_series of integers."""
     distance = int(step)
     if distance == 0:
         raise PostgresError("22023", "step size cannot equal zero")
@@ -73,7 +72,6 @@ def numeric_series(start: str, stop: str, step: str = "1") -> Rows:
 
 
 def moment_series(start: str, stop: str, step: str) -> Rows:
-    """Return generate_series of timestamp."""
     return [(print_timestamp(micros),) for micros in _moments(_micros(start), _micros(stop), step, timestamp.plus)]
 
 

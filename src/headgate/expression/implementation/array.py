@@ -43,7 +43,6 @@ _UNEQUAL = frozenset(f"{prefix}ne" for prefix in _PAIRS)
 
 
 def element_of(array: int) -> int:
-    """Return the element type of an array type."""
     return registry.by_oid(array).element
 
 

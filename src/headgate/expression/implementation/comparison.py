@@ -180,7 +180,6 @@ def _entry(build: Callable[[str], SparkForm], name: str, arrow: ArrowComparison 
 
 
 def _of_family(name: str) -> dict[str, Implementation]:
-    """Return the entries of one comparison for all types."""
     arrow = ArrowComparison(name)
     table = {f"{family}{name}": _entry(_plain, name, arrow) for family in _STORED}
     for family in ("macaddr_", "macaddr8_", "bit"):

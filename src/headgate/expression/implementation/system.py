@@ -26,7 +26,6 @@ from headgate.types.text.text import depends_on
 
 
 def to_oid(value: int) -> int:
-    """Cast bigint to oid."""
     if not 0 <= value < 1 << 32:
         raise PostgresError("22003", "OID out of range")
     return value

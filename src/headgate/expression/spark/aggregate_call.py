@@ -132,5 +132,4 @@ def _comparator(sorting: Sequence[Ordering]) -> Callable[[Column, Column], Colum
 
 
 def texts_of(rows: Column, place: int = 0) -> Column:
-    """Return the texts of a field of collected rows."""
     return F.transform(rows, lambda row: row[f"v{place}"])

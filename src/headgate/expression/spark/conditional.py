@@ -83,7 +83,6 @@ def _unless(before: Sequence[Column], decided: Column) -> Make:
 
 
 def case_test(node: n.CaseTest) -> Value:
-    """Return the operand of the enclosing CASE."""
     return _case_value.get()
 
 

@@ -38,7 +38,6 @@ def value(node: DomainValue) -> Value:
 
 
 def constrained(oid: int) -> bool:
-    """Return whether the type is a domain with constraints."""
     domain = registry.known().find(oid)
     return domain is not None and (domain.not_null or bool(domain.checks))
 

@@ -202,7 +202,6 @@ class TlsStream:
         return b"".join(parts)
 
     def sealed(self, data: bytes | memoryview) -> Iterator[bytes]:
-        """Yield the encrypted bytes in pieces."""
         unsent = memoryview(data).cast("B")
         while unsent:
             unsent = unsent[self._object.write(unsent[:PIECE]) :]
@@ -221,7 +220,6 @@ class TlsStream:
 
     @property
     def cipher(self) -> tuple[str, int]:
-        """The cipher's name and its bits."""
         name, _, bits = self._object.cipher() or ("", "", 0)
         return name, bits
 

@@ -71,7 +71,6 @@ def pg_last_wal_receive_lsn(session: ClientSession) -> None:
 
 
 def txid_current(session: ClientSession) -> int:
-    """Return the transaction's ID."""
     return int(session.begin_statement().xid)
 
 
@@ -201,7 +200,6 @@ def set_config(session: ClientSession, setting_name: str | None, new_value: str 
 
 
 def pg_reload_conf(session: ClientSession) -> bool:
-    """Reload the configuration files."""
     session.node.reload()
     return True
 

@@ -81,7 +81,6 @@ class Backend:
     """The value of `wait` while it does not wait for a lock."""
 
     def start(self, query: str) -> None:
-        """Record the start of a statement."""
         now = time.time()
         self.query = query[:1024]
         self.query_start = self.state_change = now
@@ -147,7 +146,6 @@ class Activity:
             self._gone.notify_all()
 
     def find(self, pid: int) -> Backend | None:
-        """Return the backend with that process ID, or None."""
         with self._lock:
             return self._backends.get(pid)
 

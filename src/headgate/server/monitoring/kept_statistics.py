@@ -44,7 +44,6 @@ class KeptStatistics(TypedDict):
 
 
 def keep(node: Node) -> None:
-    """Write the statistics to the catalog."""
     with contextlib.closing(node.catalog.cursor()) as cursor:
         subscription_oids = {subscription.oid for subscription in subscriptions.all_subscriptions(cursor)}
         database_oids = {subscription.oid for subscription in databases.all_databases(cursor)}

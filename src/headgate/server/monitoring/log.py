@@ -137,7 +137,6 @@ def start(settings: Settings) -> None:
 
 
 def log_sent_error(error: PostgresError, statement: str, settings: Settings | SessionSettings) -> None:
-    """Log an error that was sent to a client."""
     level = _LEVELS.get(error.severity, 40)
     if level < _server_level(settings.text("log_min_messages")):
         return

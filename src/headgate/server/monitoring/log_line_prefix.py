@@ -63,7 +63,6 @@ class ClientSpeaker(Speaker):
 
     @property
     def place(self) -> str:
-        """The client's host and port."""
         return self.host if self.port < 0 else f"{self.host}({self.port})"
 
 

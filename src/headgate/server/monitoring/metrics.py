@@ -209,7 +209,6 @@ class _Reading:
         yield _gauge("slot_wal_status", "1 for its wal_status.", (*_SLOT, "status"), wal_states)
 
     def of_publications(self) -> Iterator[Metric]:
-        """Yield the metrics of the changes that publications filter."""
         tally = self.node.changes.tally
         publications = [((self.databases[oid], name), tally.of(oid, name)) for oid, names in self.publications.items() for name in names]
         label = ("database", "publication")

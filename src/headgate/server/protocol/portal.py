@@ -157,7 +157,6 @@ class RowSource:
                 return batch
 
     def close(self) -> None:
-        """Stop the computation of the rows."""
         close = getattr(self.result.batches, "close", None)
         if close is not None:
             close()

@@ -44,7 +44,6 @@ _OWN = {"user", "database", "replication", "options"}
 
 
 def serve(node: Node, connection: Connection) -> None:
-    """Serve one connection until it ends."""
     backend: Backend | None = None
     host, speaker = _identify_client(node, connection)
     try:

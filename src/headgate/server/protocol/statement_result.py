@@ -80,6 +80,5 @@ class ResultSender:
         self.session.node.statements.ran(context.user_oid, context.database, statement.source, statement.kind, duration, tag, calls=calls)
 
     def describe(self, result: ResultSet, formats: tuple[int, ...]) -> None:
-        """Send the RowDescription of a result."""
         connection = self.session.connection
         connection.write(message.row_description(result.columns, formats, connection.encoding))

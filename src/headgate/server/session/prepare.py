@@ -108,7 +108,6 @@ def _evaluate(session: ClientSession, node: ParseNode, type_oid: int) -> str | N
 
 
 def deallocate(session: ClientSession, node: pb.DeallocateStmt, text: str) -> str:
-    """Execute DEALLOCATE name or DEALLOCATE ALL."""
     if node.isall or not node.name:
         session.prepared.remove_all()
         return "DEALLOCATE ALL"

@@ -106,7 +106,6 @@ class ClientSession:
     # ---- the interface for commands ---------------------------------------------------------------------
     @property
     def transaction(self) -> Transaction | None:
-        """The open storage transaction, or None."""
         return self.block.storage
 
     @property
@@ -142,7 +141,6 @@ class ClientSession:
         return functions(self)
 
     def start(self, text: str) -> None:
-        """Record that a statement of the client starts."""
         self.statement_text = text
         self.backend.start(text)
         self.context.statement_start = datetime.fromtimestamp(self.backend.query_start or 0, UTC)
@@ -353,7 +351,6 @@ class ClientSession:
         self.complete(result.command_tag)
 
     def complete(self, tag: str) -> None:
-        """Send CommandComplete."""
         self.send_notices()
         self.connection.write(protocol.command_complete(tag))
 
@@ -362,7 +359,6 @@ class ClientSession:
         raise SessionEnd
 
     def copy_both(self) -> None:
-        """Send CopyBothResponse."""
         self.send_notices()
         self.connection.write(protocol.copy_response(b"W", 0, binary=False))
 

@@ -39,9 +39,7 @@ class OriginUsers:
         self._pids[name] = pid
 
     def leave(self, pid: int) -> None:
-        """Remove the process from all origins."""
         self._pids = {name: user for name, user in self._pids.items() if user != pid}
 
     def user(self, name: str) -> int | None:
-        """Return the process that uses an origin, or None."""
         return self._pids.get(name)

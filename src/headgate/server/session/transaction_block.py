@@ -114,7 +114,6 @@ class TransactionBlock:
 
     @property
     def in_subtransaction(self) -> bool:
-        """Whether a savepoint is open."""
         return bool(self._savepoints)
 
     @property

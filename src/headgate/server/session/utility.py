@@ -35,7 +35,6 @@ _ENDS = {"TRANS_STMT_COMMIT", "TRANS_STMT_PREPARE", "TRANS_STMT_ROLLBACK", "TRAN
 
 
 def handles(statement: Statement) -> bool:
-    """Return whether the session itself runs this statement."""
     return statement.kind in HANDLERS
 
 

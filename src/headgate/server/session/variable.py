@@ -86,7 +86,6 @@ def show_columns(session: ClientSession, name: str) -> tuple[ResultColumn, ...]:
 
 
 def show_statement(session: ClientSession, node: pb.VariableShowStmt, text: str) -> ResultSet:
-    """Execute SHOW name or SHOW ALL."""
     columns = show_columns(session, node.name)
     if node.name.lower() == "all":
         return of_rows(columns, session.settings.all(guarded=_reads_all(session)), "SHOW")

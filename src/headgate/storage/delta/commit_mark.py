@@ -13,7 +13,6 @@ MARK = "headgate"
 
 
 def transaction_mark(xid: int) -> str:
-    """Return the user metadata of a transaction's commits."""
     return f"{MARK} {xid}"
 
 

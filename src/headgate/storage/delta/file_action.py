@@ -136,7 +136,6 @@ def names_of(table: DataPath, files: Iterable[Action]) -> Iterator[str]:
 
 
 def vectors_of(table: DataPath, actions: Iterable[Action]) -> Iterator[DataPath]:
-    """Yield the deletion-vector files that actions name."""
     for action in actions:
         vector_file = vector.file_of(table, action.get("add", {}).get("deletionVector"))
         if vector_file is not None:

@@ -52,12 +52,10 @@ class TableState:
 
     @property
     def place(self) -> tuple[int, int]:
-        """Return a value that changes with each write."""
         return self.version, self.staged
 
     @property
     def rows(self) -> int:
-        """Return the number of rows, from the statistics."""
         return sum(rows(add) for add in self.files.values())
 
     @property

@@ -373,7 +373,6 @@ def put(file: Path, path: DataPath) -> None:
 
 
 def remove(path: DataPath) -> None:
-    """Remove a file if it exists."""
     if isinstance(path, Path):
         path.unlink(missing_ok=True)
         return

@@ -43,7 +43,6 @@ class TableFolders:
                 self._external[int(database), int(relation)] = data_location.absolute(base, location), int(version)
 
     def path(self, key: Key) -> DataPath:
-        """Return the folder of a relation's Delta table."""
         external = self._external.get(key)
         return self._base / str(key[0]) / str(key[1]) if external is None else external[0]
 

@@ -79,7 +79,6 @@ class Intent:
 
     @property
     def keys(self) -> list[Key]:
-        """The tables that get a version."""
         return [(self.database, relation) for relation in self.tables]
 
 

@@ -83,7 +83,6 @@ class RecordedCursor:
 
 
 def repeat(cursor: CatalogCursor, statements: Iterable[CatalogWrite]) -> None:
-    """Run recorded statements on another cursor."""
     for method, query, parameters in statements:
         if parameters is None:
             getattr(cursor, method)(query)
@@ -150,12 +149,10 @@ class RecordedCatalog:
         return self._beside
 
     def commit(self) -> None:
-        """Make the writes durable."""
         self._close_beside()
         self._transaction.commit()
 
     def rollback(self) -> None:
-        """Discard the writes."""
         self._close_beside()
         self._transaction.rollback()
 

@@ -45,7 +45,6 @@ class StagedTable:
 
     @property
     def is_changed(self) -> bool:
-        """Whether there is something to commit."""
         return self.state is not self.base
 
     @property
@@ -57,7 +56,6 @@ class StagedTable:
 
     @property
     def is_altered(self) -> bool:
-        """Whether the columns have changed."""
         return self.state.metadata is not self.base.metadata
 
     def with_actions(self, state: TableState, actions: Sequence[Action]) -> StagedTable:

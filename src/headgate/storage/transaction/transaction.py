@@ -398,7 +398,6 @@ class Transaction:
             self._looking_up = previous
 
     def statement_view(self) -> StatementView:
-        """Return what this statement sees of all tables."""
         staging, visible = self.staging, self.engine.visible
         pending = self._pending.saved()[0]
         return StatementView(self.snapshot.states, visible, dict(staging.tables), dict(staging.seen), pending, len(staging.writes))
@@ -530,7 +529,6 @@ class Transaction:
 
     @property
     def has_writes(self) -> bool:
-        """Whether the transaction has written rows."""
         return bool(self.staging.writes or self._pending)
 
     def adopt(self, key: Key, state: TableState, version: int, kind: WriteKind | None, changes: int, size: int) -> None:

@@ -98,7 +98,6 @@ class TransactionCatalog:
 
     @property
     def place(self) -> int:
-        """Return the number of writes."""
         return 0 if self._recorded is None else self._recorded.place
 
     @property
@@ -309,7 +308,6 @@ class TransactionCatalog:
             self._recorded.commit()
 
     def rollback(self) -> None:
-        """Discard the writes."""
         if self._recorded is not None:
             self._recorded.rollback()
 

@@ -117,7 +117,6 @@ class Slice:
         return cls(piece.first_seq, before, frames, piece.size, piece.path, piece.offset, piece.index_offset, content)
 
     def read(self) -> tuple[Bytes, Numbers]:
-        """Return the bytes and the lengths of the frames."""
         if self.content is None:
             lengths = np.fromfile(f"{self.path}.index", np.uint32, self.frames, offset=4 * self.index_offset)
             return np.fromfile(f"{self.path}.segment", np.uint8, self.size, offset=self.offset), lengths.astype(np.int64)

@@ -64,7 +64,6 @@ class Evolve(Protocol):
 
 
 def of_relation(relation: m.Relation) -> DescribedTable:
-    """Return the description in a Relation message."""
     columns = tuple((column.name, column.type_oid, column.typmod) for column in relation.columns)
     return DescribedTable(relation.schema or "pg_catalog", relation.name, columns, relation.relation)
 

@@ -117,7 +117,6 @@ def map_relation(cursor: Cursor, database: int, remote: m.Relation, names: Names
 
 
 def mapping(local: Relation, remote: m.Relation, names: tuple[str | None, ...] | None = None) -> Mapping:
-    """Return the mapping to a known local table."""
     names = names or tuple(column.name for column in remote.columns)
     sources = map_columns(local, names)
     key = local.identity_key() or local.primary_key or None

@@ -188,6 +188,5 @@ class TableWriter:
 
 
 def _ops(frame: pa.Table | DataFrame) -> set[str]:
-    """Return the operations in a changes frame."""
     operations = frame.select("op").distinct().toArrow()["op"] if isinstance(frame, DataFrame) else pc.unique(frame["op"])
     return set(operations.to_pylist())

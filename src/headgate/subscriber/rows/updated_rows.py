@@ -135,7 +135,6 @@ def _complete_rows(
     frame: pa.Table, groups: list[Lacking], reads: Reads, local: Relation, key: Key, transaction: Transaction, factory: Factory,
     routed_from: Relation | None,
 ) -> pa.Table:  # fmt: skip
-    """Complete and check the new rows of one part."""
     done: list[tuple[npt.NDArray[np.int64], pa.Table]] = []
     unchanged: list[tuple[npt.NDArray[np.int64], Columns]] = []
     history: RowHistory | None = None

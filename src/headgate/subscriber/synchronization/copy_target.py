@@ -60,7 +60,6 @@ class CopyTarget:
         return frozenset(remote for c, remote in pairs if c.type_oid != remote.type_oid or not _in_binary(c.type_oid))
 
     def of_text(self, piece: bytes, line: int) -> pa.Table:
-        """Return rows of COPY's text format."""
         names = [column.name for column in self.remote.columns]
         if not names:
             return self._empty(piece.count(b"\n"))
@@ -122,7 +121,6 @@ class CopyTarget:
                 raise conflict.not_null(self.local, column.name, conversion.row_text(self.local, fields))
 
     def as_inserts(self, rows: pa.Table) -> pa.Table:
-        """Return the rows as a changes frame of INSERTs."""
         count = rows.num_rows
         row = conversion.row_type(self.local.columns)
         new = pa.StructArray.from_arrays([c.combine_chunks() for c in rows.columns], fields=list(row))

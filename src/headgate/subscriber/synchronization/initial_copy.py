@@ -125,7 +125,6 @@ class InitialCopy:
         return self.method is not Method.DIFFERENCE and self.still > self._patience
 
     def count(self, rows: int, size: int) -> None:
-        """Count arrived rows and their bytes."""
         self.rows += rows
         self.bytes += size
         self._moved = time.monotonic()

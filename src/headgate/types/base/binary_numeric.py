@@ -116,7 +116,6 @@ def _shift_in(limbs: Words, digit: Words) -> None:
 
 
 def _divide(limbs: Words, divisor: int) -> Words:
-    """Divide in place and return the remainders."""
     if len(limbs) == 1:
         rest: Words = limbs[0] % divisor
         limbs[0] //= divisor

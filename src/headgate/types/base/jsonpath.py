@@ -64,7 +64,6 @@ class _Parser:
         self.filters = self.subscripts = self.depth = 0
 
     def read(self) -> tuple[bool, Path]:
-        """Return whether the mode is strict, and the path."""
         strict = self.word() == "strict"
         self.at += self.word() in ("strict", "lax")
         path, _ = self.disjunction()
@@ -73,12 +72,10 @@ class _Parser:
         return strict, path
 
     def error(self) -> PostgresError:
-        """Return the error at the current token."""
         near = f'or near "{self.tokens[self.at][1]}"' if self.at < len(self.tokens) else "end"
         return PostgresError("42601", f"syntax error at {near} of jsonpath input")
 
     def peek(self, ahead: int = 0) -> tuple[str, str]:
-        """Return the kind and the text of a token."""
         index = self.at + ahead
         return self.tokens[index] if index < len(self.tokens) else ("", "")
 
@@ -254,7 +251,6 @@ class _Parser:
                 return items
 
     def member(self) -> Item:
-        """Parse the member after a dot."""
         if self.sign("*"):
             return Item(".*")
         if self.sign("**"):

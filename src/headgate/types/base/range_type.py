@@ -126,7 +126,6 @@ class RangeType:
         return self.printed(self.held(values), settings) if self.subtype.restyled(settings) else values
 
     def receive(self, wire: Wire, _modifier: int) -> pa.StringArray:
-        """Read ranges as range_recv."""
         return self.printed(self.received(wire), PLAIN)
 
     def received(self, wire: Wire) -> Bounds:

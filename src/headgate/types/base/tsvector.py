@@ -183,7 +183,6 @@ def _size(lexemes: Lexemes) -> int:
 
 
 def printed(lexemes: Lexemes) -> str:
-    """Print words as tsvectorout."""
     return " ".join(quoted(word.decode()) + _printed_positions(positions) for word, positions in lexemes)
 
 

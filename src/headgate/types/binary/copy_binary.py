@@ -45,7 +45,6 @@ class CopyRows:
 
     @property
     def row_count(self) -> int:
-        """The number of whole rows."""
         return len(self.starts[0]) if self.starts else 0
 
 

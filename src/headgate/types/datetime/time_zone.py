@@ -49,7 +49,6 @@ class Zone:
     endless: bool = False
 
     def at(self, instants: Seconds) -> Seconds:
-        """Return the offset in force at each instant."""
         if len(self.offsets) == 1:
             return np.full(len(instants), self.offsets[0], np.int64)
         return self.offsets[self.places(instants)]

@@ -107,7 +107,6 @@ def rounded(micros: pa.Int64Array, oid: int, modifier: int) -> pa.Int64Array:
 
 
 def write_date(values: pa.Date32Array, session: TextSettings = PLAIN) -> pa.StringArray:
-    """Print dates as date_out."""
     days = pc.cast(values, pa.int32())
     odd = pc.or_(pc.less(days, _FIRST_DAY), pc.greater_equal(days, _END_DAY))
     shown = pc.cast(pc.if_else(odd, pa.scalar(0, pa.date32()), values), pa.string())
@@ -115,7 +114,6 @@ def write_date(values: pa.Date32Array, session: TextSettings = PLAIN) -> pa.Stri
 
 
 def write_timestamp(values: pa.TimestampArray, session: TextSettings = PLAIN) -> pa.StringArray:
-    """Print timestamps as timestamp_out."""
     micros = pc.cast(values, pa.int64())
     return _write_local(micros, pa.scalar(""), session)
 

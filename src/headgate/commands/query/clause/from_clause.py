@@ -88,7 +88,6 @@ def item(planner: Planner, node: ParseNode, outer: Scope | None = None) -> Sourc
 
 
 def source_of(planner: Planner, item: FromItem, reading: Reading = Reading()) -> Source:
-    """Return the rows of an analysed FROM clause."""
     match item:
         case RelationItem():
             return _noticing(_relation(planner, item, reading), reading)

@@ -152,7 +152,6 @@ def expand(planner: Planner, frame: DataFrame, targets: Sequence[SelectItem]) ->
 
 
 def has_sets(targets: Sequence[SelectItem]) -> bool:
-    """Return whether a SELECT list has set-returning functions."""
     return any(_is_set(node) for target in targets for node in walk(target.expression))
 
 

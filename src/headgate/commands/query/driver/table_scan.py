@@ -54,7 +54,6 @@ class Rows:
 
 
 def keys_of(expressions: Iterable[Expression]) -> list[str]:
-    """Return the keys of the columns that expressions reference."""
     return list(dict.fromkeys(part.key for expression in expressions for part in walk(expression) if isinstance(part, ColumnRef)))
 
 

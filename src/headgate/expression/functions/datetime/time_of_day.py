@@ -143,7 +143,6 @@ def at_offset(span: str, text: str) -> str:
 
 
 def local_of(timezone: str, micros: int) -> str | None:
-    """Cast timestamptz to time."""
     if abs(micros) == INFINITE_MICROS:
         return None
     return print_clock((micros + timestamp.offset_at(timezone, micros)) % DAY)

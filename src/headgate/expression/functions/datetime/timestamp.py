@@ -103,7 +103,6 @@ def offset_at(timezone: str, micros: int) -> int:
 
 
 def instant_of(timezone: str, local: int) -> int:
-    """Return the instant of local microseconds in a zone."""
     return local - int(_zone(timezone).of_local(np.array([local // 1_000_000], np.int64))[0]) * 1_000_000
 
 
@@ -251,7 +250,6 @@ def made_timestamp(year: int, month: int, day: int, hour: int, minute: int, seco
 
 
 def made_in_zone(timezone: str, year: int, month: int, day: int, hour: int, minute: int, second: float) -> int:
-    """Return make_timestamptz in the session's zone."""
     return storable(instant_of(timezone, made_timestamp(year, month, day, hour, minute, second)))
 
 
@@ -262,7 +260,6 @@ def made_time(hour: int, minute: int, second: float) -> str:
 
 
 def made_at_zone(year: int, month: int, day: int, hour: int, minute: int, second: float, name: str) -> int:
-    """Return make_timestamptz with a time zone."""
     local = made_timestamp(year, month, day, hour, minute, second)
     east = _numeric_zone(name)
     if east is None:

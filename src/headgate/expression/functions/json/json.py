@@ -62,7 +62,6 @@ class Spans:
         return pairs
 
     def items(self) -> list[str]:
-        """Return the elements of an array."""
         elements: list[str] = []
         place = self._skip(self._skip(0) + 1)
         while self.text[place] != "]":

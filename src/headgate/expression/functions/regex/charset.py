@@ -21,7 +21,6 @@ class CharSet:
     ranges: tuple[tuple[int, int], ...]
 
     def complement(self) -> CharSet:
-        """Return the set of all other characters."""
         gaps, start = [], 0
         for first, last in self.ranges:
             if first > start:

@@ -129,7 +129,6 @@ def _pieces(text: str, pattern: str, flags: Flag) -> list[str]:
 
 
 def regexp_count(text: str, pattern: str, start: int = 1, letters: str = "") -> int:
-    """Return the number of matches."""
     _at_least("start", start, 1)
     flags, _ = options(letters, "regexp_count()")
     return sum(1 for _ in _find_all(text, pattern, flags, start - 1))

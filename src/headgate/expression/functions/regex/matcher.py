@@ -67,7 +67,6 @@ class MatchSubject:
             self._latin = None
 
     def matches(self) -> bool:
-        """Return whether the pattern matches anywhere."""
         if self.pattern.refers:
             return self.find(0) is not None
         return bool(self.starts(self.pattern.rex, self.every))

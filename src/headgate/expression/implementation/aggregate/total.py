@@ -65,7 +65,6 @@ def _count(group: AggregateCall) -> Value:
 
 
 def _total(group: AggregateCall, *, average: bool) -> Value:
-    """Return sum or avg."""
     if group.function.result == registry.MONEY:
         return _money_sum(group.values[0], group.apply_filter, distinct=group.node.distinct)
     return _sum(group.values[0], group.apply_filter, distinct=group.node.distinct, average=average)

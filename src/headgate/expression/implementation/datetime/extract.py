@@ -31,7 +31,6 @@ _GROWING = frozenset({"year", "decade", "century", "millennium", "julian", "isoy
 
 
 def big(number: int) -> Column:
-    """Return a bigint constant."""
     return F.lit(number).cast("bigint")
 
 
@@ -56,8 +55,6 @@ def _year(moment: Column) -> Column:
 
 
 def _by_years(years: int) -> Callable[[Column], Column]:
-    """Return century or millennium."""
-
     def part(moment: Column) -> Column:
         year = F.year(moment)
         return F.when(year > 0, whole(year + F.lit(years - 1), years)).otherwise(-whole(F.lit(years) - year, years))

@@ -285,7 +285,6 @@ def _truncate_at(node: Expression, args: Sequence[Value]) -> Value:
 
 
 def _make_timestamptz(node: Expression, args: Sequence[Value]) -> Value:
-    """Compile make_timestamptz in the session's zone."""
     return call(timestamp.made_in_zone, TIMESTAMPTZ, args, prefix=(session_zone("make_timestamptz").name,))
 
 

@@ -56,7 +56,6 @@ def _arithmetic(rep: Rep, attempt: Callable[[Column, Column], Column]) -> SparkF
 
 
 def _all_known(columns: Sequence[Column]) -> Column:
-    """Return whether none of the values is NULL."""
     return functools.reduce(Column.__and__, [F.isnotnull(column) for column in columns]) if columns else F.lit(True)
 
 

@@ -61,7 +61,6 @@ class Credentials:
     token_file: str = ""
 
     def of_python(self) -> dict[str, str]:
-        """Return the settings of obstore."""
         if self.account_key:
             return {"credential_type": "access_key", "account_key": self.account_key}
         if self.sas_token:

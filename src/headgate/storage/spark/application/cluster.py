@@ -66,7 +66,6 @@ def unreachable(master: str) -> PostgresError:
 
 
 def application(session: SparkSession) -> Application:
-    """Return the state of the node's application."""
     context = session.sparkContext
     is_alive = not task_status.is_stopped(context)
     executors = len(task_status.executor_tasks(context)) - 1 if is_alive else 0  # the driver is among them
