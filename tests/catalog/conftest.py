@@ -16,7 +16,7 @@ from headgate.catalog import database as databases
 from headgate.catalog.catalog import Catalog
 from headgate.catalog.session import SessionContext
 from headgate.commands import lookup
-from headgate.commands.query.catalog import query, system_query
+from headgate.commands.query.catalog import from_item, query
 from headgate.errors import PostgresError
 from headgate.expression.binding.context import BindContext
 from headgate.sql.parser import parse
@@ -29,7 +29,7 @@ def message(kind: bytes, body: bytes) -> bytes:
 def analysed_query(node: Any, context: SessionContext, cursor: Any, **parameters: Any) -> Query:
     """The analysed query of a SELECT. `parameters`: those of the binder's context."""
     binding = BindContext(forms=context.forms).within(**parameters)
-    return system_query.analyser(lambda named, _: lookup.queried(cursor, context, named), binding).select(node, None)
+    return from_item.system_analyser(lambda named, _: lookup.queried(cursor, context, named), binding).select(node, None)
 
 
 class CatalogServer:

@@ -7,7 +7,6 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from headgate.changes import filter as row_filter
-from headgate.changes import project
 
 SCHEMA = "commit_lsn bigint, seq bigint, position bigint, op string, old struct<a:int,b:string>, new struct<a:int,b:string>"
 MATCH, NOT, NULL = (10, "m"), (1, "n"), (None, "null")
@@ -59,6 +58,6 @@ def test_every_case_of_the_update_transformation_is_applied(spark: SparkSession)
 )
 def test_only_published_actions_pass(spark: SparkSession, published: set[str], expected_operations: str) -> None:
     frame = spark.createDataFrame([(1, 0, 0, "I", None, MATCH), (1, 0, 1, "U", NOT, MATCH), (1, 0, 2, "D", NOT, None)], SCHEMA)
-    chosen = project.actions(frame, **{action: action in published for action in ("insert", "update", "delete")})
+    chosen = row_filter.actions(frame, **{action: action in published for action in ("insert", "update", "delete")})
     rows = chosen.orderBy("position").toArrow().to_pylist()
     assert "".join(row["op"] for row in rows) == expected_operations

@@ -12,8 +12,7 @@ from tests.storage.tables import DATABASE, INT4, INT8, TEXT, contents, made, rel
 
 from headgate.changes import lookup
 from headgate.changes import merge as merge_module
-from headgate.changes.merge import FEW_CHANGES, merge
-from headgate.changes.merged import Merged
+from headgate.changes.merge import FEW_CHANGES, Merged, merge
 from headgate.storage import feed, rows, write
 from headgate.storage.engine import Engine
 from headgate.storage.transaction.transaction import Transaction

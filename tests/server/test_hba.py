@@ -13,9 +13,8 @@ from tests.conftest import Server, until
 from tests.log import Log
 
 from headgate.server.authentication.client_host import ClientHost
-from headgate.server.authentication.hba import ConnectionRequest, HbaFile
+from headgate.server.authentication.hba import ConnectionRequest, HbaFile, interfaces
 from headgate.server.authentication.ident_map import IdentMap
-from headgate.server.authentication.interface import interfaces
 
 FILE = r"""
 # a comment

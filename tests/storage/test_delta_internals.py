@@ -16,8 +16,7 @@ from headgate.storage.delta.file_action import Action
 from headgate.storage.delta.internals import log_cache
 from headgate.storage.delta.internals.log_cache import Delta
 from headgate.storage.delta.internals.optimistic_transaction import OptimisticTransaction, is_conflict
-from headgate.storage.delta.internals.scala import Scala
-from headgate.storage.delta.internals.table_log import TableLog
+from headgate.storage.delta.internals.table_log import Scala, TableLog
 
 ROW = StructType().add("id", LongType())
 

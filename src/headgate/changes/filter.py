@@ -10,7 +10,7 @@
     UPDATE      yes                no         DELETE
     UPDATE      yes               yes         UPDATE
 
-A filter that is NULL does not match. Actions that are not published are dropped before (`project.actions`), by the change's
+A filter that is NULL does not match. Actions that are not published are dropped before (`actions`), by the change's
 own operation: a publication of updates alone sends the INSERT that an UPDATE became.
 """
 
@@ -35,3 +35,9 @@ def apply(frame: DataFrame, predicate: Callable[[str], Column]) -> DataFrame:
             "new": F.when(F.col("_after"), F.col("new")),
         }
     ).drop("_before", "_after")
+
+
+def actions(frame: DataFrame, *, insert: bool, update: bool, delete: bool) -> DataFrame:
+    """Return the changes whose operation is published. This comes before the row filter, as in PostgreSQL."""
+    published = [op for op, is_published in (("I", insert), ("U", update), ("D", delete)) if is_published]
+    return frame if len(published) == 3 else frame.where(F.col("op").isin(published))

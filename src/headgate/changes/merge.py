@@ -15,6 +15,7 @@ Called by the apply worker, inside its transaction: several tables' merges and t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -26,7 +27,6 @@ from pyspark.sql import DataFrame
 from headgate.changes import lookup, net, tasks
 from headgate.changes.keyed_batch import KeyedBatch, in_order
 from headgate.changes.lookup import RowKey
-from headgate.changes.merged import KeyConflict, Merged
 from headgate.changes.replay import Replayed, Row, keys, listed, replay
 from headgate.lsn import Lsn
 from headgate.storage.spark import failure
@@ -271,3 +271,25 @@ def _write(transaction: Transaction, relation: Relation, changed: pa.Table) -> i
         rows = _struct(changed, "new")
         return transaction.append(relation, pa.table(rows.flatten(), names=[f.name for f in rows.type]))
     return transaction.rewrite(relation, changed)
+
+
+@dataclass(frozen=True)
+class KeyConflict:
+    """A change that makes a row whose key already exists. `key`: one row, the key's columns as stored."""
+
+    commit_lsn: Lsn
+    key: pa.Table
+
+
+@dataclass(frozen=True)
+class Merged:
+    """The result of a merge: `changes` rows were changed, `missing` changes were skipped because their row does not exist.
+
+    `skipped`: these changes, as they were in the frame (batches of the driver only).
+    """
+
+    changes: int
+    missing: int = 0
+    conflict: KeyConflict | None = None
+    checked: bool = False
+    skipped: pa.Table | None = None

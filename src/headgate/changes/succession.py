@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from headgate.catalog.relation.relation import Relation
     from headgate.storage.delta.table_state import TableState
     from headgate.storage.transaction.log import TableWrite
-    from headgate.storage.transaction.statement_view import StatementView
+    from headgate.storage.transaction.snapshot import StatementView
     from headgate.storage.transaction.transaction import Transaction
 
 MOST = 1_000

@@ -14,21 +14,23 @@ dropped. If the process is killed before that, the next one reads the same rows 
 from __future__ import annotations
 
 import contextlib
+import http.client
 import importlib
 import io
+import os
 import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote, urlsplit
 
 import psycopg
 import pyarrow as pa
 from psycopg import sql
 from psycopg.rows import TupleRow
 
-from headgate.cli.http_hook import HttpHook
 from headgate.cli.message import err, fail
 from headgate.lsn import Lsn
 from headgate.types.copy_file import CopyFile
@@ -39,6 +41,9 @@ LONGEST_SLOT = 63 - len("_initial")
 FIRST_DELAY, LONGEST_DELAY = 1.0, 60.0
 """The seconds before a failed round is repeated: twice as many after each further failure."""
 _LOCKS = 57
+
+
+CONTENT_TYPE = "application/vnd.apache.arrow.stream"
 
 
 @dataclass(frozen=True)
@@ -218,3 +223,33 @@ class _Delivery:
 
 def _quote(table: tuple[str, str]) -> str:
     return sql.Identifier(*table).as_string()
+
+
+class HttpHook:
+    """A hook that sends batches to an address. Any answer but 2xx is an exception, redirections included."""
+
+    def __init__(self, address: str, timeout: float) -> None:
+        parts = urlsplit(address)
+        try:
+            port = parts.port
+        except ValueError:
+            fail("invalid port in the address of the HTTP server")
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+            fail("invalid address of the HTTP server", "Give http://host/path or https://host/path, without a user name.")
+        self._kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        self._host, self._port, self._timeout = parts.hostname, port, timeout
+        self._path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+
+    def __call__(self, table: str, batch: pa.RecordBatch) -> None:
+        """Send a batch. Raise an exception unless the server has accepted it."""
+        headers = {"Content-Type": CONTENT_TYPE, "Headgate-Table": quote(table)}
+        if authorization := os.environ.get("HEADGATE_HOOK_AUTHORIZATION"):
+            headers["Authorization"] = authorization
+        body = pa.BufferOutputStream()
+        with pa.ipc.new_stream(body, batch.schema) as stream:
+            stream.write_batch(batch)
+        with contextlib.closing(self._kind(self._host, self._port, timeout=self._timeout)) as connection:
+            connection.request("POST", self._path, body.getvalue().to_pybytes(), headers)
+            answer = connection.getresponse()
+        if not 200 <= answer.status < 300:
+            raise RuntimeError(f"the HTTP server answered with status {answer.status}")

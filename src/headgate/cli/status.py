@@ -14,15 +14,18 @@ import contextlib
 import json
 import os
 import signal
+import socket
+import struct
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from headgate.cli import pidfile, probe
+from headgate.cli import pidfile
 from headgate.cli.control import check_directory
 from headgate.cli.message import count, out
+from headgate.cli.pidfile import Running
 from headgate.server.monitoring.snapshot import Document, SlotReport, StatusReport, load
 from headgate.subscriber.snapshot import CopyReport, SubscriptionReport
 
@@ -32,6 +35,9 @@ SECONDS = 10.0
 _POLL = 0.02
 LINES = 40
 """The maximum number of lines about the columns and tables of a subscription."""
+
+
+_GSSENC_REQUEST = struct.pack("!ii", 8, 80877104)
 
 
 def status(data_dir: Path, *, as_json: bool) -> None:
@@ -114,7 +120,7 @@ def _trouble(running: pidfile.Running, document: Document | None) -> str | None:
         return "it is starting up"
     if running.status == pidfile.Status.STOPPING:
         return "it is shutting down"
-    failure = probe.trouble(running)
+    failure = probe(running)
     if failure is None:
         return None
     return failure if document is None or not document.get("trouble") else str(document["trouble"])
@@ -240,3 +246,35 @@ def size(number: int) -> str:
 
 def _moment(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
+
+
+def probe(running: Running) -> str | None:
+    """Return why the node does not answer, or None if it does. A node that does not listen anywhere counts as answering."""
+    if not running.address and not running.directory:
+        return None
+    try:
+        with _connect(running, SECONDS) as connection:
+            connection.sendall(_GSSENC_REQUEST)
+            answer = connection.recv(4096)
+    except TimeoutError:
+        return f"no answer within {SECONDS:.0f} s"
+    except OSError as error:
+        return error.strerror or str(error)
+    if answer[:1] in {b"N", b"G"}:
+        return None
+    fields = answer[5:].split(b"\0") if answer[:1] == b"E" else []
+    message = next((field[1:].decode(errors="replace") for field in fields if field[:1] == b"M"), "")
+    return message or "it closes connections at once"
+
+
+def _connect(running: Running, seconds: float) -> socket.socket:
+    if running.address:
+        return socket.create_connection((running.host, running.port), seconds)
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.settimeout(seconds)
+        connection.connect(f"{running.directory}/.s.PGSQL.{running.port}")
+    except OSError:
+        connection.close()
+        raise
+    return connection

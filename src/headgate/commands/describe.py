@@ -12,7 +12,7 @@ from headgate.commands.dml.insert import target, target_columns, target_types, v
 from headgate.commands.dml.returning import plan_returning
 from headgate.commands.dml.update import changed_source, named
 from headgate.commands.function import call, user_call
-from headgate.commands.query import explain, rendering, select
+from headgate.commands.query import engine, explain, rendering
 from headgate.commands.query.clause import from_clause
 from headgate.commands.query.driver import table_rows
 from headgate.commands.query.evaluation import lit_null
@@ -125,5 +125,5 @@ def _returning(
 
 
 _PLANNED = {
-    "SelectStmt": select.columns, "InsertStmt": _insert, "UpdateStmt": _update, "DeleteStmt": _update, "MergeStmt": merge.analyse,
+    "SelectStmt": engine.columns, "InsertStmt": _insert, "UpdateStmt": _update, "DeleteStmt": _update, "MergeStmt": merge.analyse,
 }  # fmt: skip

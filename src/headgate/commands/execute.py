@@ -19,7 +19,7 @@ from headgate.commands.describe import describe, returned_columns
 from headgate.commands.dml import delete, insert, merge, update
 from headgate.commands.function import call, definition, user_call
 from headgate.commands.publication import publication
-from headgate.commands.query import explain, select
+from headgate.commands.query import engine, explain
 from headgate.commands.query.planner import Planner
 from headgate.commands.result import CommandResult, Result
 from headgate.commands.role import grant, ownership, role, stored_setting
@@ -125,7 +125,7 @@ _PERMITTED: dict[str, Callable[[ParseNode, Session], None]] = {
     "MergeStmt": merge.permit,
 }
 ACTIONS: dict[str, Action] = {
-    "SelectStmt": lambda node, session: (create_table_as.select_into if node.HasField("into_clause") else select.run)(node, session),
+    "SelectStmt": lambda node, session: (create_table_as.select_into if node.HasField("into_clause") else engine.run)(node, session),
     "InsertStmt": insert.insert,
     "UpdateStmt": update.update,
     "DeleteStmt": delete.delete,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headgate.sql.parser import ParseNode
-from headgate.storage.transaction.statement_view import StatementView
+from headgate.storage.transaction.snapshot import StatementView
 from headgate.types.resultset import ResultColumn
 
 if TYPE_CHECKING:

@@ -18,7 +18,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headgate.changes import filter as change_filter
-from headgate.changes import project
 from headgate.expression import columnwise
 from headgate.expression.implementation.implementation import NotColumnwise
 from headgate.expression.node import ColumnRef, walk
@@ -169,7 +168,7 @@ def _narrow(decoded: DecodedChanges, plan: Published) -> pa.Table:
 def _judged(frame: DataFrame, plan: Published) -> DataFrame:
     """Return the changes that are published, by their action and by the filter."""
     published_actions = {action: action in plan.actions for action in FILTERED}
-    frame = project.actions(
+    frame = change_filter.actions(
         frame,
         insert=published_actions[PublishedAction.INSERT],
         update=published_actions[PublishedAction.UPDATE],

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import logging
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -28,11 +29,69 @@ from headgate.errors import PostgresError, disk_full
 from headgate.failpoint import Step
 from headgate.lsn import INVALID, Lsn
 from headgate.publisher.framing import Counts
-from headgate.publisher.snapshot import Snapshots
 
 if TYPE_CHECKING:
     from headgate.catalog.catalog import Catalog
     from headgate.storage.transaction.log import TransactionLog
+
+
+@dataclass(frozen=True)
+class Exported:
+    """One exported snapshot."""
+
+    position: Lsn
+    database: int
+    pid: int
+
+
+class Snapshots:
+    """The exported snapshots of a node."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._numbers = itertools.count(1)
+        self._exported: dict[str, Exported] = {}
+        self._held: dict[int, Lsn] = {}
+
+    def export(self, position: Lsn, database: int, pid: int) -> str:
+        """Export a snapshot and return its name, in PostgreSQL's format ``00000004-0000138E-1``."""
+        with self._lock:
+            name = f"{pid & 0xFFFFFFFF:08X}-{next(self._numbers) & 0xFFFFFFFF:08X}-1"
+            self._exported[name] = Exported(position, database, pid)
+            return name
+
+    def find(self, name: str, database: int) -> Lsn:
+        """Return the position of a snapshot. Raise 22023 if it does not exist, 0A000 if it belongs to another database."""
+        with self._lock:
+            snapshot = self._exported.get(name)
+        if snapshot is None:
+            raise PostgresError("22023", f'invalid snapshot identifier: "{name}"')
+        if snapshot.database != database:
+            raise PostgresError("0A000", "cannot import a snapshot from a different database")
+        return snapshot.position
+
+    def forget(self, pid: int) -> None:
+        """Remove the snapshots that a backend has exported."""
+        with self._lock:
+            for name in [name for name, snapshot in self._exported.items() if snapshot.pid == pid]:
+                del self._exported[name]
+
+    @contextlib.contextmanager
+    def holding(self, position: Lsn) -> Iterator[None]:
+        """Retain the log and the tables' files from `position` on inside the context, without an exported name."""
+        with self._lock:
+            number = next(self._numbers)
+            self._held[number] = position
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._held[number]
+
+    def positions(self) -> list[Lsn]:
+        with self._lock:
+            return [*(snapshot.position for snapshot in self._exported.values()), *self._held.values()]
+
 
 _log = logging.getLogger("headgate.publisher")
 

@@ -29,10 +29,10 @@ from headgate.errors import PostgresError
 from headgate.lsn import INVALID, Lsn
 from headgate.pgoutput import encode
 from headgate.pgoutput import message as m
+from headgate.pgoutput.encode import Frames
 from headgate.publisher import alteration, framing, tasks
 from headgate.publisher.alteration import Crossing, PublicationAlteration
 from headgate.publisher.announcement import Announcer, frame
-from headgate.publisher.batch_assembly import Pieces
 from headgate.publisher.change_reader import EXACT, ChangeReader
 from headgate.publisher.decoded import Shared
 from headgate.publisher.framing import Counts, StreamOptions, TransactionPiece
@@ -47,6 +47,37 @@ from headgate.types.text_column import TextSettings
 if TYPE_CHECKING:
     from headgate.catalog.catalog import Catalog
     from headgate.storage.engine import Engine
+
+FEW = 50
+"""With fewer changes than this per single frame, all frames are ordered by copying."""
+
+
+@dataclass
+class Pieces:
+    """The parts of a batch: frames with keys, and the LSNs at which something is published."""
+
+    frames: list[Frames] = field(default_factory=list)
+    keys: list[Numbers] = field(default_factory=list)
+    marks: list[Numbers] = field(default_factory=list)
+    single: list[tuple[int, bytes]] = field(default_factory=list)
+
+    def singles(self) -> tuple[Frames, Numbers]:
+        offsets = np.cumsum([0, *(len(part) for _, part in self.single)])
+        data = np.frombuffer(b"".join(part for _, part in self.single), np.uint8)
+        return Frames(data, offsets.astype(np.int64)), np.array([key for key, _ in self.single], np.int64)
+
+    def in_order(self) -> list[memoryview | bytes]:
+        """Return all frames in key order; `single` must be sorted. Changes of one relation in long transactions are not copied."""
+        if len(self.frames) == 1 and len(self.single) * FEW < len(self.keys[0]):
+            whole, keys = self.frames[0], self.keys[0]
+            cuts = [0, *(int(index) for index in np.searchsorted(keys, [key for key, _ in self.single])), len(keys)]
+            parts: list[memoryview | bytes] = [whole.slice(0, cuts[1])]
+            for (_, part), first, last in zip(self.single, cuts[1:], cuts[2:], strict=False):
+                parts += [part, whole.slice(first, last)]
+            return parts
+        frames, keys_of_all = self.singles()
+        return [encode.interleave([*self.frames, frames], [*self.keys, keys_of_all]).bytes()]
+
 
 _log = logging.getLogger("headgate.publisher")
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from headgate.subscriber.host import Commands, Host
-from headgate.subscriber.rows.unique_check import UniqueChecks
+from headgate.subscriber.rows.leaf_constraints import UniqueChecks
 
 if TYPE_CHECKING:
     from headgate.server.node import Node

@@ -51,9 +51,8 @@ from headgate.storage.spark import result_spool
 from headgate.storage.spark.application.spark_session import is_cluster
 from headgate.storage.spark.column_name import quoted
 from headgate.storage.statistics import Statistics
-from headgate.storage.transaction.committed_keys import CommittedKeys
 from headgate.storage.transaction.intent import Intents
-from headgate.storage.transaction.isolation import Isolation
+from headgate.storage.transaction.isolation import CommittedKeys, Isolation
 from headgate.storage.transaction.log import Emitted, EntryKind, TableWrite, TransactionLog
 from headgate.storage.transaction.prepared import PreparedTransactions
 from headgate.storage.write import columns

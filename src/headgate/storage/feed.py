@@ -190,7 +190,7 @@ class WriteFiles:
 
 
 def of_rows(relation: Relation, rows: pa.Table) -> pa.Table:
-    """Return the changes that change rows in memory describe (`change_file`): position, op, old, new."""
+    """Return the changes that change rows in memory describe (`staging`): position, op, old, new."""
     row = pa.schema([(column.name, arrow_type(column.type_oid, column.typmod)) for column in relation.columns])
     arrays = [array_column.of_file(buffers.whole(rows[column.name]), column.type) for column in row]
     structs = pa.StructArray.from_arrays(arrays, fields=list(row)) if arrays else _empty_structs(rows.num_rows)
@@ -239,7 +239,7 @@ def _files(engine: Engine, relation: Relation, writes: Iterable[TableWrite]) -> 
 
 
 def _written_down(folder: DataPath, write: TableWrite) -> Iterator[ChangeFile]:
-    """Yield the change files of another writer's version (`version_difference`)."""
+    """Yield the change files of another writer's version (`foreign_writer`)."""
     parts = [file for file in data_location.below(folder) if re.fullmatch(r"part-.*\.parquet", file.name)]
     files = sorted(parts, key=lambda file: file_action.order({"path": file.name}))
     if not files:

@@ -19,9 +19,9 @@ from headgate.settings.node import Settings
 from headgate.storage.engine import Engine
 from headgate.storage.lock import Mode, Patience
 from headgate.subscriber.apply.evolution import Evolve
+from headgate.subscriber.rows.leaf_constraints import UniqueChecks
 from headgate.subscriber.rows.row_completion import Factory
 from headgate.subscriber.rows.row_triggers import TriggerFactory
-from headgate.subscriber.rows.unique_check import UniqueChecks
 from headgate.subscriber.synchronization.reconciliation import MadeDifference
 
 Jobs = Callable[[], AbstractContextManager[str]]

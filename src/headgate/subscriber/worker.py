@@ -32,10 +32,10 @@ from headgate.storage.lock import Patience
 from headgate.storage.spark import failure, job_group
 from headgate.subscriber.apply.evolution import Evolve
 from headgate.subscriber.rows.conversion import InputSettings
+from headgate.subscriber.rows.leaf_constraints import UniqueChecks
 from headgate.subscriber.rows.row_completion import Factory
 from headgate.subscriber.rows.row_triggers import TriggerFactory
 from headgate.subscriber.rows.table_writer import TableRules
-from headgate.subscriber.rows.unique_check import UniqueChecks
 from headgate.subscriber.synchronization.reconciliation import MadeDifference
 from headgate.types import text_column
 from headgate.walreceiver.answer import PublisherError

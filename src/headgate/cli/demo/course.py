@@ -13,16 +13,77 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
+import psycopg
 from rich.console import Console
 from rich.live import Live
+from rich.panel import Panel
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
 
 from headgate.cli.demo import orders
-from headgate.cli.demo.display import Watch, connections, table
+from headgate.cli.demo.orders import ChainLink
 from headgate.cli.demo.servers import DemoNode, DemoServer, PostgreSQL
 from headgate.errors import PostgresError
+
+
+@dataclass
+class Watch:
+    """Sessions that read the rows and the lag of one server."""
+
+    server: DemoServer
+    filter: str
+    incoming: ChainLink | None
+
+    def __post_init__(self) -> None:
+        self.session = self.server.connect()
+        self.upstream = self.incoming.publisher.connect() if self.incoming else None
+
+    def close(self) -> None:
+        """End the sessions."""
+        self.session.close()
+        if self.upstream:
+            self.upstream.close()
+
+    def rows(self) -> int:
+        """Return the number of rows in the table."""
+        row = self.session.execute("SELECT count(*) FROM orders").fetchone()
+        return int(row[0]) if row else 0
+
+    def lag(self) -> tuple[str, str]:
+        """Return the state of the link to this server, and the bytes of the publisher's log that it has not confirmed yet."""
+        if self.incoming is None or self.upstream is None:
+            return "source", ""
+        row = self.upstream.execute(
+            "SELECT state, pg_wal_lsn_diff(pg_current_wal_lsn(), replay_lsn)::bigint FROM pg_stat_replication WHERE application_name = %s",
+            (self.incoming.subscription,),
+        ).fetchone()
+        return (str(row[0]), f"{max(int(row[1] or 0), 0):,}") if row else ("not connected", "")
+
+
+def live_table(watches: list[Watch], done: dict[str, int]) -> Table:
+    """Return the live table, with a line for each server."""
+    shown = Table(title="orders, live", caption_justify="left", expand=False)
+    for name in ("server", "takes", "rows", "link", "lag, bytes"):
+        shown.add_column(name, justify="right" if name in ("rows", "lag, bytes") else "left")
+    for watch in watches:
+        try:
+            rows, (state, behind) = f"{watch.rows():,}", watch.lag()
+        except psycopg.Error as error:  # only the display is affected, not the comparison at the end
+            rows, state, behind = "?", type(error).__name__, ""
+        shown.add_row(watch.server.title, watch.filter, rows, state, behind)
+    if done:
+        shown.caption = "transactions on the source: " + ", ".join(f"{count} {kind}" for kind, count in sorted(done.items()))
+    return shown
+
+
+def connections(console: Console, servers: list[DemoServer], running: bool) -> None:
+    """Print how to connect to each server with psql."""
+    lines = "\n".join(f"{server.title:<12} [bold]{server.psql()}[/bold]" for server in servers)
+    console.print(Panel(lines, title="still running" if running else "while it ran (make demo KEEP=1 leaves them running)", expand=False))
+
 
 _SECONDS = 120
 """The time after which a condition is given up."""
@@ -114,16 +175,16 @@ class Demonstration:
         done: Counter[str] = Counter()
         shown = 0.0
         try:
-            with self.source.connect() as session, Live(table(watches, done), console=self.console, auto_refresh=False) as live:
+            with self.source.connect() as session, Live(live_table(watches, done), console=self.console, auto_refresh=False) as live:
                 for kind in orders.workload(session, self.rows, seconds):
                     done[kind] += 1
                     time.sleep(0.01)  # at most 100 transactions a second: this is a demonstration, not a benchmark
                     if time.monotonic() - shown > 1:
-                        live.update(table(watches, done), refresh=True)
+                        live.update(live_table(watches, done), refresh=True)
                         shown = time.monotonic()
                 for link in self.links:
                     catch_up(link)
-                live.update(table(watches, done), refresh=True)
+                live.update(live_table(watches, done), refresh=True)
         finally:
             for watch in watches:
                 watch.close()

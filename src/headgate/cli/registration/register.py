@@ -18,8 +18,15 @@ from pathlib import Path
 
 from headgate.cli import control, session
 from headgate.cli.message import err, fail, out
-from headgate.cli.registration.external_catalog import DEFINITION, SOURCE, CatalogError, ExternalCatalog, ExternalTable, hive_type
-from headgate.cli.registration.registered_name import registered
+from headgate.cli.registration.external_catalog import (
+    DEFINITION,
+    SOURCE,
+    CatalogError,
+    ExternalCatalog,
+    ExternalTable,
+    hive_type,
+    registered,
+)
 from headgate.cli.run import read_settings
 from headgate.errors import PostgresError
 from headgate.storage.delta import delta_log

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from headgate.cli.registration.registered_name import registered
+from headgate.cli.registration.external_catalog import registered
 
 
 def statements(tables: Sequence[tuple[str, str, str, str]]) -> Iterator[str]:

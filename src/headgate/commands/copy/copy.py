@@ -1,6 +1,6 @@
 """COPY between a table or query and the client.
 
-COPY … TO STDOUT produces its rows batch by batch. A subscriber's initial copy uses it in binary or text; `copy_arrow` has the Arrow format.
+COPY … TO STDOUT produces its rows batch by batch. A subscriber's initial copy uses it in binary or text.
 COPY … FROM STDIN appends the client's data piece by piece, in the statement's transaction. Files and programs of the server are rejected,
 because clients must not access the node's files.
 """
@@ -8,7 +8,7 @@ because clients must not access the node's files.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import pyarrow as pa
 from postgast import pg_query_pb2 as pb
@@ -18,7 +18,7 @@ from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.catalog.relation.relation_kind import INDEX_KINDS, RelationKind
 from headgate.commands import lookup, privilege, stored_expression
-from headgate.commands.copy import copy_arrow, copy_lines, copy_option
+from headgate.commands.copy import copy_lines, copy_option
 from headgate.commands.copy.copy_lines import RowEncoder
 from headgate.commands.copy.copy_option import CopyOptions
 from headgate.commands.copy.copy_reader import CopyReader
@@ -41,9 +41,15 @@ from headgate.sql.parser import ParseNode, unwrap
 from headgate.storage.spark import result_spool
 from headgate.storage.spark.local_relation import local_frame
 from headgate.storage.write import columns as spark_columns
+from headgate.types import buffers
 from headgate.types.binary.copy_binary import HEADER, TRAILER
 from headgate.types.resultset import ResultColumn, ResultSet
+from headgate.types.storage import arrow_type
 from headgate.types.text.text import read_text
+
+END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
+MESSAGE_BYTES = 16 << 20
+"""Approximate size of a message in bytes. A client holds a whole message in memory."""
 
 
 def copy(node: pb.CopyStmt, session: Session) -> CopyIn | CopyOut:
@@ -190,9 +196,9 @@ def _of_result(result: ResultSet, session: Session, options: CopyOptions) -> Cop
 
     if options.arrow:
         columns = [PlanColumn(column.name, TypeRef(column.type_oid, column.typmod), "") for column in result.columns]
-        schema = copy_arrow.schema_of(columns)
+        schema = schema_of(columns)
         stored = (pa.RecordBatch.from_arrays(_as_stored(batch, result.columns), schema=schema) for batch in result.batches)
-        copied.lines = copy_arrow.messages(schema, stored, copied.progress)
+        copied.lines = arrow_messages(schema, stored, copied.progress)
         return copied
 
     encoder = _encoder(result.columns, session, options)
@@ -225,7 +231,7 @@ def _of_published(shown: Sequence[tuple[int, PlanColumn]], scanned: change_scan.
         return pa.RecordBatch.from_arrays([batch.column(place) for place, _ in shown], names=[column.name for _, column in shown])
 
     selected = (chosen(batch) for batch in itertools.chain([first], batches))
-    copied.lines = copy_arrow.messages(chosen(first).schema, selected, copied.progress)
+    copied.lines = arrow_messages(chosen(first).schema, selected, copied.progress)
     return copied
 
 
@@ -262,8 +268,8 @@ def _lines(
             else:
                 batches = result_spool.batches(frame, transaction.engine.exchange)
         if options.arrow:
-            schema = copy_arrow.schema_of(plan.columns)
-            yield from copy_arrow.messages(schema, copy_arrow.held(batches, schema), copied.progress)
+            schema = schema_of(plan.columns)
+            yield from arrow_messages(schema, held(batches, schema), copied.progress)
             return
         for batch in batches:
             session.check_cancel()
@@ -355,3 +361,27 @@ def _where(node: pb.CopyStmt, planner: Planner, relation: Relation) -> Callable[
         return frame.where(condition).toArrow().cast(rows.schema)
 
     return passing
+
+
+def arrow_messages(schema: pa.Schema, batches: Iterable[pa.RecordBatch], progress: CopyProgress) -> Iterator[pa.Array]:
+    yield buffers.single(schema.serialize())
+    for batch in batches:
+        progress.rows += batch.num_rows
+        rows = max(batch.num_rows * MESSAGE_BYTES // max(batch.nbytes, 1), 1)
+        for start in range(0, batch.num_rows, rows):
+            yield buffers.single(batch.slice(start, rows).serialize())
+    yield buffers.single(END_OF_STREAM)
+
+
+def schema_of(columns: Sequence[PlanColumn]) -> pa.Schema:
+    """Return the schema of rows in the form in which a node holds them."""
+    return pa.schema([pa.field(column.name, arrow_type(column.type.oid, column.type.typmod)) for column in columns])
+
+
+def held(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield batches whose columns have the types of the schema: Spark gives some with other units."""
+    for batch in batches:
+        yield pa.RecordBatch.from_arrays(
+            [values if values.type == field.type else values.cast(field.type) for values, field in zip(batch.columns, schema, strict=True)],
+            schema=schema,
+        )

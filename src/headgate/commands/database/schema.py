@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import function as functions
@@ -15,18 +18,29 @@ from headgate.catalog.relation import view as views
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import NAMED_KINDS, TABLE_KINDS
 from headgate.catalog.replication import subscription as subscriptions
+from headgate.catalog.session import SessionContext
 from headgate.commands import default_privilege, dependency, lookup, privilege
-from headgate.commands.database import schema_element
 from headgate.commands.function import dependant as dependant_functions
 from headgate.commands.result import CommandResult
+from headgate.commands.role import grant
+from headgate.commands.sequence import sequence
 from headgate.commands.session import Session
-from headgate.commands.table import table
+from headgate.commands.table import index, table
 from headgate.commands.type import user_type
 from headgate.commands.view import view
-from headgate.errors import PostgresError
+from headgate.errors import PostgresError, not_supported
 from headgate.sql import names
-from headgate.sql.parser import unwrap
+from headgate.sql.parser import ParseNode, unwrap
 from headgate.types import registry
+
+_KINDS: dict[str, tuple[str | None, Callable[[ParseNode, Session], CommandResult]]] = {
+    "CreateSeqStmt": ("sequence", sequence.create_sequence),
+    "CreateStmt": ("relation", table.create),
+    "ViewStmt": ("view", view.create),
+    "IndexStmt": ("relation", index.create),
+    "GrantStmt": (None, grant.grant),
+}
+"""The elements in the order of their creation, with the field that names the relation and the function that creates it."""
 
 
 def create(node: pb.CreateSchemaStmt, session: Session) -> CommandResult:
@@ -41,14 +55,14 @@ def create(node: pb.CreateSchemaStmt, session: Session) -> CommandResult:
     if node.if_not_exists and namespace.lookup(cursor, context.database, name) is not None:
         session.notices.notice(f'schema "{name}" already exists, skipping', sqlstate="42P06")
         return CommandResult("CREATE SCHEMA")
-    schema_element.check(node.schema_elts, name)
+    _check_elements(node.schema_elts, name)
     oid = transaction.engine.catalog.next_oid()
     namespace.create(cursor, oid, context.database, name, owner_oid)
     items = default_privilege.default_acl(cursor, context.database, owner, 0, "n")
     if items is not None:
         run(cursor, "UPDATE hg.pg_namespace SET nspacl = ? WHERE dbid = ? AND oid = ?", [items, context.database, oid])
     transaction.catalog_changed()
-    schema_element.make(node.schema_elts, session, name, owner, owner_oid)
+    _make_elements(node.schema_elts, session, name, owner, owner_oid)
     return CommandResult("CREATE SCHEMA")
 
 
@@ -176,3 +190,38 @@ def change_owner(node: pb.AlterOwnerStmt, session: Session) -> CommandResult:
     transaction.catalog.change_object("pg_namespace", schema.oid)
     namespace.set_owner(cursor, context.database, schema.oid, oid)
     return CommandResult("ALTER SCHEMA")
+
+
+def _check_elements(elements: Iterable[pb.Node], schema: str) -> None:
+    """Raise 42P15 for an element that names another schema, 0A000 for one that a node cannot create."""
+    for element in map(unwrap, elements):
+        kind = element.DESCRIPTOR.name
+        if kind not in _KINDS:
+            raise not_supported("CREATE SCHEMA with triggers is not supported")
+        field, _ = _KINDS[kind]
+        schema_name = "" if field is None else getattr(element, field).schemaname
+        if schema_name not in ("", schema):
+            raise PostgresError("42P15", f"CREATE specifies a schema ({schema_name}) different from the one being created ({schema})")
+
+
+def _make_elements(elements: Iterable[pb.Node], session: Session, schema: str, owner: str, owner_oid: int) -> None:
+    order = list(_KINDS)
+    superuser = privilege.is_superuser(session.begin_statement().cursor, owner)
+    with _inside(session.context, schema, owner, owner_oid, superuser=superuser):
+        for element in sorted(map(unwrap, elements), key=lambda element_node: order.index(element_node.DESCRIPTOR.name)):
+            field, action = _KINDS[element.DESCRIPTOR.name]
+            if field is not None:
+                getattr(element, field).schemaname = schema
+            action(element, session)
+
+
+@contextmanager
+def _inside(context: SessionContext, schema: str, owner: str, owner_oid: int, *, superuser: bool) -> Iterator[None]:
+    """Put the schema first in the search_path, and make its owner the current user."""
+    saved = context.search_path, context.user, context.user_oid, context.superuser
+    context.search_path = [schema, *context.search_path]
+    context.user, context.user_oid, context.superuser = owner, owner_oid, superuser
+    try:
+        yield
+    finally:
+        context.search_path, context.user, context.user_oid, context.superuser = saved

@@ -26,7 +26,6 @@ from headgate.commands.function.host import SessionHost
 from headgate.commands.function.permission import check_execute
 from headgate.commands.function.prepared_text import Prepared
 from headgate.commands.function.row_function import Library, Program, RowFunction
-from headgate.commands.function.session_function import SessionFunction
 from headgate.commands.query.evaluation import Evaluation
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
@@ -36,11 +35,36 @@ from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.function_call import clause
 from headgate.expression.node import Expression, Param, TypeRef, UserCall, walk
 from headgate.plpgsql import reach
-from headgate.plpgsql.scope import type_of
+from headgate.plpgsql.scope import Row, Value, type_of
 from headgate.sql import names
 from headgate.sql.parser import parse, unwrap
 from headgate.sql.parser import walk as parts_of
 from headgate.types import registry
+from headgate.types.text import record
+
+
+class SessionFunction:
+    """A function that needs a session."""
+
+    needs_session = True
+
+    def __init__(self, function: UserFunction, session: Session) -> None:
+        self._function, self._session = function, session
+
+    def of_row(self, row: Sequence[str | None]) -> str | None:
+        function = self._function
+        if function.strict and None in row:
+            return None
+        execution = call.run(function, [Value(type_of(oid), text) for oid, text in zip(function.types, row, strict=True)], self._session)
+        if function.result == registry.VOID:
+            return ""
+        if function.outputs:
+            texts = [value.text for value in execution.rows[0]] if execution.rows else []
+            return record.print_record(texts) if len(texts) > 1 else next(iter(texts), None)
+        result = execution.result
+        if isinstance(result, Row):
+            result = execution.host.value_of(result)
+        return None if result is None else result.text
 
 
 class Resolver:

@@ -170,12 +170,12 @@ def _typed_arguments(call: pb.FuncCall) -> pb.SelectStmt:
 
 def _values(query: pb.SelectStmt, session: Session) -> list[str | None]:
     """Evaluate the arguments, which cannot reference a row, and return them as text."""
-    from headgate.commands.query import select
+    from headgate.commands.query import engine
 
     tree = pb.ParseResult()
     tree.stmts.add().stmt.select_stmt.CopyFrom(query)
     [statement] = parse(grammar.deparse(tree))
-    [batch] = [batch for batch in select.run(statement.node, session).batches if batch.num_rows]
+    [batch] = [batch for batch in engine.run(statement.node, session).batches if batch.num_rows]
     return [column[0].as_py() for column in batch.columns]
 
 

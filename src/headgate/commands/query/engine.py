@@ -27,10 +27,11 @@ from headgate.commands.query.analysed_statement import AnalysedStatements
 from headgate.commands.query.catalog import answer as catalog
 from headgate.commands.query.driver import answer as driver
 from headgate.commands.query.planner import Planner
+from headgate.commands.session import Session
 from headgate.errors import PostgresError, causes
 from headgate.expression.implementation.implementation import NotColumnwise
 from headgate.sql.parser import unwrap
-from headgate.types.resultset import ResultSet
+from headgate.types.resultset import ResultColumn, ResultSet
 
 T = TypeVar("T")
 
@@ -95,3 +96,15 @@ def _is_open(planner: Planner, declined: PostgresError) -> bool:
     """Return whether the transaction can read the catalog. An error of DuckDB itself has aborted it, so it is opened again."""
     own = next((cause for cause in causes(declined) if not isinstance(cause, PostgresError)), None)
     return not isinstance(own, duckdb.Error) or planner.transaction.look_again()
+
+
+def run(node: pb.SelectStmt, session: Session) -> ResultSet:
+    """Run a SELECT in the session's transaction. The rows are computed lazily."""
+    planner = Planner(session, session.begin_statement())
+    query = analysed(planner, node)
+    return first(planner, query, lambda chosen: chosen.run(planner, query))
+
+
+def columns(node: pb.SelectStmt, planner: Planner) -> tuple[ResultColumn, ...]:
+    """Return the columns of a SELECT without running it."""
+    return rendering.result_columns(analysed(planner, node).columns)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 
 from headgate.analysis.query import PlanColumn
 from headgate.commands.query.plan import Plan, col
-from headgate.commands.query.spark_error import translated
 from headgate.commands.session import Session
+from headgate.errors import PostgresError, not_supported
 from headgate.storage.row_store import RowStore
-from headgate.storage.spark import job_group, planning, result_spool
+from headgate.storage.spark import failure, job_group, planning, result_spool
 from headgate.storage.spark.temp_file_limit import Spill
 from headgate.types import registry
 from headgate.types.resultset import ResultColumn, ResultSet
@@ -90,3 +92,17 @@ def running(session: Session, transaction: Transaction) -> Iterator[None]:
     finally:
         if stopped.is_set():
             planning.recover(context)
+
+
+@contextmanager
+def translated(check_cancel: Callable[[], None]) -> Iterator[None]:
+    """Translate Spark's exceptions in the block to `PostgresError`."""
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        check_cancel()
+        if "SCALAR_SUBQUERY_TOO_MANY_ROWS" in str(error):
+            raise PostgresError("21000", "more than one row returned by a subquery used as an expression") from error
+        if "usePythonUDFInJoinCondition" in str(error):
+            raise not_supported("a subquery whose rows are compared with the outer row by a function in Python is not supported") from error
+        raise failure.from_spark(error) from error

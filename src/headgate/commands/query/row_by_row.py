@@ -1,9 +1,14 @@
 """Evaluate expressions that call functions of users which need the session, for each row of a frame, in the driver.
 
-Such a function reads tables, writes, or sends messages (`commands.function.session_function`), so no task can call it. The planner and the
+Such a function reads tables, writes, or sends messages (`row_call.SessionFunction`), so no task can call it. The planner and the
 commands that write rows call this module before an expression becomes a Column. The rows of the frame are read in batches. The expression
 is evaluated for one row after the other. The rows are put into a new frame, with the values as further columns. Memory is bounded: many
 rows are in temporary files. The session can be cancelled between two rows.
+
+`taken_out` takes calls with columns of the outer query out of subqueries: ``EXISTS (SELECT 1 FROM u WHERE f(t.a) = u.b)``. The calls are
+evaluated for each row of the outer query, and the subqueries name columns with their values instead. Only calls of STABLE and IMMUTABLE
+functions are taken out: a VOLATILE function is called for each row of the subquery. A call stays if it is in a CASE or COALESCE with
+columns of the subquery, in a subquery of the subquery, or in FROM.
 """
 
 from __future__ import annotations
@@ -16,16 +21,19 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import NullType, StringType, StructField, StructType
 
-from headgate.analysis.query import PlanColumn, reference
-from headgate.commands.query import outer_call, rendering
+from headgate.analysis.query import PlanColumn, Query, Select, SetOperation, parts, reference
+from headgate.commands import stored_expression
+from headgate.commands.query import rendering
 from headgate.commands.query.evaluation import Evaluation, lit_null
 from headgate.commands.query.plan import col
 from headgate.commands.query.row_evaluator import RowEvaluator
 from headgate.errors import not_supported
 from headgate.expression import builtin, rewriting
 from headgate.expression.node import (
+    Aggregate,
     BoolKind,
     Case,
+    CaseTest,
     Coalesce,
     ColumnRef,
     Const,
@@ -48,6 +56,9 @@ from headgate.types.storage import arrow_type, own_name, spark_type
 from headgate.types.text.text import read_text, write_text
 
 Texts = Sequence[str | None]
+
+
+_Change = Callable[[Expression], Expression]
 
 
 def calls_session(expression: Expression) -> bool:
@@ -166,15 +177,15 @@ def _met(evaluation: Evaluation, frame: DataFrame, conditions: Sequence[Expressi
 
 
 def _has_outer_calls(expression: Expression) -> bool:
-    """Return whether `outer_call` takes a call of a function that needs the session out of a subquery in an expression."""
-    return any(isinstance(node, SubLink) for node in walk(expression)) and bool(outer_call.taken_out([expression], calls_session, str)[0])
+    """Return whether `taken_out` takes a call of a function that needs the session out of a subquery in an expression."""
+    return any(isinstance(node, SubLink) for node in walk(expression)) and bool(taken_out([expression], calls_session, str)[0])
 
 
 def _with_outer_calls(
     evaluation: Evaluation, frame: DataFrame, expressions: Sequence[Expression], *, in_order: bool = False
 ) -> tuple[DataFrame, list[Expression]]:
-    """Return the frame with columns for the calls that `outer_call` takes out of subqueries, and the expressions that name them."""
-    calls, changed = outer_call.taken_out(expressions, calls_session, lambda: own_name(f"value{next(evaluation.numbers)}"))
+    """Return the frame with columns for the calls that `taken_out` takes out of subqueries, and the expressions that name them."""
+    calls, changed = taken_out(expressions, calls_session, lambda: own_name(f"value{next(evaluation.numbers)}"))
     if not calls:
         return frame, list(expressions)
     frame, values = settled(evaluation, frame, list(calls), in_order=in_order)
@@ -189,9 +200,9 @@ def _is_correlated(expression: Expression) -> bool:
 def _with_own_calls(evaluation: Evaluation, frame: DataFrame, conditions: Sequence[Expression]) -> tuple[DataFrame, list[Expression]]:
     """Return the frame with columns for the calls, beside columns of an outer query, that need only the frame's own columns."""
     parts = [part for condition in conditions for part in walk(condition) if calls_session(part)]
-    if any(isinstance(part, Case | Coalesce) and not outer_call.is_of_level(part, 0) for part in parts):
+    if any(isinstance(part, Case | Coalesce) and not is_of_level(part, 0) for part in parts):
         return frame, list(conditions)
-    return settled(evaluation, frame, conditions, is_whole=lambda part: outer_call.is_of_level(part, 0))
+    return settled(evaluation, frame, conditions, is_whole=lambda part: is_of_level(part, 0))
 
 
 def _is_of_rows(node: Expression) -> bool:
@@ -311,3 +322,70 @@ def _number_rows(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
 def _without_null(field: StructField) -> StructField:
     """Return the field of a column that `result_spool` reads as text, because its type is that of NULL."""
     return StructField(field.name, StringType()) if isinstance(field.dataType, NullType) else StructField(field.name, field.dataType)
+
+
+def taken_out(
+    expressions: Sequence[Expression], is_called: Callable[[Expression], bool], key: Callable[[], str]
+) -> tuple[dict[Expression, PlanColumn], list[Expression]]:
+    """Return the calls in the subqueries of expressions that need only the outer query, and the expressions with references to these.
+
+    `is_called`: returns whether an expression has such a call. `key`: returns the key of a new column.
+    """
+    calls: dict[Expression, PlanColumn] = {}
+
+    def placed(node: Expression, level: int = 1) -> Expression | None:
+        if not is_called(node) or isinstance(node, SubLink):
+            return node
+        if not is_of_level(node, level):
+            return node if isinstance(node, Case | Coalesce) else None
+        call = rewriting.rewrite(node, lambda part: replace(part, levels_up=0) if isinstance(part, ColumnRef) else None)
+        if call not in calls:
+            calls[call] = PlanColumn("value", node.type, key())
+        return replace(reference(calls[call]), levels_up=level)
+
+    def changed(node: Expression) -> Expression | None:
+        if not isinstance(node, SubLink) or not isinstance(node.query, Query):
+            return None
+        query, test = node.query, node.test
+        if any(isinstance(part, UserCall) and is_called(part) for part in parts(query)):
+            query = _rewritten(query, lambda expression: rewriting.rewrite(expression, placed))
+        if test is not None and is_called(test):
+            test = rewriting.rewrite(test, lambda part: placed(part, level=0))
+        return None if query is node.query and test is node.test else replace(node, query=query, test=test)
+
+    return calls, [rewriting.rewrite(expression, changed) for expression in expressions]
+
+
+def is_of_level(node: Expression, level: int) -> bool:
+    """Return whether an expression has one value for each row of the query around it, so many levels up."""
+    nodes = list(walk(node))
+    columns = [part for part in nodes if isinstance(part, ColumnRef)]
+    if not columns or any(column.levels_up != level for column in columns) or stored_expression.volatile(node):
+        return False
+    return not any(isinstance(part, SubLink | Aggregate | WindowCall | CaseTest) or _returns_set(part) for part in nodes)
+
+
+def _returns_set(node: Expression) -> bool:
+    return isinstance(node, FuncExpr) and builtin.function(node.function).retset
+
+
+def _rewritten(query: Query, change: _Change) -> Query:
+    """Return a query with changed expressions in its SELECT list, WHERE, GROUP BY, HAVING and ORDER BY."""
+    body = query.body
+    if isinstance(body, SetOperation):
+        return replace(query, body=replace(body, left=_rewritten(body.left, change), right=_rewritten(body.right, change)))
+    if not isinstance(body, Select):
+        return query
+    grouped = body.grouped
+    if grouped is not None:
+        having = None if grouped.having is None else change(grouped.having)
+        changed = [(change(aggregate), key) for aggregate, key in grouped.aggregates.items()]
+        aggregates = {aggregate: key for aggregate, key in changed if isinstance(aggregate, Aggregate)}
+        grouped = replace(grouped, having=having, aggregates=aggregates)
+    body = replace(
+        body,
+        where=None if body.where is None else change(body.where),
+        targets=tuple(replace(target, expression=change(target.expression)) for target in body.targets),
+        grouped=grouped,
+    )
+    return replace(query, body=body, sorts=tuple(replace(sort, expression=change(sort.expression)) for sort in query.sorts))

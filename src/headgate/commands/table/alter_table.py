@@ -31,7 +31,7 @@ from headgate.commands.table import alter_column, alter_constraint, identity_col
 from headgate.commands.table.alteration import Alteration
 from headgate.commands.table.rename import KINDS, WORDS
 from headgate.commands.trigger import definition as trigger
-from headgate.commands.view import view_option
+from headgate.commands.view import view
 from headgate.errors import PostgresError, not_supported
 from headgate.sql.parser import unwrap
 
@@ -260,7 +260,7 @@ def triggers(alteration: Alteration, command: pb.AlterTableCmd) -> None:
 def set_options(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     """Execute SET (…) or RESET (…). Those of an index concern PostgreSQL's storage."""
     if alteration.relation.kind == RelationKind.VIEW:
-        view_option.alter(alteration, command)
+        view.alter_options(alteration, command)
     elif alteration.relation.kind in TABLE_KINDS:
         storage_parameter.alter(alteration, command)
     elif command.subtype == pb.AT_SetRelOptions:

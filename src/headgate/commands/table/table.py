@@ -1,4 +1,7 @@
-"""CREATE TABLE, DROP TABLE and TRUNCATE."""
+"""CREATE TABLE, DROP TABLE and TRUNCATE.
+
+CREATE TABLE … WITH (location = …) makes an existing Delta table a table of the node, without a copy of its rows.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +33,18 @@ from headgate.commands.query import rendering
 from headgate.commands.result import CommandResult
 from headgate.commands.sequence import sequence
 from headgate.commands.session import Session
-from headgate.commands.table import external_table, foreign_key, like, storage_parameter, table_definition
+from headgate.commands.table import foreign_key, like, rewrite_table, storage_parameter, table_definition
 from headgate.commands.table import temporary as temporary_tables
+from headgate.commands.table.storage_parameter import LOCATION
 from headgate.commands.trigger.firing import Firing
 from headgate.errors import PostgresError, not_supported
 from headgate.sql.parser import parse, position, unwrap
 from headgate.storage.transaction.transaction import Transaction
 
 _ON_COMMIT = {pb.ONCOMMIT_DELETE_ROWS: temporary_tables.DELETE_ROWS, pb.ONCOMMIT_DROP: temporary_tables.DROP}
+
+
+_GROUPS = ("pg_read_server_files", "pg_write_server_files")
 
 
 def create(node: pb.CreateStmt, session: Session) -> CommandResult:
@@ -50,7 +57,7 @@ def create(node: pb.CreateStmt, session: Session) -> CommandResult:
         session.notices.notice(f'relation "{target.relname}" already exists, skipping', sqlstate="42P07")
         return CommandResult("CREATE TABLE")
     options = storage_parameter.read(node.options, "p" if node.HasField("partspec") else "r")
-    external_table.check(node, options, session)
+    _check_external(node, options, session)
     node, later = like.expand(node, session)
     parent = partition.parent_of(node, session, transaction) if node.HasField("partbound") else None
     elements = table_definition.read(
@@ -105,7 +112,7 @@ def create(node: pb.CreateStmt, session: Session) -> CommandResult:
         relation = relations.get(cursor, context.database, relation.oid)
     is_external = relation.option(storage_parameter.LOCATION) is not None
     if is_external:
-        external_table.check_rows(session, transaction, relation)
+        check_external_rows(session, transaction, relation)
     for index_key in elements.keys:
         partition_index.add(transaction, relation, index_key)
         relation = relations.get(cursor, context.database, relation.oid)
@@ -304,3 +311,26 @@ def _truncate_referencing(tables: dict[int, Relation], session: Session, transac
             privilege.check_table(cursor, context.user, context.database, referencing.oid, referencing.name, "TRUNCATE")
             tables[oid] = referencing
             pending.append(referencing)
+
+
+def _check_external(node: pb.CreateStmt, options: Sequence[str], session: Session) -> None:
+    """Raise 42501 unless the role may name a location, 0A000 for a kind of table that cannot have one."""
+    if not any(option.startswith(f"{LOCATION}=") for option in options):
+        return
+    cursor, user = session.begin_statement().cursor, session.context.user
+    if not all(privilege.is_member(cursor, user, group) for group in _GROUPS):
+        message = f"must be superuser or have privileges of the {_GROUPS[0]} and {_GROUPS[1]} roles to name the location of a table"
+        raise PostgresError("42501", message)
+    if node.HasField("partbound"):
+        raise not_supported("a partition cannot have a location", hint="Create the table, then use ALTER TABLE ... ATTACH PARTITION.")
+    if temporary_schema.wanted(node.relation) or node.relation.relpersistence == "u":
+        raise not_supported("only a permanent table can have a location")
+
+
+def check_external_rows(session: Session, transaction: Transaction, relation: Relation) -> None:
+    """Raise 23502 or 23514 if an existing row violates NOT NULL or a CHECK constraint. Keys are checked when they are added."""
+    for column in relation.columns:
+        if column.not_null:
+            rewrite_table.check_no_nulls(transaction, relation, column)
+    for constraint in relation.checks:
+        rewrite_table.check_rows(session, transaction, relation, constraint)

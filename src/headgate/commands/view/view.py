@@ -1,8 +1,8 @@
 """CREATE [OR REPLACE] VIEW, ALTER VIEW and DROP VIEW.
 
 CREATE VIEW analyses the query and stores its text (`analysis.query_text`). The text is analysed again when another query names the view. A
-view is read with the rights of its owner or of the user who runs the query (`view_option`). Views can be written only through INSTEAD OF
-triggers.
+view is read with the rights of its owner, or with security_invoker those of the user who runs the query. Views can be written only
+through INSTEAD OF triggers.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from postgast import pg_query_pb2 as pb
 
@@ -33,17 +34,24 @@ from headgate.commands.query.catalog import regname
 from headgate.commands.query.planner import Planner
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
-from headgate.commands.view import view_option
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import user_function
 from headgate.expression.node import ColumnRef, Const
+from headgate.settings.definition import read_bool
 from headgate.sql import names
+from headgate.sql.options import Option, options
 from headgate.sql.parser import parse, position, unwrap, walk
 from headgate.storage.transaction.transaction import Transaction
 from headgate.types import registry
 
+if TYPE_CHECKING:
+    from headgate.commands.table.alteration import Alteration
+
 _SHOWN_BARE = ("public", "pg_catalog")
 """Schemas whose objects are printed unqualified if the search path has the schema."""
+
+
+_BOOLEAN = ("security_barrier", "security_invoker")
 
 
 def create(node: pb.ViewStmt, session: Session) -> CommandResult:
@@ -58,7 +66,7 @@ def create(node: pb.ViewStmt, session: Session) -> CommandResult:
         raise not_supported("temporary views are not supported")
     if node.with_check_option != pb.NO_CHECK_OPTION:
         raise not_supported("WITH CHECK OPTION is not supported", hint="A view of a node cannot be written to.")
-    options = view_option.read(node.options)
+    options = read_options(node.options)
     query = _analyse(select, session, transaction)
     columns = _columns(query, names.strings(node.aliases))
     for column in columns:
@@ -241,3 +249,40 @@ def naming_views(cursor: Cursor, relation: Relation) -> list[int]:
     for child in partition_index.children(cursor, relation):
         readers += [oid for oid in naming_views(cursor, child) if oid not in readers]
     return [relation.oid, *readers] if relation.kind == RelationKind.VIEW else readers
+
+
+def read_options(nodes: Iterable[pb.Node]) -> list[str]:
+    """Return the options in the form of pg_class.reloptions. Raise 22023 for an unknown option or an invalid value."""
+    values: dict[str, str] = {}
+    for option in options(nodes):
+        if option.name in values:
+            raise PostgresError("22023", f'parameter "{option.name}" specified more than once')
+        values[option.name] = _check_option(option)
+    return [f"{name}={value}" for name, value in values.items()]
+
+
+def _check_option(option: Option) -> str:
+    value = "true" if option.value is None else option.value
+    if option.name == "check_option":
+        raise not_supported("WITH CHECK OPTION is not supported", hint="A view of a node cannot be written to.")
+    if option.name not in _BOOLEAN:
+        raise PostgresError("22023", f'unrecognized parameter "{option.name}"')
+    if read_bool(value) is None:
+        raise PostgresError("22023", f'invalid value for boolean option "{option.name}": {value}')
+    return value
+
+
+def alter_options(alteration: Alteration, command: pb.AlterTableCmd) -> None:
+    """ALTER VIEW … SET (…) and RESET (…)."""
+    relation = alteration.relation
+    nodes = unwrap(getattr(command, "def")).items
+    before = dict(entry.split("=", 1) for entry in views.options(alteration.cursor, relation.database, relation.oid))
+    option_names = [option.name for option in options(nodes)]
+    if command.subtype == pb.AT_ResetRelOptions:
+        if any(option.value is not None for option in options(nodes)):
+            raise PostgresError("42601", "RESET must not include values for parameters")
+        new_values = []
+    else:
+        new_values = read_options(nodes)
+    remaining = [f"{name}={value}" for name, value in before.items() if name not in option_names]
+    views.set_options(alteration.cursor, relation.database, relation.oid, [*remaining, *new_values])

@@ -8,9 +8,13 @@ import hashlib
 import re
 import string
 
+import pyarrow as pa
+
 from headgate.errors import PostgresError
 from headgate.expression.functions.regex import similar
 from headgate.types.base.string import bytes_of_escapes
+from headgate.types.binary.binary import write_binary
+from headgate.types.storage import arrow_type
 
 _INT_MAX = 2**31 - 1
 _BLANK = " \n\t\r"
@@ -171,3 +175,8 @@ def not_like(data: bytes, pattern: bytes) -> bool:
 def like_escape(pattern: bytes, escape: bytes) -> bytes:
     """Return the pattern converted to backslash as escape character (like_escape of bytea)."""
     return similar.like_escape(pattern.decode("latin-1"), escape.decode("latin-1")).encode("latin-1")
+
+
+def sent(type_oid: int, values: pa.Array) -> pa.BinaryArray:
+    """Return the binary forms of plain values of a type."""
+    return write_binary(values.cast(arrow_type(type_oid, -1)), type_oid).cast(pa.binary())

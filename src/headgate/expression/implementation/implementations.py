@@ -11,6 +11,7 @@ from __future__ import annotations
 from headgate.expression import builtin
 from headgate.expression.implementation import array, catalog, comparison, enum_type, json, network, range_type, system
 from headgate.expression.implementation.aggregate import collection, ordered_set, reduction, total
+from headgate.expression.implementation.aggregate.aggregate import AggregateImplementation
 from headgate.expression.implementation.character import bytea, regex, string, text
 from headgate.expression.implementation.datetime import extract, formatting, time_of_day, time_zone, timestamp
 from headgate.expression.implementation.implementation import Implementation, Table
@@ -29,7 +30,7 @@ IMPLEMENTATIONS = {
 }
 
 AGGREGATE_TABLES = (total.AGGREGATES, reduction.AGGREGATES, collection.AGGREGATES, ordered_set.AGGREGATES)
-AGGREGATES = {name: entry for table in AGGREGATE_TABLES for name, entry in table.items()}
+AGGREGATES: dict[str, AggregateImplementation] = {name: entry for table in AGGREGATE_TABLES for name, entry in table.items()}
 
 
 def gathers(function: int) -> bool:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from headgate.catalog import database as databases
 from headgate.catalog.replication import origin as origins
+from headgate.catalog.replication import publication
 from headgate.catalog.replication import subscription as subscriptions
 from headgate.catalog.security import acl
 from headgate.catalog.security import role as roles
@@ -23,7 +24,6 @@ from headgate.server.function import (
     advisory_function,
     change_function,
     explain_function,
-    publication_function,
     sequence_function,
     slot_function,
     snapshot_function,
@@ -36,6 +36,12 @@ from headgate.server.session.session_origin import SessionOrigin
 if TYPE_CHECKING:
     from headgate.catalog.cursor import CatalogCursor
     from headgate.server.session.session import ClientSession
+
+
+def publications(session: ClientSession) -> list[tuple[object, ...]]:
+    """Return (name, reconcile) of each publication of the database."""
+    cursor = session.begin_statement().cursor
+    return [(row.name, row.reconcile) for row in publication.all_publications(cursor, session.context.database)]
 
 
 _ALWAYS_COUNTED = frozenset({"archiver", "bgwriter", "checkpointer", "slru", "wal"})
@@ -337,7 +343,7 @@ _BUILTIN: tuple[Callable[..., object], ...] = (
 )  # fmt: skip
 """PostgreSQL's functions, by their own names."""
 _OWN: tuple[Callable[..., object], ...] = (
-    change_function.change_ranges, explain_function.explain_row, publication_function.publications, snapshot_function.snapshot,
+    change_function.change_ranges, explain_function.explain_row, publications, snapshot_function.snapshot,
     subscription_function.resync, subscription_function.reconcile, subscription_function.wait_for_lsn,
     subscription_function.complete_until, verify_function.verify,
 )  # fmt: skip

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from headgate.server.session.cursor import CursorPosition
     from headgate.settings.encoding import Encoding
     from headgate.sql.parser import Statement
-    from headgate.storage.transaction.statement_view import StatementView
+    from headgate.storage.transaction.snapshot import StatementView
 
 
 @dataclass(eq=False)

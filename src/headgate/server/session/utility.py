@@ -17,8 +17,8 @@ from headgate.commands.table import temporary
 from headgate.commands.transaction import lock_table
 from headgate.errors import PostgresError
 from headgate.server.session import cursor, notification, prepare, transaction_mode, two_phase, variable
-from headgate.server.session.alter_system import alter_system
 from headgate.server.session.transaction_block import BlockState
+from headgate.server.session.variable import alter_system
 from headgate.sql.parser import ParseNode
 from headgate.types import registry
 from headgate.types.binary import binary

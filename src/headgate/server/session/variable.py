@@ -1,4 +1,4 @@
-"""SET, RESET and SHOW, and the modes of a transaction (manual, part VI: SET, SHOW, SET TRANSACTION).
+"""SET, RESET, SHOW and ALTER SYSTEM, and the modes of a transaction (manual, part VI: SET, SHOW, SET TRANSACTION, ALTER SYSTEM).
 
 Called by `utility`. The session's settings hold the values and restore them when a transaction rolls back.
 """
@@ -13,7 +13,10 @@ from headgate.catalog.security.role import READ_ALL_SETTINGS
 from headgate.commands import privilege
 from headgate.errors import PostgresError
 from headgate.server.session import session_role, transaction_mode
+from headgate.settings.check import join_list
 from headgate.settings.definition import guarded
+from headgate.settings.table import find
+from headgate.sql import setting as sql_setting
 from headgate.sql.parser import ParseNode
 from headgate.sql.setting import values
 from headgate.types import registry
@@ -102,3 +105,31 @@ def show(session: ClientSession, name: str) -> str:
 
 def _reads_all(session: ClientSession) -> bool:
     return session.is_superuser or privilege.owns(session.begin_statement().cursor, session.context.user, READ_ALL_SETTINGS)
+
+
+def alter_system(session: ClientSession, node: pb.AlterSystemStmt, text: str) -> str:
+    """Execute ALTER SYSTEM SET or RESET and return its command tag. Raise 42501 without the privilege, 22023 for too many arguments."""
+    session.prevent_in_block("ALTER SYSTEM")
+    change = node.setstmt
+    kind = str(change.DESCRIPTOR.fields_by_name["kind"].enum_type.values_by_number[change.kind].name)
+    settings = session.node.settings
+    if kind == "VAR_RESET_ALL":
+        if not session.is_superuser:
+            raise PostgresError("42501", "permission denied to perform ALTER SYSTEM RESET ALL")
+        settings.alter_system_reset_all()
+        return "ALTER SYSTEM"
+    definition = find(change.name)
+    if not session.is_superuser:
+        title = change.name if definition is None else definition.name
+        raise PostgresError("42501", f'permission denied to set parameter "{title}"')
+    value = None
+    if kind == "VAR_SET_VALUE":
+        values = sql_setting.values(change.args)
+        if definition is not None and definition.is_list:
+            value = join_list(definition.name, values)
+        elif len(values) == 1:
+            value = values[0]
+        else:
+            raise PostgresError("22023", f"SET {change.name} takes only one argument")
+    settings.alter_system(change.name, value)
+    return "ALTER SYSTEM"

@@ -200,7 +200,7 @@ _UNWRITTEN = "unwritten-"
 
 
 def unwritten_changes(size: int) -> Action:
-    """Return the `cdc` action of change rows in memory. Its file does not exist, so it must not be committed (`change_file`)."""
+    """Return the `cdc` action of change rows in memory. Its file does not exist, so it must not be committed (`staging`)."""
     return {"cdc": {"path": f"{_UNWRITTEN}{uuid.uuid4()}", "partitionValues": {}, "size": size, "dataChange": False}}
 
 

@@ -1,6 +1,7 @@
-"""The sessions' transactions that read as of their begin (REPEATABLE READ, SERIALIZABLE), and the time of their snapshots.
+"""The state that running transactions see: the time of their snapshots, and the catalog keys that were committed since.
 
-The engine has one `Isolation`. A session takes such a snapshot inside `noted`. `compaction` holds `lock` from its query for the youngest
+The engine has one `Isolation` and one `CommittedKeys`. `Isolation` has the sessions' transactions that read as of their begin (REPEATABLE
+READ, SERIALIZABLE). A session takes such a snapshot inside `noted`. `compaction` holds `lock` from its query for the youngest
 snapshot until it has committed. Invariant: no session takes a snapshot in between. A thread that needs both acquires `lock` before the
 commit lock. Transactions that never write (comparison, check, backup) are not noted.
 """
@@ -10,8 +11,11 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+
+from headgate.catalog.hold import CONFLICTING, Hold
+from headgate.catalog.unique import CatalogKey
 
 
 class Isolation:
@@ -35,3 +39,34 @@ class Isolation:
     def youngest(self) -> float:
         """Return the age in seconds of the youngest snapshot, infinity if there is none. The caller holds `lock`."""
         return time.monotonic() - max(list(self._since.values()), default=-math.inf)
+
+
+class CommittedKeys:
+    """The state number with which each hold of a key was last committed, the oldest first.
+
+    Commits note their holds (`catalog.hold`) under the commit lock, with the number of the catalog state that they create
+    (`Engine.definitions`). A transaction whose catalog has an earlier state cannot see their changes. Entries that all running transactions
+    see are removed. For each key and hold only the last commit is kept: creating thousands of tables in a schema is one use of the schema.
+    """
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[CatalogKey, Hold], int] = {}
+
+    def note(self, held: Mapping[CatalogKey, Hold], number: int, oldest: int) -> None:
+        """Note a commit's holds under its state number. Every running transaction sees the state `oldest` or a later one."""
+        for hold in held.items():
+            self._made.pop(hold, None)  # moves it to the end
+            self._made[hold] = number
+        for hold in [*_until(self._made, oldest)]:
+            del self._made[hold]
+
+    def since(self, key: CatalogKey, number: int, hold: Hold = Hold.ALONE) -> bool:
+        """Whether a conflicting hold was committed after the state `number` that a running transaction sees."""
+        return any(self._made.get((key, conflicting), 0) > number for conflicting in CONFLICTING[hold])
+
+
+def _until(states: dict[tuple[CatalogKey, Hold], int], oldest: int) -> Iterable[tuple[CatalogKey, Hold]]:
+    for hold, number in states.items():
+        if number > oldest:
+            return
+        yield hold

@@ -64,10 +64,9 @@ from headgate.storage.transaction.log import OriginProgress, TableWrite, WriteKi
 from headgate.storage.transaction.own_locks import OwnLocks
 from headgate.storage.transaction.pending_rows import Check, PendingInsert
 from headgate.storage.transaction.savepoint import SavedWork, Savepoints
-from headgate.storage.transaction.snapshot import Snapshot
+from headgate.storage.transaction.snapshot import Snapshot, StatementView
 from headgate.storage.transaction.staged import StagedTable
 from headgate.storage.transaction.staging import Staging
-from headgate.storage.transaction.statement_view import StatementView
 from headgate.storage.transaction.table_ddl import TableDdl
 from headgate.storage.transaction.transaction_catalog import TransactionCatalog
 from headgate.storage.write import columns

@@ -34,7 +34,7 @@ from headgate.storage.transaction.log import OriginProgress
 from headgate.subscriber.apply import evolution
 from headgate.subscriber.apply.batch import Batch
 from headgate.subscriber.apply.decoding import TableChanges
-from headgate.subscriber.apply.following import Follower
+from headgate.subscriber.apply.evolution import Follower
 from headgate.subscriber.apply.stream import AppliedStream
 from headgate.subscriber.rows import conflict, leaf_constraints, table_history
 from headgate.subscriber.rows.conflict import ApplyPlace

@@ -10,9 +10,12 @@ import contextlib
 import dataclasses
 import logging
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from headgate.catalog.catalog import Catalog
+from headgate.catalog.cursor import CatalogCursor
 from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.replication import origin as origins
@@ -25,10 +28,8 @@ from headgate.lsn import INVALID, Lsn
 from headgate.pgoutput import message as m
 from headgate.sql.names import quote_ident
 from headgate.subscriber import advice
-from headgate.subscriber.apply import skip
 from headgate.subscriber.apply.apply import Applier
-from headgate.subscriber.apply.evolution import DescribedTable
-from headgate.subscriber.apply.following import Follower
+from headgate.subscriber.apply.evolution import DescribedTable, Follower
 from headgate.subscriber.apply.prepared import ReceivedPrepared
 from headgate.subscriber.apply.stream import AppliedStream
 from headgate.subscriber.rows import table_history
@@ -178,7 +179,7 @@ class ApplyWorker(Worker):
             return True
         rest = segment
         if self.subscription.skip_lsn != INVALID:
-            left = skip.skip_transaction(self.catalog, self.subscription, self.applier, segment, self.applied)
+            left = _skip_transaction(self.catalog, self.subscription, self.applier, segment, self.applied)
             self.subscription = dataclasses.replace(self.subscription, skip_lsn=INVALID)
             if left is None:
                 self.spool.release_oldest()
@@ -257,11 +258,11 @@ class ApplyWorker(Worker):
         skip_lsn, mark = self.subscription.skip_lsn, segment.mark
         skipped = isinstance(mark, m.Prepare) and skip_lsn == mark.prepare_lsn
         if skipped:
-            skip.begun(skip_lsn)
+            _log_skip(skip_lsn)
         self._prepared.handle(segment, skipped=skipped)
         if skip_lsn != INVALID:
             finish = Lsn(mark.prepare_lsn) if isinstance(mark, m.Prepare) else segment.end
-            skip.clear(self.catalog, self.subscription, finish)
+            _clear_skip(self.catalog, self.subscription, finish)
             self.subscription = dataclasses.replace(self.subscription, skip_lsn=INVALID)
         self.applied(segment.end)
         self.spool.release_oldest()
@@ -419,3 +420,44 @@ class ApplyWorker(Worker):
         if started is not Started.LATER:
             self._sync_started[rel.relation] = time.monotonic()
         return started
+
+
+def _skip_transaction(
+    catalog: Catalog, subscription: Subscription, applier: Applier, segment: Segment, applied: Callable[[Lsn], None]
+) -> Segment | None:
+    """Handle the first transaction of a segment while SKIP is set. Return the remaining segment to apply, or None."""
+    first, rest = segment.split(1)
+    finish, end = Lsn(first.transactions.commit_lsn[0]), Lsn(first.transactions.end_lsn[0])
+    if finish == subscription.skip_lsn:
+        _log_skip(finish)
+        applier.relations.update({message.relation: message for _, _, message in first.others if isinstance(message, m.Relation)})
+
+        def skip(cursor: CatalogCursor) -> None:
+            subscriptions.change(cursor, subscription.oid, skip_lsn=INVALID)
+            origins.advance(cursor, applier.stream.origin, end)
+
+        catalog.change(skip)
+        applied(end)
+        _log.info("logical replication completed skipping transaction at LSN %s", finish)
+    else:
+        applier.apply(first, applied)
+        _clear_skip(catalog, subscription, finish)
+    return rest if len(rest.transactions) else None
+
+
+def _log_skip(finish: Lsn) -> None:
+    """Log that a transaction is being skipped."""
+    _log.info("logical replication starts skipping transaction at LSN %s", finish)
+
+
+def _clear_skip(catalog: Catalog, subscription: Subscription, finish: Lsn) -> None:
+    """Clear the setting after a transaction has finished at `finish`. Log a warning if that is not the transaction to skip."""
+    catalog.change(lambda cursor: subscriptions.change(cursor, subscription.oid, skip_lsn=INVALID))
+    if finish == subscription.skip_lsn:
+        _log.info("logical replication completed skipping transaction at LSN %s", finish)
+        return
+    _log.warning(
+        'skip-LSN of subscription "%s" cleared',
+        subscription.name,
+        extra={"detail": f"Remote transaction's finish WAL location (LSN) {finish} did not match skip-LSN {subscription.skip_lsn}."},
+    )

@@ -39,7 +39,7 @@ from headgate.pgoutput.outline import scan, starts_of
 from headgate.storage.transaction.log import now
 from headgate.storage.transaction.prepared import check_room
 from headgate.subscriber.apply.apply import Applier
-from headgate.subscriber.apply.following import Follower
+from headgate.subscriber.apply.evolution import Follower
 from headgate.subscriber.apply.stream import AppliedStream
 from headgate.subscriber.rows import conflict
 from headgate.subscriber.rows.conflict import ApplyPlace

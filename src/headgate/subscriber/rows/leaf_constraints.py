@@ -6,9 +6,9 @@ A worker writes through the table that the publisher names. PostgreSQL checks ea
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -18,9 +18,18 @@ from headgate.storage.partitioned import of_leaf
 from headgate.storage.routing import NOWHERE
 from headgate.storage.transaction.transaction import Transaction
 from headgate.subscriber.rows import row_completion
-from headgate.subscriber.rows.row_identity import key_of
-from headgate.subscriber.rows.unique_check import UniqueChecks
+from headgate.subscriber.rows.relation_map import key_of
 from headgate.types import buffers
+
+
+@dataclass(frozen=True)
+class UniqueChecks:
+    """The functions that raise 23505 for the keys of unique indexes."""
+
+    rows: Callable[[Transaction, Relation, Sequence[Index], pa.Table, pa.Table], None]
+    """Checks new rows against indexes, before they are written. The last table has the positions of the rows that they replace."""
+    table: Callable[[Transaction, Relation, Index], None]
+    """Checks a whole table. Used for batches that are written before their rows can be checked."""
 
 
 def _further(root: Relation, leaf: Relation) -> Relation | None:

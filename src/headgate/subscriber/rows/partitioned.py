@@ -21,8 +21,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from headgate.catalog.relation.relation import Relation
-from headgate.changes.merge import merge
-from headgate.changes.merged import Merged
+from headgate.changes.merge import Merged, merge
 from headgate.errors import PostgresError, not_supported
 from headgate.storage.partitioned import Fence, PartitionedTable, of_root, ordered
 from headgate.storage.routing import NOWHERE, cut
@@ -31,7 +30,7 @@ from headgate.storage.spark.persisted import persisted
 from headgate.storage.transaction.transaction import Transaction
 from headgate.storage.write import arrow_row
 from headgate.subscriber.rows import conflict
-from headgate.subscriber.rows.row_identity import key_names, key_of
+from headgate.subscriber.rows.relation_map import key_names, key_of
 from headgate.types import buffers
 from headgate.types.storage import own_name
 from headgate.types.text.text import write_text

@@ -22,15 +22,14 @@ from pyspark.sql import DataFrame
 from headgate.catalog.cursor import CatalogCursor
 from headgate.catalog.relation.relation import Index, Relation
 from headgate.changes import insertion, lookup, tasks
-from headgate.changes.merge import CheckRows, merge, merged_by_tasks
-from headgate.changes.merged import Merged
+from headgate.changes.merge import CheckRows, Merged, merge, merged_by_tasks
 from headgate.changes.tasks import Part, TaskTable
 from headgate.errors import PostgresError
 from headgate.storage.transaction.transaction import Transaction
 from headgate.subscriber.rows import conflict, partitioned, row_completion, updated_rows
 from headgate.subscriber.rows.conflict import ApplyPlace
+from headgate.subscriber.rows.leaf_constraints import UniqueChecks
 from headgate.subscriber.rows.row_triggers import FiringTriggers, TriggeredTable, TriggerFactory
-from headgate.subscriber.rows.unique_check import UniqueChecks
 from headgate.subscriber.subscription_statistics import Counters
 
 _log = logging.getLogger("headgate.subscriber")

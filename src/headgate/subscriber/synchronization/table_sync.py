@@ -51,7 +51,7 @@ from headgate.lsn import INVALID, Lsn
 from headgate.sql.names import qualified
 from headgate.subscriber.apply import evolution
 from headgate.subscriber.apply.apply import Applier
-from headgate.subscriber.apply.following import Follower
+from headgate.subscriber.apply.evolution import Follower
 from headgate.subscriber.apply.stream import AppliedStream
 from headgate.subscriber.subscription_statistics import Counters
 from headgate.subscriber.synchronization.initial_copy import InitialCopy

@@ -2,13 +2,18 @@
 
 Called by COPY BINARY, by the pgoutput decoder with ``binary = true``, by the parallel initial copy, and by the server for clients that
 request binary results. A column is a byte buffer with the start and length of each value (-1: NULL), so that values are not split into
-Python objects. `base` and `system_type` implement base types, `binary_array` arrays, `binary_record` composite types. Enums and domains
-follow from their labels and base types.
+Python objects. `base` implements base types, `binary_record` composite types. Enums and domains follow from their labels and base types.
+`_SYSTEM_TYPES` are void and vectors, which are otherwise handled as text. Drivers that request all results in binary need them: asyncpg for
+``SELECT pg_notify(…)``, ADBC for catalogs.
 
 Invariants: malformed bytes raise 22P03, 08P01 or 22021, never an IndexError. ``read_binary(write_binary(x)) == x``.
 """
 
 from __future__ import annotations
+
+import dataclasses
+import struct
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -16,15 +21,68 @@ import pyarrow as pa
 
 from headgate.errors import PostgresError, not_supported
 from headgate.settings.encoding import UTF8, Encoding
+from headgate.types import registry
 from headgate.types import registry as r
-from headgate.types.base.base_type import BaseType, Wire
+from headgate.types.base.base_type import BaseType, Wire, received_singly, sent_singly
 from headgate.types.base.base_types import BASE_TYPES
 from headgate.types.base.string import TEXT_LIKE
-from headgate.types.binary import binary_array, binary_record
-from headgate.types.binary.system_type import SYSTEM_TYPES
+from headgate.types.binary import binary_record
 from headgate.types.buffers import Bytes, Numbers
 from headgate.types.storage import arrow_type
-from headgate.types.text import text
+from headgate.types.text import array, text
+
+
+def _type(receive: Callable[[bytes], str], send: Callable[[str], bytes]) -> BaseType:
+    return dataclasses.replace(TEXT_LIKE, receive=received_singly(receive, TEXT_LIKE.read), send=sent_singly(send), in_bulk=False)
+
+
+def _vector(element: int, code: str) -> BaseType:
+    """Describe numbers separated by spaces; in binary a one-dimensional array with subscripts from 0, also if it is empty."""
+
+    def receive(raw: bytes) -> str:
+        shape, element_oid, items = array.take_apart(raw)
+        if element_oid != element or len(shape.lengths) > 1 or any(lower != 0 for lower in shape.lowers):
+            raise ValueError("no vector")
+        if None in items:
+            raise ValueError("NULL")
+        return " ".join(str(struct.unpack(code, item)[0]) for item in items if item is not None)
+
+    def send(text: str) -> bytes:
+        numbers = text.split()
+        return array.put_together(array.Shape([len(numbers)], [0]), element, [struct.pack(code, int(value)) for value in numbers])
+
+    return _type(receive, send)
+
+
+_SYSTEM_TYPES = {
+    registry.VOID: _type(lambda _raw: "", lambda _text: b""),
+    registry.INT2VECTOR: _vector(registry.INT2, ">h"),
+    registry.OIDVECTOR: _vector(registry.OID, ">I"),
+}
+
+
+def _receive_array(raw: bytes, array_type: r.PgType, types: r.TypeRegistry, encoding: Encoding) -> str:
+    """Return the text form of one array. Raise 22P03 for malformed bytes, 42804 for elements of another type."""
+    try:
+        shape, element, items = array.take_apart(raw)
+    except (struct.error, ValueError) as error:
+        raise PostgresError("22P03", "incorrect binary data format") from error
+    if element != array_type.element:
+        raise PostgresError("42804", "wrong element type")
+    lengths = np.array([-1 if item is None else len(item) for item in items], np.int32)
+    starts = np.cumsum(np.maximum(lengths, 0), dtype=np.int64) - np.maximum(lengths, 0)
+    data = np.frombuffer(b"".join(item for item in items if item is not None), np.uint8)
+    typed = read_binary(data, starts, lengths, element, registry=types, encoding=encoding)
+    values = text.write_text(typed, element, registry=types)
+    return array.print_array(shape, values.to_pylist(), types.by_oid(element).delimiter)
+
+
+def _send_array(value: str, array_type: r.PgType, types: r.TypeRegistry, encoding: Encoding) -> bytes:
+    shape, items = array.parse(value, types.by_oid(array_type.element).delimiter)
+    values = text.read_text(pa.array(items, pa.string()), array_type.element, registry=types)
+    sent: list[bytes | None] = write_binary(values, array_type.element, registry=types, encoding=encoding).to_pylist()
+    return array.put_together(shape, array_type.element, sent)
+
 
 Lengths = npt.NDArray[np.int32]
 
@@ -66,7 +124,7 @@ def _read(wire: Wire, oid: int, typmod: int, types: r.TypeRegistry) -> pa.Array:
     if (composite := _composite(oid, types)) is not None:
         return binary_record.receive(wire, composite, types)
     array_type = _array(oid, types)
-    values = [None if raw is None else binary_array.receive(raw, array_type, types, wire.encoding) for raw in _values(wire)]
+    values = [None if raw is None else _receive_array(raw, array_type, types, wire.encoding) for raw in _values(wire)]
     texts = pa.array(values, pa.string())
     return text.read_text(texts, oid, typmod, registry=types) if typmod >= 0 else texts
 
@@ -78,7 +136,7 @@ def _values(wire: Wire) -> list[bytes | None]:
 
 def _description(oid: int, types: r.TypeRegistry) -> BaseType | None:
     """Return the description that defines the type's binary form, or None for arrays, composite types and unsupported types."""
-    described = BASE_TYPES.get(oid) or SYSTEM_TYPES.get(oid)
+    described = BASE_TYPES.get(oid) or _SYSTEM_TYPES.get(oid)
     if described is not None:
         return described
     pg_type = types.find(oid)
@@ -119,5 +177,5 @@ def write_binary(
         return binary_record.send(array, composite.attributes, types, encoding)
     array_type = _array(oid, types)
     return pa.array(
-        [None if value is None else binary_array.send(value, array_type, types, encoding) for value in array.to_pylist()], pa.large_binary()
+        [None if value is None else _send_array(value, array_type, types, encoding) for value in array.to_pylist()], pa.large_binary()
     )

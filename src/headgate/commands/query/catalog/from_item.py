@@ -1,24 +1,28 @@
 """Compile the FROM items of an analysed query: catalog tables and views, WITH queries, subqueries, joins, functions.
 
 `select.CatalogPlanner` calls it and compiles the SELECT around them. A user must not read a catalog relation or column without the
-right to do so (`_guard`). The body of a view must be analysed with only pg_catalog in the search path (`system_query`).
+right to do so (`_guard`). The body of a view must be analysed with only pg_catalog in the search path (`view_query`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
+from postgast import pg_query_pb2 as pb
 
+from headgate.analysis.analyser import Analyser
+from headgate.analysis.names import Names
 from headgate.analysis.query import (
     AliasItem,
     CteItem,
     FromItem,
     FunctionItem,
     JoinItem,
+    PlanColumn,
     Query,
     RelationItem,
     SubqueryItem,
@@ -27,17 +31,22 @@ from headgate.analysis.query import (
 )
 from headgate.catalog import procedure, system_view
 from headgate.catalog.dynamic import arrow_table
+from headgate.catalog.relation.relation import Relation
 from headgate.catalog.system_view import SystemColumn, SystemRelation
-from headgate.commands.query.catalog import privilege_inquiry, session_call, system_query
+from headgate.commands import lookup
+from headgate.commands.query.catalog import privilege_inquiry, session_call
 from headgate.commands.query.catalog.relation_source import Source
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import builtin
+from headgate.expression.binding.context import BindContext
 from headgate.expression.duckdb import set_returning
 from headgate.expression.duckdb.value import MAX_DIGITS, NOTHING_KNOWN, Facts, quote
 from headgate.expression.implementation.set_returning import CatalogRows
 from headgate.expression.node import Expression, FuncExpr
 from headgate.initial_catalog import rows as initial
+from headgate.sql.parser import ParseNode, parse
 from headgate.types import registry as t
+from headgate.types.text_column import TextSettings
 
 if TYPE_CHECKING:
     from headgate.commands.query.catalog.select import CatalogPlanner
@@ -181,7 +190,7 @@ def _view_sql(planner: CatalogPlanner, relation: SystemRelation) -> str:
     planner.view_depth += 1
     try:
         with t.unguarded():
-            query = system_query.definition(relation.schema, relation.name, planner.announced, context.forms)
+            query = view_query(relation.schema, relation.name, planner.announced, context.forms)
             call_functions(planner, query)
             sql = planner.query(query)
     finally:
@@ -336,3 +345,34 @@ def _columns(schema: str, name: str, announced: int) -> tuple[tuple[str, ...], t
         tuple(f'"{column.name}"' if physical else f"c{place}" for place, column in enumerate(relation.columns, 1)),
         tuple(place for place, column in enumerate(relation.columns) if column.type_oid == t.NUMERIC),
     )
+
+
+@lru_cache(maxsize=1024)
+def view_query(schema: str, name: str, announced: int, forms: TextSettings) -> Query:
+    """Return the analysed body of a system view. `announced`: the release that the node announces. `forms`: how constants are read."""
+    view = system_view.relation(schema, name, announced)
+    assert view is not None
+    [statement] = parse(system_view.FROM_CATALOG.get(name) or view.definition or "")
+
+    def relation(node: pb.RangeVar, _check: bool) -> Relation:
+        named = lookup.system_relation(node.schemaname or "pg_catalog", node.relname, announced, 0)
+        assert named is not None
+        return named
+
+    return system_analyser(relation, BindContext(forms=forms), in_view=True).select(statement.node, None)
+
+
+def system_analyser(relation: Callable[[pb.RangeVar, bool], Relation], context: BindContext, *, in_view: bool = False) -> Analyser:
+    """Return an analyser of queries that read system relations and change nothing. `relation`: returns the relation that a query names."""
+    names = Names(
+        relation=relation,
+        relation_of_oid=lambda _: None,
+        transition=lambda _: None,
+        changes=lambda _, __: None,
+        modify=_refuse_modification,
+    )
+    return Analyser(names, context, {}, in_view=in_view)
+
+
+def _refuse_modification(_: Analyser, __: ParseNode) -> tuple[tuple[PlanColumn, ...] | None, None]:
+    raise not_supported("data-modifying statements in WITH are not supported in a query on system catalogs")

@@ -25,6 +25,7 @@ from headgate.analysis.query import (
     JoinItem,
     PlanColumn,
     RelationItem,
+    RowLock,
     Select,
     SubqueryItem,
     TransitionItem,
@@ -35,11 +36,11 @@ from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import TABLE_KINDS, RelationKind
 from headgate.commands import lookup, privilege
 from headgate.commands.query import change_scan, evaluation, row_by_row, row_security
-from headgate.commands.query.clause import function_scan, row_locking, system_relation, volatile_call, where_clause
+from headgate.commands.query.clause import function_scan, system_relation, volatile_call, where_clause
 from headgate.commands.query.driver import key_lookup
 from headgate.commands.query.plan import EqualColumns, Plan, Source, col
 from headgate.commands.query.row_security import Statement
-from headgate.errors import not_supported
+from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding.scope import Scope, ScopeTable
 from headgate.expression.node import BoolKind, Expression, conjuncts, joined
 from headgate.sql import names
@@ -47,6 +48,7 @@ from headgate.sql.parser import ParseNode, position
 from headgate.storage.spark import job_group
 from headgate.storage.spark.column_name import quoted
 from headgate.types import registry
+from headgate.types.registry import FIRST_USER_OID
 from headgate.types.storage import own_name
 
 if TYPE_CHECKING:
@@ -139,7 +141,7 @@ def _as_item(plan: Plan, item: FromItem) -> Source:
 def _relation(planner: Planner, item: RelationItem, reading: Reading) -> Source:
     relation, alias, locks = item.relation, item.alias, item.locks
     privilege.readable(planner.transaction.cursor, planner.role, relation)
-    row_locking.permit(planner, relation, locks)
+    permit(planner, relation, locks)
     if relation.oid < registry.FIRST_USER_OID:
         source = _as_item(system_relation.read(planner, item), item)
         own = _table_oid_columns(f"{item.tables[0].row_key}.tableoid", planner, relation)
@@ -154,7 +156,7 @@ def _relation(planner: Planner, item: RelationItem, reading: Reading) -> Source:
         return source
     if relation.kind not in TABLE_KINDS:
         raise not_supported(f"reading {lookup.PLURALS[relation.kind]} is not supported", position=position(item.location))
-    skipped = row_locking.take(planner, relation, locks)
+    skipped = take(planner, relation, locks)
     frame = None if skipped or reading.where is None else key_lookup.frame(planner, relation, item.star, reading.where)
     if frame is None:
         frame = planner.frame_of(relation, only=item.only, skipped=skipped, in_order=reading.in_order)
@@ -293,3 +295,33 @@ def _on(planner: Planner, condition: Expression, tables: Sequence[ScopeTable]) -
     keys, ordinary = where_clause.on(condition, tables)
     conditions = [planner.evaluation.equality(key) for key in keys]
     return functools.reduce(Column.__and__, [*conditions, planner.column(joined(BoolKind.AND, ordinary))] if ordinary else conditions)
+
+
+def permit(planner: Planner, relation: Relation, clauses: Sequence[RowLock]) -> None:
+    """Raise 42809 for locking clauses on a sequence, and 42501 without the right to UPDATE."""
+    if clauses and relation.kind == RelationKind.SEQUENCE:
+        raise PostgresError("42809", f'cannot lock rows in sequence "{relation.name}"')
+    if clauses and relation.oid >= FIRST_USER_OID:
+        cursor, role = planner.transaction.cursor, planner.role
+        whole = privilege.may_on_table(cursor, role, relation.database, relation.oid, "UPDATE")
+        if not whole and not privilege.columns_with(cursor, role, relation, "UPDATE"):
+            raise privilege.denied(cursor, relation.database, relation.oid, relation.name)
+
+
+def take(planner: Planner, relation: Relation, locks: Sequence[RowLock]) -> set[int]:
+    """Lock a table, or the leaves of a partitioned one. Return the oids of the tables whose rows are skipped."""
+    if not locks or planner.describing:
+        return set()
+    skipped: set[int] = set()
+    policy = max(lock.policy for lock in locks)
+    for leaf in planner.transaction.partitioned(relation).leaves if relation.is_partitioned else [relation]:
+        try:
+            planner.transaction.lock(leaf, wait=policy == pb.LockWaitBlock)
+            planner.transaction.refuse_changed(leaf)
+        except PostgresError as error:
+            if error.sqlstate != "55P03" or policy == pb.LockWaitBlock:
+                raise
+            if policy == pb.LockWaitError:
+                raise PostgresError("55P03", f'could not obtain lock on row in relation "{leaf.name}"') from error
+            skipped.add(leaf.oid)
+    return skipped

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headgate.expression.functions import bytea, send
+from headgate.expression.functions import bytea
 from headgate.expression.implementation.implementation import Guarded, Implementation, SparkForm, Table
 from headgate.expression.node import Expression, FuncExpr
 from headgate.expression.spark.value import BOOL, BYTES, INT4, INT8, TEXT, Value
@@ -17,7 +17,7 @@ def _digest(name: str) -> SparkForm:
 
 def _send(node: Expression, args: Sequence[Value]) -> Value:
     assert isinstance(node, FuncExpr)
-    return call_batch(send.sent, BYTES, args, prefix=(node.args[0].type.oid,), raises=False)
+    return call_batch(bytea.sent, BYTES, args, prefix=(node.args[0].type.oid,), raises=False)
 
 
 _SENT = (
