@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -127,9 +128,9 @@ Case = tuple[str, str, str, Callable[..., Any]]
 def _cases() -> Iterator[Case]:
     """(the SQL, the arguments' kinds, the result's kind, the function)."""
     for name, function in {
-        "exp": floating_point.exponential, "ln": floating_point.logarithm, "log": floating_point.logarithm_10, "cbrt": math.cbrt, "degrees": floating_point.degrees,
-        "radians": floating_point.radians, "sin": floating_point.sine, "cos": floating_point.cosine, "tan": floating_point.tangent, "cot": floating_point.cotangent,
-        "asin": floating_point.arc_sine, "acos": floating_point.arc_cosine, "atan": math.atan, "sinh": floating_point.hyperbolic_sine,
+        "exp": floating_point.exponential, "ln": partial(floating_point.logarithm, math.log), "log": partial(floating_point.logarithm, math.log10), "cbrt": math.cbrt, "degrees": floating_point.degrees,
+        "radians": floating_point.radians, "sin": partial(floating_point.periodic, math.sin), "cos": partial(floating_point.periodic, math.cos), "tan": partial(floating_point.periodic, math.tan), "cot": floating_point.cotangent,
+        "asin": partial(floating_point.within_one, math.asin), "acos": partial(floating_point.within_one, math.acos), "atan": math.atan, "sinh": floating_point.hyperbolic_sine,
         "cosh": floating_point.hyperbolic_cosine, "tanh": math.tanh, "asinh": math.asinh, "acosh": floating_point.area_cosine,
         "atanh": floating_point.area_tangent, "sind": floating_point.sine_degrees, "cosd": floating_point.cosine_degrees, "tand": floating_point.tangent_degrees,
         "cotd": floating_point.cotangent_degrees, "asind": floating_point.arc_sine_degrees, "acosd": floating_point.arc_cosine_degrees,
@@ -181,10 +182,10 @@ FUNCTIONS: tuple[Case, ...] = (
     ("div({}, {})", "nn", "", numeric.truncated_quotient),
     ("round({}, {})", "ns", "", numeric.round_to),
     ("trunc({}, {})", "ns", "", numeric.truncate_to),
-    ("gcd({}, {})", "ii", "", floating_point.divisor_4),
-    ("lcm({}, {})", "ii", "", floating_point.multiple_4),
-    ("gcd({}, {})", "ll", "", floating_point.divisor_8),
-    ("lcm({}, {})", "ll", "", floating_point.multiple_8),
+    ("gcd({}, {})", "ii", "", partial(floating_point.in_range, math.gcd, 31, "integer")),
+    ("lcm({}, {})", "ii", "", partial(floating_point.in_range, math.lcm, 31, "integer")),
+    ("gcd({}, {})", "ll", "", partial(floating_point.in_range, math.gcd, 63, "bigint")),
+    ("lcm({}, {})", "ll", "", partial(floating_point.in_range, math.lcm, 63, "bigint")),
     ("{} + {}", "vv", "", interval.plus),
     ("{} - {}", "vv", "", interval.minus),
     ("- {}", "v", "", interval.negated),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from headgate.errors import PostgresError
 
 _INT_MAX = 2**31 - 1
@@ -20,22 +22,10 @@ def _number(digits: str) -> int:
     return int(digits, 2) if digits else 0
 
 
-def bit_and(left: str, right: str) -> str:
-    """Return bit & bit."""
-    _same_size(left, right, "AND")
-    return _of(_number(left) & _number(right), len(left))
-
-
-def bit_or(left: str, right: str) -> str:
-    """Return bit | bit."""
-    _same_size(left, right, "OR")
-    return _of(_number(left) | _number(right), len(left))
-
-
-def bit_xor(left: str, right: str) -> str:
-    """Return bit # bit."""
-    _same_size(left, right, "XOR")
-    return _of(_number(left) ^ _number(right), len(left))
+def bitwise(operation: Callable[[int, int], int], name: str, left: str, right: str) -> str:
+    """Return bit & bit, bit | bit or bit # bit."""
+    _same_size(left, right, name)
+    return _of(operation(_number(left), _number(right)), len(left))
 
 
 def bit_not(digits: str) -> str:
@@ -57,11 +47,6 @@ def shift_right(digits: str, count: int) -> str:
         return shift_left(digits, -max(count, -_INT_MAX))
     cut = min(count, len(digits))
     return "0" * cut + digits[: len(digits) - cut]
-
-
-def concatenate(left: str, right: str) -> str:
-    """Return bit || bit."""
-    return left + right
 
 
 def count_set(digits: str) -> int:

@@ -69,22 +69,13 @@ def exponential(value: float) -> float:
     return result
 
 
-def _logarithm(function: Callable[[float], float], value: float) -> float:
+def logarithm(function: Callable[[float], float], value: float) -> float:
+    """Return a logarithm: `function` of a positive number (dlog1, dlog10)."""
     if value == 0:
         raise PostgresError("2201E", "cannot take logarithm of zero")
     if value < 0:
         raise PostgresError("2201E", "cannot take logarithm of a negative number")
     return function(value)
-
-
-def logarithm(value: float) -> float:
-    """Return the natural logarithm (dlog1)."""
-    return _logarithm(math.log, value)
-
-
-def logarithm_10(value: float) -> float:
-    """Return the logarithm to base 10 (dlog10)."""
-    return _logarithm(math.log10, value)
 
 
 def degrees(value: float) -> float:
@@ -103,30 +94,16 @@ def radians(value: float) -> float:
     return result
 
 
-def _periodic(function: Callable[[float], float], value: float) -> float:
+def periodic(function: Callable[[float], float], value: float) -> float:
+    """Return `function` of a finite angle (dsin, dcos, dtan)."""
     if math.isinf(value):
         raise _outside()
     return function(value)
 
 
-def sine(value: float) -> float:
-    """Return the sine (dsin)."""
-    return _periodic(math.sin, value)
-
-
-def cosine(value: float) -> float:
-    """Return the cosine (dcos)."""
-    return _periodic(math.cos, value)
-
-
-def tangent(value: float) -> float:
-    """Return the tangent (dtan)."""
-    return _periodic(math.tan, value)
-
-
 def cotangent(value: float) -> float:
     """Return the cotangent (dcot)."""
-    return _ratio(1.0, _periodic(math.tan, value))
+    return _ratio(1.0, periodic(math.tan, value))
 
 
 def _ratio(dividend: float, divisor: float) -> float:
@@ -136,20 +113,11 @@ def _ratio(dividend: float, divisor: float) -> float:
     return dividend / divisor
 
 
-def _within_one(function: Callable[[float], float], value: float) -> float:
+def within_one(function: Callable[[float], float], value: float) -> float:
+    """Return `function` of a number from -1 to 1 (dasin, dacos)."""
     if value < -1 or value > 1:
         raise _outside()
     return function(value)
-
-
-def arc_sine(value: float) -> float:
-    """Return the arc sine (dasin)."""
-    return _within_one(math.asin, value)
-
-
-def arc_cosine(value: float) -> float:
-    """Return the arc cosine (dacos)."""
-    return _within_one(math.acos, value)
 
 
 def hyperbolic_sine(value: float) -> float:
@@ -179,7 +147,7 @@ def area_tangent(value: float) -> float:
     """Return the inverse hyperbolic tangent (datanh)."""
     if abs(value) == 1:
         return math.copysign(_INFINITY, value)
-    return _within_one(math.atanh, value)
+    return within_one(math.atanh, value)
 
 
 # ---- in degrees: scaled so that the values at multiples of 30 and 45 are exact ----------------------------------------------------
@@ -266,12 +234,12 @@ def _acos_quarter(value: float) -> float:
 
 def arc_sine_degrees(value: float) -> float:
     """Return the arc sine in degrees (dasind)."""
-    return _within_one(lambda ratio: _asin_quarter(ratio) if ratio >= 0 else -_asin_quarter(-ratio), value)
+    return within_one(lambda ratio: _asin_quarter(ratio) if ratio >= 0 else -_asin_quarter(-ratio), value)
 
 
 def arc_cosine_degrees(value: float) -> float:
     """Return the arc cosine in degrees (dacosd)."""
-    return _within_one(lambda ratio: _acos_quarter(ratio) if ratio >= 0 else 90.0 + _asin_quarter(-ratio), value)
+    return within_one(lambda ratio: _acos_quarter(ratio) if ratio >= 0 else 90.0 + _asin_quarter(-ratio), value)
 
 
 def arc_tangent_degrees(value: float) -> float:
@@ -305,27 +273,9 @@ def bucket(operand: float, low: float, high: float, count: int) -> int:
     return int(share) if -(2**31) - 1 < share < 2**31 else -(2**31)
 
 
-def divisor_4(a: int, b: int) -> int:
-    """Return gcd(integer, integer)."""
-    return _in_range(math.gcd(a, b), 31, "integer")
-
-
-def divisor_8(a: int, b: int) -> int:
-    """Return gcd(bigint, bigint)."""
-    return _in_range(math.gcd(a, b), 63, "bigint")
-
-
-def multiple_4(a: int, b: int) -> int:
-    """Return lcm(integer, integer)."""
-    return _in_range(math.lcm(a, b), 31, "integer")
-
-
-def multiple_8(a: int, b: int) -> int:
-    """Return lcm(bigint, bigint)."""
-    return _in_range(math.lcm(a, b), 63, "bigint")
-
-
-def _in_range(value: int, bits: int, name: str) -> int:
+def in_range(operation: Callable[[int, int], int], bits: int, name: str, a: int, b: int) -> int:
+    """Return gcd(a, b) or lcm(a, b) of integers with this number of bits besides the sign."""
+    value = operation(a, b)
     if value >= 1 << bits:
         raise PostgresError("22003", f"{name} out of range")
     return value

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from headgate.errors import PostgresError
@@ -53,7 +54,8 @@ def key(text: str) -> bytes:
     return address.address_key(text)
 
 
-def _inside(inner: str, outer: str, *, strictly: bool) -> bool:
+def is_inside(strictly: bool, inner: str, outer: str) -> bool:
+    """Return inet << inet if `strictly`, else inet <<= inet."""
     inner_address, outer_address = _read(inner), _read(outer)
     if inner_address.size != outer_address.size or (
         inner_address.bits <= outer_address.bits if strictly else inner_address.bits < outer_address.bits
@@ -62,29 +64,9 @@ def _inside(inner: str, outer: str, *, strictly: bool) -> bool:
     return inner_address.number & outer_address.mask == outer_address.number & outer_address.mask
 
 
-def is_inside(left: str, right: str) -> bool:
-    """Return inet << inet."""
-    return _inside(left, right, strictly=True)
-
-
-def is_inside_or_equal(left: str, right: str) -> bool:
-    """Return inet <<= inet."""
-    return _inside(left, right, strictly=False)
-
-
-def holds(left: str, right: str) -> bool:
-    """Return inet >> inet."""
-    return _inside(right, left, strictly=True)
-
-
-def holds_or_equals(left: str, right: str) -> bool:
-    """Return inet >>= inet."""
-    return _inside(right, left, strictly=False)
-
-
 def overlap(left: str, right: str) -> bool:
     """Return inet && inet."""
-    return _inside(left, right, strictly=False) or _inside(right, left, strictly=False)
+    return is_inside(False, left, right) or is_inside(False, right, left)
 
 
 def family(text: str) -> int:
@@ -200,11 +182,6 @@ def _mask_length(address: Address, bits: int) -> int:
     return length
 
 
-def to_cidr(text: str) -> str:
-    """Cast inet to cidr."""
-    return network(text)
-
-
 def same_family(left: str, right: str) -> bool:
     """Return whether both are IPv4 or both IPv6 (inet_same_family)."""
     return _read(left).size == _read(right).size
@@ -233,11 +210,6 @@ def plus(text: str, count: int) -> str:
     return _inet(number, parsed.size, parsed.bits)
 
 
-def plus_reversed(count: int, text: str) -> str:
-    """Return bigint + inet."""
-    return plus(text, count)
-
-
 def minus(text: str, count: int) -> str:
     """Return inet - bigint. The negative of the least bigint overflows to itself."""
     return plus(text, count if count == -(1 << 63) else -count)
@@ -254,16 +226,11 @@ def difference(left: str, right: str) -> int:
     return result
 
 
-def bit_and(left: str, right: str) -> str:
-    """Return inet & inet."""
-    left_address, right_address = _both(left, right, "cannot AND inet values of different sizes")
-    return _inet(left_address.number & right_address.number, left_address.size, max(left_address.bits, right_address.bits))
-
-
-def bit_or(left: str, right: str) -> str:
-    """Return inet | inet."""
-    left_address, right_address = _both(left, right, "cannot OR inet values of different sizes")
-    return _inet(left_address.number | right_address.number, left_address.size, max(left_address.bits, right_address.bits))
+def bitwise(operation: Callable[[int, int], int], name: str, left: str, right: str) -> str:
+    """Return inet & inet or inet | inet."""
+    left_address, right_address = _both(left, right, f"cannot {name} inet values of different sizes")
+    number = operation(left_address.number, right_address.number)
+    return _inet(number, left_address.size, max(left_address.bits, right_address.bits))
 
 
 def bit_not(text: str) -> str:

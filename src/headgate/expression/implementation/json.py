@@ -14,10 +14,11 @@ from headgate.expression.spark import row_value
 from headgate.expression.spark.value import BOOL, DIGITS, FLOAT8, INT2, INT4, INT8, TEXT, Value, refuse
 from headgate.expression.spark.vectorised import call, scalar
 from headgate.types import registry
+from headgate.types.base.json_text import print_value
 
 
 def _comparison(test: str) -> SparkForm:
-    return lambda node, args: call(test_order, BOOL, args, prefix=(test, registry.JSONB), raises=False)
+    return scalar(test_order, BOOL, prefix=(test, registry.JSONB), raises=False)
 
 
 def _to_integer(bits: int, target: str, text: str) -> int:
@@ -30,11 +31,15 @@ def _to_double(text: str) -> float:
 
 def _integer(bits: int, target: str) -> SparkForm:
     rep = {16: INT2, 32: INT4, 64: INT8}[bits]
-    return lambda node, args: call(_to_integer, rep, args, prefix=(bits, target))
+    return scalar(_to_integer, rep, prefix=(bits, target))
+
+
+def _part(get: Callable[..., object], show: Callable[..., str | None]) -> SparkForm:
+    return scalar(jsonb.part, TEXT, prefix=(get, show), raises=False)
 
 
 def _at(text: str, *steps: str | int) -> str | None:
-    return jsonb.at_path(text, array.written([str(step) for step in steps]))
+    return jsonb.part(jsonb.at_path, print_value, text, array.written([str(step) for step in steps]))
 
 
 def subscripted(document: Value, steps: Sequence[Value | None]) -> Value:
@@ -75,16 +80,16 @@ IMPLEMENTATIONS: Table = {
     "jsonb_gt": _comparison(">"),
     "jsonb_ge": _comparison(">="),
     "jsonb_cmp": scalar(jsonb.compare, INT4, raises=False),
-    "jsonb_object_field": scalar(jsonb.field, TEXT, raises=False),
-    "jsonb_object_field_text": scalar(jsonb.field_text, TEXT, raises=False),
-    "jsonb_array_element": scalar(jsonb.element, TEXT, raises=False),
-    "jsonb_array_element_text": scalar(jsonb.element_text, TEXT, raises=False),
-    "jsonb_extract_path": scalar(jsonb.at_path, TEXT, raises=False),
-    "jsonb_extract_path_text": scalar(jsonb.at_path_text, TEXT, raises=False),
+    "jsonb_object_field": _part(jsonb.field, print_value),
+    "jsonb_object_field_text": _part(jsonb.field, jsonb.text_of),
+    "jsonb_array_element": _part(jsonb.element, print_value),
+    "jsonb_array_element_text": _part(jsonb.element, jsonb.text_of),
+    "jsonb_extract_path": _part(jsonb.at_path, print_value),
+    "jsonb_extract_path_text": _part(jsonb.at_path, jsonb.text_of),
     "jsonb_typeof": scalar(jsonb.typeof, TEXT, raises=False),
     "jsonb_array_length": scalar(jsonb.array_length, INT4),
     "jsonb_contains": scalar(jsonb.contains, BOOL, raises=False),
-    "jsonb_contained": scalar(jsonb.contained, BOOL, raises=False),
+    "jsonb_contained": scalar(jsonb.contains, BOOL, flipped=True, raises=False),
     "jsonb_exists": scalar(jsonb.exists, BOOL, raises=False),
     "jsonb_exists_any": scalar(jsonb.exists_any, BOOL, raises=False),
     "jsonb_exists_all": scalar(jsonb.exists_all, BOOL, raises=False),
@@ -101,7 +106,7 @@ IMPLEMENTATIONS: Table = {
     "jsonb_object": scalar(json_building.object_of, TEXT),
     "jsonb_object_two_arg": scalar(json_building.object_of_two, TEXT),
     "jsonb_bool": scalar(jsonb.to_boolean, BOOL),
-    "jsonb_numeric": lambda node, args: call(jsonb.to_numeric, DIGITS, args, prefix=("numeric",)),
+    "jsonb_numeric": scalar(jsonb.to_numeric, DIGITS, prefix=("numeric",)),
     "jsonb_int2": _integer(16, "smallint"),
     "jsonb_int4": _integer(32, "integer"),
     "jsonb_int8": _integer(64, "bigint"),
@@ -120,11 +125,11 @@ IMPLEMENTATIONS: Table = {
     "jsonb_build_object": _built(json_building.build_object_binary),
     "jsonb_build_object_noargs": _built(json_building.build_object_binary),
     "json_object_field": scalar(json.field, TEXT, raises=False),
-    "json_object_field_text": scalar(json.field_text, TEXT, raises=False),
+    "json_object_field_text": scalar(json.bare_part, TEXT, prefix=(json.field,), raises=False),
     "json_array_element": scalar(json.element, TEXT, raises=False),
-    "json_array_element_text": scalar(json.element_text, TEXT, raises=False),
+    "json_array_element_text": scalar(json.bare_part, TEXT, prefix=(json.element,), raises=False),
     "json_extract_path": scalar(json.at_path, TEXT, raises=False),
-    "json_extract_path_text": scalar(json.at_path_text, TEXT, raises=False),
+    "json_extract_path_text": scalar(json.bare_part, TEXT, prefix=(json.at_path,), raises=False),
     "json_typeof": scalar(json.typeof, TEXT, raises=False),
     "json_array_length": scalar(json.array_length, INT4),
     "json_strip_nulls": scalar(json.strip_nulls, TEXT, raises=False),

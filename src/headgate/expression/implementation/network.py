@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+
 from headgate.expression.functions import array, bit_string, network
 from headgate.expression.implementation.implementation import Implementation, SparkForm, Table
 from headgate.expression.spark.value import BOOL, INT4, INT8, TEXT
@@ -33,12 +35,12 @@ IMPLEMENTATIONS: Table = {
     "network_gt": _comparison(">"),
     "network_ge": _comparison(">="),
     "network_cmp": scalar(_compare, INT4, raises=False),
-    "network_larger": lambda node, args: call(_extreme, TEXT, args, prefix=(True,), raises=False),
-    "network_smaller": lambda node, args: call(_extreme, TEXT, args, prefix=(False,), raises=False),
-    "network_sub": scalar(network.is_inside, BOOL, raises=False),
-    "network_subeq": scalar(network.is_inside_or_equal, BOOL, raises=False),
-    "network_sup": scalar(network.holds, BOOL, raises=False),
-    "network_supeq": scalar(network.holds_or_equals, BOOL, raises=False),
+    "network_larger": scalar(_extreme, TEXT, prefix=(True,), raises=False),
+    "network_smaller": scalar(_extreme, TEXT, prefix=(False,), raises=False),
+    "network_sub": scalar(network.is_inside, BOOL, prefix=(True,), raises=False),
+    "network_subeq": scalar(network.is_inside, BOOL, prefix=(False,), raises=False),
+    "network_sup": scalar(network.is_inside, BOOL, prefix=(True,), flipped=True, raises=False),
+    "network_supeq": scalar(network.is_inside, BOOL, prefix=(False,), flipped=True, raises=False),
     "network_overlap": scalar(network.overlap, BOOL, raises=False),
     "network_family": scalar(network.family, INT4, raises=False),
     "network_masklen": scalar(network.masklen, INT4, raises=False),
@@ -52,15 +54,15 @@ IMPLEMENTATIONS: Table = {
     "cidr_abbrev": scalar(network.abbreviated_cidr, TEXT, raises=False),
     "inet_set_masklen": scalar(network.set_masklen, TEXT),
     "cidr_set_masklen": scalar(network.set_masklen_cidr, TEXT),
-    "inet_to_cidr": scalar(network.to_cidr, TEXT, raises=False),
+    "inet_to_cidr": scalar(network.network, TEXT, raises=False),
     "inet_same_family": scalar(network.same_family, BOOL, raises=False),
     "inet_merge": scalar(network.merge, TEXT),
     "inetpl": scalar(network.plus, TEXT),
-    "int8pl_inet/20,869": scalar(network.plus_reversed, TEXT),
+    "int8pl_inet/20,869": scalar(network.plus, TEXT, flipped=True),
     "inetmi_int8": scalar(network.minus, TEXT),
     "inetmi": scalar(network.difference, INT8),
-    "inetand": scalar(network.bit_and, TEXT),
-    "inetor": scalar(network.bit_or, TEXT),
+    "inetand": scalar(network.bitwise, TEXT, prefix=(operator.and_, "AND")),
+    "inetor": scalar(network.bitwise, TEXT, prefix=(operator.or_, "OR")),
     "inetnot": scalar(network.bit_not, TEXT, raises=False),
     **{f"macaddr{size}_{name}": scalar(function, TEXT, raises=False)
        for size in ("", "8")
@@ -69,13 +71,13 @@ IMPLEMENTATIONS: Table = {
     "macaddr8_set7bit": scalar(network.mac_set_seventh_bit, TEXT, raises=False),
     "macaddrtomacaddr8": scalar(network.mac_wider, TEXT, raises=False),
     "macaddr8tomacaddr": scalar(network.mac_narrower, TEXT),
-    "bit_and": scalar(bit_string.bit_and, TEXT),
-    "bit_or": scalar(bit_string.bit_or, TEXT),
-    "bitxor": scalar(bit_string.bit_xor, TEXT),
+    "bit_and": scalar(bit_string.bitwise, TEXT, prefix=(operator.and_, "AND")),
+    "bit_or": scalar(bit_string.bitwise, TEXT, prefix=(operator.or_, "OR")),
+    "bitxor": scalar(bit_string.bitwise, TEXT, prefix=(operator.xor, "XOR")),
     "bitnot": scalar(bit_string.bit_not, TEXT, raises=False),
     "bitshiftleft": scalar(bit_string.shift_left, TEXT, raises=False),
     "bitshiftright": scalar(bit_string.shift_right, TEXT, raises=False),
-    "bitcat": scalar(bit_string.concatenate, TEXT, raises=False),
+    "bitcat": scalar(operator.add, TEXT, raises=False),
     "bit_bit_count": scalar(bit_string.count_set, INT8, raises=False),
     "bitlength": scalar(len, INT4, raises=False),
     "bit_length/1560": scalar(len, INT4, raises=False),
@@ -89,8 +91,8 @@ IMPLEMENTATIONS: Table = {
     "bitsetbit": scalar(bit_string.set_bit, TEXT),
     "bit": scalar(bit_string.to_length, TEXT),
     "varbit": scalar(bit_string.to_limit, TEXT),
-    "bitfromint4": lambda node, args: call(bit_string.of_integer, TEXT, args, prefix=(32,)),
-    "bitfromint8": lambda node, args: call(bit_string.of_integer, TEXT, args, prefix=(64,)),
-    "bittoint4": lambda node, args: call(bit_string.to_integer, INT4, args, prefix=(32,)),
-    "bittoint8": lambda node, args: call(bit_string.to_integer, INT8, args, prefix=(64,)),
+    "bitfromint4": scalar(bit_string.of_integer, TEXT, prefix=(32,)),
+    "bitfromint8": scalar(bit_string.of_integer, TEXT, prefix=(64,)),
+    "bittoint4": scalar(bit_string.to_integer, INT4, prefix=(32,)),
+    "bittoint8": scalar(bit_string.to_integer, INT8, prefix=(64,)),
 }  # fmt: skip

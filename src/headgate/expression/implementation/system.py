@@ -54,17 +54,8 @@ def lsn_difference(left: str, right: str) -> str:
     return str(Lsn.parse(left) - Lsn.parse(right))
 
 
-def lsn_plus(text: str, count: str) -> str:
-    """Return pg_lsn + numeric."""
-    return _move_lsn(text, count, 1)
-
-
-def lsn_minus(text: str, count: str) -> str:
-    """Return pg_lsn - numeric."""
-    return _move_lsn(text, count, -1)
-
-
-def _move_lsn(text: str, count: str, sign: int) -> str:
+def move_lsn(sign: int, text: str, count: str) -> str:
+    """Return pg_lsn + numeric, or with -1 as sign pg_lsn - numeric."""
     distance = Decimal(count)
     if distance.is_nan():
         raise PostgresError("0A000", f"cannot {'add NaN to' if sign > 0 else 'subtract NaN from'} pg_lsn")
@@ -75,11 +66,6 @@ def _move_lsn(text: str, count: str, sign: int) -> str:
     if not 0 <= whole < 1 << 64:
         raise PostgresError("22023", "pg_lsn out of range")
     return str(Lsn(whole))
-
-
-def numeric_plus_lsn(count: str, text: str) -> str:
-    """Return numeric + pg_lsn."""
-    return _move_lsn(text, count, 1)
 
 
 def _type_name(node: Expression, args: Sequence[Value]) -> Value:
@@ -139,7 +125,7 @@ IMPLEMENTATIONS: Table = {
     "pg_lsn_mi": Implementation(
         scalar(lsn_difference, DIGITS), duckdb="CAST(CAST({0} AS HUGEINT) - CAST({1} AS HUGEINT) AS DECIMAL(38,0))"
     ),
-    "pg_lsn_pli": Implementation(scalar(lsn_plus, TEXT), duckdb=number.moved("+")),
-    "pg_lsn_mii": Implementation(scalar(lsn_minus, TEXT), duckdb=number.moved("-")),
-    "numeric_pl_pg_lsn/1700,3220": scalar(numeric_plus_lsn, TEXT),
+    "pg_lsn_pli": Implementation(scalar(move_lsn, TEXT, prefix=(1,)), duckdb=number.moved("+")),
+    "pg_lsn_mii": Implementation(scalar(move_lsn, TEXT, prefix=(-1,)), duckdb=number.moved("-")),
+    "numeric_pl_pg_lsn/1700,3220": scalar(move_lsn, TEXT, prefix=(1,), flipped=True),
 }

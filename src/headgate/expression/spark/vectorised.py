@@ -62,9 +62,17 @@ _RESULTS: dict[str, DataType] = {
 }  # fmt: skip
 
 
-def scalar(function: Callable[..., Plain], result: Rep, *, strict: bool = True, raises: bool = True) -> SparkForm:
-    """Return the builder of a call of `function` for each row, for an IMPLEMENTATIONS table."""
-    return lambda node, args: call(function, result, args, strict=strict, raises=raises)
+def scalar(
+    function: Callable[..., Plain],
+    result: Rep,
+    *,
+    prefix: tuple[object, ...] = (),
+    flipped: bool = False,
+    strict: bool = True,
+    raises: bool = True,
+) -> SparkForm:
+    """Return the builder of a call (see `call`) for an IMPLEMENTATIONS table. `flipped`: with its two arguments in the other order."""
+    return lambda node, args: call(function, result, args[::-1] if flipped else args, prefix=prefix, strict=strict, raises=raises)
 
 
 def call(

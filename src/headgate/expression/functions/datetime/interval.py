@@ -89,11 +89,6 @@ def times(text: str, factor: float) -> str:
     return _scale(span.months * factor, span.days * factor, span.micros * factor)
 
 
-def times_span(factor: float, text: str) -> str:
-    """Return double precision * interval (mul_d_interval)."""
-    return times(text, factor)
-
-
 def over(text: str, divisor: float) -> str:
     """Return interval / double precision (interval_div)."""
     if divisor == 0:

@@ -34,11 +34,6 @@ def minus(text: str, span: str) -> str:
     return print_clock(_within_day(parts_of(text)[0] - normal(span).micros))
 
 
-def plus_flipped(span: str, text: str) -> str:
-    """Return interval + time."""
-    return plus(text, span)
-
-
 def zoned_plus(text: str, span: str) -> str:
     """Return timetz + interval (timetz_pl_interval)."""
     micros, east = parts_of(text)
@@ -49,11 +44,6 @@ def zoned_minus(text: str, span: str) -> str:
     """Return timetz - interval (timetz_mi_interval)."""
     micros, east = parts_of(text)
     return _print_zoned(_within_day(micros - normal(span).micros), east)
-
-
-def zoned_plus_flipped(span: str, text: str) -> str:
-    """Return interval + timetz."""
-    return zoned_plus(text, span)
 
 
 def difference(left: str, right: str) -> str:
@@ -110,22 +100,12 @@ def on_date(days: int, text: str) -> int:
     return timestamp.storable(timestamp.of_date(days) + parts_of(text)[0])
 
 
-def on_date_flipped(text: str, days: int) -> int:
-    """Return time + date."""
-    return on_date(days, text)
-
-
 def zoned_on_date(days: int, text: str) -> int:
     """Return date + timetz, which is an instant."""
     if abs(days) == INFINITE_DAY:
         return timestamp.of_date(days)
     micros, east = parts_of(text)
     return timestamp.storable(timestamp.of_date(days) + micros - east * 1_000_000)
-
-
-def zoned_on_date_flipped(text: str, days: int) -> int:
-    """Return timetz + date."""
-    return zoned_on_date(days, text)
 
 
 def on_date_in_zone(timezone: str, days: int, text: str) -> int:

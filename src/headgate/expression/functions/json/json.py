@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 
 from headgate.errors import PostgresError
 from headgate.types.base import json_error, json_text
@@ -86,11 +87,6 @@ def field(text: str, key: str) -> str | None:
     return next((value for name, value in reversed(spans.fields()) if name == key), None)
 
 
-def field_text(text: str, key: str) -> str | None:
-    """Return json ->> text."""
-    return bare(field(text, key))
-
-
 def element(text: str, index: int) -> str | None:
     """Return json -> integer."""
     spans = Spans(text)
@@ -98,11 +94,6 @@ def element(text: str, index: int) -> str | None:
         return None
     items = spans.items()
     return items[index] if -len(items) <= index < len(items) else None
-
-
-def element_text(text: str, index: int) -> str | None:
-    """Return json ->> integer."""
-    return bare(element(text, index))
 
 
 def at_path(text: str, path: str) -> str | None:
@@ -121,9 +112,9 @@ def at_path(text: str, path: str) -> str | None:
     return piece if steps or piece is None else piece.strip(" \t\n\r")
 
 
-def at_path_text(text: str, path: str) -> str | None:
-    """Return json #>> text[]."""
-    return bare(at_path(text, path))
+def bare_part(get: Callable[..., str | None], text: str, place: str | int) -> str | None:
+    """Return what `get` finds as text: json ->> text, json ->> integer, json #>> text[]."""
+    return bare(get(text, place))
 
 
 def typeof(text: str) -> str:

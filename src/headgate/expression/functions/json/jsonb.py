@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 import functools
 import re
+from collections.abc import Callable
 
 from headgate.errors import PostgresError
 from headgate.types.base import json_text, numeric
@@ -31,7 +32,7 @@ def is_scalar(value: Json) -> bool:
     return not isinstance(value, dict | list)
 
 
-def _text_of(value: Json) -> str | None:
+def text_of(value: Json) -> str | None:
     """Return the result of ->>: strings without quotes, JSON's null as NULL."""
     if value is None:
         return None
@@ -47,42 +48,19 @@ class _Missing(enum.Enum):
 _MISSING = _Missing.MISSING
 
 
-def _field(text: str, key: str) -> Json | _Missing:
+def field(text: str, key: str) -> Json | _Missing:
     value = load(text)
     return value.get(key, _MISSING) if isinstance(value, dict) else _MISSING
 
 
-def _element(text: str, index: int) -> Json | _Missing:
+def element(text: str, index: int) -> Json | _Missing:
+    """Return an element. A negative index counts from the end."""
     value = load(text)
     items = value if isinstance(value, list) else [] if isinstance(value, dict) else [value]  # a scalar is an array of one here
     return items[index] if -len(items) <= index < len(items) else _MISSING
 
 
-def field(text: str, key: str) -> str | None:
-    """Return jsonb -> text."""
-    value = _field(text, key)
-    return None if value is _MISSING else print_value(value)
-
-
-def field_text(text: str, key: str) -> str | None:
-    """Return jsonb ->> text."""
-    value = _field(text, key)
-    return None if value is _MISSING else _text_of(value)
-
-
-def element(text: str, index: int) -> str | None:
-    """Return jsonb -> integer. A negative index counts from the end."""
-    value = _element(text, index)
-    return None if value is _MISSING else print_value(value)
-
-
-def element_text(text: str, index: int) -> str | None:
-    """Return jsonb ->> integer."""
-    value = _element(text, index)
-    return None if value is _MISSING else _text_of(value)
-
-
-def _at_path(text: str, path: str) -> Json | _Missing:
+def at_path(text: str, path: str) -> Json | _Missing:
     steps = array.parts(path)[1]
     value: Json | _Missing = load(text)
     for step in steps:
@@ -101,16 +79,10 @@ def _step(value: Json, step: str) -> Json | _Missing:
     return value[index] if -len(value) <= index < len(value) else _MISSING
 
 
-def at_path(text: str, path: str) -> str | None:
-    """Return jsonb #> text[]."""
-    value = _at_path(text, path)
-    return None if value is _MISSING else print_value(value)
-
-
-def at_path_text(text: str, path: str) -> str | None:
-    """Return jsonb #>> text[]."""
-    value = _at_path(text, path)
-    return None if value is _MISSING else _text_of(value)
+def part(get: Callable[..., Json | _Missing], show: Callable[[Json], str | None], text: str, place: str | int) -> str | None:
+    """Return the part of a document that `get` finds: -> and #> show it with `print_value`, ->> and #>> with `text_of`."""
+    value = get(text, place)
+    return None if isinstance(value, _Missing) else show(value)
 
 
 def typeof(text: str) -> str:
@@ -166,11 +138,6 @@ def contains(text: str, part: str) -> bool:
     if isinstance(value, list) and is_scalar(expected):
         return any(is_scalar(element) and _same(element, expected) for element in value)
     return _holds(value, expected)
-
-
-def contained(part: str, text: str) -> bool:
-    """Return jsonb <@ jsonb."""
-    return contains(text, part)
 
 
 def _has(value: Json, key: str) -> bool:
@@ -239,7 +206,7 @@ def elements(text: str) -> list[str]:
 
 def elements_text(text: str) -> list[str | None]:
     """Return the elements of an array as text (jsonb_array_elements_text)."""
-    return [_text_of(element) for element in _items(text)]
+    return [text_of(element) for element in _items(text)]
 
 
 def _items(text: str) -> list[Json]:
@@ -261,5 +228,5 @@ def pairs(function: str, text: str) -> list[tuple[str, str, str | None]]:
     """Return (key, value as jsonb, value as text) for jsonb_each and jsonb_each_text. `function` is named in the error."""
     value = load(text)
     if isinstance(value, dict):
-        return [(key, print_value(item), _text_of(item)) for key, item in value.items()]
+        return [(key, print_value(item), text_of(item)) for key, item in value.items()]
     raise PostgresError("22023", f"cannot call {function} on a non-object")

@@ -135,16 +135,20 @@ def _families() -> Table:
 
 
 _LIBRARY: dict[str, Callable[..., float]] = {
-    "dpow": floating_point.power, "dexp": floating_point.exponential, "dlog1": floating_point.logarithm, "dlog10":
-    floating_point.logarithm_10, "dcbrt": math.cbrt, "degrees": floating_point.degrees, "radians": floating_point.radians,
-    "dsin": floating_point.sine, "dcos": floating_point.cosine, "dtan": floating_point.tangent, "dcot": floating_point.cotangent, "dasin":
-    floating_point.arc_sine, "dacos": floating_point.arc_cosine, "datan": math.atan, "datan2":
-    math.atan2, "dsinh": floating_point.hyperbolic_sine, "dcosh": floating_point.hyperbolic_cosine, "dtanh":
-    math.tanh, "dasinh": math.asinh, "dacosh": floating_point.area_cosine, "datanh":
-    floating_point.area_tangent, "dsind": floating_point.sine_degrees, "dcosd": floating_point.cosine_degrees, "dtand":
-    floating_point.tangent_degrees, "dcotd": floating_point.cotangent_degrees, "dasind": floating_point.arc_sine_degrees, "dacosd":
-    floating_point.arc_cosine_degrees, "datand": floating_point.arc_tangent_degrees, "datan2d": floating_point.arc_tangent_2_degrees,
+    "dpow": floating_point.power, "dexp": floating_point.exponential, "dcbrt": math.cbrt, "degrees": floating_point.degrees,
+    "radians": floating_point.radians, "dcot": floating_point.cotangent, "datan": math.atan, "datan2": math.atan2,
+    "dsinh": floating_point.hyperbolic_sine, "dcosh": floating_point.hyperbolic_cosine, "dtanh": math.tanh, "dasinh": math.asinh,
+    "dacosh": floating_point.area_cosine, "datanh": floating_point.area_tangent, "dsind": floating_point.sine_degrees,
+    "dcosd": floating_point.cosine_degrees, "dtand": floating_point.tangent_degrees, "dcotd": floating_point.cotangent_degrees,
+    "dasind": floating_point.arc_sine_degrees, "dacosd": floating_point.arc_cosine_degrees,
+    "datand": floating_point.arc_tangent_degrees, "datan2d": floating_point.arc_tangent_2_degrees,
 }  # fmt: skip
+_WITHIN: dict[str, tuple[Callable[..., float], Callable[[float], float]]] = {
+    "dlog1": (floating_point.logarithm, math.log), "dlog10": (floating_point.logarithm, math.log10),
+    "dsin": (floating_point.periodic, math.sin), "dcos": (floating_point.periodic, math.cos), "dtan": (floating_point.periodic, math.tan),
+    "dasin": (floating_point.within_one, math.asin), "dacos": (floating_point.within_one, math.acos),
+}  # fmt: skip
+"""Functions of the C library, each with the one that checks its argument."""
 IMPLEMENTATIONS: Table = {
     **_families(),
     "dround": _map(FLOAT8, F.rint),
@@ -157,5 +161,6 @@ IMPLEMENTATIONS: Table = {
     "dsign": Implementation(_sign, duckdb="CAST(sign({0}) AS DOUBLE)"),
     "dpi": Implementation(lambda node, args: Value(FLOAT8, lambda env: F.lit(math.pi)), duckdb="pi()"),
     **{key: scalar(function, FLOAT8) for key, function in _LIBRARY.items()},
+    **{key: scalar(check, FLOAT8, prefix=(function,)) for key, (check, function) in _WITHIN.items()},
     "width_bucket_float8": scalar(floating_point.bucket, INT4),
 }

@@ -6,6 +6,7 @@ The expression itself checks for overflow and raises the error when a row is com
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 
 import pyarrow as pa
@@ -220,10 +221,10 @@ IMPLEMENTATIONS: Table = {
     "to_hex64": Implementation(
         _hex, duckdb="lower(hex(CAST((CAST({0} AS HUGEINT) + 18446744073709551616) % 18446744073709551616 AS UBIGINT)))"
     ),
-    "int4gcd": scalar(floating_point.divisor_4, INT4),
-    "int8gcd": scalar(floating_point.divisor_8, INT8),
-    "int4lcm": scalar(floating_point.multiple_4, INT4),
-    "int8lcm": scalar(floating_point.multiple_8, INT8),
+    "int4gcd": scalar(floating_point.in_range, INT4, prefix=(math.gcd, 31, "integer")),
+    "int8gcd": scalar(floating_point.in_range, INT8, prefix=(math.gcd, 63, "bigint")),
+    "int4lcm": scalar(floating_point.in_range, INT4, prefix=(math.lcm, 31, "integer")),
+    "int8lcm": scalar(floating_point.in_range, INT8, prefix=(math.lcm, 63, "bigint")),
     "pg_num_nulls": _count_nulls(True),
     "pg_num_nonnulls": _count_nulls(False),
 }

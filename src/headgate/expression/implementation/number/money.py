@@ -7,15 +7,6 @@ from headgate.expression.implementation.implementation import Table
 from headgate.expression.spark.value import DIGITS, FLOAT8, INT4, TEXT
 from headgate.expression.spark.vectorised import scalar
 
-
-def _flipped(left: float, right: str) -> str:
-    return money.times(right, left)
-
-
-def _flipped_whole(left: int, right: str) -> str:
-    return money.times_whole(right, left)
-
-
 IMPLEMENTATIONS: Table = {
     "cash_pl": scalar(money.plus, TEXT),
     "cash_mi": scalar(money.minus, TEXT),
@@ -29,8 +20,8 @@ IMPLEMENTATIONS: Table = {
     **{f"int{size}_cash": scalar(money.of_integer, TEXT) for size in (4, 8)},
     **{f"cash_mul_{kind}": scalar(money.times, TEXT) for kind in ("flt4", "flt8")},
     **{f"cash_div_{kind}": scalar(money.over, TEXT) for kind in ("flt4", "flt8")},
-    **{f"{kind}_mul_cash": scalar(_flipped, TEXT) for kind in ("flt4", "flt8")},
+    **{f"{kind}_mul_cash": scalar(money.times, TEXT, flipped=True) for kind in ("flt4", "flt8")},
     **{f"cash_mul_int{size}": scalar(money.times_whole, TEXT) for size in (2, 4, 8)},
     **{f"cash_div_int{size}": scalar(money.over_whole, TEXT) for size in (2, 4, 8)},
-    **{f"int{size}_mul_cash": scalar(_flipped_whole, TEXT) for size in (2, 4, 8)},
+    **{f"int{size}_mul_cash": scalar(money.times_whole, TEXT, flipped=True) for size in (2, 4, 8)},
 }
