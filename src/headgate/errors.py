@@ -15,6 +15,9 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TypeVar
+
+T = TypeVar("T")
 
 _FULL = re.compile(r"(?:^|[\]:(] ?)(No space left on device|Disk quota exceeded)\b", re.MULTILINE)
 _FILE = re.compile(r"\"(/[^\"\n]+)\"(?:: |[^\"\n]*\()$|(/\S+) \($")
@@ -134,6 +137,13 @@ class Notices:
 def not_supported(message: str, *, detail: str | None = None, hint: str | None = None, position: int | None = None) -> PostgresError:
     """Return an error 0A000: a node does not have the feature, whether PostgreSQL has it or not."""
     return PostgresError("0A000", message, detail=detail, hint=hint, position=position)
+
+
+def existing(value: T | None, sqlstate: str, subject: str, *, position: int | None = None) -> T:
+    """Return a value that was looked up. Raise an error that `subject` does not exist if it is None."""
+    if value is None:
+        raise PostgresError(sqlstate, f"{subject} does not exist", position=position)
+    return value
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:

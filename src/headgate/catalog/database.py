@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from headgate.catalog import physical
 from headgate.catalog.physical import Cursor, insert, one, rows, run, update
 from headgate.catalog.security import acl, stored_setting
-from headgate.errors import PostgresError
+from headgate.errors import PostgresError, existing
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,7 @@ def find(cursor: Cursor, oid: int) -> Database | None:
 
 def get(cursor: Cursor, name: str) -> Database:
     """Return the database with this name. Raise 3D000 if it does not exist."""
-    database = lookup(cursor, name)
-    if database is None:
-        raise PostgresError("3D000", f'database "{name}" does not exist')
-    return database
+    return existing(lookup(cursor, name), "3D000", f'database "{name}"')
 
 
 def all_databases(cursor: Cursor) -> list[Database]:
@@ -52,9 +49,7 @@ def create(cursor: Cursor, oid: int, name: str, owner: int, template: str = "tem
     """Create a database with the template's catalog rows. The caller copies the tables' data. Raise 42P04 if the name is in use."""
     if lookup(cursor, name) is not None:
         raise PostgresError("42P04", f'database "{name}" already exists')
-    source = lookup(cursor, template)
-    if source is None:
-        raise PostgresError("3D000", f'template database "{template}" does not exist')
+    source = existing(lookup(cursor, template), "3D000", f'template database "{template}"')
     insert(
         cursor, "pg_database", oid=oid, datname=name, datdba=owner, encoding=6, datlocprovider="c", datallowconn=True, datconnlimit=-1,
         datfrozenxid=700, datminmxid=1, dattablespace=1663, datcollate="C", datctype="C",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from headgate.catalog.physical import Cursor, insert, one, rows, run, update
 from headgate.catalog.security import acl, rights
 from headgate.catalog.security.role import READ_ALL_DATA, WRITE_ALL_DATA
-from headgate.errors import PostgresError
+from headgate.errors import PostgresError, existing
 
 PG_CATALOG = 11
 DATABASE_OWNER = 6171
@@ -36,10 +36,7 @@ def find(cursor: Cursor, database: int, oid: int) -> Namespace | None:
 
 def get(cursor: Cursor, database: int, name: str) -> Namespace:
     """Return the schema with this name. Raise 3F000 if it does not exist."""
-    schema = lookup(cursor, database, name)
-    if schema is None:
-        raise PostgresError("3F000", f'schema "{name}" does not exist')
-    return schema
+    return existing(lookup(cursor, database, name), "3F000", f'schema "{name}"')
 
 
 def names(cursor: Cursor, database: int) -> list[str]:

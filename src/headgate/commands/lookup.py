@@ -22,7 +22,7 @@ from headgate.catalog.relation.relation_kind import INDEX_KINDS, TABLE_KINDS, Re
 from headgate.catalog.session import SessionContext
 from headgate.commands import privilege
 from headgate.commands.session import Session
-from headgate.errors import PostgresError
+from headgate.errors import PostgresError, existing
 from headgate.initial_catalog.rows import schemas
 from headgate.sql import names
 from headgate.sql.parser import ParseNode, position, unwrap
@@ -49,10 +49,7 @@ def named(cursor: Cursor, context: SessionContext, text: str) -> Relation:
     if not parts or len(parts) > 2:
         raise PostgresError("42602", "invalid name syntax")
     oid = relations.find_oid(cursor, context.database, parts[0] if len(parts) > 1 else None, parts[-1], search_path(cursor, context))
-    relation = None if oid is None else relations.find(cursor, context.database, oid)
-    if relation is None:
-        raise PostgresError("42P01", f'relation "{text}" does not exist')
-    return relation
+    return existing(None if oid is None else relations.find(cursor, context.database, oid), "42P01", f'relation "{text}"')
 
 
 def functions_named(cursor: Cursor, context: SessionContext, parts: Iterable[pb.Node]) -> list[UserFunction]:

@@ -20,7 +20,7 @@ from headgate.catalog.security import role as roles
 from headgate.catalog.security.rights import one, rows
 from headgate.catalog.security.role import READ_ALL_DATA, WRITE_ALL_DATA
 from headgate.catalog.session import SessionContext
-from headgate.errors import PostgresError
+from headgate.errors import PostgresError, existing
 from headgate.sql import names
 from headgate.types.registry import FIRST_USER_OID
 
@@ -30,9 +30,7 @@ FIRST_UNPINNED = 12000
 
 def role_oid(cursor: Cursor, name: str) -> int:
     """Return the role's oid. Raise 42704 `role "x" does not exist`."""
-    row = one(cursor, "SELECT oid FROM hg.pg_authid WHERE rolname = ?", [name])
-    if row is None:
-        raise PostgresError("42704", f'role "{name}" does not exist')
+    row = existing(one(cursor, "SELECT oid FROM hg.pg_authid WHERE rolname = ?", [name]), "42704", f'role "{name}"')
     return int(row[0])
 
 

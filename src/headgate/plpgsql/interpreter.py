@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from headgate.errors import PostgresError
+from headgate.errors import PostgresError, existing
 from headgate.expression.node import BOOLEAN, INTEGER, TEXT, TypeRef
 from headgate.plpgsql import condition, tree
 from headgate.plpgsql.scope import Row, Scope, Value, Variable
@@ -235,9 +235,7 @@ def _block(block: tree.Block, execution: Execution, scope: Scope) -> None:
 def _declare(declaration: tree.Declaration, execution: Execution, scope: Scope) -> None:
     host = execution.host
     if declaration.alias is not None:
-        target = scope.find((declaration.alias,))
-        if target is None:
-            raise PostgresError("42704", f'variable "{declaration.alias}" does not exist')
+        target = existing(scope.find((declaration.alias,)), "42704", f'variable "{declaration.alias}"')
         scope.names[declaration.name] = target[0]
         return
     kind = host.types.declared(declaration.type, scope)

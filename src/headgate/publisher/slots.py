@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.catalog.replication import slot as stored
 from headgate.catalog.replication.slot import Slot
-from headgate.errors import PostgresError, disk_full
+from headgate.errors import PostgresError, disk_full, existing
 from headgate.failpoint import Step
 from headgate.lsn import INVALID, Lsn
 from headgate.publisher.framing import Counts
@@ -232,10 +232,7 @@ class Slots:
 
     # ---- use --------------------------------------------------------------------------------------------
     def _find(self, name: str) -> Live:
-        live = self._live.get(name)
-        if live is None:
-            raise PostgresError("42704", f'replication slot "{name}" does not exist')
-        return live
+        return existing(self._live.get(name), "42704", f'replication slot "{name}"')
 
     def get(self, name: str) -> Slot:
         """Return the slot with its latest positions. Raise 42704 if it does not exist."""

@@ -13,7 +13,7 @@ from headgate.catalog.physical import Cursor, Oids, insert, one, run
 from headgate.catalog.relation import key_text, pg_class, sequence
 from headgate.catalog.relation.pretty import pretty
 from headgate.catalog.relation.relation import Column, Relation
-from headgate.errors import PostgresError
+from headgate.errors import PostgresError, existing
 from headgate.types import registry
 
 
@@ -67,9 +67,7 @@ def _form(cursor: Cursor, database: int, type_oid: int) -> Form:
     if type_oid in _builtin_forms:
         return _builtin_forms[type_oid]
     sql = "SELECT typlen, typbyval, typalign, typstorage, dbid FROM hg.pg_type WHERE oid = ? AND dbid IN (0, ?)"
-    row = one(cursor, sql, [type_oid, database])
-    if row is None:
-        raise PostgresError("42704", f"type with OID {type_oid} does not exist")
+    row = existing(one(cursor, sql, [type_oid, database]), "42704", f"type with OID {type_oid}")
     length, by_value, align, storage, owner = row
     form = (length, by_value, align, storage)
     if owner == 0:

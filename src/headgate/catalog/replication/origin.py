@@ -10,7 +10,7 @@ import threading
 from dataclasses import dataclass
 
 from headgate.catalog.physical import Cursor, insert, one, rows, run
-from headgate.errors import PostgresError
+from headgate.errors import PostgresError, existing
 from headgate.lsn import INVALID, Lsn
 
 _lock = threading.Lock()
@@ -81,9 +81,7 @@ def progress(cursor: Cursor, name: str) -> OriginPosition | None:
 
 def advance(cursor: Cursor, name: str, remote_lsn: Lsn, local_lsn: Lsn = INVALID) -> None:
     """Record progress, forwards or backwards. Raise 42704 if the origin does not exist."""
-    ident = find(cursor, name)
-    if ident is None:
-        raise PostgresError("42704", f'replication origin "{name}" does not exist')
+    ident = existing(find(cursor, name), "42704", f'replication origin "{name}"')
     updated = one(cursor, "UPDATE hg.origin_progress SET remote_lsn = ?, local_lsn = ? WHERE roident = ?", [remote_lsn, local_lsn, ident])
     if updated is None or not updated[0]:
         run(cursor, "INSERT INTO hg.origin_progress VALUES (?, ?, ?)", [ident, remote_lsn, local_lsn])

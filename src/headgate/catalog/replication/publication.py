@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 
 from headgate.catalog.json_form import Dumped, from_json
 from headgate.catalog.physical import Cursor, Oids, insert, rows, run, update
-from headgate.errors import PostgresError
+from headgate.errors import PostgresError, existing
 
 
 @dataclass(frozen=True)
@@ -89,10 +89,7 @@ def find(cursor: Cursor, database: int, oid: int) -> Publication | None:
 
 def get(cursor: Cursor, database: int, name: str) -> Publication:
     """Return the publication with this name. Raise 42704 if it does not exist."""
-    publication = lookup(cursor, database, name)
-    if publication is None:
-        raise PostgresError("42704", f'publication "{name}" does not exist')
-    return publication
+    return existing(lookup(cursor, database, name), "42704", f'publication "{name}"')
 
 
 def all_publications(cursor: Cursor, database: int) -> list[Publication]:

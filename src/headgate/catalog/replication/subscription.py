@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from headgate.catalog.cursor import Row
 from headgate.catalog.physical import Cursor, insert, one, rows, run, update
 from headgate.catalog.replication import subscription_column, subscription_history, subscription_resync
-from headgate.errors import PostgresError
+from headgate.errors import PostgresError, existing
 from headgate.lsn import INVALID, Lsn
 
 
@@ -114,10 +114,7 @@ def find(cursor: Cursor, oid: int) -> Subscription | None:
 
 def get(cursor: Cursor, database: int, name: str) -> Subscription:
     """Return the subscription with this name. Raise 42704 if it does not exist."""
-    subscription = lookup(cursor, database, name)
-    if subscription is None:
-        raise PostgresError("42704", f'subscription "{name}" does not exist')
-    return subscription
+    return existing(lookup(cursor, database, name), "42704", f'subscription "{name}"')
 
 
 def all_subscriptions(cursor: Cursor, database: int | None = None) -> list[Subscription]:

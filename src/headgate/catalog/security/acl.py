@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from headgate.catalog import physical
 from headgate.catalog.physical import Cursor, run
 from headgate.catalog.security.rights import one, rows
-from headgate.errors import PostgresError
+from headgate.errors import PostgresError, existing
 
 LETTERS = {
     "INSERT": "a", "SELECT": "r", "UPDATE": "w", "DELETE": "d", "TRUNCATE": "D", "REFERENCES": "x", "TRIGGER": "t", "EXECUTE": "X",
@@ -161,9 +161,7 @@ def role(cursor: Cursor, name: str) -> RoleRights:
     """Return a role with all roles whose privileges it inherits (has_privs_of_role). Raise 42704 if the role does not exist."""
     roles = {oid: (own, superuser, inherit) for oid, own, superuser, inherit in rows(
         cursor, "SELECT oid, rolname, rolsuper, rolinherit FROM hg.pg_authid")}  # fmt: skip
-    oid = next((role_oid for role_oid, (role_name, _, _) in roles.items() if role_name == name), None)
-    if oid is None:
-        raise PostgresError("42704", f'role "{name}" does not exist')
+    oid = existing(next((role_oid for role_oid, (role_name, _, _) in roles.items() if role_name == name), None), "42704", f'role "{name}"')
     edges = rows(cursor, "SELECT member, roleid FROM hg.pg_auth_members")
     role_oids, pending = {oid}, [oid]
     while pending:

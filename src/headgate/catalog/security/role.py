@@ -8,7 +8,7 @@ from datetime import datetime
 from headgate.catalog.physical import Cursor, insert, run, update
 from headgate.catalog.security import stored_setting
 from headgate.catalog.security.rights import one, rows
-from headgate.errors import PostgresError
+from headgate.errors import PostgresError, existing
 
 READ_ALL_SETTINGS, READ_ALL_STATS, SIGNAL_BACKEND = 3374, 3375, 4200
 """The oids of pg_read_all_settings, pg_read_all_stats and pg_signal_backend."""
@@ -55,10 +55,7 @@ def find(cursor: Cursor, oid: int) -> Role | None:
 
 def get(cursor: Cursor, name: str) -> Role:
     """Return the role with this name. Raise 42704 if it does not exist."""
-    role = lookup(cursor, name)
-    if role is None:
-        raise PostgresError("42704", f'role "{name}" does not exist')
-    return role
+    return existing(lookup(cursor, name), "42704", f'role "{name}"')
 
 
 def create(cursor: Cursor, role: Role) -> Role:

@@ -14,7 +14,7 @@ from headgate.catalog.replication import subscription as subscriptions
 from headgate.commands import lookup, privilege
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
-from headgate.errors import PostgresError, not_supported
+from headgate.errors import PostgresError, existing, not_supported
 from headgate.sql.options import unique
 from headgate.sql.parser import position, unwrap
 
@@ -54,9 +54,7 @@ def create(node: pb.CreatedbStmt, session: Session) -> CommandResult:
     template = options["template"].text() if "template" in options and options["template"].value else "template1"
     if databases.lookup(cursor, node.dbname) is not None:
         raise PostgresError("42P04", f'database "{node.dbname}" already exists')
-    source = databases.lookup(cursor, template)
-    if source is None:
-        raise PostgresError("3D000", f'template database "{template}" does not exist')
+    source = existing(databases.lookup(cursor, template), "3D000", f'template database "{template}"')
     if not source.is_template and not privilege.owns(cursor, context.user, source.owner):
         raise PostgresError("42501", f'permission denied to copy database "{template}"')
     if source.oid != context.database:

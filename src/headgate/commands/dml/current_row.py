@@ -28,7 +28,7 @@ from postgast import pg_query_pb2 as pb
 from headgate.changes import lookup, succession
 from headgate.changes.succession import Place, PlacedRow
 from headgate.commands import lookup as commands_lookup
-from headgate.errors import PostgresError, not_supported
+from headgate.errors import PostgresError, existing, not_supported
 from headgate.expression import builtin
 from headgate.sql import names
 from headgate.sql.parser import ParseNode, kind, unwrap, walk
@@ -56,9 +56,7 @@ def positions(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.Upd
     """Return the row, or none: the table's columns, FILE and ROW. Acquire the write lock of the table or leaf that contains it."""
     condition = unwrap(node.where_clause)
     name = condition.cursor_name or planner.session.parameters[condition.cursor_param - 1].text or ""
-    cursor = planner.session.open_cursor(name)
-    if cursor is None:
-        raise PostgresError("34000", f'cursor "{name}" does not exist')
+    cursor = existing(planner.session.open_cursor(name), "34000", f'cursor "{name}"')
     leaves = _leaves(planner, relation) if node.relation.inh or not relation.is_partitioned else ()
     current = None
     if leaves:

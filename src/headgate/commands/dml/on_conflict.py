@@ -32,7 +32,7 @@ from headgate.commands.query.clause import from_clause, modifying_with
 from headgate.commands.query.plan import Source, col
 from headgate.commands.query.planner import Planner
 from headgate.commands.query.row_security import Rows, RowSecurity
-from headgate.errors import PostgresError, not_supported
+from headgate.errors import PostgresError, existing, not_supported
 from headgate.expression.binding import binder
 from headgate.expression.deparsing.deparse import deparse
 from headgate.expression.node import ColumnRef, Expression, conjuncts, walk
@@ -270,9 +270,7 @@ def _key(infer: pb.InferClause, relation: Relation, name: str) -> list[Expressio
         if element.HasField("expr"):
             expressions.append(_indexed(element.expr, relation, name, "expression"))
             continue
-        column = relation.column(element.name)
-        if column is None:
-            raise PostgresError("42703", f'column "{element.name}" does not exist')
+        column = existing(relation.column(element.name), "42703", f'column "{element.name}"')
         expressions.append(index_key.reference(column))
     return expressions
 

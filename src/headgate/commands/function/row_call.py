@@ -63,7 +63,7 @@ class SessionFunction:
             return record.print_record(texts) if len(texts) > 1 else next(iter(texts), None)
         result = execution.result
         if isinstance(result, Row):
-            result = execution.host.value_of(result)
+            result = execution.host.types.value_of(result)
         return None if result is None else result.text
 
 

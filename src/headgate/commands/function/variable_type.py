@@ -17,7 +17,7 @@ from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Relation
 from headgate.commands import lookup, stored_expression
 from headgate.commands.session import Session
-from headgate.errors import PostgresError
+from headgate.errors import PostgresError, existing
 from headgate.expression.node import TypeRef
 from headgate.plpgsql.scope import Row, Scope, Value, type_of
 from headgate.sql import names
@@ -77,9 +77,7 @@ class VariableTypes:
 
     def _row_type(self, name_text: str) -> TypeRef:
         parts = tuple(names.split_identifiers(name_text, ".") or (name_text,))
-        relation = self.named(parts)
-        if relation is None:
-            raise PostgresError("42P01", f'relation "{".".join(parts)}" does not exist')
+        relation = existing(self.named(parts), "42P01", f'relation "{".".join(parts)}"')
         return TypeRef(self.row_type(relation))
 
     def is_row(self, kind: TypeRef) -> bool:

@@ -21,7 +21,7 @@ from headgate.commands import lookup, privilege
 from headgate.commands.function import definition
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
-from headgate.errors import PostgresError, not_supported
+from headgate.errors import PostgresError, existing, not_supported
 from headgate.sql import names
 from headgate.sql.parser import ParseNode, unwrap
 from headgate.storage.transaction.transaction import Transaction
@@ -207,9 +207,7 @@ def _relation_target(cursor: Cursor, relation: Relation, kind: str) -> GrantObje
 
 
 def _column_target(cursor: Cursor, relation: Relation, name: str) -> GrantObject:
-    column = relation.column(name)
-    if column is None:
-        raise PostgresError("42703", f'column "{name}" of relation "{relation.name}" does not exist')
+    column = existing(relation.column(name), "42703", f'column "{name}" of relation "{relation.name}"')
     parameters = (relation.database, relation.oid, column.attnum)
     where = "dbid IN (0, ?) AND attrelid = ? AND attnum = ?"
     row = one(cursor, f"SELECT attacl FROM hg.pg_attribute WHERE {where}", list(parameters))

@@ -14,7 +14,7 @@ from headgate.catalog.security import stored_setting
 from headgate.commands import privilege
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
-from headgate.errors import PostgresError, not_supported
+from headgate.errors import PostgresError, existing, not_supported
 from headgate.settings import check
 from headgate.settings.session import SessionSettings
 from headgate.settings.table import find
@@ -55,9 +55,7 @@ def alter_database(node: pb.AlterDatabaseSetStmt, session: Session) -> CommandRe
 
 
 def _database(cursor: Cursor, name: str, owner: str | None) -> int:
-    row = databases.lookup(cursor, name)
-    if row is None:
-        raise PostgresError("3D000", f'database "{name}" does not exist')
+    row = existing(databases.lookup(cursor, name), "3D000", f'database "{name}"')
     if owner is not None:
         privilege.check_owner(cursor, owner, row.owner, "database", name)
     return row.oid

@@ -19,7 +19,7 @@ from headgate.commands import lookup, privilege
 from headgate.commands.result import CommandResult
 from headgate.commands.sequence import sequence
 from headgate.commands.session import Session
-from headgate.errors import PostgresError
+from headgate.errors import PostgresError, existing
 from headgate.sql import names
 from headgate.sql.options import Option, unique
 from headgate.sql.parser import ParseNode
@@ -125,9 +125,7 @@ def own(cursor: Cursor, session: Session, relation: Relation, parts: Sequence[st
         raise PostgresError("55000", "sequence must have same owner as table it is linked to")
     if table.namespace_oid != relation.namespace_oid:
         raise PostgresError("55000", "sequence must be in same schema as table it is linked to")
-    column = table.column(column_name)
-    if column is None:
-        raise PostgresError("42703", f'column "{column_name}" of relation "{table.name}" does not exist')
+    column = existing(table.column(column_name), "42703", f'column "{column_name}" of relation "{table.name}"')
     _disown(cursor, relation)
     sequence.own(cursor, relation.database, relation.oid, table.oid, column.attnum, identity=False)
 

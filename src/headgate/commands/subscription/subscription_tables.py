@@ -22,7 +22,7 @@ from headgate.catalog.replication import subscription_column, subscription_histo
 from headgate.catalog.replication.subscription import Subscription, SubscriptionRel, SyncState
 from headgate.commands import lookup
 from headgate.commands.session import Session
-from headgate.errors import PostgresError
+from headgate.errors import PostgresError, existing
 from headgate.storage.transaction.transaction import Transaction
 from headgate.walreceiver import definition, remote
 from headgate.walreceiver.connection import PublisherConnection
@@ -106,9 +106,7 @@ def _local(session: Session, transaction: Transaction, table: remote.PublishedTa
     schema, name = table.schema, table.name
     try:
         lookup.namespace(cursor, context.database, schema)
-        relation = relations.lookup(cursor, context.database, schema, name)
-        if relation is None:
-            raise PostgresError("42P01", f'relation "{schema}.{name}" does not exist')
+        relation = existing(relations.lookup(cursor, context.database, schema, name), "42P01", f'relation "{schema}.{name}"')
     except PostgresError as error:
         error.hint = MISSING
         raise

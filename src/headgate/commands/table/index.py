@@ -26,7 +26,7 @@ from headgate.commands.query import rendering, row_by_row
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.commands.table import storage_parameter
-from headgate.errors import PostgresError
+from headgate.errors import PostgresError, existing
 from headgate.expression.binding import binder
 from headgate.expression.binding.coercion import resolve_unknown
 from headgate.expression.deparsing.deparse import deparse
@@ -129,9 +129,7 @@ def _distinct(names: list[str]) -> list[str]:
 
 def _method(node: pb.IndexStmt, cursor: Cursor) -> tuple[int, str]:
     name = node.access_method or "btree"
-    row = one(cursor, "SELECT oid FROM hg.pg_am WHERE amname = ? AND amtype = 'i'", [name])
-    if row is None:
-        raise PostgresError("42704", f'access method "{name}" does not exist')
+    row = existing(one(cursor, "SELECT oid FROM hg.pg_am WHERE amname = ? AND amtype = 'i'", [name]), "42704", f'access method "{name}"')
     if node.unique and name != "btree":
         raise PostgresError("0A000", f'access method "{name}" does not support unique indexes')
     return int(row[0]), name
@@ -212,10 +210,7 @@ def _predicate(node: ParseNode, relation: Relation, forms: Forms) -> str:
 
 
 def _column(relation: Relation, name: str) -> Column:
-    column = relation.column(name)
-    if column is None:
-        raise PostgresError("42703", f'column "{name}" does not exist')
-    return column
+    return existing(relation.column(name), "42703", f'column "{name}"')
 
 
 def _required_error(cursor: Cursor, context: SessionContext, index: Relation, keeper: str) -> PostgresError:

@@ -19,7 +19,7 @@ from headgate.commands.function import row_call
 from headgate.commands.function.permission import may_execute
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
-from headgate.errors import PostgresError, not_supported
+from headgate.errors import PostgresError, existing, not_supported
 from headgate.expression.binding import binder, user_function
 from headgate.expression.deparsing.deparse import deparse
 from headgate.sql import names
@@ -165,9 +165,7 @@ def _columns(node: pb.CreateTrigStmt, relation: Relation) -> tuple[int, ...]:
     attnums: list[int] = []
     for item in node.columns:
         name = unwrap(item).sval
-        column = relation.column(name)
-        if column is None:
-            raise PostgresError("42703", f'column "{name}" of relation "{relation.name}" does not exist')
+        column = existing(relation.column(name), "42703", f'column "{name}" of relation "{relation.name}"')
         if column.attnum in attnums:
             raise PostgresError("42701", f'column "{name}" specified more than once')
         attnums.append(column.attnum)

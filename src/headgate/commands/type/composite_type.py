@@ -24,7 +24,7 @@ from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.commands.table import table_definition
 from headgate.commands.type import user_type
-from headgate.errors import PostgresError, not_supported
+from headgate.errors import PostgresError, existing, not_supported
 from headgate.expression.spark import domain
 from headgate.sql import names, statement
 from headgate.sql.parser import unwrap
@@ -114,10 +114,7 @@ def _find_owned(name: pb.RangeVar, session: Session, cursor: Cursor) -> TypeRow:
 
 
 def _attribute(relation: Relation, name: str) -> Column:
-    column = relation.column(name)
-    if column is None:
-        raise PostgresError("42703", f'column "{name}" of relation "{relation.name}" does not exist')
-    return column
+    return existing(relation.column(name), "42703", f'column "{name}" of relation "{relation.name}"')
 
 
 def _add(relation: Relation, element: pb.ColumnDef, type_row: TypeRow, session: Session) -> None:

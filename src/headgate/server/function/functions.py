@@ -18,7 +18,7 @@ from headgate.catalog.replication import publication
 from headgate.catalog.replication import subscription as subscriptions
 from headgate.catalog.security import acl
 from headgate.catalog.security import role as roles
-from headgate.errors import PostgresError
+from headgate.errors import PostgresError, existing
 from headgate.lsn import Lsn
 from headgate.server.function import (
     advisory_function,
@@ -244,10 +244,7 @@ def pg_replication_origin_drop(session: ClientSession, node_name: str) -> None:
 
 
 def _origin(cursor: CatalogCursor, name: str) -> int:
-    ident = origins.find(cursor, name)
-    if ident is None:
-        raise PostgresError("42704", f'replication origin "{name}" does not exist')
-    return ident
+    return existing(origins.find(cursor, name), "42704", f'replication origin "{name}"')
 
 
 def _origin_user(session: ClientSession, name: str) -> int | None:

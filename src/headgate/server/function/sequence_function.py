@@ -14,7 +14,7 @@ from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.commands import privilege
 from headgate.commands.transaction import read_only
-from headgate.errors import PostgresError
+from headgate.errors import PostgresError, existing
 
 if TYPE_CHECKING:
     from headgate.server.session.session import ClientSession
@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 def _sequence(session: ClientSession, oid: int, *rights: str) -> tuple[Cursor, Relation]:
     """Return the sequence of this OID. Raise 42P01 or 42809 if it is not one, 42501 if the user has none of the privileges `rights`."""
     context, cursor = session.context, session.begin_statement().cursor
-    sequence = relations.find(cursor, context.database, int(oid))
-    if sequence is None:
-        raise PostgresError("42P01", f"relation with OID {oid} does not exist")
+    sequence = existing(relations.find(cursor, context.database, int(oid)), "42P01", f"relation with OID {oid}")
     if sequence.kind != RelationKind.SEQUENCE:
         raise PostgresError("42809", f'"{sequence.name}" is not a sequence')
     if not any(privilege.may_on_table(cursor, context.user, context.database, sequence.oid, right) for right in rights):

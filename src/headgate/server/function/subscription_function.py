@@ -22,7 +22,7 @@ from headgate.catalog.replication import subscription_resync
 from headgate.catalog.replication.subscription import Subscription, SyncState
 from headgate.catalog.replication.subscription_resync import Method
 from headgate.commands import lookup, privilege
-from headgate.errors import PostgresError
+from headgate.errors import PostgresError, existing
 from headgate.lsn import INVALID, Lsn
 from headgate.server.monitoring import system_view
 from headgate.sql.names import quote_ident
@@ -176,9 +176,7 @@ def _wait(session: ClientSession, name: str, lsn: Lsn, deadline: float, only: Co
     """
     while True:
         with contextlib.closing(session.node.catalog.cursor()) as cursor:
-            sub = subscriptions.lookup(cursor, session.context.database, name)
-            if sub is None:
-                raise PostgresError("42704", f'subscription "{name}" does not exist')
+            sub = existing(subscriptions.lookup(cursor, session.context.database, name), "42704", f'subscription "{name}"')
             _check_enabled(sub)
             progress = origins.progress(cursor, f"pg_{sub.oid}")
             reached = streamed(session.node, sub.oid) or (INVALID if progress is None else progress.remote_lsn)

@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from headgate.commands.session import Parameter
-from headgate.errors import PostgresError, Severity
+from headgate.errors import PostgresError, Severity, existing
 from headgate.server.monitoring import audit
 from headgate.server.protocol import message as protocol
 from headgate.server.protocol import portal as portals
@@ -182,10 +182,7 @@ class ExtendedQuery:
             connection.write(protocol.row_description(columns, codes, connection.encoding))
 
     def _portal(self, name: str) -> Portal:
-        portal = self.session.portals.get(name)
-        if portal is None:
-            raise PostgresError("34000", f'portal "{name}" does not exist')
-        return portal
+        return existing(self.session.portals.get(name), "34000", f'portal "{name}"')
 
     def _execute(self, reader: FrontendReader) -> None:
         name, limit = reader.string(), reader.int32()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from postgast import pg_query_pb2 as pb
 
 from headgate.commands.session import Parameter
-from headgate.errors import PostgresError
+from headgate.errors import PostgresError, existing
 from headgate.server.protocol.portal import PreparedStatement
 from headgate.sql import grammar, parser
 from headgate.sql.parser import ParseNode, Statement
@@ -24,10 +24,7 @@ if TYPE_CHECKING:
 
 def find(session: ClientSession, name: str) -> PreparedStatement:
     """Return the prepared statement of that name. Raise 26000 if it does not exist."""
-    statement = session.prepared.get(name)
-    if statement is None:
-        raise PostgresError("26000", f'prepared statement "{name}" does not exist')
-    return statement
+    return existing(session.prepared.get(name), "26000", f'prepared statement "{name}"')
 
 
 def prepare(session: ClientSession, node: pb.PrepareStmt, text: str) -> str:

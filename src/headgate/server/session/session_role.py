@@ -16,7 +16,7 @@ from headgate.catalog.physical import Cursor
 from headgate.catalog.security import role as roles
 from headgate.catalog.security.rights import one
 from headgate.catalog.security.role import Role
-from headgate.errors import PostgresError
+from headgate.errors import PostgresError, existing
 
 if TYPE_CHECKING:
     from headgate.server.session.session import ClientSession
@@ -36,9 +36,7 @@ def set_role(session: ClientSession, name: str, *, local: bool) -> None:
     """Execute SET ROLE name | NONE. Raise 22023 if the role does not exist, 42501 if the session user is not a member of it."""
     with _reading(session) as cursor:
         role_name = session.context.session_user if name == "none" else name
-        role = roles.lookup(cursor, role_name)
-        if role is None:
-            raise PostgresError("22023", f'role "{role_name}" does not exist')
+        role = existing(roles.lookup(cursor, role_name), "22023", f'role "{role_name}"')
         session_user = roles.get(cursor, session.context.session_user)
         if not session_user.superuser and role.oid not in roles.memberships(cursor, session_user.oid):
             raise PostgresError("42501", f'permission denied to set role "{role_name}"')

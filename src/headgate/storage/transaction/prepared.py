@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from headgate.catalog import history
 from headgate.catalog.hold import Hold
 from headgate.catalog.unique import CatalogKey
-from headgate.errors import PostgresError
+from headgate.errors import PostgresError, existing
 from headgate.failpoint import Step
 from headgate.lsn import Lsn
 from headgate.storage.delta import file_action
@@ -144,9 +144,7 @@ class PreparedTransactions:
     def take(self, gid: str, database: int, user: str | None) -> PreparedXact:
         """Return a transaction and mark it busy, to be ended by its owner `user` (None: any). Raise 42704, 42501, 0A000 or 55000."""
         with self._lock:
-            xact = self._all.get(gid)
-            if xact is None:
-                raise PostgresError("42704", f'prepared transaction with identifier "{gid}" does not exist')
+            xact = existing(self._all.get(gid), "42704", f'prepared transaction with identifier "{gid}"')
             if gid in self._busy:
                 raise PostgresError("55000", f'prepared transaction with identifier "{gid}" is busy')
             if user is not None and user != xact.owner:

@@ -45,7 +45,7 @@ from pyspark.sql.types import StructType
 
 from headgate.catalog.hold import Hold
 from headgate.catalog.relation.relation_kind import RelationKind
-from headgate.errors import PostgresError
+from headgate.errors import PostgresError, existing
 from headgate.lsn import Lsn
 from headgate.storage import write
 from headgate.storage.delta import array_column, file_action
@@ -270,10 +270,7 @@ class Transaction:
             return self.staging.seen[key]
         if key in self.staging.tables:
             return self.staging.tables[key].state
-        shown = self.snapshot.shown(key)
-        if shown is None:
-            raise PostgresError("42P01", f'relation "{relation.name}" does not exist')
-        return shown
+        return existing(self.snapshot.shown(key), "42P01", f'relation "{relation.name}"')
 
     def newest(self, relation: Relation) -> TableState:
         """Return the table with all committed rows and own writes, for key lookups. The caller holds the lock or a claim."""
