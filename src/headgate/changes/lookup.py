@@ -15,7 +15,6 @@ import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import duckdb
@@ -25,6 +24,7 @@ import pyarrow.compute as pc
 from duckdb.func import FunctionNullHandling, PythonUDFType
 from numpy.typing import NDArray
 
+from headgate.catalog.relation.relation import Relation
 from headgate.changes import columnar, held_file
 from headgate.storage import rows as stored_rows
 from headgate.storage.delta import deletion_vector, file_statistics, parquet
@@ -37,9 +37,6 @@ from headgate.storage.write import arrow_row
 from headgate.types import buffers, registry, sortkey
 from headgate.types.storage import stored_as_text
 from headgate.types.text import list_array
-
-if TYPE_CHECKING:
-    from headgate.catalog.relation.relation import Relation
 
 _files_held = held_file.HeldFiles()
 FAR_BYTES = 16 << 20

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 from pyspark.errors import PythonException
 from pyspark.sql import DataFrame
 
+from headgate.catalog.relation.relation import Relation
 from headgate.changes import lookup, net, tasks
 from headgate.changes.keyed_batch import KeyedBatch, in_order
 from headgate.changes.lookup import RowKey
@@ -33,9 +34,6 @@ from headgate.storage.spark import failure
 from headgate.storage.spark.exchange import handed_over
 from headgate.storage.transaction.transaction import Transaction
 from headgate.types import buffers, registry
-
-if TYPE_CHECKING:
-    from headgate.catalog.relation.relation import Relation
 
 CheckRows: TypeAlias = Callable[[pa.Table, pa.Table], None]
 """Raises 23505 if new rows, in the relation's columns, repeat a key of a unique index. The second table has the positions (`file`, `row`)

@@ -15,21 +15,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from headgate.catalog.relation.relation import Relation
 from headgate.changes import columnar, lookup
 from headgate.changes.columnar import Numbers
 from headgate.changes.keyed_batch import has_unsent, whole_rows
 from headgate.changes.lookup import RowKey
 from headgate.types import buffers
-
-if TYPE_CHECKING:
-    from headgate.catalog.relation.relation import Relation
 
 Find = Callable[[pa.Table], pa.Table | None]
 """Returns the stored rows with some keys like `lookup.find`, or None if they are too many."""

@@ -21,25 +21,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headgate.catalog.relation.relation import Relation
 from headgate.changes import lookup
 from headgate.errors import PostgresError, not_supported
 from headgate.storage import feed
 from headgate.storage.delta import deletion_vector
+from headgate.storage.delta.table_state import TableState
+from headgate.storage.transaction.log import TableWrite
+from headgate.storage.transaction.snapshot import StatementView
+from headgate.storage.transaction.transaction import Transaction
 from headgate.types import buffers, registry, sortkey
-
-if TYPE_CHECKING:
-    from headgate.catalog.relation.relation import Relation
-    from headgate.storage.delta.table_state import TableState
-    from headgate.storage.transaction.log import TableWrite
-    from headgate.storage.transaction.snapshot import StatementView
-    from headgate.storage.transaction.transaction import Transaction
 
 MOST = 1_000
 """The maximum number of equal rows, deleted ones included, that are compared. With more, the row is ambiguous."""

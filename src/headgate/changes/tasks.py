@@ -20,13 +20,14 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
+from headgate.catalog.relation.relation import Relation
 from headgate.changes import insertion, lookup, net
 from headgate.changes.columnar import Numbers
 from headgate.changes.keyed_batch import in_order, whole_rows
@@ -42,9 +43,6 @@ from headgate.storage.spark import failure, job_group
 from headgate.storage.transaction.transaction import Transaction
 from headgate.storage.write import arrow_row
 from headgate.types import buffers, registry
-
-if TYPE_CHECKING:
-    from headgate.catalog.relation.relation import Relation
 
 PARTITION_BYTES = 32 << 20
 """The number of bytes of changes per partition."""

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from headgate.sql.parser import ParseNode
 from headgate.storage.transaction.snapshot import StatementView
 from headgate.types.resultset import ResultColumn
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 @dataclass(frozen=True)

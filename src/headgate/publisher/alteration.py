@@ -28,7 +28,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -44,11 +43,9 @@ from headgate.publisher import gate
 from headgate.publisher.decoded import DecodedChanges
 from headgate.publisher.published import Published, PublishedAction, identity_columns, named, published
 from headgate.storage import feed
+from headgate.storage.engine import Engine
 from headgate.storage.rows import RowGroup
 from headgate.storage.write import arrow_row
-
-if TYPE_CHECKING:
-    from headgate.storage.engine import Engine
 
 _log = logging.getLogger("headgate.publisher")
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -21,13 +20,11 @@ from headgate.publisher.decoded import DecodedChanges, Shared, decoded
 from headgate.publisher.publication_statistics import Judged
 from headgate.publisher.published import Published, identity_columns
 from headgate.storage import feed
+from headgate.storage.engine import Engine
 from headgate.storage.transaction.log import TableWrite
 from headgate.types import buffers
 from headgate.types.text import text
 from headgate.types.text_column import TextSettings
-
-if TYPE_CHECKING:
-    from headgate.storage.engine import Engine
 
 EXACT = TextSettings(extra_float_digits=3)
 """Settings under which different values have different texts."""

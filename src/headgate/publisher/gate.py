@@ -11,12 +11,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame
 
+from headgate.catalog.relation.relation import Column
 from headgate.changes import filter as change_filter
 from headgate.expression import columnwise
 from headgate.expression.implementation.implementation import NotColumnwise
@@ -27,17 +29,11 @@ from headgate.publisher.published import FILTERED, Published, PublishedAction, i
 from headgate.rowfilter import filter as row_filter
 from headgate.rowfilter.filter import RowFilter
 from headgate.storage import feed
+from headgate.storage.engine import Engine
 from headgate.storage.spark import result_spool
 from headgate.storage.spark.local_relation import local_frame
 from headgate.storage.transaction.log import TableWrite
 from headgate.types import buffers
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column as SparkColumn
-    from pyspark.sql import DataFrame
-
-    from headgate.catalog.relation.relation import Column
-    from headgate.storage.engine import Engine
 
 Letters = npt.NDArray[np.uint8]
 Mask = npt.NDArray[np.bool_]

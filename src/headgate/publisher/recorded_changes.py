@@ -18,7 +18,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import numpy as np
@@ -26,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from headgate.catalog.relation.relation import Relation
 from headgate.catalog.replication.subscription_history import old_name
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
@@ -34,17 +34,14 @@ from headgate.publisher.decoded import LSN_PER_CHANGE, DecodedChanges, Numbers
 from headgate.publisher.published import Published, PublishedAction, identity_columns
 from headgate.storage import feed
 from headgate.storage.delta.file_statistics import file_bounds
+from headgate.storage.delta.table_state import TableState
+from headgate.storage.engine import Engine
 from headgate.storage.feed import PIECE_ROWS, ChangeFile, Cut, WriteFiles
 from headgate.storage.location import data_location
+from headgate.storage.location.data_location import DataPath
 from headgate.storage.transaction.log import RecordedEntry, TableWrite
 from headgate.types import buffers
 from headgate.types.storage import arrow_type
-
-if TYPE_CHECKING:
-    from headgate.catalog.relation.relation import Relation
-    from headgate.storage.delta.table_state import TableState
-    from headgate.storage.engine import Engine
-    from headgate.storage.location.data_location import DataPath
 
 _LSN, _SEQ, _OP = "_lsn", "_seq", "_op"
 _COMMIT = "\0commit"

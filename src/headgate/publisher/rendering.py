@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headgate.catalog.relation.relation import Column
 from headgate.catalog.relation.replica_identity import ReplicaIdentity
 from headgate.pgoutput import encode
 from headgate.pgoutput.encode import Frames
@@ -31,9 +31,6 @@ from headgate.types.binary import binary
 from headgate.types.encoded import as_strings, encoded
 from headgate.types.text import text
 from headgate.types.text_column import TextSettings
-
-if TYPE_CHECKING:
-    from headgate.catalog.relation.relation import Column
 
 Numbers = npt.NDArray[np.int64]
 

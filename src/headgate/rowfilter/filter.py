@@ -8,7 +8,9 @@ evaluated approximately.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
+
+from pyspark.sql import Column
 
 from headgate.expression import serialization
 from headgate.expression.binding.binder import bind_condition
@@ -21,9 +23,6 @@ from headgate.rowfilter.check import check, refuse_named_arguments
 from headgate.sql.parser import ParseNode
 from headgate.types import registry
 from headgate.types.text_column import PLAIN, TextSettings
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
 
 
 class FilterColumn(Protocol):

@@ -24,12 +24,13 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from headgate import failpoint, supervision
 from headgate.catalog.catalog import Catalog
 from headgate.catalog.layout.bootstrap import BOOTSTRAP_SUPERUSER
 from headgate.catalog.security import acl
+from headgate.catalog.system_view import Provider
 from headgate.commands.table import temporary
 from headgate.errors import PostgresError, Severity
 from headgate.publisher.decoded import Shared
@@ -50,6 +51,7 @@ from headgate.server.protocol.connection import Connection
 from headgate.server.protocol.startup import serve
 from headgate.server.protocol.statement_memory import OF_ALL, OF_MESSAGES, OF_RUNNING, Pool
 from headgate.server.session.notification import Channels
+from headgate.server.session.session import ClientSession
 from headgate.server.session.session_origin import OriginUsers
 from headgate.server.signals import SignalWait
 from headgate.server.table_watch import TableWatch
@@ -60,10 +62,6 @@ from headgate.subscriber.launcher import Launcher
 from headgate.supervision import Health, Supervised
 from headgate.walsender.standby import Standbys
 from headgate.walsender.statistics import Senders
-
-if TYPE_CHECKING:
-    from headgate.catalog.system_view import Provider
-    from headgate.server.session.session import ClientSession
 
 _log = logging.getLogger("headgate.server")
 

@@ -12,22 +12,18 @@ table costs a billed request, so one look checks `STORE_TABLES` tables.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from headgate.check import files
 from headgate.errors import PostgresError
 from headgate.storage.delta import deletion_vector, delta_log
 from headgate.storage.delta.file_action import Action
-from headgate.storage.engine import READING
+from headgate.storage.delta.visible_state import Visible
+from headgate.storage.engine import READING, Engine
 from headgate.storage.location import data_location, directory_owner
 from headgate.storage.location.data_location import DataPath
+from headgate.storage.lock import Key
 from headgate.supervision import Periodic
-
-if TYPE_CHECKING:
-    from headgate.storage.delta.visible_state import Visible
-    from headgate.storage.engine import Engine
-    from headgate.storage.lock import Key
 
 LOOK_SECONDS = 10.0
 FILES = 20_000

@@ -18,7 +18,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import numpy as np
@@ -29,6 +28,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from headgate.catalog.relation.relation import Relation
 from headgate.errors import PostgresError
 from headgate.storage.delta import array_column, delta_log, file_action, foreign_writer, parquet
 from headgate.storage.engine import Engine
@@ -40,9 +40,6 @@ from headgate.storage.transaction.log import TableWrite
 from headgate.storage.write import CHANGE, columns
 from headgate.types import buffers
 from headgate.types.storage import arrow_type, list_type, spark_type_of
-
-if TYPE_CHECKING:
-    from headgate.catalog.relation.relation import Relation
 
 SMALL_BYTES = 8 << 20
 """Limit in bytes: versions whose files together are no larger are read by the driver."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import numpy as np
@@ -20,6 +19,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, StructField, StructType
 
+from headgate.catalog.relation.relation import Relation
 from headgate.errors import PostgresError
 from headgate.failpoint import Step, step
 from headgate.storage.delta import array_column, copy_on_write, deletion_vector, file_action, parquet
@@ -36,9 +36,6 @@ from headgate.storage.spark.persisted import persisted
 from headgate.storage.transaction.log import WrittenFile
 from headgate.types import buffers
 from headgate.types.storage import arrow_type, spark_type
-
-if TYPE_CHECKING:
-    from headgate.catalog.relation.relation import Relation
 
 CHANGE = "_change_type"
 SMALL_ROWS = 10_000

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import Column as SparkColumn
@@ -30,6 +29,7 @@ from headgate.commands import disclosure
 from headgate.commands.constraint import reference_key
 from headgate.commands.deferral import Deferrable
 from headgate.commands.query import rendering
+from headgate.commands.session import Session
 from headgate.errors import PostgresError
 from headgate.storage import row_set
 from headgate.storage.row_set import Rows
@@ -37,9 +37,6 @@ from headgate.storage.spark.column_name import quoted
 from headgate.storage.transaction.transaction import Transaction
 from headgate.types import buffers
 from headgate.types.storage import arrow_type
-
-if TYPE_CHECKING:
-    from headgate.commands.session import Session
 
 NO_ACTION, RESTRICT, CASCADE, SET_NULL, SET_DEFAULT = "a", "r", "c", "n", "d"
 

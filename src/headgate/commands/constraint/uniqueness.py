@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +26,7 @@ from headgate.commands import disclosure
 from headgate.commands.constraint import index_key, reference_key, row_key
 from headgate.commands.deferral import Deferrable
 from headgate.commands.query import rendering
+from headgate.commands.session import Session
 from headgate.errors import PostgresError
 from headgate.storage.delta.delta_table import FILE, ROW
 from headgate.storage.row_set import Rows
@@ -35,9 +35,6 @@ from headgate.storage.transaction.transaction import Transaction
 from headgate.types import buffers
 from headgate.types.text.text import write_text
 from headgate.types.text_column import PLAIN
-
-if TYPE_CHECKING:
-    from headgate.commands.session import Session
 
 _BROADCAST_KEYS = 200_000
 """Maximum number of keys that are broadcast to all tasks that read a table. They pass through the driver."""

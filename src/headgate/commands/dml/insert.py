@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from postgast import pg_query_pb2 as pb
@@ -38,6 +37,7 @@ from headgate.errors import PostgresError, not_supported
 from headgate.expression import builtin
 from headgate.expression import node as nodes
 from headgate.expression.binding import binder
+from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.part_assignment import Target
 from headgate.expression.binding.scope import EMPTY
 from headgate.expression.node import Const, Expression, FuncExpr, Param, SetToDefault, TypeRef
@@ -45,9 +45,6 @@ from headgate.sql.parser import ParseNode, beginning, position, unwrap, walk
 from headgate.types.registry import FIRST_USER_OID
 from headgate.types.resultset import ResultSet
 from headgate.types.storage import NO_COLUMN, arrow_type
-
-if TYPE_CHECKING:
-    from headgate.expression.binding.context import BindContext
 
 _INSTEAD = {"insert into": triggers.INSERT, "copy to": triggers.INSERT, "update": triggers.UPDATE, "delete from": triggers.DELETE}
 """The events whose INSTEAD OF triggers do what a command wants to do with a view."""

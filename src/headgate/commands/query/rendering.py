@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError
@@ -18,14 +17,10 @@ from headgate.errors import PostgresError, not_supported
 from headgate.storage.row_store import RowStore
 from headgate.storage.spark import failure, job_group, planning, result_spool
 from headgate.storage.spark.temp_file_limit import Spill
+from headgate.storage.transaction.transaction import Transaction
 from headgate.types import registry
 from headgate.types.resultset import ResultColumn, ResultSet
 from headgate.types.text.text import write_text
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from headgate.storage.transaction.transaction import Transaction
 
 
 def result_columns(columns: Sequence[PlanColumn]) -> tuple[ResultColumn, ...]:

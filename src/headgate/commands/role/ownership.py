@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from postgast import pg_query_pb2 as pb
 
@@ -32,11 +31,9 @@ from headgate.commands.type import user_type
 from headgate.errors import PostgresError
 from headgate.sql import names
 from headgate.sql.parser import unwrap
+from headgate.storage.transaction.transaction import Transaction
 from headgate.types import registry
 from headgate.types.registry import FIRST_USER_OID
-
-if TYPE_CHECKING:
-    from headgate.storage.transaction.transaction import Transaction
 
 _OWNED = (
     ("pg_class", "relowner", "relname", "relkind IN ('r', 'p', 'v', 'm', 'S')"),

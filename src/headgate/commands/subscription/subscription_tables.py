@@ -10,8 +10,8 @@ import contextlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
+from headgate.catalog.catalog import Catalog
 from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Relation
@@ -27,9 +27,6 @@ from headgate.storage.transaction.transaction import Transaction
 from headgate.walreceiver import definition, remote
 from headgate.walreceiver.connection import PublisherConnection
 from headgate.walreceiver.definition import Definitions
-
-if TYPE_CHECKING:
-    from headgate.catalog.catalog import Catalog
 
 MISSING = "Create the table first, or use WITH (create_tables = true) to have it made as the publisher has it."
 

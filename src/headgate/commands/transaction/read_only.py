@@ -8,19 +8,16 @@ such a statement come first, because PostgreSQL analyses a statement before it c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 from postgast import pg_query_pb2 as pb
 
+from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.commands import lookup
+from headgate.commands.session import Session
 from headgate.errors import PostgresError
 from headgate.sql import command_tag
 from headgate.sql.parser import ParseNode, unwrap, walk
-
-if TYPE_CHECKING:
-    from headgate.catalog.relation.relation import Relation
-    from headgate.commands.session import Session
 
 _ALLOWED = {
     "CheckPointStmt", "ConstraintsSetStmt", "DeclareCursorStmt", "ExplainStmt", "NotifyStmt", "ReindexStmt", "VacuumStmt",

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from pyspark.sql import Column
@@ -26,15 +25,12 @@ from headgate.expression.implementation.implementation import Implementation, Sp
 from headgate.expression.spark.array_element import as_item, key, plain
 from headgate.expression.spark.cast import printed
 from headgate.expression.spark.session_time import session_zone
-from headgate.expression.spark.value import BOOL, INT4, TEXT, Env, Value, refuse, rep_of, settle
+from headgate.expression.spark.value import BOOL, INT4, TEXT, Env, Rep, Value, refuse, rep_of, settle
 from headgate.expression.spark.vectorised import call, scalar
 from headgate.types import registry, typmod
 from headgate.types.base import numeric
 from headgate.types.base.base_types import BASE_TYPES
 from headgate.types.text import text
-
-if TYPE_CHECKING:
-    from headgate.expression.spark.value import Rep
 
 _PAIRS = ("int2", "int4", "int8", "int24", "int42", "int28", "int82", "int48", "int84", "text", "date_", "uuid_")
 _EQUAL = frozenset(f"{prefix}eq" for prefix in _PAIRS)

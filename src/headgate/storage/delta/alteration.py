@@ -12,19 +12,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from pyspark.sql.types import DataType, StructType
 
+from headgate.catalog.relation.relation import Relation
 from headgate.errors import PostgresError
 from headgate.storage.delta import array_column
 from headgate.storage.delta.delta_log import PLACEHOLDER, check_names, needs_mapping, protocol_of
 from headgate.storage.delta.file_action import Action
 from headgate.storage.delta.table_state import ALTERED, VECTORS, TableState
 from headgate.storage.transaction.staged import StagedTable
-
-if TYPE_CHECKING:
-    from headgate.catalog.relation.relation import Relation
 
 _ID, _PHYSICAL = "delta.columnMapping.id", "delta.columnMapping.physicalName"
 _MODE = "delta.columnMapping.mode"

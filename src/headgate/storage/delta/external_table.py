@@ -13,11 +13,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from pyspark.sql.types import ArrayType, StructType
 
+from headgate.catalog.relation.relation import Column, Relation
 from headgate.errors import PostgresError, not_supported
 from headgate.storage.delta import alteration, array_column, delta_log
 from headgate.storage.delta.delta_table import DeltaTable
@@ -26,9 +26,6 @@ from headgate.storage.delta.internals.log_cache import Delta
 from headgate.storage.delta.table_state import ALTERED, TableState
 from headgate.storage.location.data_location import DataPath
 from headgate.types import registry
-
-if TYPE_CHECKING:
-    from headgate.catalog.relation.relation import Column, Relation
 
 _ANY_VALUE = frozenset({
     registry.BOOL, registry.INT2, registry.INT4, registry.INT8, registry.FLOAT4, registry.FLOAT8, registry.BYTEA, registry.TEXT,

@@ -10,9 +10,9 @@ Made by `transaction`, whose parts call `lock` before they read what they then w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from headgate.catalog.hold import Hold
+from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.errors import PostgresError
 from headgate.storage.engine import Engine
@@ -22,9 +22,6 @@ from headgate.storage.transaction.pending_rows import PendingRows
 from headgate.storage.transaction.snapshot import Snapshot
 from headgate.storage.transaction.staging import Staging
 from headgate.storage.transaction.transaction_catalog import StaleDefinitionError, TransactionCatalog
-
-if TYPE_CHECKING:
-    from headgate.catalog.relation.relation import Relation
 
 
 class HeldTables:

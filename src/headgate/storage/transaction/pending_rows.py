@@ -20,10 +20,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from headgate.catalog.relation.relation import Relation
 from headgate.lsn import Lsn
 from headgate.storage import write
 from headgate.storage.delta.table_state import TableState
@@ -31,9 +31,6 @@ from headgate.storage.engine import Engine
 from headgate.storage.lock import Key
 from headgate.storage.transaction.staging import Staging
 from headgate.storage.write import SMALL_BYTES, SMALL_ROWS
-
-if TYPE_CHECKING:
-    from headgate.catalog.relation.relation import Relation
 
 Check = Callable[[pa.Table], None]
 

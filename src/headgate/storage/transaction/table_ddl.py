@@ -6,12 +6,11 @@ write lock. None of them logs change rows.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from headgate.catalog.relation.relation import Relation
 from headgate.errors import PostgresError
 from headgate.failpoint import Step, step
 from headgate.storage import write
@@ -25,9 +24,6 @@ from headgate.storage.transaction.held_tables import HeldTables
 from headgate.storage.transaction.staged import StagedTable
 from headgate.storage.transaction.staging import Staging
 from headgate.storage.write import stored
-
-if TYPE_CHECKING:
-    from headgate.catalog.relation.relation import Relation
 
 
 class TableDdl:

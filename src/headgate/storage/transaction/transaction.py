@@ -33,7 +33,6 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -43,7 +42,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from headgate.catalog.cursor import CatalogCursor
 from headgate.catalog.hold import Hold
+from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.errors import PostgresError, existing
 from headgate.lsn import Lsn
@@ -71,10 +72,6 @@ from headgate.storage.transaction.table_ddl import TableDdl
 from headgate.storage.transaction.transaction_catalog import TransactionCatalog
 from headgate.storage.write import columns
 from headgate.types.registry import FIRST_USER_OID
-
-if TYPE_CHECKING:
-    from headgate.catalog.cursor import CatalogCursor
-    from headgate.catalog.relation.relation import Relation
 
 CASCADE, RESTART_IDENTITY = 1, 2
 NOTHING = (0, 0, 0)

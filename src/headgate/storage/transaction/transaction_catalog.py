@@ -15,13 +15,16 @@ from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from headgate.catalog import history, physical, unique
+from headgate.catalog.cursor import CatalogCursor, Rows
 from headgate.catalog.hold import Hold, is_pinned
+from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import partition
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import trigger as triggers
+from headgate.catalog.relation.relation import Relation
 from headgate.catalog.unique import CatalogKey
 from headgate.catalog.unwritten import PROVISIONAL
 from headgate.errors import PostgresError
@@ -29,11 +32,6 @@ from headgate.storage.engine import Engine
 from headgate.storage.transaction.own_locks import OwnLocks
 from headgate.storage.transaction.recorded_catalog import CatalogWrite, RecordedCatalog
 from headgate.types import registry
-
-if TYPE_CHECKING:
-    from headgate.catalog.cursor import CatalogCursor, Rows
-    from headgate.catalog.physical import Cursor
-    from headgate.catalog.relation.relation import Relation
 
 
 class StaleDefinitionError(PostgresError):

@@ -16,14 +16,12 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
 
 from headgate.storage.spark.application.worker_daemon import NICE
 from headgate.storage.spark.internals import gateway
 from headgate.supervision import Periodic
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 LOOK_SECONDS = 1.0
 _TASK_THREAD = "Executor task l"
