@@ -24,7 +24,7 @@ die() { say "$1"; shift; for line in "$@"; do printf '       %s\n' "$line" >&2; 
 
 # ---- nothing to do? -------------------------------------------------------------------------------------------
 project=$(sed '/^\[tool\./,$d' pyproject.toml)
-wanted=$({ printf '%s' "$project"; cat scripts/setup.sh pyspark-headgate/pyproject.toml requirements-build.txt requirements-dev.txt src/headgate/storage/{archive,spark/application/jars,spark/application/class_archive}.py; } | sha256sum)
+wanted=$({ printf '%s' "$project"; cat scripts/setup.sh pyspark-headgate/pyproject.toml requirements-build.txt requirements-dev.txt src/headgate/storage/{archive,spark/application/jars,spark/application/class_archive}.py src/headgate/storage/spark/application/jars.csv; } | sha256sum)
 has_java() { [ -n "${JAVA_HOME:-}" ] && [ -x "$JAVA_HOME/bin/java" ] || command -v java >/dev/null; }
 has_postgresql() { [ -x "$postgresql_bin/initdb" ] && [ -x "$postgresql_bin/psql" ] && command -v psql >/dev/null; }
 if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted $PWD" ] && [ -x "$venv/bin/headgate" ] && "$venv/bin/python" -c '' 2>/dev/null \

@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 
 from headgate.catalog.layout.format import FORMAT
@@ -26,49 +27,6 @@ TABLES = "base"
 METHODS = ("trust", "reject", "scram-sha-256", "md5", "password")
 _BY_PASSWORD = {"scram-sha-256", "md5", "password"}
 
-_HBA = """\
-# headgate Client Authentication Configuration File
-# ==================================================
-#
-# The format is that of PostgreSQL's pg_hba.conf: each line says which clients may connect to which databases as which
-# users, and how they prove who they are. The first line that matches decides.
-#
-#   local     DATABASE  USER  METHOD  [OPTIONS]
-#   host      DATABASE  USER  ADDRESS  METHOD  [OPTIONS]
-#   hostssl   DATABASE  USER  ADDRESS  METHOD  [OPTIONS]
-#   hostnossl DATABASE  USER  ADDRESS  METHOD  [OPTIONS]
-#
-# DATABASE is "all", "sameuser", "replication" (replication connections that name no database), a name, or several with
-# commas between them. USER is "all", a name, or several. ADDRESS is an IP address with a mask length, "samehost",
-# "samenet" or "all". METHOD is "trust", "reject", "scram-sha-256", "md5", "password" or, for "hostssl", "cert".
-#
-# "headgate reload" makes a node read the file again.
-{caution}
-# TYPE  DATABASE        USER            ADDRESS                 METHOD
-
-# "local" is for Unix domain socket connections only
-local   all             all                                     {local}
-# IPv4 local connections:
-host    all             all             127.0.0.1/32            {host}
-# IPv6 local connections:
-host    all             all             ::1/128                 {host}
-# Allow replication connections from localhost, by a user with the
-# replication privilege.
-local   replication     all                                     {local}
-host    replication     all             127.0.0.1/32            {host}
-host    replication     all             ::1/128                 {host}
-"""
-_IDENT = r"""# headgate User Name Maps
-# =======================
-#
-# The format is that of PostgreSQL's pg_ident.conf: a line of pg_hba.conf that ends with map=MAPNAME lets whom a client's
-# certificate names as SYSTEM-USERNAME be the role PG-USERNAME. A name that begins with "/" is a regular expression; \1 in
-# PG-USERNAME is its first group.
-#
-# "headgate reload" makes a node read the file again.
-
-# MAPNAME       SYSTEM-USERNAME         PG-USERNAME
-"""
 _CAUTION = """
 # CAUTION: Configuring the system for local "trust" authentication allows any local user to connect as any user, including the
 # superuser. If you do not trust all your local users, use another authentication method.
@@ -88,6 +46,10 @@ class InitdbOptions:
     password_file: Path | None = None
     prompt: bool = False
     settings: tuple[tuple[str, str], ...] = ()
+
+
+def _sample(name: str) -> str:
+    return (resources.files("headgate.cli") / f"{name}.sample").read_text("utf-8")
 
 
 def initdb(options: InitdbOptions) -> None:
@@ -195,8 +157,8 @@ def _fill(options: InitdbOptions, local: str, host: str, superuser: str, passwor
         caution = _CAUTION if "trust" in {local, host} else "\n"
         _write(data_dir / CONF, conf_file.default_text(options.settings))
         _write(data_dir / AUTO_CONF, conf_file.write_auto({}))
-        _write(data_dir / "pg_ident.conf", _IDENT)
-        _write(data_dir / "pg_hba.conf", _HBA.format(caution=caution, local=local, host=host))
+        _write(data_dir / "pg_ident.conf", _sample("pg_ident.conf"))
+        _write(data_dir / "pg_hba.conf", _sample("pg_hba.conf").format(caution=caution, local=local, host=host))
     with _step("creating the catalog"):
         from headgate.catalog.catalog import Catalog
 

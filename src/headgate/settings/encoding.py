@@ -11,9 +11,11 @@ differ for a multibyte encoding, `encoding_table` has the difference.
 from __future__ import annotations
 
 import codecs
+import csv
 import functools
 import re
 from dataclasses import dataclass
+from importlib import resources
 
 from headgate import interruption
 from headgate.errors import PostgresError
@@ -21,81 +23,20 @@ from headgate.settings.encoding_table import CHARACTER, of
 
 PART = 1 << 20
 """The number of bytes that are decoded at once."""
-CODECS = {
-    "UTF8": "utf-8",
-    "SQL_ASCII": "utf-8",
-    "LATIN1": "iso8859-1",
-    "LATIN2": "iso8859-2",
-    "LATIN3": "iso8859-3",
-    "LATIN4": "iso8859-4",
-    "LATIN5": "iso8859-9",
-    "LATIN6": "iso8859-10",
-    "LATIN7": "iso8859-13",
-    "LATIN8": "iso8859-14",
-    "LATIN9": "iso8859-15",
-    "LATIN10": "iso8859-16",
-    "ISO_8859_5": "iso8859-5",
-    "ISO_8859_6": "iso8859-6",
-    "ISO_8859_7": "iso8859-7",
-    "ISO_8859_8": "iso8859-8",
-    "WIN866": "cp866",
-    "WIN874": "cp874",
-    "WIN1250": "cp1250",
-    "WIN1251": "cp1251",
-    "WIN1252": "cp1252",
-    "WIN1253": "cp1253",
-    "WIN1254": "cp1254",
-    "WIN1255": "cp1255",
-    "WIN1256": "cp1256",
-    "WIN1257": "cp1257",
-    "WIN1258": "cp1258",
-    "KOI8R": "koi8-r",
-    "KOI8U": "koi8-u",
-    "EUC_JP": "euc_jp",
-    "EUC_KR": "euc_kr",
-    "EUC_CN": "gb2312",
-    "SJIS": "cp932",
-    "BIG5": "cp950",
-    "GBK": "cp936",
-    "GB18030": "gb18030",
-    "UHC": "cp949",
-    "JOHAB": "johab",
-}
-"""Python's codec, by PostgreSQL's name."""
-NUMBERED = tuple(
-    "SQL_ASCII EUC_JP EUC_CN EUC_KR EUC_TW EUC_JIS_2004 UTF8 MULE_INTERNAL LATIN1 LATIN2 LATIN3 LATIN4 LATIN5 LATIN6 LATIN7 LATIN8 LATIN9"
-    " LATIN10 WIN1256 WIN1258 WIN866 WIN874 KOI8R WIN1251 WIN1252 ISO_8859_5 ISO_8859_6 ISO_8859_7 ISO_8859_8 WIN1250 WIN1253 WIN1254"
-    " WIN1255 WIN1257 KOI8U SJIS BIG5 GBK UHC GB18030 JOHAB SHIFT_JIS_2004".split()
-)
+
+
+def _read_names() -> list[dict[str, str]]:
+    """Return all encodings of PostgreSQL 15 in the order of their numbers (pg_enc)."""
+    with (resources.files("headgate.settings") / "encodings.csv").open(encoding="utf-8") as rows:
+        return list(csv.DictReader(rows))
+
+
+_NAMES = _read_names()
+NUMBERED = tuple(row["name"] for row in _NAMES)
 """All encodings of PostgreSQL 15. The index of a name is its number (pg_enc)."""
-_NOT_HERE = ("EUC_JIS_2004", "EUC_TW", "MULE_INTERNAL", "SHIFT_JIS_2004")
-"""Encodings of PostgreSQL that a node does not convert."""
-_ALIASES = {
-    "abc": "WIN1258",
-    "alt": "WIN866",
-    "iso88591": "LATIN1",
-    "iso88592": "LATIN2",
-    "iso88593": "LATIN3",
-    "iso88594": "LATIN4",
-    "iso88599": "LATIN5",
-    "iso885910": "LATIN6",
-    "iso885913": "LATIN7",
-    "iso885914": "LATIN8",
-    "iso885915": "LATIN9",
-    "iso885916": "LATIN10",
-    "koi8": "KOI8R",
-    "mskanji": "SJIS",
-    "shiftjis": "SJIS",
-    "tcvn": "WIN1258",
-    "tcvn5712": "WIN1258",
-    "unicode": "UTF8",
-    "vscii": "WIN1258",
-    "win": "WIN1251",
-    "win932": "SJIS",
-    "win936": "GBK",
-    "win949": "UHC",
-    "win950": "BIG5",
-}
+CODECS = {row["name"]: row["codec"] for row in _NAMES if row["codec"]}
+"""Python's codec, by PostgreSQL's name, of the encodings that a node converts."""
+_ALIASES = {alias: row["name"] for row in _NAMES for alias in row["aliases"].split()}
 _TRIPLE = {"EUC_CN": b"\x8e\x8f", "EUC_JP": b"\x8f", "EUC_KR": b"\x8f", "JOHAB": b"\x8f"}
 """Lead bytes of characters that have three bytes."""
 
@@ -196,7 +137,7 @@ def _no_equivalent(raw: bytes, source: str, target: str) -> str:
 
 @functools.cache
 def _by_bare_name() -> dict[str, str]:
-    names = {_bare(name): name for name in (*CODECS, *_NOT_HERE)}
+    names = {_bare(name): name for name in NUMBERED}
     windows = {_bare(name).replace("win", "windows"): name for name in CODECS if name.startswith("WIN")}
     more = {alias.replace("win", "windows"): name for alias, name in _ALIASES.items() if re.fullmatch(r"win\d+", alias)}
     return names | windows | more | _ALIASES

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from importlib import resources
 
 from headgate.errors import PostgresError, Severity
 from headgate.settings.definition import SettingDefinition, SettingKind, Value
@@ -103,36 +104,13 @@ _SECTIONS = (
     "Lock Management",
     "Write-Ahead Log",
 )
-_HEAD = """\
-# -----------------------------
-# headgate configuration file
-# -----------------------------
-#
-# Lines have the form
-#
-#   name = value
-#
-# The "=" is optional, "#" begins a comment. Every setting is shown with its default, commented out: take the "#" away
-# to change it. A change is taken up by "headgate reload", or at the next start where "(change requires restart)" stands.
-#
-# Memory units:  B  = bytes            Time units:  us  = microseconds
-#                kB = kilobytes                     ms  = milliseconds
-#                MB = megabytes                     s   = seconds
-#                GB = gigabytes                     min = minutes
-#                TB = terabytes                     h   = hours
-#                                                   d   = days
-#
-# Settings that begin with "spark." are given to Spark as they stand, for example
-#
-#   spark.sql.shuffle.partitions = 8
-"""
 _UNSHOWN = {"data_directory", "config_file", "hba_file", "ident_file", "external_pid_file"}
 
 
 def default_text(values: Iterable[tuple[str, str]] = ()) -> str:
     """Return the headgate.conf that initdb writes: every setting commented out, except those in `values` (name, value)."""
     set_here = {name.lower(): value for name, value in values}
-    lines = [_HEAD]
+    lines = [(resources.files("headgate.settings") / "headgate.conf.sample").read_text("utf-8")]
     for section in _SECTIONS:
         members = [setting for setting in definitions().values() if _is_in_sample(setting) and _section(setting) == section]
         if not members:
