@@ -8,6 +8,7 @@ All errors are 42601 ``syntax error`` without a position, as in PostgreSQL.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from headgate import interruption
@@ -262,18 +263,6 @@ def _identify(parser: _Parser) -> Command:
     return IdentifySystem()
 
 
-def _check_node(parser: _Parser) -> Command:
-    return CheckNode(parser.take("string") if parser.peek().kind == "string" else None)
-
-
-def _backup_catalog(parser: _Parser) -> Command:
-    return BackupCatalog(parser.take("string"))
-
-
-def _list_tables(parser: _Parser) -> Command:
-    return ListTables(parser.take("string") if parser.peek().kind == "string" else None)
-
-
 def _base_backup(parser: _Parser) -> Command:
     parser.at = len(parser.tokens)
     return BaseBackup()
@@ -295,10 +284,6 @@ def _timeline(parser: _Parser) -> Command:
     if not timeline:
         raise PostgresError("42601", "invalid timeline 0")
     return TimelineHistory(timeline)
-
-
-def _read_slot(parser: _Parser) -> Command:
-    return ReadReplicationSlot(_variable(parser))
 
 
 def _create(parser: _Parser) -> Command:
@@ -371,17 +356,17 @@ def _plugin_option(parser: _Parser) -> Option:
     return (name, parser.take("string")) if parser.peek().kind == "string" else (name, None)
 
 
-_PARSERS = {
+_PARSERS: dict[str, Callable[[_Parser], Command]] = {
     "IDENTIFY_SYSTEM": _identify,
     "BASE_BACKUP": _base_backup,
     "SHOW": _show,
     "TIMELINE_HISTORY": _timeline,
-    "READ_REPLICATION_SLOT": _read_slot,
+    "READ_REPLICATION_SLOT": lambda parser: ReadReplicationSlot(_variable(parser)),
     "CREATE_REPLICATION_SLOT": _create,
     "DROP_REPLICATION_SLOT": _drop,
     "ALTER_REPLICATION_SLOT": _alter,
     "START_REPLICATION": _start,
-    "CHECK_NODE": _check_node,
-    "BACKUP_CATALOG": _backup_catalog,
-    "LIST_TABLES": _list_tables,
+    "CHECK_NODE": lambda parser: CheckNode(parser.take("string") if parser.peek().kind == "string" else None),
+    "BACKUP_CATALOG": lambda parser: BackupCatalog(parser.take("string")),
+    "LIST_TABLES": lambda parser: ListTables(parser.take("string") if parser.peek().kind == "string" else None),
 }

@@ -171,14 +171,6 @@ def _domain(node: n.DomainCoerce, env: Env) -> str:
     return compile(node.arg, env)
 
 
-def _through_text(node: n.CoerceViaIO, env: Env) -> str:
-    return cast.through_text(node, compile(node.arg, env), env)
-
-
-def _elementwise(node: n.ArrayCoerce, env: Env) -> str:
-    return cast.elementwise(node, compile(node.arg, env), env)
-
-
 def _inner(node: n.Collate | n.RowCoerce, env: Env) -> str:
     return compile(node.arg, env)
 
@@ -327,8 +319,8 @@ _NODES: dict[type[n.Expression], Callable[[Any, Env], str]] = {
     n.BoolExpr: _boolean,
     n.Relabel: _relabel,
     n.DomainCoerce: _domain,
-    n.CoerceViaIO: _through_text,
-    n.ArrayCoerce: _elementwise,
+    n.CoerceViaIO: lambda node, env: cast.through_text(node, compile(node.arg, env), env),
+    n.ArrayCoerce: lambda node, env: cast.elementwise(node, compile(node.arg, env), env),
     n.RowCoerce: _inner,
     n.Collate: _inner,
     n.Case: _case,

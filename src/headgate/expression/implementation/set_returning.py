@@ -75,10 +75,6 @@ def _duckdb_series(node: n.FuncExpr, args: Sequence[str], env: DuckdbEnv, in_fro
     return CatalogRows(list_sql=f"CAST(generate_series({bounds}) AS {duckdb_type(kind)}[])", in_order=True)
 
 
-def _duckdb_unnest(node: n.FuncExpr, args: Sequence[str], env: DuckdbEnv, in_from: bool) -> CatalogRows:
-    return CatalogRows(list_sql=args[0])
-
-
 def _duckdb_subscripts(node: n.FuncExpr, args: Sequence[str], env: DuckdbEnv, in_from: bool) -> CatalogRows:
     shift = 1 if zero_based(node.args[0], env) else 0
     sql = f"CAST(generate_series({1 - shift}, len({args[0]}) - {shift}) AS INTEGER[])"
@@ -191,7 +187,7 @@ def _duckdb_none(node: n.FuncExpr, args: Sequence[str], env: DuckdbEnv, in_from:
     return CatalogRows(table_sql=f"SELECT {nulls} WHERE false")
 
 
-_UNNESTED = SetImplementation(functions.unnest, duckdb=_duckdb_unnest)
+_UNNESTED = SetImplementation(functions.unnest, duckdb=lambda node, args, env, in_from: CatalogRows(list_sql=args[0]))
 _SUBSCRIPTS = SetImplementation(functions.subscripts, duckdb=_duckdb_subscripts)
 _WHOLE = SetImplementation(functions.series, duckdb=_duckdb_series)
 _NUMERIC = SetImplementation(functions.numeric_series, duckdb=_duckdb_series)

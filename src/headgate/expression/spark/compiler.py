@@ -297,10 +297,6 @@ def _array(node: n.ArrayExpr) -> Value:
     return compile_array.constructed(node, [plan(element) for element in node.elements])
 
 
-def _array_coerce(node: n.ArrayCoerce) -> Value:
-    return compile_array.coerced(node, plan(node.arg))
-
-
 def _subscript(node: n.Subscript) -> Value:
     lower = [None if bound is None else plan(bound) for bound in node.lower]
     upper = [None if bound is None else plan(bound) for bound in node.upper]
@@ -361,10 +357,6 @@ def _connect(pair: Sequence[Column], kind: n.BoolKind) -> Column:
 
 def _relabel(node: n.Relabel) -> Value:
     return cast.relabel(plan(node.arg), node)
-
-
-def _via_text(node: n.CoerceViaIO) -> Value:
-    return cast.via_text(plan(node.arg), node.arg.type, node.type)
 
 
 def _collate(node: n.Collate) -> Value:
@@ -472,14 +464,14 @@ _NODES: dict[type[n.Expression], Callable[[Any], Value]] = {
     n.NullIf: _null_if,
     n.ScalarArrayOp: _array_operation,
     n.ArrayExpr: _array,
-    n.ArrayCoerce: _array_coerce,
+    n.ArrayCoerce: lambda node: compile_array.coerced(node, plan(node.arg)),
     n.Subscript: _subscript,
     n.SubscriptStore: _subscript_store,
     n.BoolExpr: _boolean,
     n.Relabel: _relabel,
     n.DomainCoerce: lambda node: domain.checked(plan(node.arg), node.type.oid, plan),
     n.DomainValue: domain.value,
-    n.CoerceViaIO: _via_text,
+    n.CoerceViaIO: lambda node: cast.via_text(plan(node.arg), node.arg.type, node.type),
     n.Collate: _collate,
     n.Case: lambda node: conditional.case(node, plan),
     n.CaseTest: conditional.case_test,

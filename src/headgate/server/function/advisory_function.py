@@ -17,11 +17,6 @@ if TYPE_CHECKING:
 _LOW = 0xFFFFFFFF
 
 
-def _unlock_all(session: ClientSession) -> None:
-    """Release all session-level locks of the session."""
-    session.advisory.release_session_level()
-
-
 def _acquire(session: ClientSession, key: int, second: int | None = None, *, shared: bool = False, transactional: bool = False) -> None:
     """Wait for a lock and acquire it."""
     transaction = session.begin_statement()
@@ -60,6 +55,6 @@ FUNCTIONS: dict[str, Callable[..., object]] = {
     "pg_try_advisory_xact_lock_shared": partial(_try_acquire, shared=True, transactional=True),
     "pg_advisory_unlock": _release,
     "pg_advisory_unlock_shared": partial(_release, shared=True),
-    "pg_advisory_unlock_all": _unlock_all,
+    "pg_advisory_unlock_all": lambda session: session.advisory.release_session_level(),
 }
 """The functions by name."""

@@ -157,10 +157,6 @@ def _time(oid: int, receive: Callable[[bytes], str], send: Callable[[str], bytes
     return replace(singly(read, receive, send, key, in_order=plain), hashing=Hashing.LONG if plain else None)
 
 
-def _read_interval(strings: pa.StringArray, modifier: int, settings: TextSettings) -> pa.StringArray:
-    return interval.read_interval(strings, modifier, settings.interval_style)
-
-
 TYPES = {
     registry.DATE: BaseType(
         read=lambda strings, _modifier, settings: timestamp.read_date(strings, settings),
@@ -184,7 +180,12 @@ TYPES = {
     registry.TIME: _time(registry.TIME, time_of_day.receive_time, time_of_day.send_time, key_of_text),
     registry.TIMETZ: _time(registry.TIMETZ, time_of_day.receive_timetz, time_of_day.send_timetz, _key_of_timetz),
     registry.INTERVAL: replace(
-        singly(_read_interval, interval.receive, interval.send, interval_key),
+        singly(
+            lambda strings, modifier, settings: interval.read_interval(strings, modifier, settings.interval_style),
+            interval.receive,
+            interval.send,
+            interval_key,
+        ),
         write=lambda values, settings: interval_style.write_interval(values, settings.interval_style),
         restyled=lambda settings: settings.interval_style != PLAIN.interval_style,
         one_text=False,

@@ -284,23 +284,11 @@ def _receive_floats(count: int) -> Callable[[bytes], Coordinates]:
     return struct.Struct(f">{count}d").unpack
 
 
-def _receive_line(raw: bytes) -> Coordinates:
-    return _checked_line(struct.unpack(">3d", raw), "22P03")
-
-
 def _receive_circle(raw: bytes) -> Coordinates:
     x, y, radius = struct.unpack(">3d", raw)
     if radius < 0:
         raise PostgresError("22P03", 'invalid radius in external "circle" value')
     return x, y, radius
-
-
-def _receive_polygon(raw: bytes) -> Coordinates:
-    return _receive_points(raw, "polygon")
-
-
-def _receive_path(raw: bytes) -> Coordinates:
-    return (float(raw[0] != 0), *_receive_points(raw[1:], "path"))
 
 
 def _receive_points(raw: bytes, name: str) -> Coordinates:
@@ -387,14 +375,6 @@ def _pattern(form: str) -> str:
     return r"\A" + re.sub("N", lambda _: f"(?P<n{next(indexes)}>{_NORMAL})", form) + r"\z"
 
 
-def _corners_in_order(box: Sequence[pa.Array]) -> pa.Array:
-    return pc.and_(pc.greater_equal(box[0], box[2]), pc.greater_equal(box[1], box[3]))
-
-
-def _radius_in_range(circle: Sequence[pa.Array]) -> pa.Array:
-    return pc.greater_equal(circle[2], 0.0)
-
-
 def _line_in_range(line: Sequence[pa.Array]) -> pa.Array:
     return pc.or_(pc.greater(pc.abs(line[0]), _EPSILON), pc.greater(pc.abs(line[1]), _EPSILON))
 
@@ -404,19 +384,21 @@ SHAPES = {
     registry.LSEG: Shape(
         _read_lseg, lambda values, show: f"[{_points(values, show)}]", _receive_floats(4), pattern=_pattern(r"\[\(N,N\),\(N,N\)\]")
     ),
-    registry.PATH: Shape(_read_path, _print_path, _receive_path, _send_path),
+    registry.PATH: Shape(_read_path, _print_path, lambda raw: (float(raw[0] != 0), *_receive_points(raw[1:], "path")), _send_path),
     registry.BOX: Shape(
         _read_box,
         _points,
         lambda raw: _order_corners(struct.unpack(">4d", raw)),
         pattern=_pattern(r"\(N,N\),\(N,N\)"),
-        in_order=_corners_in_order,
+        in_order=lambda box: pc.and_(pc.greater_equal(box[0], box[2]), pc.greater_equal(box[1], box[3])),
     ),
-    registry.POLYGON: Shape(_read_polygon, lambda values, show: f"({_points(values, show)})", _receive_polygon, _send_polygon),
+    registry.POLYGON: Shape(
+        _read_polygon, lambda values, show: f"({_points(values, show)})", lambda raw: _receive_points(raw, "polygon"), _send_polygon
+    ),
     registry.LINE: Shape(
         _read_line,
         lambda values, show: "{" + ",".join(map(show, values)) + "}",
-        _receive_line,
+        lambda raw: _checked_line(struct.unpack(">3d", raw), "22P03"),
         pattern=_pattern(r"\{N,N,N\}"),
         in_order=_line_in_range,
     ),
@@ -425,7 +407,7 @@ SHAPES = {
         lambda values, show: f"<{_points(values[:2], show)},{show(values[2])}>",
         _receive_circle,
         pattern=_pattern(r"<\(N,N\),N>"),
-        in_order=_radius_in_range,
+        in_order=lambda circle: pc.greater_equal(circle[2], 0.0),
     ),
 }
 TYPES = {oid: shape.described() for oid, shape in SHAPES.items()}

@@ -298,10 +298,6 @@ def double_key(value: float) -> bytes:
     return struct.pack(">Q", bits ^ (0xFFFFFFFFFFFFFFFF if bits >> 63 else 1 << 63))
 
 
-def _key_of_double(text: str) -> bytes:
-    return double_key(float(text))
-
-
 def _key_of_single(text: str) -> bytes:
     value = float(text)
     return double_key(value if math.isinf(value) else struct.unpack(">f", struct.pack(">f", value))[0])
@@ -380,5 +376,5 @@ TYPES = {
         hashing=Hashing.LONG,
     ),
     registry.FLOAT4: _floating_point(registry.FLOAT4, ">f4", _key_of_single),
-    registry.FLOAT8: _floating_point(registry.FLOAT8, ">f8", _key_of_double),
+    registry.FLOAT8: _floating_point(registry.FLOAT8, ">f8", lambda text: double_key(float(text))),
 }

@@ -218,10 +218,6 @@ def _key_of_char(text: str) -> bytes:
     return bytes([int(text[1:], 8)]) if len(text) == 4 else key_of_text(text)
 
 
-def _key_of_padded(text: str) -> bytes:
-    return key_of_text(text.rstrip(" "))
-
-
 def _text(read: Reader, key: Key | None = key_of_text, *, in_order: bool = True, one_text: bool = True, hashed: bool = True) -> BaseType:
     """Describe a type whose binary form is its text."""
     return BaseType(
@@ -239,22 +235,21 @@ def _as_text(strings: pa.StringArray, _modifier: int, _settings: text_column.Tex
     return read_text(strings)
 
 
-def _as_char(strings: pa.StringArray, _modifier: int, _settings: text_column.TextSettings) -> pa.StringArray:
-    return read_char(strings)
-
-
 TEXT_LIKE = _text(_as_text, None, in_order=False, hashed=False)
 """The description of types without a description of their own: they have only a text."""
 TYPES = {
     registry.TEXT: _text(_as_text),
     registry.VARCHAR: _text(lambda strings, modifier, _settings: read_varchar(strings, modifier)),
     registry.BPCHAR: _text(
-        lambda strings, modifier, _settings: read_bpchar(strings, modifier), _key_of_padded, in_order=False, one_text=False
+        lambda strings, modifier, _settings: read_bpchar(strings, modifier),
+        lambda text: key_of_text(text.rstrip(" ")),
+        in_order=False,
+        one_text=False,
     ),
     registry.NAME: _text(lambda strings, _modifier, _settings: read_name(strings)),
     registry.UNKNOWN: _text(_as_text, hashed=False),
     **dict.fromkeys((registry.REFCURSOR, registry.CSTRING), TEXT_LIKE),
-    registry.CHAR: singly(_as_char, _receive_char, _send_char, _key_of_char),
+    registry.CHAR: singly(lambda strings, _modifier, _settings: read_char(strings), _receive_char, _send_char, _key_of_char),
     registry.BYTEA: BaseType(
         read=lambda strings, _modifier, _settings: read_bytea(strings),
         write=lambda values, settings: write_bytea(values, settings.bytea_output),

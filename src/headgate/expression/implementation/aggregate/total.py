@@ -172,10 +172,6 @@ def _spread(group: AggregateCall) -> Value:
     return exactly(spread, (total, squares, Value(Rep("text"), lambda env: env.over(F.count(present(env))).cast("string"))))
 
 
-def _duckdb_count(node: n.Aggregate, args: Sequence[str], env: duckdb.Env) -> DuckdbCall:
-    return DuckdbCall("count", "*" if node.star else args[0])
-
-
 _DUCKDB_SUMS = {
     registry.INT2: "CAST({} AS BIGINT)", registry.INT4: "CAST({} AS BIGINT)",
     registry.INT8: "CAST({} AS DECIMAL(38,0))", registry.NUMERIC: "{}",
@@ -228,7 +224,9 @@ def _exact(oid: int) -> bool:
 
 
 AGGREGATES = {
-    "count": AggregateImplementation(_count, duckdb=_duckdb_count, arrow=_arrow_count),
+    "count": AggregateImplementation(
+        _count, duckdb=lambda node, args, env: DuckdbCall("count", "*" if node.star else args[0]), arrow=_arrow_count
+    ),
     "sum": AggregateImplementation(
         functools.partial(_total, average=False), _has_sum, _duckdb_sum, functools.partial(_arrow_sum, average=False)
     ),

@@ -260,10 +260,6 @@ def _matcher(pattern: str) -> Callable[[Column], Column] | None:
     return None if expression is None else lambda text: F.rlike(text, F.lit(expression))
 
 
-def _length_of_padded(node: Expression, args: Sequence[Value]) -> Value:
-    return Value(INT4, lambda env: F.length(F.rtrim(args[0].make(env))))
-
-
 def _bytes_substring(data: Column, start: Column, length: Column | None = None) -> Column:
     return _substring(data, start, length)
 
@@ -312,7 +308,7 @@ IMPLEMENTATIONS: Table = {
         duckdb="CAST(length({0}) AS INTEGER)",
         any_collation=True,
     ),
-    "bpcharlen": silent(_length_of_padded),
+    "bpcharlen": silent(lambda node, args: Value(INT4, lambda env: F.length(F.rtrim(args[0].make(env))))),
     "textoctetlen": silent(_map(INT4, F.octet_length), duckdb="CAST(strlen({0}) AS INTEGER)"),
     "bpcharoctetlen": Implementation(_map(INT4, F.octet_length), null_first=True),
     "bit_length/25": Implementation(_map(INT4, lambda a: F.octet_length(a) * F.lit(8)), null_first=True),

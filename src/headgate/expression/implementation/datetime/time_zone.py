@@ -172,11 +172,6 @@ def _time_with_zone(node: Expression, args: Sequence[Value]) -> Value:
     return call(time_of_day.with_zone, TEXT, args, prefix=(session_zone(construct).name, local_now(construct) // DAY * DAY))
 
 
-def _clock_at_zone(node: Expression, args: Sequence[Value]) -> Value:
-    """Compile timezone(text, timetz), with the zone's current offset."""
-    return call(time_of_day.at_zone, TEXT, args, prefix=(now(),))
-
-
 def _of_timestamp(node: Expression, args: Sequence[Value]) -> Value:
     return Value(TIMESTAMPTZ, _instant(args[0], "a cast to timestamp with time zone"))
 
@@ -315,7 +310,7 @@ IMPLEMENTATIONS: Table = {
     "timestamp_zone": _at_zone(TIMESTAMPTZ, instant_of),
     "timestamptz_izone": _at_offset(TIMESTAMP, 1),
     "timestamp_izone": _at_offset(TIMESTAMPTZ, -1),
-    "timetz_zone": _clock_at_zone,
+    "timetz_zone": lambda node, args: call(time_of_day.at_zone, TEXT, args, prefix=(now(),)),
     "timestamptz_timestamp": _to_timestamp,
     "timestamptz_date": _to_date,
     "timestamptz_time": _to_time,
