@@ -15,7 +15,7 @@ If the table is now sent under another name (publish_via_partition_root), each r
 the new one. The rows are those of the table at the entry's LSN. So a stream that reads the entry later, or again, sends the same.
 
 Invariant: no transaction has written to a table between the two definitions of what is sent of it. ALTER PUBLICATION acquires the write
-locks of the tables (`commands.publication.reconciliation`). So a transaction that writes them commits before it, and is judged by the old
+locks of the tables (`commands.publication.publication`). So a transaction that writes them commits before it, and is judged by the old
 definition, or begins after it. The writes of the altering transaction itself are judged by the old definition (`judged`), and the
 difference is that of the resulting rows.
 

@@ -36,7 +36,7 @@ from headgate.errors import PostgresError, Severity
 from headgate.publisher.decoded import Shared
 from headgate.publisher.slots import Slots
 from headgate.publisher.watch import LogWatch
-from headgate.server import cluster_watch, node_parts, reinitialize, subscriber_host
+from headgate.server import cluster_watch, node_parts, reinitialize
 from headgate.server.authentication.access import Access
 from headgate.server.checkpointer import Checkpointer
 from headgate.server.client_watch import ClientWatch
@@ -204,7 +204,7 @@ class Node:
         self.task_priority.start()
         self.client_watch = ClientWatch(self.activity)
         self.client_watch.start()
-        self.launcher = Launcher(subscriber_host.of_node(self))
+        self.launcher = Launcher(node_parts.subscriber_host(self))
         self.parts = node_parts.of_node(self)
         kept_statistics.restore(self)
         self.launcher.start()

@@ -1,4 +1,4 @@
-"""The parts of the node and the functions of upper layers that the subscriber uses. `server.subscriber_host` fills in the records.
+"""The parts of the node and the functions of upper layers that the subscriber uses. `server.node_parts` fills in the records.
 
 The server and the commands may not be imported here.
 """

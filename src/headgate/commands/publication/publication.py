@@ -3,6 +3,15 @@
 The order of checks is PostgreSQL's (publicationcmds.c): privilege on the database, FOR ALL TABLES, the name, the options, then
 the objects. Every change calls `Transaction.catalog_changed`, so that a stream evaluates each change by the publications at its
 position in the log.
+
+With ``reconcile = true``, streams follow an alteration (`publisher.alteration`). So for each table with rows that enter or leave the
+publication:
+
+    its write lock      is held until COMMIT, so that no transaction writes between the old and the new definition of what is sent
+    its identity        must identify the rows that leave, and cover filters and column lists, as for a DELETE
+    its filters         must be computable for every existing row, otherwise the stream would stop at the alteration forever
+
+The result must be what a first copy would contain, so the streams cannot follow a publication that does not publish all changes of rows.
 """
 
 from __future__ import annotations
@@ -12,22 +21,30 @@ from collections.abc import Iterable
 
 from postgast import pg_query_pb2 as pb
 
+from headgate.catalog import history
 from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import relation as relations
+from headgate.catalog.relation.relation import Relation
 from headgate.catalog.replication import publication as publications
 from headgate.catalog.replication.publication import Member, Publication
 from headgate.catalog.session import SessionContext
 from headgate.commands import lookup, privilege
 from headgate.commands.function import user_call
-from headgate.commands.publication import publication_object, reconciliation
+from headgate.commands.publication import publication_object, replica_identity
 from headgate.commands.publication.publication_object import TableObject
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
+from headgate.expression.spark.call import may_raise
+from headgate.publisher import gate
+from headgate.publisher.alteration import Crossing, check, crossings
 from headgate.publisher.published import GENERATED_COLUMNS
+from headgate.rowfilter import filter as row_filter
 from headgate.sql import names
+from headgate.sql.names import quote_ident
 from headgate.sql.options import Option, conflicting, options
 from headgate.sql.parser import unwrap
+from headgate.storage.spark.failure import from_spark
 from headgate.storage.transaction.transaction import Transaction
 
 _OPTIONS = {"publish": "publish", "publish_via_partition_root": "via_root", "reconcile": "reconcile"}
@@ -100,7 +117,7 @@ def create(node: pb.CreatePublicationStmt, session: Session) -> CommandResult:
             publication_object.check_schema(cursor, context.database, schema)
     owner = privilege.used_role(cursor, context.user)
     publication = Publication(0, node.pubname, owner, node.for_all_tables, members=tuple(members), schemas=tuple(schemas), **options)
-    reconciliation.check_options(publication)
+    _check_reconcile(publication)
     publications.create(cursor, transaction.engine.catalog.next_oid, context.database, publication)
     transaction.catalog_changed()
     if session.settings.text("wal_level") != "logical":
@@ -132,9 +149,9 @@ def alter(node: pb.AlterPublicationStmt, session: Session) -> CommandResult:
         _alter_objects(node, publication, session, transaction)
     transaction.catalog_changed()
     now = publications.get(cursor, context.database, node.pubname)
-    reconciliation.check_options(now)
+    _check_reconcile(now)
     if publication.reconcile and now.reconcile:
-        reconciliation.follow(transaction, publication, now)
+        _follow(transaction, publication, now)
     return CommandResult("ALTER PUBLICATION")
 
 
@@ -294,3 +311,56 @@ def change_owner(node: pb.AlterOwnerStmt, session: Session) -> CommandResult:
     publications.set_owner(cursor, context.database, publication.oid, oid)
     transaction.catalog_changed()
     return CommandResult("ALTER PUBLICATION")
+
+
+def _check_reconcile(publication: Publication) -> None:
+    """Raise 22023 if a publication with `reconcile` does not publish inserts, updates and deletes."""
+    lacking = [word for word in ("insert", "update", "delete") if not getattr(publication, word)]
+    if publication.reconcile and lacking:
+        raise PostgresError(
+            "22023",
+            f'cannot set parameter "reconcile" for publication "{publication.name}"',
+            detail=f"The publication does not publish {lacking[0]}s, so its filters do not determine the rows of its subscribers.",
+            hint='Set "publish" to at least insert, update and delete.',
+        )
+
+
+def _follow(transaction: Transaction, before: Publication, now: Publication) -> None:
+    """Lock and check the tables with rows that enter or leave. Raise the error of the first that cannot be followed."""
+    transaction.unpreparable = "cannot PREPARE a transaction that has altered a publication with reconcile"
+    state = history.current(transaction.cursor, transaction.database)
+    crossed = sorted(crossings(state, [before], [now]), key=lambda item: item.relation.oid)
+    for crossing in crossed:
+        _check_identity(transaction, now, crossing.relation)
+    for crossing in crossed:
+        transaction.lock(crossing.relation)
+    for crossing in crossed:
+        _check_filters(transaction, crossing)
+
+
+def _check_identity(transaction: Transaction, publication: Publication, relation: Relation) -> None:
+    try:
+        replica_identity.check(transaction.cursor, relation, "delete")
+    except PostgresError as error:
+        raise PostgresError(
+            error.sqlstate,
+            f'cannot reconcile table "{relation.name}" of publication "{publication.name}"',
+            detail=error.detail or "The table does not have a replica identity.",
+            hint="Set REPLICA IDENTITY using ALTER TABLE, or let the streams not follow:"
+            f" ALTER PUBLICATION {quote_ident(publication.name)} SET (reconcile = false).",
+        ) from error
+
+
+def _check_filters(transaction: Transaction, crossing: Crossing) -> None:
+    """Raise the error of the new filters for a row of the table, as the streams would. Filters that cannot raise are not evaluated."""
+    now = crossing.now
+    if now is None or not any(may_raise(row_filter.load(tree).expression) for tree in now.copied):
+        return
+    try:
+        with transaction.snapshot.seeing_newest():
+            names = [column.name for column in gate.filter_columns(now)]
+            check(transaction.engine, now, transaction.pieces(crossing.relation, names))
+    except PostgresError:
+        raise
+    except Exception as error:
+        raise from_spark(error) from error

@@ -13,7 +13,7 @@ from headgate import interruption
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import builtin, rewriting
 from headgate.expression import node as n
-from headgate.expression.duckdb import aggregate, call, cast, comparison, literal, set_returning, window
+from headgate.expression.duckdb import aggregate, call, cast, comparison, literal, set_returning
 from headgate.expression.duckdb.value import (
     Env,
     base_of,
@@ -304,7 +304,7 @@ def _aggregate(node: n.Aggregate, env: Env) -> str:
 
 
 def _window(node: n.WindowCall, env: Env) -> str:
-    return window.sql(node, [compile(arg, env) for arg in node.args], env, compile)
+    return aggregate.window_sql(node, [compile(arg, env) for arg in node.args], env, compile)
 
 
 _NODES: dict[type[n.Expression], Callable[[Any, Env], str]] = {
