@@ -12,13 +12,13 @@ A scrape can be as old as that. If sockets cannot be bound, the thread retries (
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
-import selectors
-import socket
 import time
+from asyncio import StreamReader, StreamWriter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from socket import socket
 
 from headgate.errors import PostgresError
 from headgate.server.listener import listening_socket, places
@@ -31,22 +31,12 @@ SECONDS = 10.0
 REQUEST_BYTES = 8192
 FRESH = 1.0
 SHARE = 10
-REST_SECONDS = 0.1
-"""How long no connection is accepted after descriptors have run out."""
+STOP_SECONDS = 0.2
+"""The interval at which the thread looks whether it is to end."""
 PATH = "/metrics"
 
 Render = Callable[[bool], tuple[str, bytes]]
 """Takes whether the client accepts OpenMetrics. Returns content type and body."""
-
-
-@dataclass(eq=False)
-class _Client:
-    """A connection with its request and the unsent part of its response."""
-
-    socket: socket.socket
-    until: float
-    request: bytearray = field(default_factory=bytearray)
-    answer: memoryview | None = None
 
 
 class Scrape(Supervised):
@@ -54,45 +44,28 @@ class Scrape(Supervised):
 
     def __init__(self, addresses: list[str], port: int, gather: Callable[[], Render]) -> None:
         """`gather` reads the metrics and returns the function that renders them."""
-        super().__init__("metrics", self._serve_all, patience=5)
+        super().__init__("metrics", lambda: asyncio.run(self._serve_all()), patience=5)
         self._addresses, self.port, self._gather = addresses, port, gather
-        self._stop_reader, self._stop_writer = socket.socketpair()
-        self._clients: dict[socket.socket, _Client] = {}
-        """By socket, oldest first."""
+        self._clients: list[StreamWriter] = []
+        """The connections, oldest first."""
         self._render: Render | None = None
         self._stale = 0.0
 
-    def stop(self) -> None:
-        """End the thread and close its sockets."""
-        with contextlib.suppress(OSError):
-            self._stop_writer.send(b"\0")
-        super().stop()
-        for sock in (self._stop_reader, self._stop_writer):
-            sock.close()
-
     # ---- the thread -------------------------------------------------------------------------------------
-    def _serve_all(self) -> None:
-        with contextlib.ExitStack() as stack:
-            selector = stack.enter_context(selectors.DefaultSelector())
-            stack.callback(self._close_all)
-            listening = list(self._open(stack))
-            for sock in listening:
-                selector.register(sock, selectors.EVENT_READ)
-            selector.register(self._stop_reader, selectors.EVENT_READ)
-            rest_until = 0.0
-            while True:
-                for key, _ in selector.select(0.5 if self._clients else None):
-                    if key.fileobj is self._stop_reader:
-                        return
-                    if key.fileobj in listening:
-                        if time.monotonic() >= rest_until and not self._accept(selector, key.fileobj):
-                            rest_until = time.monotonic() + REST_SECONDS
-                            time.sleep(REST_SECONDS)
-                    elif isinstance(key.fileobj, socket.socket) and (client := self._clients.get(key.fileobj)) is not None:
-                        self._serve(selector, client)
-                self._end_late(selector)
+    async def _serve_all(self) -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            stack.callback(self._end_all)
+            for sock in list(self._open(stack)):
+                await stack.enter_async_context(await asyncio.start_server(self._serve, sock=sock, limit=REQUEST_BYTES, backlog=MOST))
+            while not self.stopping.is_set():
+                await asyncio.sleep(STOP_SECONDS)
 
-    def _open(self, stack: contextlib.ExitStack) -> Iterator[socket.socket]:
+    def _end_all(self) -> None:
+        for writer in self._clients:
+            writer.transport.abort()
+        self._clients.clear()
+
+    def _open(self, stack: contextlib.AsyncExitStack) -> Iterator[socket]:
         """Yield the listening sockets. Raise 58030 if none could be bound."""
         is_bound = False
         failure = "no address"
@@ -110,53 +83,33 @@ class Scrape(Supervised):
         if not is_bound:
             raise PostgresError("58030", f"could not create any sockets for metrics: {failure}")
 
-    def _accept(self, selector: selectors.BaseSelector, listening: socket.socket) -> bool:
-        """Accept a connection. Return False if descriptors have run out."""
-        try:
-            sock, _ = listening.accept()
-        except (BlockingIOError, ConnectionAbortedError):
-            return True
-        except OSError:
-            return False
-        sock.setblocking(False)
-        if len(self._clients) >= MOST:
-            self._close(selector, next(iter(self._clients.values())))
-        self._clients[sock] = _Client(sock, time.monotonic() + SECONDS)
-        selector.register(sock, selectors.EVENT_READ)
-        return True
+    async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
+        """Serve one connection."""
+        self._clients.append(writer)
+        if len(self._clients) > MOST:
+            self._clients.pop(0).transport.abort()
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(SECONDS):
+                writer.write(await self._read_and_answer(reader))
+                writer.close()
+                await writer.wait_closed()
+        writer.transport.abort()
+        if writer in self._clients:
+            self._clients.remove(writer)
 
-    def _serve(self, selector: selectors.BaseSelector, client: _Client) -> None:
-        """Read or write as far as possible without blocking."""
-        try:
-            done = self._read(selector, client) if client.answer is None else self._write(client)
-        except BlockingIOError:
-            return
-        except OSError:
-            done = True
-        if done:
-            self._close(selector, client)
-
-    def _read(self, selector: selectors.BaseSelector, client: _Client) -> bool:
-        """Read a part of the request. Return whether the connection is finished."""
-        data = client.socket.recv(REQUEST_BYTES)
-        client.request += data
-        ended = b"\r\n\r\n" in client.request or b"\n\n" in client.request
-        if not ended and len(client.request) < REQUEST_BYTES:
-            return not data
-        client.answer = memoryview(self._answer(bytes(client.request)) if ended else _response("431 Request Header Fields Too Large"))
-        client.request.clear()
-        selector.modify(client.socket, selectors.EVENT_WRITE)
-        return self._write(client)
-
-    @staticmethod
-    def _write(client: _Client) -> bool:
-        """Send a part of the response. Return whether it is complete."""
-        assert client.answer is not None
-        client.answer = client.answer[client.socket.send(client.answer) :]
-        if client.answer:
-            return False
-        client.socket.shutdown(socket.SHUT_WR)
-        return True
+    async def _read_and_answer(self, reader: StreamReader) -> bytes:
+        """Read a request and return the response. It is empty if the client ends before its request does."""
+        request = b""
+        with contextlib.suppress(ValueError):  # a line of more than REQUEST_BYTES
+            async for line in reader:
+                request += line
+                if len(request) > REQUEST_BYTES:
+                    break
+                if not line.strip(b"\r\n"):
+                    return self._answer(request)
+            else:
+                return b""
+        return _response("431 Request Header Fields Too Large")
 
     def _answer(self, request: bytes) -> bytes:
         head, *lines = request.decode("latin-1").replace("\r\n", "\n").split("\n")
@@ -181,21 +134,6 @@ class Scrape(Supervised):
             ended = time.monotonic()
             self._stale = ended + max(FRESH, SHARE * (ended - began))
         return self._render
-
-    def _end_late(self, selector: selectors.BaseSelector) -> None:
-        now = time.monotonic()
-        while self._clients and (oldest := next(iter(self._clients.values()))).until <= now:
-            self._close(selector, oldest)
-
-    def _close(self, selector: selectors.BaseSelector, client: _Client) -> None:
-        selector.unregister(client.socket)
-        self._clients.pop(client.socket, None)
-        client.socket.close()
-
-    def _close_all(self) -> None:
-        for client in self._clients.values():
-            client.socket.close()
-        self._clients.clear()
 
 
 def _response(status: str, kind: str = "text/plain; charset=utf-8", body: bytes = b"", *, with_body: bool = True) -> bytes:
