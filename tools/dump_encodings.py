@@ -1,7 +1,7 @@
 """Write src/headgate/settings/encodings.json: the differences between PostgreSQL 15's conversions and Python's codecs.
 
 Run it against a PostgreSQL 15 with the encoding UTF8: ``python tools/dump_encodings.py "host=… user=postgres"``. Only multibyte encodings
-differ. Bytes that are not a character in PostgreSQL are not written, because `headgate.settings.encoding_table` rejects them itself.
+differ. Bytes that are not a character in PostgreSQL are not written, because `headgate.settings.encoding` rejects them itself.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from pathlib import Path
 
 import psycopg
 
-from headgate.settings.encoding import CODECS
-from headgate.settings.encoding_table import CHARACTER
+from headgate.settings.encoding import CHARACTER, CODECS
 
 TARGET = Path(__file__).parent.parent / "src" / "headgate" / "settings" / "encodings.json"
 FUNCTIONS = """
@@ -67,14 +66,14 @@ def pairs(mapping: Mapping[int, int]) -> str:
 
 
 def python_encodes(name: str) -> dict[int, bytes]:
-    """Return the bytes of each code point that `encoding_table` uses of Python's codec."""
+    """Return the bytes of each code point that `encoding` uses of Python's codec."""
     encoded = ((code, chr(code).encode(CODECS[name], "ignore")) for code in range(0x80, 0x10000))
     whole = re.compile(CHARACTER[name], re.DOTALL)
     return {code: raw for code, raw in encoded if not raw.isascii() and len(raw) < 4 and (len(raw) > 1 or whole.match(raw))}
 
 
 def python_decodes(name: str) -> dict[bytes, str]:
-    """Return the character of each byte string that `encoding_table` uses of Python's codec."""
+    """Return the character of each byte string that `encoding` uses of Python's codec."""
     decoded = ((raw, raw.decode(CODECS[name], "replace")) for raw in codes(name))
     return {raw: shown for raw, shown in decoded if len(shown) == 1 and shown != "\ufffd"}
 

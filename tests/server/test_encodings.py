@@ -12,8 +12,7 @@ import pytest
 from tests.conftest import NodeServer, Server, until
 
 from headgate.errors import PostgresError
-from headgate.settings.encoding import CODECS, Encoding
-from headgate.settings.encoding_table import CHARACTER
+from headgate.settings.encoding import CHARACTER, CODECS, Encoding
 from headgate.types import encoded as columns
 
 CONVERSIONS = """

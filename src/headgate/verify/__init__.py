@@ -8,7 +8,7 @@
     verification  the sequence of the steps
     difference    the same for a table that is reconciled: the necessary changes, as a changes frame
 
-Called by `headgate.verify()` (`server.function.verify_function`) and, through it, by ``headgate verify``. Traced: the slot is created at L
+Called by `headgate.verify()` (`server.function.own_function`) and, through it, by ``headgate verify``. Traced: the slot is created at L
 = 0/50 and its snapshot is opened. This node has applied up to 0/40. When its worker has passed 0/50, a transaction begins here: it sees
 everything of the publisher up to M = 0/58 (the origin's progress, which is committed with the rows). The slot's stream lists the rows that
 changed between L and M. All others are the same at L and at M, so the digests exclude the changed ones on both sides and must be equal. For

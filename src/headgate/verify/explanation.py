@@ -1,6 +1,6 @@
 """The reason why a row is here or not: how each publication treats it at the publisher, and its last change here (headgate.explain_row).
 
-Called by `server.function.explain_function`. A subscriber queries its publisher, any PostgreSQL or node, in SQL. A publisher runs the same
+Called by `server.function.own_function`. A subscriber queries its publisher, any PostgreSQL or node, in SQL. A publisher runs the same
 queries on its own tables. A filter is shown as a whole and by the terms that AND and OR combine, each with its value for the present row,
 so that the user sees which of them excludes the row. The node that has the row computes the terms, and an error in one is its error.
 

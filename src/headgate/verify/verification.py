@@ -7,7 +7,7 @@
 
 A table is compared again from a later position if the stream cannot list its changes (it was truncated, or has no key), or if it is being
 copied. After ROUNDS rounds it is reported as skipped. If the publisher's snapshot has been held for its limit (`most`), the remaining
-tables are compared under another one; a table that takes longer than the limit is skipped. Called by `server.function.verify_function`, in
+tables are compared under another one; a table that takes longer than the limit is skipped. Called by `server.function.own_function`, in
 the session's thread.
 """
 

@@ -20,16 +20,7 @@ from headgate.catalog.security import acl
 from headgate.catalog.security import role as roles
 from headgate.errors import PostgresError, existing
 from headgate.lsn import Lsn
-from headgate.server.function import (
-    advisory_function,
-    change_function,
-    explain_function,
-    sequence_function,
-    slot_function,
-    snapshot_function,
-    subscription_function,
-    verify_function,
-)
+from headgate.server.function import advisory_function, own_function, sequence_function, slot_function, subscription_function
 from headgate.server.session import session_role, transaction_mode
 from headgate.server.session.session_origin import SessionOrigin
 
@@ -340,9 +331,9 @@ _BUILTIN: tuple[Callable[..., object], ...] = (
 )  # fmt: skip
 """PostgreSQL's functions, by their own names."""
 _OWN: tuple[Callable[..., object], ...] = (
-    change_function.change_ranges, explain_function.explain_row, publications, snapshot_function.snapshot,
+    own_function.change_ranges, own_function.explain_row, publications, own_function.snapshot,
     subscription_function.resync, subscription_function.reconcile, subscription_function.wait_for_lsn,
-    subscription_function.complete_until, verify_function.verify,
+    subscription_function.complete_until, own_function.verify,
 )  # fmt: skip
 """The functions in the schema headgate."""
 _ALIASES = {

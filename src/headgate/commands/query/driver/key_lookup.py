@@ -1,6 +1,6 @@
 """Look up the rows that a WHERE clause can match when it fixes all columns of a unique index. The driver reads them, as apply does.
 
-`from_clause` calls it for the only table of a FROM, as do UPDATE, DELETE and `single_table`. ``WHERE id = 7 AND b > now()`` fixes `id`, and
+`from_clause` calls it for the only table of a FROM, as do UPDATE, DELETE and `answer`. ``WHERE id = 7 AND b > now()`` fixes `id`, and
 so do ``id IN (7, 8)`` and ``id = ANY ($1)``. `changes.lookup` finds the rows of these keys in the files, and they replace the table in the
 statement. The whole WHERE is then evaluated over them, so the lookup may return too many rows, but never too few.
 

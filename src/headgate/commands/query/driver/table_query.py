@@ -1,6 +1,6 @@
 """Evaluate a SELECT of one table over rows that the driver holds: grouping, DISTINCT, ORDER BY, LIMIT, SELECT list.
 
-Called by `single_table`. `refusal` decides from the analysed query alone whether Arrow supports every function and aggregate of it. So
+Called by `answer`. `refusal` decides from the analysed query alone whether Arrow supports every function and aggregate of it. So
 functions with side effects are never called here. Only then does `TableQuery.of` substitute parameters and session values.
 """
 

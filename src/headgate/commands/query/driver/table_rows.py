@@ -1,6 +1,6 @@
 """Evaluate expressions column by column over the rows of one table that the driver holds.
 
-Used by `single_table` (SELECT) and `commands.dml.driver_change` (UPDATE, DELETE). Unsupported statements raise `NotColumnwise`. The caller
+Used by `answer` (SELECT) and `commands.dml.driver_change` (UPDATE, DELETE). Unsupported statements raise `NotColumnwise`. The caller
 then runs the statement on Spark, which gives the same answer or raises the error. So no error of this module reaches the user.
 """
 

@@ -1,6 +1,6 @@
 """Read the columns of one table that a query names, batch by batch, up to `driver_query_memory`.
 
-Called by `single_table`, and by `driver_change` for the positions of the rows to change. The columns of the condition are read first. The
+Called by `answer`, and by `driver_change` for the positions of the rows to change. The columns of the condition are read first. The
 other columns are read only in row groups in which a row meets the condition. Files and row groups are skipped by their statistics if a term
 of the condition compares a column with a constant. The rows are those that the statement sees: without deleted rows, and with the rows of
 its own transaction.
