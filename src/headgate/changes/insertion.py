@@ -22,8 +22,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.catalog.relation.relation import Relation
-from headgate.changes.columnar import Numbers
 from headgate.changes.lookup import RowKey
+from headgate.changes.net import Numbers
 from headgate.storage.delta import file_statistics
 from headgate.storage.delta.table_state import TableState
 from headgate.storage.transaction.transaction import Transaction

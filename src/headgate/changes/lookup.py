@@ -25,7 +25,7 @@ from duckdb.func import FunctionNullHandling, PythonUDFType
 from numpy.typing import NDArray
 
 from headgate.catalog.relation.relation import Relation
-from headgate.changes import columnar, held_file
+from headgate.changes import held_file
 from headgate.storage import rows as stored_rows
 from headgate.storage.delta import deletion_vector, file_statistics, parquet
 from headgate.storage.delta.table_folder import TableFolder
@@ -90,7 +90,7 @@ def canonical_array(column: pa.Array, kind: int) -> pa.Array:
 
 def hashes(keys: Sequence[pa.Array]) -> NDArray[np.uint64]:
     """Return a hash of each key (canonical columns, at least one). It is the same in every process."""
-    named = pa.table([columnar.bits(column) for column in keys], names=[f"k{position}" for position in range(len(keys))])
+    named = pa.table([bits(column) for column in keys], names=[f"k{position}" for position in range(len(keys))])
     with _cursor() as cursor:
         cursor.register("keys", named)
         result = cursor.sql(f"SELECT hash({', '.join(named.column_names)}) AS h FROM keys").to_arrow_table()
@@ -132,6 +132,14 @@ def _key_function(kind: int) -> str:
         return sortkey.keys(buffers.whole(texts).cast(pa.string()), kind, types)
 
     return _function(f"equality_key_{kind}", equality_key, pa.string(), "BLOB")
+
+
+def bits(column: pa.Array) -> pa.Array:
+    """Return a canonical key column in a form in which Arrow finds equal values equal: all NaNs are the same."""
+    if not pa.types.is_floating(column.type):
+        return column
+    one_nan = pc.if_else(pc.is_nan(column), pa.scalar(np.nan, column.type), column)
+    return one_nan.view(pa.int32() if column.type.bit_width == 32 else pa.int64())
 
 
 def _list_function(kind: pa.ListType) -> str:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.catalog.relation.relation import Relation
-from headgate.changes import columnar, lookup
+from headgate.changes import lookup, net
 from headgate.changes.keyed_batch import KeyedBatch
 from headgate.changes.replay import keys, listed, replay
 from headgate.storage.transaction.transaction import Transaction
@@ -81,10 +81,10 @@ class RowHistory:
         whole = buffers.whole(lists)
         parents = pc.list_parent_indices(whole).to_numpy()
         unsent[parents[np.asarray(pc.equal(whole.flatten(), name))]] = True
-        return columnar.last_sent(self._ops, self.row, unsent, np.arange(len(unsent)))
+        return net.last_sent(self._ops, self.row, unsent, np.arange(len(unsent)))
 
     @cached_property
     def _ops(self) -> npt.NDArray[np.uint8]:
         """Return the operations of the changes, as bytes. A change without a row counts as one that sends nothing."""
         ops = np.frombuffer("".join(self.changes["op"].to_pylist()).encode(), np.uint8)
-        return np.where(self.row < 0, columnar.DELETE, ops)
+        return np.where(self.row < 0, net.DELETE, ops)

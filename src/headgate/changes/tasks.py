@@ -29,9 +29,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headgate.catalog.relation.relation import Relation
 from headgate.changes import insertion, lookup, net
-from headgate.changes.columnar import Numbers
 from headgate.changes.keyed_batch import in_order, whole_rows
 from headgate.changes.lookup import RowKey
+from headgate.changes.net import Numbers
 from headgate.failpoint import Step, step
 from headgate.storage import write
 from headgate.storage.delta import deletion_vector

@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from headgate.catalog.relation.relation import Relation
+from headgate.changes.keyed_batch import whole_rows
 from headgate.changes.merge import Merged, merge
 from headgate.errors import PostgresError, not_supported
 from headgate.storage.partitioned import Fence, PartitionedTable, of_root, ordered
@@ -28,9 +29,8 @@ from headgate.storage.routing import NOWHERE, cut
 from headgate.storage.spark.column_name import quoted
 from headgate.storage.spark.persisted import persisted
 from headgate.storage.transaction.transaction import Transaction
-from headgate.storage.write import arrow_row
 from headgate.subscriber.rows import conflict
-from headgate.subscriber.rows.relation_map import key_names, key_of
+from headgate.subscriber.rows.relation_map import key_names, key_of, no_key
 from headgate.types import buffers
 from headgate.types.storage import own_name
 from headgate.types.text.text import write_text
@@ -77,7 +77,7 @@ def _by_leaf(table: PartitionedTable, frame: pa.Table | DataFrame) -> Iterator[t
     if isinstance(frame, DataFrame):
         yield from _by_leaf_on_spark(table, frame)
         return
-    old, new = _pad(table.root, frame["old"]), ordered(table.root, buffers.whole(frame["new"]))
+    old, new = whole_rows(table.root, buffers.whole(frame["old"])), ordered(table.root, buffers.whole(frame["new"]))
     ops = buffers.whole(frame["op"])
     by_old = pc.and_(old.is_valid(), pc.not_equal(ops, "I"))
     here = _leaves_of(table, pc.if_else(by_old, old, new), ops)
@@ -92,7 +92,7 @@ def _by_leaf(table: PartitionedTable, frame: pa.Table | DataFrame) -> Iterator[t
         part = frame.take(at)
         touched = part.filter(pc.is_in(part["op"], pa.array(["U", "D"])))
         if touched.num_rows and key_of(leaf) is None and not _is_full(table.root, frame):
-            raise _no_key(table.root)
+            raise no_key(table.root)
         names = [column.name for column in leaf.columns if (key := key_of(leaf)) is None or column.attnum in key]
         narrow = _narrow(old.take(at), names)
         part = part.set_column(part.column_names.index("old"), "old", narrow)
@@ -140,28 +140,12 @@ def _leaves_of(table: PartitionedTable, rows: pa.StructArray, ops: pa.Array) -> 
     return places
 
 
-def _pad(root: Relation, old: pa.ChunkedArray) -> pa.StructArray:
-    """Return old rows with all columns of the table. Columns that were not sent are NULL."""
-    whole, row = buffers.whole(old), arrow_row(root)
-    held = {field.name for field in whole.type}
-    fields = [whole.field(field.name) if field.name in held else pa.nulls(len(whole), field.type) for field in row]
-    return pa.StructArray.from_arrays(fields, fields=list(row), mask=whole.is_null())
-
-
 def _narrow(old: pa.StructArray, names: list[str]) -> pa.StructArray:
     return pa.StructArray.from_arrays([old.field(name) for name in names], names=names, mask=old.is_null())
 
 
 def _is_full(root: Relation, frame: pa.Table) -> bool:
     return bool(frame.schema.field("old").type.num_fields == len(root.columns))
-
-
-def _no_key(root: Relation) -> PostgresError:
-    return PostgresError(
-        "55000",
-        f'logical replication target relation "{root.schema}.{root.name}" has neither REPLICA IDENTITY index nor PRIMARY KEY and published'
-        " relation does not have REPLICA IDENTITY FULL",
-    )
 
 
 def _no_move(root: Relation) -> PostgresError:
@@ -188,7 +172,7 @@ def log_skipped(transaction: Transaction, relation: Relation, skipped: pa.Table)
     names = [relation.name] * skipped.num_rows
     if relation.is_partitioned:
         table = transaction.partitioned(relation)
-        old, new = _pad(relation, skipped["old"]), ordered(relation, buffers.whole(skipped["new"]))
+        old, new = whole_rows(relation, buffers.whole(skipped["old"])), ordered(relation, buffers.whole(skipped["new"]))
         places = _leaves_of(table, pc.if_else(old.is_valid(), old, new), buffers.whole(skipped["op"]))
         names = [table.leaves[place].name for place in places.tolist()]
     _log_changes(skipped, names, of_partition=relation.is_partitioned)

@@ -144,9 +144,17 @@ def map_relation(cursor: Cursor, database: int, remote: m.Relation, names: Names
 def mapping(local: Relation, remote: m.Relation, names: tuple[str | None, ...] | None = None) -> Mapping:
     names = names or tuple(column.name for column in remote.columns)
     sources = map_columns(local, names)
-    key = local.identity_key() or local.primary_key or None
+    key = key_of(local)
     keyed = {name for name, column in zip(names, remote.columns, strict=True) if column.key and name is not None}
     return Mapping(remote, local, sources, key, _refusal(local, remote, key, keyed))
+
+
+def no_key(local: Relation) -> PostgresError:
+    return PostgresError(
+        "55000",
+        f'logical replication target relation "{shown(local)}" has neither REPLICA IDENTITY index nor PRIMARY KEY and published'
+        " relation does not have REPLICA IDENTITY FULL",
+    )
 
 
 def _refusal(local: Relation, remote: m.Relation, key: tuple[int, ...] | None, sent: set[str]) -> PostgresError | None:
@@ -154,11 +162,7 @@ def _refusal(local: Relation, remote: m.Relation, key: tuple[int, ...] | None, s
     if key is None:
         if remote.replica_identity == ReplicaIdentity.FULL:
             return None
-        return PostgresError(
-            "55000",
-            f'logical replication target relation "{shown(local)}" has neither REPLICA IDENTITY index nor PRIMARY KEY and published'
-            " relation does not have REPLICA IDENTITY FULL",
-        )
+        return no_key(local)
     needed = {column.name for column in local.columns if column.attnum in key}
     if needed <= sent:
         return None

@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.changes import columnar
+from headgate.changes import net
 from headgate.changes.replay import replay
 
 CHANGES = st.lists(st.tuples(st.sampled_from("IUD"), st.integers(0, 3)), min_size=1, max_size=20)
@@ -18,10 +18,10 @@ def test_batch_without_moves_ends_as_it_does_change_by_change(stored: set[int], 
     stored_keys = sorted(stored)
     steps = [(op, key if op == "D" else None, key) for op, key in changes]
     replayed = replay(stored_keys, steps)
-    named = columnar.keys_of([pa.array([key for _, key in changes])])
+    named = net.keys_of([pa.array([key for _, key in changes])])
     positions = {key: index for index, key in enumerate(stored_keys)}
     stored_at = np.array([positions.get(key, -1) for key in named.distinct["k0"].to_pylist()])
-    done = columnar.replay(np.array([ord(op) for op, _ in changes], np.uint8), named.codes, stored_at)
+    done = net.replay_columns(np.array([ord(op) for op, _ in changes], np.uint8), named.codes, stored_at)
     if replayed.conflict is not None:
         assert done.conflict == replayed.conflict.change
         return
@@ -41,7 +41,7 @@ def test_batch_without_moves_ends_as_it_does_change_by_change(stored: set[int], 
 
 
 def test_keys_of_several_columns_are_equal_only_if_all_columns_are() -> None:
-    named = columnar.keys_of([pa.array([1, 1, 2, 1]), pa.array(["a", "b", "a", "a"])])
+    named = net.keys_of([pa.array([1, 1, 2, 1]), pa.array(["a", "b", "a", "a"])])
     assert named.codes[0] == named.codes[3]
     assert len(set(named.codes.tolist())) == named.distinct.num_rows == 3
     assert named.distinct.slice(int(named.codes[2]), 1).to_pylist() == [{"k0": 2, "k1": "a"}]
@@ -53,12 +53,12 @@ def test_unsent_value_is_the_last_value_sent_for_the_row(stored: set[int], chang
     replayed = replay(stored_keys, [(op, key if op == "D" else None, key) for op, key in changes])
     if replayed.conflict is not None:
         return
-    named = columnar.keys_of([pa.array([key for _, key in changes])])
+    named = net.keys_of([pa.array([key for _, key in changes])])
     positions = {key: index for index, key in enumerate(stored_keys)}
     ops = np.array([ord(op) for op, _ in changes], np.uint8)
-    done = columnar.replay(ops, named.codes, np.array([positions.get(key, -1) for key in named.distinct["k0"].to_pylist()]))
+    done = net.replay_columns(ops, named.codes, np.array([positions.get(key, -1) for key in named.distinct["k0"].to_pylist()]))
     lacking = np.array(unsent[: len(changes)])
-    last_sent = columnar.last_sent(ops, named.codes, lacking, done.latest)
+    last_sent = net.last_sent(ops, named.codes, lacking, done.latest)
     alive = [row for row in [*replayed.stored, *replayed.inserted] if not row.deleted]
     expected = {}
     for row in alive:
