@@ -84,22 +84,6 @@ def _division_by_zero() -> PostgresError:
     return PostgresError("22012", "division by zero")
 
 
-def greater(left: str, right: str) -> str:
-    """Return the larger amount (cashlarger)."""
-    return max(left, right, key=amount_of)
-
-
-def less(left: str, right: str) -> str:
-    """Return the smaller amount (cashsmaller)."""
-    return min(left, right, key=amount_of)
-
-
-def compared(left: str, right: str) -> int:
-    """Compare two amounts (cash_cmp)."""
-    left_cents, right_cents = amount_of(left), amount_of(right)
-    return (left_cents > right_cents) - (left_cents < right_cents)
-
-
 def of_integer(value: int) -> str:
     return _of_cents(value * 100)
 

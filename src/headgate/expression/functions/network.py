@@ -49,11 +49,6 @@ def _cidr(number: int, size: int, bits: int) -> str:
     return address.print_inet(number.to_bytes(size // 8, "big"), bits, is_cidr=True)
 
 
-def key(text: str) -> bytes:
-    """Return bytes that sort as network_cmp does."""
-    return address.address_key(text)
-
-
 def is_inside(strictly: bool, inner: str, outer: str) -> bool:
     """Return inet << inet if `strictly`, else inet <<= inet."""
     inner_address, outer_address = _read(inner), _read(outer)

@@ -19,7 +19,7 @@ from headgate.expression import builtin
 from headgate.expression import node as n
 from headgate.expression.duckdb import array as duckdb
 from headgate.expression.functions import array as arrays
-from headgate.expression.functions import floating_point
+from headgate.expression.functions import floating_point, ordering
 from headgate.expression.functions import numeric as decimals
 from headgate.expression.implementation.implementation import Implementation, SparkForm, Table
 from headgate.expression.spark.array_element import as_item, key, plain
@@ -59,14 +59,6 @@ def _operands(node: n.Expression) -> Sequence[n.Expression]:
     return node.args
 
 
-def test_order(test: str, oid: int, left: str, right: str) -> bool:
-    """Return the result of a comparison of two values, in text form, by the keys of their type."""
-    if left == right:
-        return test in ("=", "<=", ">=")
-    order = key(oid)
-    return arrays.TESTS[test](order(left), order(right))
-
-
 def _comparison(test: str) -> SparkForm:
     def builder(node: n.Expression, args: Sequence[Value]) -> Value:
         oid = _operands(node)[0].type.oid
@@ -75,14 +67,9 @@ def _comparison(test: str) -> SparkForm:
             if test == "=":
                 return Value(BOOL, lambda env: left.make(env) == right.make(env))
             return Value(BOOL, lambda env: left.make(env) != right.make(env))
-        return call(test_order, BOOL, args, prefix=(test, orderable(oid)), raises=False)
+        return call(ordering.is_met, BOOL, args, prefix=(test, orderable(oid)), raises=False)
 
     return builder
-
-
-def _extreme(oid: int, larger: bool, left: str, right: str) -> str:
-    order = key(oid)
-    return left if (order(left) > order(right)) is larger else right
 
 
 def _with_element(function: Callable[..., object], rep: Rep, places: Sequence[int], *, strict: bool, raises: bool = True) -> SparkForm:
@@ -318,8 +305,12 @@ IMPLEMENTATIONS: Table = {
     "array_le": _comparison("<="),
     "array_gt": _comparison(">"),
     "array_ge": _comparison(">="),
-    "array_larger": lambda node, args: call(_extreme, TEXT, args, prefix=(orderable(_operands(node)[0].type.oid), True), raises=False),
-    "array_smaller": lambda node, args: call(_extreme, TEXT, args, prefix=(orderable(_operands(node)[0].type.oid), False), raises=False),
+    "array_larger": lambda node, args: call(
+        ordering.extreme, TEXT, args, prefix=(orderable(_operands(node)[0].type.oid), True), raises=False
+    ),
+    "array_smaller": lambda node, args: call(
+        ordering.extreme, TEXT, args, prefix=(orderable(_operands(node)[0].type.oid), False), raises=False
+    ),
     "arrayoverlap": Implementation(_with_element(arrays.overlaps, BOOL, (), strict=True, raises=False), duckdb="list_has_any({0}, {1})"),
     "arraycontains": Implementation(_with_element(arrays.contains, BOOL, (), strict=True, raises=False), duckdb=duckdb.contains),
     "arraycontained": Implementation(_with_element(_is_contained, BOOL, (), strict=True, raises=False), duckdb=duckdb.contained),

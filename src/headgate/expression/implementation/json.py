@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from headgate.expression.duckdb import json as duckdb
-from headgate.expression.functions import array, numeric
+from headgate.expression.functions import array, numeric, ordering
 from headgate.expression.functions.json import json, json_building, jsonb, jsonb_modification
-from headgate.expression.implementation.array import test_order
 from headgate.expression.implementation.implementation import Implementation, SparkForm, Table
 from headgate.expression.node import Expression, FuncExpr
 from headgate.expression.spark import row_value
@@ -18,7 +17,7 @@ from headgate.types.base.json_text import print_value
 
 
 def _comparison(test: str) -> SparkForm:
-    return scalar(test_order, BOOL, prefix=(test, registry.JSONB), raises=False)
+    return scalar(ordering.is_met, BOOL, prefix=(test, registry.JSONB), raises=False)
 
 
 def _to_integer(bits: int, target: str, text: str) -> int:
@@ -79,7 +78,7 @@ IMPLEMENTATIONS: Table = {
     "jsonb_le": _comparison("<="),
     "jsonb_gt": _comparison(">"),
     "jsonb_ge": _comparison(">="),
-    "jsonb_cmp": scalar(jsonb.compare, INT4, raises=False),
+    "jsonb_cmp": scalar(ordering.compared, INT4, prefix=(registry.JSONB,), raises=False),
     "jsonb_object_field": _part(jsonb.field, print_value),
     "jsonb_object_field_text": _part(jsonb.field, jsonb.text_of),
     "jsonb_array_element": _part(jsonb.element, print_value),

@@ -4,27 +4,15 @@ from __future__ import annotations
 
 import operator
 
-from headgate.expression.functions import array, bit_string, network
+from headgate.expression.functions import bit_string, network, ordering
 from headgate.expression.implementation.implementation import Implementation, SparkForm, Table
 from headgate.expression.spark.value import BOOL, INT4, INT8, TEXT
-from headgate.expression.spark.vectorised import call, scalar
-
-
-def _test_order(test: str, left: str, right: str) -> bool:
-    return array.TESTS[test](network.key(left), network.key(right))
+from headgate.expression.spark.vectorised import scalar
+from headgate.types import registry
 
 
 def _comparison(test: str) -> SparkForm:
-    return lambda node, args: call(_test_order, BOOL, args, prefix=(test,), raises=False)
-
-
-def _extreme(larger: bool, left: str, right: str) -> str:
-    return left if (network.key(left) > network.key(right)) is larger else right
-
-
-def _compare(left: str, right: str) -> int:
-    left_key, right_key = network.key(left), network.key(right)
-    return (left_key > right_key) - (left_key < right_key)
+    return scalar(ordering.is_met, BOOL, prefix=(test, registry.INET), raises=False)
 
 
 IMPLEMENTATIONS: Table = {
@@ -34,9 +22,9 @@ IMPLEMENTATIONS: Table = {
     "network_le": _comparison("<="),
     "network_gt": _comparison(">"),
     "network_ge": _comparison(">="),
-    "network_cmp": scalar(_compare, INT4, raises=False),
-    "network_larger": scalar(_extreme, TEXT, prefix=(True,), raises=False),
-    "network_smaller": scalar(_extreme, TEXT, prefix=(False,), raises=False),
+    "network_cmp": scalar(ordering.compared, INT4, prefix=(registry.INET,), raises=False),
+    "network_larger": scalar(ordering.extreme, TEXT, prefix=(registry.INET, True), raises=False),
+    "network_smaller": scalar(ordering.extreme, TEXT, prefix=(registry.INET, False), raises=False),
     "network_sub": scalar(network.is_inside, BOOL, prefix=(True,), raises=False),
     "network_subeq": scalar(network.is_inside, BOOL, prefix=(False,), raises=False),
     "network_sup": scalar(network.is_inside, BOOL, prefix=(True,), flipped=True, raises=False),

@@ -110,12 +110,6 @@ def array_length(text: str) -> int:
     raise PostgresError("22023", f"cannot get array length of a {'non-array' if isinstance(value, dict) else 'scalar'}")
 
 
-def compare(left: str, right: str) -> int:
-    """Compare two values (jsonb_cmp): -1, 0 or 1."""
-    left_key, right_key = json_text.document_key(left), json_text.document_key(right)
-    return (left_key > right_key) - (left_key < right_key)
-
-
 def _same(left: Json, right: Json) -> bool:
     """Return whether two scalars are equal. Numbers compare by value."""
     if isinstance(left, Number) and isinstance(right, Number):

@@ -9,13 +9,14 @@ from collections.abc import Callable, Sequence
 
 from pyspark.sql import functions as F
 
+from headgate.expression.functions import ordering
 from headgate.expression.functions.datetime import interval, time_of_day, timestamp
 from headgate.expression.implementation.implementation import Implementation, SparkForm, Table
 from headgate.expression.node import Const, Expression, FuncExpr
 from headgate.expression.spark.units import truncation_unit
 from headgate.expression.spark.value import BOOL, INT4, TEXT, TIMESTAMP, TIMESTAMPTZ, Value, raising
 from headgate.expression.spark.vectorised import call, scalar
-from headgate.types import order, registry
+from headgate.types import registry
 
 
 def _to_modifier(function: Callable[[int, str], str]) -> SparkForm:
@@ -44,23 +45,12 @@ def _finite(node: Expression, args: Sequence[Value]) -> Value:
     return Value(BOOL, lambda env: F.when(F.isnotnull(args[0].make(env)), F.lit(True)))
 
 
-def compared(oid: int, left: str, right: str) -> int:
-    """Compare two values by the type's order: -1, 0 or 1."""
-    key = order.remembered(oid)
-    a, b = key(left), key(right)
-    return (a > b) - (a < b)
-
-
-def _order(oid: int) -> SparkForm:
-    return lambda node, args: call(compared, INT4, args, prefix=(oid,))
-
-
 plus_interval = scalar(time_of_day.plus, TEXT)
 
 IMPLEMENTATIONS: Table = {
-    "time_cmp": _order(registry.TIME),
-    "timetz_cmp": _order(registry.TIMETZ),
-    "interval_cmp": _order(registry.INTERVAL),
+    "time_cmp": scalar(ordering.compared, INT4, prefix=(registry.TIME,)),
+    "timetz_cmp": scalar(ordering.compared, INT4, prefix=(registry.TIMETZ,)),
+    "interval_cmp": scalar(ordering.compared, INT4, prefix=(registry.INTERVAL,)),
     "time_pl_interval": plus_interval,
     "time_mi_interval": scalar(time_of_day.minus, TEXT),
     "timetz_pl_interval": scalar(time_of_day.zoned_plus, TEXT),

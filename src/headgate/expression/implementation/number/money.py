@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from headgate.expression.functions import money
+from headgate.expression.functions import money, ordering
 from headgate.expression.implementation.implementation import Table
 from headgate.expression.spark.value import DIGITS, FLOAT8, INT4, TEXT
 from headgate.expression.spark.vectorised import scalar
+from headgate.types import registry
 
 IMPLEMENTATIONS: Table = {
     "cash_pl": scalar(money.plus, TEXT),
     "cash_mi": scalar(money.minus, TEXT),
     "cash_div_cash": scalar(money.ratio, FLOAT8),
-    "cash_cmp": scalar(money.compared, INT4, raises=False),
-    "cashlarger": scalar(money.greater, TEXT, raises=False),
-    "cashsmaller": scalar(money.less, TEXT, raises=False),
+    "cash_cmp": scalar(ordering.compared, INT4, prefix=(registry.MONEY,), raises=False),
+    "cashlarger": scalar(ordering.extreme, TEXT, prefix=(registry.MONEY, True), raises=False),
+    "cashsmaller": scalar(ordering.extreme, TEXT, prefix=(registry.MONEY, False), raises=False),
     "cash_words": scalar(money.words, TEXT, raises=False),
     "cash_numeric": scalar(money.to_numeric, DIGITS, raises=False),
     "numeric_cash": scalar(money.of_numeric, TEXT),
