@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.storage.tables import DATABASE, INT8, TEXT, made, relation, rows
 
-from headgate.changes import held_file, lookup
-from headgate.changes.held_file import AFTER, HeldFiles
+from headgate.changes import lookup
+from headgate.changes.lookup import AFTER, HeldFiles
 from headgate.errors import PostgresError
 from headgate.storage.engine import Engine
 
@@ -25,14 +25,14 @@ def written(path: Path, keys: pa.Array, name: str = "k") -> str:
     return str(path)
 
 
-def looked(files: HeldFiles, place: str, times: int = AFTER) -> held_file.HeldFile | None:
+def looked(files: HeldFiles, place: str, times: int = AFTER) -> lookup.HeldFile | None:
     file = None
     for _ in range(times):
         file = files.get(place, "k", Path(place).stat().st_size)
     return file
 
 
-def pairs(file: held_file.HeldFile, keys: pa.Array) -> list[tuple[int, int]]:
+def pairs(file: lookup.HeldFile, keys: pa.Array) -> list[tuple[int, int]]:
     key_numbers, at = file.find(keys)
     return sorted(zip(key_numbers.tolist(), at.tolist(), strict=True))
 
@@ -74,7 +74,7 @@ def test_file_with_an_unsupported_key_is_not_held_and_not_read_again(
     place = written(tmp_path / "f.parquet", keys)
     files = HeldFiles()
     assert looked(files, place) is None
-    monkeypatch.setattr(held_file, "_read", lambda *_: pytest.fail("the file is read again"))
+    monkeypatch.setattr(lookup, "_read_held", lambda *_: pytest.fail("the file is read again"))
     assert looked(files, place, 3 * AFTER) is None
 
 
@@ -96,7 +96,7 @@ def test_held_bytes_are_limited_and_the_last_used_file_stays(tmp_path: Path) -> 
 
 def test_file_that_is_too_large_is_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small = written(tmp_path / "f.parquet", pa.array(np.zeros(100_000, np.int64)))
-    monkeypatch.setattr(held_file, "FILE_BYTES", 700_000)
+    monkeypatch.setattr(lookup, "FILE_BYTES", 700_000)
     assert Path(small).stat().st_size < 700_000, "the compressed file is small"
     assert looked(HeldFiles(), small) is None
 

@@ -10,7 +10,7 @@ import pytest
 from tests.storage.tables import DATABASE, INT8, TEXT, change, contents, made, relation, rows
 
 from headgate.catalog.relation.relation import Column, Relation
-from headgate.changes import held_file, lookup
+from headgate.changes import lookup
 from headgate.storage import feed
 from headgate.storage.delta import compaction
 from headgate.storage.engine import Engine
@@ -102,7 +102,7 @@ def test_rows_are_found_by_a_key_that_is_a_list(engine: Engine, monkeypatch: pyt
     matches = lookup.find(reader, ARRAYS, key, wanted_keys)
 
     assert sorted(_values(row) for row in matches["old"].to_pylist()) == [FIRST, NULLS]
-    monkeypatch.setattr(held_file, "AFTER", 1)
+    monkeypatch.setattr(lookup, "AFTER", 1)
     by_id = lookup.key_of(ARRAYS, [1])
     ones = pa.table({"k0": by_id.arrays(_structs(ARRAYS, FIRST))[0]})
     assert [_values(row) for row in lookup.find(reader, ARRAYS, by_id, ones)["old"].to_pylist()] == [FIRST]

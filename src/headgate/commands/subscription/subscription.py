@@ -1,32 +1,34 @@
 """CREATE, ALTER and DROP SUBSCRIPTION (manual, CREATE SUBSCRIPTION).
 
-`subscription_option` reads the options, `subscription_tables` queries the publisher. The order of checks is that of PostgreSQL's
+`subscription_tables` queries the publisher. The order of checks is that of PostgreSQL's
 subscriptioncmds.c. A rejected command leaves nothing behind: catalog rows belong to the transaction, and the slot on the publisher is
-created last.
+created last. The options are those of PostgreSQL 15, origin, run_as_owner, password_required and failover of 16 and 17, and headgate's own
+create_tables, schema_evolution, history and copy_data = reconcile (docs/compatibility.md).
 """
 
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.replication import origin as origins
 from headgate.catalog.replication import subscription as subscriptions
-from headgate.catalog.replication import subscription_resync
+from headgate.catalog.replication import subscription_history, subscription_resync
 from headgate.catalog.replication.subscription import Subscription, SyncState
 from headgate.catalog.replication.subscription_resync import Method
 from headgate.commands import lookup, privilege
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.commands.subscription import history_tables, subscription_tables
-from headgate.commands.subscription.subscription_option import ALTERABLE, CREATABLE, LATER, SubscriptionOptions, check_exclusive, read
 from headgate.errors import PostgresError
 from headgate.lsn import INVALID, Lsn
 from headgate.sql import names
+from headgate.sql.options import Option, conflicting, options
 from headgate.sql.parser import ParseNode, unwrap
 from headgate.storage.transaction.transaction import Transaction
 from headgate.subscriber.advice import on_publisher
@@ -38,11 +40,180 @@ if TYPE_CHECKING:
     from headgate.catalog.cursor import CatalogCursor
     from headgate.subscriber.launcher import Launcher
 
+CREATABLE = {
+    "connect",
+    "enabled",
+    "create_slot",
+    "slot_name",
+    "copy_data",
+    "synchronous_commit",
+    "binary",
+    "streaming",
+    "two_phase",
+    "disable_on_error",
+    "origin",
+    "run_as_owner",
+    "password_required",
+    "failover",
+    "create_tables",
+    "schema_evolution",
+    "history",
+}
+LATER = ("origin", "run_as_owner", "password_required", "failover", "create_tables", "schema_evolution", "history")
+"""Options that PostgreSQL 15 does not have."""
+ALTERABLE = {"slot_name", "synchronous_commit", "binary", "streaming", "disable_on_error", *LATER}
+_COMMITS = {"local", "remote_write", "remote_apply", "on", "off", "true", "false", "yes", "no", "1", "0"}
+_NAME_BYTES = 63
+
+
+@dataclass
+class SubscriptionOptions:
+    """The values of the options, specified or default. `given` has the names of the specified ones."""
+
+    connect: bool = True
+    enabled: bool = True
+    create_slot: bool = True
+    slot_name: str | None = None
+    copy_data: bool = True
+    copies_difference: bool = False
+    """copy_data = reconcile: tables that are added already have rows, of which only those that differ are copied."""
+    refresh: bool = True
+    reconcile: bool = False
+    synchronous_commit: str = "off"
+    binary: bool = False
+    streaming: bool = False
+    two_phase: bool = False
+    disable_on_error: bool = False
+    origin: str = "any"
+    run_as_owner: bool = True
+    password_required: bool = True
+    failover: bool = False
+    create_tables: bool = False
+    schema_evolution: str = "none"
+    history: str = subscription_history.NONE
+    lsn: Lsn | None = None
+    given: set[str] = field(default_factory=set)
+
+
+def read_options(nodes: Iterable[pb.Node], supported: set[str]) -> SubscriptionOptions:
+    """Read the options of a command that supports `supported`. Raise 42601 for other options and for duplicates."""
+    subscription_options = SubscriptionOptions()
+    for option in options(nodes):
+        if option.name not in supported:
+            raise PostgresError("42601", f'unrecognized subscription parameter: "{option.name}"')
+        if option.name in subscription_options.given:
+            raise conflicting(option)
+        subscription_options.given.add(option.name)
+        if option.name == "copy_data" and (option.value or "").lower() == "reconcile":
+            subscription_options.copies_difference = True
+            continue
+        setattr(subscription_options, option.name, _option_value(option))
+    return subscription_options
+
+
+def _option_value(option: Option) -> str | bool | Lsn | None:
+    if option.name == "slot_name":
+        name = option.text()
+        if name == "none":
+            return None
+        check_slot_name(name)
+        return name
+    if option.name == "synchronous_commit":
+        text = option.text()
+        if text.lower() not in _COMMITS:
+            raise PostgresError(
+                "22023",
+                f'invalid value for parameter "synchronous_commit": "{text}"',
+                hint="Available values: local, remote_write, remote_apply, on, off.",
+            )
+        return text
+    if option.name == "origin":
+        text = option.text()
+        if text.lower() not in ("none", "any"):
+            raise PostgresError("22023", f'unrecognized origin value: "{text}"')
+        return text.lower()
+    if option.name == "schema_evolution":
+        text = option.text()
+        if text.lower() not in ("none", "add_columns", "follow"):
+            raise PostgresError(
+                "22023", f'invalid value for parameter "schema_evolution": "{text}"', hint="Available values: none, add_columns, follow."
+            )
+        return text.lower()
+    if option.name == "history":
+        return _option_history(option)
+    if option.name == "lsn":
+        text = option.text()
+        if text == "none":
+            return None
+        lsn = Lsn.parse(text)
+        if not lsn:
+            raise PostgresError("22023", f"invalid WAL location (LSN): {lsn}")
+        return lsn
+    if option.name == "streaming":
+        return _option_streaming(option)
+    return option.boolean()
+
+
+def _option_history(option: Option) -> str:
+    """Return the tables whose changes are recorded: all, none, or a list of names. Raise 22023 for an invalid value."""
+    try:
+        return subscription_history.ALL if option.boolean() else subscription_history.NONE
+    except PostgresError:
+        text = option.text()
+    if subscription_history.named(text) is None:
+        hint = "Give true, false, or the names of tables, separated by commas."
+        raise PostgresError("22023", f'invalid value for parameter "history": "{text}"', hint=hint)
+    return text
+
+
+def _option_streaming(option: Option) -> bool:
+    """Return whether large transactions are streamed. `parallel` (PostgreSQL 16; the default in 18) counts as on."""
+    if option.value is not None and option.value.lower() == "parallel":
+        return True
+    try:
+        return option.boolean()
+    except PostgresError as error:
+        raise PostgresError("42601", f'{option.name} requires a Boolean value or "parallel"') from error
+
+
+def check_slot_name(name: str) -> None:
+    """Raise 42602 or 42622 for an invalid slot name."""
+    if not name:
+        raise PostgresError("42602", f'replication slot name "{name}" is too short')
+    if len(name.encode()) > _NAME_BYTES:
+        raise PostgresError("42622", f'replication slot name "{name}" is too long')
+    if not re.fullmatch(r"[a-z0-9_]+", name):
+        raise PostgresError(
+            "42602",
+            f'replication slot name "{name}" contains invalid character',
+            hint="Replication slot names may only contain lower case letters, numbers, and the underscore character.",
+        )
+
+
+def check_exclusive(options: SubscriptionOptions) -> None:
+    """Raise 42601 for options of CREATE SUBSCRIPTION that exclude each other. With connect = false, three defaults become false."""
+
+    def exclusive(first: str, second: str) -> PostgresError:
+        return PostgresError("42601", f"{first} and {second} are mutually exclusive options")
+
+    if not options.connect:
+        for name in ("enabled", "create_slot", "copy_data"):
+            if name in options.given and getattr(options, name):
+                raise exclusive("connect = false", f"{name} = true")
+        options.enabled = options.create_slot = options.copy_data = False
+    if "slot_name" in options.given and options.slot_name is None:
+        for name in ("enabled", "create_slot"):
+            if getattr(options, name):
+                if name in options.given:
+                    raise exclusive("slot_name = NONE", f"{name} = true")
+                raise PostgresError("42601", f"subscription with slot_name = NONE must also set {name} = false")
+
+
 NOT_SUBSCRIBED = "tables were not subscribed, you will have to run ALTER SUBSCRIPTION ... REFRESH PUBLICATION to subscribe the tables"
 
 
 def create(node: pb.CreateSubscriptionStmt, session: Session) -> CommandResult:
-    options = read(node.options, CREATABLE)
+    options = read_options(node.options, CREATABLE)
     check_exclusive(options)
     if options.create_slot:
         session.prevent_in_block("CREATE SUBSCRIPTION ... WITH (create_slot = true)")
@@ -153,9 +324,9 @@ def alter(node: pb.AlterSubscriptionStmt, session: Session) -> CommandResult:
 
 
 def _set_options(node: pb.AlterSubscriptionStmt, session: Session, transaction: Transaction, subscription: Subscription) -> None:
-    options = read(node.options, ALTERABLE)
+    options = read_options(node.options, ALTERABLE)
     changes: dict[str, object] = {}
-    for name, field in (
+    for name, attribute in (
         ("slot_name", "slot_name"),
         ("synchronous_commit", "synchronous_commit"),
         ("binary", "binary"),
@@ -164,7 +335,7 @@ def _set_options(node: pb.AlterSubscriptionStmt, session: Session, transaction: 
         *((name, name) for name in LATER),
     ):
         if name in options.given:
-            changes[field] = getattr(options, name)
+            changes[attribute] = getattr(options, name)
     if "slot_name" in changes and changes["slot_name"] is None and subscription.enabled:
         raise PostgresError("55000", "cannot set slot_name = NONE for enabled subscription")
     if "failover" in changes:
@@ -188,7 +359,7 @@ def _alter_failover(session: Session, subscription: Subscription, failover: bool
 
 
 def _set_enabled(node: pb.AlterSubscriptionStmt, session: Session, transaction: Transaction, subscription: Subscription) -> None:
-    options = read(node.options, {"enabled"})
+    options = read_options(node.options, {"enabled"})
     if subscription.slot_name is None and options.enabled:
         raise PostgresError("55000", "cannot enable subscription that does not have a slot name")
     subscriptions.change(transaction.cursor, subscription.oid, enabled=options.enabled)
@@ -200,7 +371,7 @@ def _set_connection(node: ParseNode, session: Session, transaction: Transaction,
 
 
 def _set_publication(node: ParseNode, session: Session, transaction: Transaction, subscription: Subscription) -> None:
-    options = read(node.options, {"copy_data", "refresh"})
+    options = read_options(node.options, {"copy_data", "refresh"})
     publications = names.strings(node.publication)
     _refuse_repeated(publications)
     subscriptions.change(transaction.cursor, subscription.oid, publications=tuple(publications))
@@ -214,7 +385,7 @@ def _set_publication(node: ParseNode, session: Session, transaction: Transaction
 
 def _change_publication(node: pb.AlterSubscriptionStmt, session: Session, transaction: Transaction, subscription: Subscription) -> None:
     adding = node.kind == pb.ALTER_SUBSCRIPTION_ADD_PUBLICATION
-    options = read(node.options, {"copy_data", "refresh"})
+    options = read_options(node.options, {"copy_data", "refresh"})
     changed_names = names.strings(node.publication)
     _refuse_repeated(changed_names)
     publications = list(subscription.publications)
@@ -256,7 +427,7 @@ def _check_refresh(session: Session, subscription: Subscription, options: Subscr
 def _refresh(node: ParseNode, session: Session, transaction: Transaction, subscription: Subscription) -> None:
     if not subscription.enabled:
         raise PostgresError("55000", "ALTER SUBSCRIPTION ... REFRESH is not allowed for disabled subscriptions")
-    options = read(node.options, {"copy_data", "reconcile"})
+    options = read_options(node.options, {"copy_data", "reconcile"})
     if subscription.two_phase == "e" and (options.copy_data or options.reconcile):
         word = "copy_data" if options.copy_data else "reconcile"
         raise PostgresError(
@@ -284,7 +455,7 @@ def _do_refresh(
 
 
 def _skip(node: pb.AlterSubscriptionStmt, session: Session, transaction: Transaction, subscription: Subscription) -> None:
-    options = read(node.options, {"lsn"})
+    options = read_options(node.options, {"lsn"})
     cursor = transaction.cursor
     if not privilege.is_superuser(cursor, session.context.user):
         raise PostgresError("42501", "must be superuser to skip transaction")

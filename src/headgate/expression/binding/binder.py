@@ -2,8 +2,8 @@
 
 The public functions: `bind` (an item of a SELECT list), `bind_condition` (WHERE, ON, HAVING, CHECK, a row filter), `bind_raw` (leaves
 unknown literals unknown, for callers that unify them, such as VALUES and CASE), `assign` (assignment to a column by INSERT or UPDATE),
-`bind_default` (DEFAULT), `unify` (VALUES, UNION). There is one short function per parse node. `operators`, `function_call`,
-`conditional`, `array_constructor` and `indirection` contain the nodes that they are named after.
+`bind_default` (DEFAULT), `unify` (VALUES, UNION). There is one short function per parse node. `operators`, `function_call` and
+`indirection` contain the nodes that they are named after.
 
 Invariant: the tree is PostgreSQL's analysed tree before constant folding, so ``a > 1 + 2`` keeps its addition. Locations
 count characters from 0 (see `headgate.sql.parser`). Errors have PostgreSQL's position.
@@ -19,24 +19,30 @@ from postgast import pg_query_pb2 as pb
 from headgate import interruption
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import builtin
-from headgate.expression.binding import array_constructor, conditional, function_call, indirection, operators
-from headgate.expression.binding.coercion import coerce, common_modifier, common_type, resolve_unknown, to_boolean, to_common
+from headgate.expression.binding import function_call, indirection, operators
+from headgate.expression.binding.coercion import coerce, common_modifier, common_type, modifier_of, resolve_unknown, to_boolean, to_common
 from headgate.expression.binding.coercion_pathway import Reach
 from headgate.expression.binding.context import BindContext
+from headgate.expression.binding.overload_resolution import ordering_operator
 from headgate.expression.binding.scope import Scope, find_table, resolve
 from headgate.expression.location import location_of
 from headgate.expression.node import (
     BOOLEAN,
     INTEGER,
     UNKNOWN,
+    ArrayExpr,
     BooleanTest,
     BoolExpr,
     BoolKind,
+    Case,
+    CaseTest,
+    Coalesce,
     Collate,
     Const,
     Expression,
     Form,
     Grouping,
+    MinMax,
     NullTest,
     Param,
     Relabel,
@@ -190,7 +196,7 @@ def _cast(node: pb.TypeCast, scope: Scope, context: BindContext) -> Expression:
     inner = unwrap(node.arg)
     if inner.DESCRIPTOR.name == "A_ArrayExpr":
         kind = context.types.by_oid(context.base_type(oid))
-        bound: Expression = array_constructor.bind(inner, scope, context, bind_raw, kind.oid if kind.is_array else 0)
+        bound: Expression = _bind_array(inner, scope, context, kind.oid if kind.is_array else 0)
     else:
         bound = bind_raw(inner, scope, context)
     result = coerce(bound, target, Reach.EXPLICIT, context, form=Form.EXPLICIT, location=location)
@@ -323,6 +329,109 @@ def _grouping(node: pb.GroupingFunc, scope: Scope, context: BindContext) -> Expr
     )
 
 
+def _case(node: pb.CaseExpr, scope: Scope, context: BindContext) -> Expression:
+    arg = bind_raw(node.arg, scope, context) if node.HasField("arg") else None
+    if arg is not None:
+        arg = resolve_unknown(arg, context)
+    conditions, results = [], []
+    for argument in node.args:
+        when = unwrap(argument)
+        if arg is None:
+            condition = bind_raw(when.expr, scope, context)
+        else:
+            test = CaseTest(type=arg.type)
+            value = bind_raw(when.expr, scope, context)
+            condition = operators.make(["="], test, value, context, when.location)
+        conditions.append(to_boolean(condition, "CASE/WHEN", context))
+        results.append(bind_raw(when.result, scope, context))
+    default = bind_raw(node.defresult, scope, context) if node.HasField("defresult") else Const(type=UNKNOWN, value=None, location=-1)
+    oid = common_type([default, *results], "CASE", context)
+    default = to_common(default, oid, "CASE/ELSE", context)
+    done = [to_common(result, oid, "CASE/WHEN", context) for result in results]
+    modifier = modifier_of([default, *done])
+    return Case(
+        type=TypeRef(oid, modifier, context.inherited_collation(oid, [*done, default])),
+        arg=arg,
+        conditions=tuple(conditions),
+        results=tuple(done),
+        default=default,
+        location=node.location,
+    )
+
+
+def _coalesce(node: pb.CoalesceExpr, scope: Scope, context: BindContext) -> Expression:
+    args, kind = _common(node.args, "COALESCE", scope, context)
+    return Coalesce(type=kind, args=args, location=node.location)
+
+
+def _min_max(node: pb.MinMaxExpr, scope: Scope, context: BindContext) -> Expression:
+    greatest = node.op == pb.IS_GREATEST
+    args, kind = _common(node.args, "GREATEST" if greatest else "LEAST", scope, context)
+    if ordering_operator(kind.oid, 1, context) is None:
+        raise PostgresError("42883", f"could not identify a comparison function for type {context.show_type(kind.oid)}")
+    return MinMax(type=kind, greatest=greatest, args=args, location=node.location)
+
+
+def _common(nodes: Sequence[ParseNode], construct: str, scope: Scope, context: BindContext) -> tuple[tuple[Expression, ...], TypeRef]:
+    bound = [bind_raw(node_argument, scope, context) for node_argument in nodes]
+    oid = common_type(bound, construct, context)
+    done = tuple(to_common(operand, oid, construct, context) for operand in bound)
+    return done, TypeRef(oid, modifier_of(done), context.inherited_collation(oid, done))
+
+
+def _bind_array(node: pb.A_ArrayExpr, scope: Scope, context: BindContext, target: int = 0) -> Expression:
+    """Bind ARRAY[…]. `target` is the array type of a cast around it."""
+    element = context.types.by_oid(target).element if target else 0
+    bound: list[Expression] = []
+    nested = False
+    for item in node.elements:
+        inner = unwrap(item)
+        if inner.DESCRIPTOR.name == "A_ArrayExpr":
+            nested = True
+            bound.append(_bind_array(inner, scope, context, target))
+        else:
+            bound.append(bind_raw(inner, scope, context))
+    if not target:
+        if not bound:
+            raise PostgresError(
+                "42P18",
+                "cannot determine type of empty array",
+                hint="Explicitly cast to the desired type, for example ARRAY[]::integer[].",
+                position=context.position(node.location),
+            )
+        common = common_type(bound, "ARRAY", context)
+        definition = context.types.by_oid(common)
+        if definition.is_array:
+            nested, target, element = True, common, definition.element
+        else:
+            element, target = common, definition.array
+            if not target:
+                raise PostgresError(
+                    "42704",
+                    f"could not find array type for data type {context.show_type(common)}",
+                    position=context.position(node.location),
+                )
+        done = [to_common(value, target if nested else element, "ARRAY", context) for value in bound]
+    else:
+        nested = nested or any(context.types.by_oid(value.type.oid).is_array for value in bound)
+        done = [_array_element(value, target if nested else element, context) for value in bound]
+    return ArrayExpr(
+        type=TypeRef(target, -1, context.inherited_collation(target, done)), elements=tuple(done), nested=nested, location=node.location
+    )
+
+
+def _array_element(expression: Expression, target: int, context: BindContext) -> Expression:
+    kind = TypeRef(target, -1, context.collation_of_type(target))
+    result = coerce(expression, kind, Reach.EXPLICIT, context, form=Form.EXPLICIT)
+    if result is None:
+        raise PostgresError(
+            "42846",
+            f"cannot cast type {context.show_type(expression.type.oid)} to {context.show_type(target)}",
+            position=context.position(location_of(expression)),
+        )
+    return result
+
+
 _HANDLERS: dict[str, Callable[[ParseNode, Scope, BindContext], Expression]] = {
     "A_Const": _constant,
     "ColumnRef": _column,
@@ -332,11 +441,11 @@ _HANDLERS: dict[str, Callable[[ParseNode, Scope, BindContext], Expression]] = {
     "BoolExpr": _boolean,
     "NullTest": _null_test,
     "BooleanTest": _boolean_test,
-    "CaseExpr": lambda node, scope, context: conditional.case(node, scope, context, bind_raw),
-    "CoalesceExpr": lambda node, scope, context: conditional.coalesce(node, scope, context, bind_raw),
-    "MinMaxExpr": lambda node, scope, context: conditional.min_max(node, scope, context, bind_raw),
+    "CaseExpr": _case,
+    "CoalesceExpr": _coalesce,
+    "MinMaxExpr": _min_max,
     "RowExpr": _row,
-    "A_ArrayExpr": lambda node, scope, context: array_constructor.bind(node, scope, context, bind_raw),
+    "A_ArrayExpr": _bind_array,
     "A_Indirection": lambda node, scope, context: indirection.bind(node, scope, context, bind_raw),
     "SQLValueFunction": _sql_value,
     "SetToDefault": _default,
