@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.catalog.replication.subscription_column import FollowedColumn
-from headgate.commands.subscription.column_identity import Listed, identify
+from headgate.commands.subscription.schema_evolution import Listed, identify
 from headgate.walreceiver.definition import DefinedColumn
 
 INT, TEXT = 23, 25

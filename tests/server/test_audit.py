@@ -13,7 +13,7 @@ from tests.conftest import NodeServer, Server, SqlError, until
 from tests.log import Entry, Log
 
 from headgate.errors import PostgresError
-from headgate.server.socket_file import SocketFile
+from headgate.server.listener import SocketFile
 from headgate.settings.node import Settings
 
 

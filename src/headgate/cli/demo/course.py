@@ -2,17 +2,19 @@
 
 It starts the servers (one after another, because the start of a JVM uses two cores), fills the table, and publishes and subscribes link by
 link. Then it runs the live workload, waits until every link has confirmed the source's last change, and compares the rows of all four
-servers. The exit code is 0 only if they are equal.
+servers. The exit code is 0 only if they are equal. The chain has two filters. Node A subscribes to the orders of region eu, with some of
+their columns. Node B subscribes to those of node A whose amount is at least 100. The last PostgreSQL subscribes to all rows of node B.
 """
 
 from __future__ import annotations
 
 import functools
+import random
 import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,10 +25,102 @@ from rich.panel import Panel
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from headgate.cli.demo import orders
-from headgate.cli.demo.orders import ChainLink
 from headgate.cli.demo.servers import DemoNode, DemoServer, PostgreSQL
 from headgate.errors import PostgresError
+
+COLUMNS = "id, region, customer, amount, status, placed_at"
+REGIONS = ("eu", "us", "ap", "af")
+
+SOURCE_TABLE = """CREATE TABLE orders (
+  id bigint, region text, customer text NOT NULL, amount numeric(10,2) NOT NULL, status text NOT NULL,
+  placed_at timestamptz NOT NULL, note text, PRIMARY KEY (id, region))"""
+TABLE = """CREATE TABLE orders (
+  id bigint, region text, customer text NOT NULL, amount numeric(10,2) NOT NULL, status text NOT NULL,
+  placed_at timestamptz NOT NULL, PRIMARY KEY (id, region))"""
+FILL = """INSERT INTO orders
+  SELECT g, (ARRAY['eu','us','ap','af'])[1 + g % 4], 'customer ' || g % 5000, (g * 37 % 30000) / 100.0, 'new',
+         timestamptz '2026-01-01 00:00:00+00' + g * interval '13 seconds', 'internal ' || g
+  FROM generate_series(1, {rows}) g"""
+
+PUBLISH_SOURCE = f"CREATE PUBLICATION orders_eu FOR TABLE orders ({COLUMNS}) WHERE (region = 'eu')"
+PUBLISH_A = "CREATE PUBLICATION orders_large FOR TABLE orders WHERE (amount >= 100)"
+PUBLISH_B = "CREATE PUBLICATION orders_all FOR TABLE orders"
+
+EXPECTED = {
+    "A": f"SELECT {COLUMNS} FROM orders WHERE region = 'eu'",
+    "B": f"SELECT {COLUMNS} FROM orders WHERE region = 'eu' AND amount >= 100",
+    "end": f"SELECT {COLUMNS} FROM orders WHERE region = 'eu' AND amount >= 100",
+}
+"""The expected rows of each server of the chain, as a query on the source."""
+
+
+@dataclass(frozen=True)
+class ChainLink:
+    """One subscription of the chain."""
+
+    subscription: str
+    publication: str
+    publisher: DemoServer
+    subscriber: DemoServer
+
+
+def create_source(session: psycopg.Connection, rows: int) -> None:
+    """Create the source's table, fill it and publish it."""
+    session.execute(SOURCE_TABLE)
+    session.execute(FILL.format(rows=rows).encode())
+    session.execute(PUBLISH_SOURCE)
+
+
+def create_target(session: psycopg.Connection, publication: str | None) -> None:
+    """Create the table on a later server of the chain, and publish it if another server follows."""
+    session.execute(TABLE)
+    if publication == PUBLISH_A:  # its filter uses a column that is not in the key
+        session.execute("ALTER TABLE orders REPLICA IDENTITY FULL")
+    if publication:
+        session.execute(publication.encode())
+
+
+def subscribe(link: ChainLink) -> None:
+    """Create the subscription on the link's subscriber."""
+    with link.subscriber.connect() as session:
+        session.execute(
+            f"CREATE SUBSCRIPTION {link.subscription} CONNECTION '{link.publisher.conninfo}' PUBLICATION {link.publication}".encode()
+        )
+
+
+def workload(session: psycopg.Connection, rows: int, seconds: float) -> Iterator[str]:
+    """Run small transactions on the source for some seconds. Yield the kind of each one."""
+    chance = random.Random(31)  # noqa: S311 - a repeatable workload, nothing secret
+    next_id = rows
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        some = chance.randrange(1, rows)
+        kind = chance.choices(["insert", "enter", "leave", "grow", "delete", "mixed"], [5, 3, 3, 3, 2, 1])[0]
+        if kind == "insert":
+            next_id += 1
+            session.execute(
+                "INSERT INTO orders VALUES (%s, %s, %s, %s, 'new', now(), 'live')",
+                (next_id, chance.choice(REGIONS), f"customer {chance.randrange(5000)}", chance.randrange(30000) / 100),
+            )
+        elif kind == "enter":
+            session.execute("UPDATE orders SET region = 'eu' WHERE id = %s", (some,))
+        elif kind == "leave":
+            session.execute("UPDATE orders SET region = 'us' WHERE id = %s AND region = 'eu'", (some,))
+        elif kind == "grow":
+            session.execute("UPDATE orders SET amount = %s, status = 'changed' WHERE id = %s", (chance.randrange(30000) / 100, some))
+        elif kind == "delete":
+            session.execute("DELETE FROM orders WHERE id = %s", (some,))
+        else:
+            with session.transaction():
+                session.execute("UPDATE orders SET status = 'shipped' WHERE id BETWEEN %s AND %s", (some, some + 20))
+                session.execute("DELETE FROM orders WHERE id BETWEEN %s AND %s", (some + 21, some + 23))
+        yield kind
+
+
+def contents(server: DemoServer, query: str = f"SELECT {COLUMNS} FROM orders") -> set[tuple[object, ...]]:
+    """Return the rows of a query on the server as a set: the table has a key, so there are no duplicates."""
+    with server.connect() as session:
+        return set(session.execute(query.encode()))
 
 
 @dataclass
@@ -105,7 +199,7 @@ def synced(server: DemoServer) -> bool:
         return bool(row and row[0] and row[0] == row[1])
 
 
-def catch_up(link: orders.ChainLink) -> None:
+def catch_up(link: ChainLink) -> None:
     """Wait until the link's subscriber has confirmed the current end of its publisher's log."""
     with link.publisher.connect() as session:
         lsn = session.execute("SELECT pg_current_wal_lsn()").fetchone()
@@ -131,9 +225,9 @@ class Demonstration:
         self.end = DemoServerAlias(self.source, "PostgreSQL 2", "report")
         self.servers: list[DemoServer] = [self.source, self.a, self.b, self.end]
         self.links = [
-            orders.ChainLink("orders_a", "orders_eu", self.source, self.a),
-            orders.ChainLink("orders_b", "orders_large", self.a, self.b),
-            orders.ChainLink("orders_end", "orders_all", self.b, self.end),
+            ChainLink("orders_a", "orders_eu", self.source, self.a),
+            ChainLink("orders_b", "orders_large", self.a, self.b),
+            ChainLink("orders_end", "orders_all", self.b, self.end),
         ]
 
     def start(self, progress: Progress) -> None:
@@ -147,13 +241,13 @@ class Demonstration:
         self.end.create_database()
         progress.update(task, description=f"filling orders with {self.rows:,} rows")
         with self.source.connect() as session:
-            orders.create_source(session, self.rows)
+            create_source(session, self.rows)
         progress.advance(task)
-        targets: list[tuple[DemoServer, str | None]] = [(self.a, orders.PUBLISH_A), (self.b, orders.PUBLISH_B), (self.end, None)]
+        targets: list[tuple[DemoServer, str | None]] = [(self.a, PUBLISH_A), (self.b, PUBLISH_B), (self.end, None)]
         for target, publication in targets:
             progress.update(task, description=f"creating orders on {target.title}")
             with target.connect() as session:
-                orders.create_target(session, publication)
+                create_target(session, publication)
             progress.advance(task)
         progress.update(task, description="servers are ready")
 
@@ -162,7 +256,7 @@ class Demonstration:
         task = progress.add_task("copy", total=len(self.links))
         for link in self.links:
             progress.update(task, description=f"initial copy: {link.publisher.title} → {link.subscriber.title}")
-            orders.subscribe(link)
+            subscribe(link)
             wait(functools.partial(synced, link.subscriber), f"initial copy to {link.subscriber.title}")
             progress.advance(task)
         progress.update(task, description="initial copies are done")
@@ -176,7 +270,7 @@ class Demonstration:
         shown = 0.0
         try:
             with self.source.connect() as session, Live(live_table(watches, done), console=self.console, auto_refresh=False) as live:
-                for kind in orders.workload(session, self.rows, seconds):
+                for kind in workload(session, self.rows, seconds):
                     done[kind] += 1
                     time.sleep(0.01)  # at most 100 transactions a second: this is a demonstration, not a benchmark
                     if time.monotonic() - shown > 1:
@@ -193,7 +287,7 @@ class Demonstration:
         """Compare every server's rows with the source's rows that pass the filters. Print the results and return whether all are equal."""
         everything = True
         for name, server in (("A", self.a), ("B", self.b), ("end", self.end)):
-            expected, seen = orders.contents(self.source, orders.EXPECTED[name]), orders.contents(server)
+            expected, seen = contents(self.source, EXPECTED[name]), contents(server)
             same = expected == seen
             everything &= same
             mark = "[green]✓[/green]" if same else "[red]✗[/red]"
