@@ -127,7 +127,9 @@ class Maker:
         expressions = {column.attnum: with_expression(column, kinds[column.attnum]) for column in table.live}
         for column in table.live:
             definition = expressions[column.attnum]
-            alone = [node if _name_of(node) != column.name else definition for node in plain] + ([definition] if column.generated else [])
+            alone = [node if node.column_def.colname != column.name else definition for node in plain] + (
+                [definition] if column.generated else []
+            )
             is_known = definition is not None and (definition in plain or self._refusal(table, alone) is None)
             if is_known:
                 draft.elements.append(definition)
@@ -262,10 +264,6 @@ def default_of(column: DefinedColumn, kind: LocalType) -> pb.Node | None:
 def _shorten(names: Sequence[str]) -> str:
     more = [f"and {len(names) - _NAMED} more"] if len(names) > _NAMED else []
     return ", ".join([*names[:_NAMED], *more])
-
-
-def _name_of(element: pb.Node) -> str:
-    return str(element.column_def.colname)
 
 
 def followed(table: RemoteTable | None, local: Relation, types: Types) -> list[FollowedColumn]:

@@ -18,7 +18,6 @@ from headgate.expression.functions import numeric
 from headgate.expression.functions.datetime import timestamp
 from headgate.expression.functions.json import json, jsonb
 from headgate.types import registry
-from headgate.types.base import multirange
 from headgate.types.datetime.interval import normal
 from headgate.types.datetime.timestamp import print_timestamp
 from headgate.types.text import array
@@ -28,14 +27,14 @@ Row = Sequence[str | None]
 Rows = Iterable[Row]
 
 
+def single(values: Callable[[str], Iterable[str | None]], text: str) -> Rows:
+    """Return what a function of the argument returns, as rows of one column."""
+    return [(value,) for value in values(text)]
+
+
 def unnest(text: str) -> Rows:
     """Return the elements of all dimensions, in storage order."""
     return [(element,) for element in array.parts(text)[1]]
-
-
-def unnest_multirange(text: str) -> Rows:
-    """Return the ranges of a multirange in their order."""
-    return [(span,) for span in multirange.split(text)]
 
 
 def subscripts(text: str, dimension: str, reverse: str = "f") -> Rows:
@@ -101,21 +100,6 @@ def split(text: str | None, separator: str | None, null: str | None = None) -> R
     """Return the pieces of a text (string_to_table)."""
     array_text = arrays.split(text, separator, null)
     return [] if array_text is None else unnest(array_text)
-
-
-def elements(text: str) -> Rows:
-    """Return the elements of a jsonb array (jsonb_array_elements)."""
-    return [(element,) for element in jsonb.elements(text)]
-
-
-def elements_text(text: str) -> Rows:
-    """Return the elements of a jsonb array as text (jsonb_array_elements_text)."""
-    return [(element,) for element in jsonb.elements_text(text)]
-
-
-def keys(text: str) -> Rows:
-    """Return the keys of a jsonb object (jsonb_object_keys)."""
-    return [(key,) for key in jsonb.keys(text)]
 
 
 def pairs(text: str) -> Rows:

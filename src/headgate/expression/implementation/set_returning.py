@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from headgate.catalog import procedure
 from headgate.errors import PostgresError
@@ -23,9 +24,11 @@ from headgate.expression import node as n
 from headgate.expression.duckdb.value import Env as DuckdbEnv
 from headgate.expression.duckdb.value import duckdb_type, quote, refuse, zero_based
 from headgate.expression.functions import set_returning as functions
+from headgate.expression.functions.json import jsonb
 from headgate.expression.functions.regex.functions import regexp_matches, regexp_split_to_table
 from headgate.expression.functions.set_returning import Rows
 from headgate.types import registry as t
+from headgate.types.base import multirange
 
 _PRIVILEGES = {
     "r": "SELECT", "a": "INSERT", "w": "UPDATE", "d": "DELETE", "D": "TRUNCATE", "x": "REFERENCES", "t": "TRIGGER", "X": "EXECUTE",
@@ -194,7 +197,7 @@ _NUMERIC = SetImplementation(functions.numeric_series, duckdb=_duckdb_series)
 _MATCHES, _PARTS = SetImplementation(regexp_matches), SetImplementation(regexp_split_to_table)
 SETS = {
     "array_unnest": _UNNESTED,
-    "multirange_unnest": SetImplementation(functions.unnest_multirange),
+    "multirange_unnest": SetImplementation(partial(functions.single, multirange.split)),
     "generate_subscripts": _SUBSCRIPTS,
     "generate_subscripts_nodir": _SUBSCRIPTS,
     "generate_series_int4": _WHOLE,
@@ -211,9 +214,9 @@ SETS = {
     "regexp_matches_no_flags": _MATCHES,
     "regexp_split_to_table": _PARTS,
     "regexp_split_to_table_no_flags": _PARTS,
-    "jsonb_array_elements": SetImplementation(functions.elements, (("value", t.JSONB),)),
-    "jsonb_array_elements_text": SetImplementation(functions.elements_text, (("value", t.TEXT),)),
-    "jsonb_object_keys": SetImplementation(functions.keys),
+    "jsonb_array_elements": SetImplementation(partial(functions.single, jsonb.elements), (("value", t.JSONB),)),
+    "jsonb_array_elements_text": SetImplementation(partial(functions.single, jsonb.elements_text), (("value", t.TEXT),)),
+    "jsonb_object_keys": SetImplementation(partial(functions.single, jsonb.keys)),
     "jsonb_each": SetImplementation(functions.pairs, (("key", t.TEXT), ("value", t.JSONB))),
     "jsonb_each_text": SetImplementation(functions.pairs_text, (("key", t.TEXT), ("value", t.TEXT))),
     "json_array_elements": SetImplementation(functions.written_elements, (("value", t.JSON),)),

@@ -324,7 +324,8 @@ class ApplyWorker(Worker):
             requested = subscription_resync.requested(cursor, self.subscription.oid)
             without_history = subscriptions.without_history(cursor, self.subscription)
         if requested:
-            known = [self._synchronized_again(rel) if rel.state == SyncState.READY and rel.relation in requested else rel for rel in known]
+            # From state i on, this worker does not apply the table's changes.
+            known = [(rel.state == SyncState.READY and rel.relation in requested and self._as_new(rel.relation)) or rel for rel in known]
         tables = sorted((rel for rel in known if rel.state != SyncState.READY), key=lambda rel: self._sync_started.get(rel.relation, 0.0))
         self._unsettled = bool(tables) or bool(requested)
         self._restart = bool(known) and not self._unsettled and self.subscription.two_phase == "p"
@@ -356,14 +357,6 @@ class ApplyWorker(Worker):
             transaction.commit()
         finally:
             transaction.rollback()
-
-    def _synchronized_again(self, rel: SubscriptionRel) -> SubscriptionRel:
-        """Go from state r to i for a table that is to be synchronized again.
-
-        Return the new state, or the old one if an earlier slot is left.
-        From state i on, this worker does not apply the table's changes.
-        """
-        return self._as_new(rel.relation) or rel
 
     def _as_new(self, relation: int) -> SubscriptionRel | None:
         """Go from state r or s to i. Return None if the slot of an earlier sync is left, or the table has been removed.
