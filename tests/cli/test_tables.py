@@ -14,7 +14,7 @@ import psycopg
 import pytest
 from tests.conftest import NodeServer, Server, SqlError, until
 
-from headgate.cli.registration import statement
+from headgate.cli.tables import statements
 from headgate.storage import inventory
 
 SNAPSHOT = "SELECT schema, name, path, version, lsn FROM headgate.snapshot() ORDER BY 1, 2"
@@ -166,8 +166,8 @@ def test_tables_of_a_running_and_of_a_stopped_node_are_listed(spare_node: Callab
 
 
 def test_names_that_spark_does_not_accept_are_replaced_by_distinct_ones() -> None:
-    statements = list(
-        statement.statements(
+    printed = list(
+        statements(
             [
                 ("shop", "public", "orders", "/d/base/5/1"),
                 ("shop", "public", "Orders", "/d/base/5/2"),
@@ -178,7 +178,7 @@ def test_names_that_spark_does_not_accept_are_replaced_by_distinct_ones() -> Non
             ]
         )
     )
-    assert statements == [
+    assert printed == [
         "CREATE SCHEMA IF NOT EXISTS `shop_public`;",
         "CREATE TABLE IF NOT EXISTS `shop_public`.`orders` USING delta LOCATION 'file:///d/base/5/1';",
         "CREATE TABLE IF NOT EXISTS `shop_public`.`orders_2` USING delta LOCATION 'file:///d/base/5/2';",

@@ -20,7 +20,7 @@ from tests.conftest import Server
 from tests.system.chain import Database, arrived, subscribe
 from tests.system.reader import plain
 
-from headgate.cli.registration import statement
+from headgate.cli.tables import statements
 
 pytestmark = pytest.mark.on_disk  # the readers have no credentials of a store
 LOCK = Path(__file__).parents[2] / "requirements-readers.txt"
@@ -200,7 +200,7 @@ def _register(spark: SparkSession, database: str, folder: dict[str, str]) -> Non
     """What `headgate tables --sql` prints makes the tables known by name, and writes nothing into them."""
     run_sql: Callable[[str], Any] = spark.sql
     try:
-        for text in statement.statements([(database, "public", table, path) for table, path in folder.items()]):
+        for text in statements([(database, "public", table, path) for table, path in folder.items()]):
             run_sql(text.rstrip(";"))
         for table, path in folder.items():
             assert spark.table(f"{database}_public.{table}").count() == spark.read.format("delta").load(path).count()

@@ -17,18 +17,8 @@ from headgate.storage.location.data_location import DataPath
 
 LOCATION = "data_location"
 _LEFT = {
-    *(
-        "HG_VERSION",
-        "base",
-        "headgate.pid",
-        "headgate.opts",
-        "headgate.opts.tmp",
-        "headgate.status",
-        "headgate.reserve",
-        directory_owner.LOCATION_FILE,
-        target.MARKER,
-    ),
-    *("pg_replication", catalog.PREPARED, "pg_cache", "pgsql_tmp", "lost+found"),
+    *("HG_VERSION", "base", "headgate.pid", "headgate.opts", "headgate.opts.tmp", "headgate.status", "headgate.reserve"),
+    *("pg_replication", catalog.PREPARED, "pg_cache", "pgsql_tmp", "lost+found", directory_owner.LOCATION_FILE, target.MARKER),
 }
 
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NotRequired, TypedDict
 
 from headgate.catalog.catalog import Catalog
 from headgate.cli import control, initdb, pidfile, session
 from headgate.cli.message import out
-from headgate.cli.registration.statement import statements
+from headgate.cli.registration.external_catalog import registered
 from headgate.cli.run import read_settings
 from headgate.errors import PostgresError
 from headgate.storage import inventory
@@ -123,3 +123,23 @@ def _print(listed: list[ListedTable]) -> None:
         out(f"  version  {table['version']}")
         out(f"  rows     {size}")
         out(f"  columns  {', '.join(column['name'] + ' ' + column['type'] for column in table['columns']) or 'none'}")
+
+
+def statements(tables: Sequence[tuple[str, str, str, str]]) -> Iterator[str]:
+    """Return the SQL that registers tables in Spark's catalog or in a Hive metastore, from their (database, schema, name, path).
+
+    A table's schema is called ``database_schema``. A table's folder never changes. So a table that is renamed on the node is registered
+    again under its new name, and no file moves (decision 0010).
+    """
+    created: set[str] = set()
+    names = registered([(database, schema, name) for database, schema, name, _ in tables])
+    for (schema, name), (*_, path) in zip(names, tables, strict=True):
+        if schema not in created:
+            created.add(schema)
+            yield f"CREATE SCHEMA IF NOT EXISTS `{schema}`;"
+        yield f"CREATE TABLE IF NOT EXISTS `{schema}`.`{name}` USING delta LOCATION {_literal(f'file://{path}')};"
+
+
+def _literal(text: str) -> str:
+    """Return a string literal of Spark's SQL."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

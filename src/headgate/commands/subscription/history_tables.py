@@ -91,7 +91,8 @@ def _open(session: Session, local: Relation, known: subscription_history.TableHi
     name = object_name.free_name(local.name, None, table_history.SUFFIX, ())
     history = relations.lookup(cursor, database, local.schema, name) if known is None else relations.get(cursor, database, known.relation)
     if history is None:
-        _run(session, f"CREATE TABLE {qualified(local.schema, name)} ({', '.join(_definitions(_own_columns(), ()))})")
+        own_columns = [(name, Column(0, name, oid)) for name, oid in subscription_history.OWN_COLUMNS]
+        _run(session, f"CREATE TABLE {qualified(local.schema, name)} ({', '.join(_definitions(own_columns, ()))})")
         history = relations.lookup(cursor, database, local.schema, name)
         assert history is not None
     elif known is None:
@@ -117,10 +118,6 @@ def _check_unused(cursor: Cursor, local: Relation, history: Relation) -> None:
         writers.append(recorded[0])
     if writers:
         raise PostgresError("42P07", f'table "{title}" is written by subscription "{writers[0]}"', hint=hint)
-
-
-def _own_columns() -> list[tuple[str, Column]]:
-    return [(name, Column(0, name, oid)) for name, oid in subscription_history.OWN_COLUMNS]
 
 
 def _is_history(history: Relation) -> bool:
