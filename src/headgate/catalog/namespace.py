@@ -81,13 +81,11 @@ def set_owner(cursor: Cursor, database: int, oid: int, owner: int) -> None:
     acl.give(cursor, "pg_namespace", oid, owner, database)
 
 
-def effective(cursor: Cursor, database: int, user: str, search_path: Iterable[str], temporary: str | None = None) -> list[str]:
-    """Return the existing schemas of a search_path, with `$user` replaced, without the implicit pg_catalog: current_schemas(false)."""
-    return list(effective_oids(cursor, database, user, search_path, temporary))
+def effective(cursor: Cursor, database: int, user: str, search_path: Iterable[str], temporary: str | None = None) -> dict[str, int]:
+    """Return the existing schemas of a search_path, with their oids: those with USAGE for the user, and the session's temporary one.
 
-
-def effective_oids(cursor: Cursor, database: int, user: str, search_path: Iterable[str], temporary: str | None = None) -> dict[str, int]:
-    """Return the schemas as `effective` does, with their oids: those with USAGE for the user, and the session's temporary one."""
+    `$user` is replaced, and the implicit pg_catalog is not included, as in current_schemas(false).
+    """
     schemas = dict(rows(cursor, "SELECT nspname, oid FROM hg.pg_namespace WHERE dbid IN (0, ?)", [database]))
     path = [user if entry == "$user" else entry for entry in search_path]
     path_schemas = {name: schemas[name] for name in path if name in schemas}

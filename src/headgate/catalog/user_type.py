@@ -138,7 +138,7 @@ class KnownTypes:
         seen = (now, now if shows is None else shows, user, tuple(search_path))
         if seen != self._seen:
             with self._reading(cursor) as reading:
-                self._path = namespace.effective(reading, self._database, user, search_path)
+                self._path = list(namespace.effective(reading, self._database, user, search_path))
                 self._types = registry_of(reading, self._database, self._path).looking_up(self)
             self._seen = seen
         self._types.forget_row_types()

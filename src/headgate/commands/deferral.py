@@ -95,9 +95,8 @@ class Deferral:
     def check(self, *, everything: bool = False) -> None:
         """Run the waiting checks of constraints that are no longer deferred, or with `everything` all waiting checks."""
         while waiting := next((check for check in self._checks if everything or not self.deferred(check.constraint)), None):
-            self._checks = tuple(
-                check for check in self._checks if check is not waiting
-            )  # remove it first, because its action may call this method again
+            # remove it first, because its action may call this method again
+            self._checks = tuple(check for check in self._checks if check is not waiting)
             waiting.action()
 
     # ---- ON COMMIT ------------------------------------------------------------------------------------------

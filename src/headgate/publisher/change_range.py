@@ -165,10 +165,7 @@ class ChangeRange:
             for part in self._parts():
                 for plan in part.plans:
                     return plan.sent_columns
-        return self._plan_at_end().sent_columns
-
-    def _plan_at_end(self) -> Published:
-        return self._required(self._state(self.end))
+        return self._required(self._state(self.end)).sent_columns
 
     def _state(self, lsn: Lsn) -> PublishedState:
         cursor = self._catalog.cursor()

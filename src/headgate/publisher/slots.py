@@ -427,9 +427,8 @@ class Slots:
                 idle, before = int(time.time() - known.inactive_since), known.slot
                 if idle < seconds:
                     continue
-                known.slot = replace(
-                    before, lost=True, idle=True
-                )  # before it is durable, so that the slot cannot be acquired in the meantime
+                # before it is durable, so that the slot cannot be acquired in the meantime
+                known.slot = replace(before, lost=True, idle=True)
             try:
                 self._catalog.change(functools.partial(stored.lose, name=before.name, idle=True), Step.SLOT)
             except BaseException:

@@ -10,7 +10,7 @@ Statements are built as trees (`sql/statement`). Of the publisher's answers, onl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from postgast import pg_query_pb2 as pb
@@ -29,8 +29,6 @@ from headgate.walreceiver.definition import DefinedColumn, Definitions, RemoteTa
 
 _SERIALS = {"smallint": "smallserial", "integer": "serial", "bigint": "bigserial"}
 _TEXTS = frozenset({"text", "varchar", "bpchar", "name", "char"})
-Tell = Callable[[str, str | None, str | None], None]
-"""Sends a message with its DETAIL and HINT."""
 _NAMED = 5
 """Maximum number of columns of each kind that a DETAIL names."""
 
@@ -49,12 +47,11 @@ class Maker:
 
     session: Session
     remote: Definitions
-    tell: Tell
     types: Types
 
     @classmethod
-    def of(cls, session: Session, remote: Definitions, tell: Tell) -> Maker:
-        return cls(session, remote, tell, Types(session, remote.types, remote.schemas, lambda line: tell(line, None, None)))
+    def of(cls, session: Session, remote: Definitions) -> Maker:
+        return cls(session, remote, Types(session, remote.types, remote.schemas, session.notices.notice))
 
     def explain_storage(self, names: Sequence[tuple[str, str]]) -> None:
         """Report the columns that are stored as text in Delta, which readers of the files may not expect, before the tables are created."""
@@ -78,7 +75,8 @@ class Maker:
             )
         if numbers:
             hints.append("A column that is made here as numeric(p, s), with p up to 38, is a Delta decimal.")
-        self.tell("columns of these types are stored as text in Delta", "\n".join(details), " ".join(hints) or None)
+        text = "columns of these types are stored as text in Delta"
+        self.session.notices.notice(text, detail="\n".join(details), hint=" ".join(hints) or None)
 
     def make(self, schema: str, name: str) -> None:
         """Create a published table. Raise the error that prevents its creation, with the table's name in the context."""
@@ -100,7 +98,7 @@ class Maker:
             attempt(self.session, [statement.alter_table(schema, name, [statement.replica_identity_full()])])
         self._comment(table)
         how = "with the parts that a node supports" if draft.omissions else "as the publisher has it"
-        self.tell(f'created table "{schema}.{name}" {how}', "\n".join(draft.omissions) or None, None)
+        self.session.notices.notice(f'created table "{schema}.{name}" {how}', detail="\n".join(draft.omissions) or None)
 
     def _comment(self, table: RemoteTable) -> None:
         place = [table.schema, table.name]
@@ -189,7 +187,8 @@ class Maker:
         if attempt(self.session, [create_statement]) is not None:
             return False
         self._comment(table)
-        self.tell(f'created partitioned table "{table.schema}.{table.name}"', "\n".join(draft.omissions) or None, None)
+        detail = "\n".join(draft.omissions) or None
+        self.session.notices.notice(f'created partitioned table "{table.schema}.{table.name}"', detail=detail)
         return True
 
     def _routes_alike(self, table: RemoteTable) -> bool:

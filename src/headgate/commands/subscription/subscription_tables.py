@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from headgate.catalog.catalog import Catalog
 from headgate.catalog.physical import Cursor
@@ -54,16 +53,14 @@ def _add(session: Session, transaction: Transaction, subscription: Subscription,
 
     Add new ones to the subscription in `state`.
     """
-    from headgate.commands.subscription.create_tables import (
-        Maker,
-        followed,
-    )  # imported here, because it imports modules that import this one
+    # imported here, because it imports modules that import this one
+    from headgate.commands.subscription.create_tables import Maker, followed
 
     cursor, database = transaction.cursor, subscription.database
     known_oids = {member.relation for member in subscriptions.tables(cursor, subscription.oid)}
     local_tables = []
     remote_tables = published.definitions
-    maker = None if remote_tables is None else Maker.of(session, remote_tables, partial(_tell, session))
+    maker = None if remote_tables is None else Maker.of(session, remote_tables)
     names = [(table.schema, table.name) for table in published.tables]
     missing = [name for name in names if maker and subscription.create_tables and relations.lookup(cursor, database, *name) is None]
     if maker is not None and missing:
@@ -91,10 +88,6 @@ def _add(session: Session, transaction: Transaction, subscription: Subscription,
                 )
             subscription_column.write(cursor, database, subscription.oid, relation.oid, columns)
     return local_tables
-
-
-def _tell(session: Session, line: str, detail: str | None, hint: str | None) -> None:
-    session.notices.notice(line, detail=detail, hint=hint)
 
 
 def _local(session: Session, transaction: Transaction, table: remote.PublishedTable) -> Relation:

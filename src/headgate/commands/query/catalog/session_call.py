@@ -144,7 +144,7 @@ def schema_oids(planner: CatalogPlanner) -> dict[str, int]:
     """Return the existing schemas of the search path with their oids. They are read once per statement and search path."""
     key = tuple(planner.context.search_path)
     if key not in planner.path_cache:
-        planner.path_cache[key] = namespace.effective_oids(
+        planner.path_cache[key] = namespace.effective(
             planner.cursor, planner.context.database, planner.context.user, key, planner.context.temp_schema
         )
     return planner.path_cache[key]

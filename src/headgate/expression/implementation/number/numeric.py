@@ -27,6 +27,7 @@ from headgate.types.typmod import MAX_PRECISION
 
 ZERO = Rep("decimal", 1, 0)
 _WHOLE = pa.scalar(0, pa.int32())
+_NO_DIGITS = Value(INT4, lambda env: F.lit(0), constant="0")
 _NEGATED = 34
 """Number of digits to which Spark's minus and abs round (Scala's BigDecimal, MathContext.DECIMAL128). Longer numbers would get wrong
 digits, or overflow for 38 nines."""
@@ -162,7 +163,7 @@ def _round(node: Expression, args: Sequence[Value]) -> Value:
     if scale is not None and value.rep.name == "decimal" and scale >= 0 and value.rep.whole + scale + 1 <= MAX_PRECISION:
         target = decimal(value.rep.whole + scale + 1, scale)
         return Value(target, lambda env: F.round(value.make(env), scale).cast(spark_decimal(target)))
-    return exactly(numeric.round_to, (args[0], args[1] if len(args) > 1 else _integer(0)))
+    return exactly(numeric.round_to, (args[0], args[1] if len(args) > 1 else _NO_DIGITS))
 
 
 def _truncate(node: Expression, args: Sequence[Value]) -> Value:
@@ -181,7 +182,7 @@ def _truncate(node: Expression, args: Sequence[Value]) -> Value:
             return (a if scale >= value.rep.scale else a - a % F.lit(unit)).cast(spark_decimal(target))
 
         return Value(target, make)
-    return exactly(numeric.truncate_to, (args[0], args[1] if len(args) > 1 else _integer(0)))
+    return exactly(numeric.truncate_to, (args[0], args[1] if len(args) > 1 else _NO_DIGITS))
 
 
 def _with_scale(args: Sequence[Value]) -> tuple[Value, int | None]:
@@ -189,10 +190,6 @@ def _with_scale(args: Sequence[Value]) -> tuple[Value, int | None]:
         return args[0], 0
     constant = args[1].constant
     return args[0], int(constant) if constant is not None else None
-
-
-def _integer(number: int) -> Value:
-    return Value(Rep("int4"), lambda env: F.lit(number), constant=str(number))
 
 
 def _decimal_logarithm(node: Expression, args: Sequence[Value]) -> Value:
